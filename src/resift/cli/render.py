@@ -1,0 +1,160 @@
+"""Text for people: tables, bars, colour, progress. Data for pipes: JSON. Nothing else prints."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import time
+import unicodedata
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, TextIO, TypeVar
+
+from resift.types import to_json
+
+T = TypeVar("T")
+
+_CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "blue": "34", "cyan": "36"}
+_EIGHTHS = " ▏▎▍▌▋▊▉█"
+
+
+def wants_json(flag: bool) -> bool:
+    """Whether to write JSON: when asked, or when the output is no terminal."""
+    return flag or not sys.stdout.isatty()
+
+
+def print_json(data: Any) -> None:
+    """Write canonical JSON, indented on a terminal, one line in a pipe."""
+    sys.stdout.write(to_json(data, indent=2 if sys.stdout.isatty() else None) + "\n")
+
+
+def print_text(text: str = "") -> None:
+    """Write a line for people."""
+    sys.stdout.write(text + "\n")
+
+
+def complain(message: str) -> int:
+    """Write one line of error to stderr and return the exit code 1."""
+    one_line = " ".join(message.split())
+    sys.stderr.write(f"{paint('resift:', 'red', stream=sys.stderr)} {one_line}\n")
+    return 1
+
+
+def paint(text: str, *styles: str, stream: TextIO | None = None) -> str:
+    """Return the text in colour where the stream is a terminal and NO_COLOR is unset."""
+    out = stream or sys.stdout
+    if not styles or not out.isatty() or os.environ.get("NO_COLOR"):
+        return text
+    codes = ";".join(_CODES[style] for style in styles)
+    return f"\x1b[{codes}m{text}\x1b[0m"
+
+
+def width() -> int:
+    """Return the columns of the terminal, between 40 and 120."""
+    return max(40, min(120, shutil.get_terminal_size((80, 24)).columns))
+
+
+def cells(text: str) -> int:
+    """Return how many terminal columns a text takes: wide characters take two, combining ones none."""
+    return sum(
+        0 if unicodedata.combining(char) else 2 if unicodedata.east_asian_width(char) in "WF" else 1
+        for char in text
+    )
+
+
+def clip(text: str, columns: int) -> str:
+    """Return the text on one line, shortened with … to at most that many columns."""
+    line = " ".join("".join(char if char.isprintable() else " " for char in text).split())
+    if cells(line) <= columns:
+        return line
+    kept = ""
+    for char in line:
+        if cells(kept + char) > columns - 1:
+            break
+        kept += char
+    return kept + "…"
+
+
+def bar(value: float, most: float, columns: int = 12) -> str:
+    """Return a horizontal bar of up to that many columns."""
+    if most <= 0 or value <= 0:
+        return " " * columns
+    eighths = round(min(1.0, value / most) * columns * 8)
+    full, part = divmod(eighths, 8)
+    return (_EIGHTHS[8] * full + (_EIGHTHS[part] if part else "")).ljust(columns)
+
+
+def table(headers: Sequence[str], rows: Iterable[Sequence[Any]], *, stretch: int = -1) -> str:
+    """Return an aligned table that fits the terminal; column `stretch` gives way when space is short.
+
+    Numbers stand right, words left.
+    """
+    body = [[_cell(value) for value in row] for row in rows]
+    right = [bool(body) and all(_is_number(row[at]) for row in body) for at in range(len(headers))]
+    sizes = [max([cells(head), *(cells(row[at]) for row in body)]) for at, head in enumerate(headers)]
+    spare = width() - sum(sizes) - 2 * (len(headers) - 1)
+    if spare < 0:
+        sizes[stretch] = max(8, sizes[stretch] + spare)
+    lines = [paint(_line(headers, sizes, right), "bold"), paint("─" * min(width(), sum(sizes) + 2 * (len(sizes) - 1)), "dim")]
+    lines += [_line(row, sizes, right) for row in body]
+    return "\n".join(lines)
+
+
+def progress(items: Sequence[T], *, label: str) -> Iterator[T]:
+    """Yield the items while a progress bar runs on stderr, if stderr is a terminal."""
+    meter = Progress(label, len(items))
+    for done, item in enumerate(items, start=1):
+        yield item
+        meter.show(done)
+    meter.close()
+
+
+class Progress:
+    """A progress bar on stderr that stays silent in pipes and redraws at most ten times a second."""
+
+    def __init__(self, label: str, total: int) -> None:
+        self.label = label
+        self.total = total
+        self._drawn_at = 0.0
+        self._started = time.monotonic()
+
+    def show(self, done: int) -> None:
+        """Draw the state; cheap to call often."""
+        now = time.monotonic()
+        if not sys.stderr.isatty() or (now - self._drawn_at < 0.1 and done < self.total):
+            return
+        self._drawn_at = now
+        rate = done / max(1e-9, now - self._started)
+        left_s = (self.total - done) / max(1e-9, rate)
+        line = f"{self.label} {bar(done, self.total, 24)} {done}/{self.total}  {left_s:.0f} s left"
+        sys.stderr.write(f"\r{clip(line, width() - 1)}\x1b[K")
+        sys.stderr.flush()
+
+    def close(self) -> None:
+        """Remove the bar."""
+        if sys.stderr.isatty():
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return "–" if value is None else str(value)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text.removesuffix("%").removesuffix("×").replace("–", "0"))
+    except ValueError:
+        return False
+    return True
+
+
+def _line(row: Sequence[str], sizes: Sequence[int], right: Sequence[bool]) -> str:
+    parts = []
+    for text, size, is_right in zip(row, sizes, right, strict=True):
+        shown = clip(text, size) if cells(text) > size else text
+        gap = " " * (size - cells(shown))
+        parts.append(gap + shown if is_right else shown + gap)
+    return "  ".join(parts).rstrip()

@@ -1,0 +1,61 @@
+"""One clock and one deadline for everything that takes time."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from resift.errors import InputError
+
+
+Clock = Callable[[], float]
+"""A monotonic clock in seconds. Wall clocks jump; never pass one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deadline:
+    """A point on a monotonic clock. Stages share one, so that time spent early is missing late."""
+
+    at_s: float = math.inf
+    clock: Clock = time.monotonic
+
+    @classmethod
+    def after(cls, seconds: float | None, *, clock: Clock = time.monotonic) -> Deadline:
+        """Return the deadline that many seconds from now; None means never."""
+        if seconds is None:
+            return cls(math.inf, clock)
+        if math.isnan(seconds) or seconds < 0:
+            raise InputError(f"deadline_s is {seconds}; pass seconds ≥ 0, or None for no deadline.")
+        return cls(clock() + seconds, clock)
+
+    @classmethod
+    def never(cls) -> Deadline:
+        """Return a deadline that never passes."""
+        return cls()
+
+    def remaining_s(self) -> float:
+        """Seconds left: 0.0 once it has passed, infinity when there is none."""
+        return max(0.0, self.at_s - self.clock())
+
+    @property
+    def expired(self) -> bool:
+        """Whether it has passed."""
+        return self.remaining_s() <= 0.0
+
+    @property
+    def timeout_s(self) -> float | None:
+        """Seconds left in the form that asyncio.timeout takes: None when there is no deadline."""
+        left = self.remaining_s()
+        return None if math.isinf(left) else left
+
+    def sooner(self, seconds: float | None) -> Deadline:
+        """Return the earlier of this one and that many seconds from now."""
+        if seconds is None:
+            return self
+        return Deadline(min(self.at_s, self.clock() + seconds), self.clock)
+
+    def reserve(self, seconds: float) -> Deadline:
+        """Return a deadline that much earlier, to leave time for what comes after."""
+        return Deadline(self.at_s - seconds, self.clock)

@@ -1,0 +1,245 @@
+"""Every exception Resift raises, and nothing else.
+
+    ResiftError
+    ├── InputError (ValueError)              a caller's mistake in an argument or in data
+    │   ├── InvalidHitError                  a candidate without id, with a score that is no number, …
+    │   ├── DuplicateIdError                 one list, one id, two candidates
+    │   └── DataFormatError                  a file that cannot be read: names file and line
+    ├── ConfigError (ValueError)             a pipeline file with a mistake: names file and line
+    ├── PluginLoadError                      a plugin that exists but does not load
+    │   ├── RerankerNotFound (KeyError)
+    │   ├── StoreNotFound (KeyError)
+    │   ├── PluginClashError                 two packages offer the same name
+    │   └── MissingExtraError (ImportError)  an optional package is not installed
+    ├── ModelError
+    │   ├── ModelNotAllowedError (ValueError)
+    │   ├── ModelFileError                   a file that is missing, changed or unsafe
+    │   └── ModelLoadError                   verified files that the runtime cannot load
+    ├── StoreError                           a store that failed; `transient` says whether to try again
+    │   └── UnsafeCypherError (ValueError)   a statement the guard refuses
+    ├── RetrievalError                       every store failed: carries the failures
+    ├── CapabilityError (PermissionError)    refused before any I/O
+    ├── DeadlineExceeded (TimeoutError)
+    └── ProviderError                        a hosted reranker or chat endpoint failed
+        ├── ProviderTimeout
+        ├── ProviderUnreachable              refused, reset, DNS, TLS
+        ├── ProviderRateLimited              429, or 503 with Retry-After
+        ├── ProviderAuthError                401 or 403
+        ├── ProviderRejected                 400, 404, 413, 422: our request is wrong
+        ├── ProviderServerError              5xx, 408
+        ├── ProviderBadAnswer                200 with an answer that cannot be trusted
+        └── CircuitOpenError                 not asked, because the breaker is open
+
+`transient` is what breaker and tiers read: True means that the same call may work later.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+
+class ResiftError(Exception):
+    """Root of every error that Resift raises on purpose."""
+
+    transient: bool = False
+
+    def __str__(self) -> str:
+        # KeyError would otherwise print the message in quotes.
+        return str(self.args[0]) if self.args else ""
+
+
+class InputError(ResiftError, ValueError):
+    """An argument or a piece of data that cannot be used; the message says what is allowed."""
+
+
+class InvalidHitError(InputError):
+    """A candidate that cannot become a hit."""
+
+
+class DuplicateIdError(InputError):
+    """Two candidates of one list share an id."""
+
+
+class DataFormatError(InputError):
+    """A data file with a mistake in it."""
+
+    def __init__(self, message: str, *, file: str | None = None, line: int | None = None) -> None:
+        super().__init__(_located(message, file, line))
+        self.file = file
+        self.line = line
+
+
+class ConfigError(ResiftError, ValueError):
+    """A configuration that cannot be built."""
+
+    def __init__(self, message: str, *, file: str | None = None, line: int | None = None) -> None:
+        super().__init__(_located(message, file, line))
+        self.file = file
+        self.line = line
+
+
+class PluginLoadError(ResiftError):
+    """A plugin could not be loaded."""
+
+
+class RerankerNotFound(PluginLoadError, KeyError):
+    """No plugin of that name in the group `resift.rerankers`."""
+
+
+class StoreNotFound(PluginLoadError, KeyError):
+    """No plugin of that name in the group `resift.stores`."""
+
+
+class PluginClashError(PluginLoadError):
+    """Two installed packages offer the same plugin name."""
+
+
+class MissingExtraError(PluginLoadError, ImportError):
+    """An optional dependency is missing; the message is the line that installs it."""
+
+    def __init__(self, module: str, extra: str) -> None:
+        super().__init__(f"{module!r} is not installed. Run: pip install 'resift[{extra}]'")
+        self.module = module
+        self.extra = extra
+
+
+class ModelError(ResiftError):
+    """A local model cannot be used."""
+
+
+class ModelNotAllowedError(ModelError, ValueError):
+    """The model is not on the allowlist."""
+
+
+class ModelFileError(ModelError):
+    """A model file is missing, was changed, or is of a kind that is never loaded."""
+
+
+class ModelLoadError(ModelError):
+    """The runtime refused verified files."""
+
+
+class StoreError(ResiftError):
+    """A store failed."""
+
+    def __init__(self, message: str, *, store: str = "", transient: bool = False) -> None:
+        super().__init__(message)
+        self.store = store
+        self.transient = transient
+
+
+class UnsafeCypherError(StoreError, ValueError):
+    """A Cypher statement that is not provably read-only."""
+
+
+class RetrievalError(ResiftError):
+    """No store answered."""
+
+    transient = True
+
+    def __init__(self, failures: Mapping[str, str]) -> None:
+        told = "; ".join(f"{store}: {why}" for store, why in failures.items())
+        super().__init__(f"All {len(failures)} stores failed. {told}")
+        self.failures = dict(failures)
+
+
+class CapabilityError(ResiftError, PermissionError):
+    """A capability that the work needs was not granted."""
+
+    def __init__(self, missing: Iterable[str]) -> None:
+        self.missing = tuple(missing)
+        names = ", ".join(self.missing)
+        super().__init__(f"Not granted: {names}. Add it to capabilities=, or drop the store or reranker.")
+
+
+class DeadlineExceeded(ResiftError, TimeoutError):
+    """The time given ran out before there was anything to return."""
+
+    transient = True
+
+
+class ProviderError(ResiftError):
+    """A hosted service failed. Never carries the key, the query or a document."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        provider: str = "",
+        status: int | None = None,
+        retry_after_s: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.provider = provider
+        self.status = status
+        self.retry_after_s = retry_after_s
+
+
+class ProviderTimeout(ProviderError, TimeoutError):
+    """No complete answer in the time given."""
+
+    transient = True
+
+
+class ProviderUnreachable(ProviderError, ConnectionError):
+    """No connection, or it broke."""
+
+    transient = True
+
+
+class ProviderRateLimited(ProviderError):
+    """The provider asks for a pause."""
+
+    transient = True
+
+
+class ProviderAuthError(ProviderError, PermissionError):
+    """The key was refused."""
+
+
+class ProviderRejected(ProviderError):
+    """The provider calls our request wrong; trying again will not help."""
+
+
+class ProviderServerError(ProviderError):
+    """The provider failed inside."""
+
+    transient = True
+
+
+class ProviderBadAnswer(ProviderError):
+    """An answer arrived that would rank wrongly if it were believed."""
+
+    transient = True
+
+
+class CircuitOpenError(ProviderError):
+    """The breaker is open: the provider was not asked."""
+
+    transient = True
+
+
+def require(module: str, *, extra: str) -> Any:
+    """Import an optional dependency, or say how to install it."""
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as exc:
+        if exc.name != module.partition(".")[0]:
+            raise  # installed but broken inside: show the real cause
+        raise MissingExtraError(module, extra) from exc
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return "Did you mean 'x'? Known: …" for a word that is not among the known ones."""
+    names = sorted(known)
+    close = difflib.get_close_matches(word, names, n=1, cutoff=0.5)
+    hint = f"Did you mean {close[0]!r}? " if close else ""
+    return f"{hint}Known: {', '.join(names) or 'none'}."
+
+
+def _located(message: str, file: str | None, line: int | None) -> str:
+    place = ":".join(str(part) for part in (file, line) if part is not None)
+    return f"{place}: {message}" if place else message

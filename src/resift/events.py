@@ -1,0 +1,94 @@
+"""What happened, as frozen values, and the sinks they go to.
+
+An event never carries query text, document text or a key. Packages define their own events as
+frozen dataclasses that inherit from `Event`; the class variable `name` is the event's public name.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+log = logging.getLogger("resift")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """Base of all events."""
+
+    name: ClassVar[str] = "event"
+
+    def fields(self) -> dict[str, Any]:
+        """Return the payload as a plain dict, without the name."""
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+
+
+Sink = Callable[[Event], None]
+"""Anything that takes an event: a function, a list's append, a `LogSink`."""
+
+
+def emit(sink: Sink | None, event: Event) -> None:
+    """Hand an event to a sink; a sink that fails is logged and never stops the work."""
+    if sink is None:
+        return
+    try:
+        sink(event)
+    except Exception:
+        log.exception("event sink failed on %s", event.name)
+
+
+@dataclass(frozen=True, slots=True)
+class LogSink:
+    """Write each event as one log line: `name key=value …`."""
+
+    logger: logging.Logger = log
+    level: int = logging.INFO
+
+    def __call__(self, event: Event) -> None:
+        """Log the event."""
+        payload = " ".join(f"{key}={value!r}" for key, value in event.fields().items())
+        self.logger.log(self.level, "%s %s", event.name, payload)
+
+
+@dataclass(frozen=True, slots=True)
+class ListSink:
+    """Keep every event in a list: for tests, notebooks and reports."""
+
+    events: list[Event] = dataclasses.field(default_factory=list)
+
+    def __call__(self, event: Event) -> None:
+        """Append the event."""
+        self.events.append(event)
+
+    def named(self, name: str) -> list[Event]:
+        """Return the events of one name, in order."""
+        return [event for event in self.events if event.name == name]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fused(Event):
+    """Ranked lists became one."""
+
+    name: ClassVar[str] = "fused"
+    method: str
+    lists: int
+    candidates: int
+    duplicates: int
+    kept: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reranked(Event):
+    """One scorer scored one pool."""
+
+    name: ClassVar[str] = "reranked"
+    provider: str
+    candidates: int
+    unscored: int
+    kept: int
+    latency_ms: float
+    degraded: bool
+    reason: str | None = None

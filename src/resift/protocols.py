@@ -1,0 +1,83 @@
+"""The roles that parts play: one method each, no base classes to inherit from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, Protocol, runtime_checkable
+
+from resift.deadline import Deadline
+from resift.types import Hit, Scores
+
+
+@runtime_checkable
+class Reranker(Protocol):
+    """Turns one ranked list per store into one list of at most k hits."""
+
+    async def fuse(
+        self, per_store: Sequence[Sequence[Hit]], *, k: int, query: str | None = None
+    ) -> list[Hit]:
+        """Return at most k hits, best first; every id is from the input."""
+        ...
+
+
+@runtime_checkable
+class Scorer(Protocol):
+    """Says how well each hit answers the query: cross-encoders, hosted rerankers, BM25, tiers."""
+
+    async def score(self, query: str, hits: Sequence[Hit], *, deadline: Deadline) -> Scores:
+        """Return one score per hit in the order given; None where there was no time or no answer.
+
+        Raises only when nothing at all could be scored.
+        """
+        ...
+
+
+@runtime_checkable
+class VectorStore(Protocol):
+    """Finds by meaning. Embeds the query with its own embedder."""
+
+    async def search(
+        self, query: str, *, k: int, where: Mapping[str, Any] | None = None
+    ) -> list[Hit]:
+        """Return at most k hits, best first, whose metadata equals `where`."""
+        ...
+
+
+@runtime_checkable
+class DocStore(Protocol):
+    """Finds by words."""
+
+    async def search(
+        self, query: str, *, k: int, where: Mapping[str, Any] | None = None
+    ) -> list[Hit]:
+        """Return at most k hits, best first, whose metadata equals `where`."""
+        ...
+
+
+@runtime_checkable
+class GraphStore(Protocol):
+    """Answers read-only Cypher."""
+
+    async def query(
+        self, cypher: str, parameters: Mapping[str, Any] | None = None, *, k: int
+    ) -> list[Hit]:
+        """Return at most k hits from the rows of the statement, in row order."""
+        ...
+
+
+@runtime_checkable
+class Embedder(Protocol):
+    """Turns texts into unit vectors of one dimension."""
+
+    async def embed(self, texts: Sequence[str], *, kind: Literal["query", "document"]) -> Any:
+        """Return a float32 array of shape (len(texts), dimension)."""
+        ...
+
+
+@runtime_checkable
+class Similarity(Protocol):
+    """txtai's shape of a scorer."""
+
+    def __call__(self, query: str, texts: Sequence[str]) -> Iterable[tuple[int, float]]:
+        """Return (index into texts, score) pairs, best first."""
+        ...

@@ -1,0 +1,39 @@
+"""The sync edge: run async code to its end from any thread, also inside a running loop (notebooks)."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+_lock = threading.Lock()
+_loop: asyncio.AbstractEventLoop | None = None
+_pid = 0
+
+
+def run_sync(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run the coroutine on Resift's own loop thread and wait for its result.
+
+    One loop for all sync calls keeps connection pools warm between them. Ctrl-C cancels the work.
+    """
+    future = asyncio.run_coroutine_threadsafe(coroutine, _background_loop())
+    try:
+        return future.result()
+    except BaseException:
+        future.cancel()
+        raise
+
+
+def _background_loop() -> asyncio.AbstractEventLoop:
+    global _loop, _pid
+    with _lock:
+        # A forked child has the parent's loop object but not its thread.
+        if _loop is None or _pid != os.getpid():
+            _loop = asyncio.new_event_loop()
+            _pid = os.getpid()
+            threading.Thread(target=_loop.run_forever, name="resift-sync", daemon=True).start()
+        return _loop
