@@ -1,0 +1,30 @@
+"""The way from a scorer to a reranker: fuse the stores' lists into one pool, then let the scorer order it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from resift.deadline import Deadline
+from resift.errors import InputError
+from resift.fusion import rrf
+from resift.protocols import Scorer
+from resift.rerankers.rescore import provider_of, rescore
+from resift.types import Hit
+
+
+async def fuse_then_rescore(
+    scorer: Scorer,
+    per_store: Sequence[Sequence[Hit]],
+    *,
+    k: int,
+    query: str | None,
+    deadline: Deadline | None = None,
+) -> list[Hit]:
+    """Pool the lists by reciprocal rank (F2), score every hit of the pool, return the best k.
+
+    A scorer that fails leaves the fused order; each hit's ledger then says why.
+    """
+    if query is None:
+        raise InputError(f"{provider_of(scorer)!r} scores hits against the query; pass query= to fuse.")
+    ranking = await rescore(scorer, query, rrf(per_store), k=k, deadline=deadline)
+    return list(ranking.hits)
