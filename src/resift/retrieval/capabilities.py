@@ -1,0 +1,32 @@
+"""What must be granted before any store or service is touched (N3)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any
+
+from resift.errors import CapabilityError
+from resift.retrieval.store_ref import StoreRef
+
+
+def required(refs: Sequence[StoreRef], parts: Iterable[Any]) -> tuple[str, ...]:
+    """Return `db.<store>:read` per store, then what the parts ask for in their `requires`."""
+    names = [ref.capability for ref in refs]
+    for part in parts:
+        names.extend(needs_of(part))
+    return tuple(dict.fromkeys(names))
+
+
+def needs_of(part: Any) -> tuple[str, ...]:
+    """Return the capabilities that a reranker or stage says it needs; most need none."""
+    needs = getattr(part, "requires", None) or ()
+    return (needs,) if isinstance(needs, str) else tuple(needs)
+
+
+def check_granted(needed: Iterable[str], granted: Collection[str] | None) -> None:
+    """Raise CapabilityError that names what is missing; None grants everything."""
+    if granted is None:
+        return
+    missing = [name for name in needed if name not in granted]
+    if missing:
+        raise CapabilityError(missing)

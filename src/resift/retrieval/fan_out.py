@@ -1,0 +1,147 @@
+"""One question to many stores at once: each on its own time, answers in the order declared."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+import traceback
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from resift.candidates import hits_from
+from resift.deadline import Deadline
+from resift.errors import ResiftError, RetrievalError
+from resift.events import Event, Sink, emit
+from resift.retrieval.store_ref import StoreRef
+from resift.retrieval.waiting import TooLate, within
+from resift.types import Hit, Ledger, Step
+
+log = logging.getLogger("resift.retrieval")
+
+RETRIEVE = "retrieve"
+"""The stage name of the step that a hit gets from its store."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transition(Event):
+    """One branch of a fan-out ended: `status` is ok, failed or late."""
+
+    name: ClassVar[str] = "stargraph.transition"
+    kind: str
+    store: str
+    provider: str
+    n_hits: int
+    ms: float
+    status: str = "ok"
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """What one store gave: its hits, or why there are none."""
+
+    ref: StoreRef
+    hits: tuple[Hit, ...] = ()
+    failure: str | None = None
+
+
+async def fan_out(
+    refs: Sequence[StoreRef],
+    query: str,
+    *,
+    k: int,
+    where: Mapping[str, Any] | None = None,
+    deadline: Deadline | None = None,
+    sink: Sink | None = None,
+) -> list[Branch]:
+    """Ask every store at the same time and return one branch per store, in the order of `refs`.
+
+    A store that raises or is late costs only itself. Raises RetrievalError when every store failed.
+    """
+    until = deadline or Deadline.never()
+    async with asyncio.TaskGroup() as group:
+        tasks = [
+            group.create_task(_branch(ref, query, k=k, where=where, deadline=until, sink=sink))
+            for ref in refs
+        ]
+    branches = [task.result() for task in tasks]
+    if refs and all(branch.failure for branch in branches):
+        raise RetrievalError(failures_of(branches))
+    return branches
+
+
+def failures_of(branches: Sequence[Branch]) -> dict[str, str]:
+    """Return store name -> what went wrong, for the branches that failed."""
+    return {branch.ref.name: branch.failure for branch in branches if branch.failure}
+
+
+async def _branch(
+    ref: StoreRef,
+    query: str,
+    *,
+    k: int,
+    where: Mapping[str, Any] | None,
+    deadline: Deadline,
+    sink: Sink | None,
+) -> Branch:
+    started = time.perf_counter()
+    limit = deadline.sooner(ref.timeout_s)
+    asked = ref.k or k
+    status, error = "ok", None
+    branch = Branch(ref)
+    try:
+        rows = await within(limit, ref.ask(query, k=asked, where=where))
+        branch = Branch(ref, _from_store(rows, ref.name, asked))
+    except TooLate as exc:
+        status, error = "late", type(exc).__name__
+        own = "" if ref.timeout_s is None else f" (timeout_s={ref.timeout_s:g})"
+        branch = Branch(ref, failure=f"{exc}{own}")
+    except Exception as exc:
+        status, error = "failed", type(exc).__name__
+        branch = Branch(ref, failure=_told(exc))
+        _log_failure(ref.name, exc)
+    ms = (time.perf_counter() - started) * 1000
+    emit(
+        sink,
+        Transition(
+            kind=ref.kind,
+            store=ref.name,
+            provider=ref.provider,
+            n_hits=len(branch.hits),
+            ms=ms,
+            status=status,
+            error=error,
+        ),
+    )
+    return branch
+
+
+def _from_store(rows: Any, store: str, k: int) -> tuple[Hit, ...]:
+    found = hits_from(rows, source=store, unique=False)[:k]
+    return tuple(_stamped(hit, store, rank) for rank, hit in enumerate(found, start=1))
+
+
+def _stamped(hit: Hit, store: str, rank: int) -> Hit:
+    """Return the hit as this store's: source and a last step that says where it stood."""
+    if hit.source != store:
+        hit = Hit(hit.id, hit.text, hit.score, store, hit.metadata, hit.ledger)
+    last = hit.ledger[-1] if len(hit.ledger) else None
+    if last is not None and last[:3] == (RETRIEVE, store, rank):
+        return hit
+    if last is not None and last.stage == RETRIEVE and len(hit.ledger) == 1:
+        # The store knows itself by another name; one step, under the name it has here.
+        step = Step(RETRIEVE, store, rank, hit.score, last.note)
+        return Hit(hit.id, hit.text, hit.score, store, hit.metadata, Ledger([step]))
+    return hit.step(RETRIEVE, store, rank=rank, score=hit.score)
+
+
+def _told(exc: Exception) -> str:
+    # A foreign exception may quote the query or a document; its type cannot.
+    return f"{type(exc).__name__}: {exc}" if isinstance(exc, ResiftError) else type(exc).__name__
+
+
+def _log_failure(store: str, exc: Exception) -> None:
+    frames = "".join(traceback.format_tb(exc.__traceback__)).rstrip()
+    log.warning("store %s failed: %s\n%s", store, _told(exc), frames)

@@ -1,0 +1,87 @@
+"""RetrievalNode: the fan-out as a node of a graph engine; reads `state.query`, writes `retrieved` (N1–N5)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any, cast
+
+from resift.errors import InputError
+from resift.events import Sink
+from resift.protocols import Reranker, Scorer
+from resift.retrieval.over_fetch import OverFetch
+from resift.retrieval.pipeline import Pipeline
+from resift.retrieval.stages import Fuse, Rerank
+from resift.retrieval.store_ref import StoreRef, store_refs
+from resift.types import Ranking
+
+EXACTLY = OverFetch(factor=1)
+
+
+class RetrievalNode:
+    """Fans a query out over stores in parallel and fuses what they give, by RRF unless told otherwise.
+
+    `stores` are stores, StoreRefs, or names that `store_resolver` turns into stores. `rerank` is a
+    scorer (`score`, applied to the list that RRF gives) or a reranker (`fuse`, in place of RRF).
+    `capabilities=None` grants all.
+    """
+
+    def __init__(
+        self,
+        stores: Iterable[Any],
+        k: int = 10,
+        rerank: Reranker | Scorer | None = None,
+        *,
+        store_resolver: Callable[[str], Any] | None = None,
+        capabilities: Collection[str] | None = None,
+        deadline_s: float | None = None,
+        fetch: OverFetch = EXACTLY,
+        sink: Sink | None = None,
+    ) -> None:
+        scores = callable(getattr(rerank, "score", None))
+        if rerank is not None and not scores and not callable(getattr(rerank, "fuse", None)):
+            raise InputError(f"rerank is a {type(rerank).__name__}; pass an object with `fuse` or `score`.")
+        self._capabilities = capabilities
+        self._pipeline = Pipeline(
+            store_refs(stores, resolve=store_resolver),
+            fuse=None if scores or rerank is None else Fuse(cast("Reranker", rerank), keep=k),
+            rerank=Rerank(cast("Scorer", rerank), depth=None) if scores else None,
+            k=k,
+            fetch=fetch,
+            deadline_s=deadline_s,
+            sink=sink,
+        )
+
+    @property
+    def stores(self) -> tuple[StoreRef, ...]:
+        """The branches in declared order."""
+        return self._pipeline.stores
+
+    @property
+    def k(self) -> int:
+        """How many hits the node returns at most."""
+        return self._pipeline.k
+
+    @property
+    def requires(self) -> tuple[str, ...]:
+        """`db.<store>:read` per store, then what the reranker needs."""
+        return self._pipeline.requires
+
+    async def execute(self, state: Any, ctx: Any = None) -> dict[str, Ranking]:
+        """Return `{"retrieved": ranking}` for the query in the state.
+
+        A context may carry `capabilities` and `deadline_s`; the node's own capabilities come first.
+        """
+        query = _read(state, "query")
+        if query is None:
+            raise InputError("The state has no query; give it an attribute or a key `query`.")
+        granted = self._capabilities if self._capabilities is not None else _read(ctx, "capabilities")
+        ranking = await self._pipeline.search(
+            query, deadline_s=_read(ctx, "deadline_s"), where=_read(state, "where"), capabilities=granted
+        )
+        return {"retrieved": ranking}
+
+
+def _read(holder: Any, name: str) -> Any:
+    if isinstance(holder, Mapping):
+        return holder.get(name)
+    return getattr(holder, name, None)

@@ -1,0 +1,28 @@
+"""How many candidates the first stage fetches so that the second has something to choose from (X2)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from resift.errors import InputError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OverFetch:
+    """Fetch `factor` times what is asked for, at least `minimum`, at most `cap`, never fewer than asked."""
+
+    factor: int = 10
+    minimum: int = 0
+    cap: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, value, least in (("factor", self.factor, 1), ("minimum", self.minimum, 0)):
+            if not isinstance(value, int) or isinstance(value, bool) or value < least:
+                raise InputError(f"Over-fetch {name} is {value!r}; pass a whole number ≥ {least}.")
+        if self.cap is not None and self.cap < 1:
+            raise InputError(f"Over-fetch cap is {self.cap}; pass a whole number ≥ 1, or None for no cap.")
+
+    def __call__(self, wanted: int) -> int:
+        """Return how many to fetch for that many wanted."""
+        fetched = max(self.minimum, wanted * self.factor)
+        return max(wanted, fetched if self.cap is None else min(self.cap, fetched))

@@ -1,0 +1,264 @@
+"""From a question to one ranked list: fan-out, fuse, gate, rerank, guard, shape; every stage optional."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import time
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from resift.deadline import Clock, Deadline
+from resift.errors import InputError, ResiftError
+from resift.events import Sink
+from resift.protocols import Reranker, Scorer
+from resift.retrieval.capabilities import check_granted, required
+from resift.retrieval.fan_out import failures_of, fan_out
+from resift.retrieval.over_fetch import OverFetch
+from resift.retrieval.pool import Pool, Stage
+from resift.retrieval.stage_contract import settle
+from resift.retrieval.stages import Fuse, Rerank
+from resift.retrieval.store_ref import store_refs
+from resift.retrieval.waiting import TooLate, within
+from resift.sync import run_sync
+from resift.types import Hit, Ranking, cut_to
+
+log = logging.getLogger("resift.retrieval")
+
+FETCH = OverFetch(factor=4, minimum=50, cap=1000)
+"""How much each store is asked for, unless told otherwise: 50 for k=10."""
+
+FAN_OUT_SHARE = 0.6
+"""The part of a deadline that stores may use when later stages need time too."""
+
+MARGIN_S, MARGIN_SHARE = 0.02, 0.05
+"""What is kept back of a deadline so that the answer is out before it: 20 ms, or 5 % if that is less."""
+
+Stages = Stage | Iterable[Stage] | None
+
+
+class Pipeline:
+    """Asks stores and passes what they found through stages.
+
+    `rerank` takes a scorer (its top 20 are reranked) or a stage; `gate`, `guard` and `shape` take one
+    stage or several. One deadline, one event sink and one set of capabilities hold for all.
+    """
+
+    def __init__(
+        self,
+        stores: Any,
+        *,
+        fuse: Reranker | Stage | None = None,
+        gate: Stages = None,
+        rerank: Scorer | Stages = None,
+        guard: Stages = None,
+        shape: Stages = None,
+        k: int = 10,
+        fetch: OverFetch = FETCH,
+        deadline_s: float | None = None,
+        capabilities: Collection[str] | None = None,
+        sink: Sink | None = None,
+        clock: Clock = time.monotonic,
+    ) -> None:
+        self.stores = store_refs(stores)
+        self.stages = (
+            _fuse_stage(fuse), *_listed(gate), *_rerank_stages(rerank), *_listed(guard), *_listed(shape),
+        )  # fmt: skip
+        _check_k(k)
+        Deadline.after(deadline_s)  # refuses a wrong one now, not at the first search
+        self.k = k
+        self.fetch = fetch
+        self.deadline_s = deadline_s
+        self.capabilities = capabilities
+        self.sink = sink
+        self.clock = clock
+
+    @property
+    def requires(self) -> tuple[str, ...]:
+        """Every capability that a search needs: stores first, then stages."""
+        return required(self.stores, self.stages)
+
+    async def search(
+        self,
+        query: str,
+        *,
+        k: int | None = None,
+        deadline_s: float | None = None,
+        where: Mapping[str, Any] | None = None,
+        capabilities: Collection[str] | None = None,
+    ) -> Ranking:
+        """Return the best k hits, within the deadline, saying what failed or was skipped.
+
+        Raises CapabilityError before any I/O, InputError for a wrong argument, RetrievalError when
+        every store failed.
+        """
+        wanted = self.k if k is None else k
+        _check_k(wanted)
+        _check_query(query)
+        check_granted(self.requires, self.capabilities)
+        check_granted(self.requires, capabilities)
+        seconds = self.deadline_s if deadline_s is None else deadline_s
+        deadline = Deadline.after(seconds, clock=self.clock)
+        pool = Pool(
+            query=query, k=wanted, where=where, deadline=_kept_back(deadline, seconds), sink=self.sink
+        )
+        if wanted == 0:
+            return pool.ranking()
+        started = time.perf_counter()
+        pool = await self._first_stage(pool, seconds)
+        for stage in self.stages:
+            pool = await _through(stage, pool)
+        return finish(pool).timed("total", (time.perf_counter() - started) * 1000).ranking()
+
+    def rank(
+        self,
+        query: str,
+        *,
+        k: int | None = None,
+        deadline_s: float | None = None,
+        where: Mapping[str, Any] | None = None,
+    ) -> Ranking:
+        """Do what `search` does, without async; works in notebooks too."""
+        return run_sync(self.search(query, k=k, deadline_s=deadline_s, where=where))
+
+    async def close(self) -> None:
+        """Close the stores and scorers that can be closed."""
+        for part in (*(ref.store for ref in self.stores), *self.stages):
+            await _closed(getattr(part, "scorer", part))
+
+    @classmethod
+    def default(cls, store: Any, *, rerank: bool = True, **options: Any) -> Pipeline:
+        """Return a sensible pipeline for one store: words and meaning fused, the top 20 cross-encoded."""
+        from resift.retrieval.defaults import default_options
+
+        return cls(**{**default_options(store, rerank=rerank), **options})
+
+    @classmethod
+    def from_yaml(cls, path: str | Path, **options: Any) -> Pipeline:
+        """Return the pipeline that a file describes; raises ConfigError with file and line."""
+        # config stands above retrieval and imports it, so its name is resolved only here, on use.
+        built = importlib.import_module("resift.config").pipeline_from_yaml(path, **options)
+        assert isinstance(built, cls)  # noqa: S101 - narrows Any
+        return built
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any], **options: Any) -> Pipeline:
+        """Return the pipeline that a dict describes, with the same keys as the file."""
+        built = importlib.import_module("resift.config").pipeline_from_config(config, **options)
+        assert isinstance(built, cls)  # noqa: S101 - narrows Any
+        return built
+
+    async def _first_stage(self, pool: Pool, seconds: float | None) -> Pool:
+        started = time.perf_counter()
+        last_moment = pool.deadline
+        if seconds is not None and len(self.stages) > 1:
+            last_moment = last_moment.sooner(seconds * FAN_OUT_SHARE)
+        branches = await fan_out(
+            self.stores,
+            pool.query,
+            k=self.fetch(pool.k),
+            where=pool.where,
+            deadline=last_moment,
+            sink=pool.sink,
+        )
+        failures = failures_of(branches)
+        lists = {branch.ref.name: branch.hits for branch in branches}
+        pool = replace(pool, lists=lists, failures=failures)
+        if failures:
+            pool = pool.degrade(f"{len(failures)} of {len(branches)} stores failed: {', '.join(failures)}")
+        return pool.timed("fan-out", (time.perf_counter() - started) * 1000)
+
+
+def stage_name(stage: Any) -> str:
+    """Return what a stage is called in timings, ledgers and reasons."""
+    return str(getattr(stage, "name", "") or getattr(stage, "__name__", "") or type(stage).__name__)
+
+
+def finish(pool: Pool) -> Pool:
+    """Cut to k and make the last step of every hit say its final rank (V5)."""
+    kept, cut = cut_to(pool.hits, pool.k)
+    placed = [_placed(hit, rank) for rank, hit in enumerate(kept, start=1)]
+    return pool.reorder(placed, cut=cut)
+
+
+async def _through(stage: Stage, pool: Pool) -> Pool:
+    """Run one stage; if it fails or is late, the order stays and the pool says so."""
+    name = stage_name(stage)
+    started = time.perf_counter()
+    # A stage is told to stop a little before it is left behind, so that part of its work is not lost.
+    asked = replace(pool, deadline=pool.deadline.reserve(_margin(pool.deadline.timeout_s)))
+    try:
+        done = settle(pool, await within(pool.deadline, stage(asked)), name)
+    except TooLate:
+        done = (await _as_it_was(pool)).degrade(f"{name}: no answer in time")
+    except Exception as exc:
+        # Exception text may quote a document; its type cannot.
+        told = str(exc) if isinstance(exc, ResiftError) else type(exc).__name__
+        log.warning("stage %s failed: %s", name, told)
+        done = (await _as_it_was(pool)).degrade(f"{name} failed: {told}")
+    return done.timed(name, (time.perf_counter() - started) * 1000)
+
+
+async def _as_it_was(pool: Pool) -> Pool:
+    """Return the pool in the order it had; before any order, in the order that plain RRF gives."""
+    return pool if pool.hits or pool.cut else await Fuse()(pool)
+
+
+def _placed(hit: Hit, rank: int) -> Hit:
+    last = hit.ledger[-1] if len(hit.ledger) else None
+    if last is not None and last.rank == rank:
+        return hit
+    return hit.step("final", "", rank=rank, score=None)
+
+
+def _margin(seconds: float | None) -> float:
+    return 0.0 if seconds is None else min(MARGIN_S, seconds * MARGIN_SHARE)
+
+
+def _kept_back(deadline: Deadline, seconds: float | None) -> Deadline:
+    return deadline.reserve(_margin(seconds))
+
+
+def _fuse_stage(fuse: Any) -> Stage:
+    return Fuse(fuse) if fuse is None or callable(getattr(fuse, "fuse", None)) else _stage(fuse)
+
+
+def _rerank_stages(rerank: Any) -> list[Stage]:
+    return [Rerank(rerank)] if callable(getattr(rerank, "score", None)) else _listed(rerank)
+
+
+def _listed(stages: Any) -> list[Stage]:
+    if stages is None:
+        return []
+    return [_stage(stage) for stage in (stages if isinstance(stages, Iterable) else [stages])]
+
+
+def _stage(stage: Any) -> Stage:
+    if not callable(stage):
+        raise InputError(f"A stage is a {type(stage).__name__}; pass an async function from Pool to Pool.")
+    made: Stage = stage
+    return made
+
+
+def _check_k(k: int) -> None:
+    if not isinstance(k, int) or isinstance(k, bool) or k < 0:
+        raise InputError(f"k is {k!r}; ask for a whole number of hits ≥ 0.")
+
+
+def _check_query(query: str) -> None:
+    if not isinstance(query, str):
+        raise InputError(f"The query is a {type(query).__name__}; pass a string.")
+    if not query.strip():
+        raise InputError("The query is empty; pass the words or the question to search for.")
+
+
+async def _closed(part: Any) -> None:
+    for method in ("aclose", "close"):
+        close = getattr(part, method, None)
+        if callable(close):
+            outcome = close()
+            if hasattr(outcome, "__await__"):
+                await outcome
+            return

@@ -1,0 +1,83 @@
+"""The value that flows through a pipeline's stages, and the shape of a stage."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, runtime_checkable
+
+from resift.deadline import Deadline
+from resift.events import Sink
+from resift.types import Hit, Ranking
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pool:
+    """Candidates on their way, and everything that is known about them.
+
+    `hits` is the order so far; `cut` what was left out, each with a last step that says why; `lists`
+    the first-stage answers per store in declared order; `k` what the caller asked for in the end.
+    """
+
+    query: str
+    k: int
+    hits: tuple[Hit, ...] = ()
+    cut: tuple[Hit, ...] = ()
+    lists: Mapping[str, tuple[Hit, ...]] = field(default_factory=dict)
+    where: Mapping[str, Any] | None = None
+    deadline: Deadline = field(default_factory=Deadline.never)
+    sink: Sink | None = None
+    reasons: tuple[str, ...] = ()
+    tier: str | None = None
+    unscored: tuple[str, ...] = ()
+    failures: Mapping[str, str] = field(default_factory=dict)
+    timings: Mapping[str, float] = field(default_factory=dict)
+    notes: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def degraded(self) -> bool:
+        """Whether anything did less than it was asked to."""
+        return bool(self.reasons)
+
+    def degrade(self, reason: str) -> Pool:
+        """Return a copy that says what went wrong."""
+        return self if reason in self.reasons else replace(self, reasons=(*self.reasons, reason))
+
+    def reorder(self, hits: Sequence[Hit], *, cut: Sequence[Hit] = ()) -> Pool:
+        """Return a copy with these hits in this order, and these added to what was cut."""
+        back = {(hit.id, hit.source) for hit in hits}
+        still = [hit for hit in self.cut if (hit.id, hit.source) not in back]
+        return replace(self, hits=tuple(hits), cut=(*still, *cut))
+
+    def noting(self, **facts: Any) -> Pool:
+        """Return a copy that carries facts from one stage to later ones (a grade, a decision)."""
+        return replace(self, notes={**self.notes, **facts})
+
+    def timed(self, stage: str, ms: float) -> Pool:
+        """Return a copy that knows how long a stage took."""
+        return replace(self, timings={**self.timings, stage: self.timings.get(stage, 0.0) + ms})
+
+    def ranking(self) -> Ranking:
+        """Return what the caller gets."""
+        return Ranking(
+            self.hits,
+            degraded=self.degraded,
+            reason="; ".join(self.reasons) or None,
+            tier=self.tier,
+            unscored=self.unscored,
+            failures=dict(self.failures),
+            timings=dict(self.timings),
+            cut=self.cut,
+        )
+
+
+@runtime_checkable
+class Stage(Protocol):
+    """One step of a pipeline: a pool in, a pool out, nothing lost, invented or changed.
+
+    An optional attribute `name` names it in timings and reasons; `requires` lists capabilities.
+    """
+
+    async def __call__(self, pool: Pool) -> Pool:
+        """Return the pool in another order, smaller, or as it was."""
+        ...

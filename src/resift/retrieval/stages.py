@@ -1,0 +1,115 @@
+"""The stages that come with retrieval: fusing lists, rescoring the top, and any function on hits."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from resift.candidates import MissingText
+from resift.errors import InputError
+from resift.fusion.rerankers import RRFReranker
+from resift.protocols import Reranker, Scorer
+from resift.rerankers.rescore import provider_of, rescore
+from resift.retrieval.capabilities import needs_of
+from resift.retrieval.pool import Pool
+from resift.types import Hit
+
+
+class Fuse:
+    """Make one list of the first-stage lists, by RRF unless told otherwise.
+
+    Takes a reranker, or `make`, which builds one from the store names in declared order. `keep` is how
+    many hits the reranker is asked for; None asks for all, so that later stages choose from all.
+    """
+
+    name = "fuse"
+
+    def __init__(
+        self,
+        reranker: Reranker | None = None,
+        *,
+        make: Callable[[Sequence[str]], Reranker] | None = None,
+        keep: int | None = None,
+    ) -> None:
+        self.reranker = reranker
+        self.make = make
+        self.keep = keep
+        self.requires = needs_of(reranker)
+
+    async def __call__(self, pool: Pool) -> Pool:
+        """Return the pool with fused hits; hits of equal score stand by id."""
+        per_store = [list(hits) for hits in pool.lists.values()]
+        every = sum(len(hits) for hits in per_store)
+        keep = every if self.keep is None else self.keep
+        return pool.reorder(await self._chosen(pool).fuse(per_store, k=keep, query=pool.query))
+
+    def _chosen(self, pool: Pool) -> Reranker:
+        if self.reranker is not None:
+            return self.reranker
+        # Declared order, also for stores that gave nothing: it decides whose text and metadata stay.
+        names = list(pool.lists)
+        return self.make(names) if self.make else RRFReranker(sources=names, sink=pool.sink)
+
+
+class Rerank:
+    """Let a scorer put the best `depth` hits into its own order; the others keep theirs, behind."""
+
+    def __init__(
+        self,
+        scorer: Scorer,
+        *,
+        depth: int | None = 20,
+        missing_text: MissingText = "last",
+        name: str = "rerank",
+    ) -> None:
+        if depth is not None and depth < 1:
+            raise InputError(f"depth is {depth}; rerank at least 1 hit, or pass None for all.")
+        self.scorer = scorer
+        self.depth = depth
+        self.missing_text = missing_text
+        self.name = name
+        self.requires = needs_of(scorer)
+
+    async def __call__(self, pool: Pool) -> Pool:
+        """Return the pool reranked; without time left it stays as it is and says so."""
+        if not pool.hits:
+            return pool
+        if pool.deadline.expired:
+            return pool.degrade(f"{self.name}: no time left for {provider_of(self.scorer)}")
+        top = pool.hits if self.depth is None else pool.hits[: self.depth]
+        rest = pool.hits[len(top) :]
+        ranking = await rescore(
+            self.scorer,
+            pool.query,
+            top,
+            k=len(top),
+            deadline=pool.deadline,
+            missing_text=self.missing_text,
+            stage=self.name,
+            sink=pool.sink,
+        )
+        unjudged = [hit.id for hit in rest[: max(0, pool.k - len(top))]]
+        behind = [_behind(hit, rank, self) for rank, hit in enumerate(rest, start=len(top) + 1)]
+        done = pool.reorder([*ranking.hits, *behind])
+        done = replace(done, tier=ranking.tier, unscored=(*ranking.unscored, *unjudged))
+        return done.degrade(ranking.reason or self.name) if ranking.degraded else done
+
+
+def _behind(hit: Hit, rank: int, stage: Rerank) -> Hit:
+    return hit.step(stage.name, "", rank=rank, score=None, note=f"below the top {stage.depth}, not reranked")
+
+
+@dataclass(frozen=True, slots=True)
+class OnHits:
+    """Turn a function on hits, sync or async, into a stage: what it leaves out is cut in its name."""
+
+    name: str
+    function: Callable[[Sequence[Hit]], Any]
+    requires: tuple[str, ...] = ()
+
+    async def __call__(self, pool: Pool) -> Pool:
+        """Return the pool with the hits that the function returned."""
+        hits = self.function(pool.hits)
+        return pool.reorder(await hits if inspect.isawaitable(hits) else hits)

@@ -1,0 +1,108 @@
+"""Which stores are asked, under which name, and how: search for text and vectors, Cypher for graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from resift.errors import InputError
+from resift.types import Hit
+
+QUERY_PARAMETER = "query"
+"""The parameter that carries the question into Cypher: write `$query` in the statement."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreRef:
+    """One branch of a fan-out: a name, the store behind it, and how it is asked.
+
+    A graph store needs `cypher`; the question reaches it as the parameter `$query`, never as text in
+    the statement. `k` and `timeout_s` replace those of the whole fan-out for this branch.
+    """
+
+    name: str = ""
+    store: Any = None
+    cypher: str | None = None
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    k: int | None = None
+    timeout_s: float | None = None
+    kind: str = ""
+
+    @property
+    def capability(self) -> str:
+        """What must be granted before this store is read."""
+        return f"db.{self.name}:read"
+
+    @property
+    def provider(self) -> str:
+        """The engine's name for events."""
+        return str(getattr(self.store, "provider", "") or type(self.store).__name__)
+
+    async def ask(self, query: str, *, k: int, where: Mapping[str, Any] | None) -> Sequence[Hit]:
+        """Put the question to the store in its own way."""
+        if self.cypher is not None:
+            parameters = {**self.parameters, QUERY_PARAMETER: query}
+            rows: Sequence[Hit] = await self.store.query(self.cypher, parameters, k=k)
+            return rows
+        # Stores that know no filter still serve searches without one.
+        filters = {} if where is None else {"where": where}
+        found: Sequence[Hit] = await self.store.search(query, k=k, **filters)
+        return found
+
+
+def store_refs(stores: Iterable[Any], *, resolve: Callable[[str], Any] | None = None) -> tuple[StoreRef, ...]:
+    """Return one checked reference per store, in the order declared.
+
+    Takes stores, names (looked up with `resolve`) and StoreRefs; refuses two of one name.
+    """
+    if isinstance(stores, (str, bytes)) or not isinstance(stores, Iterable):
+        stores = [stores]
+    refs = tuple(_checked(_named(store, resolve)) for store in stores)
+    if not refs:
+        raise InputError("No stores given; pass at least one.")
+    seen: set[str] = set()
+    for ref in refs:
+        if ref.name in seen:
+            raise InputError(
+                f"Two stores are named {ref.name!r}. Give each its own name: StoreRef(name=…, store=…)."
+            )
+        seen.add(ref.name)
+    return refs
+
+
+def _named(store: Any, resolve: Callable[[str], Any] | None) -> StoreRef:
+    ref = store if isinstance(store, StoreRef) else _bare(store)
+    if ref.store is None:
+        if resolve is None:
+            raise InputError(f"Store {ref.name!r} is only a name; pass store_resolver= or StoreRef(store=…).")
+        ref = replace(ref, store=resolve(ref.name))
+    name = ref.name or str(getattr(ref.store, "name", "") or type(ref.store).__name__)
+    return replace(ref, name=name, kind=ref.kind or _kind(ref))
+
+
+def _bare(store: Any) -> StoreRef:
+    return StoreRef(name=store) if isinstance(store, str) else StoreRef(store=store)
+
+
+def _kind(ref: StoreRef) -> str:
+    if ref.cypher is not None:
+        return "graph"
+    kind = getattr(ref.store, "kind", "")
+    return kind if isinstance(kind, str) and kind else "search"
+
+
+def _checked(ref: StoreRef) -> StoreRef:
+    if ref.k is not None and ref.k < 1:
+        raise InputError(f"Store {ref.name!r}: k is {ref.k}; ask for k ≥ 1 hits.")
+    if ref.timeout_s is not None and not ref.timeout_s > 0:
+        raise InputError(f"Store {ref.name!r}: timeout_s is {ref.timeout_s}; give seconds > 0.")
+    needed = "query" if ref.cypher is not None else "search"
+    if callable(getattr(ref.store, needed, None)):
+        return ref
+    what = type(ref.store).__name__
+    if needed == "search" and callable(getattr(ref.store, "query", None)):
+        raise InputError(
+            f"Store {ref.name!r} ({what}) answers Cypher; pass StoreRef(store=…, cypher='MATCH … $query …')."
+        )
+    raise InputError(f"Store {ref.name!r} is a {what} without `async {needed}`; see resift.protocols.")

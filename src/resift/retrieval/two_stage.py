@@ -1,0 +1,166 @@
+"""Two-stage search: a broad first search, then a careful second look at what it found (X1, X2)."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import math
+import operator
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, overload
+
+from resift.candidates import TEXT_KEYS
+from resift.deadline import Deadline
+from resift.errors import InputError
+from resift.protocols import Scorer, Similarity
+from resift.retrieval.over_fetch import OverFetch
+from resift.sync import run_sync
+from resift.types import Hit
+
+Row = dict[str, Any]
+
+
+class _Default(int):
+    """A number that can be told from the same number given by a caller."""
+
+
+TEN = _Default(10)
+
+
+class TwoStage:
+    """Searches `embeddings` for `limit*factor` rows and lets `similarity` choose the best `limit`.
+
+    `embeddings`: a store, or an object with txtai's `batchsearch(queries, limit, **kwargs)` that keeps
+    content. `similarity`: a callable `(query, texts)` that yields `(index, score)`, or a scorer. Rows
+    that nobody judged stand last in their old order, with score None.
+    """
+
+    def __init__(
+        self,
+        embeddings: Any,
+        similarity: Similarity | Scorer,
+        *,
+        fetch: OverFetch | None = None,
+        text_keys: Sequence[str] = TEXT_KEYS,
+    ) -> None:
+        if not any(callable(getattr(embeddings, name, None)) for name in ("batchsearch", "search")):
+            raise InputError(
+                f"embeddings is a {type(embeddings).__name__} without `batchsearch` or `search`."
+            )
+        if not callable(similarity) and not callable(getattr(similarity, "score", None)):
+            raise InputError(f"similarity is a {type(similarity).__name__}; pass a callable or a scorer.")
+        self.embeddings = embeddings
+        self.similarity = similarity
+        self.fetch = fetch or OverFetch()
+        self.text_keys = tuple(text_keys)
+
+    @overload
+    def __call__(self, query: str, limit: int = 3, factor: int = TEN, **kwargs: Any) -> list[Row]: ...
+    @overload
+    def __call__(
+        self, query: list[str], limit: int = 3, factor: int = TEN, **kwargs: Any
+    ) -> list[list[Row]]: ...
+    def __call__(
+        self, query: str | list[str], limit: int = 3, factor: int = TEN, **kwargs: Any
+    ) -> list[Row] | list[list[Row]]:
+        """Return the best rows for a query, or one list of rows per query for a list."""
+        return run_sync(self.search(query, limit, factor, **kwargs))
+
+    async def search(
+        self, query: str | list[str], limit: int = 3, factor: int = TEN, **kwargs: Any
+    ) -> list[Row] | list[list[Row]]:
+        """Do what a call does, async. A `factor` given here replaces that of the fetch policy."""
+        queries = _queries(query)
+        if not isinstance(limit, int) or isinstance(limit, bool) or limit < 0:
+            raise InputError(f"limit is {limit!r}; ask for a whole number of rows ≥ 0.")
+        policy = self.fetch if factor is TEN else replace(self.fetch, factor=factor)
+        if limit == 0 or not queries:
+            ranked: list[list[Row]] = [[] for _ in queries]
+        else:
+            found = await self._first(queries, policy(limit), kwargs)
+            ranked = [(await self._second(q, rows))[:limit] for q, rows in zip(queries, found, strict=True)]
+        return ranked[0] if isinstance(query, str) else ranked
+
+    async def _first(self, queries: list[str], wanted: int, kwargs: Mapping[str, Any]) -> list[list[Row]]:
+        if callable(getattr(self.embeddings, "batchsearch", None)):
+            found = await asyncio.to_thread(self.embeddings.batchsearch, queries, wanted, **kwargs)
+            if len(found) != len(queries):
+                raise InputError(f"batchsearch gave {len(found)} results for {len(queries)} queries.")
+        else:
+            found = [await self.embeddings.search(query, k=wanted, **kwargs) for query in queries]
+        return [[_row(row, place) for place, row in enumerate(rows)] for rows in found]
+
+    async def _second(self, query: str, rows: list[Row]) -> list[Row]:
+        if not rows:
+            return []
+        texts = [self._text(row, place) for place, row in enumerate(rows)]
+        scores = await self._scores(query, rows, texts)
+        order = sorted(range(len(rows)), key=lambda at: (math.inf if scores[at] is None else -scores[at], at))
+        return [{**rows[at], "score": scores[at]} for at in order]
+
+    def _text(self, row: Row, place: int) -> str:
+        texts: list[str] = [row[key] for key in self.text_keys if isinstance(row.get(key), str)]
+        if not texts:
+            raise InputError(
+                f"Row {place} (id {row.get('id')!r}) has no text under {', '.join(self.text_keys)}. "
+                "The second stage reads it: keep content in the index (txtai: content=True) and select its text."
+            )
+        return next((text for text in texts if text.strip()), texts[0])
+
+    async def _scores(self, query: str, rows: list[Row], texts: list[str]) -> list[Any]:
+        score = getattr(self.similarity, "score", None)
+        if callable(score):
+            hits = [
+                Hit(str(at), text, metadata=_metadata(row))
+                for at, (row, text) in enumerate(zip(rows, texts, strict=True))
+            ]
+            said = await score(query, hits, deadline=Deadline.never())
+            return _paired(enumerate(said.values), len(rows))
+        similar: Any = self.similarity
+        pairs = await asyncio.to_thread(similar, query, texts)
+        return _paired(await pairs if inspect.isawaitable(pairs) else pairs, len(rows))
+
+
+def _queries(query: Any) -> list[str]:
+    queries = [query] if isinstance(query, str) else query
+    if not isinstance(queries, (list, tuple)) or not all(isinstance(one, str) for one in queries):
+        raise InputError(f"The query is a {type(query).__name__}; pass a string or a list of strings.")
+    return list(queries)
+
+
+def _row(row: Any, place: int) -> Row:
+    if isinstance(row, Hit):
+        plain = row.to_dict()
+        del plain["ledger"]
+        return plain
+    if isinstance(row, Mapping):
+        return dict(row)
+    raise InputError(
+        f"The first stage gave a {type(row).__name__} as row {place}, not a dict: content is not stored. "
+        "Build the index with content=True, so that the second stage has texts to read."
+    )
+
+
+def _metadata(row: Row) -> Mapping[str, Any]:
+    nested = row.get("metadata")
+    return nested if isinstance(nested, Mapping) else {}
+
+
+def _paired(pairs: Any, size: int) -> list[float | None]:
+    """Return one score per row from (index, score) pairs; refuse indices that are not rows."""
+    scores: list[float | None] = [None] * size
+    seen: set[int] = set()
+    for index, score in pairs:
+        try:
+            at = operator.index(index)
+        except TypeError:
+            at = -1
+        if not 0 <= at < size or at in seen:
+            raise InputError(
+                f"similarity gave index {index!r}; each must be one of 0 to {size - 1}, and only once."
+            )
+        seen.add(at)
+        number = math.nan if score is None else float(score)
+        scores[at] = number if math.isfinite(number) else None
+    return scores

@@ -1,0 +1,50 @@
+"""Waiting with an end: work that is late or will not stop is left behind, never waited for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from resift.deadline import Deadline
+from resift.errors import ResiftError
+
+T = TypeVar("T")
+
+
+class TooLate(ResiftError, TimeoutError):
+    """The deadline passed while the work was still going on."""
+
+    transient = True
+
+
+class SelfCancelled(ResiftError):
+    """The work raised CancelledError although nobody had cancelled it."""
+
+    transient = True
+
+
+async def within(deadline: Deadline, work: Coroutine[Any, Any, T]) -> T:
+    """Await the work until the deadline, then let go of it and raise TooLate.
+
+    Work that swallows its cancellation, or waits for a thread that cannot be stopped, does not hold
+    the caller. Work that never suspends is finished even when no time is left.
+    """
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.wait({task}, timeout=deadline.timeout_s)
+    except asyncio.CancelledError:
+        _let_go(task)
+        raise
+    if not task.done():
+        _let_go(task)
+        raise TooLate("no answer in time")
+    if task.cancelled():
+        raise SelfCancelled("cancelled itself")
+    return task.result()
+
+
+def _let_go(task: asyncio.Future[Any]) -> None:
+    # Reading the outcome keeps asyncio from reporting an exception that nobody awaited.
+    task.add_done_callback(lambda done: None if done.cancelled() else done.exception())
+    task.cancel()
