@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from resift.plugins import available_rerankers as available_rerankers
     from resift.plugins import load_reranker as load_reranker
     from resift.protocols import Reranker as Reranker
+    from resift.reranking import rerank as rerank
     from resift.types import Hit as Hit
     from resift.types import Ranking as Ranking
 
@@ -24,6 +25,7 @@ _HOMES = {
     "ResiftError": "resift.errors",
     "available_rerankers": "resift.plugins",
     "load_reranker": "resift.plugins",
+    "rerank": "resift.reranking",
 }
 
 __all__ = sorted(_HOMES)

@@ -1,0 +1,94 @@
+"""A bi-encoder on this machine: texts to unit vectors for first-stage search and cosine (C5)."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal
+
+from resift.errors import InputError, require
+from resift.models.engine import Job, Task, shared_engine
+from resift.models.loading import Model, load
+from resift.models.windows import spans
+
+DEFAULT_EMBEDDER = "BAAI/bge-small-en-v1.5"
+
+EmbedKind = Literal["query", "document"]
+
+
+class Embedder:
+    """Turns texts into float32 unit vectors. The model is loaded at the first use and then shared.
+
+    A text longer than the model's window gets the mean of its windows' vectors.
+    """
+
+    def __init__(self, model_name: str = DEFAULT_EMBEDDER, *, folder: Path | str | None = None) -> None:
+        self.model_name = model_name
+        self._folder = folder
+        self._model: Model | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def dimension(self) -> int:
+        """Length of the vectors; loads the model."""
+        return int(self._loaded().width)
+
+    async def embed(self, texts: Sequence[str], *, kind: EmbedKind) -> Any:
+        """Return an array of shape (len(texts), dimension); queries get the model's own prefix."""
+        await asyncio.to_thread(self._loaded)
+        found, job = self._start(texts, kind)
+        await asyncio.wrap_future(job.future)
+        return self._stacked(texts, found)
+
+    def embed_sync(self, texts: Sequence[str], *, kind: EmbedKind) -> Any:
+        """Do the same and wait, from any thread."""
+        found, job = self._start(texts, kind)
+        job.future.result()
+        return self._stacked(texts, found)
+
+    def _loaded(self) -> Model:
+        with self._lock:
+            if self._model is None:
+                self._model = load(self.model_name, kind="bi-encoder", folder=self._folder)
+            return self._model
+
+    def _start(self, texts: Sequence[str], kind: EmbedKind) -> tuple[dict[str, Any], Job]:
+        if isinstance(texts, (str, bytes)):
+            raise InputError("Pass a list of texts, not one text.")
+        if kind not in ("query", "document"):
+            raise InputError(f"kind is {kind!r}; pass 'query' or 'document'.")
+        spec = self._loaded().spec
+        prefix = spec.query_prefix if kind == "query" else spec.document_prefix
+        found: dict[str, Any] = {}
+        unique = sorted(dict.fromkeys(texts), key=len, reverse=True)
+        tasks: list[Task] = [partial(self._one, text, prefix, found) for text in unique]
+        return found, shared_engine().submit(tasks)
+
+    def _one(self, text: str, prefix: str, found: dict[str, Any]) -> None:
+        model = self._loaded()
+        ids = model.tokenizer.ids(prefix + text) or []
+        template = model.tokenizer.template
+        budget = model.spec.max_length - len(template.before) - len(template.after)
+        vectors = [
+            _unit(_pooled(model.forward(*template.single(ids[start:end])), model.spec.pooling))
+            for start, end in spans(len(ids), budget)
+        ]
+        found[text] = _unit(sum(vectors[1:], start=vectors[0]))
+
+    def _stacked(self, texts: Sequence[str], found: dict[str, Any]) -> Any:
+        np = require("numpy", extra="local")
+        if not texts:
+            return np.zeros((0, self.dimension), dtype=np.float32)
+        return np.stack([found[text] for text in texts]).astype(np.float32)
+
+
+def _pooled(states: Any, pooling: str) -> Any:
+    return states[0] if pooling == "cls" else states.mean(axis=0)
+
+
+def _unit(vector: Any) -> Any:
+    np = require("numpy", extra="local")
+    return vector / max(float(np.linalg.norm(vector)), 1e-12)

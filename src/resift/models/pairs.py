@@ -1,0 +1,158 @@
+"""Scores for query–document pairs: windows for long documents, each text once, deadline and progress."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from resift.deadline import Deadline
+from resift.models.engine import Job, Task, shared_engine
+from resift.models.loading import Model
+from resift.models.windows import Aggregate, combine, most_promising, spans
+
+MAX_WINDOWS = 32
+"""Windows scored per document: about 60 kB of English. Of longer documents the most promising ones."""
+
+Progress = Callable[[int, int], None]
+"""Called with (different texts scored, different texts in all), from a worker thread."""
+
+log = logging.getLogger("resift.models")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairOptions:
+    """How pairs are laid out and read."""
+
+    aggregate: Aggregate = "max"
+    max_windows: int = MAX_WINDOWS
+    document_first: bool = False
+    read: Callable[[Any], float] = lambda output: float(output.reshape(-1)[0])
+
+
+@dataclass(slots=True)
+class PairCall:
+    """One call under way: a value per text, filled in by the workers."""
+
+    texts: list[str]
+    deadline: Deadline
+    on_progress: Progress | None
+    query: list[int] = field(default_factory=list)
+    values: dict[str, float] = field(default_factory=dict)
+    parts: dict[str, list[float | None]] = field(default_factory=dict)
+    notes: set[str] = field(default_factory=set)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    total: int = 0
+    job: Job | None = None
+
+    def result(self) -> list[float | None]:
+        """Return one value per text in the order given; None where time ran out."""
+        return [self.values.get(text) for text in self.texts]
+
+    @property
+    def note(self) -> str:
+        """What a reader of the scores should know, or an empty string."""
+        return "; ".join(sorted(self.notes))
+
+
+class PairModel:
+    """A loaded model that says how well documents answer a query."""
+
+    def __init__(self, model: Model, options: PairOptions | None = None) -> None:
+        self.model = model
+        self.options = options or PairOptions()
+
+    def predict(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
+        """Return one raw score per (query, document) pair, in order."""
+        calls: dict[str, PairCall] = {}
+        for query in dict.fromkeys(query for query, _ in pairs):
+            calls[query] = self.start(query, [text for asked, text in pairs if asked == query])
+        for call in calls.values():
+            _job(call).future.result()
+        return [calls[query].values[text] for query, text in pairs]
+
+    async def score(
+        self, query: str, texts: Sequence[str], *, deadline: Deadline, on_progress: Progress | None = None
+    ) -> PairCall:
+        """Score the texts on the engine's threads while this loop goes on."""
+        call = self.start(query, texts, deadline=deadline, on_progress=on_progress)
+        await asyncio.wrap_future(_job(call).future)
+        return call
+
+    def start(
+        self,
+        query: str,
+        texts: Sequence[str],
+        *,
+        deadline: Deadline | None = None,
+        on_progress: Progress | None = None,
+    ) -> PairCall:
+        """Queue the texts: in the order given under a deadline, longest first (best balance) without."""
+        call = PairCall(list(texts), deadline or Deadline.never(), on_progress)
+        unique = list(dict.fromkeys(call.texts))
+        if call.deadline.timeout_s is None:
+            unique.sort(key=len, reverse=True)
+        call.total = len(unique)
+        call.query = self._query_ids(query, call)
+        tasks: list[Task] = [partial(self._document, call, text) for text in unique]
+        call.job = shared_engine().submit(tasks, deadline=call.deadline)
+        return call
+
+    def _query_ids(self, query: str, call: PairCall) -> list[int]:
+        limit = self.model.spec.max_length // 2
+        # A token is a word or a part of one: more characters than this cannot matter.
+        ids = self.model.tokenizer.ids(query[: limit * 100]) or []
+        if len(ids) > limit or len(query) > limit * 100:
+            call.notes.add(f"query cut to its first {limit} tokens")
+        return ids[:limit]
+
+    def _document(self, call: PairCall, text: str) -> Sequence[Task] | None:
+        ids = self.model.tokenizer.ids(text, give_up=lambda: call.deadline.expired)
+        if ids is None:
+            return None
+        budget = self.model.spec.max_length - self.model.tokenizer.template.size - len(call.query)
+        windows = spans(len(ids), budget)
+        if len(windows) > self.options.max_windows:
+            call.notes.add(f"longest texts: {self.options.max_windows} most promising windows scored")
+            windows = most_promising(windows, ids, call.query, limit=self.options.max_windows)
+        call.parts[text] = [None] * len(windows)
+        tasks = [partial(self._window, call, text, at, ids[slice(*span)]) for at, span in enumerate(windows)]
+        if len(tasks) > 1:
+            return tasks
+        return tasks[0]()
+
+    def _window(self, call: PairCall, text: str, at: int, ids: list[int]) -> None:
+        template = self.model.tokenizer.template
+        row = (
+            template.pair(ids, call.query) if self.options.document_first else template.pair(call.query, ids)
+        )
+        if call.deadline.remaining_s() < self.model.expected_s(len(row[0])):
+            return
+        score = self.options.read(self.model.forward(*row))
+        with call.lock:
+            parts = call.parts[text]
+            parts[at] = score
+            scored = [part for part in parts if part is not None]
+            if len(scored) < len(parts):
+                return
+            call.values[text] = combine(scored, self.options.aggregate)
+            done = len(call.values)
+        _report(call, done)
+
+
+def _report(call: PairCall, done: int) -> None:
+    if call.on_progress is None:
+        return
+    try:
+        call.on_progress(done, call.total)
+    except Exception:
+        log.exception("progress callback failed")
+
+
+def _job(call: PairCall) -> Job:
+    assert call.job is not None  # noqa: S101 - set by start
+    return call.job

@@ -1,0 +1,51 @@
+"""One ONNX graph on one thread, called by any number of threads at once. No downloads, no policy."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from resift.errors import ModelLoadError, require
+
+
+class OnnxSession:
+    """A loaded graph that takes one row of tokens; several threads may run it at the same time."""
+
+    def __init__(self, graph: bytes) -> None:
+        self._numpy = require("numpy", extra="local")
+        runtime = require("onnxruntime", extra="local")
+        try:
+            self._session = runtime.InferenceSession(
+                graph, sess_options=_options(runtime), providers=["CPUExecutionProvider"]
+            )
+        except Exception as exc:
+            raise ModelLoadError(f"The runtime refuses the graph: {type(exc).__name__}: {exc}") from exc
+        self._inputs = [given.name for given in self._session.get_inputs()]
+        self._output = self._session.get_outputs()[0].name
+
+    def run(self, ids: list[int], types: list[int]) -> Any:
+        """Return the graph's first output for one row, without the batch dimension."""
+        np = self._numpy
+        row = np.asarray([ids], dtype=np.int64)
+        feeds = {"input_ids": row}
+        if "attention_mask" in self._inputs:
+            feeds["attention_mask"] = np.ones_like(row)
+        if "token_type_ids" in self._inputs:
+            feeds["token_type_ids"] = np.asarray([types], dtype=np.int64)
+        return self._session.run([self._output], feeds)[0][0]
+
+
+def finite(values: Any) -> bool:
+    """Whether every number of an array is one."""
+    return math.isfinite(float(values.sum()))
+
+
+def _options(runtime: Any) -> Any:
+    options = runtime.SessionOptions()
+    # One thread per run and no pool: nothing spins, nothing is lost in a fork, no run waits for another.
+    options.intra_op_num_threads = 1
+    options.inter_op_num_threads = 1
+    options.execution_mode = runtime.ExecutionMode.ORT_SEQUENTIAL
+    options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_ENABLE_ALL
+    options.log_severity_level = 3
+    return options

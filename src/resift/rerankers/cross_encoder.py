@@ -1,0 +1,94 @@
+"""Cross-encoder reranking (seed 004): query and document read together by one model on this machine."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from resift.candidates import text_of
+from resift.deadline import Deadline
+from resift.errors import ModelLoadError, ModelNotAllowedError
+from resift.models.loading import load, of_kind
+from resift.models.pairs import MAX_WINDOWS, PairCall, PairModel, PairOptions, Progress
+from resift.models.windows import Aggregate
+from resift.rerankers.fusing import fuse_then_rescore
+from resift.types import Hit, Scores
+
+DEFAULT_MODEL = "cross-encoder/ms-marco-MiniLM-L-12-v2"
+ALLOWED_MODELS = of_kind("cross-encoder")
+
+log = logging.getLogger(__name__)
+
+
+class CrossEncoderReranker:
+    """Orders results by a cross-encoder's judgement of each (query, document) pair.
+
+    Raises ValueError for a model that is not allowed, before anything is loaded. Any other failure to load
+    is logged and leaves `_model` None: `rerank` then returns its input, and `score` raises, so that a
+    pipeline says `degraded`.
+    """
+
+    name = "cross-encoder"
+
+    def __init__(
+        self,
+        model_name: str = DEFAULT_MODEL,
+        *,
+        folder: Path | str | None = None,
+        aggregate: Aggregate = "max",
+        max_windows: int = MAX_WINDOWS,
+        on_progress: Progress | None = None,
+    ) -> None:
+        self.model_name = model_name
+        self.on_progress = on_progress
+        self.failure = ""
+        self._model: PairModel | None = None
+        options = PairOptions(aggregate=aggregate, max_windows=max_windows)
+        try:
+            self._model = PairModel(load(model_name, kind="cross-encoder", folder=folder), options)
+        except ModelNotAllowedError:
+            raise
+        except Exception as exc:
+            self.failure = str(exc)
+            log.warning("CrossEncoderReranker failed to load model '%s': %s", model_name, exc)
+
+    def rerank(self, query: str, results: Sequence[dict[str, Any]], top_k: int = 5) -> list[dict[str, Any]]:
+        """Return copies of the best top_k results with `ce_score` (raw logit), best first.
+
+        Without a model: all results unchanged, not truncated.
+        """
+        if self._model is None:
+            return list(results)
+        if not results:
+            return []
+        scores = self._model.predict([(query, text_of(row, keys=("content", "title"))) for row in results])
+        scored = [{**row, "ce_score": float(score)} for row, score in zip(results, scores, strict=True)]
+        # Equal scores keep the order of the input: sorted() is stable, also in reverse.
+        return sorted(scored, key=lambda row: row["ce_score"], reverse=True)[:top_k]
+
+    async def score(
+        self, query: str, hits: Sequence[Hit], *, deadline: Deadline, on_progress: Progress | None = None
+    ) -> Scores:
+        """Return one raw logit per hit; None where the deadline came first."""
+        if self._model is None:
+            raise ModelLoadError(self.failure)
+        texts = [hit.text for hit in hits]
+        told = on_progress or self.on_progress
+        call = await self._model.score(query, texts, deadline=deadline, on_progress=told)
+        return scores_of(call, self.name)
+
+    async def fuse(
+        self, per_store: Sequence[Sequence[Hit]], *, k: int, query: str | None = None
+    ) -> list[Hit]:
+        """Pool the lists by reciprocal rank and return the best k of the pool by this model."""
+        return await fuse_then_rescore(self, per_store, k=k, query=query)
+
+
+def scores_of(call: PairCall, provider: str) -> Scores:
+    """Return a call's values as scores that say how many the deadline left out."""
+    values = call.result()
+    missing = sum(value is None for value in values)
+    reason = f"deadline: {len(values) - missing} of {len(values)} hits scored" if missing else None
+    return Scores(values, provider, degraded=missing > 0, reason=reason, note=call.note)
