@@ -20,6 +20,7 @@ from resift.errors import ModelNotAllowedError, did_you_mean
 Kind = Literal["cross-encoder", "late-interaction", "bi-encoder", "nli"]
 KINDS: tuple[Kind, ...] = ("cross-encoder", "late-interaction", "bi-encoder", "nli")
 
+_OWN_FILES = "For files of your own, call resift.models.local_models.allow_local."
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}(?:/[A-Za-z0-9][A-Za-z0-9._-]{0,95})?")
 
 
@@ -91,7 +92,7 @@ def shipped(model_id: str) -> ModelSpec | None:
 
 
 def check_name(model_id: object) -> str:
-    """Return the id if it is a plain model name; refuse paths, URLs and control characters with the reason."""
+    """Return the id if it is a plain name; refuse paths, URLs and control characters with the reason."""
     if not isinstance(model_id, str):
         raise ModelNotAllowedError(
             f"A model id is a string such as 'org/name', not {type(model_id).__name__}."
@@ -99,8 +100,7 @@ def check_name(model_id: object) -> str:
     reason = _why_bad(model_id)
     if reason is not None:
         raise ModelNotAllowedError(
-            f"Model id {model_id[:80]!r} is not allowed: {reason}. "
-            f"Known: {', '.join(known())}. For files of your own, call resift.models.local_models.allow_local."
+            f"Model id {model_id[:80]!r} is not allowed: {reason}. Known: {', '.join(known())}. {_OWN_FILES}"
         )
     return model_id
 
@@ -108,10 +108,7 @@ def check_name(model_id: object) -> str:
 def not_allowed(model_id: str, *, also_known: tuple[str, ...] = ()) -> ModelNotAllowedError:
     """Return the error for a well-formed id that nobody allowed."""
     hint = did_you_mean(model_id, {*known(), *also_known})
-    return ModelNotAllowedError(
-        f"Model {model_id!r} is not on the allowlist. {hint} "
-        "For files of your own, call resift.models.local_models.allow_local."
-    )
+    return ModelNotAllowedError(f"Model {model_id!r} is not on the allowlist. {hint} {_OWN_FILES}")
 
 
 def parse(entry: Mapping[str, Any]) -> ModelSpec:

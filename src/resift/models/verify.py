@@ -6,11 +6,14 @@ import hashlib
 import os
 import stat
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from resift.errors import ModelFileError
 from resift.models.allowlist import PinnedFile
 
+MAX_FILE_BYTES = 1 << 31
 _CHUNK = 1 << 20
 
 Identity = tuple[int, int, int, int, int]
@@ -21,69 +24,59 @@ _lock = threading.Lock()
 
 
 def verify(path: Path, pinned: PinnedFile) -> None:
-    """Check that the file is the pinned one; cheap when it was checked before and was not touched since."""
-    with _opened(path, pinned) as fd:
-        identity = _identity(fd)
-        if _remembered(path, pinned) == identity:
+    """Check that the file is the pinned one; cheap when it was checked before and not touched since."""
+    with _opened(path) as fd:
+        before = _identity(fd)
+        _check_size(path, pinned, before[-1])
+        if _remembered(path, pinned) == before:
             return
-        _check(path, pinned, _digest(fd))
-        _unchanged(path, identity, fd)
-    _remember(path, pinned, identity)
+        _check_digest(path, pinned, _digest(fd))
+        if _identity(fd) != before:
+            raise _changed(path, "was written to while it was being checked")
+    _remember(path, pinned, before)
 
 
 def read_verified(path: Path, pinned: PinnedFile) -> bytes:
-    """Return the file's bytes; they themselves were hashed, so no change between check and use is possible."""
-    with _opened(path, pinned) as fd:
+    """Return the file's bytes after hashing those very bytes: nothing can change between check and use."""
+    with _opened(path) as fd:
         identity = _identity(fd)
+        _check_size(path, pinned, identity[-1])
         data = _read(fd, pinned.size + 1)
-    if len(data) != pinned.size:
-        raise _changed(path, f"holds {len(data):,} bytes, the pin says {pinned.size:,}")
-    _check(path, pinned, hashlib.sha256(data).hexdigest())
+    _check_size(path, pinned, len(data))
+    _check_digest(path, pinned, hashlib.sha256(data).hexdigest())
     _remember(path, pinned, identity)
     return data
 
 
-def sha256_of(path: Path) -> tuple[str, int]:
-    """Return digest and size of a regular file."""
-    with _Opened(path) as fd:
-        return _digest(fd), os.fstat(fd).st_size
+def read_unpinned(path: Path, *, limit: int = MAX_FILE_BYTES) -> bytes:
+    """Return the bytes of a regular file that has no pin yet, if it is not larger than the limit."""
+    with _opened(path) as fd:
+        size = os.fstat(fd).st_size
+        if size <= limit:
+            data = _read(fd, limit + 1)
+            size = len(data)
+    if size > limit:
+        raise ModelFileError(f"{path} holds {size:,} bytes or more; the limit is {limit:,}.")
+    return data
 
 
-class _Opened:
-    """A descriptor of a regular file, closed at the end; never waits on a pipe or device."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._fd = -1
-
-    def __enter__(self) -> int:
-        flags = (
-            os.O_RDONLY
-            | getattr(os, "O_NONBLOCK", 0)
-            | getattr(os, "O_CLOEXEC", 0)
-            | getattr(os, "O_BINARY", 0)
-        )
-        try:
-            self._fd = os.open(self._path, flags)
-        except OSError as exc:
-            raise ModelFileError(f"Cannot read model file {self._path}: {exc.strerror}.") from exc
-        if not stat.S_ISREG(os.fstat(self._fd).st_mode):
-            self.__exit__()
-            raise ModelFileError(f"{self._path} is not a regular file.")
-        return self._fd
-
-    def __exit__(self, *_: object) -> None:
-        os.close(self._fd)
-
-
-def _opened(path: Path, pinned: PinnedFile) -> _Opened:
+@contextmanager
+def _opened(path: Path) -> Iterator[int]:
+    """Open a regular file; never wait on a pipe or device."""
+    flags = os.O_RDONLY
+    for wish in ("O_NONBLOCK", "O_CLOEXEC", "O_BINARY", "O_NOCTTY"):
+        flags |= getattr(os, wish, 0)
     try:
-        size = path.stat().st_size
+        fd = os.open(path, flags)
     except (OSError, ValueError) as exc:
-        raise ModelFileError(f"Model file {path} is missing or unreadable.") from exc
-    if size != pinned.size:
-        raise _changed(path, f"holds {size:,} bytes, the pin says {pinned.size:,}")
-    return _Opened(path)
+        why = getattr(exc, "strerror", None) or "not a usable path"
+        raise ModelFileError(f"Cannot read model file {path}: {why}.") from exc
+    try:
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            raise ModelFileError(f"{path} is not a regular file.")
+        yield fd
+    finally:
+        os.close(fd)
 
 
 def _identity(fd: int) -> Identity:
@@ -101,26 +94,26 @@ def _digest(fd: int) -> str:
 def _read(fd: int, limit: int) -> bytes:
     parts: list[bytes] = []
     left = limit
-    while left > 0 and (chunk := os.read(fd, left)):
+    while left > 0 and (chunk := os.read(fd, min(left, 1 << 30))):
         parts.append(chunk)
         left -= len(chunk)
     return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def _check(path: Path, pinned: PinnedFile, digest: str) -> None:
+def _check_size(path: Path, pinned: PinnedFile, size: int) -> None:
+    if size != pinned.size:
+        raise _changed(path, f"holds {size:,} bytes, the pin says {pinned.size:,}")
+
+
+def _check_digest(path: Path, pinned: PinnedFile, digest: str) -> None:
     if digest != pinned.sha256:
         raise _changed(path, f"has sha256 {digest[:12]}…, the pin says {pinned.sha256[:12]}…")
 
 
-def _unchanged(path: Path, before: Identity, fd: int) -> None:
-    if _identity(fd) != before:
-        raise _changed(path, "was written to while it was being checked")
-
-
 def _changed(path: Path, what: str) -> ModelFileError:
     return ModelFileError(
-        f"Model file {path} {what}. It was changed or is of another version, and is not loaded. "
-        "Delete it and fetch it again."
+        f"Model file {path} {what}. It was changed or is of another version, so it is not loaded. "
+        "Delete it and install or fetch it again."
     )
 
 

@@ -1,0 +1,183 @@
+"""Models of the user's own: a folder is allowed by an explicit call, inspected, and pinned from then on."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import threading
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+from typing import Any, Literal
+
+from resift.errors import ModelFileError, ModelNotAllowedError
+from resift.models.allowlist import KINDS, Kind, ModelSpec, PinnedFile, check_name, shipped
+from resift.models.inspect_file import inspect_file
+from resift.models.json_inspect import parse_json
+from resift.models.model_files import ModelFiles
+from resift.models.model_folder import MANIFEST, check_folder, file_names, open_folder
+from resift.models.verify import read_unpinned, read_verified
+
+Manifest = Mapping[str, Any]
+
+_MANIFEST_LIMIT = 1 << 20
+_SHA256 = re.compile(r"[0-9a-f]{64}")
+_allowed: dict[str, ModelFiles] = {}
+_lock = threading.Lock()
+
+
+def allow_local(
+    path: Path | str,
+    manifest: Manifest | Path | str | None = None,
+    *,
+    id: str | None = None,
+    kind: Kind = "cross-encoder",
+    onnx: str | None = None,
+    tokenizer: str = "tokenizer.json",
+    licence: str = "unknown",
+    max_length: int = 512,
+    query_prefix: str = "",
+    document_prefix: str = "",
+    pooling: Literal["cls", "mean"] = "cls",
+    query_marker_id: int | None = None,
+    document_marker_id: int | None = None,
+    entailment_index: int | None = None,
+) -> ModelSpec:
+    """Allow the model in a folder for the rest of this process, under `id` (default `local/<folder name>`).
+
+    Every file is inspected and must match the manifest: a mapping or a JSON file of name to sha256, as
+    `write_manifest` makes it. Without one, the folder's own manifest counts, else the bytes found now.
+    """
+    folder = open_folder(path)
+    name = _free_name(id if id is not None else f"local/{folder.name}")
+    if kind not in KINDS:
+        raise ModelNotAllowedError(f"Unknown kind {kind!r}. Allowed: {', '.join(KINDS)}.")
+    files = _inspected(folder, _read_manifest(folder, manifest))
+    spec = ModelSpec(
+        id=name,
+        kind=kind,
+        licence=licence,
+        revision=_revision(files),
+        onnx=_only_graph(folder, files, onnx),
+        tokenizer=_present(folder, files, tokenizer),
+        files=files,
+        max_length=max_length,
+        query_prefix=query_prefix,
+        document_prefix=document_prefix,
+        pooling=pooling,
+        query_marker_id=query_marker_id,
+        document_marker_id=document_marker_id,
+        entailment_index=entailment_index,
+    )
+    with _lock:
+        _allowed[name] = ModelFiles(spec=spec, folder=folder, source="local")
+    return spec
+
+
+def disallow_local(id: str) -> None:
+    """Take back what `allow_local` allowed; unknown ids are fine."""
+    with _lock:
+        _allowed.pop(id, None)
+
+
+def write_manifest(folder: Path | str) -> Path:
+    """Inspect a folder and write `resift-manifest.json` with sha256 and size of every file into it."""
+    real = open_folder(folder)
+    files = _inspected(real, None)
+    body = {"files": {pinned.name: {"sha256": pinned.sha256, "size": pinned.size} for pinned in files}}
+    target = real / MANIFEST
+    target.write_text(json.dumps(body, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    return target
+
+
+def allowed_local(model_id: str) -> ModelFiles | None:
+    """Return the folder that was allowed under that id, if any."""
+    with _lock:
+        return _allowed.get(model_id)
+
+
+def allowed_ids() -> tuple[str, ...]:
+    """Return the ids of all folders allowed so far, sorted."""
+    with _lock:
+        return tuple(sorted(_allowed))
+
+
+def _free_name(id: str) -> str:
+    name = check_name(id)
+    if shipped(name) is not None:
+        raise ModelNotAllowedError(f"{name!r} is a pinned model. Choose another id for your own folder.")
+    return name
+
+
+def _inspected(folder: Path, manifest: Mapping[str, PinnedFile] | None) -> tuple[PinnedFile, ...]:
+    """Read each file once: what is hashed is what is inspected is what is pinned."""
+    if manifest is not None:
+        check_folder(folder, manifest, required=manifest)
+    pins: list[PinnedFile] = []
+    for name in file_names(folder):
+        if manifest is None:
+            data = read_unpinned(folder / name)
+            pins.append(PinnedFile(name=name, size=len(data), sha256=hashlib.sha256(data).hexdigest()))
+        else:
+            data = _read_listed(folder / name, manifest[name])
+            pins.append(PinnedFile(name=name, size=len(data), sha256=manifest[name].sha256))
+        inspect_file(name, data)
+    return tuple(pins)
+
+
+def _read_listed(path: Path, pinned: PinnedFile) -> bytes:
+    size = pinned.size if pinned.size >= 0 else path.stat().st_size
+    return read_verified(path, PinnedFile(name=pinned.name, size=size, sha256=pinned.sha256))
+
+
+def _read_manifest(folder: Path, manifest: Manifest | Path | str | None) -> dict[str, PinnedFile] | None:
+    if manifest is None:
+        own = folder / MANIFEST
+        if not own.exists() and not own.is_symlink():
+            return None
+        manifest = own
+    if not isinstance(manifest, Mapping):
+        path = Path(manifest)
+        if path.is_symlink():
+            raise ModelFileError(f"Manifest {path} is a symbolic link. Put the file itself there.")
+        manifest = parse_json(path.name, read_unpinned(path, limit=_MANIFEST_LIMIT))
+    if not isinstance(manifest, Mapping):
+        raise ModelFileError("A manifest maps file names to their sha256.")
+    listed = manifest.get("files", manifest)
+    if not isinstance(listed, Mapping) or not listed:
+        raise ModelFileError("A manifest maps file names to their sha256; this one lists no file.")
+    return {name: _pin(name, entry) for name, entry in listed.items()}
+
+
+def _pin(name: object, entry: object) -> PinnedFile:
+    digest, size = (entry.get("sha256"), entry.get("size", -1)) if isinstance(entry, Mapping) else (entry, -1)
+    plain = (
+        isinstance(name, str) and name and not name.startswith("/") and "\\" not in name and "\0" not in name
+    )
+    if not plain or ".." in PurePosixPath(str(name)).parts:
+        raise ModelFileError(f"The manifest names {str(name)[:80]!r}, which is not a plain file name.")
+    if not isinstance(digest, str) or _SHA256.fullmatch(digest.lower()) is None:
+        raise ModelFileError(f"The manifest has no sha256 of 64 hex digits for {name!r}.")
+    if not isinstance(size, int) or isinstance(size, bool):
+        raise ModelFileError(f"The manifest's size of {name!r} is not a number.")
+    return PinnedFile(name=str(name), size=size, sha256=digest.lower())
+
+
+def _only_graph(folder: Path, files: tuple[PinnedFile, ...], asked: str | None) -> str:
+    if asked is not None:
+        return _present(folder, files, asked)
+    graphs = [pinned.name for pinned in files if pinned.name.endswith(".onnx")]
+    if len(graphs) != 1:
+        raise ModelFileError(f"{folder} holds {len(graphs)} .onnx files. Name the one to load with onnx=.")
+    return graphs[0]
+
+
+def _present(folder: Path, files: tuple[PinnedFile, ...], name: str) -> str:
+    if name not in {pinned.name for pinned in files}:
+        raise ModelFileError(f"{folder} lacks {name!r}. Put all files of the model there.")
+    return name
+
+
+def _revision(files: tuple[PinnedFile, ...]) -> str:
+    lines = "".join(f"{pinned.sha256}  {pinned.name}\n" for pinned in files)
+    return f"local-{hashlib.sha256(lines.encode()).hexdigest()[:16]}"
