@@ -1,0 +1,76 @@
+"""Documents on their way in and hits on their way out: the checks and the order that all stores share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from resift.candidates import ID_KEYS, Candidate, hits_from
+from resift.errors import InputError
+from resift.types import Hit, Ledger, Step, draft
+
+
+class Found(NamedTuple):
+    """One match before it has a rank."""
+
+    id: str
+    text: str
+    score: float
+    metadata: Mapping[str, Any]
+    note: str = ""
+
+
+def documents_from(candidates: Iterable[Candidate]) -> list[Hit]:
+    """Return the documents to store; each must bring its own id, once.
+
+    Raises InputError for a document without an id: numbers would overwrite each other between calls.
+    """
+    given = candidates if isinstance(candidates, (str, bytes, Mapping)) else list(candidates)
+    if not isinstance(given, (str, bytes, Mapping)):
+        for number, candidate in enumerate(given):
+            _refuse_nameless(candidate, number)
+    return hits_from(given)
+
+
+def ids_from(ids: Iterable[str]) -> list[str]:
+    """Return the ids as a list without repetitions; one bare string is a mistake, not a list of letters."""
+    if isinstance(ids, (str, bytes)):
+        raise InputError(f"ids is one {type(ids).__name__}; pass a list of ids.")
+    return list(dict.fromkeys(ids))
+
+
+def nothing_to_find(query: str, k: int) -> bool:
+    """Say whether the answer is empty without looking; refuses a query that is no text and k < 0."""
+    if not isinstance(query, str):
+        raise InputError(f"The query is a {type(query).__name__}; pass a string.")
+    if isinstance(k, bool) or not isinstance(k, int) or k < 0:
+        raise InputError(f"k is {k!r}; ask for k ≥ 0 hits.")
+    return k == 0 or not query.strip()
+
+
+def ranked(found: Iterable[Found], *, k: int, source: str) -> list[Hit]:
+    """Return the best k as hits in the order (-score, id), each with its first ledger step."""
+    best = sorted(found, key=lambda one: (-one.score, one.id))[:k]
+    return [
+        draft(
+            one.id,
+            one.text,
+            one.score,
+            source,
+            one.metadata,
+            Ledger((Step("retrieve", source, rank, one.score, one.note),)),
+        )
+        for rank, one in enumerate(best, start=1)
+    ]
+
+
+def in_order(ids: Sequence[str], documents: Mapping[str, Hit]) -> list[Hit]:
+    """Return the documents of these ids in the order asked; unknown ids are left out."""
+    return [documents[id] for id in ids if id in documents]
+
+
+def _refuse_nameless(candidate: Any, number: int) -> None:
+    if isinstance(candidate, str):
+        raise InputError(f"Document {number} is a bare string; pass a dict with id and text, or a Hit.")
+    if isinstance(candidate, Mapping) and all(candidate.get(key) is None for key in ID_KEYS):
+        raise InputError(f"Document {number} has no id; give each document its own {' or '.join(ID_KEYS)}.")

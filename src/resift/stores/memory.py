@@ -1,0 +1,134 @@
+"""MemoryStore: the plain reference that every other store is compared with. Exact, small, not durable."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any, Literal
+
+from resift.candidates import Candidate
+from resift.errors import InputError
+from resift.protocols import Embedder
+from resift.stores.bm25 import BM25, idf
+from resift.stores.documents import Found, documents_from, ids_from, in_order, nothing_to_find, ranked
+from resift.stores.embedding import unit_vectors
+from resift.stores.filtering import Where, conditions, matches
+from resift.types import Hit
+
+Mode = Literal["hybrid", "text", "vector"]
+
+_WORD = re.compile(r"[^\W_]+")
+
+
+class MemoryStore:
+    """Documents in a dict: exact cosine in vector mode, BM25 in text mode, RRF(60) of both in hybrid.
+
+    Without an embedder the mode is "text"; with one it is "vector" unless told otherwise.
+    """
+
+    def __init__(
+        self, embedder: Embedder | None = None, *, name: str = "memory", mode: Mode | None = None
+    ) -> None:
+        self.name = name
+        self.embedder = embedder
+        self.mode: Mode = resolve_mode(mode, embedder, default="vector")
+        self._documents: dict[str, Hit] = {}
+        self._vectors: dict[str, Any] = {}
+        self._words: dict[str, Counter[str]] = {}
+
+    async def add(self, documents: Iterable[Candidate]) -> int:
+        """Store the documents, replacing those of the same id; return how many were given."""
+        given = documents_from(documents)
+        if self.embedder is not None and given:
+            texts = [hit.text for hit in given]
+            rows = await unit_vectors(self.embedder, texts, kind="document", store=self.name)
+            self._vectors.update(zip((hit.id for hit in given), rows, strict=True))
+        for hit in given:
+            self._documents[hit.id] = Hit(hit.id, hit.text, source=self.name, metadata=dict(hit.metadata))
+            self._words[hit.id] = Counter(words(hit.text))
+        return len(given)
+
+    async def delete(self, ids: Iterable[str]) -> int:
+        """Remove documents; return how many were there."""
+        gone = [id for id in ids_from(ids) if id in self._documents]
+        for id in gone:
+            del self._documents[id], self._words[id]
+            self._vectors.pop(id, None)
+        return len(gone)
+
+    async def get(self, ids: Iterable[str]) -> list[Hit]:
+        """Return the documents of these ids in the order asked; unknown ids are left out."""
+        return in_order(ids_from(ids), self._documents)
+
+    async def count(self) -> int:
+        """Return how many documents there are."""
+        return len(self._documents)
+
+    async def search(self, query: str, *, k: int, where: Where | None = None) -> list[Hit]:
+        """Return at most k hits, best first, whose metadata equals `where`."""
+        conditions(where)
+        if nothing_to_find(query, k):
+            return []
+        if self.mode == "text":
+            return ranked(self._by_words(query, where), k=k, source=self.name)
+        if self.mode == "vector":
+            return ranked(await self._by_vector(query, where), k=k, source=self.name)
+        from resift.stores.hybrid import fuse_views
+
+        depth = max(k, 100)
+        text = ranked(self._by_words(query, where), k=depth, source=f"{self.name}.text")
+        vectors = ranked(await self._by_vector(query, where), k=depth, source=f"{self.name}.vectors")
+        return fuse_views([text, vectors], k=k, source=self.name)
+
+    async def close(self) -> None:
+        """Nothing to release; here so that all stores can be treated alike."""
+
+    async def _by_vector(self, query: str, where: Where | None) -> list[Found]:
+        assert self.embedder is not None  # noqa: S101 - resolve_mode refuses vector mode without one
+        rows = await unit_vectors(self.embedder, [query], kind="query", store=self.name)
+        asked = rows[0].astype("float64")
+        return [
+            Found(id, hit.text, float(self._vectors[id].astype("float64") @ asked), hit.metadata)
+            for id, hit in self._documents.items()
+            if matches(hit.metadata, where)
+        ]
+
+    def _by_words(self, query: str, where: Where | None) -> list[Found]:
+        scores = self._bm25(words(query))
+        return [
+            Found(id, self._documents[id].text, score, self._documents[id].metadata)
+            for id, score in scores.items()
+            if matches(self._documents[id].metadata, where)
+        ]
+
+    def _bm25(self, asked: list[str]) -> dict[str, float]:
+        lengths = {id: counts.total() for id, counts in self._words.items()}
+        mean = sum(lengths.values()) / max(1, len(lengths)) or 1.0
+        model = BM25()
+        scores: dict[str, float] = {}
+        for word in asked:
+            holding = {id: counts[word] for id, counts in self._words.items() if word in counts}
+            rarity = idf(len(self._words), len(holding))
+            for id, tf in holding.items():
+                weight = model.weight(tf, lengths[id], idf=rarity, mean_length=mean)
+                scores[id] = scores.get(id, 0.0) + weight
+        return scores
+
+
+def words(text: str) -> list[str]:
+    """Return the words of a text, case-folded and without diacritics."""
+    bare = "".join(char for char in unicodedata.normalize("NFKD", text) if not unicodedata.combining(char))
+    return _WORD.findall(bare.casefold())
+
+
+def resolve_mode(mode: Mode | None, embedder: Embedder | None, *, default: Mode) -> Mode:
+    """Return the mode to work in; a mode that needs vectors needs an embedder."""
+    if mode is None:
+        return "text" if embedder is None else default
+    if mode not in ("hybrid", "text", "vector"):
+        raise InputError(f"mode is {mode!r}; pass 'hybrid', 'text' or 'vector'.")
+    if mode != "text" and embedder is None:
+        raise InputError(f"mode {mode!r} needs vectors: pass embedder=, or use mode='text'.")
+    return mode

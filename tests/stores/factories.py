@@ -1,0 +1,81 @@
+"""Every store under contract: name -> async context manager that yields an empty store.
+
+To put a store under contract, add one entry to STORES. Its engine must be real; where the engine is an
+optional package, the entry's context manager calls pytest.importorskip.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from resift.stores.memory import MemoryStore, words
+from resift.stores.sqlite import SQLiteStore
+
+
+@dataclass
+class HashingEmbedder:
+    """Bag of hashed words as unit vectors: deterministic, and alike texts get alike vectors."""
+
+    dimension: int = 64
+    name: str = "hashing-test"
+    asked: list[tuple[str, int]] = field(default_factory=list)
+
+    async def embed(self, texts: Sequence[str], *, kind: Literal["query", "document"]) -> Any:
+        self.asked.append((kind, len(texts)))
+        rows = np.zeros((len(texts), self.dimension), dtype=np.float32)
+        for row, text in zip(rows, texts, strict=True):
+            for word in words(text):
+                digest = hashlib.blake2b(word.encode(), digest_size=8).digest()
+                row[int.from_bytes(digest[:4], "big") % self.dimension] += 1 if digest[4] % 2 else -1
+            row /= np.linalg.norm(row) or 1
+        return rows
+
+
+Factory = Callable[[Path], AbstractAsyncContextManager[Any]]
+
+
+@contextlib.asynccontextmanager
+async def memory(_folder: Path) -> AsyncIterator[MemoryStore]:
+    yield MemoryStore(HashingEmbedder(), mode="vector")
+
+
+@contextlib.asynccontextmanager
+async def memory_text(_folder: Path) -> AsyncIterator[MemoryStore]:
+    yield MemoryStore(name="memory")
+
+
+@contextlib.asynccontextmanager
+async def memory_hybrid(_folder: Path) -> AsyncIterator[MemoryStore]:
+    yield MemoryStore(HashingEmbedder(), mode="hybrid")
+
+
+def sqlite(mode: Literal["hybrid", "text", "vector"]) -> Factory:
+    @contextlib.asynccontextmanager
+    async def opened(folder: Path) -> AsyncIterator[SQLiteStore]:
+        embedder = None if mode == "text" else HashingEmbedder()
+        store = SQLiteStore(folder / "index.db", embedder=embedder, mode=mode)
+        try:
+            yield store
+        finally:
+            await store.close()
+
+    return opened
+
+
+STORES: dict[str, tuple[str, Factory]] = {
+    "memory-vector": ("vector", memory),
+    "memory-text": ("text", memory_text),
+    "memory-hybrid": ("hybrid", memory_hybrid),
+    "sqlite-hybrid": ("hybrid", sqlite("hybrid")),
+    "sqlite-text": ("text", sqlite("text")),
+    "sqlite-vector": ("vector", sqlite("vector")),
+}
+"""Test id -> (how it finds: "vector", "text" or "hybrid"; its factory)."""

@@ -1,0 +1,339 @@
+"""One suite over every store with its real engine (N7): what a caller may rely on, whatever the engine."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.stores.factories import STORES, HashingEmbedder
+
+from resift.errors import DuplicateIdError, InputError
+from resift.stores.memory import MemoryStore
+from resift.types import Hit, Step
+
+DOCS = [
+    {"id": "pandas", "text": "Giant pandas eat bamboo in the mountains of China.", "metadata": {"topic": "animals", "year": 2020, "wild": True}},
+    {"id": "koalas", "text": "Koalas sleep in eucalyptus trees and eat leaves.", "metadata": {"topic": "animals", "year": 2021, "wild": True}},
+    {"id": "trains", "text": "Fast trains cross the mountains through long tunnels.", "metadata": {"topic": "transport", "year": 2020, "wild": False}},
+    {"id": "bread", "text": "Sourdough bread needs flour, water, salt and time.", "metadata": {"topic": "food", "year": 2019, "wild": False}},
+    {"id": "cafe", "text": "Das Café serviert Käsekuchen; 東京 has cafés too.", "metadata": {"topic": "food", "year": 2021, "title": "Ein „Café“"}},
+]  # fmt: skip
+
+
+def run(kind: str, body: Callable[[Any], Awaitable[Any]]) -> Any:
+    async def inside() -> Any:
+        with tempfile.TemporaryDirectory() as folder:
+            async with STORES[kind][1](Path(folder)) as store:
+                return await body(store)
+
+    return asyncio.run(inside())
+
+
+@pytest.fixture(params=sorted(STORES))
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def test_an_empty_store_answers_with_nothing(kind: str) -> None:
+    """No documents: count 0, no hits, nothing to get or delete."""
+
+    async def body(store: Any) -> None:
+        assert await store.count() == 0
+        assert await store.search("pandas", k=3) == []
+        assert await store.get(["pandas"]) == []
+        assert await store.delete(["pandas"]) == 0
+        assert await store.add([]) == 0
+
+    run(kind, body)
+
+
+def test_the_best_match_comes_first_and_tells_where_it_was_found(kind: str) -> None:
+    """A hit carries text, metadata, source and one ledger step "retrieve" with rank and score."""
+
+    async def body(store: Any) -> None:
+        assert await store.add(DOCS) == len(DOCS)
+        assert await store.count() == len(DOCS)
+        hits = await store.search("pandas eat bamboo", k=3)
+        first = hits[0]
+        assert first.id == "pandas"
+        assert first.text == DOCS[0]["text"]
+        assert first.metadata == DOCS[0]["metadata"]
+        for rank, hit in enumerate(hits, start=1):
+            assert hit.source == store.name
+            assert len(hit.ledger) == 1
+            assert hit.ledger[0][:4] == Step("retrieve", store.name, rank, hit.score)[:4]
+
+    run(kind, body)
+
+
+def test_scores_fall_and_ties_sort_by_id(kind: str) -> None:
+    """V3: the order is (-score, id), also among documents with the same text, also at the cut."""
+
+    async def body(store: Any) -> None:
+        same = [
+            {"id": f"copy-{number}", "text": "the very same words about bamboo"} for number in (3, 1, 5, 2, 4)
+        ]
+        await store.add([*DOCS, *same])
+        for k in (1, 2, 3, 4, 7):
+            hits = await store.search("same words about bamboo", k=k)
+            assert [hit.id for hit in hits[:5]] == [f"copy-{n}" for n in range(1, 6)][:k]
+            keys = [(-hit.score, hit.id) for hit in hits]
+            assert keys == sorted(keys)
+
+    run(kind, body)
+
+
+def test_k_limits_the_answer(kind: str) -> None:
+    """k=0 gives [], a k beyond the store gives what there is, k<0 is refused."""
+
+    async def body(store: Any) -> None:
+        await store.add(DOCS)
+        assert await store.search("mountains", k=0) == []
+        assert len(await store.search("mountains", k=1)) == 1
+        assert 2 <= len(await store.search("mountains", k=1000)) <= len(DOCS)
+        with pytest.raises(InputError, match="k is -1"):
+            await store.search("mountains", k=-1)
+
+    run(kind, body)
+
+
+@pytest.mark.parametrize("query", ["", "   ", "\n\t"])
+def test_a_blank_query_finds_nothing(kind: str, query: str) -> None:
+    """There is nothing to look for, so there is nothing to find."""
+
+    async def body(store: Any) -> None:
+        await store.add(DOCS)
+        assert await store.search(query, k=5) == []
+
+    run(kind, body)
+
+
+@pytest.mark.parametrize(
+    "query",
+    ['"', "bamboo*", "NEAR(bamboo)", "bamboo AND", "text:bamboo", "bamboo' OR 1=1 --", "^bamboo", "a\x00bamboo", "(", "bamboo 💥", "-bamboo +China {x}", "%_", "\\", "x" * 5000],
+)  # fmt: skip
+def test_no_query_is_syntax(kind: str, query: str) -> None:
+    """Operators, quotes and control characters of the engine are plain text in a query."""
+
+    async def body(store: Any) -> None:
+        await store.add(DOCS)
+        hits = await store.search(query, k=3)
+        assert {hit.id for hit in hits} <= {doc["id"] for doc in DOCS}
+
+    run(kind, body)
+
+
+def test_adding_the_same_id_again_replaces_the_document(kind: str) -> None:
+    """Upsert: the old text is no longer found, the count stays."""
+
+    async def body(store: Any) -> None:
+        await store.add(DOCS)
+        await store.add([{"id": "bread", "text": "Volcanoes erupt lava.", "metadata": {"topic": "geology"}}])
+        assert await store.count() == len(DOCS)
+        (now,) = await store.get(["bread"])
+        assert (now.text, now.metadata) == ("Volcanoes erupt lava.", {"topic": "geology"})
+        assert (await store.search("volcanoes erupt lava", k=1))[0].id == "bread"
+        assert await store.search("volcanoes", k=5, where={"topic": "food", "year": 2019}) == []
+        stale = await store.search("sourdough flour salt", k=5)
+        assert all(hit.text != DOCS[3]["text"] for hit in stale)
+
+    run(kind, body)
+
+
+def test_a_changed_metadata_alone_is_seen(kind: str) -> None:
+    """The same text with other metadata: filters and hits follow."""
+
+    async def body(store: Any) -> None:
+        await store.add(DOCS)
+        await store.add([{**DOCS[0], "metadata": {"topic": "bears"}}])
+        assert [hit.id for hit in await store.search("pandas bamboo", k=1, where={"topic": "bears"})] == [
+            "pandas"
+        ]
+        held = await store.search("pandas bamboo", k=5, where={"topic": "animals"})
+        assert "pandas" not in [hit.id for hit in held]
+
+    run(kind, body)
+
+
+def test_deleted_documents_are_gone(kind: str) -> None:
+    """Delete says how many there were; search, get and count agree at once."""
+
+    async def body(store: Any) -> None:
+        await store.add(DOCS)
+        assert await store.delete(["pandas", "nobody", "pandas"]) == 1
+        assert await store.count() == len(DOCS) - 1
+        assert await store.get(["pandas"]) == []
+        assert "pandas" not in [hit.id for hit in await store.search("giant pandas eat bamboo", k=5)]
+        await store.add(DOCS[:1])
+        assert (await store.search("giant pandas eat bamboo", k=1))[0].id == "pandas"
+
+    run(kind, body)
+
+
+def test_get_keeps_the_order_asked(kind: str) -> None:
+    """Unknown ids are left out, repeated ones given once."""
+
+    async def body(store: Any) -> None:
+        await store.add(DOCS)
+        found = await store.get(["trains", "nobody", "cafe", "trains", "bread"])
+        assert [hit.id for hit in found] == ["trains", "cafe", "bread"]
+        assert found[1].text == DOCS[4]["text"]
+        assert found[1].metadata == DOCS[4]["metadata"]
+
+    run(kind, body)
+
+
+@pytest.mark.parametrize(
+    ("where", "expected"),
+    [
+        ({"topic": "animals"}, {"pandas", "koalas"}),
+        ({"topic": ["transport", "food"]}, {"trains", "bread", "cafe"}),
+        ({"topic": "animals", "year": 2020}, {"pandas"}),
+        ({"year": 2020}, {"pandas", "trains"}),
+        ({"year": 2020.0}, {"pandas", "trains"}),
+        ({"wild": True}, {"pandas", "koalas"}),
+        ({"wild": False}, {"trains", "bread"}),
+        ({"wild": 1}, set()),
+        ({"year": "2020"}, set()),
+        ({"topic": []}, set()),
+        ({"nothing": "here"}, set()),
+        ({"title": "Ein „Café“"}, {"cafe"}),
+        ({"topic": "animals' OR '1'='1"}, set()),
+        ({}, {"pandas", "koalas", "trains", "bread", "cafe"}),
+    ],
+)
+def test_where_keeps_equal_metadata_only(kind: str, where: dict[str, Any], expected: set[str]) -> None:
+    """Equality on every key named; a list means any of its values; types count."""
+
+    async def body(store: Any) -> None:
+        await store.add(DOCS)
+        query = "pandas koalas trains bread café eat mountains"
+        assert {hit.id for hit in await store.search(query, k=10, where=where)} == expected
+
+    run(kind, body)
+
+
+def test_a_filter_is_applied_before_the_cut(kind: str) -> None:
+    """The best document that passes is found even when thousands of better ones do not."""
+
+    async def body(store: Any) -> None:
+        crowd = [
+            {"id": f"c{n:03}", "text": "bamboo bamboo forest", "metadata": {"in": "crowd"}}
+            for n in range(300)
+        ]
+        await store.add([*crowd, {"id": "lone", "text": "one bamboo far away", "metadata": {"in": "wild"}}])
+        assert [hit.id for hit in await store.search("bamboo forest", k=1, where={"in": "wild"})] == ["lone"]
+
+    run(kind, body)
+
+
+@pytest.mark.parametrize("where", [{"a": None}, {"a": {"b": 1}}, {"a": [[1]]}, {1: 2}, "topic", {"": 1}])
+def test_a_filter_that_means_nothing_is_refused(kind: str, where: Any) -> None:
+    """None, dicts and nested lists have no equality that all engines share."""
+
+    async def body(store: Any) -> None:
+        await store.add(DOCS)
+        with pytest.raises(InputError, match="where"):
+            await store.search("pandas", k=3, where=where)
+
+    run(kind, body)
+
+
+def test_documents_need_ids_and_only_once(kind: str) -> None:
+    """Without an id, or with one twice in a call, nothing is stored."""
+
+    async def body(store: Any) -> None:
+        with pytest.raises(InputError, match="no id"):
+            await store.add([{"text": "nameless"}])
+        with pytest.raises(InputError, match="bare string"):
+            await store.add(["nameless"])
+        with pytest.raises(DuplicateIdError):
+            await store.add([DOCS[0], DOCS[0]])
+        with pytest.raises(InputError, match="pass a list"):
+            await store.delete("pandas")
+        assert await store.count() == 0
+
+    run(kind, body)
+
+
+def test_hits_and_dicts_are_equal_documents(kind: str) -> None:
+    """A Hit can be stored as it is; its old score, source and ledger are not part of the document."""
+
+    async def body(store: Any) -> None:
+        old = Hit("h", "a walrus on the ice", 0.9, "elsewhere", {"n": 1}).step(
+            "rerank", "x", rank=1, score=3.0
+        )
+        await store.add([old])
+        (hit,) = await store.search("walrus ice", k=1)
+        assert (hit.id, hit.source, hit.metadata, len(hit.ledger)) == ("h", store.name, {"n": 1}, 1)
+        (kept,) = await store.get(["h"])
+        assert (kept.score, kept.source, len(kept.ledger)) == (0.0, store.name, 0)
+
+    run(kind, body)
+
+
+def test_empty_text_is_kept_and_harmless(kind: str) -> None:
+    """A document without words can be stored, fetched and deleted."""
+
+    async def body(store: Any) -> None:
+        await store.add([*DOCS, {"id": "void", "text": ""}])
+        assert (await store.get(["void"]))[0].text == ""
+        assert (await store.search("giant pandas eat bamboo", k=1))[0].id == "pandas"
+        assert await store.delete(["void"]) == 1
+
+    run(kind, body)
+
+
+def test_concurrent_searches_agree(kind: str) -> None:
+    """Twenty searches at once give what one gives."""
+
+    async def body(store: Any) -> None:
+        await store.add(DOCS)
+        alone = await store.search("eat bamboo in the mountains", k=4)
+        together = await asyncio.gather(
+            *(store.search("eat bamboo in the mountains", k=4) for _ in range(20))
+        )
+        assert all(hits == alone for hits in together)
+
+    run(kind, body)
+
+
+@pytest.mark.parametrize("kind", sorted(name for name, (mode, _) in STORES.items() if mode == "vector"))
+def test_vector_search_equals_the_reference(kind: str) -> None:
+    """Every vector engine gives MemoryStore's exact order and cosine."""
+
+    async def body(store: Any) -> None:
+        docs = [
+            {"id": f"d{n:02}", "text": " ".join(f"w{n * step % 23}" for step in range(1, 9))}
+            for n in range(40)
+        ]
+        reference = MemoryStore(HashingEmbedder())
+        await store.add(docs)
+        await reference.add(docs)
+        for query in ("w1 w2 w3", "w22", "w0 w7 w7 w14"):
+            expected = {hit.id: hit.score for hit in await reference.search(query, k=40)}
+            hits = await store.search(query, k=12)
+            floor = sorted(expected.values(), reverse=True)[11]
+            assert len(hits) == 12
+            for hit in hits:
+                assert hit.score == pytest.approx(expected[hit.id], abs=2e-6)
+                assert hit.score >= floor - 2e-6
+
+    run(kind, body)
+
+
+@pytest.mark.parametrize("kind", sorted(name for name, (mode, _) in STORES.items() if mode == "text"))
+def test_text_search_finds_words_whatever_their_case_and_accents(kind: str) -> None:
+    """Documents that share no word with the query are not found; case and accents do not matter."""
+
+    async def body(store: Any) -> None:
+        await store.add(DOCS)
+        assert [hit.id for hit in await store.search("CAFE", k=5)] == ["cafe"]
+        assert [hit.id for hit in await store.search("Bamboo", k=5)] == ["pandas"]
+        assert await store.search("zebra", k=5) == []
+
+    run(kind, body)
