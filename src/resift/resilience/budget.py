@@ -1,0 +1,106 @@
+"""Budget: whether there is time to ask a provider about n items, learnt from how long it took before."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+
+from resift.deadline import Clock, Deadline
+from resift.errors import InputError
+from resift.resilience.circuit import require_seconds
+
+WINDOW = 32
+"""How many recent calls are remembered."""
+
+BELIEVED_AFTER = 4
+"""With fewer measurements than this, the starting value stands in for the missing ones."""
+
+QUANTILE = 0.75
+"""Above the median, because a call that is admitted and does not finish costs more than a skipped one."""
+
+
+class Budget:
+    """Admits a call when `remaining ≥ max(absolute_floor, n × per_item) + reserve` (T3).
+
+    `per_item` starts at `per_item_floor_s` and follows the measured latency: the 0.75 quantile of
+    the last 32 calls of the last `memory_s` seconds, kept between the two bounds. Calls so small
+    that the absolute floor governs them say nothing about the time per item and are not learnt from.
+    """
+
+    def __init__(
+        self,
+        absolute_floor_s: float = 0.2,
+        per_item_floor_s: float = 0.025,
+        reserve_s: float = 0.05,
+        *,
+        per_item_bounds_s: tuple[float, float] = (0.0005, 0.5),
+        memory_s: float = 600.0,
+        clock: Clock = time.monotonic,
+    ) -> None:
+        self.absolute_floor_s = require_seconds("absolute_floor_s", absolute_floor_s)
+        self.per_item_floor_s = require_seconds("per_item_floor_s", per_item_floor_s)
+        self.reserve_s = require_seconds("reserve_s", reserve_s)
+        self._low_s, self._high_s = (
+            require_seconds("per_item_bounds_s", bound) for bound in per_item_bounds_s
+        )
+        if self._low_s > self._high_s:
+            raise InputError(f"per_item_bounds_s is {per_item_bounds_s}; pass (lowest, highest).")
+        self._memory_s = require_seconds("memory_s", memory_s)
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._seen: dict[str, deque[tuple[float, float]]] = {}
+        self._learnt: dict[str, float] = {}
+
+    def __repr__(self) -> str:
+        return (
+            f"Budget(absolute_floor_s={self.absolute_floor_s}, per_item_floor_s={self.per_item_floor_s}, "
+            f"reserve_s={self.reserve_s}, learnt={self.snapshot()})"
+        )
+
+    def allows(self, n: int, deadline: Deadline, *, provider: str = "") -> bool:
+        """Whether n items can be scored in time, with the fallback's time left over."""
+        # A nanosecond of mercy: remaining time is a difference of two large floats.
+        return deadline.remaining_s() + 1e-9 >= self.needed_s(n, provider=provider) + self.reserve_s
+
+    def needed_s(self, n: int, *, provider: str = "") -> float:
+        """Seconds that n items take, at least the absolute floor."""
+        return max(self.absolute_floor_s, n * self.per_item_s(provider))
+
+    def per_item_s(self, provider: str = "") -> float:
+        """Seconds per item as known now; the starting value while nothing recent was measured."""
+        seen = self._seen.get(provider)
+        if not seen:
+            return self.per_item_floor_s
+        with self._lock:
+            # Old measurements go, so that a slow hour does not shut a provider out for good.
+            if seen and self._clock() - seen[0][0] > self._memory_s:
+                while seen and self._clock() - seen[0][0] > self._memory_s:
+                    seen.popleft()
+                self._learnt[provider] = self._estimate(seen)
+            return self._learnt[provider]
+
+    def record(self, n: int, elapsed_s: float, *, provider: str = "", finished: bool = True) -> None:
+        """Learn from one call about n items; `finished=False` for one that ran out of time."""
+        if n <= 0 or n * self.per_item_floor_s < self.absolute_floor_s:
+            return
+        sample_s = max(0.0, elapsed_s) / n
+        # A call that was cut off shows only that it needs longer than this.
+        if not finished and sample_s <= self.per_item_s(provider):
+            return
+        with self._lock:
+            seen = self._seen.setdefault(provider, deque(maxlen=WINDOW))
+            seen.append((self._clock(), sample_s))
+            self._learnt[provider] = self._estimate(seen)
+
+    def snapshot(self) -> dict[str, float]:
+        """Return the learnt seconds per item of each provider."""
+        return {provider: self.per_item_s(provider) for provider in tuple(self._seen)}
+
+    def _estimate(self, seen: deque[tuple[float, float]]) -> float:
+        if not seen:
+            return self.per_item_floor_s
+        samples = [sample for _, sample in seen]
+        samples += [self.per_item_floor_s] * (BELIEVED_AFTER - len(samples))
+        samples.sort()
+        return min(max(samples[int(QUANTILE * (len(samples) - 1) + 0.5)], self._low_s), self._high_s)

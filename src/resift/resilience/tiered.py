@@ -1,0 +1,261 @@
+"""Tiered: the best scorer that can answer in time scores the pool, and exactly one does."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from resift.deadline import Deadline
+from resift.errors import (
+    CircuitOpenError,
+    DeadlineExceeded,
+    InputError,
+    ProviderBadAnswer,
+    ProviderTimeout,
+    ResiftError,
+)
+from resift.events import Sink, emit
+from resift.protocols import Scorer
+from resift.resilience.breaker import CircuitBreaker
+from resift.resilience.budget import Budget
+from resift.resilience.events import CrossEncoderSkipped, CrossEncoderSucceeded, FallbackReranked, SkipReason
+from resift.resilience.registry import breakers
+from resift.types import Hit, Scores
+
+HANDOVER_S = 0.02
+"""How much earlier than its timeout a scorer's deadline is, at most."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tier:
+    """A scorer with the breaker and the budget that decide whether it is asked."""
+
+    scorer: Scorer
+    breaker: CircuitBreaker | None = None
+    budget: Budget | None = None
+
+    @property
+    def name(self) -> str:
+        """The scorer's name."""
+        return str(getattr(self.scorer, "name", type(self.scorer).__name__))
+
+
+class _Skip(Exception):
+    """Why a tier did not score: the code for machines, words for people."""
+
+    def __init__(self, reason: SkipReason, told: str, error: str | None = None) -> None:
+        super().__init__(told)
+        self.reason = reason
+        self.told = told
+        self.error = error
+
+
+class Tiered:
+    """Scores with the first tier that is able to; each tier above the last may be skipped or fail.
+
+    `primary=None` (no key, switched off) is a choice: the fallback runs and nothing is degraded.
+    When the primary is skipped or fails, the fallback's scores say `degraded` and why. The last
+    tier's own failure is raised, and `rescore` then keeps the order there was. Without `breaker=` a
+    primary shares the breaker of its `breaker_key`, or gets a new one; one that has a `breaker` keeps it.
+    """
+
+    def __init__(
+        self,
+        primary: Scorer | Tier | None,
+        fallback: Scorer | Tier | Sequence[Scorer | Tier] | None,
+        *,
+        breaker: CircuitBreaker | None = None,
+        budget: Budget | None = None,
+        sink: Sink | None = None,
+        name: str = "tiered",
+    ) -> None:
+        self.name = name
+        self._sink = sink
+        self._budget = budget or Budget()
+        after = fallback if isinstance(fallback, Sequence) else [fallback]
+        given = [each if each is None or isinstance(each, Tier) else Tier(each) for each in (primary, *after)]
+        if breaker is not None and given[0] is not None:
+            given[0] = replace(given[0], breaker=breaker)
+        tiers = [tier for tier in given if tier is not None]
+        if not tiers:
+            raise InputError(
+                "Tiered has no tier: primary and fallback are both None. Pass at least one scorer."
+            )
+        self.tiers = (*map(_protected, tiers[:-1]), tiers[-1])
+
+    def __repr__(self) -> str:
+        return f"Tiered({' > '.join(tier.name for tier in self.tiers)})"
+
+    @property
+    def breaker(self) -> CircuitBreaker | None:
+        """The breaker of the first tier, for those who ask whether the primary is well."""
+        return self.tiers[0].breaker or _own_breaker(self.tiers[0].scorer)
+
+    @property
+    def requires(self) -> frozenset[str]:
+        """Every capability that one of the tiers needs."""
+        return frozenset(need for tier in self.tiers for need in getattr(tier.scorer, "requires", ()))
+
+    async def aclose(self) -> None:
+        """Close the tiers that can be closed."""
+        for tier in self.tiers:
+            if hasattr(tier.scorer, "aclose"):
+                await tier.scorer.aclose()
+
+    async def score(self, query: str, hits: Sequence[Hit], *, deadline: Deadline) -> Scores:
+        """Return the scores of the one tier that scored; raise what the last tier raised."""
+        if not hits:
+            return Scores((), self.tiers[0].name)
+        skipped: list[str] = []
+        for tier in self.tiers[:-1]:
+            started_s = deadline.clock()
+            try:
+                scores = await self._attempt(tier, query, hits, deadline)
+            except _Skip as skip:
+                self._tell_skip(tier, skip, len(hits), deadline, started_s)
+                skipped.append(f"{skip.reason}: {skip.told.rstrip('.')}")
+                continue
+            self._tell_success(tier, scores, deadline, started_s)
+            return _degraded(scores, skipped)
+        return await self._last(query, hits, deadline, skipped)
+
+    async def _attempt(self, tier: Tier, query: str, hits: Sequence[Hit], deadline: Deadline) -> Scores:
+        budget = tier.budget or self._budget
+        if tier.breaker is not None and tier.breaker.refuses(sink=self._sink):
+            raise _Skip("circuit_breaker", f"the breaker of {tier.name} is open")
+        # Before the permit: a budget skip must not take the one probe.
+        if not budget.allows(len(hits), deadline, provider=tier.name):
+            needed_s = budget.needed_s(len(hits), provider=tier.name) + budget.reserve_s
+            left_s = deadline.remaining_s()
+            raise _Skip("budget", f"{tier.name} needs {needed_s:.2f} s and {left_s:.2f} s are left")
+        started_s = deadline.clock()
+        try:
+            scores = await self._guarded(tier, query, hits, deadline.reserve(budget.reserve_s))
+        except Exception as exc:
+            if isinstance(exc, TimeoutError):
+                spent_s = deadline.clock() - started_s
+                budget.record(len(hits), spent_s, provider=tier.name, finished=False)
+            raise _skip_for(tier, exc) from exc
+        spent_s = deadline.clock() - started_s
+        budget.record(len(hits), spent_s, provider=tier.name, finished=not scores.partial)
+        return scores
+
+    async def _last(self, query: str, hits: Sequence[Hit], deadline: Deadline, skipped: list[str]) -> Scores:
+        tier = self.tiers[-1]
+        started_s = deadline.clock()
+        # Its reserved time is its own, also when the tiers above overran theirs.
+        own = Deadline(max(deadline.at_s, started_s + self._budget.reserve_s), deadline.clock)
+        try:
+            scores = await self._guarded(tier, query, hits, own)
+        except Exception as exc:
+            if not skipped:
+                raise
+            told = str(exc) if isinstance(exc, ResiftError) else type(exc).__name__
+            raise ResiftError(f"{'; '.join(skipped)}; then {tier.name} failed: {told}") from exc
+        scores = _degraded(scores, skipped, ran=tier.name)
+        emit(
+            self._sink,
+            FallbackReranked(
+                provider=scores.provider,
+                candidates=len(hits),
+                latency_ms=_ms(deadline, started_s),
+                degraded=scores.degraded,
+            ),
+        )
+        return scores
+
+    async def _guarded(self, tier: Tier, query: str, hits: Sequence[Hit], deadline: Deadline) -> Scores:
+        """Ask the scorer inside its breaker, so that a useless answer counts against it too."""
+        if tier.breaker is not None:
+            async with tier.breaker.guard(deadline, sink=self._sink):
+                return await _asked(tier, query, hits, deadline)
+        if _own_breaker(tier.scorer) is not None:
+            # It owns its timeout: one around it would look to its breaker like a cancelled call.
+            return await _asked(tier, query, hits, deadline)
+        timer = asyncio.timeout(deadline.timeout_s)
+        try:
+            async with timer:
+                return await _asked(tier, query, hits, deadline)
+        except TimeoutError as exc:
+            if not timer.expired():
+                raise
+            raise ProviderTimeout(f"{tier.name} did not answer in time.", provider=tier.name) from exc
+
+    def _tell_skip(self, tier: Tier, skip: _Skip, n: int, deadline: Deadline, started_s: float) -> None:
+        left_s = deadline.remaining_s()
+        emit(
+            self._sink,
+            CrossEncoderSkipped(
+                provider=tier.name,
+                reason=skip.reason,
+                candidates=n,
+                error=skip.error,
+                remaining_ms=None if math.isinf(left_s) else left_s * 1000,
+                latency_ms=_ms(deadline, started_s),
+            ),
+        )
+
+    def _tell_success(self, tier: Tier, scores: Scores, deadline: Deadline, started_s: float) -> None:
+        emit(
+            self._sink,
+            CrossEncoderSucceeded(
+                provider=scores.provider,
+                candidates=len(scores.values),
+                unscored=sum(value is None for value in scores.values),
+                latency_ms=_ms(deadline, started_s),
+            ),
+        )
+
+
+async def _asked(tier: Tier, query: str, hits: Sequence[Hit], deadline: Deadline) -> Scores:
+    # A little early, so that what it has by then is handed over instead of being cut off.
+    until = deadline.sooner(tier.breaker.timeout_s if tier.breaker else None)
+    early = until.reserve(min(HANDOVER_S, 0.1 * until.remaining_s()))
+    scores = await tier.scorer.score(query, hits, deadline=early)
+    n, name = len(hits), tier.name
+    if len(scores.values) != n:
+        raise ProviderBadAnswer(f"{name} gave {len(scores.values)} scores for {n} hits.", provider=name)
+    given = [value for value in scores.values if value is not None]
+    if not given:
+        told = f": {scores.reason}" if scores.reason else ""
+        raise ProviderBadAnswer(f"{name} scored none of {n} hits{told}.", provider=name)
+    if not all(map(math.isfinite, given)):
+        raise ProviderBadAnswer(f"{name} gave a score that is no finite number.", provider=name)
+    return scores
+
+
+def _own_breaker(scorer: Scorer) -> CircuitBreaker | None:
+    own = getattr(scorer, "breaker", None)
+    return own if isinstance(own, CircuitBreaker) else None
+
+
+def _protected(tier: Tier) -> Tier:
+    if tier.breaker is not None or _own_breaker(tier.scorer) is not None:
+        return tier
+    # Clients of the same upstream share one breaker, whichever pipeline they are in.
+    key = getattr(tier.scorer, "breaker_key", None)
+    breaker = breakers.for_key(*key) if isinstance(key, tuple) else CircuitBreaker(name=tier.name)
+    return replace(tier, breaker=breaker)
+
+
+def _skip_for(tier: Tier, exc: Exception) -> _Skip:
+    if isinstance(exc, CircuitOpenError):
+        return _Skip("circuit_breaker", str(exc))
+    if isinstance(exc, DeadlineExceeded):
+        return _Skip("budget", str(exc))
+    # The text of a stranger's exception may quote a document; its type cannot.
+    told = str(exc) if isinstance(exc, ResiftError) else type(exc).__name__
+    return _Skip("api_error", f"{tier.name} failed: {told}", type(exc).__name__)
+
+
+def _degraded(scores: Scores, skipped: list[str], *, ran: str = "") -> Scores:
+    if not skipped:
+        return scores
+    told = "; ".join(part for part in (*skipped, f"{ran} ran instead" if ran else "", scores.reason) if part)
+    return replace(scores, degraded=True, reason=told)
+
+
+def _ms(deadline: Deadline, started_s: float) -> float:
+    return (deadline.clock() - started_s) * 1000

@@ -1,0 +1,23 @@
+"""T5: the breaker under ten thousand random steps."""
+
+from __future__ import annotations
+
+from breaker_machine import BreakerMachine
+from hypothesis import HealthCheck, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+
+def test_no_history_breaks_the_rules():
+    """One probe at most, never stuck, stale and double reports do nothing, neutral moves nothing."""
+    BreakerMachine.steps = 0
+    run_state_machine_as_test(
+        BreakerMachine,
+        settings=settings(
+            max_examples=250,
+            stateful_step_count=60,
+            deadline=None,
+            derandomize=True,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )
+    assert BreakerMachine.steps >= 10_000
