@@ -1,0 +1,64 @@
+"""Bytes of an answer: read with a cap that holds after decompression, and parsed without surprises."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import AsyncIterator
+from typing import Any, NoReturn
+
+MAX_BODY = 8 * 1024 * 1024
+_GZIP = 16 + zlib.MAX_WBITS
+
+
+class UnusableBody(Exception):
+    """A body that cannot be believed; the message never quotes it."""
+
+
+async def read_capped(chunks: AsyncIterator[bytes], encoding: str, *, cap: int = MAX_BODY) -> bytes:
+    """Return the decoded body, stopping as soon as it grows over the cap."""
+    if encoding not in ("", "identity", "gzip", "x-gzip"):
+        raise UnusableBody("it is compressed in a way that was not asked for")
+    unzip = zlib.decompressobj(_GZIP) if encoding in ("gzip", "x-gzip") else None
+    parts: list[bytes] = []
+    size = 0
+    async for chunk in chunks:
+        # max_length: a kilobyte of gzip can hold a megabyte, so the cap must act inside zlib.
+        part = chunk if unzip is None else _inflated(unzip, chunk, cap + 1 - size)
+        size += len(part)
+        if size > cap:
+            raise UnusableBody(f"it is longer than {cap // 1024} KiB")
+        parts.append(part)
+    if unzip is not None and not (unzip.eof and not unzip.unused_data):
+        raise UnusableBody("its gzip stream is cut short or has something after its end")
+    return b"".join(parts)
+
+
+def parse_json(body: bytes) -> Any:
+    """Return the JSON value of a body; NaN and Infinity, which are not JSON, are refused."""
+    if not body.strip():
+        raise UnusableBody("it is empty")
+    try:
+        return json.loads(body.decode("utf-8"), parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        # Not chained: these exceptions carry the whole body.
+        what = "an HTML page" if body.lstrip()[:1] == b"<" else "not JSON"
+        raise UnusableBody(f"it is {what}") from None
+
+
+def dump_json(value: Any) -> bytes:
+    """Return the body of a request; lone surrogates, which no server can decode, become question marks."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return text.encode("utf-8", "replace")
+
+
+def _inflated(unzip: Any, chunk: bytes, room: int) -> bytes:
+    try:
+        part: bytes = unzip.decompress(chunk, room)
+    except zlib.error:
+        raise UnusableBody("its gzip stream is broken") from None
+    return part
+
+
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(constant)

@@ -1,0 +1,121 @@
+"""Any OpenAI-compatible chat endpoint: messages in, one text out. For rerankers and answer writers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypedDict
+
+from resift.deadline import Deadline
+from resift.errors import ConfigError, ProviderBadAnswer
+from resift.rerankers.hosted.client import ProviderClient, at_least
+from resift.rerankers.hosted.endpoint import endpoint
+from resift.rerankers.hosted.keys import find_key
+
+PATH = "/v1/chat/completions"
+
+
+class Message(TypedDict):
+    """One turn of a conversation."""
+
+    role: Literal["system", "user", "assistant"]
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """What the model wrote; `finished` is False when it was cut off by its length limit."""
+
+    text: str
+    finished: bool = True
+
+    def __repr__(self) -> str:
+        return f"Completion({len(self.text)} characters, finished={self.finished})"
+
+
+class ChatClient:
+    """Asks one model at one OpenAI-compatible endpoint.
+
+    No key is sent unless one is given or `api_key_env` names where it is: a key of one vendor must
+    not travel to another's address. `body` adds fields to each request; a value of None drops one.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        model: str,
+        *,
+        api_key: str | None = None,
+        api_key_file: str | os.PathLike[str] | None = None,
+        api_key_env: str | None = None,
+        allow_loopback: bool = False,
+        timeout_s: float = 30.0,
+        max_concurrency: int = 4,
+        max_tokens: int = 1024,
+        temperature: float = 0.0,
+        body: Mapping[str, Any] | None = None,
+        name: str = "chat",
+    ) -> None:
+        if not isinstance(model, str) or not model:
+            raise ConfigError(f"{name}: model is {model!r}; name the model that the endpoint serves.")
+        at_least(name, "max_tokens", max_tokens, least=1)
+        at_least(name, "temperature", temperature, least=0)
+        env = (api_key_env,) if api_key_env else ()
+        key = find_key(name, api_key=api_key, api_key_file=api_key_file, env=env)
+        if api_key_env and key is None:
+            raise ConfigError(f"{name}: no key. Set {api_key_env}, or leave api_key_env out to send none.")
+        self._client = ProviderClient(
+            endpoint(name, base_url, allow_loopback=allow_loopback),
+            key,
+            timeout_s=timeout_s,
+            max_concurrency=max_concurrency,
+            message_at=("error", "message"),
+        )
+        self.name = name
+        self.model = model
+        self._body = {"temperature": temperature, "max_tokens": max_tokens, **(body or {})}
+
+    def __repr__(self) -> str:
+        return f"ChatClient({self.base_url!r}, {self.model!r})"
+
+    @property
+    def base_url(self) -> str:
+        """The address that is asked."""
+        return self._client.endpoint.base_url
+
+    @property
+    def timeout_s(self) -> float:
+        """How long one request may take, whatever the deadline."""
+        return self._client.timeout_s
+
+    @property
+    def breaker_key(self) -> tuple[str, str, str, str]:
+        """What fails together: name, base URL, model, and a name for the key that hides it."""
+        key = self._client.key
+        return (self.name, self.base_url, self.model, key.id if key else "")
+
+    async def complete(
+        self, messages: Sequence[Message], *, deadline: Deadline, max_tokens: int | None = None
+    ) -> Completion:
+        """Return what the model answers, within the deadline; raises a ProviderError otherwise."""
+        fields = {**self._body, **({"max_tokens": max_tokens} if max_tokens else {})}
+        payload = {
+            "model": self.model,
+            "messages": [dict(message) for message in messages],
+            "stream": False,
+            **{key: value for key, value in fields.items() if value is not None},
+        }
+        return self._read(await self._client.post(PATH, payload, deadline=deadline))
+
+    def _read(self, answer: Any) -> Completion:
+        try:
+            choice = answer["choices"][0]
+            text = choice["message"]["content"]
+        except (TypeError, KeyError, IndexError):
+            text = None
+        if not isinstance(text, str) or not text.strip():
+            raise ProviderBadAnswer(
+                f"{self.name} answered 200, but there is no text in it.", provider=self.name, status=200
+            )
+        return Completion(text, finished=choice.get("finish_reason") != "length")

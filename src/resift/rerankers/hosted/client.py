@@ -1,0 +1,158 @@
+"""The one place that talks HTTP to providers: rerankers and chat endpoints go through `ProviderClient`."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from resift.deadline import Deadline
+from resift.errors import (
+    ConfigError,
+    DeadlineExceeded,
+    ProviderBadAnswer,
+    ProviderError,
+    ProviderTimeout,
+    ProviderUnreachable,
+    require,
+)
+from resift.rerankers.hosted.bodies import UnusableBody, dump_json, parse_json, read_capped
+from resift.rerankers.hosted.endpoint import Endpoint
+from resift.rerankers.hosted.keys import Secret
+from resift.rerankers.hosted.limits import shared_limit
+from resift.rerankers.hosted.pools import prepare, warm_client
+from resift.rerankers.hosted.statuses import error_for, message_in
+
+_ERROR_BODY = 64 * 1024
+_ERROR_BODY_S = 0.5
+
+
+class ProviderClient:
+    """Posts JSON to one provider and returns JSON, or raises a ProviderError that says what went wrong.
+
+    Connections stay warm per event loop, and all clients of one provider share a concurrency limit.
+    """
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        key: Secret | None = None,
+        *,
+        timeout_s: float = 10.0,
+        max_concurrency: int = 8,
+        message_at: Sequence[str] = (),
+    ) -> None:
+        prepare(endpoint)
+        self._httpx = require("httpx", extra="hosted")
+        at_least(endpoint.provider, "timeout_s", timeout_s, above=0)
+        at_least(endpoint.provider, "max_concurrency", max_concurrency, least=1)
+        self.endpoint = endpoint
+        self.key = key
+        self.timeout_s = timeout_s
+        self._message_at = tuple(message_at)
+        self._limit = shared_limit(endpoint.provider, endpoint.origin, max_concurrency)
+
+    def __repr__(self) -> str:
+        return f"ProviderClient({self.endpoint.provider!r}, {self.endpoint.base_url!r})"
+
+    async def post(self, path: str, payload: Any, *, deadline: Deadline) -> Any:
+        """Return the parsed answer of a 200, within the deadline and the client's own timeout.
+
+        Raises DeadlineExceeded when time ran out before the provider was asked, ProviderTimeout after.
+        """
+        provider = self.endpoint.provider
+        content = dump_json(payload)
+        until = deadline.sooner(self.timeout_s)
+        if until.expired:
+            raise DeadlineExceeded(f"No time left to ask {provider}.")
+        asked = False
+        try:
+            async with asyncio.timeout(until.timeout_s), self._limit:
+                asked = True
+                body = await self._exchange(path, content)
+        except TimeoutError as exc:
+            if isinstance(exc, ProviderError):
+                raise
+            if not asked:
+                raise DeadlineExceeded(f"No free connection to {provider} in the time given.") from None
+            raise ProviderTimeout(
+                f"{provider} gave no complete answer in the time given.", provider=provider
+            ) from None
+        try:
+            return parse_json(body)
+        except UnusableBody as exc:
+            raise self._bad_answer(exc) from None
+
+    async def _exchange(self, path: str, content: bytes) -> bytes:
+        httpx = self._httpx
+        client = await warm_client(self.endpoint)
+        answering = False
+        try:
+            async with client.stream(
+                "POST", self.endpoint.url(path), content=content, headers=self._headers()
+            ) as response:
+                answering = True
+                if response.status_code != 200:
+                    raise await self._refusal(response)
+                encoding = response.headers.get("content-encoding", "").strip().lower()
+                return await read_capped(response.aiter_raw(), encoding)
+        except UnusableBody as exc:
+            raise self._bad_answer(exc) from None
+        except httpx.RemoteProtocolError as exc:
+            if answering:
+                raise self._bad_answer(UnusableBody("it broke off before its end")) from None
+            raise self._unreachable(exc) from None
+        # Not chained: a transport error holds the request, and with it the key and the texts.
+        except (httpx.TransportError, httpx.StreamError) as exc:
+            raise self._unreachable(exc) from None
+
+    def _headers(self) -> dict[str, str]:
+        headers = {
+            "Content-Type": "application/json",
+            "Accept": "application/json",
+            "Accept-Encoding": "gzip",
+            "User-Agent": "resift",
+        }
+        if self.key is not None:
+            headers["Authorization"] = f"Bearer {self.key.reveal()}"
+        return headers
+
+    async def _refusal(self, response: Any) -> ProviderError:
+        message = ""
+        if 400 <= response.status_code < 500:
+            message = await self._message(response)
+        return error_for(self.endpoint.provider, response.status_code, response.headers, message=message)
+
+    async def _message(self, response: Any) -> str:
+        """Read what the error answer says; an answer that is slow or broken says nothing."""
+        encoding = response.headers.get("content-encoding", "")
+        try:
+            async with asyncio.timeout(_ERROR_BODY_S):
+                body = await read_capped(response.aiter_raw(), encoding, cap=_ERROR_BODY)
+            return message_in(parse_json(body), self._message_at)
+        except (UnusableBody, TimeoutError, self._httpx.HTTPError):
+            return ""
+
+    def _bad_answer(self, why: UnusableBody) -> ProviderBadAnswer:
+        provider = self.endpoint.provider
+        return ProviderBadAnswer(f"{provider} answered 200, but {why}.", provider=provider, status=200)
+
+    def _unreachable(self, exc: Exception) -> ProviderUnreachable:
+        provider = self.endpoint.provider
+        kind = type(exc).__name__
+        what = "No connection to" if "Connect" in kind else "The connection broke to"
+        return ProviderUnreachable(
+            f"{what} {provider} ({kind}). Check the network and base_url.", provider=provider
+        )
+
+
+def at_least(
+    provider: str, name: str, value: float, *, least: float | None = None, above: float | None = None
+) -> None:
+    """Raise ConfigError unless the number is in range."""
+    number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
+    if number and (least is None or value >= least) and (above is None or value > above):
+        return
+    allowed = f"at least {least:g}" if least is not None else f"above {above:g}"
+    raise ConfigError(f"{provider}: {name} is {value!r}; it must be {allowed}.")

@@ -1,0 +1,162 @@
+"""Bad configuration gets one clear error; keys come from argument, file or environment and never show."""
+
+import os
+
+import pytest
+
+from resift.errors import ConfigError
+from resift.rerankers.hosted import DIALECTS, HostedReranker, hosted_reranker
+from resift.rerankers.hosted.endpoint import endpoint
+from resift.rerankers.hosted.keys import find_key
+
+KEYED = [name for name, dialect in DIALECTS.items() if dialect.needs_key]
+OWN = [name for name, dialect in DIALECTS.items() if not dialect.needs_key]
+
+
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        ("http://example.org", "not https"),
+        ("http://127.0.0.1.example.org", "not https"),
+        ("http://localhost.example.org:80", "not https"),
+        ("http://10.0.0.1", "not https"),
+        ("http://[::ffff:8.8.8.8]", "not https"),
+        ("https://user:pass@example.org", "user name"),
+        ("http://127.0.0.1@example.org", "user name"),
+        ("https://example.org?x=1", "query"),
+        ("https://example.org?", "query"),
+        ("https://example.org#a", "query or a fragment"),
+        ("https://exa mple.org", "characters"),
+        ("https://example.org\\@evil.org", "user name"),
+        ("https://example.org\\evil", "characters"),
+        ("https://example.org:99999", "no URL"),
+        ("https://[::1", "no URL"),
+        ("ftp://example.org", "https://host"),
+        ("file:///etc/passwd", "https://host"),
+        ("//example.org", "https://host"),
+        ("example.org", "https://host"),
+        ("", "https://host"),
+        (None, "https://host"),
+    ],
+)
+def test_an_unsafe_base_url_is_refused_in_one_sentence(url, told):
+    with pytest.raises(ConfigError, match=told) as caught:
+        endpoint("voyage", url, allow_loopback=True)
+    assert "pass@" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url", ["http://127.0.0.1:1", "http://localhost:1", "http://[::1]:1", "https://127.9.9.9"]
+)
+def test_loopback_needs_explicit_leave(url):
+    with pytest.raises(ConfigError, match="allow_loopback=True"):
+        endpoint("tei", url)
+    assert endpoint("tei", url, allow_loopback=True).loopback
+
+
+def test_a_version_that_base_url_and_path_share_is_written_once():
+    assert (
+        endpoint("voyage", "https://api.voyageai.com/v1/").url("/v1/rerank")
+        == "https://api.voyageai.com/v1/rerank"
+    )
+    assert (
+        endpoint("voyage", "https://gate.example.org/voyage").url("/v1/rerank").endswith("/voyage/v1/rerank")
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"timeout_s": 0}, "timeout_s is 0"),
+        ({"timeout_s": float("nan")}, "timeout_s"),
+        ({"timeout_s": float("inf")}, "timeout_s"),
+        ({"max_concurrency": 0}, "max_concurrency is 0"),
+        ({"batch_size": -1}, "batch_size is -1"),
+        ({"batch_over": -5}, "batch_over is -5"),
+        ({"max_chars": 0}, "max_chars is 0"),
+        ({"api_key": ""}, "api_key is empty"),
+        ({"api_key": "two words"}, "is no key"),
+        ({"api_key": "line\nbreak"}, "is no key"),
+        ({"api_key": "schlüssel"}, "is no key"),
+    ],
+)
+def test_an_option_out_of_range_is_refused_by_name(options, told):
+    with pytest.raises(ConfigError, match=told) as caught:
+        HostedReranker("voyage", **{"api_key": "k", **options})
+    assert "break" not in str(caught.value)
+
+
+def test_an_unknown_provider_gets_a_suggestion():
+    with pytest.raises(ConfigError, match="Did you mean 'voyage'"):
+        HostedReranker("voyag", api_key="k")
+
+
+@pytest.mark.parametrize("provider", OWN)
+def test_own_servers_need_an_address_but_no_key(provider):
+    with pytest.raises(ConfigError, match="base_url is missing"):
+        HostedReranker(provider)
+    assert HostedReranker(provider, base_url="https://rerank.example.org").name == provider
+
+
+def test_a_key_file_is_stripped_and_an_empty_or_missing_one_is_one_clear_error(tmp_path):
+    good, empty, binary = tmp_path / "good", tmp_path / "empty", tmp_path / "binary"
+    good.write_text("  abc123\n")
+    empty.write_text("\n")
+    binary.write_bytes(b"\xff\xfe\x00key")
+    assert find_key("voyage", api_key_file=good).reveal() == "abc123"
+    for path, told in (
+        (empty, "is empty"),
+        (binary, "not UTF-8"),
+        (tmp_path / "none", "No such file"),
+        (tmp_path, "directory"),
+    ):
+        with pytest.raises(ConfigError, match=told):
+            hosted_reranker("voyage", api_key_file=path)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read every file")
+def test_a_key_file_that_may_not_be_read_is_one_clear_error(tmp_path):
+    shut = tmp_path / "shut"
+    shut.write_text("abc")
+    shut.chmod(0)
+    with pytest.raises(ConfigError, match="Permission denied"):
+        find_key("voyage", api_key_file=shut)
+
+
+def test_argument_beats_file_beats_environment(tmp_path, monkeypatch):
+    monkeypatch.setenv("VOYAGE_API_KEY", " from-env ")
+    path = tmp_path / "key"
+    path.write_text("from-file")
+    env = ("VOYAGE_API_KEY",)
+    assert find_key("voyage", env=env).reveal() == "from-env"
+    assert find_key("voyage", api_key_file=path, env=env).reveal() == "from-file"
+    assert find_key("voyage", api_key="given", api_key_file=path, env=env).reveal() == "given"
+
+
+@pytest.mark.parametrize("provider", KEYED)
+def test_t7_none_without_a_key_and_an_error_only_when_asked_for_directly(provider, monkeypatch):
+    assert hosted_reranker(provider) is None
+    with pytest.raises(ConfigError, match=DIALECTS[provider].key_env[0]):
+        HostedReranker(provider)
+    for variable in DIALECTS[provider].key_env:
+        monkeypatch.setenv(variable, "k")
+        assert hosted_reranker(provider).name == provider
+        monkeypatch.setenv(variable, "")
+        assert hosted_reranker(provider) is None
+
+
+def test_t7_none_when_switched_off_by_option_or_environment(monkeypatch):
+    assert hosted_reranker("voyage", api_key="k", cross_encoder_reranking_enabled=False) is None
+    monkeypatch.setenv("RESIFT_CROSS_ENCODER_RERANKING_ENABLED", "false")
+    assert hosted_reranker("voyage", api_key="k") is None
+    assert hosted_reranker("voyage", api_key="k", cross_encoder_reranking_enabled=True) is not None
+    monkeypatch.setenv("RESIFT_CROSS_ENCODER_RERANKING_ENABLED", "perhaps")
+    with pytest.raises(ConfigError, match="true or false"):
+        hosted_reranker("voyage", api_key="k")
+
+
+def test_two_keys_have_two_breakers_and_neither_shows():
+    one, two = (HostedReranker("voyage", api_key=key) for key in ("first-key", "second-key"))
+    assert one.breaker_key != two.breaker_key
+    assert one.breaker_key == HostedReranker("voyage", api_key="first-key").breaker_key
+    assert "first-key" not in repr(one.breaker_key) + repr(one) + repr(vars(one))
