@@ -35,7 +35,7 @@ def available_stores() -> list[str]:
     return sorted({entry.name for entry in entry_points(group=STORES)})
 
 
-def load_reranker(name: str, **options: Any) -> Any:
+def load_reranker(name: str, /, **options: Any) -> Any:
     """Import the reranker of that name and build it with these options.
 
     Raises RerankerNotFound, PluginClashError, MissingExtraError or PluginLoadError.
@@ -43,7 +43,7 @@ def load_reranker(name: str, **options: Any) -> Any:
     return _build(load_plugin(RERANKERS, name), name, options)
 
 
-def load_store(name: str, **options: Any) -> Any:
+def load_store(name: str, /, **options: Any) -> Any:
     """Import the store of that name and build it with these options.
 
     Raises StoreNotFound, PluginClashError, MissingExtraError or PluginLoadError.

@@ -13,6 +13,7 @@ from resift.cli.render import complain
 from resift.errors import ResiftError
 
 COMMANDS = {
+    "config": "check or show a pipeline file, or list every key",
     "demo": "see reranking work on a shipped sample",
     "fuse": "fuse ranked lists (JSONL or TREC run files) into one",
 }
@@ -32,7 +33,9 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for name, summary in COMMANDS.items():
         sub = commands.add_parser(
-            name, help=summary, description=summary[0].upper() + summary[1:] + ".",
+            name,
+            help=summary,
+            description=summary[0].upper() + summary[1:] + ".",
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         if only in (None, name):

@@ -20,7 +20,9 @@ def default_options(store: Any, *, rerank: bool) -> dict[str, Any]:
 
 
 def views(store: Any) -> list[Any]:
-    """Return a store's ways of finding: `text` and `vectors` where it has both, else itself."""
+    """Return the two ways of finding of a hybrid store, `text` and `vectors`; else the store itself."""
+    if getattr(store, "mode", "") != "hybrid":
+        return [store]
     sides = [getattr(store, side, None) for side in ("text", "vectors")]
     found = [side for side in sides if callable(getattr(side, "search", None))]
-    return found or [store]
+    return found if len(found) == len(sides) else [store]

@@ -125,8 +125,10 @@ class Pipeline:
 
     async def close(self) -> None:
         """Close the stores and scorers that can be closed."""
-        for part in (*(ref.store for ref in self.stores), *self.stages):
-            await _closed(getattr(part, "scorer", part))
+        owners = [getattr(ref.store, "store", ref.store) for ref in self.stores]
+        parts = [*owners, *(getattr(stage, "scorer", stage) for stage in self.stages)]
+        for part in {id(part): part for part in parts}.values():
+            await _closed(part)
 
     @classmethod
     def default(cls, store: Any, *, rerank: bool = True, **options: Any) -> Pipeline:

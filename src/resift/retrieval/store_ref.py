@@ -32,7 +32,9 @@ class StoreRef:
     @property
     def capability(self) -> str:
         """What must be granted before this store is read."""
-        return f"db.{self.name}:read"
+        # A view of a store (docs.text) reads the store: what is granted for it counts.
+        owner = getattr(getattr(self.store, "store", None), "name", None)
+        return f"db.{owner if isinstance(owner, str) and owner else self.name}:read"
 
     @property
     def provider(self) -> str:

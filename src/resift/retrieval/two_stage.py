@@ -104,7 +104,7 @@ class TwoStage:
         if not texts:
             raise InputError(
                 f"Row {place} (id {row.get('id')!r}) has no text under {', '.join(self.text_keys)}. "
-                "The second stage reads it: keep content in the index (txtai: content=True) and select its text."
+                "The second stage reads it: keep content in the index (txtai: content=True), and select it."
             )
         return next((text for text in texts if text.strip()), texts[0])
 

@@ -1,0 +1,94 @@
+"""`resift config`: check a pipeline file, show what it means, print the reference of all keys."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import Any
+
+from resift.cli.render import paint, print_json, print_text, table, wants_json
+
+_EXAMPLES = """examples:
+  resift config check pipeline.yaml     every mistake with its line, or OK
+  resift config show pipeline.yaml      the file with all defaults filled in
+  resift config reference               every key there is, as Markdown
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the subcommands."""
+    parser.epilog = _EXAMPLES
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    for name, summary in (
+        ("check", "find every mistake in a file"),
+        ("show", "print a file with all defaults"),
+    ):
+        sub = actions.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".")
+        sub.add_argument("file", type=Path, help="the pipeline file (YAML)")
+        sub.add_argument("--json", action="store_true", help="write JSON, also on a terminal")
+    actions.add_parser("reference", help="print the reference of all keys as Markdown")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run one subcommand; exit code 1 when the file has mistakes."""
+    if args.action == "reference":
+        from resift.config.reference import page
+
+        sys.stdout.write(page())
+        return 0
+    return _check(args) if args.action == "check" else _show(args)
+
+
+def _check(args: argparse.Namespace) -> int:
+    from resift.config.load import inspect_yaml
+    from resift.errors import ConfigError
+
+    try:
+        settings, problems = inspect_yaml(args.file)
+        mistakes = problems.lines()
+    except ConfigError as exc:
+        settings, mistakes = None, [str(exc)]
+    if mistakes or settings is None:
+        _tell_mistakes(mistakes, as_json=args.json)
+        return 1
+    summary = _summary(settings)
+    if wants_json(args.json):
+        print_json(
+            {"ok": True, "mistakes": [], "summary": [{"part": part, "is": told} for part, told in summary]}
+        )
+    else:
+        print_text(f"{paint('OK', 'green', 'bold')}  {args.file}\n")
+        print_text(table(["part", "is"], summary))
+    return 0
+
+
+def _tell_mistakes(mistakes: list[str], *, as_json: bool) -> None:
+    if as_json:
+        print_json({"ok": False, "mistakes": mistakes})
+        return
+    for line in mistakes:
+        sys.stderr.write(" ".join(line.split()) + "\n")
+    many = "1 mistake" if len(mistakes) == 1 else f"{len(mistakes)} mistakes"
+    sys.stderr.write(f"{paint(many, 'red', stream=sys.stderr)}\n")
+
+
+def _summary(settings: Any) -> list[tuple[str, str]]:
+    from resift.config.summary import summary
+
+    return summary(settings)
+
+
+def _show(args: argparse.Namespace) -> int:
+    import yaml
+
+    from resift.config.load import inspect_yaml
+
+    settings, problems = inspect_yaml(args.file, expand=False)
+    problems.refuse()
+    data = {} if settings is None else settings.plain()
+    if args.json:
+        print_json(data)
+    else:
+        sys.stdout.write(yaml.safe_dump(data, sort_keys=False, allow_unicode=True))
+    return 0

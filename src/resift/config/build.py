@@ -1,0 +1,63 @@
+"""From checked settings to a pipeline."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from resift.config.load import load_plain, load_yaml
+from resift.config.rooms import fusion, rerank, stores
+from resift.config.schema import Settings
+from resift.errors import ConfigError, MissingExtraError, ResiftError
+from resift.retrieval.over_fetch import OverFetch
+from resift.retrieval.pipeline import Pipeline
+
+T = TypeVar("T")
+
+
+def pipeline_from_yaml(path: str | Path, **options: Any) -> Pipeline:
+    """Return the pipeline that a file describes; options are those of Pipeline and win over the file."""
+    return build(load_yaml(path), file=str(path), **options)
+
+
+def pipeline_from_config(config: Mapping[str, Any], **options: Any) -> Pipeline:
+    """Return the pipeline that a dict describes."""
+    return build(load_plain(config), **options)
+
+
+def build(settings: Settings, *, file: str | None = None, **options: Any) -> Pipeline:
+    """Open the stores, load the models and put the pipeline together.
+
+    Raises ConfigError with the line of the section that could not be built.
+    """
+    builder = _Builder(file)
+    sink = options.get("sink")
+    parts: dict[str, Any] = {
+        "stores": [ref for each in settings["stores"] for ref in builder.made(each, stores.build)],
+        **settings.given("k", "deadline_s", "capabilities"),
+    }
+    if settings["fetch"] is not None:
+        parts["fetch"] = OverFetch(**settings["fetch"].plain())
+    if settings["fusion"] is not None:
+        parts["fuse"] = builder.made(settings["fusion"], fusion.build)
+    if settings["rerank"] is not None:
+        parts["rerank"] = builder.made(settings["rerank"], lambda section: rerank.build(section, sink=sink))
+    return Pipeline(**{**parts, **options})
+
+
+class _Builder:
+    """Makes objects of sections and gives their errors a line."""
+
+    def __init__(self, file: str | None) -> None:
+        self.file = file
+
+    def made(self, section: Settings, make: Callable[[Settings], T]) -> T:
+        try:
+            return make(section)
+        except (ConfigError, MissingExtraError) as exc:
+            if getattr(exc, "line", None) or isinstance(exc, MissingExtraError):
+                raise
+            raise ConfigError(str(exc), file=self.file, line=section.line) from exc
+        except (ResiftError, ValueError) as exc:
+            raise ConfigError(str(exc), file=self.file, line=section.line) from exc

@@ -1,0 +1,51 @@
+"""From a file or a dict to checked settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from resift.config.consistency import check_whole
+from resift.config.problems import Problems
+from resift.config.reading import Reader
+from resift.config.rooms.root import ROOT
+from resift.config.schema import Settings
+from resift.config.tree import Tree, from_plain, read_file
+from resift.errors import ConfigError
+
+
+def load_yaml(path: str | Path) -> Settings:
+    """Return the settings of a file; raises ConfigError with file, line and what to do."""
+    settings, problems = inspect_yaml(path)
+    return _sound(settings, problems)
+
+
+def load_plain(config: Mapping[str, Any], *, folder: Path | None = None) -> Settings:
+    """Return the settings of a dict with the same keys; paths are relative to `folder` or here."""
+    if not isinstance(config, Mapping):
+        raise ConfigError(f"The configuration is a {type(config).__name__}; pass a dict.")
+    settings, problems = _checked(from_plain(config), Problems(), folder or Path.cwd(), expand=True)
+    return _sound(settings, problems)
+
+
+def inspect_yaml(path: str | Path, *, expand: bool = True) -> tuple[Settings | None, Problems]:
+    """Return the settings as far as they can be read, and every mistake; raises only for unreadable YAML."""
+    file = Path(path)
+    return _checked(read_file(file), Problems(str(path)), file.absolute().parent, expand=expand)
+
+
+def _checked(
+    tree: Tree, problems: Problems, folder: Path, *, expand: bool
+) -> tuple[Settings | None, Problems]:
+    settings = Reader(problems, folder=folder, expand=expand).section(ROOT, tree, "The file")
+    if settings is not None:
+        check_whole(settings, problems)
+    return settings, problems
+
+
+def _sound(settings: Settings | None, problems: Problems) -> Settings:
+    problems.refuse()
+    if settings is None:
+        raise ConfigError("The configuration is empty; start with `stores:`.", file=problems.file)
+    return settings

@@ -1,0 +1,45 @@
+"""A configuration in a few lines, for people who want to see that it says what they mean."""
+
+from __future__ import annotations
+
+from resift.config.rooms import rerank
+from resift.config.schema import Settings
+
+
+def summary(settings: Settings) -> list[tuple[str, str]]:
+    """Return (part, what it is) rows."""
+    rows = [("store", _store(store)) for store in settings["stores"]]
+    fusion = settings["fusion"]
+    rows.append(("fusion", fusion["method"] if fusion else "rrf"))
+    if settings["rerank"] is not None:
+        rows += _rerank(settings["rerank"])
+    rows += [(part, "on") for part in ("gate", "guard", "shape") if settings.get(part) is not None]
+    rows.append(("k", str(settings["k"])))
+    limit = settings["deadline_s"]
+    rows.append(("deadline", "none" if limit is None else f"{limit:g} s"))
+    return rows + _missing(settings)
+
+
+def _store(store: Settings) -> str:
+    place = next((str(store[key]) for key in ("path", "url") if store.get(key)), "")
+    return " ".join(part for part in (store["name"], f"({store['kind']})", place) if part)
+
+
+def _rerank(settings: Settings) -> list[tuple[str, str]]:
+    parts = settings["tiers"] or [settings]
+    told = " > ".join(f"{part['kind']} {part.get('model') or ''}".strip() for part in parts)
+    rows = [("rerank", f"{told}, the top {settings['depth']}")]
+    unset = [f"{name} is not set: its tier will be skipped" for name in rerank.without_key(settings)]
+    return rows + [("note", each) for each in unset]
+
+
+def _missing(settings: Settings) -> list[tuple[str, str]]:
+    granted = settings["capabilities"]
+    if granted is None:
+        return []
+    needed = [f"db.{store['name']}:read" for store in settings["stores"]]
+    return [
+        ("note", f"{name} is not granted: every search will be refused")
+        for name in needed
+        if name not in granted
+    ]
