@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from resift.config.load import load_plain, load_yaml
-from resift.config.rooms import fusion, rerank, stores
+from resift.config.rooms import fusion, gate, rerank, stores
 from resift.config.schema import Settings
 from resift.errors import ConfigError, MissingExtraError, ResiftError
+from resift.retrieval.gating import closed
 from resift.retrieval.over_fetch import OverFetch
 from resift.retrieval.pipeline import Pipeline
 
@@ -43,6 +44,11 @@ def build(settings: Settings, *, file: str | None = None, **options: Any) -> Pip
         parts["fuse"] = builder.made(settings["fusion"], fusion.build)
     if settings["rerank"] is not None:
         parts["rerank"] = builder.made(settings["rerank"], lambda section: rerank.build(section, sink=sink))
+    if settings["gate"] is not None:
+        scorer = getattr(parts.get("rerank"), "scorer", None)
+        parts["gate"] = builder.made(
+            settings["gate"], lambda section: gate.build(section, breaker_closed=closed(scorer))
+        )
     return Pipeline(**{**parts, **options})
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from resift.config.problems import Problems
-from resift.config.rooms import rerank, stores
+from resift.config.rooms import gate, rerank, stores
 from resift.config.schema import Settings
 from resift.errors import did_you_mean
 
@@ -17,6 +17,8 @@ def check_whole(settings: Settings, problems: Problems) -> None:
     _check_sizes(settings, problems)
     if settings["rerank"] is not None:
         rerank.check(settings["rerank"], problems.add)
+    if settings["gate"] is not None:
+        gate.check(settings["gate"], settings, problems.add)
 
 
 def _check_names(settings: Settings, problems: Problems) -> None:

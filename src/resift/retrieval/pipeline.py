@@ -87,6 +87,7 @@ class Pipeline:
         k: int | None = None,
         deadline_s: float | None = None,
         where: Mapping[str, Any] | None = None,
+        section: str | None = None,
         capabilities: Collection[str] | None = None,
     ) -> Ranking:
         """Return the best k hits, within the deadline, saying what failed or was skipped.
@@ -102,7 +103,12 @@ class Pipeline:
         seconds = self.deadline_s if deadline_s is None else deadline_s
         deadline = Deadline.after(seconds, clock=self.clock)
         pool = Pool(
-            query=query, k=wanted, where=where, deadline=_kept_back(deadline, seconds), sink=self.sink
+            query=query,
+            k=wanted,
+            where=where,
+            section=section,
+            deadline=_kept_back(deadline, seconds),
+            sink=self.sink,
         )
         if wanted == 0:
             return pool.ranking()
@@ -119,9 +125,10 @@ class Pipeline:
         k: int | None = None,
         deadline_s: float | None = None,
         where: Mapping[str, Any] | None = None,
+        section: str | None = None,
     ) -> Ranking:
         """Do what `search` does, without async; works in notebooks too."""
-        return run_sync(self.search(query, k=k, deadline_s=deadline_s, where=where))
+        return run_sync(self.search(query, k=k, deadline_s=deadline_s, where=where, section=section))
 
     async def close(self) -> None:
         """Close the stores and scorers that can be closed."""

@@ -16,7 +16,8 @@ class Pool:
     """Candidates on their way, and everything that is known about them.
 
     `hits` is the order so far; `cut` what was left out, each with a last step that says why; `lists`
-    the first-stage answers per store in declared order; `k` what the caller asked for in the end.
+    the first-stage answers per store in declared order; `k` what the caller asked for in the end;
+    `section` the part of a document that the search is for, by which gate and shape choose their rules.
     """
 
     query: str
@@ -25,6 +26,7 @@ class Pool:
     cut: tuple[Hit, ...] = ()
     lists: Mapping[str, tuple[Hit, ...]] = field(default_factory=dict)
     where: Mapping[str, Any] | None = None
+    section: str | None = None
     deadline: Deadline = field(default_factory=Deadline.never)
     sink: Sink | None = None
     reasons: tuple[str, ...] = ()

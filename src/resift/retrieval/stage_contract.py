@@ -37,7 +37,7 @@ def settle(before: Pool, after: Pool, stage: str) -> Pool:
     ]
     # The question and the limits are the caller's; a stage only moves candidates.
     fixed = replace(
-        after, query=before.query, k=before.k, lists=before.lists, where=before.where,
+        after, query=before.query, k=before.k, lists=before.lists, where=before.where, section=before.section,
         deadline=before.deadline, sink=before.sink,
     )  # fmt: skip
     return fixed.reorder(after.hits, cut=dropped)

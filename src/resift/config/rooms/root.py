@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from resift.config.rooms import fusion, rerank, stores
+from resift.config.rooms import fusion, gate, rerank, stores
 from resift.config.schema import Key, Section
 
 FETCH = Section(
@@ -33,6 +33,7 @@ ROOT = Section(
         ),
         Key(name="fetch", kind="section", section=FETCH, about=FETCH.about),
         Key(name="fusion", kind="section", section=fusion.SECTION, about=fusion.SECTION.about),
+        Key(name="gate", kind="section", section=gate.SECTION, about=gate.SECTION.about),
         Key(name="rerank", kind="section", section=rerank.SECTION, about=rerank.SECTION.about),
     ),
 )

@@ -1,0 +1,60 @@
+"""The gate as a stage: only what is good enough goes on to the reranker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from resift.gate import NEUTRAL, Profile, gate
+from resift.resilience import State
+from resift.retrieval.pool import Pool
+
+
+class Gate:
+    """Grades the retrieval and cuts what lies under the floor or past the cliff (G1–G5).
+
+    `section` stands in where a search names none. `rerank_top_n` hits are never cut by tightening (k
+    unless given); `breaker_closed` says whether the reranker can be trusted to choose among fewer.
+    """
+
+    name = "gate"
+
+    def __init__(
+        self,
+        profile: Profile = NEUTRAL,
+        *,
+        section: str | None = None,
+        rerank_top_n: int | None = None,
+        top_k: int | None = None,
+        breaker_closed: Callable[[], bool] | None = None,
+    ) -> None:
+        self.profile = profile
+        self.section = section
+        self.rerank_top_n = rerank_top_n
+        self.top_k = top_k
+        self.breaker_closed = breaker_closed
+
+    async def __call__(self, pool: Pool) -> Pool:
+        """Return the pool with only what passed; later stages find the grade in `notes`."""
+        if not pool.hits:
+            return pool
+        gated = gate(
+            pool.hits,
+            profile=self.profile,
+            section=pool.section or self.section,
+            rerank_top_n=self.rerank_top_n or pool.k,
+            top_k=self.top_k,
+            breaker_closed=self.breaker_closed,
+            sink=pool.sink,
+        )
+        return pool.reorder(gated.kept, cut=gated.cut).noting(grade=gated.grade.letter)
+
+
+def closed(scorer: Any) -> Callable[[], bool]:
+    """Return a function that says whether a scorer's breaker is CLOSED; one without a breaker is."""
+
+    def is_closed() -> bool:
+        breaker = getattr(scorer, "breaker", None)
+        return breaker is None or breaker.state is State.CLOSED
+
+    return is_closed
