@@ -10,7 +10,8 @@ from typing import Final
 
 from resift.errors import ModelFileError
 from resift.models.onnx_tensor import inspect_sparse_dims, inspect_tensor
-from resift.models.protobuf import BYTES, Reader
+from resift.models.protobuf import BYTES, FIXED32, Reader
+from resift.models.weights import check_finite
 
 _MAX_DEPTH = 48
 _MODEL_FIELDS = frozenset({1, 2, 3, 4, 5, 6, 7, 8, 14, 20, 25, 26})
@@ -28,6 +29,7 @@ _INSIDE: Final[dict[str, dict[int, str]]] = {
 """Which fields of a message hold which messages; every other field holds nothing that loads a file."""
 
 _OP_TYPE = 4
+_FLOAT_ATTRIBUTES = frozenset({2, 7})
 _FORBIDDEN_OPS = frozenset({"EPContext", "PyOp"})
 
 
@@ -65,3 +67,5 @@ def _check_field(reader: Reader, kind: str, field: tuple[int, int, int, int]) ->
             raise ModelFileError(
                 f"{reader.name!r} holds a {op} node, which runs code or files from elsewhere."
             )
+    if kind == "attribute" and number in _FLOAT_ATTRIBUTES and wire in (BYTES, FIXED32):
+        check_finite(f"{reader.name!r}, an attribute,", memoryview(reader.data)[at:stop], "float32")

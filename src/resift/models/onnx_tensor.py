@@ -142,10 +142,8 @@ def _check_size(label: str, tensor: _Tensor, count: int) -> None:
 
 def _check_numbers(reader: Reader, label: str, tensor: _Tensor) -> None:
     data = memoryview(reader.data)
-    for at, stop in tensor.floats:
-        check_finite(label, data[at:stop], "float32")
-    for at, stop in tensor.doubles:
-        check_finite(label, data[at:stop], "float64")
+    check_finite(label, b"".join(data[at:stop] for at, stop in tensor.floats), "float32")
+    check_finite(label, b"".join(data[at:stop] for at, stop in tensor.doubles), "float64")
     kind = _RAW_FLOATS.get(tensor.data_type)
     if kind is None:
         return

@@ -6,6 +6,7 @@ import hashlib
 import os
 import stat
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +16,7 @@ from resift.models.allowlist import PinnedFile
 
 MAX_FILE_BYTES = 1 << 31
 _CHUNK = 1 << 20
+_SETTLED_NS = 2_000_000_000
 
 Identity = tuple[int, int, int, int, int]
 """Device, inode, mtime_ns, ctime_ns, size: a file that was written to since differs in one of them."""
@@ -123,5 +125,8 @@ def _remembered(path: Path, pinned: PinnedFile) -> Identity | None:
 
 
 def _remember(path: Path, pinned: PinnedFile, identity: Identity) -> None:
+    # File times tick every few milliseconds: a file written a moment ago could change and look the same.
+    if time.time_ns() - max(identity[2], identity[3]) < _SETTLED_NS:
+        return
     with _lock:
         _verified[os.fspath(path), pinned.sha256] = identity
