@@ -1,0 +1,91 @@
+"""Floors as data: one profile per house, one floor per section."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from resift.errors import InputError, did_you_mean
+from resift.gate.cliff import Cliff
+from resift.gate.grading import Grading
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Relax:
+    """By what factor a weak retrieval's floor falls and its top-k grows, per grade."""
+
+    floor: Mapping[str, float] = field(
+        default_factory=lambda: MappingProxyType({"C": 0.8, "D": 0.65, "F": 0.5})
+    )
+    top_k: Mapping[str, float] = field(
+        default_factory=lambda: MappingProxyType({"C": 1.25, "D": 1.5, "F": 2.0})
+    )
+
+    def __post_init__(self) -> None:
+        if any(not 0 <= factor <= 1 for factor in self.floor.values()):
+            raise InputError("Relax.floor factors must lie between 0 and 1: relaxing never raises a floor.")
+        if any(factor < 1 for factor in self.top_k.values()):
+            raise InputError("Relax.top_k factors must be at least 1: relaxing never shrinks top-k.")
+
+    def floor_for(self, letter: str, floor: float | None) -> float | None:
+        """Return the floor of a retrieval with that grade."""
+        if floor is None or letter not in self.floor:
+            return floor
+        return min(floor, floor * self.floor[letter])  # a floor below zero must not rise
+
+    def top_k_for(self, letter: str, top_k: int | None) -> int | None:
+        """Return the top-k of a retrieval with that grade."""
+        return None if top_k is None else math.ceil(top_k * self.top_k.get(letter, 1.0))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """Everything the gate goes by.
+
+    `signal` says which score is meant: "score" is the hit's own, any other name is that store's score in
+    the hit's first steps. A hit without it is never dropped by a floor. `source_type` is the metadata key
+    whose values must not vanish through tightening (hits without it count by their `source`).
+    """
+
+    name: str = "custom"
+    floors: Mapping[str, float] = field(default_factory=dict)
+    default: float | None = None
+    signal: str = "score"
+    source_type: str = "source_type"
+    grading: Grading = field(default_factory=Grading)
+    relax: Relax = field(default_factory=Relax)
+    cliff: Cliff = field(default_factory=Cliff)
+
+    def floor_for(self, section: str | None) -> float | None:
+        """Return the static floor of a section; sections not listed have the default."""
+        return self.default if section is None else self.floors.get(section, self.default)
+
+
+NEUTRAL = Profile(name="neutral")
+"""No floor at all: scores of unknown models mean nothing until somebody measured them."""
+
+MEMOSA = Profile(
+    name="memosa",
+    floors=MappingProxyType(
+        {
+            "sponsor_background": 0.10,
+            "exit_strategy": 0.10,
+            "financial_analysis": 0.12,
+            "risk_market": 0.14,
+            "comparables_analysis": 0.15,
+        }
+    ),
+    default=0.18,
+)
+"""The floors of seed 001, for cosine scores of its embedding model."""
+
+_SHIPPED = {profile.name: profile for profile in (NEUTRAL, MEMOSA)}
+
+
+def profile_named(name: str) -> Profile:
+    """Return a shipped profile."""
+    if name not in _SHIPPED:
+        raise InputError(f"Unknown gate profile {name!r}. {did_you_mean(name, _SHIPPED)}")
+    return _SHIPPED[name]

@@ -1,0 +1,212 @@
+"""The gate itself: grade, relax or tighten, then split a pool into what goes on and what does not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from resift.errors import InputError
+from resift.events import Event, Sink, emit
+from resift.gate.cliff import Hint, find_cliff
+from resift.gate.grading import Grade, grade
+from resift.gate.profiles import NEUTRAL, Profile
+from resift.types import CUT, Hit
+
+STAGE = "gate"
+
+BreakerClosed = Callable[[], bool]
+"""Says whether the reranker's breaker is CLOSED right now; asked once for the hint, once at apply time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VectorSearchToolResult(Event):
+    """What the gate did to one retrieval (G5)."""
+
+    name: ClassVar[str] = "vector_search_tool_result"
+    section: str | None
+    profile: str
+    grade: str
+    grade_value: float
+    candidates: int
+    kept: int
+    static_floor: float | None
+    effective_floor: float | None
+    relaxed: bool
+    top_k: int | None
+    tighten_applied: bool
+    tighten_effective_floor: float | None
+    tighten_cliff_position: int | None
+    tighten_dropped_count: int
+    tighten_skip_reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Gated:
+    """What goes on, what does not, and the numbers behind it; both in the order given."""
+
+    kept: tuple[Hit, ...]
+    cut: tuple[Hit, ...]
+    grade: Grade
+    result: VectorSearchToolResult
+
+
+@dataclass(frozen=True, slots=True)
+class _Pool:
+    """One retrieval with everything the gate goes by."""
+
+    hits: Sequence[Hit]
+    signals: list[float | None]
+    scores: list[float]
+    profile: Profile
+    static: float | None
+    rerank_top_n: int | None
+    closed: BreakerClosed
+
+    def type_of(self, at: int) -> str:
+        hit = self.hits[at]
+        return str(hit.metadata.get(self.profile.source_type) or hit.source)
+
+
+@dataclass(frozen=True, slots=True)
+class _Limits:
+    """Where the pool is cut: floor, the tightened floor if there is one, and top-k."""
+
+    floor: float | None
+    tight: float | None
+    top_k: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Tightened:
+    floor: float | None = None
+    position: int | None = None
+    dropped: int = 0
+    skip_reason: str | None = None
+
+
+def gate(
+    hits: Sequence[Hit],
+    *,
+    profile: Profile = NEUTRAL,
+    section: str | None = None,
+    rerank_top_n: int | None = None,
+    top_k: int | None = None,
+    breaker_closed: BreakerClosed | None = None,
+    sink: Sink | None = None,
+) -> Gated:
+    """Keep what clears the floor, at most `top_k`; relax for a weak retrieval, tighten for a strong one.
+
+    `rerank_top_n` is how many hits the reranker will keep: the must-have core that tightening spares.
+    Without `breaker_closed` the breaker counts as CLOSED.
+    """
+    _check(rerank_top_n, top_k)
+    signals = [signal_of(hit, profile.signal) for hit in hits]
+    scores = [value for value in signals if value is not None]
+    static = profile.floor_for(section)
+    pool = _Pool(hits, signals, scores, profile, static, rerank_top_n, breaker_closed or _always)
+    graded = grade(scores, floor=static, wanted=rerank_top_n, policy=profile.grading)
+    tight = _tighten(pool, graded)
+    relax = profile.relax
+    limits = _Limits(
+        relax.floor_for(graded.letter, static), tight.floor, relax.top_k_for(graded.letter, top_k)
+    )
+    kept, cut = _split(pool, limits, graded.letter)
+    result = VectorSearchToolResult(
+        section=section,
+        profile=profile.name,
+        grade=graded.letter,
+        grade_value=round(graded.value, 6),
+        candidates=len(hits),
+        kept=len(kept),
+        static_floor=static,
+        effective_floor=limits.floor if tight.floor is None else tight.floor,
+        relaxed=(limits.floor, limits.top_k) != (static, top_k),
+        top_k=limits.top_k,
+        tighten_applied=tight.floor is not None,
+        tighten_effective_floor=tight.floor,
+        tighten_cliff_position=tight.position,
+        tighten_dropped_count=tight.dropped,
+        tighten_skip_reason=tight.skip_reason,
+    )
+    emit(sink, result)
+    return Gated(kept, cut, graded, result)
+
+
+def signal_of(hit: Hit, signal: str) -> float | None:
+    """Return the score the gate goes by: the hit's own, or that of its first step from the named store."""
+    if signal == "score":
+        return hit.score
+    return next(
+        (step.score for step in hit.ledger if step.stage == "retrieve" and step.source == signal), None
+    )
+
+
+def _tighten(pool: _Pool, graded: Grade) -> _Tightened:
+    hint = _hint(pool, graded)
+    why_not = hint.skip_reason if hint.floor is None else _refused(pool, hint.floor)
+    if hint.floor is None or why_not:
+        return _Tightened(position=hint.position, skip_reason=why_not)
+    dropped = sum(
+        value < hint.floor and (pool.static is None or value >= pool.static) for value in pool.scores
+    )
+    return _Tightened(hint.floor, hint.position, dropped)
+
+
+def _hint(pool: _Pool, graded: Grade) -> Hint:
+    if not graded.may_tighten:
+        return Hint(skip_reason="grade_not_a_or_b")
+    if not pool.closed():
+        return Hint(skip_reason="breaker_not_closed")
+    return find_cliff(
+        pool.scores, floor=pool.static, rerank_top_n=pool.rerank_top_n, policy=pool.profile.cliff
+    )
+
+
+def _refused(pool: _Pool, floor: float) -> str | None:
+    """Return why a tighten must not be applied after all, or None."""
+    # Another worker's failure may have opened the breaker since the hint was computed.
+    if not pool.closed():
+        return "breaker_not_closed_at_apply"
+    before = [
+        at
+        for at, value in enumerate(pool.signals)
+        if value is None or pool.static is None or value >= pool.static
+    ]
+    after = [at for at, value in enumerate(pool.signals) if value is None or value >= floor]
+    if len(after) < (pool.rerank_top_n or 0):
+        return "pool_too_small"
+    lost = {pool.type_of(at) for at in before} - {pool.type_of(at) for at in after}
+    return "source_diversity_loss" if lost else None
+
+
+def _split(pool: _Pool, limits: _Limits, letter: str) -> tuple[tuple[Hit, ...], tuple[Hit, ...]]:
+    kept: list[Hit] = []
+    cut: list[Hit] = []
+    effective = limits.floor if limits.tight is None else limits.tight
+    told = f"grade {letter}" if effective is None else f"grade {letter}, floor {effective:.4g}"
+    for place, (hit, value) in enumerate(zip(pool.hits, pool.signals, strict=True), start=1):
+        why = _why_cut(value, limits, len(kept))
+        if why:
+            cut.append(hit.step(CUT, STAGE, rank=place, score=None, note=why))
+        else:
+            kept.append(hit.step(STAGE, "", rank=len(kept) + 1, score=None, note=told))
+    return tuple(kept), tuple(cut)
+
+
+def _why_cut(value: float | None, limits: _Limits, kept: int) -> str:
+    if value is not None and limits.floor is not None and value < limits.floor:
+        return f"{value:.4g} is under the floor {limits.floor:.4g}"
+    if value is not None and limits.tight is not None and value < limits.tight:
+        return f"{value:.4g} is past the cliff at {limits.tight:.4g}"
+    return f"top_k={limits.top_k}" if limits.top_k is not None and kept >= limits.top_k else ""
+
+
+def _always() -> bool:
+    return True
+
+
+def _check(rerank_top_n: int | None, top_k: int | None) -> None:
+    for name, value in (("rerank_top_n", rerank_top_n), ("top_k", top_k)):
+        if value is not None and value < 1:
+            raise InputError(f"{name} is {value}; pass a number of hits ≥ 1, or None.")

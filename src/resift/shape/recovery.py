@@ -1,0 +1,82 @@
+"""Recovery: hits that must not vanish because a reranker put them below the cut."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from resift.errors import InputError
+from resift.events import Sink
+from resift.shape.shaped import Shaped, told
+from resift.types import CUT, Hit
+
+STAGE = "recover"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recovery:
+    """Which hits come back, and how many.
+
+    A hit is protected when metadata[`key`] is one of `values`. `survivors` gives, per section, how many hits
+    of a source type the result needs: {"financial_analysis": {"EXCEL": 2}}.
+    """
+
+    limit: int = 8
+    key: str = "stage"
+    values: tuple[str, ...] = ("B",)
+    survivors: Mapping[str, Mapping[str, int]] = field(default_factory=lambda: MappingProxyType({}))
+    source_type: str = "source_type"
+
+    def __post_init__(self) -> None:
+        if self.limit < 0:
+            raise InputError(f"Recovery limit is {self.limit}; use 0 or more.")
+
+    def protects(self, hit: Hit) -> bool:
+        """Whether the hit is one of those that may come back."""
+        return str(hit.metadata.get(self.key, "")) in self.values
+
+    def type_of(self, hit: Hit) -> str:
+        """Return the hit's source type, or its source where it has none."""
+        return str(hit.metadata.get(self.source_type) or hit.source)
+
+
+def recoverable(
+    hits: Sequence[Hit], *, k: int, policy: Recovery, section: str | None = None
+) -> dict[str, str]:
+    """Return the ids that a cut to k must spare, each with the reason."""
+    spared: dict[str, str] = {}
+    for hit in hits[k:]:
+        if len(spared) < policy.limit and policy.protects(hit):
+            spared[hit.id] = f"recovered: protected by {policy.key}={hit.metadata[policy.key]}"
+    for kind, number in policy.survivors.get(section or "", {}).items():
+        of_kind = [hit for hit in hits if policy.type_of(hit) == kind]
+        for hit in of_kind[:number]:
+            spared.setdefault(hit.id, f"survivor: {section} needs {number} of {kind}")
+    return spared
+
+
+def recover(
+    hits: Sequence[Hit],
+    *,
+    k: int,
+    policy: Recovery | None = None,
+    section: str | None = None,
+    sink: Sink | None = None,
+) -> Shaped:
+    """Keep the first k and, behind them, what comes back; the result may be longer than k.
+
+    Bring in the whole reranked pool. `protected` names the spared ids, so that a later cut can make room.
+    """
+    if k < 0:
+        raise InputError(f"k is {k}; ask for k ≥ 0 hits.")
+    spared = recoverable(hits, k=k, policy=policy or Recovery(), section=section)
+    kept: list[Hit] = []
+    cut: list[Hit] = []
+    for place, hit in enumerate(hits, start=1):
+        if place <= k or hit.id in spared:
+            note = spared.get(hit.id, "") if place > k else ""
+            kept.append(hit.step(STAGE, "", rank=len(kept) + 1, score=None, note=note))
+        else:
+            cut.append(hit.step(CUT, STAGE, rank=place, score=None, note=f"k={k}"))
+    return told(STAGE, hits, Shaped(tuple(kept), tuple(cut), (), frozenset(spared)), sink)
