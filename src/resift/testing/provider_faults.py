@@ -101,6 +101,10 @@ def _length(reply: Reply, wire: Wire, *, factor: float) -> None:
     wire.close()
 
 
+def _two_answers(reply: Reply, wire: Wire) -> None:
+    wire.raw(2 * (wire.head(200, reply.body) + reply.body))
+
+
 def _gzip_bomb(reply: Reply, wire: Wire) -> None:
     wire.send(200, bomb(), {"Content-Encoding": "gzip"})
 
@@ -191,6 +195,7 @@ FAULTS: Mapping[str, Fault] = {
     "early-close": _early_close,
     "length-too-long": partial(_length, factor=2.0),
     "length-too-short": partial(_length, factor=0.5),
+    "two-answers": _two_answers,
     "gzip-bomb": _gzip_bomb,
     "broken-gzip": _broken_gzip,
     "huge": _huge,

@@ -20,12 +20,30 @@ from resift.errors import (
 from resift.rerankers.hosted.bodies import UnusableBody, dump_json, parse_json, read_capped
 from resift.rerankers.hosted.endpoint import Endpoint
 from resift.rerankers.hosted.keys import Secret
+from resift.rerankers.hosted.leftovers import drop_leftovers
 from resift.rerankers.hosted.limits import shared_limit
 from resift.rerankers.hosted.pools import prepare, warm_client
 from resift.rerankers.hosted.statuses import error_for, message_in
 
 _ERROR_BODY = 64 * 1024
 _ERROR_BODY_S = 0.5
+_STALE_TRIES = 3
+
+
+class _StaleConnection(Exception):
+    """A warm connection was closed by the server just as we took it: the request was not looked at."""
+
+
+class _Seen:
+    """How far one request got, as httpx traces it."""
+
+    def __init__(self) -> None:
+        self.connect = False
+        self.answer = False
+
+    async def trace(self, event: str, _info: Any) -> None:
+        if event.startswith("connection.connect"):
+            self.connect = True
 
 
 class ProviderClient:
@@ -85,26 +103,41 @@ class ProviderClient:
             raise self._bad_answer(exc) from None
 
     async def _exchange(self, path: str, content: bytes) -> bytes:
+        for _ in range(_STALE_TRIES):
+            try:
+                return await self._attempt(path, content)
+            except _StaleConnection:
+                continue
+        return await self._attempt(path, content, stale_is_failure=True)
+
+    async def _attempt(self, path: str, content: bytes, *, stale_is_failure: bool = False) -> bytes:
         httpx = self._httpx
         client = await warm_client(self.endpoint)
-        answering = False
+        seen = _Seen()
         try:
             async with client.stream(
-                "POST", self.endpoint.url(path), content=content, headers=self._headers()
+                "POST",
+                self.endpoint.url(path),
+                content=content,
+                headers=self._headers(),
+                extensions={"trace": seen.trace},
             ) as response:
-                answering = True
+                seen.answer = True
                 if response.status_code != 200:
                     raise await self._refusal(response)
                 encoding = response.headers.get("content-encoding", "").strip().lower()
-                return await read_capped(response.aiter_raw(), encoding)
+                body = await read_capped(response.aiter_raw(), encoding)
+                if await drop_leftovers(response):
+                    raise UnusableBody("something follows after its end")
+                return body
         except UnusableBody as exc:
             raise self._bad_answer(exc) from None
-        except httpx.RemoteProtocolError as exc:
-            if answering:
-                raise self._bad_answer(UnusableBody("it broke off before its end")) from None
-            raise self._unreachable(exc) from None
         # Not chained: a transport error holds the request, and with it the key and the texts.
         except (httpx.TransportError, httpx.StreamError) as exc:
+            if seen.answer and isinstance(exc, httpx.RemoteProtocolError):
+                raise self._bad_answer(UnusableBody("it broke off before its end")) from None
+            if not (seen.answer or seen.connect or stale_is_failure):
+                raise _StaleConnection from None
             raise self._unreachable(exc) from None
 
     def _headers(self) -> dict[str, str]:
