@@ -132,7 +132,17 @@ class StoreError(ResiftError):
 
 
 class UnsafeCypherError(StoreError, ValueError):
-    """A Cypher statement that is not provably read-only."""
+    """A Cypher statement that is not provably read-only; line and column count from 1."""
+
+    def __init__(self, reason: str, *, line: int = 1, column: int = 1, store: str = "") -> None:
+        super().__init__(
+            f"Refused Cypher at line {line}, column {column}: {reason}. "
+            "Allowed is one statement that only reads, with values passed as parameters.",
+            store=store,
+        )
+        self.reason = reason
+        self.line = line
+        self.column = column
 
 
 class RetrievalError(ResiftError):

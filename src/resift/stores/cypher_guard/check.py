@@ -1,0 +1,58 @@
+"""The front door of the guard: the statement as written, and as an engine may decode it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from resift.errors import UnsafeCypherError
+from resift.stores.cypher_guard.lexer import place, tokens
+from resift.stores.cypher_guard.walk import Walk
+from resift.stores.cypher_guard.words import FUNCTIONS, PROCEDURES
+
+MAX_LENGTH = 200_000
+
+_ESCAPE = re.compile(r"\\u+([0-9a-fA-F]{4})|\\U([0-9a-fA-F]{8})")
+_ESCAPE_OR_PAIR = re.compile(r"\\\\|\\u+([0-9a-fA-F]{4})|\\U([0-9a-fA-F]{8})")
+
+
+def check_cypher(statement: str, *, procedures: Iterable[str] = (), functions: Iterable[str] = ()) -> None:
+    """Return when the statement is one that provably only reads; raise UnsafeCypherError otherwise.
+
+    `procedures` and `functions` extend the built-in allow-lists, for instance by the macros of a
+    database; names are compared without case. Nothing is executed and no engine is needed.
+    """
+    if not isinstance(statement, str):
+        raise UnsafeCypherError(f"the statement is a {type(statement).__name__}, not a string")
+    if len(statement) > MAX_LENGTH:
+        raise UnsafeCypherError(f"the statement has {len(statement)} characters, more than {MAX_LENGTH}")
+    callable_procedures = PROCEDURES | {name.lower() for name in procedures}
+    callable_functions = FUNCTIONS | {name.lower() for name in functions}
+    for text in _readings(statement):
+        _check_reading(text, callable_procedures, callable_functions)
+
+
+def _readings(statement: str) -> list[str]:
+    """Return the statement as written and every way in which an engine may decode its escapes."""
+    if "\\" not in statement:
+        return [statement]
+    anywhere = _ESCAPE.sub(_decoded, statement)
+    after_pairs = _ESCAPE_OR_PAIR.sub(_decoded, statement)
+    return list(dict.fromkeys((statement, anywhere, after_pairs)))
+
+
+def _decoded(match: re.Match[str]) -> str:
+    digits = match[1] or match[2]
+    if digits is None:
+        return match[0]
+    code = int(digits, 16)
+    return chr(code) if code < 0x110000 else "\ufffe"
+
+
+def _check_reading(text: str, procedures: frozenset[str], functions: frozenset[str]) -> None:
+    walk = Walk(text, tokens(text), procedures=procedures, functions=functions)
+    try:
+        walk.run()
+    except RecursionError as exc:  # the walk does not recurse; a caller's deep stack may still end here
+        line, column = place(text, 0)
+        raise UnsafeCypherError("the statement could not be read", line=line, column=column) from exc
