@@ -419,6 +419,24 @@ def test_odd_manifests_are_refused(tmp_path, manifest):
         allow_local(make.folder(tmp_path / "mine"), manifest)
 
 
+def test_a_planted_manifest_link_is_not_written_through(tmp_path):
+    """Writing a manifest never overwrites what a link in the folder points at."""
+    place = make.folder(tmp_path / "mine")
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    (place / "resift-manifest.json").symlink_to(victim)
+    with pytest.raises(ModelFileError, match="link"):
+        write_manifest(place)
+    with pytest.raises(ModelFileError, match="link"):
+        allow_local(place)
+    assert victim.read_text() == "precious"
+
+
+def test_a_folder_with_an_odd_name_gets_a_plain_id(tmp_path):
+    """Spaces and dots in a folder's name do not matter."""
+    assert allow_local(make.folder(tmp_path / "my model..v2 (ü)")).id == "local/my-model-v2"
+
+
 def test_a_pinned_id_cannot_be_taken_over(tmp_path):
     """A folder of one's own cannot pose as a pinned model."""
     with pytest.raises(ModelNotAllowedError, match="pinned"):

@@ -323,6 +323,15 @@ def test_a_cache_that_cannot_be_written_is_told(online, monkeypatch, tmp_path):
         fetch()
 
 
+def test_a_folder_that_cannot_be_written_is_told_at_once(online):
+    """A disk that refuses is not taken for a network that is down."""
+    own_folder(SPEC).parent.mkdir(parents=True)
+    own_folder(SPEC).write_text("a file where the folder should be")
+    with pytest.raises(ModelFileError, match="cannot write"):
+        fetch()
+    assert online.asked == []
+
+
 def test_a_model_without_a_hub_is_not_fetched(online):
     """Carried models are not on the hub in this form."""
     carried = ModelSpec(

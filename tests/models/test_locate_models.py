@@ -15,7 +15,10 @@ from resift.errors import ModelFileError
 from resift.models import locate
 from resift.models.allowlist import HubSource, ModelSpec, known, shipped
 from resift.models.inspect_file import inspect_file
+from resift.models.loading import load
+from resift.models.local_models import allow_local, disallow_local
 from resift.models.locate import carrier_folder, resolve
+from resift.models.protobuf import Reader
 
 CROSS_ENCODER = "cross-encoder/ms-marco-MiniLM-L-12-v2"
 CARRIED = [name for name in known() if shipped(name).carrier]
@@ -87,7 +90,11 @@ def test_one_flipped_byte_is_refused(copied, name):
 
 @needs_carrier
 def test_a_flipped_byte_is_refused_at_reading_when_resolve_did_not_check(copied):
-    """With check=False the reading itself refuses."""
+    """With check=False the reading itself refuses; files that are not read are still checked."""
+    (copied / "vocab.txt").write_bytes((copied / "vocab.txt").read_bytes()[:-1] + b"?")
+    with pytest.raises(ModelFileError, match="sha256"):
+        resolve(CROSS_ENCODER, folder=copied, check=False)
+    (copied / "vocab.txt").unlink()
     files = resolve(CROSS_ENCODER, folder=copied, check=False)
     with (copied / "model.onnx").open("r+b") as file:
         file.seek(1000)
@@ -211,8 +218,40 @@ def test_a_model_that_is_nowhere_says_what_to_do(monkeypatch):
         resolve("BAAI/bge-reranker-base")
 
 
+@needs_carrier
+def test_a_user_without_a_home_can_still_load(monkeypatch):
+    """Containers run as users that no password file knows."""
+    monkeypatch.delenv("XDG_CACHE_HOME")
+
+    def homeless(self):
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "expanduser", homeless)
+    assert resolve(CROSS_ENCODER).source == "carrier"
+
+
 @pytest.mark.parametrize("folder", ["", "/nonexistent", "a\0b", "x" * 5000])
 def test_odd_folders_are_refused(folder):
     """A folder that is none is refused, not crashed on."""
     with pytest.raises(ModelFileError):
         resolve(CROSS_ENCODER, folder=folder)
+
+
+@needs_carrier
+@pytest.mark.real_model
+def test_a_real_model_of_ones_own_runs_and_a_poisoned_one_is_refused(copied):
+    """A copy of the real cross-encoder loads as a local model; one NaN among its weights refuses it."""
+    graph = (copied / "model.onnx").read_bytes()
+    allow_local(copied, id="mine/real")
+    assert load("mine/real", kind="cross-encoder").width == 1
+    disallow_local("mine/real")
+    reader = Reader("model.onnx", graph)
+    body = next((at, stop) for number, _, at, stop in reader.fields(0, len(graph)) if number == 7)
+    tensors = [(at, stop) for number, _, at, stop in reader.fields(*body) if number == 5]
+    raws = ({number: (at, stop) for number, _, at, stop in reader.fields(*span)} for span in tensors)
+    at, _ = next(raw[9] for raw in raws if raw[2][0] == 1 and raw[9][1] - raw[9][0] > 1000)
+    (copied / "model.onnx").write_bytes(graph[:at] + b"\x00\x00\xc0\x7f" + graph[at + 4 :])
+    with pytest.raises(ModelFileError, match="NaN"):
+        allow_local(copied, id="mine/real")
+    with pytest.raises(ModelFileError, match="sha256"):
+        load(CROSS_ENCODER, kind="cross-encoder", folder=copied)

@@ -7,12 +7,12 @@ unless the user allowed a folder of their own with `local_models.allow_local`.
 from __future__ import annotations
 
 import functools
-import importlib.resources
 import json
 import re
 import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from resift.errors import ModelNotAllowedError, did_you_mean
@@ -20,7 +20,7 @@ from resift.errors import ModelNotAllowedError, did_you_mean
 Kind = Literal["cross-encoder", "late-interaction", "bi-encoder", "nli"]
 KINDS: tuple[Kind, ...] = ("cross-encoder", "late-interaction", "bi-encoder", "nli")
 
-_OWN_FILES = "For files of your own, call resift.models.local_models.allow_local."
+_OWN_FILES = "For files of your own, call resift.models.allow_local."
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}(?:/[A-Za-z0-9][A-Za-z0-9._-]{0,95})?")
 
 
@@ -142,7 +142,7 @@ def _why_bad(name: str) -> str | None:
 
 @functools.cache
 def _shipped() -> dict[str, ModelSpec]:
-    text = importlib.resources.files(__package__).joinpath("allowlist.json").read_text(encoding="utf-8")
+    text = Path(__file__).with_name("allowlist.json").read_text(encoding="utf-8")
     specs = [parse(entry) for entry in json.loads(text)["models"]]
     return {spec.id: spec for spec in specs}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from resift.models.allowlist import ModelSpec
 def own_folder(spec: ModelSpec) -> Path:
     """Return where Resift itself keeps this model: `$RESIFT_HOME/models`, else below the user's cache."""
     home = os.environ.get("RESIFT_HOME")
-    base = Path(home).expanduser() if home else _user_cache() / "resift"
+    base = _expanded(home) if home else _user_cache() / "resift"
     return base / "models" / spec.id.replace("/", "--") / spec.revision
 
 
@@ -53,11 +54,19 @@ def _repo_root(folder: Path) -> Path:
 def _hub_cache() -> Path:
     for variable in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
         if os.environ.get(variable):
-            return Path(os.environ[variable]).expanduser()
+            return _expanded(os.environ[variable])
     home = os.environ.get("HF_HOME")
-    return (Path(home).expanduser() if home else _user_cache() / "huggingface") / "hub"
+    return (_expanded(home) if home else _user_cache() / "huggingface") / "hub"
 
 
 def _user_cache() -> Path:
     xdg = os.environ.get("XDG_CACHE_HOME")
-    return Path(xdg).expanduser() if xdg else Path.home() / ".cache"
+    return _expanded(xdg) if xdg else _expanded("~/.cache")
+
+
+def _expanded(path: str) -> Path:
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:
+        # A user without a home, as in some containers: whatever lies there is verified like all else.
+        return Path(tempfile.gettempdir()) / "resift-cache"

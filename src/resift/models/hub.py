@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import http.client
 import os
@@ -26,6 +27,7 @@ _HUB = "https://huggingface.co"
 _CHUNK = 1 << 18
 _ATTEMPTS = 5
 _TIMEOUT_S = 30.0
+_DISK = (errno.ENOSPC, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST)
 _BROKEN = (OSError, http.client.HTTPException)
 
 
@@ -92,7 +94,6 @@ class _Download:
         if self.target.exists():
             verify(self.target, self.pinned)
             return
-        self.target.parent.mkdir(parents=True, exist_ok=True)
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 if self._attempt():
@@ -109,6 +110,7 @@ class _Download:
 
     def _attempt(self) -> bool:
         """Fetch from where the last attempt ended; say whether the file is complete and in place."""
+        self.part.parent.mkdir(parents=True, exist_ok=True)
         digest, done = self._have()
         if done < self.pinned.size:
             with opener(self.url).open(self._request(done), timeout=_TIMEOUT_S) as response:
@@ -180,6 +182,8 @@ class _Download:
     def _failed(self, exc: Exception) -> ModelFileError:
         if isinstance(exc, urllib.error.HTTPError):
             return ModelFileError(f"{self._what()} failed: the hub answered {exc.code}.")
+        if isinstance(exc, OSError) and exc.errno in _DISK:
+            return ModelFileError(f"{self._what()} failed: cannot write {self.part.parent}: {exc.strerror}.")
         reason = getattr(exc, "reason", None) or exc
         return ModelFileError(f"{self._what()} failed: {reason}. Is the network up?")
 
@@ -188,4 +192,4 @@ def _worth_retrying(exc: Exception) -> bool:
     if isinstance(exc, urllib.error.HTTPError):
         exc.close()
         return exc.code in (408, 416, 429) or exc.code >= 500
-    return True
+    return not (isinstance(exc, OSError) and exc.errno in _DISK)

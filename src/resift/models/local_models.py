@@ -12,8 +12,6 @@ from typing import Any, Literal
 
 from resift.errors import ModelFileError, ModelNotAllowedError
 from resift.models.allowlist import KINDS, Kind, ModelSpec, PinnedFile, check_name, shipped
-from resift.models.inspect_file import inspect_file
-from resift.models.json_inspect import parse_json
 from resift.models.model_files import ModelFiles
 from resift.models.model_folder import MANIFEST, check_folder, file_names, open_folder
 from resift.models.verify import read_unpinned, read_verified
@@ -49,7 +47,7 @@ def allow_local(
     `write_manifest` makes it. Without one, the folder's own manifest counts, else the bytes found now.
     """
     folder = open_folder(path)
-    name = _free_name(id if id is not None else f"local/{folder.name}")
+    name = _free_name(id if id is not None else _default_id(folder))
     if kind not in KINDS:
         raise ModelNotAllowedError(f"Unknown kind {kind!r}. Allowed: {', '.join(KINDS)}.")
     files = _inspected(folder, _read_manifest(folder, manifest))
@@ -86,6 +84,8 @@ def write_manifest(folder: Path | str) -> Path:
     files = _inspected(real, None)
     body = {"files": {pinned.name: {"sha256": pinned.sha256, "size": pinned.size} for pinned in files}}
     target = real / MANIFEST
+    if target.is_symlink():
+        raise ModelFileError(f"{target} is a symbolic link. Remove it.")
     target.write_text(json.dumps(body, indent=2, sort_keys=True) + "\n", encoding="utf-8")
     return target
 
@@ -102,6 +102,11 @@ def allowed_ids() -> tuple[str, ...]:
         return tuple(sorted(_allowed))
 
 
+def _default_id(folder: Path) -> str:
+    plain = re.sub(r"[^A-Za-z0-9_-]+", "-", folder.name).strip("-_")
+    return f"local/{plain[:90] or 'model'}"
+
+
 def _free_name(id: str) -> str:
     name = check_name(id)
     if shipped(name) is not None:
@@ -111,6 +116,8 @@ def _free_name(id: str) -> str:
 
 def _inspected(folder: Path, manifest: Mapping[str, PinnedFile] | None) -> tuple[PinnedFile, ...]:
     """Read each file once: what is hashed is what is inspected is what is pinned."""
+    from resift.models.inspect_file import inspect_file
+
     if manifest is not None:
         check_folder(folder, manifest, required=manifest)
     pins: list[PinnedFile] = []
@@ -136,17 +143,19 @@ def _read_manifest(folder: Path, manifest: Manifest | Path | str | None) -> dict
         if not own.exists() and not own.is_symlink():
             return None
         manifest = own
-    if not isinstance(manifest, Mapping):
-        path = Path(manifest)
-        if path.is_symlink():
-            raise ModelFileError(f"Manifest {path} is a symbolic link. Put the file itself there.")
-        manifest = parse_json(path.name, read_unpinned(path, limit=_MANIFEST_LIMIT))
-    if not isinstance(manifest, Mapping):
-        raise ModelFileError("A manifest maps file names to their sha256.")
-    listed = manifest.get("files", manifest)
+    table = manifest if isinstance(manifest, Mapping) else _parsed(Path(manifest))
+    listed = table.get("files", table) if isinstance(table, Mapping) else None
     if not isinstance(listed, Mapping) or not listed:
         raise ModelFileError("A manifest maps file names to their sha256; this one lists no file.")
     return {name: _pin(name, entry) for name, entry in listed.items()}
+
+
+def _parsed(path: Path) -> Any:
+    from resift.models.json_inspect import parse_json
+
+    if path.is_symlink():
+        raise ModelFileError(f"Manifest {path} is a symbolic link. Put the file itself there.")
+    return parse_json(path.name, read_unpinned(path, limit=_MANIFEST_LIMIT))
 
 
 def _pin(name: object, entry: object) -> PinnedFile:

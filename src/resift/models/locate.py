@@ -27,12 +27,12 @@ def resolve(
     """Find an allowed model's files and check them; fetch them if nothing on this machine has them.
 
     An id that nobody allowed raises `ModelNotAllowedError` before anything is read. With check=False the
-    hashing is left to `ModelFiles.read`, which always does it: for callers that read the bytes at once.
+    hashing of graph and tokenizer is left to `ModelFiles.read`, which always does it: for callers that read
+    the bytes at once.
     """
     spec = find_spec(model_id)
     files = _find(spec, folder) or _fetch(spec, download=download, progress=progress)
-    if check:
-        files.verify()
+    files.verify(unread=not check)
     return files
 
 

@@ -42,9 +42,14 @@ class ModelFiles:
         """Return one pinned file's bytes, hashed on the way."""
         return read_verified(self.folder / name, self.spec.pin(name))
 
-    def verify(self) -> None:
-        """Check every pinned file that is there; required ones must be."""
+    def verify(self, *, unread: bool = False) -> None:
+        """Check every pinned file that is there; required ones must be.
+
+        With unread=True only those that loading does not read, for callers that are about to load.
+        """
         for pinned in self.spec.files:
+            if unread and pinned.name in (self.spec.onnx, self.spec.tokenizer):
+                continue
             path = self.folder / pinned.name
             if pinned.required or path.exists():
                 verify(path, pinned)
