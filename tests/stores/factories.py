@@ -31,7 +31,8 @@ class HashingEmbedder:
     async def embed(self, texts: Sequence[str], *, kind: Literal["query", "document"]) -> Any:
         self.asked.append((kind, len(texts)))
         rows = np.zeros((len(texts), self.dimension), dtype=np.float32)
-        for row, text in zip(rows, texts, strict=True):
+        for at, text in enumerate(texts):
+            row = rows[at]
             for word in words(text):
                 digest = hashlib.blake2b(word.encode(), digest_size=8).digest()
                 row[int.from_bytes(digest[:4], "big") % self.dimension] += 1 if digest[4] % 2 else -1

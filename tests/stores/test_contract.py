@@ -1,5 +1,6 @@
 """One suite over every store with its real engine (N7): what a caller may rely on, whatever the engine."""
 
+# ruff: noqa: E501 - documents and queries read best on one line
 from __future__ import annotations
 
 import asyncio

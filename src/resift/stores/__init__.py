@@ -14,7 +14,7 @@ _HOMES = {
     "SQLiteStore": "resift.stores.sqlite",
 }
 
-__all__ = sorted(_HOMES)
+__all__ = ["MemoryStore", "SQLiteStore"]
 
 
 def __getattr__(name: str) -> Any:

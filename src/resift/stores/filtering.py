@@ -67,7 +67,8 @@ def _key(key: Any) -> str:
 def _value(key: str, value: Any) -> Value:
     if not is_scalar(value):
         raise InputError(
-            f"where[{key!r}] holds a {type(value).__name__}; pass a string, a number, a boolean or a list of them."
+            f"where[{key!r}] holds a {type(value).__name__}; "
+            "pass a string, a number, a boolean or a list of them."
         )
     scalar: Value = value
     return scalar

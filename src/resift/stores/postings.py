@@ -1,4 +1,4 @@
-"""Postings of one term and their sums: with numpy in one sweep, without it in plain Python, to the same bits."""
+"""Postings of a term and their sums: with numpy in one sweep, without it in plain Python, same to the bit."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class Postings(NamedTuple):
         return len(self.places) * (self.places.itemsize + self.weights.itemsize)
 
 
-def postings_of(docs: array[int], rows: array[int], lengths: array[int], model: BM25) -> Postings:
-    """Weigh a term: `docs` names a row once per occurrence; `rows` and `lengths` describe the index."""
+def postings_of(docs: str, rows: array[int], lengths: array[int], model: BM25) -> Postings:
+    """Weigh a term: `docs` is "3,3,7", a row number per occurrence; `rows` and `lengths` are the index's."""
     np = _numpy()
     if np is None:
         return _plain_postings(docs, rows, lengths, model)
-    found, tf = np.unique(np.frombuffer(docs, dtype=np.int64), return_counts=True)
+    found, tf = np.unique(np.fromstring(docs, dtype=np.int64, sep=","), return_counts=True)
     places = np.searchsorted(np.frombuffer(rows, dtype=np.int64), found).astype(np.int32)
     sizes = np.frombuffer(lengths, dtype=np.int32)
     weights = model.weight(
@@ -57,8 +57,8 @@ def best_of(
     return list(zip(numbers[places].tolist(), scores[places].tolist(), strict=True))
 
 
-def _plain_postings(docs: array[int], rows: array[int], lengths: array[int], model: BM25) -> Postings:
-    counts = Counter(docs)
+def _plain_postings(docs: str, rows: array[int], lengths: array[int], model: BM25) -> Postings:
+    counts = Counter(map(int, docs.split(","))) if docs else Counter()
     wanted = sorted(counts)
     place_of = {row: place for place, row in enumerate(rows) if row in counts}
     places = array("i", (place_of[row] for row in wanted))

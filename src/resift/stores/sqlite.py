@@ -81,6 +81,8 @@ class SQLiteStore:
         try:
             facts = self.facts()
             self._owner.check(facts)
+            if self.embedder is not None and not facts.dimension:
+                self._owner.refuse_wordy(self._file)
         except BaseException:
             self._file.close()
             raise

@@ -201,9 +201,9 @@ class DatabaseFile:
             why = f"{self.path} is busy: another process held it for {BUSY_TIMEOUT_S:.0f} s. Try again."
             return StoreError(why, store=self.name, transient=True)
         if "not a database" in told or "malformed" in told:
-            why = f"{self.path} is no usable index ({told}). Move it away and index again, or name another file."
+            why = f"{self.path} is no usable index ({told}). Move it away and index again."
         elif "unable to open" in told:
-            why = f"{self.path} cannot be opened. Check that its folder exists and that you may read and write there."
+            why = f"{self.path} cannot be opened. Check that its folder exists and may be written."
         elif "readonly" in told:
             why = f"{self.path} cannot be written. Check its permissions, or open it with read_only=True."
         elif "full" in told:

@@ -38,6 +38,16 @@ class Owner(NamedTuple):
                 store=self.store,
             )
 
+    def refuse_wordy(self, file: DatabaseFile) -> None:
+        """Raise StoreError for a file whose documents were stored without vectors."""
+        with file.reading() as connection:
+            if connection.execute("SELECT 1 FROM documents LIMIT 1").fetchone():
+                raise StoreError(
+                    f"{self.path} was built without an embedder. Open it without one, "
+                    "or index again into a new file.",
+                    store=self.store,
+                )
+
 
 class Searcher:
     """Both indexes of a file and the snapshots they are asked on."""

@@ -9,6 +9,9 @@ from resift.errors import require
 from resift.stores.sqlite_file import FileFacts
 
 _BLOCK_ROWS = 8192
+# Below this size BLAS stays in the calling thread. The sweep is bound by memory, so more threads gain nothing,
+# and waiting for one that a busy machine does not schedule costs ten times the sweep.
+_SWEEP_VALUES = 200_000
 _MARGIN = 1e-5  # float32 sums of a few hundred products are off by less than this
 
 
@@ -52,10 +55,13 @@ class VectorView:
     def _rough(self, query: Any) -> Any:
         np = require("numpy", extra="local")
         scores = np.empty(len(self.rows), dtype=np.float32)
+        sweep = max(1, _SWEEP_VALUES // len(query))
         for number, block in enumerate(self.blocks):
             start = number * _BLOCK_ROWS
-            stop = min(start + _BLOCK_ROWS, len(self.rows))
-            np.dot(block[: stop - start], query, out=scores[start:stop])
+            end = min(_BLOCK_ROWS, len(self.rows) - start)
+            for at in range(0, end, sweep):
+                to = min(at + sweep, end)
+                np.dot(block[at:to], query, out=scores[start + at : start + to])
         return scores
 
     def _exact(self, places: Any, query: Any) -> list[tuple[int, float]]:

@@ -1,0 +1,168 @@
+"""Stores at size: SQLiteStore from 1k to 100k chunks (384-d), and fan-out over three stores.
+
+    python -m benchmarks.stores            # all sizes, some minutes
+    python -m benchmarks.stores --quick    # 1k and 2k, a smoke test
+
+Texts have Zipf-distributed words, vectors are random unit vectors from an embedder that costs nothing, so that
+the figures are the store's own. Each size runs in a process of its own for an honest RSS.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.harness import rss_mb, versions, write_results
+from resift.stores.sqlite import SQLiteStore
+
+DIMENSION = 384
+WORDS_PER_CHUNK = 120
+VOCABULARY = 50_000
+QUERY_WORDS = 6
+TARGET_P50_MS, TARGET_RSS_MB, TARGET_FAN_OUT = 40.0, 600.0, 1.2
+
+
+class FreeEmbedder:
+    """Random unit vectors at no cost: what is measured is the store."""
+
+    name = "free"
+
+    def __init__(self) -> None:
+        self._random = np.random.default_rng(7)
+
+    async def embed(self, texts: list[str], *, kind: str) -> Any:
+        rows = self._random.standard_normal((len(texts), DIMENSION), dtype=np.float32)
+        return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+class Corpus:
+    """Texts of made-up words whose frequencies follow Zipf's law."""
+
+    def __init__(self) -> None:
+        spell = random.Random(1)
+        syllables = [c + v for c in "bcdfgklmnprstv" for v in "aeiou"]
+        self.words = np.array(
+            sorted({"".join(spell.choices(syllables, k=spell.randint(2, 4))) for _ in range(VOCABULARY)})
+        )
+        np.random.default_rng(2).shuffle(self.words)
+        weight = 1 / np.arange(1, len(self.words) + 1) ** 1.05
+        self.share = weight / weight.sum()
+        self._random = np.random.default_rng(3)
+
+    def chunks(self, start: int, count: int) -> list[dict[str, Any]]:
+        picked = self._random.choice(len(self.words), size=(count, WORDS_PER_CHUNK), p=self.share)
+        return [
+            {
+                "id": f"c{start + at}",
+                "text": " ".join(self.words[row]),
+                "metadata": {"part": (start + at) % 20},
+            }
+            for at, row in enumerate(picked)
+        ]
+
+    def query(self) -> str:
+        # People do not search for the thirty most frequent words: those are the "the" and "of" of this language.
+        share = self.share[30:] / self.share[30:].sum()
+        return " ".join(self.words[30:][self._random.choice(len(share), size=QUERY_WORDS, p=share)])
+
+
+async def measure(size: int, folder: Path, *, queries: int) -> dict[str, Any]:
+    """Index `size` chunks, open the file anew, and search it."""
+    corpus = Corpus()
+    store = SQLiteStore(folder / "index.db", embedder=FreeEmbedder())
+    spent = 0.0
+    for start in range(0, size, 1000):
+        chunks = corpus.chunks(start, min(1000, size - start))
+        begun = time.perf_counter()
+        await store.add(chunks)
+        spent += time.perf_counter() - begun
+    await store.close()
+    return {"chunks": size, "indexed_per_s": round(size / spent), "file_mb": round(_size_mb(folder), 1)}
+
+
+async def search(folder: Path, *, queries: int) -> dict[str, Any]:
+    """Open the file in a fresh process and search it."""
+    corpus = Corpus()
+    store = SQLiteStore(folder / "index.db", embedder=FreeEmbedder(), read_only=True)
+    first = await _timed(store, corpus.query())
+    report: dict[str, Any] = {"first_query_ms": round(first, 1)}
+    asked = [corpus.query() for _ in range(queries)]
+    for name, view in (("hybrid", store), ("text", store.text), ("vector", store.vectors)):
+        times = [await _timed(view, query) for query in asked]
+        report[f"{name}_p50_ms"] = round(statistics.median(times), 2)
+        report[f"{name}_p95_ms"] = round(statistics.quantiles(times, n=20)[18], 2)
+    filtered = [await _timed(store, query, where={"part": 3}) for query in asked[:20]]
+    report["filtered_p50_ms"] = round(statistics.median(filtered), 2)
+    report["rss_mb"] = rss_mb()
+    await store.close()
+    return report
+
+
+async def _timed(store: Any, query: str, **options: Any) -> float:
+    begun = time.perf_counter()
+    await store.search(query, k=10, **options)
+    return (time.perf_counter() - begun) * 1000
+
+
+def _size_mb(folder: Path) -> float:
+    return sum(file.stat().st_size for file in folder.iterdir()) / 1e6
+
+
+def _child(*args: str) -> dict[str, Any]:
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.stores", *args], check=True, capture_output=True, text=True
+    )
+    answer: dict[str, Any] = json.loads(done.stdout)
+    return answer
+
+
+def growth(sizes: list[int], queries: int) -> list[dict[str, Any]]:
+    rows = []
+    for size in sizes:
+        with tempfile.TemporaryDirectory() as folder:
+            built = _child("--build", str(size), "--folder", folder)
+            found = _child("--search", str(queries), "--folder", folder)
+        rows.append({**built, **found})
+        print(json.dumps(rows[-1]), flush=True)
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--build", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--search", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.build:
+        print(json.dumps(asyncio.run(measure(args.build, args.folder, queries=0))))
+        return
+    if args.search:
+        print(json.dumps(asyncio.run(search(args.folder, queries=args.search))))
+        return
+    sizes = [1_000, 2_000] if args.quick else [1_000, 10_000, 30_000, 100_000]
+    rows = growth(sizes, queries=20 if args.quick else 100)
+    largest = rows[-1]
+    verdict = {
+        "hybrid_p50_within_40_ms": largest["hybrid_p50_ms"] <= TARGET_P50_MS,
+        "rss_within_600_mb": largest["rss_mb"] <= TARGET_RSS_MB,
+    }
+    data = {"growth": rows, "met": verdict, "versions": versions(["resift", "numpy"])}
+    print(json.dumps(verdict))
+    if not args.quick:
+        print("written:", write_results("stores", data).name)
+
+
+if __name__ == "__main__":
+    main()
