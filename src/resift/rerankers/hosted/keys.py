@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 from resift.errors import ConfigError
 from resift.resilience import key_id
@@ -33,6 +34,9 @@ class Secret:
         return "Secret(***)"
 
     __str__ = __repr__
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("A key is not pickled. Build the reranker anew where it is needed.")
 
 
 def find_key(

@@ -1,0 +1,162 @@
+"""ProviderServer: strict about documented fields, deterministic, and it misbehaves exactly as told."""
+
+import http.client
+import json
+import socket
+from urllib.parse import urlsplit
+
+import pytest
+
+from resift.errors import InputError
+from resift.testing import ProviderServer
+from resift.testing.provider_faults import FAULTS, bomb
+from resift.testing.provider_forms import FORMS, overlap
+
+GOOD = {
+    "voyage": {"query": "a b", "documents": ["a", "b c"], "model": "m"},
+    "cohere": {"query": "a b", "documents": ["a", "b c"], "model": "m"},
+    "cohere-v1": {"query": "a b", "documents": [{"text": "a"}, "b c"]},
+    "jina": {"query": "a b", "documents": ["a", {"text": "b c"}], "model": "m"},
+    "mixedbread": {"query": "a b", "input": ["a", "b c"]},
+    "tei": {"query": "a b", "texts": ["a", "b c"]},
+    "vllm": {"query": "a b", "documents": ["a", "b c"]},
+    "infinity": {"query": "a b", "documents": ["a", "b c"]},
+    "chat": {"model": "m", "messages": [{"role": "user", "content": "Query: b\n[1] a\n[2] b c"}]},
+}
+ERRORS = {
+    "voyage": ["detail"], "jina": ["detail"], "mixedbread": ["detail"], "cohere": ["message"],
+    "cohere-v1": ["message"], "tei": ["error", "error_type"], "vllm": ["error"], "infinity": ["error"],
+    "chat": ["error"],
+}  # fmt: skip
+
+
+@pytest.fixture
+def server():
+    with ProviderServer() as running:
+        yield running
+
+
+def post(server, provider, body, *, path=None, key="k"):
+    parts = urlsplit(server.url)
+    connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=5)
+    try:
+        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        connection.request("POST", f"/{provider}{path or FORMS[provider].paths[-1]}", data, headers)
+        response = connection.getresponse()
+        return response.status, json.loads(response.read())
+    finally:
+        connection.close()
+
+
+def rows(answer):
+    return answer if isinstance(answer, list) else answer.get("results") or answer.get("data")
+
+
+@pytest.mark.parametrize("provider", [name for name in GOOD if name != "chat"])
+def test_each_dialect_scores_by_shared_words(server, provider):
+    status, answer = post(server, provider, GOOD[provider])
+    assert status == 200
+    scores = {row["index"]: row.get("relevance_score", row.get("score")) for row in rows(answer)}
+    assert scores == {0: overlap("a b", "a"), 1: overlap("a b", "b c")}
+
+
+def test_chat_orders_numbered_lines(server):
+    _, answer = post(server, "chat", GOOD["chat"])
+    assert answer["choices"][0]["message"]["content"] == "[2] > [1]"
+
+
+@pytest.mark.parametrize("provider", GOOD)
+def test_undocumented_missing_and_mistyped_fields_are_refused_in_the_providers_own_style(server, provider):
+    good = GOOD[provider]
+    first = next(iter(good))
+    wrong = [
+        {**good, "surprise": 1},
+        {**good, first: 7},
+        {k: v for k, v in good.items() if k != first},
+        [],
+        None,
+    ]
+    for body in wrong:
+        status, answer = post(server, provider, body)
+        assert status == 422
+        assert list(answer)[: len(ERRORS[provider])] == ERRORS[provider]
+    assert post(server, provider, b"{half")[0] == 422
+
+
+@pytest.mark.parametrize("provider", GOOD)
+def test_keys_are_needed_where_the_provider_needs_them(server, provider):
+    assert post(server, provider, GOOD[provider], key=None)[0] == (401 if FORMS[provider].bearer else 200)
+
+
+def test_a_set_key_is_the_only_one():
+    with ProviderServer(api_key="right") as server:
+        assert post(server, "voyage", GOOD["voyage"], key="wrong")[0] == 401
+        assert post(server, "voyage", GOOD["voyage"], key="right")[0] == 200
+
+
+def test_caps_cutoffs_and_unknown_paths(server):
+    assert post(server, "tei", {"query": "a", "texts": ["x"] * 33})[0] == 413
+    assert post(server, "voyage", {**GOOD["voyage"], "documents": ["x"] * 1001})[0] == 413
+    assert len(rows(post(server, "jina", {**GOOD["jina"], "top_n": 1})[1])) == 1
+    assert len(rows(post(server, "vllm", {**GOOD["vllm"], "top_n": 0})[1])) == 2
+    assert post(server, "voyage", GOOD["voyage"], path="/v9/rerank")[0] == 404
+
+
+def test_requests_are_recorded_and_their_texts_stay_out_of_reprs(server):
+    post(server, "tei", GOOD["tei"])
+    request = server.requests[0]
+    assert (request.provider, request.path, request.body, request.fault) == (
+        "tei",
+        "/rerank",
+        GOOD["tei"],
+        None,
+    )
+    assert "b c" not in repr(request)
+
+
+def test_faults_can_be_counted_and_chosen(server):
+    server.misbehave("500", times=2)
+    assert [post(server, "tei", GOOD["tei"])[0] for _ in range(3)] == [500, 500, 200]
+    server.misbehave("429", when=lambda request: request.provider == "jina")
+    assert post(server, "tei", GOOD["tei"])[0] == 200
+    assert post(server, "jina", GOOD["jina"])[0] == 429
+    server.behave()
+    assert post(server, "jina", GOOD["jina"])[0] == 200
+
+
+def test_refuse_closes_the_door_and_behave_opens_the_same_one(server):
+    url = server.url
+    server.misbehave("refuse")
+    with pytest.raises(ConnectionRefusedError):
+        post(server, "tei", GOOD["tei"])
+    server.behave()
+    assert server.url == url
+    assert post(server, "tei", GOOD["tei"])[0] == 200
+
+
+def test_a_reset_is_a_reset_and_comes_at_its_byte(server):
+    server.misbehave("reset", at=20)
+    body = json.dumps(GOOD["tei"]).encode()
+    parts = urlsplit(server.url)
+    with socket.create_connection((parts.hostname, parts.port), timeout=5) as raw:
+        raw.sendall(
+            b"POST /tei/rerank HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)
+        )
+        received = []
+        with pytest.raises(ConnectionResetError):
+            received.extend(iter(lambda: raw.recv(100), b""))
+    # The kernel may throw away bytes that a reset overtakes, never add any.
+    assert sum(map(len, received)) <= 20
+
+
+def test_unknown_names_get_a_suggestion(server):
+    with pytest.raises(InputError, match="Did you mean 'gzip-bomb'"):
+        server.misbehave("gzip-bom")
+    with pytest.raises(InputError, match="Did you mean 'voyage'"):
+        server.base_url("voyag")
+
+
+def test_the_bomb_is_small_and_would_be_a_gibibyte():
+    assert len(bomb()) < 2_000_000
+    assert len(FAULTS) >= 40
