@@ -1,0 +1,87 @@
+"""BM25 (Robertson et al., 1994) over a pool that lives for one query: only the query's words are scored."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from resift.errors import InputError
+from resift.rerankers.words import variants, words
+
+CACHED_TEXTS = 2048
+"""How many texts keep their word counts; the oldest go first."""
+
+
+class PoolBM25:
+    """Scores texts by the share of the query's information that they cover, from 0 to 1.
+
+    The score is BM25 divided by the most that any text could reach for this query, a text full of every
+    word. It is 0 where no word matches, about 0.4 where each word of the query occurs once in a
+    text of average length, and it never becomes 1 just because the rest of the pool is worse.
+    """
+
+    def __init__(self, *, k1: float = 1.5, b: float = 0.75, plurals: bool = True) -> None:
+        if not (math.isfinite(k1) and k1 >= 0):
+            raise InputError(f"k1 is {k1}; pass a number ≥ 0, such as 1.5.")
+        if not 0 <= b <= 1:
+            raise InputError(f"b is {b}; pass a number from 0 to 1, such as 0.75.")
+        self.k1 = k1
+        self.b = b
+        self.plurals = plurals
+        self._lock = threading.Lock()
+        self._counted: dict[str, tuple[Mapping[str, int], int]] = {}
+
+    def scores(self, query: str, texts: Sequence[str]) -> list[float]:
+        """Return one score per text; idf and average length come from the texts themselves."""
+        terms = self._terms(query)
+        if not terms or not texts:
+            return [0.0] * len(texts)
+        counted = [self._counts(text) for text in texts]
+        average = sum(length for _, length in counted) / len(texts) or 1.0
+        found = [[_occurrences(counts, spellings) for counts, _ in counted] for spellings in terms]
+        weights = [_idf(len(texts), sum(map(bool, row))) for row in found]
+        norms = [self.k1 * (1 - self.b + self.b * length / average) for _, length in counted]
+        return _covered(found, weights, norms)
+
+    def _terms(self, query: str) -> list[tuple[str, ...]]:
+        distinct = dict.fromkeys(words(query))
+        if not self.plurals:
+            return [(word,) for word in distinct]
+        # "cell" and "cells" in one query are one word.
+        return list({frozenset(spelt): spelt for spelt in map(variants, distinct)}.values())
+
+    def _counts(self, text: str) -> tuple[Mapping[str, int], int]:
+        known = self._counted.get(text)
+        if known is None:
+            found = words(text)
+            known = (Counter(found), len(found))
+            with self._lock:
+                while len(self._counted) >= CACHED_TEXTS:
+                    del self._counted[next(iter(self._counted))]
+                self._counted[text] = known
+        return known
+
+
+def _occurrences(counts: Mapping[str, int], spellings: tuple[str, ...]) -> int:
+    if len(spellings) == 1:
+        return counts.get(spellings[0], 0)
+    return sum(counts.get(spelling, 0) for spelling in spellings)
+
+
+def _idf(texts: int, holding: int) -> float:
+    # A word that no text holds counts like one that a single text holds: its absence lowers all scores.
+    holding = max(holding, 1)
+    return math.log(1 + (texts - holding + 0.5) / (holding + 0.5))
+
+
+def _covered(found: list[list[int]], weights: list[float], norms: list[float]) -> list[float]:
+    most = math.fsum(weights)
+    scores = []
+    for at, norm in enumerate(norms):
+        parts = [
+            weight * row[at] / (row[at] + norm) for weight, row in zip(weights, found, strict=True) if row[at]
+        ]
+        scores.append(min(1.0, math.fsum(parts) / most))
+    return scores
