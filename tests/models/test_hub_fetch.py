@@ -191,6 +191,38 @@ def test_a_failure_that_passes_is_survived(online):
     fetch()
 
 
+def test_a_part_that_the_hub_calls_too_long_is_started_over(online):
+    """A 416 drops the part and the file is fetched from the beginning."""
+
+    def cut_then_416(server, handler, nth):
+        if nth == 1:
+            cut(handler, GRAPH, after=5000)
+        elif nth == 2:
+            answer(handler, 416, b"")
+        return nth < 3
+
+    online.behave = cut_then_416
+    assert (fetch() / "onnx/model.onnx").read_bytes() == GRAPH
+    assert [asked for _, asked in online.asked[:3]] == [None, "bytes=5000-", None]
+
+
+@pytest.mark.parametrize("planted", ["too long", "link"])
+def test_a_planted_part_is_dropped(online, tmp_path, planted):
+    """A part that is larger than the file, or a link, is neither continued nor written through."""
+    victim = tmp_path / "victim"
+    victim.write_bytes(b"precious")
+    graph = SPEC.pin("onnx/model.onnx")
+    part = own_folder(SPEC) / "onnx" / f"model.onnx.{graph.sha256[:16]}.part"
+    part.parent.mkdir(parents=True)
+    if planted == "link":
+        part.symlink_to(victim)
+    else:
+        part.write_bytes(GRAPH + b"x")
+    assert (fetch() / "onnx/model.onnx").read_bytes() == GRAPH
+    assert victim.read_bytes() == b"precious"
+    assert online.asked[0] == (GRAPH_PATH, None)
+
+
 def test_compressed_answers_are_refused(online):
     """An encoding that nobody asked for could be a bomb."""
     online.behave = lambda server, handler, nth: (
