@@ -18,6 +18,7 @@ Calibration: Platt, Isotonic, Temperature (`fit`, `from_history`, `save`, `load_
 calibrate(hits, calibrators) -> hits with metadata["probability"], above(hits, threshold) -> Shaped.
 """
 
+from resift.shape.blending import Blend, blend
 from resift.shape.calibration import (
     Calibrator,
     Isotonic,
@@ -26,6 +27,7 @@ from resift.shape.calibration import (
     calibrator_from,
     load_calibrator,
 )
+from resift.shape.composing import ShapePolicy, shape
 from resift.shape.diversity import mmr
 from resift.shape.folding import fold
 from resift.shape.guarding import Guard, guard
@@ -38,6 +40,7 @@ from resift.shape.shaped import ShapeApplied, Shaped
 __all__ = [
     "DIVERSITY",
     "FAIRNESS",
+    "Blend",
     "Calibrator",
     "Guard",
     "Isotonic",
@@ -46,10 +49,12 @@ __all__ = [
     "Quota",
     "Recovery",
     "ShapeApplied",
+    "ShapePolicy",
     "Shaped",
     "Temperature",
     "above",
     "balance",
+    "blend",
     "calibrate",
     "calibrator_from",
     "fold",
@@ -58,4 +63,5 @@ __all__ = [
     "mmr",
     "precede",
     "recover",
+    "shape",
 ]

@@ -39,7 +39,7 @@ def guard(
         raise InputError(f"n is {n}; guard at least the first place.")
     rules = policy or Guard()
     strong = strong_ids(hits, rules)
-    fallen = [hit for hit in hits[n:] if hit.id in strong and _opinions(hit) <= rules.opinions]
+    fallen = [hit for hit in hits[n:] if hit.id in strong]
     if not fallen:
         return told(STAGE, hits, Shaped(placed(hits, STAGE), protected=frozenset(strong)), sink)
     lifted = {hit.id for hit in fallen}
@@ -55,10 +55,11 @@ def guard(
 
 
 def strong_ids(hits: Sequence[Hit], policy: Guard | None = None) -> dict[str, str]:
-    """Return the ids of strong first-stage hits, each with what makes it strong."""
+    """Return the ids of strong first-stage hits that too few rerankers judged, each with the reason."""
     rules = policy or Guard()
     strong: dict[str, str] = {}
-    for hit in hits:
+    judged = [hit for hit in hits if _opinions(hit) <= rules.opinions]
+    for hit in judged:
         firsts = sum(step.rank == 1 for step in first_stage(hit).values())
         if firsts >= rules.firsts:
             strong[hit.id] = f"first in {firsts} lists"
@@ -66,7 +67,8 @@ def strong_ids(hits: Sequence[Hit], policy: Guard | None = None) -> dict[str, st
     ranked = sorted(fused, key=lambda name: (-fused[name], name))
     if len(ranked) > 2:
         best, second, last = (fused[ranked[at]] for at in (0, 1, -1))
-        if best > last and (best - second) / (best - last) >= rules.margin:
+        wide = best > last and (best - second) / (best - last) >= rules.margin
+        if wide and ranked[0] in {hit.id for hit in judged}:
             strong.setdefault(ranked[0], "first of the fused by a wide margin")
     return strong
 

@@ -66,12 +66,13 @@ def balance(
     *,
     k: int,
     quotas: Sequence[Quota] = (FAIRNESS, DIVERSITY),
-    protected: Collection[str] = (),
+    protected: Collection[str] | Mapping[str, str] = (),
     sink: Sink | None = None,
 ) -> Shaped:
     """Reorder so that the first k satisfy the quotas and hold the protected ids; nothing is cut.
 
-    Chosen hits keep their order, and so do the others behind them. Quotas hold whenever they can be met:
+    Chosen hits keep their order, and so do the others behind them. `protected` may map an id to the reason
+    that its ledger gives when it moves up. Quotas hold whenever they can be met:
     exactly so for one quota, and for nested ones (documents of one source type each). What cannot be met is
     relaxed and told in `notes` and in the ledger.
     """
@@ -90,8 +91,13 @@ def balance(
     first = sorted(chosen)
     taken = set(first)
     order = [*first, *(at for at in range(len(hits)) if at not in taken)]
-    notes = _notes(hits, first, quotas, k)
-    shaped = Shaped(placed((hits[at] for at in order), STAGE, notes[1]), (), notes[0], frozenset(protected))
+    general, single = _notes(hits, first, quotas, k)
+    if isinstance(protected, Mapping):
+        single |= {
+            hits[at].id: protected[hits[at].id] for at in first if at >= k and hits[at].id in protected
+        }
+    kept = placed((hits[at] for at in order), STAGE, single)
+    shaped = Shaped(kept, (), general, frozenset(protected))
     return told(STAGE, hits, shaped, sink)
 
 

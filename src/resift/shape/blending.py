@@ -1,0 +1,154 @@
+"""Blend: the reranker promotes, the first stage holds the rest in place (findings: docs/blending.md)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from resift.errors import InputError, did_you_mean
+from resift.events import Sink
+from resift.shape.evidence import Evidence, evidence
+from resift.shape.shaped import Shaped, told
+from resift.shape.standard import RANKS, first_stage_values, z_scores
+from resift.types import Hit, Step, draft
+
+STAGE = "blend"
+Method = Literal["promote", "z-score", "rank"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blend:
+    """How much the reranker counts, and in which form.
+
+    score = (1 − weight) × first stage + weight × reranker. The first stage is the mean over stores of the
+    hit's z-score in that store's list. The reranker is, by method:
+
+    promote   its share of exp(z / temperature) over the pool: it lifts what it is sure of and sinks nothing
+    z-score   its z-score over the pool: lifts and sinks alike
+    rank      1 / (2 + rank): its order alone
+
+    Weight 1 is the reranker alone, weight 0 the first stage alone, each in exactly its own order.
+    """
+
+    weight: float = 2 / 3
+    method: Method = "promote"
+    temperature: float = 0.75
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.weight <= 1:
+            raise InputError(f"Blend weight is {self.weight}; use 0 (first stage) to 1 (reranker).")
+        if not self.temperature > 0:
+            raise InputError(f"Blend temperature is {self.temperature}; it must be above 0.")
+        if self.method not in _RERANKER:
+            raise InputError(f"Unknown blend method {self.method!r}. {did_you_mean(self.method, _RERANKER)}")
+
+
+def blend(hits: Sequence[Hit], *, policy: Blend | None = None, sink: Sink | None = None) -> Shaped:
+    """Order hits by first-stage and reranker evidence, both read from their ledgers (H1).
+
+    Hits that no reranker scored are not promoted: their first-stage evidence places them among the others.
+    Without any reranker score, or without any first-stage evidence, the order stays.
+    """
+    rules = policy or Blend()
+    found = [evidence(hit) for hit in hits]
+    scored = [one.rerank.score for one in found if one.rerank is not None and one.rerank.score is not None]
+    if not scored or not any(one.lists or one.fused for one in found):
+        kept = _as_they_stand(hits, "nothing to blend")
+    elif rules.weight == 1:
+        kept = _by(hits, found, _reranker_place)
+    elif rules.weight == 0:
+        kept = _by(hits, found, _first_stage_place)
+    else:
+        kept = _blended(hits, found, rules)
+    return told(STAGE, hits, Shaped(tuple(kept)), sink)
+
+
+def _blended(hits: Sequence[Hit], found: Sequence[Evidence], rules: Blend) -> list[Hit]:
+    first = first_stage_values(found)
+    lift = _RERANKER[rules.method](
+        [one.rerank.score if one.rerank else None for one in found], rules.temperature
+    )
+    rows = []
+    for hit, one, value, extra in zip(hits, found, first, lift, strict=True):
+        held, lifted = (1 - rules.weight) * value, rules.weight * extra
+        rows.append((-(held + lifted), hit.id, hit, one, held, lifted))
+    rows.sort(key=lambda row: row[:2])
+    return [
+        _stepped(hit, rank, (held, lifted), one.rerank)
+        for rank, (_, _, hit, one, held, lifted) in enumerate(rows, start=1)
+    ]
+
+
+def _stepped(hit: Hit, rank: int, parts: tuple[float, float], rerank: Step | None) -> Hit:
+    held, lifted = parts
+    total = held + lifted
+    steps = [Step(STAGE, "first stage", rank, held)]
+    if rerank is not None:
+        steps.append(Step(STAGE, rerank.source or "reranker", rank, lifted))
+    steps.append(Step(STAGE, "", rank, total, "" if rerank else "not reranked"))
+    return draft(hit.id, hit.text, total, hit.source, hit.metadata, hit.ledger.then(*steps))
+
+
+def _promote(scores: Sequence[float | None], temperature: float) -> list[float]:
+    """Return each hit's share of exp(z / temperature); none for hits without a score."""
+    values = z_scores([score for score in scores if score is not None])
+    best = max(values)
+    odds = [math.exp((value - best) / temperature) for value in values]
+    total = math.fsum(odds)
+    shares = iter(odds)
+    return [0.0 if score is None else next(shares) / total for score in scores]
+
+
+def _standard(scores: Sequence[float | None], _: float) -> list[float]:
+    """Return z-scores; hits without a score count as average, for nobody said otherwise."""
+    values = iter(z_scores([score for score in scores if score is not None]))
+    return [0.0 if score is None else next(values) for score in scores]
+
+
+def _ranks(scores: Sequence[float | None], _: float) -> list[float]:
+    order = sorted({score for score in scores if score is not None}, reverse=True)
+    place = {score: rank for rank, score in enumerate(order, start=1)}
+    return [0.0 if score is None else 1 / (RANKS + place[score]) for score in scores]
+
+
+_RERANKER: Mapping[str, Callable[[Sequence[float | None], float], list[float]]] = {
+    "promote": _promote,
+    "rank": _ranks,
+    "z-score": _standard,
+}
+
+
+def _as_they_stand(hits: Sequence[Hit], note: str) -> list[Hit]:
+    return [hit.step(STAGE, "", rank=rank, score=None, note=note) for rank, hit in enumerate(hits, start=1)]
+
+
+def _by(
+    hits: Sequence[Hit],
+    found: Sequence[Evidence],
+    place: Callable[[Evidence], tuple[float, float | None]],
+) -> list[Hit]:
+    """Order by one side alone, with that side's own scores; what it does not know stays behind, in order."""
+    rows = []
+    for at, (hit, one) in enumerate(zip(hits, found, strict=True)):
+        key, score = place(one)
+        rows.append((key, hit.id if math.isfinite(key) else "", at, hit, score))
+    rows.sort(key=lambda row: row[:3])
+    return [
+        hit.step(STAGE, "", rank=rank, score=score)
+        for rank, (_, _, _, hit, score) in enumerate(rows, start=1)
+    ]
+
+
+def _reranker_place(one: Evidence) -> tuple[float, float | None]:
+    if one.rerank is None or one.rerank.score is None:
+        return math.inf, None
+    return -one.rerank.score, one.rerank.score
+
+
+def _first_stage_place(one: Evidence) -> tuple[float, float | None]:
+    if one.fused is not None:
+        return one.fused.rank, one.fused.score
+    best = min(one.lists.values(), key=lambda step: step.rank, default=None)
+    return (math.inf, None) if best is None else (best.rank, best.score)

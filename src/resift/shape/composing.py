@@ -1,0 +1,77 @@
+"""All shaping stages in their one order, as one call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from resift.errors import InputError
+from resift.events import Sink
+from resift.shape.blending import Blend, blend
+from resift.shape.diversity import mmr
+from resift.shape.folding import fold
+from resift.shape.guarding import Guard, guard
+from resift.shape.precedence import Precedence, precede
+from resift.shape.quotas import Quota, balance
+from resift.shape.recovery import Recovery, recoverable
+from resift.shape.shaped import Shaped
+from resift.types import Hit, cut_to
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShapePolicy:
+    """Which stages run, and by which rules; None leaves a stage out.
+
+    `fold` is the similarity from which on texts are one, `mmr` the trade-off of relevance and novelty.
+    """
+
+    blend: Blend | None = field(default_factory=Blend)
+    precedence: Precedence | None = None
+    guard: Guard | None = field(default_factory=Guard)
+    fold: float | None = None
+    mmr: float | None = None
+    recovery: Recovery | None = None
+    quotas: tuple[Quota, ...] = ()
+
+
+def shape(
+    hits: Sequence[Hit],
+    *,
+    k: int,
+    policy: ShapePolicy | None = None,
+    section: str | None = None,
+    vectors: Mapping[str, Any] | None = None,
+    sink: Sink | None = None,
+) -> Shaped:
+    """Run blend, precedence, guard, fold, mmr, recovery and quotas, then cut to k.
+
+    What recovery and the guard protect has its place among the k before quotas fill the others.
+    """
+    if k < 0:
+        raise InputError(f"k is {k}; ask for k ≥ 0 hits.")
+    rules = policy or ShapePolicy()
+    kept: Sequence[Hit] = hits
+    protected: frozenset[str] = frozenset()
+    cut: tuple[Hit, ...] = ()
+    if rules.blend:
+        kept = blend(kept, policy=rules.blend, sink=sink).kept
+    if rules.precedence:
+        kept = precede(kept, policy=rules.precedence, sink=sink).kept
+    if rules.guard and k:
+        guarded = guard(kept, n=k, policy=rules.guard, sink=sink)
+        kept, protected = guarded.kept, guarded.protected
+    if rules.fold is not None:
+        folded = fold(kept, threshold=rules.fold, sink=sink)
+        kept, cut = folded.kept, folded.cut
+    if rules.mmr is not None:
+        kept = mmr(kept, k=k, trade_off=rules.mmr, vectors=vectors, sink=sink).kept
+    spared = dict.fromkeys((hit.id for hit in kept if hit.id in protected), "guarded")
+    if rules.recovery:
+        spared |= recoverable(kept, k=k, policy=rules.recovery, section=section)
+    notes: tuple[str, ...] = ()
+    if rules.quotas or spared.keys() - {hit.id for hit in kept[:k]}:
+        balanced = balance(kept, k=k, quotas=rules.quotas, protected=spared, sink=sink)
+        kept, notes = balanced.kept, balanced.notes
+    final, left = cut_to(kept, k)
+    return Shaped(final, (*cut, *left), notes, frozenset(spared))

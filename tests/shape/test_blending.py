@@ -1,0 +1,138 @@
+"""Blend: reranker and first stage on one scale, exact at both ends (H1)."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from resift.errors import InputError
+from resift.events import ListSink
+from resift.shape import Blend, blend
+from resift.types import Hit, Ranking
+from tests.shape.pools import everything, pipeline_hits, replays
+
+LISTS = {
+    "bm25": [("a", 9.0), ("b", 8.0), ("c", 3.0), ("d", 2.0), ("e", 1.0)],
+    "dense": [("a", 0.9), ("c", 0.8), ("b", 0.75), ("e", 0.6), ("d", 0.5)],
+}
+LOGITS = {"a": -4.0, "b": 1.0, "c": 0.5, "d": 8.0, "e": None}
+
+
+def ids(policy, lists=LISTS, logits=LOGITS):
+    return blend(pipeline_hits(lists, logits), policy=policy).ids
+
+
+def test_weight_1_is_exactly_the_rerankers_order():
+    """The reranker's order and scores, what it did not score behind, in the old order."""
+    shaped = blend(pipeline_hits(LISTS, LOGITS), policy=Blend(weight=1))
+    assert shaped.ids == ["d", "b", "c", "a", "e"]
+    assert [hit.score for hit in shaped.kept[:4]] == [8.0, 1.0, 0.5, -4.0]
+
+
+def test_weight_0_is_exactly_the_fused_order():
+    """The order that fusion gave, with its scores."""
+    fused = pipeline_hits(LISTS)
+    shaped = blend(pipeline_hits(LISTS, LOGITS), policy=Blend(weight=0))
+    assert shaped.ids == [hit.id for hit in fused]
+    assert [hit.score for hit in shaped.kept] == [hit.score for hit in fused]
+
+
+def test_promotion_lifts_and_never_sinks():
+    """The reranker's worst is still second by its first-stage evidence; its best is lifted above 'e'."""
+    order = ids(Blend(weight=0.5))
+    assert order.index("a") <= 1
+    assert order.index("d") < order.index("e")
+
+
+def test_worked_example():
+    """Two hits, one store: z = ±1 each way; shares of exp(±1 / 0.5) are 0.982 and 0.018."""
+    hits = pipeline_hits({"s": [("x", 2.0), ("y", 1.0)]}, {"x": 0.0, "y": 5.0})
+    shaped = blend(hits, policy=Blend(weight=0.8, temperature=0.5))
+    share = 1 / (1 + math.exp(-4))
+    assert shaped.ids == ["y", "x"]
+    assert shaped.kept[0].score == pytest.approx(0.2 * -1 + 0.8 * share)
+    assert shaped.kept[1].score == pytest.approx(0.2 * 1 + 0.8 * (1 - share))
+    first, lifted, total = shaped.kept[0].ledger[-3:]
+    assert (first.source, lifted.source, total.source) == ("first stage", "cross-encoder", "")
+    assert first.score + lifted.score == total.score
+    assert "from cross-encoder" in Ranking(shaped.kept).why("y")
+
+
+def test_a_list_without_scores_is_read_by_rank():
+    """Rows of a graph store all score 0; their order is the evidence."""
+    hits = pipeline_hits({"graph": [("x", 0.0), ("y", 0.0), ("z", 0.0)]}, dict.fromkeys("xyz", 1.0))
+    assert blend(hits).ids == ["x", "y", "z"]
+
+
+def test_nothing_to_blend_leaves_the_order():
+    """No reranker score (it failed), or no first stage (plain candidates): the order stays, and says so."""
+    failed = pipeline_hits(LISTS, dict.fromkeys("abcde"))
+    assert blend(failed).ids == [hit.id for hit in failed]
+    plain = [Hit(name).step("rerank", "m", rank=rank, score=-rank) for rank, name in enumerate("ba", start=1)]
+    shaped = blend(plain)
+    assert shaped.ids == ["b", "a"]
+    assert shaped.kept[0].ledger[-1].note == "nothing to blend"
+    assert blend([]).kept == ()
+
+
+def test_scale_of_the_reranker_does_not_matter():
+    """Logits and the same values as scores between 0 and 1 blend to one order."""
+    squeezed = {name: None if v is None else 0.5 + v / 100 for name, v in LOGITS.items()}
+    assert ids(Blend()) == ids(Blend(), logits=squeezed)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"weight": 1.1}, {"weight": -0.1}, {"temperature": 0}, {"method": "promot"}]
+)
+def test_wrong_policies_are_refused(wrong):
+    """A policy outside its range says what is allowed."""
+    with pytest.raises(InputError, match=r"Blend|Did you mean 'promote'"):
+        Blend(**wrong)
+
+
+TIED = st.sampled_from([-1e300, -3.0, 0.0, 0.0, 0.5, 2.0, 2.0, 1e300])
+NAMES = "abcdefgh"
+
+
+@st.composite
+def reranked(draw):
+    lists = {}
+    for store in draw(st.sampled_from([["one"], ["one", "two"], ["one", "two", "three"]])):
+        names = draw(st.permutations(NAMES))[: draw(st.integers(0, len(NAMES)))]
+        scores = sorted(draw(st.lists(TIED, min_size=len(names), max_size=len(names))), reverse=True)
+        lists[store] = list(zip(names, scores, strict=True))
+    logits = {name: draw(st.none() | TIED) for name in NAMES}
+    return pipeline_hits(lists, logits)
+
+
+@given(reranked(), st.sampled_from([0.0, 0.3, 2 / 3, 1.0]), st.sampled_from(["promote", "z-score", "rank"]))
+def test_blend_over_random_pools(hits, weight, method):
+    """Nothing is lost, scores are finite and sorted (ties by id), ledgers replay, events tell."""
+    sink = ListSink()
+    shaped = blend(hits, policy=Blend(weight=weight, method=method), sink=sink)
+    assert everything(shaped) == sorted(hit.id for hit in hits)
+    assert replays(shaped)
+    assert all(math.isfinite(hit.score) for hit in shaped.kept)
+    if 0 < weight < 1 and any(hit.ledger[-1].note != "nothing to blend" for hit in shaped.kept):
+        keys = [(-hit.score, hit.id) for hit in shaped.kept]
+        assert keys == sorted(keys)
+    assert len(sink.named("shape")) == 1
+
+
+@given(reranked(), st.sampled_from([0.2, 2 / 3, 0.9]))
+def test_blending_twice_is_blending_once(hits, weight):
+    """The evidence is in the ledger, so a second blend finds the same."""
+    once = blend(hits, policy=Blend(weight=weight))
+    assert blend(once.kept, policy=Blend(weight=weight)).ids == once.ids
+
+
+@given(reranked())
+def test_the_end_points_are_exact(hits):
+    """H1: weight 1 sorts by the reranker's scores; weight 0 by the fused ranks."""
+    reranker = {h.id: s.score for h in hits for s in h.ledger if s.stage == "rerank" and s.score is not None}
+    fused = {h.id: s.rank for h in hits for s in h.ledger if s.stage == "rrf"}
+    if reranker and hits:
+        ordered = blend(hits, policy=Blend(weight=1)).ids
+        assert ordered[: len(reranker)] == sorted(reranker, key=lambda name: (-reranker[name], name))
+        assert blend(hits, policy=Blend(weight=0)).ids == sorted(fused, key=fused.__getitem__)
