@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from resift.config.load import load_plain, load_yaml
-from resift.config.rooms import fusion, gate, rerank, stores
+from resift.config.rooms import fusion, gate, rerank, shape, stores
 from resift.config.schema import Settings
 from resift.errors import ConfigError, MissingExtraError, ResiftError
 from resift.retrieval.gating import closed
@@ -33,23 +33,33 @@ def build(settings: Settings, *, file: str | None = None, **options: Any) -> Pip
     Raises ConfigError with the line of the section that could not be built.
     """
     builder = _Builder(file)
-    sink = options.get("sink")
+    stage = _stages(settings, builder, options.get("sink"))
     parts: dict[str, Any] = {
-        "stores": [ref for each in settings["stores"] for ref in builder.made(each, stores.build)],
+        "stores": [ref for each in settings["stores"] for ref in builder.made(each, stores.build) or ()],
         **settings.given("k", "deadline_s", "capabilities"),
+        **{name: made for name, made in stage.items() if made is not None},
     }
     if settings["fetch"] is not None:
         parts["fetch"] = OverFetch(**settings["fetch"].plain())
-    if settings["fusion"] is not None:
-        parts["fuse"] = builder.made(settings["fusion"], fusion.build)
-    if settings["rerank"] is not None:
-        parts["rerank"] = builder.made(settings["rerank"], lambda section: rerank.build(section, sink=sink))
-    if settings["gate"] is not None:
-        scorer = getattr(parts.get("rerank"), "scorer", None)
-        parts["gate"] = builder.made(
-            settings["gate"], lambda section: gate.build(section, breaker_closed=closed(scorer))
-        )
     return Pipeline(**{**parts, **options})
+
+
+def _stages(settings: Settings, builder: _Builder, sink: Any) -> dict[str, Any]:
+    """Return the stages that the settings ask for, by the name of Pipeline's argument."""
+    stage: dict[str, Any] = {
+        "fuse": builder.made(settings["fusion"], fusion.build),
+        "rerank": builder.made(settings["rerank"], lambda section: rerank.build(section, sink=sink)),
+    }
+    breaker_closed = closed(getattr(stage["rerank"], "scorer", None))
+    stage["gate"] = builder.made(
+        settings["gate"], lambda section: gate.build(section, breaker_closed=breaker_closed)
+    )
+    reranks = stage["rerank"] is not None
+    at = settings["shape"] or settings["guard"] or settings
+    stage["shape"] = builder.made(
+        at, lambda _: shape.build(settings["guard"], settings["shape"], reranks=reranks)
+    )
+    return stage
 
 
 class _Builder:
@@ -58,7 +68,10 @@ class _Builder:
     def __init__(self, file: str | None) -> None:
         self.file = file
 
-    def made(self, section: Settings, make: Callable[[Settings], T]) -> T:
+    def made(self, section: Settings | None, make: Callable[[Settings], T]) -> T | None:
+        """Return what `make` makes of the section; nothing for a section that is not there."""
+        if section is None:
+            return None
         try:
             return make(section)
         except (ConfigError, MissingExtraError) as exc:

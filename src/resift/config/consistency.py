@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from resift.config.problems import Problems
-from resift.config.rooms import gate, rerank, stores
+from resift.config.rooms import gate, rerank, shape, stores
 from resift.config.schema import Settings
 from resift.errors import did_you_mean
 
@@ -19,6 +19,8 @@ def check_whole(settings: Settings, problems: Problems) -> None:
         rerank.check(settings["rerank"], problems.add)
     if settings["gate"] is not None:
         gate.check(settings["gate"], settings, problems.add)
+    if settings["shape"] is not None:
+        shape.check(settings["shape"], problems.add)
 
 
 def _check_names(settings: Settings, problems: Problems) -> None:
@@ -51,7 +53,7 @@ def _check_sizes(settings: Settings, problems: Problems) -> None:
             fetch.line_of("cap"),
             f"fetch.cap is {fetch['cap']}, but k is {settings['k']}; raise cap, or stores give fewer than k.",
         )
-    if fetch is not None and fetch["cap"] < fetch["minimum"]:
+    if fetch is not None and "minimum" in fetch.written and fetch["cap"] < fetch["minimum"]:
         problems.add(
             fetch.line_of("cap"),
             f"fetch.cap is {fetch['cap']}, below fetch.minimum {fetch['minimum']}. Raise cap.",

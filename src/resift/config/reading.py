@@ -6,6 +6,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -152,7 +153,8 @@ class Reader:
         if not isinstance(items, list):
             self._wrong(key, tree, name)
             return None
-        found = [self.scalar(key, item, f"{name}[{at}]") for at, item in enumerate(items)]
+        one = replace(key, kind="text")
+        found = [self.scalar(one, item, f"{name}[{at}]") for at, item in enumerate(items)]
         return [text for text in found if text is not None]
 
     def weights(self, key: Key, tree: Tree, name: str) -> dict[str, float] | None:
@@ -160,7 +162,8 @@ class Reader:
         if not isinstance(tree.value, dict):
             self._wrong(key, tree, name)
             return None
-        found = {each: self.number(key, child, f"{name}.{each}") for each, child in tree.value.items()}
+        one = replace(key, kind="number")
+        found = {each: self.number(one, child, f"{name}.{each}") for each, child in tree.value.items()}
         return {each: number for each, number in found.items() if number is not None}
 
     def options(self, key: Key, tree: Tree, name: str) -> dict[str, Any] | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from resift.plugins import load_reranker
+from resift.retrieval.shaping import Shape
 from resift.retrieval.stages import Rerank
 
 DEPTH = 20
@@ -16,6 +17,7 @@ def default_options(store: Any, *, rerank: bool) -> dict[str, Any]:
     options: dict[str, Any] = {"stores": views(store)}
     if rerank:
         options["rerank"] = Rerank(load_reranker("cross-encoder"), depth=DEPTH)
+        options["guard"] = Shape(name="guard")
     return options
 
 

@@ -139,7 +139,7 @@ class Pipeline:
 
     @classmethod
     def default(cls, store: Any, *, rerank: bool = True, **options: Any) -> Pipeline:
-        """Return a sensible pipeline for one store: words and meaning fused, the top 20 cross-encoded."""
+        """Return a sensible pipeline for one store: words and meaning fused, the top 20 reranked, blended."""
         from resift.retrieval.defaults import default_options
 
         return cls(**{**default_options(store, rerank=rerank), **options})

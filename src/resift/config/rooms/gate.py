@@ -15,7 +15,7 @@ OWN_SCORE = "score"
 
 SECTION = Section(
     name="gate",
-    about="Which hits go on to the reranker: floors per section, relaxed or tightened by how good the retrieval is.",
+    about="Which hits go on to the reranker: floors per section, relaxed or tightened by grade.",
     keys=(
         Key(
             name="profile",

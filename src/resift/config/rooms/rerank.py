@@ -12,7 +12,8 @@ from resift.models.embedding import Embedder
 from resift.models.loading import of_kind
 from resift.plugins import available_rerankers, load_reranker
 from resift.protocols import Scorer
-from resift.resilience import Budget, CircuitBreaker, Tiered
+from resift.rerankers.rescore import provider_of
+from resift.resilience import Budget, CircuitBreaker, Tiered, breakers
 from resift.retrieval.stages import Rerank
 
 HOSTED = ("voyage", "cohere", "cohere-v1", "jina", "mixedbread", "tei", "vllm", "infinity")
@@ -45,6 +46,7 @@ _API_KEY = Key(
     kind="variable",
     about="Environment variable that holds the key, if not the provider's own. Unset means: skip this tier.",
 )
+_API_KEY_FILE = Key(name="api_key_file", kind="path", must_exist=True, about="File that holds the key.")
 _BASE_URL = Key(name="base_url", kind="address", about="Address of the service, if not the provider's own.")
 _LOOPBACK = Key(name="allow_loopback", kind="flag", about="Allow plain http to this machine.")
 _TIMEOUT = Key(name="timeout_s", kind="number", above=0, about="Longest wait for one request, in seconds.")
@@ -52,9 +54,15 @@ _TIMEOUT = Key(name="timeout_s", kind="number", above=0, about="Longest wait for
 _HOSTED_KEYS = (
     Key(name="model", kind="text", about="The provider's model."),
     _API_KEY,
+    _API_KEY_FILE,
     _BASE_URL,
     _LOOPBACK,
     _TIMEOUT,
+    Key(
+        name="cross_encoder_reranking_enabled",
+        kind="flag",
+        about="`false` switches it off; so does the variable RESIFT_CROSS_ENCODER_RERANKING_ENABLED.",
+    ),
     Key(name="max_concurrency", kind="int", least=1, about="Most requests in flight at once."),
     Key(name="batch_over", kind="int", least=0, about="Pools larger than this are split (80 unless given)."),
     Key(name="batch_size", kind="int", least=1, about="Size of the parts (60 unless given)."),
@@ -89,6 +97,9 @@ _BY_KIND: dict[str, tuple[Key, ...]] = {
         Key(name="base_url", kind="address", required=True, about="An OpenAI-compatible endpoint."),
         Key(name="model", kind="text", required=True, about="The chat model."),
         _API_KEY,
+        _API_KEY_FILE,
+        Key(name="window", kind="int", least=2, about="Hits per question (20 unless given)."),
+        Key(name="step", kind="int", least=1, about="How far the window moves (10 unless given)."),
         _LOOPBACK,
         _TIMEOUT,
     ),
@@ -210,11 +221,11 @@ def _one(settings: Settings) -> Scorer | None:
         options["model_name"] = options.pop("model")
     if "embedder" in options:
         options["embedder"] = Embedder(options["embedder"])
-    variable = options.pop("api_key_env", None)
-    if variable is not None:
-        if not os.environ.get(variable):
-            return None
-        options["api_key"] = os.environ[variable]
+    variable = options.get("api_key_env")
+    if variable is not None and not os.environ.get(variable):
+        return None
+    if variable is not None and kind in HOSTED:
+        options["api_key"] = os.environ[options.pop("api_key_env")]
     scorer: Scorer | None = load_reranker(kind, **options)
     return scorer
 
@@ -223,11 +234,21 @@ def _tiered(settings: Settings, sink: Any) -> Scorer | None:
     scorers = [scorer for tier in settings["tiers"] if (scorer := _one(tier)) is not None]
     if not scorers:
         return None
-    breaker, budget = settings["breaker"], settings["budget"]
+    budget = settings["budget"]
     return Tiered(
         scorers[0],
         scorers[1:],
-        breaker=CircuitBreaker(**breaker.plain()) if breaker and len(scorers) > 1 else None,
+        breaker=_breaker(settings["breaker"], scorers[0]) if len(scorers) > 1 else None,
         budget=Budget(**budget.plain()) if budget else None,
         sink=sink,
     )
+
+
+def _breaker(settings: Settings | None, scorer: Scorer) -> CircuitBreaker | None:
+    if settings is None:
+        return None
+    # Pipelines of one process share the breaker of an upstream; the first one's numbers hold.
+    key = getattr(scorer, "breaker_key", None)
+    if isinstance(key, tuple):
+        return breakers.for_key(*key, **settings.plain())
+    return CircuitBreaker(name=provider_of(scorer), **settings.plain())

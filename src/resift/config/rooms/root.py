@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from resift.config.rooms import fusion, gate, rerank, stores
+from resift.config.rooms import fusion, gate, rerank, shape, stores
 from resift.config.schema import Key, Section
 
 FETCH = Section(
@@ -35,5 +35,7 @@ ROOT = Section(
         Key(name="fusion", kind="section", section=fusion.SECTION, about=fusion.SECTION.about),
         Key(name="gate", kind="section", section=gate.SECTION, about=gate.SECTION.about),
         Key(name="rerank", kind="section", section=rerank.SECTION, about=rerank.SECTION.about),
+        Key(name="guard", kind="section", section=shape.GUARD, about=shape.GUARD.about),
+        Key(name="shape", kind="section", section=shape.SECTION, about=shape.SECTION.about),
     ),
 )

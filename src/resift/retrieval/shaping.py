@@ -1,0 +1,45 @@
+"""Guard and shape as one stage: what the guard protects, a later cut must know."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from resift.retrieval.pool import Pool
+from resift.shape import ShapePolicy, shape
+
+
+class Shape:
+    """Blends, guards, folds, diversifies and recovers by one policy, then cuts to k (H1, H2, S1–S3).
+
+    Without a policy: blend and guard, the defaults of `resift.shape`. `section` stands in where a search
+    names none; `vectors` (id -> vector) lets diversity compare meaning instead of words.
+    """
+
+    def __init__(
+        self,
+        policy: ShapePolicy | None = None,
+        *,
+        section: str | None = None,
+        vectors: Mapping[str, Any] | None = None,
+        name: str = "shape",
+    ) -> None:
+        self.policy = policy or ShapePolicy()
+        self.section = section
+        self.vectors = vectors
+        self.name = name
+
+    async def __call__(self, pool: Pool) -> Pool:
+        """Return the pool's best k; what had to be relaxed is in `notes`."""
+        if not pool.hits:
+            return pool
+        shaped = shape(
+            pool.hits,
+            k=pool.k,
+            policy=self.policy,
+            section=pool.section or self.section,
+            vectors=self.vectors,
+            sink=pool.sink,
+        )
+        done = pool.reorder(shaped.kept, cut=shaped.cut)
+        return done.noting(relaxed=shaped.notes) if shaped.notes else done

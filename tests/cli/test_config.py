@@ -1,0 +1,101 @@
+"""`resift config check | show | reference`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from resift.cli.main import main
+from resift.stores import SQLiteStore
+
+
+@pytest.fixture
+def folder(tmp_path):
+    async def fill():
+        store = SQLiteStore(tmp_path / "docs.db")
+        await store.add([{"id": "d1", "text": "some words"}])
+        await store.close()
+
+    asyncio.run(fill())
+    return tmp_path
+
+
+def test_check_tells_every_mistake_on_a_line_of_its_own(folder, capsys):
+    """N9: exit code 1, one line per mistake with file and line number."""
+    file = folder / "p.yaml"
+    file.write_text("stores: [{name: docs, kind: sqlite, path: docs.db}]\nk: 0\nfusoin: {}\n")
+    assert main(["config", "check", str(file)]) == 1
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split(": ")[0] for line in lines[:2]] == [f"{file}:2", f"{file}:3"]
+    assert lines[2:] == ["2 mistakes"]
+
+
+def test_check_as_json(folder, capsys):
+    """Scripts get the same as data."""
+    file = folder / "p.yaml"
+    file.write_text("k: 0\n")
+    assert main(["config", "check", "--json", str(file)]) == 1
+    assert len(json.loads(capsys.readouterr().out)["mistakes"]) == 2
+    file.write_text("stores: [{name: docs, kind: sqlite, path: docs.db}]\n")
+    assert main(["config", "check", "--json", str(file)]) == 0
+    assert json.loads(capsys.readouterr().out)["ok"] is True
+
+
+def test_check_of_a_sound_file_says_what_it_is(folder, capsys, monkeypatch):
+    """N9: OK and a summary, with notes on what will be missing at run time."""
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.delenv("RESIFT_TEST_KEY", raising=False)
+    file = folder / "p.yaml"
+    file.write_text(
+        "stores: [{name: docs, kind: sqlite, path: docs.db}]\n"
+        "rerank: {kind: voyage, api_key_env: RESIFT_TEST_KEY}\n"
+        "capabilities: [net.voyage]\n"
+    )
+    assert main(["config", "check", str(file)]) == 0
+    out = capsys.readouterr().out
+    assert "OK" in out
+    assert "docs (sqlite)" in out
+    assert "RESIFT_TEST_KEY is not set" in out
+    assert "db.docs:read is not granted" in out
+
+
+@pytest.mark.parametrize("text", ["k: [", "k: 1\nk: 2\n", ""])
+def test_check_of_broken_yaml_is_one_line(folder, capsys, text):
+    """Syntax errors have file and line as well."""
+    file = folder / "p.yaml"
+    file.write_text(text)
+    assert main(["config", "check", str(file)]) == 1
+    first, *rest = capsys.readouterr().err.splitlines()
+    assert first.startswith(f"{file}:")
+    assert rest == ["1 mistake"]
+
+
+def test_check_of_a_missing_file(folder, capsys):
+    """A file that is not there is named."""
+    assert main(["config", "check", str(folder / "absent.yaml")]) == 1
+    assert "absent.yaml: Cannot read the file" in capsys.readouterr().err
+
+
+def test_show_prints_the_file_with_defaults(folder, capsys):
+    """`show` gives YAML that loads again, with variables as written."""
+    import yaml
+
+    file = folder / "p.yaml"
+    file.write_text("stores: [{name: docs, kind: sqlite, path: '${HOME_OF_DOCS}/docs.db'}]\n")
+    assert main(["config", "show", str(file)]) == 0
+    shown = yaml.safe_load(capsys.readouterr().out)
+    assert shown["k"] == 10
+    assert shown["stores"][0]["path"] == "${HOME_OF_DOCS}/docs.db"
+    assert main(["config", "show", "--json", str(file)]) == 0
+    assert json.loads(capsys.readouterr().out) == shown
+
+
+def test_reference_prints_the_page(capsys):
+    """`reference` is the page of the docs."""
+    from resift.config.reference import page
+
+    assert main(["config", "reference"]) == 0
+    assert capsys.readouterr().out == page()

@@ -1,0 +1,204 @@
+"""From a file to a working pipeline."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from resift.config import inspect_yaml, pipeline_from_yaml
+from resift.config.load import load_yaml
+from resift.errors import CapabilityError, ConfigError
+from resift.retrieval import Pipeline, Rerank
+from resift.retrieval.gating import Gate
+from resift.retrieval.pipeline import stage_name
+from resift.shape import Blend, Precedence, ShapePolicy
+
+STORE = "stores: [{name: docs, kind: sqlite, path: docs.db}]\n"
+
+
+@pytest.fixture
+def build(write):
+    built = []
+
+    def build(text, **options) -> Pipeline:
+        pipe = Pipeline.from_yaml(write(text), **options)
+        built.append(pipe)
+        return pipe
+
+    yield build
+    for pipe in built:
+        asyncio.run(pipe.close())
+
+
+def test_n9_the_smallest_file_searches(build):
+    """A store is all that a pipeline needs; relative paths are relative to the file."""
+    pipe = build(STORE)
+    assert pipe.rank("breaker failures").ids[0] == "d1"
+    assert (pipe.k, pipe.deadline_s, [ref.name for ref in pipe.stores]) == (10, None, ["docs"])
+
+
+def test_n9_every_core_key_reaches_the_pipeline(build):
+    """k, deadline, fetch, capabilities, fusion and the store's own limits arrive."""
+    pipe = build(
+        """\
+        stores:
+          - name: docs
+            kind: sqlite
+            path: docs.db
+            k: 7
+            timeout_s: 1.5
+        k: 2
+        deadline_s: 3
+        fetch: {factor: 2, minimum: 5, cap: 9}
+        capabilities: [db.docs:read]
+        fusion: {method: rrf, k_param: 10, weights: {docs: 2}}
+        gate: {signal: docs, floor: -1, top_k: 3}
+        """
+    )
+    assert (pipe.k, pipe.deadline_s, pipe.capabilities, pipe.fetch(1)) == (2, 3, ["db.docs:read"], 5)
+    assert (pipe.stores[0].k, pipe.stores[0].timeout_s) == (7, 1.5)
+    assert isinstance(pipe.stages[1], Gate)
+    ranking = pipe.rank("fusion adds rank")
+    assert ranking[0].score == pytest.approx(2 / 11)
+    assert ranking.replay() == ranking.ids
+
+
+def test_options_win_over_the_file(build):
+    """An explicit argument beats the configuration."""
+    assert build(STORE + "k: 5\n", k=1).k == 1
+
+
+def test_a_missing_capability_refuses_the_search(build):
+    """N3: granted capabilities in the file are checked before any I/O."""
+    with pytest.raises(CapabilityError, match=r"db\.docs:read"):
+        build(STORE + "capabilities: [db.other:read]\n").rank("breaker")
+
+
+def test_weights_survive_a_store_that_finds_nothing(build):
+    """A weight for a store that gives an empty list is no error at search time."""
+    pipe = build(
+        """\
+        stores:
+          - {name: docs, kind: sqlite, path: docs.db}
+          - {name: more, kind: sqlite, path: docs.db}
+        fusion: {weights: {docs: 1, more: 2}}
+        """
+    )
+    ranking = pipe.rank("zebra giraffe breaker", k=1)
+    assert not ranking.degraded
+    empty = pipe.rank("zebra giraffe")
+    assert (empty.ids, empty.degraded) == ([], False)
+
+
+def test_a_scorer_without_its_key_is_left_out(build, monkeypatch):
+    """T7: an unset variable means no reranking, not an error; the tier below takes over."""
+    monkeypatch.delenv("RESIFT_TEST_KEY", raising=False)
+    alone = build(STORE + "rerank: {kind: voyage, api_key_env: RESIFT_TEST_KEY}\n")
+    assert len(alone.stages) == 1
+    assert not alone.rank("breaker").degraded
+
+
+def test_tiers_are_built_with_breaker_and_budget(build, monkeypatch):
+    """T1: the first tier with its breaker, then the fallback; capabilities follow from the tiers."""
+    monkeypatch.setenv("RESIFT_TEST_KEY", "not-a-real-key")
+    pipe = build(
+        STORE
+        + """\
+rerank:
+  depth: 30
+  tiers:
+    - kind: tei
+      base_url: http://127.0.0.1:9
+      allow_loopback: true
+    - kind: voyage
+      model: rerank-2.5
+      api_key_env: RESIFT_TEST_KEY
+  breaker: {failure_threshold: 2, cooldown_s: 5}
+  budget: {absolute_floor_s: 0.1}
+"""
+    )
+    [stage] = [stage for stage in pipe.stages if isinstance(stage, Rerank)]
+    assert stage.depth == 30
+    assert [tier.name for tier in stage.scorer.tiers] == ["tei", "voyage"]
+    assert stage.scorer.breaker is not None
+    assert set(pipe.requires) == {"db.docs:read", "net.tei", "net.voyage"}
+    assert "not-a-real-key" not in repr(vars(stage.scorer.tiers[1].scorer))
+
+
+def test_guard_is_on_with_a_reranker_unless_switched_off(build):
+    """H1 and H2: reranking comes with blend and do-no-harm; each can be switched off."""
+    plain = build(STORE + "rerank: {kind: semantic-bm25}\n")
+    assert [stage_name(stage) for stage in plain.stages] == ["fuse", "rerank", "guard"]
+    assert plain.stages[-1].policy == ShapePolicy()
+    off = build(STORE + "rerank: {kind: semantic-bm25}\nguard: {blend: false, do_no_harm: false}\n")
+    assert (off.stages[-1].policy.blend, off.stages[-1].policy.guard) == (None, None)
+    assert [stage_name(stage) for stage in build(STORE).stages] == ["fuse"]
+
+
+def test_every_stage_of_the_flow_from_one_file(build):
+    """N9: stores, fusion, gate, rerank, guard and shape in one file; the ledger replays."""
+    pipe = build(
+        STORE
+        + """\
+fusion: {method: comb-sum, normalize: min-max}
+gate: {profile: memosa, signal: docs, section: risk_market, rerank_top_n: 1}
+rerank:
+  tiers:
+    - kind: semantic-bm25
+      semantic_weight: 0
+      bm25_weight: 1
+guard: {weight: 0.5, method: rank, firsts: 1}
+shape:
+  precedence: {order: [USER, PDF], margin: 0.02, scales: {semantic-bm25: 0.5}}
+  fold: 1
+  mmr: 0.9
+  quotas:
+    - {key: document, share: 0.5, absent: id}
+  recovery: {limit: 2, values: [B], survivors: {risk_market: {PDF: 1}}}
+"""
+    )
+    assert [stage_name(stage) for stage in pipe.stages] == ["fuse", "gate", "rerank", "shape"]
+    policy = pipe.stages[-1].policy
+    assert policy.precedence == Precedence(order=("USER", "PDF"), margin=0.02, scales={"semantic-bm25": 0.5})
+    assert (policy.blend, policy.fold, policy.mmr) == (Blend(weight=0.5, method="rank"), 1, 0.9)
+    ranking = pipe.rank("the breaker and the question", k=2)
+    assert not ranking.degraded, ranking.reason
+    assert ranking.replay() == ranking.ids
+    assert len(ranking) == 2
+
+
+def test_errors_of_building_name_the_section(write):
+    """What only construction can find still has file and line."""
+    file = write("stores:\n  - {name: docs, kind: sqlite, path: pipeline.yaml}\n")
+    with pytest.raises(ConfigError, match=r"pipeline\.yaml:2: "):
+        pipeline_from_yaml(file)
+
+
+def test_variables_fill_paths(build, folder, monkeypatch):
+    """${VARIABLES} work in paths."""
+    monkeypatch.setenv("RESIFT_TEST_FOLDER", str(folder))
+    pipe = build("stores: [{name: docs, kind: sqlite, path: '${RESIFT_TEST_FOLDER}/docs.db'}]\n")
+    assert pipe.rank("breaker").ids == ["d1"]
+
+
+def test_from_config_is_the_same_as_from_yaml(folder, monkeypatch):
+    """A dict with the same keys makes the same pipeline."""
+    monkeypatch.chdir(folder)
+    pipe = Pipeline.from_config({"stores": [{"name": "docs", "kind": "sqlite", "path": "docs.db"}], "k": 1})
+    assert pipe.rank("breaker").ids == ["d1"]
+    asyncio.run(pipe.close())
+
+
+def test_shown_settings_keep_variables_as_written(write):
+    """Showing a configuration never reveals what a variable holds."""
+    file = write("stores: [{name: docs, kind: sqlite, path: '${RESIFT_ANY}/docs.db'}]\n")
+    settings, problems = inspect_yaml(file, expand=False)
+    assert problems.found == []
+    assert settings.plain()["stores"][0]["path"] == "${RESIFT_ANY}/docs.db"
+
+
+def test_settings_remember_defaults(write):
+    """Unset keys have the default of the table."""
+    settings = load_yaml(write(STORE + "rerank: {kind: cross-encoder}\n"))
+    assert (settings["k"], settings["rerank"]["depth"], settings["gate"]) == (10, 20, None)

@@ -1,0 +1,195 @@
+"""N9: every mistake gets one message with file, line and what to do; all of them in one go."""
+
+from __future__ import annotations
+
+import pytest
+
+from resift.config import inspect_yaml, load_plain, load_yaml
+from resift.errors import ConfigError
+
+STORE = "stores: [{name: docs, kind: sqlite, path: docs.db}]\n"
+
+
+def mistakes(file) -> list[str]:
+    return inspect_yaml(file)[1].lines()
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "told"),
+    [
+        # unknown keys
+        ("fusoin: {}", 2, "The file has no key 'fusoin'. Did you mean 'fusion'?"),
+        ("rerank: {kind: cross-encoder, dept: 5}", 2, "rerank has no key 'dept'. Did you mean 'depth'?"),
+        ("fusion:\n  k_parm: 60", 3, "fusion has no key 'k_parm'. Did you mean 'k_param'?"),
+        ("rerank: {kind: cross-encoder, semantic_weight: 1}", 2, "belongs to kind semantic-bm25"),
+        # wrong types
+        ("k: ten", 2, "k is 'ten'; it must be a whole number ≥ 1"),
+        ("k: 5.0", 2, "k is 5.0; it must be a whole number"),
+        ("k: true", 2, "k is true; it must be a whole number"),
+        ("k: [1]", 2, "k is a list; it must be a whole number"),
+        ("deadline_s: soon", 2, "deadline_s is 'soon'; it must be a number > 0"),
+        ("deadline_s: .nan", 2, "deadline_s is nan; it must be a number"),
+        ("fusion: rrf", 2, "fusion is 'rrf'; it must be a mapping"),
+        ("rerank: [a]", 2, "rerank is a list; it must be a mapping"),
+        ("capabilities: 5", 2, "capabilities is 5; it must be a list of texts"),
+        ("capabilities: [5]", 2, "capabilities[0] is 5; it must be text"),
+        ("fusion: {method: no}", 2, "fusion.method is false; it must be text. Put it in quotes"),
+        ("rerank: {kind: ''}", 2, "rerank.kind is empty"),
+        ("fusion: {weights: {docs: heavy}}", 2, "fusion.weights.docs is 'heavy'; it must be a number ≥ 0"),
+        # impossible numbers
+        ("k: 0", 2, "k is 0"),
+        ("k: -3", 2, "k is -3"),
+        ("k: 99999999", 2, "≤ 10000"),
+        ("deadline_s: 0", 2, "deadline_s is 0"),
+        ("fetch: {cap: 5}", 2, "fetch.cap is 5, but k is 10"),
+        ("fetch: {cap: 20, minimum: 50}", 2, "below fetch.minimum 50"),
+        ("fusion: {k_param: -60}", 2, "fusion.k_param is -60"),
+        ("fusion: {weights: {docs: -1}}", 2, "fusion.weights.docs is -1"),
+        # names that do not exist
+        ("fusion: {method: rrff}", 2, "fusion.method is 'rrff'. Did you mean 'rrf'?"),
+        ("fusion: {weights: {dcos: 1}}", 2, "fusion.weights names the store 'dcos'. Did you mean 'docs'?"),
+        (
+            "gate: {signal: doc.vectors}",
+            2,
+            "gate.signal names the store 'doc.vectors'. Did you mean 'docs.vectors'?",
+        ),
+        ("gate: {profile: memos}", 2, "Did you mean 'memosa'?"),
+        ("rerank: {kind: cross-encodr}", 2, "rerank.kind is 'cross-encodr'. Did you mean 'cross-encoder'?"),
+        (
+            "rerank:\n  kind: cross-encoder\n  model: cross-encoder/ms-marco-MiniLM-L-12",
+            4,
+            "Did you mean 'cross-encoder/ms-marco-MiniLM-L-12-v2'?",
+        ),
+        # contradictions
+        ("rerank: {depth: 5}", 2, "rerank needs either 'kind' or 'tiers'"),
+        ("rerank: {kind: cross-encoder, tiers: []}", 2, "both 'kind' and 'tiers'"),
+        ("rerank: {kind: cross-encoder, breaker: {cooldown_s: 5}}", 2, "needs two or more 'tiers'"),
+        ("gate: {floors: {risk: low}}", 2, "gate.floors.risk is 'low'; it must be a number"),
+        ("guard: {weight: 1.5}", 2, "guard.weight is 1.5; it must be a number ≥ 0, ≤ 1"),
+        ("guard: {blend: maybe}", 2, "guard.blend is 'maybe'; it must be true or false"),
+        ("shape: {mmr: 2}", 2, "shape.mmr is 2"),
+        ("shape: {quotas: [{at_most: 2}]}", 2, "shape.quotas[0] needs the key 'key'"),
+        (
+            "shape: {recovery: {survivors: {risk: {EXCEL: two}}}}",
+            2,
+            "must name whole numbers per source type",
+        ),
+        # secrets
+        ("rerank: {kind: voyage, api_key: pa-123}", 2, "holds a secret under 'api_key'"),
+        ("rerank: {kind: voyage, api_key_env: pa-123}", 2, "the secret itself stays out of the file"),
+    ],
+)
+def test_n9_one_mistake_one_line(write, text, line, told):
+    """N9: unknown key, wrong type, impossible number, missing name: one message, the right line, a fix."""
+    file = write(STORE + text + "\n")
+    [message] = mistakes(file)
+    assert message.startswith(f"{file}:{line}: ")
+    assert told in message
+    assert "pa-123" not in message
+    with pytest.raises(ConfigError) as caught:
+        load_yaml(file)
+    assert str(caught.value) == message
+    assert (caught.value.file, caught.value.line) == (str(file), line)
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "told"),
+    [
+        ("k: 5", 1, "The file needs the key 'stores'"),
+        ("stores: []", 1, "stores is empty"),
+        ("stores: docs", 1, "stores is 'docs'; it must be a list of mappings"),
+        ("stores: [docs]", 1, "stores[0] is 'docs'; it must be a mapping"),
+        ("- stores", 1, "The file is a list; it must be a mapping"),
+        ("stores:\n  - kind: sqlite\n    path: docs.db", 2, "stores[0] needs the key 'name'"),
+        ("stores:\n  - name: docs\n    path: docs.db", 2, "stores[docs] needs the key 'kind'"),
+        ("stores:\n  - {name: docs, kind: sqlite}", 2, "stores[docs] needs the key 'path'"),
+        (
+            "stores:\n  - name: docs\n    kind: sqlit\n    path: docs.db",
+            3,
+            "stores[docs].kind is 'sqlit'. Did you mean 'sqlite'?",
+        ),
+        ("stores:\n  - name: docs\n    kind: sqlite\n    path: nope.db", 4, "nope.db does not exist"),
+        (
+            "stores:\n  - name: docs\n    kind: sqlite\n    path: ${RESIFT_UNSET}/docs.db",
+            4,
+            "uses ${RESIFT_UNSET}, which is not set",
+        ),
+        (
+            "stores:\n  - {name: docs, kind: sqlite, path: docs.db, mode: both}",
+            2,
+            "stores[docs].mode is 'both'",
+        ),
+        (
+            "stores:\n  - {name: docs, kind: sqlite, path: docs.db, embedder: bge}",
+            2,
+            "stores[docs].embedder is 'bge'",
+        ),
+        ("stores:\n  - {name: docs, kind: sqlite, path: docs.db, k: 0}", 2, "stores[docs].k is 0"),
+        (
+            "stores:\n  - {name: docs, kind: sqlite, path: docs.db}\n"
+            "  - {name: docs, kind: sqlite, path: docs.db}",
+            3,
+            "Two stores are named 'docs', first in line 2",
+        ),
+        (
+            "stores:\n  - {name: docs, kind: sqlite, path: docs.db, cypher: MATCH (n) RETURN n}",
+            2,
+            "does not use $query",
+        ),
+    ],
+)
+def test_n9_mistakes_in_stores(write, text, line, told):
+    """N9: a missing or wrong store is named with its line."""
+    file = write(text + "\n")
+    messages = [message for message in mistakes(file) if told in message]
+    assert [message.split(": ")[0] for message in messages] == [f"{file}:{line}"]
+
+
+def test_n9_all_mistakes_at_once_in_the_order_of_the_file(write):
+    """N9: one check tells everything; loading raises the first and says how many more there are."""
+    file = write(
+        """\
+        k: -1
+        stores:
+          - name: docs
+            kind: sqlite
+            path: docs.db
+            pth: x
+        fusion: {method: rff, weights: {other: 1}}
+        rerank: {depth: none, kind: cross-encoder}
+        """
+    )
+    found = mistakes(file)
+    assert [int(message.split(":")[1]) for message in found] == [1, 6, 7, 7, 8]
+    with pytest.raises(
+        ConfigError, match=r"pipeline\.yaml:1: k is -1.*\(4 more: run resift config check\)"
+    ) as caught:
+        load_yaml(file)
+    assert "pipeline.yaml:8: rerank.depth" in caught.value.__notes__[0]
+
+
+def test_passwords_in_addresses_are_refused_without_being_shown():
+    """Secrets never stand in the file: an address with a password is refused, one with a variable passes."""
+    from resift.config.problems import Problems
+    from resift.config.reading import Reader
+    from resift.config.schema import Key, Section
+    from resift.config.tree import read_text
+
+    section = Section(name="s", about="", keys=(Key(name="dsn", kind="address", about=""),))
+    problems = Problems("f.yaml")
+    reader = Reader(problems, folder=None)
+    reader.section(section, read_text("dsn: postgresql://me:hunter2@host/db"), "s")
+    [message] = problems.lines()
+    assert "holds a password" in message
+    assert "hunter2" not in message
+
+
+def test_a_dict_is_checked_like_a_file(folder, monkeypatch):
+    """`from_config` has the same checks, without lines."""
+    monkeypatch.chdir(folder)
+    settings = load_plain({"stores": [{"name": "docs", "kind": "sqlite", "path": "docs.db"}], "k": 3})
+    assert settings["k"] == 3
+    with pytest.raises(ConfigError, match=r"^k is 0; it must be a whole number ≥ 1"):
+        load_plain({"stores": [{"name": "docs", "kind": "sqlite", "path": "docs.db"}], "k": 0})
+    with pytest.raises(ConfigError, match="pass a dict"):
+        load_plain([])

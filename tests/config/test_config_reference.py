@@ -1,0 +1,29 @@
+"""The reference page and the table cannot drift apart."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from resift.config.reference import page
+from resift.config.rooms.root import ROOT
+
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "configuration.md"
+
+
+def _names(section):
+    for key in (*section.keys, *(key for keys in section.by_kind.values() for key in keys)):
+        yield key.name
+        assert key.about.endswith((".", "PATH")), key.name
+        if key.section is not None:
+            yield from _names(key.section)
+
+
+def test_n9_the_page_is_what_the_table_says():
+    """N9: regenerate with `python -m resift.config.reference > docs/reference/configuration.md`."""
+    assert PAGE.read_text(encoding="utf-8") == page()
+
+
+def test_n9_every_key_is_on_the_page():
+    """N9: no key without a line that says what it does."""
+    text = page()
+    assert all(f"| `{name}` |" in text for name in _names(ROOT))

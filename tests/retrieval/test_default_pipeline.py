@@ -1,0 +1,67 @@
+"""The pipeline that nobody had to configure, with the real models and a real file."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+from fake_stores import Answers
+
+from resift.retrieval import Pipeline
+from resift.retrieval.pipeline import stage_name
+from resift.stores import SQLiteStore
+
+pytest.importorskip("onnxruntime", reason="needs resift[local]")
+
+DOCUMENTS = {
+    "newton": "Newton's laws govern the motion of bodies from apples to planets.",
+    "quantum": "Quantum mechanics governs the behaviour of subatomic particles.",
+    "breaker": "A circuit breaker opens after three failures in a row.",
+    "soup": "Boil the onions slowly before you add the stock.",
+}
+
+
+@pytest.mark.real_model
+def test_default_finds_by_words_and_meaning_and_reranks(tmp_path):
+    """With nothing configured: two views of one store, RRF, cross-encoder, guard; the same bytes twice."""
+    from resift.models.embedding import Embedder
+
+    async def work():
+        store = SQLiteStore(tmp_path / "docs.db", embedder=Embedder(), name="docs")
+        await store.add([{"id": id, "text": text} for id, text in DOCUMENTS.items()])
+        pipe = Pipeline.default(store, k=2)
+        try:
+            return pipe, [await pipe.search("What governs subatomic particles?") for _ in range(2)]
+        finally:
+            await pipe.close()
+
+    pipe, (first, second) = asyncio.run(work())
+    assert [ref.name for ref in pipe.stores] == ["docs.text", "docs.vectors"]
+    assert pipe.requires == ("db.docs:read",)
+    assert [stage_name(stage) for stage in pipe.stages] == ["fuse", "rerank", "guard"]
+    assert first.ids[0] == "quantum"
+    assert first.tier == "cross-encoder"
+    assert first.replay() == first.ids
+    assert not first.degraded
+    assert json.dumps([h.to_dict() for h in first]) == json.dumps([h.to_dict() for h in second])
+
+
+def test_default_without_rerank_needs_no_model(tmp_path):
+    """A store of words alone gives the smallest default."""
+
+    async def work():
+        store = SQLiteStore(tmp_path / "docs.db")
+        await store.add([{"id": id, "text": text} for id, text in DOCUMENTS.items()])
+        pipe = Pipeline.default(store, rerank=False)
+        try:
+            return await pipe.search("circuit breaker failures")
+        finally:
+            await pipe.close()
+
+    assert asyncio.run(work()).ids == ["breaker"]
+
+
+def test_default_takes_any_store():
+    """Any store has a default pipeline."""
+    assert Pipeline.default(Answers("a", ["x"]), rerank=False).rank("words").ids == ["x"]
