@@ -8,11 +8,12 @@ import pytest
 
 from resift.deadline import Deadline
 from resift.events import ListSink
+from resift.plugins import load_reranker
 from resift.rerankers.hosted import DIALECTS, HostedReranker
 from resift.rerankers.rescore import rescore
+from resift.rerankers.semantic_bm25 import SemanticBM25Reranker
 from resift.resilience import CircuitBreaker, State, Tiered
 from resift.testing.clock import FakeClock
-from resift.testing.fakes import OverlapScorer
 from resift.testing.provider_faults import FAULTS
 from resift.testing.provider_server import ProviderServer
 from resift.types import Hit
@@ -64,7 +65,7 @@ class Case:
         primary = HostedReranker(
             provider, base_url=server.base_url(provider), api_key="k", allow_loopback=True, timeout_s=5
         )
-        self.tiers = Tiered(primary, OverlapScorer(), breaker=self.breaker, sink=self.sink)
+        self.tiers = Tiered(primary, SemanticBM25Reranker(), breaker=self.breaker, sink=self.sink)
 
     async def call(self, seconds):
         started = time.perf_counter()
@@ -84,7 +85,7 @@ class Case:
             held = EXPECTED[fault] in (AUTH, LIMITED) and number > 0
             skip = self.sink.named("cross_encoder_skipped")[number]
             assert ranking.degraded
-            assert ranking.tier == OverlapScorer().name
+            assert ranking.tier == "semantic-bm25"
             assert skip.provider == self.provider
             assert skip.reason == ("circuit_breaker" if held else "api_error"), (fault, ranking.reason)
             assert skip.error == (None if held else EXPECTED[fault]), (fault, ranking.reason)
@@ -166,6 +167,16 @@ def test_a_pause_that_the_provider_asks_for_is_kept():
     asyncio.run(one())
 
 
+def test_with_the_key_unset_everything_runs_on_the_fallback_and_nothing_is_degraded():
+    """A choice, not a failure: degraded=False, tier="semantic-bm25" (T7)."""
+    for provider, dialect in DIALECTS.items():
+        if dialect.needs_key:
+            tiers = Tiered(load_reranker(provider), SemanticBM25Reranker())
+            ranking = asyncio.run(rescore(tiers, QUERY, HITS, k=5, deadline=Deadline.after(5)))
+            assert (ranking.degraded, ranking.reason, ranking.tier) == (False, None, "semantic-bm25")
+            assert {hit.rerank_provider for hit in ranking} == {"semantic-bm25"}
+
+
 def test_a_partial_pool_is_one_success_for_the_breaker():
     """One logical call is one outcome, however many batches (DESIGN, Breaker, rule 5)."""
 
@@ -180,7 +191,7 @@ def test_a_partial_pool_is_one_success_for_the_breaker():
             assert case.breaker.snapshot()["totals"] == {"success": 1}
             server.misbehave("500")
             ranking = await rescore(case.tiers, QUERY, many, k=200, deadline=Deadline.after(20))
-            assert ranking.tier == OverlapScorer().name
+            assert ranking.tier == "semantic-bm25"
             assert case.breaker.snapshot()["totals"] == {"success": 1, "failure": 1}
 
     asyncio.run(one())
