@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from resift.candidates import TEXT_KEYS, Candidate, MissingText, hits_from
 from resift.deadline import Deadline
+from resift.errors import DeadlineExceeded
+from resift.models.loading import check_kind
 from resift.models.pairs import Progress
 from resift.rerankers.cross_encoder import DEFAULT_MODEL, CrossEncoderReranker
 from resift.rerankers.rescore import rescore
@@ -35,33 +38,48 @@ def rerank(
     unusable documents.
     """
     deadline = Deadline.after(deadline_s)
+    check_kind(model, "cross-encoder")
     hits = hits_from(documents, text_keys=text_keys, missing_text=missing_text)
-    scorer = _Reporting(_shared(model, folder), on_progress)
+    scorer = _Shared(model, folder, on_progress)
     wanted = len(hits) if k is None else k
     return run_sync(rescore(scorer, query, hits, k=wanted, deadline=deadline, missing_text=missing_text))
 
 
-class _Reporting:
-    """A shared reranker with one caller's progress callback."""
+class _Shared:
+    """The process's reranker of one model, loaded on first use, with one caller's progress callback."""
 
-    def __init__(self, reranker: CrossEncoderReranker, on_progress: Progress | None) -> None:
-        self.name = reranker.name
-        self._reranker = reranker
+    name = CrossEncoderReranker.name
+
+    def __init__(self, model: str, folder: Path | str | None, on_progress: Progress | None) -> None:
+        self._model = model
+        self._folder = folder
         self._on_progress = on_progress
 
     async def score(self, query: str, hits: Sequence[Hit], *, deadline: Deadline) -> Scores:
-        return await self._reranker.score(query, hits, deadline=deadline, on_progress=self._on_progress)
+        reranker = _known(self._model, self._folder)
+        if reranker is None:
+            loading = asyncio.to_thread(_load, self._model, self._folder)
+            try:
+                reranker = await asyncio.wait_for(loading, deadline.timeout_s)
+            except TimeoutError:
+                # The thread goes on, so that a later call finds the model ready.
+                raise DeadlineExceeded("the deadline passed while the model was loading") from None
+        return await reranker.score(query, hits, deadline=deadline, on_progress=self._on_progress)
 
 
 _lock = threading.Lock()
 _rerankers: dict[tuple[str, str], CrossEncoderReranker] = {}
 
 
-def _shared(model: str, folder: Path | str | None) -> CrossEncoderReranker:
-    key = (model, str(folder))
+def _known(model: str, folder: Path | str | None) -> CrossEncoderReranker | None:
+    found = _rerankers.get((model, str(folder)))
+    # One that failed to load is tried again: its files may be there by now.
+    return None if found is None or found.failure else found
+
+
+def _load(model: str, folder: Path | str | None) -> CrossEncoderReranker:
     with _lock:
-        known = _rerankers.get(key)
-        # One that failed to load is tried again: its files may be there by now.
-        if known is None or known.failure:
-            known = _rerankers[key] = CrossEncoderReranker(model, folder=folder)
-        return known
+        found = _known(model, folder)
+        if found is None:
+            found = _rerankers[model, str(folder)] = CrossEncoderReranker(model, folder=folder)
+        return found

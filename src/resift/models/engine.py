@@ -112,9 +112,9 @@ class Engine:
         return job, task
 
     def _run(self, job: Job, task: Task) -> None:
-        more: Sequence[Task] | None = None
+        more: list[Task] = []
         try:
-            more = task()
+            more = list(task() or ())
         except BaseException as exc:
             # The caller gets it; a worker never dies of a task.
             job.error = job.error or exc

@@ -130,7 +130,8 @@ class PairModel:
         row = (
             template.pair(ids, call.query) if self.options.document_first else template.pair(call.query, ids)
         )
-        if call.deadline.remaining_s() < self.model.expected_s(len(row[0])):
+        # A pass cannot be stopped: one that would end late by more than half of itself is not begun.
+        if call.deadline.remaining_s() < self.model.expected_s(len(row[0])) / 2:
             return
         score = self.options.read(self.model.forward(*row))
         with call.lock:

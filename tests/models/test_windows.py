@@ -1,0 +1,41 @@
+"""Windows cover every token, overlap, and are all of one width."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from resift.models.windows import combine, most_promising, spans
+
+
+@given(st.integers(0, 3000), st.integers(1, 600), st.integers(0, 100))
+def test_windows_cover_all_tokens_in_order_and_fit_the_budget(tokens, budget, overlap):
+    windows = spans(tokens, budget, overlap=overlap)
+    assert windows[0][0] == 0
+    assert windows[-1][1] == tokens
+    for (start, end), (following, _) in pairwise(windows):
+        assert start < following <= end
+    assert all(end - start <= budget for start, end in windows)
+    if tokens > budget:
+        assert {end - start for start, end in windows} == {budget}
+
+
+def test_a_short_text_is_one_window():
+    assert spans(0, 10) == [(0, 0)]
+    assert spans(10, 10) == [(0, 10)]
+
+
+def test_of_too_many_windows_those_that_share_tokens_with_the_query_stay():
+    ids = [1] * 100
+    ids[55] = 7
+    windows = [(start, start + 10) for start in range(0, 100, 10)]
+    assert most_promising(windows, ids, [7, 8], limit=2) == [(0, 10), (50, 60)]
+    assert most_promising(windows, ids, [8], limit=3) == [(0, 10), (10, 20), (20, 30)]
+
+
+@pytest.mark.parametrize(("how", "value"), [("max", 3.0), ("mean", 2.0), ("first", 1.0)])
+def test_scores_of_windows_become_one(how, value):
+    assert combine([1.0, 3.0, 2.0], how) == value
