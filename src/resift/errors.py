@@ -237,7 +237,7 @@ def require(module: str, *, extra: str) -> Any:
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as exc:
-        if exc.name != module.partition(".")[0]:
+        if not f"{module}.".startswith(f"{exc.name}."):
             raise  # installed but broken inside: show the real cause
         raise MissingExtraError(module, extra) from exc
 

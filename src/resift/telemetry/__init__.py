@@ -1,0 +1,1 @@
+"""Sinks that hand events to tracing and metrics. Each is imported on use, with its own extra."""
