@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from resift.config import inspect_yaml
 from resift.config.reference import page
 from resift.config.rooms.root import ROOT
 
@@ -27,3 +28,13 @@ def test_n9_every_key_is_on_the_page():
     """N9: no key without a line that says what it does."""
     text = page()
     assert all(f"| `{name}` |" in text for name in _names(ROOT))
+
+
+def test_the_example_of_the_guide_has_no_mistake(tmp_path):
+    """The whole example of docs/configuration.md passes the check."""
+    guide = (PAGE.parents[1] / "configuration.md").read_text(encoding="utf-8")
+    (tmp_path / "docs.db").touch()
+    (tmp_path / "graph.lbug").touch()
+    file = tmp_path / "pipeline.yaml"
+    file.write_text(guide.partition("```yaml\n")[2].partition("```")[0], encoding="utf-8")
+    assert inspect_yaml(file)[1].lines() == []

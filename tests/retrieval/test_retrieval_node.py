@@ -218,7 +218,7 @@ def test_n4_one_event_per_branch_in_the_seeds_shape():
         ("search", "Answers", 2, "ok", None),
         ("graph", "Graph", 1, "ok", None),
         ("search", "Raises", 0, "failed", "StoreError"),
-        ("search", "Hangs", 0, "late", "TooLate"),
+        ("search", "Hangs", 0, "late", "TimeoutError"),
     ]
     assert all(event.ms >= 0 for event in told.values())
     assert QUERY not in repr(sink.events)
@@ -285,7 +285,7 @@ def test_n5_a_store_that_cancels_itself_is_a_failure_not_a_cancelled_search():
     """N5: CancelledError out of a store costs only that store."""
     ranking = retrieved(RetrievalNode([Raises("odd", asyncio.CancelledError()), Answers("a", ["x"])]))
     assert ranking.ids == ["x"]
-    assert ranking.failures == {"odd": "SelfCancelled: cancelled itself"}
+    assert ranking.failures == {"odd": "ResiftError: cancelled itself"}
 
 
 def test_n5_a_programming_error_in_a_store_is_logged_with_its_place(caplog):

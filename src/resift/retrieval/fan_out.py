@@ -94,10 +94,10 @@ async def _branch(
     try:
         rows = await within(limit, ref.ask(query, k=asked, where=where))
         branch = Branch(ref, _from_store(rows, ref.name, asked))
-    except TooLate as exc:
-        status, error = "late", type(exc).__name__
+    except TooLate:
+        status, error = "late", TimeoutError.__name__
         own = "" if ref.timeout_s is None else f" (timeout_s={ref.timeout_s:g})"
-        branch = Branch(ref, failure=f"{exc}{own}")
+        branch = Branch(ref, failure=f"no answer in time{own}")
     except Exception as exc:
         status, error = "failed", type(exc).__name__
         branch = Branch(ref, failure=_told(exc))

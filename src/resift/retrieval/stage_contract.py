@@ -10,23 +10,19 @@ from resift.retrieval.pool import Pool
 from resift.types import CUT, Hit
 
 
-class StageContractError(ResiftError):
-    """A stage returned something that a pipeline must not believe."""
-
-
 def settle(before: Pool, after: Pool, stage: str) -> Pool:
     """Return the stage's result with everything it dropped silently moved to `cut`.
 
-    Raises StageContractError for hits that are not from the input, doubled, or changed.
+    Raises ResiftError for hits that are not from the input, doubled, or changed.
     """
     if not isinstance(after, Pool):
-        raise StageContractError(f"returned {type(after).__name__}, not a Pool")
+        raise ResiftError(f"returned {type(after).__name__}, not a Pool")
     identify = _key if before.hits or before.cut else _fusing_key
     known: dict[object, list[Hit]] = {}
     for hit in _given(before):
         known.setdefault(identify(hit), []).append(hit)
     if len({_key(hit) for hit in after.hits}) != len(after.hits):
-        raise StageContractError("returned a hit twice")
+        raise ResiftError("returned a hit twice")
     for hit in (*after.hits, *after.cut):
         _refuse_stranger(hit, known.get(identify(hit)))
     told = {identify(hit) for hit in (*after.hits, *after.cut)}
@@ -63,8 +59,8 @@ def _given(pool: Pool) -> Iterator[Hit]:
 
 def _refuse_stranger(hit: Hit, variants: list[Hit] | None) -> None:
     if not variants:
-        raise StageContractError("returned a hit that was not among its input")
+        raise ResiftError("returned a hit that was not among its input")
     if not any(hit.text == old.text for old in variants):
-        raise StageContractError("changed the text of a hit")
+        raise ResiftError("changed the text of a hit")
     if len(hit.ledger) < min(len(old.ledger) for old in variants):
-        raise StageContractError("removed steps from a hit's ledger")
+        raise ResiftError("removed steps from a hit's ledger")

@@ -12,21 +12,14 @@ from resift.errors import ResiftError
 T = TypeVar("T")
 
 
-class TooLate(ResiftError, TimeoutError):
-    """The deadline passed while the work was still going on."""
-
-    transient = True
-
-
-class SelfCancelled(ResiftError):
-    """The work raised CancelledError although nobody had cancelled it."""
-
-    transient = True
+class TooLate(TimeoutError):
+    """The deadline passed while the work was still going on. Never leaves retrieval."""
 
 
 async def within(deadline: Deadline, work: Coroutine[Any, Any, T]) -> T:
     """Await the work until the deadline, then let go of it and raise TooLate.
 
+    Raises ResiftError for work that raises CancelledError although nobody cancelled it.
     Work that swallows its cancellation, or waits for a thread that cannot be stopped, does not hold
     the caller. Work that never suspends is finished even when no time is left.
     """
@@ -38,9 +31,9 @@ async def within(deadline: Deadline, work: Coroutine[Any, Any, T]) -> T:
         raise
     if not task.done():
         _let_go(task)
-        raise TooLate("no answer in time")
+        raise TooLate
     if task.cancelled():
-        raise SelfCancelled("cancelled itself")
+        raise ResiftError("cancelled itself")
     return task.result()
 
 
