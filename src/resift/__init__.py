@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+
+TYPE_CHECKING = False  # type checkers take it for typing's, whose import would cost more than this module
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from resift.errors import ResiftError as ResiftError
     from resift.fusion.entry import fuse as fuse
     from resift.fusion.rerankers import RRFReranker as RRFReranker

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from resift.errors import DuplicateIdError, InputError, InvalidHitError
-from resift.types import Hit, Ledger, Step
+from resift.types import Hit, Ledger, Step, finite
 
 Candidate = str | Mapping[str, Any] | Hit
 MissingText = Literal["last", "empty", "id", "raise"]
@@ -34,17 +34,26 @@ def hits_from(
     missing_text: MissingText = "last",
     strings_are: Literal["text", "id"] = "text",
     unique: bool = True,
+    bad_score: Literal["flag", "raise"] = "flag",
 ) -> list[Hit]:
     """Return one hit per candidate, in order.
 
     Strings and dicts without an id are numbered from "0". Other keys of a dict become metadata.
-    A score that is no finite number counts as none, and the hit's ledger says so.
+    A score that is no finite number counts as none, and the hit's ledger says so; with
+    bad_score="raise" it is refused.
     """
     if isinstance(candidates, (str, bytes, Mapping)):
         kind = type(candidates).__name__
         raise InputError(f"Candidates are one {kind}; pass a list of strings, dicts or Hits.")
     hits = [
-        _hit(candidate, number, source=source, text_keys=text_keys, strings_are=strings_are)
+        _hit(
+            candidate,
+            number,
+            source=source,
+            text_keys=text_keys,
+            strings_are=strings_are,
+            bad_score=bad_score,
+        )
         for number, candidate in enumerate(candidates)
     ]
     if unique:
@@ -53,7 +62,13 @@ def hits_from(
 
 
 def _hit(
-    candidate: Candidate, number: int, *, source: str, text_keys: Sequence[str], strings_are: str
+    candidate: Candidate,
+    number: int,
+    *,
+    source: str,
+    text_keys: Sequence[str],
+    strings_are: str,
+    bad_score: str,
 ) -> Hit:
     if isinstance(candidate, Hit):
         return candidate
@@ -62,14 +77,14 @@ def _hit(
             return Hit(candidate, source=source)
         return Hit(str(number), candidate, source=source)
     if isinstance(candidate, Mapping):
-        return _from_mapping(candidate, number, source=source, text_keys=text_keys)
+        return _from_mapping(candidate, number, source=source, text_keys=text_keys, bad_score=bad_score)
     raise InvalidHitError(
         f"Candidate {number} is a {type(candidate).__name__}; pass a string, a dict or a Hit."
     )
 
 
 def _from_mapping(
-    row: Mapping[str, Any], number: int, *, source: str, text_keys: Sequence[str]
+    row: Mapping[str, Any], number: int, *, source: str, text_keys: Sequence[str], bad_score: str
 ) -> Hit:
     text = text_of(row, keys=text_keys)
     used = next((key for key in text_keys if row.get(key) == text), None) if text else None
@@ -81,6 +96,8 @@ def _from_mapping(
     score, note = _score(given)
     store = str(row.get("source") or row.get("source_store") or source)
     ledger = Ledger(Step(*step) for step in row.get("ledger", ()))
+    if note and bad_score == "raise":
+        finite(given, of=f"Candidate {number}")
     if note:
         ledger = ledger.then(Step("input", store, number + 1, None, note))
     return Hit(_id(row, number), text, score, store, {**nested, **extra}, ledger)

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 from resift.errors import InputError
 
-
 Clock = Callable[[], float]
 """A monotonic clock in seconds. Wall clocks jump; never pass one."""
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, overload
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import FrozenInstanceError, dataclass, field, replace
+from typing import Any, NamedTuple, Protocol, overload
 
 from resift.errors import InputError, InvalidHitError
 
@@ -31,23 +31,18 @@ class Step(NamedTuple):
 
 
 class Ledger(Sequence[Step]):
-    """The steps of one hit in order; long ones are written down only when somebody reads them."""
+    """The steps of one hit, in order."""
 
-    __slots__ = ("_build", "_steps")
+    __slots__ = ("_steps",)
 
-    def __init__(
-        self, steps: Iterable[Step] = (), *, build: Callable[[], Iterable[Step]] | None = None
-    ) -> None:
-        self._build = build
-        self._steps: tuple[Step, ...] | None = None if build else tuple(steps)
+    _steps: tuple[Step, ...]
+
+    def __init__(self, steps: Iterable[Step] = ()) -> None:
+        self._steps = tuple(steps)
 
     @property
     def steps(self) -> tuple[Step, ...]:
         """All steps as a tuple."""
-        if self._steps is None:
-            assert self._build is not None  # noqa: S101 - invariant of __init__
-            self._steps = tuple(self._build())
-            self._build = None
         return self._steps
 
     def then(self, *steps: Step) -> Ledger:
@@ -104,8 +99,6 @@ class Hit:
                 f"Hit {self.id!r} has text of type {type(self.text).__name__}; it must be a string."
             )
         object.__setattr__(self, "score", finite(self.score, of=f"Hit {self.id!r}"))
-        if not isinstance(self.ledger, Ledger):
-            object.__setattr__(self, "ledger", Ledger(Step(*step) for step in self.ledger))
 
     def __hash__(self) -> int:
         return hash((self.id, self.score, self.source))
@@ -155,14 +148,45 @@ class Hit:
         return cls(data.get("id", ""), ledger=steps, **values)
 
 
+class LedgerWriter(Protocol):
+    """Knows the steps of many hits; may stand in a hit's ledger slot until somebody reads it."""
+
+    def steps(self, id: str) -> tuple[Step, ...]:
+        """Return all steps of the hit of that id."""
+        ...
+
+
+_ledger_slot: Any = Hit.__dict__["ledger"]
+
+
+def _read_ledger(hit: Hit) -> Ledger:
+    held: Ledger | LedgerWriter = _ledger_slot.__get__(hit)
+    if isinstance(held, Ledger):
+        return held
+    written = Ledger(held.steps(hit.id))
+    _ledger_slot.__set__(hit, written)
+    return written
+
+
+def _refuse_change(self: object, name: str, value: object) -> None:
+    raise FrozenInstanceError(f"cannot assign to {name!r}: a {type(self).__name__} never changes")
+
+
+# Python 3.11's own refusal breaks on slotted classes for names that are no fields (a TypeError about super).
+setattr(Hit, "__setattr__", _refuse_change)  # noqa: B010
+
+# A fused list of a thousand hits would otherwise spend most of its time writing ledgers nobody reads.
+setattr(Hit, "ledger", property(_read_ledger, _ledger_slot.__set__, doc="Every place the hit had, in order."))  # noqa: B010
+
+
 class _Draft:
     """A hit under construction, with the same slots as Hit so that it can become one."""
 
     __slots__ = ("id", "ledger", "metadata", "score", "source", "text")
 
 
-def draft(
-    id: str, text: str, score: float, source: str, metadata: Mapping[str, Any], ledger: Ledger
+def draft(  # noqa: PLR0917 - the fields of Hit, in their order
+    id: str, text: str, score: float, source: str, metadata: Mapping[str, Any], ledger: Ledger | LedgerWriter
 ) -> Hit:
     """Build a hit from parts of valid hits, three times faster than Hit(…): nothing is checked again."""
     made: Any = _Draft()
@@ -289,9 +313,9 @@ class Ranking(Sequence[Hit]):
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Ranking:
         """Return the ranking that `to_dict` described."""
-        lists = {key: tuple(Hit.from_dict(hit) for hit in data.get(key, ())) for key in ("hits", "cut")}
-        rest = {key: data[key] for key in _PLAIN_FIELDS if key in data}
-        return cls(**lists, **rest)
+        hits = tuple(Hit.from_dict(hit) for hit in data.get("hits", ()))
+        cut = tuple(Hit.from_dict(hit) for hit in data.get("cut", ()))
+        return cls(hits, cut=cut, **{key: data[key] for key in _PLAIN_FIELDS if key in data})
 
     def to_json(self, *, indent: int | None = None) -> str:
         """Return canonical JSON: same ranking, same bytes."""
@@ -327,8 +351,7 @@ def cut_to(hits: Sequence[Hit], k: int, *, note: str = "") -> tuple[tuple[Hit, .
         raise InputError(f"k is {k}; ask for k ≥ 0 hits.")
     why = note or f"k={k}"
     left_out = tuple(
-        hit.step(CUT, "", rank=rank, score=None, note=why)
-        for rank, hit in enumerate(hits[k:], start=k + 1)
+        hit.step(CUT, "", rank=rank, score=None, note=why) for rank, hit in enumerate(hits[k:], start=k + 1)
     )
     return tuple(hits[:k]), left_out
 

@@ -17,7 +17,9 @@ def why(ranking: Ranking, id: str) -> str:
     for place, hit in enumerate(ranking.hits, start=1):
         if hit.id == id:
             told = _path(hit.ledger.steps)
-            flag = " No scorer judged it, so it stands after those that were." if id in ranking.unscored else ""
+            flag = (
+                " No scorer judged it, so it stands after those that were." if id in ranking.unscored else ""
+            )
             return f"{id!r} is {ordinal(place)} of {len(ranking.hits)}, chosen from {pool}.{told}{flag}"
     for hit in ranking.cut:
         if hit.id == id:
@@ -31,7 +33,7 @@ def replay(hits: Sequence[Hit]) -> list[str]:
     Ranks decide; where a stage added up parts, its total must follow from them or the ledger is wrong.
     """
     placed = [(_last(hit), hit.id) for hit in hits]
-    return [id for _, id in sorted(placed)]
+    return [name for _, name in sorted(placed)]
 
 
 def ordinal(number: int) -> str:
@@ -67,12 +69,18 @@ def _sentence(stage: str, steps: Sequence[Step]) -> str:
     parts = [step for step in steps[:-1] if step.source]
     total = steps[-1]
     if stage == "retrieve":
-        found = ", ".join(f"{s.source or 'a list'} had it {ordinal(s.rank)} ({show(s.score)})" for s in steps)
+        found = ", ".join(
+            f"{s.source or 'a list'} had it {ordinal(s.rank)}{_in_brackets(s.score)}" for s in steps
+        )
         return f"Found: {found}{_notes(steps)}."
     added = " + ".join(f"{show(step.score)} from {step.source}" for step in parts)
     head = f"{stage}: {added} = " if added else f"{stage}: "
     by = f" by {total.source}" if total.source and not added else ""
     return f"{head}{show(total.score)}{by}, {ordinal(total.rank)}{_notes(steps)}."
+
+
+def _in_brackets(score: float | None) -> str:
+    return "" if score is None else f" ({show(score)})"
 
 
 def _notes(steps: Sequence[Step]) -> str:
@@ -84,7 +92,9 @@ def _absent(hit: Hit, *, kept: int, pool: int) -> str:
     last = hit.ledger[-1]
     cause = f": {last.note}" if last.stage == CUT and last.note else ""
     told = _path([step for step in hit.ledger if step.stage != CUT])
-    return f"{hit.id!r} is not among the {kept}: it was {ordinal(last.rank)} of {pool} and was cut{cause}.{told}"
+    return (
+        f"{hit.id!r} is not among the {kept}: it was {ordinal(last.rank)} of {pool} and was cut{cause}.{told}"
+    )
 
 
 def _unknown(ranking: Ranking, id: str, *, pool: int) -> str:

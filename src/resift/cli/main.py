@@ -16,6 +16,8 @@ COMMANDS = {
     "config": "check or show a pipeline file, or list every key",
     "demo": "see reranking work on a shipped sample",
     "fuse": "fuse ranked lists (JSONL or TREC run files) into one",
+    "index": "index files and folders into one searchable file",
+    "search": "search an index and rerank what is found",
 }
 """Command name -> one-line help. The module of `config check` is resift.cli.config, and so on."""
 

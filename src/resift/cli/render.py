@@ -95,7 +95,10 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[Any]], *, stretch: int
     spare = width() - sum(sizes) - 2 * (len(headers) - 1)
     if spare < 0:
         sizes[stretch] = max(8, sizes[stretch] + spare)
-    lines = [paint(_line(headers, sizes, right), "bold"), paint("─" * min(width(), sum(sizes) + 2 * (len(sizes) - 1)), "dim")]
+    lines = [
+        paint(_line(headers, sizes, right), "bold"),
+        paint("─" * min(width(), sum(sizes) + 2 * (len(sizes) - 1)), "dim"),
+    ]
     lines += [_line(row, sizes, right) for row in body]
     return "\n".join(lines)
 

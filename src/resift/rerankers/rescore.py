@@ -37,7 +37,9 @@ async def rescore(
     started = time.perf_counter()
     texts = [_with_text(hit, missing_text) for hit in hits]
     asked = [position for position, hit in enumerate(texts) if hit is not None]
-    scores = await _ask(scorer, query, [hit for hit in texts if hit is not None], deadline or Deadline.never())
+    scores = await _ask(
+        scorer, query, [hit for hit in texts if hit is not None], deadline or Deadline.never()
+    )
     values = dict(zip(asked, map(_usable, scores.values), strict=True))
     ordered, unscored = _ordered(hits, values, scores, stage=stage)
     kept, cut = cut_to(ordered, k)

@@ -10,6 +10,7 @@ class FakeClock:
         self.now_s = start_s
 
     def __call__(self) -> float:
+        """Return the seconds it shows."""
         return self.now_s
 
     def advance(self, seconds: float) -> None:

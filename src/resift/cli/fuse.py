@@ -1,0 +1,147 @@
+"""`resift fuse`: ranked lists from files, fused into one."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from resift.types import Hit, Ranking
+
+EXAMPLES = """\
+A file is JSONL (one candidate a line, best first: {"id": …, "text": …, "score": …}, or a bare string id)
+or a TREC run (qid Q0 docid rank score tag). Run files are fused per query.
+
+examples:
+  resift fuse bm25.jsonl dense.jsonl -k 10
+  resift fuse bm25.run dense.run --method rrf --json > fused.jsonl
+  resift fuse bm25.run dense.run --trec > fused.run
+  resift fuse bm25.jsonl dense.jsonl --compare
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of `resift fuse`."""
+    parser.epilog = EXAMPLES
+    parser.add_argument("files", nargs="+", metavar="FILE", help="a ranked list: JSONL, or a TREC run file")
+    parser.add_argument(
+        "-k", type=int, default=None, help="keep the best K (default: 10 shown, all in pipes)"
+    )
+    parser.add_argument("--method", default="rrf", help="fusion method (default: rrf)")
+    parser.add_argument("--k-param", type=float, default=None, help="the constant of rrf (default: 60)")
+    parser.add_argument("--weights", default=None, help="one weight per file, for example 0.7,0.3")
+    parser.add_argument("--normalize", default=None, help="min-max, z-score, rank or none, for score fusions")
+    parser.add_argument("--dialect", default=None, help="compute as this engine does, for example langchain")
+    parser.add_argument("--compare", action="store_true", help="show how engines would disagree")
+    parser.add_argument("--trec", action="store_true", help="write a TREC run file")
+    parser.add_argument("--json", action="store_true", help="write JSON lines, one query a line")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Read the files, fuse per query, write the result."""
+    from resift.cli.ranked_files import read_ranked_file
+    from resift.cli.render import wants_json
+    from resift.fusion import fuse
+
+    per_file = [read_ranked_file(Path(file)) for file in args.files]
+    names = _names(args.files)
+    options = _options(args)
+    queries = list(dict.fromkeys(query for lists in per_file for query in lists))
+    as_data = args.trec or wants_json(args.json)
+    k = args.k if args.k is not None or as_data else 10
+    for query in queries:
+        lists = {name: lists.get(query, []) for name, lists in zip(names, per_file, strict=True)}
+        if args.compare:
+            _print_comparison(query, list(lists.values()), names, k if k is not None else 10)
+            continue
+        _print_ranking(query, fuse(lists, k=k, method=args.method, **options), args)
+    return 0
+
+
+def _names(files: list[str]) -> list[str]:
+    """Name each list by its file's stem; a stem that comes twice gets its place added."""
+    stems = [Path(file).stem for file in files]
+    return [stem if stems.count(stem) == 1 else f"{stem}#{at}" for at, stem in enumerate(stems, start=1)]
+
+
+def _options(args: argparse.Namespace) -> dict[str, Any]:
+    from resift.errors import InputError
+
+    options: dict[str, Any] = {}
+    if args.weights is not None:
+        try:
+            options["weights"] = [float(weight) for weight in args.weights.split(",")]
+        except ValueError:
+            raise InputError(f"--weights is {args.weights!r}; write numbers with commas: 0.7,0.3") from None
+    for name in ("k_param", "normalize", "dialect"):
+        value = getattr(args, name)
+        if value is not None:
+            options[name] = value
+    return _accepted(args.method, options)
+
+
+def _accepted(method: str, options: dict[str, Any]) -> dict[str, Any]:
+    import inspect
+
+    from resift.errors import InputError
+    from resift.fusion import fusion_method
+
+    allowed = inspect.signature(fusion_method(method)).parameters
+    for name in options:
+        if name not in allowed:
+            raise InputError(f"{method} takes no --{name.replace('_', '-')}.")
+    return options
+
+
+def _print_ranking(query: str, ranking: Ranking, args: argparse.Namespace) -> None:
+    from resift.cli.render import bar, clip, print_json, print_text, table, wants_json
+
+    if args.trec:
+        for rank, hit in enumerate(ranking, start=1):
+            print_text(f"{query or '1'} Q0 {hit.id} {rank} {hit.score!r} resift-{args.method}")
+        return
+    if wants_json(args.json):
+        data = {"hits": [hit.to_dict() for hit in ranking]}
+        print_json({"query": query, **data} if query else data)
+        return
+    most = max((hit.score for hit in ranking), default=0.0)
+    rows = [
+        (
+            rank,
+            clip(hit.id, 24),
+            f"{hit.score:.5f}",
+            bar(hit.score, most, 10),
+            _found(hit),
+            clip(hit.text, 200),
+        )
+        for rank, hit in enumerate(ranking, start=1)
+    ]
+    if query:
+        print_text(f"query {query}")
+    print_text(table(["#", "id", "score", "", "found at", "text"], rows))
+    if ranking.cut:
+        print_text(f"… and {len(ranking.cut)} more; -k shows them.")
+
+
+def _found(hit: Hit) -> str:
+    return " ".join(f"{step.source}:{step.rank}" for step in hit.ledger if step.stage == "retrieve")
+
+
+def _print_comparison(query: str, lists: list[list[Any]], names: list[str], k: int) -> None:
+    from resift.candidates import hits_from
+    from resift.cli.render import print_json, print_text, table, wants_json
+    from resift.fusion import compare
+
+    hits = [
+        hits_from(candidates, source=name, strings_are="id", unique=False, bad_score="raise")
+        for name, candidates in zip(names, lists, strict=True)
+    ]
+    comparison = compare(hits, k=k)
+    if wants_json(False):
+        print_json({"query": query, "ranks": comparison.ranks(), "disagreements": comparison.disagreements()})
+        return
+    rows = [(id, *ranks.values()) for id, ranks in comparison.ranks().items()]
+    print_text(table(["id", *comparison.orders], rows, stretch=0))
+    moved = comparison.disagreements()
+    print_text(f"{len(moved)} of {len(rows)} hits have no place that all engines agree on.")

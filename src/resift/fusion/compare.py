@@ -1,0 +1,49 @@
+"""How engines would disagree on the same lists."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from resift.fusion.dialects import DIALECTS, fuse_as
+from resift.fusion.lists import Rankings, Weights, checked_k
+from resift.fusion.rank_based import rrf
+from resift.types import Hit
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One fused order per engine, ours (`resift`) first."""
+
+    orders: Mapping[str, Sequence[Hit]]
+
+    def ids(self, engine: str) -> list[str]:
+        """Return the ids in that engine's order."""
+        return [hit.id for hit in self.orders[engine]]
+
+    def ranks(self) -> dict[str, dict[str, int | None]]:
+        """Return per id the rank that each engine gives it, None where the engine has it not."""
+        places = {
+            engine: {hit.id: rank for rank, hit in enumerate(hits, start=1)}
+            for engine, hits in self.orders.items()
+        }
+        everyone = dict.fromkeys(hit.id for hits in self.orders.values() for hit in hits)
+        return {each: {engine: places[engine].get(each) for engine in self.orders} for each in everyone}
+
+    def disagreements(self) -> list[str]:
+        """Return the ids that do not have the same rank everywhere, widest spread first."""
+        ranks = self.ranks()
+        absent = len(ranks) + 1
+        spread = {}
+        for each, row in ranks.items():
+            given = [rank or absent for rank in row.values()]
+            spread[each] = max(given) - min(given)
+        return sorted((each for each, wide in spread.items() if wide), key=lambda each: (-spread[each], each))
+
+
+def compare(rankings: Rankings, *, k: int = 10, weights: Weights | None = None) -> Comparison:
+    """Fuse the same lists as Resift and as each known engine does."""
+    checked_k(k)
+    orders = {"resift": rrf(rankings, k=k, weights=weights)}
+    orders.update({name: fuse_as(name, rankings, k=k, weights=weights) for name in DIALECTS})
+    return Comparison(orders)

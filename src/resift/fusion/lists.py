@@ -1,0 +1,174 @@
+"""Ranked lists made ready for fusion: checked, without duplicates, in an order nobody can shuffle."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from resift.errors import InputError, InvalidHitError, did_you_mean
+from resift.types import Hit, to_json
+
+Identity = Literal["id", "content", "id-source"] | Callable[[Hit], str]
+Weights = Sequence[float] | Mapping[str, float]
+Rankings = Sequence[Sequence[Hit]]
+
+
+@dataclass(frozen=True, slots=True)
+class RankedList:
+    """One source's hits without duplicates; `ranks` are places in the list as it was given."""
+
+    name: str
+    hits: Sequence[Hit]
+    keys: Sequence[str]
+    ranks: Sequence[int]
+    weight: float
+    duplicates: Mapping[str, int]
+    by_id: bool = True
+
+
+def prepare(
+    rankings: Rankings,
+    *,
+    weights: Weights | None = None,
+    sources: Sequence[str] | None = None,
+    identity: Identity = "id",
+) -> list[RankedList]:
+    """Check the lists and put them into their canonical order; lists of weight 0 are absent (F6)."""
+    names = list_names(rankings)
+    factors = list_weights(weights, names)
+    key_of = key_function(identity)
+    lists = [
+        _ranked_list(name, hits, factor, key_of)
+        for name, hits, factor in zip(names, rankings, factors, strict=True)
+        if factor > 0
+    ]
+    return _canonical(lists, sources)
+
+
+def key_function(identity: Identity) -> Callable[[Hit], str] | None:
+    """Return what makes two hits the same (F5); None stands for the plain id."""
+    if callable(identity):
+        return identity
+    if identity == "id":
+        return None
+    if identity == "content":
+        return content_key
+    if identity == "id-source":
+        return lambda hit: f"{hit.id}\0{hit.source}"
+    raise InputError(
+        f"Unknown identity {identity!r}. {did_you_mean(str(identity), ['id', 'content', 'id-source'])} "
+        "A function from a hit to a string works too."
+    )
+
+
+def content_key(hit: Hit) -> str:
+    """Return a hash of the text, or the id where there is no text to hash."""
+    if not hit.text.strip():
+        return f"id:{hit.id}"
+    return "sha256:" + hashlib.sha256(hit.text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def checked_k(k: int | None) -> int | None:
+    """Return k, or raise InputError unless it is a whole number ≥ 0 or None (all)."""
+    if k is None:
+        return None
+    if isinstance(k, bool) or not isinstance(k, int):
+        raise InputError(f"k is {k!r}; pass a whole number ≥ 0.")
+    if k < 0:
+        raise InputError(f"k is {k}; ask for k ≥ 0 hits.")
+    return k
+
+
+def list_names(rankings: Rankings) -> list[str]:
+    """Return the source of each list's first hit; raise InputError for anything but lists of hits."""
+    if isinstance(rankings, (str, Mapping)) or not isinstance(rankings, Sequence):
+        raise InputError(
+            f"Rankings are a {type(rankings).__name__}; pass a list of lists of Hits, or use resift.fuse."
+        )
+    return [_name(hits, number) for number, hits in enumerate(rankings)]
+
+
+def list_weights(weights: Weights | None, names: Sequence[str]) -> list[float]:
+    """Return one weight per list: 1.0 by default, by position, or by source name."""
+    if weights is None:
+        return [1.0] * len(names)
+    factors = _by_name(weights, names) if isinstance(weights, Mapping) else [float(each) for each in weights]
+    if len(factors) != len(names):
+        raise InputError(f"{len(factors)} weights for {len(names)} lists; give one weight per list.")
+    for factor in factors:
+        if not math.isfinite(factor) or factor < 0:
+            raise InputError(f"A weight is {factor}; weights are finite and ≥ 0 (0 leaves the list out).")
+    if names and not any(factors):
+        raise InputError("Every weight is 0, which leaves no list to fuse; give one list a weight above 0.")
+    return factors
+
+
+def _name(hits: Sequence[Hit], number: int) -> str:
+    if isinstance(hits, (str, Mapping)) or not isinstance(hits, Sequence):
+        raise InputError(f"List {number} is a {type(hits).__name__}; pass a list of Hits.")
+    try:
+        return hits[0].source if hits else ""
+    except AttributeError:
+        raise InvalidHitError(
+            f"List {number} starts with a {type(hits[0]).__name__}; pass Hits, or use resift.fuse, "
+            "which also takes ids and dicts."
+        ) from None
+
+
+def _by_name(weights: Mapping[str, float], names: Sequence[str]) -> list[float]:
+    for name in weights:
+        if name not in names:
+            raise InputError(f"A weight is given for {name!r}. {did_you_mean(name, filter(None, names))}")
+    return [float(weights.get(name, 1.0)) for name in names]
+
+
+def _ranked_list(
+    name: str, hits: Sequence[Hit], weight: float, key_of: Callable[[Hit], str] | None
+) -> RankedList:
+    try:
+        keys = [hit.id for hit in hits] if key_of is None else [key_of(hit) for hit in hits]
+    except AttributeError:
+        wrong = next(hit for hit in hits if not isinstance(hit, Hit))
+        raise InvalidHitError(f"A ranked list holds a {type(wrong).__name__}; pass Hits.") from None
+    if key_of is not None and not all(isinstance(key, str) for key in keys):
+        raise InputError("The identity function must return a string for every hit.")
+    ranks = range(1, len(hits) + 1)
+    if len(set(keys)) == len(keys):
+        return RankedList(name, hits, keys, ranks, weight, {}, key_of is None)
+    return _without_duplicates(name, hits, keys, weight, by_id=key_of is None)
+
+
+def _without_duplicates(
+    name: str, hits: Sequence[Hit], keys: Sequence[str], weight: float, *, by_id: bool
+) -> RankedList:
+    first: dict[str, int] = {}
+    repeats: dict[str, int] = {}
+    for place, key in enumerate(keys):
+        if key in first:
+            repeats[key] = repeats.get(key, 0) + 1
+        else:
+            first[key] = place
+    places = list(first.values())
+    unique = [hits[at] for at in places]
+    return RankedList(name, unique, list(first), [at + 1 for at in places], weight, repeats, by_id)
+
+
+def _canonical(lists: list[RankedList], sources: Sequence[str] | None) -> list[RankedList]:
+    """Sort by declared source order, then name; lists of one name by their content (F4)."""
+    declared = {name: place for place, name in enumerate(sources or ())}
+    last = len(declared)
+    places = [(declared.get(ranked.name, last), ranked.name) for ranked in lists]
+    if len(set(places)) == len(places):
+        return [ranked for _, ranked in sorted(zip(places, lists, strict=True), key=lambda pair: pair[0])]
+    fingerprints = [(*place, *_content(ranked)) for place, ranked in zip(places, lists, strict=True)]
+    order = sorted(range(len(lists)), key=fingerprints.__getitem__)
+    return [lists[at] for at in order]
+
+
+def _content(ranked: RankedList) -> tuple[list[str], list[float], float, str]:
+    hits = ranked.hits
+    rest = to_json([[hit.text, hit.source, repr(sorted(hit.metadata.items(), key=repr))] for hit in hits])
+    return ([hit.id for hit in hits], [hit.score for hit in hits], ranked.weight, rest)

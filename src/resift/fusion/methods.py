@@ -1,0 +1,44 @@
+"""Method names (as in registries, configuration and on the command line) to fusion functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from resift.errors import InputError, did_you_mean
+from resift.fusion.rank_based import borda, isr, rbc, rrf
+from resift.fusion.score_based import (
+    comb_anz,
+    comb_max,
+    comb_min,
+    comb_mnz,
+    comb_sum,
+    dbsf,
+    linear,
+    log_odds,
+    relative_score,
+)
+from resift.types import Hit
+
+METHODS: dict[str, Callable[..., list[Hit]]] = {
+    "borda": borda,
+    "comb-anz": comb_anz,
+    "comb-max": comb_max,
+    "comb-min": comb_min,
+    "comb-mnz": comb_mnz,
+    "comb-sum": comb_sum,
+    "dbsf": dbsf,
+    "isr": isr,
+    "linear": linear,
+    "log-odds": log_odds,
+    "rbc": rbc,
+    "relative-score": relative_score,
+    "rrf": rrf,
+}
+
+
+def fusion_method(name: str) -> Callable[..., list[Hit]]:
+    """Return the fusion function of that name; dashes and underscores are the same."""
+    known = name.replace("_", "-") if isinstance(name, str) else ""
+    if known not in METHODS:
+        raise InputError(f"Unknown fusion method {name!r}. {did_you_mean(str(name), METHODS)}")
+    return METHODS[known]

@@ -1,0 +1,125 @@
+"""Fusion by rank: only the places in the lists count, never the scores."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from math import fsum
+
+from resift.errors import InputError
+from resift.fusion.dialects import DialectName, fuse_as
+from resift.fusion.lists import Identity, RankedList, Rankings, Weights, prepare
+from resift.fusion.totals import fuse_values
+from resift.types import Hit
+
+
+def rrf(
+    rankings: Rankings,
+    *,
+    k_param: float = 60,
+    k: int | None = None,
+    weights: Weights | None = None,
+    sources: Sequence[str] | None = None,
+    identity: Identity = "id",
+    dialect: DialectName | None = None,
+) -> list[Hit]:
+    """Fuse by reciprocal rank: Σ w / (k_param + rank), rank from 1 (Cormack et al., SIGIR 2009).
+
+    The order of the lists never matters: `sources` declares whose metadata wins, by default the first
+    in alphabetical order; equal scores sort by id. A `dialect` computes as that engine does instead.
+    """
+    if dialect is not None:
+        return fuse_as(dialect, rankings, k=k, weights=weights)
+    _check_k_param(k_param)
+    lists = prepare(rankings, weights=weights, sources=sources, identity=identity)
+    return fuse_values(lists, [_reciprocals(ranked, k_param) for ranked in lists], stage="rrf", k=k)
+
+
+def weighted_rrf(
+    rankings: Rankings,
+    weights: Weights,
+    *,
+    k_param: float = 60,
+    k: int | None = None,
+    sources: Sequence[str] | None = None,
+    identity: Identity = "id",
+) -> list[Hit]:
+    """Fuse by reciprocal rank with one weight per list; a weight of 0 leaves its list out."""
+    return rrf(rankings, k_param=k_param, k=k, weights=weights, sources=sources, identity=identity)
+
+
+def isr(
+    rankings: Rankings,
+    *,
+    k: int | None = None,
+    weights: Weights | None = None,
+    sources: Sequence[str] | None = None,
+    identity: Identity = "id",
+) -> list[Hit]:
+    """Fuse by inverse square rank: number of lists × Σ w / rank² (Mourão et al., 2014)."""
+    lists = prepare(rankings, weights=weights, sources=sources, identity=identity)
+    values = [[ranked.weight / rank**2 for rank in ranked.ranks] for ranked in lists]
+    return fuse_values(lists, values, stage="isr", k=k, total=lambda parts: len(parts) * fsum(parts))
+
+
+def rbc(
+    rankings: Rankings,
+    *,
+    phi: float = 0.8,
+    k: int | None = None,
+    weights: Weights | None = None,
+    sources: Sequence[str] | None = None,
+    identity: Identity = "id",
+) -> list[Hit]:
+    """Fuse by rank-biased centroids: Σ w (1-φ) φ^(rank-1) (Bailey et al., SIGIR 2017)."""
+    if not 0 < phi < 1:
+        raise InputError(f"phi is {phi}; it must lie between 0 and 1 (0.8 is usual).")
+    lists = prepare(rankings, weights=weights, sources=sources, identity=identity)
+    values = [[ranked.weight * (1 - phi) * phi ** (rank - 1) for rank in ranked.ranks] for ranked in lists]
+    return fuse_values(lists, values, stage="rbc", k=k)
+
+
+def borda(
+    rankings: Rankings,
+    *,
+    k: int | None = None,
+    weights: Weights | None = None,
+    sources: Sequence[str] | None = None,
+    identity: Identity = "id",
+) -> list[Hit]:
+    """Fuse by Borda count: n points for the first, n-1 for the next, … of n candidates in all.
+
+    Candidates that a list does not rank share its remaining points (Aslam & Montague, SIGIR 2001).
+    """
+    lists = prepare(rankings, weights=weights, sources=sources, identity=identity)
+    everyone = {key for ranked in lists for key in ranked.keys}
+    # Points are relative to an unranked candidate's share: every total moves by the same constant.
+    values = [_borda_gain(ranked, len(everyone)) for ranked in lists]
+    shared = fsum(ranked.weight * _share(ranked, len(everyone)) for ranked in lists)
+    return fuse_values(lists, values, stage="borda", k=k, total=lambda parts: fsum([*parts, shared]))
+
+
+def _borda_gain(ranked: RankedList, candidates: int) -> list[float]:
+    share = _share(ranked, candidates)
+    return [ranked.weight * (candidates - place - share) for place in range(len(ranked.keys))]
+
+
+def _share(ranked: RankedList, candidates: int) -> float:
+    """Return what each candidate outside the list gets: the mean of the points that are left."""
+    return (candidates - len(ranked.keys) + 1) / 2
+
+
+def _reciprocals(ranked: RankedList, k_param: float) -> Sequence[float]:
+    if ranked.weight == 1.0 and isinstance(ranked.ranks, range):
+        return _unit_reciprocals(k_param, len(ranked.ranks))
+    return [ranked.weight / (k_param + rank) for rank in ranked.ranks]
+
+
+@lru_cache(maxsize=64)
+def _unit_reciprocals(k_param: float, count: int) -> tuple[float, ...]:
+    return tuple(1.0 / (k_param + rank) for rank in range(1, count + 1))
+
+
+def _check_k_param(k_param: float) -> None:
+    if isinstance(k_param, bool) or not isinstance(k_param, (int, float)) or not 0 <= k_param < 1e9:
+        raise InputError(f"k_param is {k_param!r}; pass a number ≥ 0 (60 is the paper's).")

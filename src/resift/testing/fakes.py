@@ -1,0 +1,79 @@
+"""Small working stand-ins: a store that holds hits, a scorer that counts words, ones that fail or hang."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from resift.candidates import Candidate, hits_from
+from resift.deadline import Deadline
+from resift.errors import InputError, ProviderServerError, StoreError
+from resift.types import Hit, Ledger, Scores, Step
+
+
+def words(text: str) -> set[str]:
+    """Return the lower-case words of a text."""
+    return {"".join(filter(str.isalnum, word)) for word in text.casefold().split()} - {""}
+
+
+class FakeStore:
+    """A store that finds documents by shared words; `fails` or `hangs` make it misbehave."""
+
+    def __init__(
+        self,
+        documents: Sequence[Candidate] = (),
+        *,
+        name: str = "fake",
+        fails: bool = False,
+        hangs: bool = False,
+    ) -> None:
+        self.name = name
+        self.queries: list[str] = []
+        self._hits = hits_from(documents, source=name)
+        self._fails = fails
+        self._hangs = hangs
+
+    async def search(self, query: str, *, k: int, where: Mapping[str, Any] | None = None) -> list[Hit]:
+        """Return at most k hits that share a word with the query."""
+        if k < 0:
+            raise InputError(f"k is {k}; ask for k ≥ 0 hits.")
+        self.queries.append(query)
+        if self._hangs:
+            await asyncio.Event().wait()
+        if self._fails:
+            raise StoreError(f"{self.name} is down", store=self.name, transient=True)
+        asked = words(query)
+        found = [
+            (-float(len(asked & words(hit.text))), hit.id, hit)
+            for hit in self._hits
+            if asked & words(hit.text) and _matches(hit, where)
+        ]
+        return [
+            replace(hit, score=-score, ledger=Ledger([Step("retrieve", self.name, rank, -score)]))
+            for rank, (score, _, hit) in enumerate(sorted(found, key=lambda entry: entry[:2])[:k], start=1)
+        ]
+
+
+class OverlapScorer:
+    """A scorer that counts the words a text shares with the query; deterministic and instant."""
+
+    pointwise = True
+
+    def __init__(self, name: str = "overlap", *, fails: bool = False) -> None:
+        self.name = name
+        self.calls = 0
+        self._fails = fails
+
+    async def score(self, query: str, hits: Sequence[Hit], *, deadline: Deadline) -> Scores:
+        """Return the number of shared words per hit, or fail if told to."""
+        self.calls += 1
+        if self._fails:
+            raise ProviderServerError(f"{self.name} failed", provider=self.name, status=500)
+        asked = words(query)
+        return Scores([float(len(asked & words(hit.text))) for hit in hits], self.name)
+
+
+def _matches(hit: Hit, where: Mapping[str, Any] | None) -> bool:
+    return all(hit.metadata.get(key) == value for key, value in (where or {}).items())

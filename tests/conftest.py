@@ -1,0 +1,53 @@
+"""What holds for every test: no network but loopback, the same random examples everywhere."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import socket
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile(
+    "resift",
+    deadline=None,  # two busy cores: time says nothing here
+    derandomize=bool(os.environ.get("CI")),
+    suppress_health_check=[HealthCheck.too_slow],
+)
+settings.load_profile("resift")
+
+_connect = socket.socket.connect
+
+
+def _loopback_only(self: socket.socket, address):
+    if isinstance(address, tuple) and not _is_loopback(address[0]):
+        raise OSError(f"tests may not reach {address[0]}")
+    return _connect(self, address)
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.partition("%")[0]).is_loopback
+    except ValueError:
+        return False
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _no_network():
+    """Refuse every connection that leaves this machine."""
+    socket.socket.connect = _loopback_only
+    yield
+    socket.socket.connect = _connect
+
+
+@pytest.fixture(scope="session")
+def data() -> Path:
+    """The folder of test collections; tests that need it are skipped where it is absent."""
+    folder = Path(os.environ.get("RESIFT_DATA", "../shared/data"))
+    if not folder.is_dir():
+        pytest.skip("no test collections: set RESIFT_DATA")
+    return folder

@@ -1,0 +1,146 @@
+"""Properties of every fusion method, on lists full of ties."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from resift import Hit, Ranking, fusion
+from resift.fusion import METHODS
+from tests.fusion.strategies import rankings
+
+PROBABILITIES = [0.0, 0.25, 0.25, 0.5, 1.0]
+
+
+def as_json(hits: list[Hit]) -> str:
+    return Ranking(tuple(hits)).to_json()
+
+
+@pytest.mark.parametrize("method", sorted(METHODS))
+@given(data=st.data())
+def test_shuffled_lists_give_the_same_bytes(method, data):
+    """F4: the order of lists never matters, whatever ties, shared sources or duplicates they hold."""
+    lists = data.draw(rankings(unique=False, scores=PROBABILITIES))
+    shuffled = data.draw(st.permutations(lists))
+    assert as_json(METHODS[method](shuffled)) == as_json(METHODS[method](lists))
+
+
+@pytest.mark.parametrize("method", sorted(METHODS))
+@given(data=st.data())
+def test_weights_follow_their_lists(method, data):
+    """F4, F6: shuffling lists together with their weights changes nothing."""
+    lists = data.draw(rankings(scores=PROBABILITIES))
+    weights = data.draw(
+        st.lists(st.sampled_from([0.5, 1.0, 2.0, 0.1]), min_size=len(lists), max_size=len(lists))
+    )
+    order = data.draw(st.permutations(range(len(lists))))
+    straight = METHODS[method](lists, weights=weights)
+    shuffled = METHODS[method]([lists[at] for at in order], weights=[weights[at] for at in order])
+    assert as_json(shuffled) == as_json(straight)
+
+
+@pytest.mark.parametrize("method", sorted(METHODS))
+@given(data=st.data())
+def test_nothing_is_lost_invented_or_changed(method, data):
+    """Section 1: output ids are input ids, each once, sorted by (-score, id); inputs stay as they were."""
+    lists = data.draw(rankings(unique=False, scores=PROBABILITIES))
+    before = [list(hits) for hits in lists]
+    fused = METHODS[method](lists)
+    assert lists == before
+    assert sorted(hit.id for hit in fused) == sorted({hit.id for hits in lists for hit in hits})
+    assert [(-hit.score, hit.id) for hit in fused] == sorted((-hit.score, hit.id) for hit in fused)
+    assert all(math.isfinite(hit.score) for hit in fused)
+
+
+@pytest.mark.parametrize("method", sorted(METHODS))
+@given(data=st.data())
+def test_k_is_a_prefix(method, data):
+    """F1: k cuts the same order short."""
+    lists = data.draw(rankings(scores=PROBABILITIES))
+    k = data.draw(st.integers(0, 10))
+    assert METHODS[method](lists, k=k) == METHODS[method](lists)[:k]
+
+
+@pytest.mark.parametrize("method", sorted(METHODS))
+@given(data=st.data())
+def test_a_list_of_weight_zero_is_absent(method, data):
+    """F6: weight 0 equals leaving the list out."""
+    lists = data.draw(rankings(scores=PROBABILITIES, named=True))
+    without = METHODS[method](lists[1:]) if len(lists) > 1 else []
+    if len(lists) > 1:
+        assert METHODS[method](lists, weights=[0.0, *[1.0] * (len(lists) - 1)]) == without
+
+
+@pytest.mark.parametrize("method", sorted(METHODS))
+@given(data=st.data())
+def test_the_ledger_replays_the_order(method, data):
+    """V5: each hit's last step has its rank and score; parts name the lists that hold it."""
+    lists = data.draw(rankings(scores=PROBABILITIES, named=True))
+    ranking = Ranking(tuple(METHODS[method](lists)))
+    assert ranking.replay() == ranking.ids
+    for rank, hit in enumerate(ranking, start=1):
+        *parts, total = [step for step in hit.ledger if step.stage == method]
+        assert (total.source, total.rank, total.score) == ("", rank, hit.score)
+        holders = {f"s{n}" for n, hits in enumerate(lists) if any(each.id == hit.id for each in hits)}
+        assert {step.source for step in parts} == holders
+        assert {step.source for step in hit.ledger if step.stage == "retrieve"} == holders
+
+
+@given(lists=rankings(unique=False))
+def test_rrf_equals_the_exact_sum(lists):
+    """F2, F3: the score is Σ 1/(60+rank) over lists at the best rank, rounded once."""
+    for hit in fusion.rrf(lists):
+        exact = Fraction(0)
+        for hits in lists:
+            ranks = [rank for rank, each in enumerate(hits, start=1) if each.id == hit.id]
+            exact += Fraction(1.0 / (60 + ranks[0])) if ranks else 0
+        assert hit.score == float(exact)
+
+
+@given(
+    lists=rankings(named=True),
+    identity=st.sampled_from(["content", "id-source", lambda hit: hit.text + hit.id]),
+)
+def test_other_identities_are_permutation_proof_too(lists, identity):
+    """F5: content hash, (id, source) and a function of the hit."""
+    fused = fusion.rrf(lists, identity=identity)
+    assert as_json(fusion.rrf(lists[::-1], identity=identity)) == as_json(fused)
+    assert Ranking(tuple(fused)).replay() == [hit.id for hit in fused]
+
+
+PROGRAM = """
+import json, sys
+from resift import Hit, Ranking, fusion
+lists = [[Hit.from_dict(hit) for hit in hits] for hits in json.load(sys.stdin)]
+for method in sorted(fusion.METHODS):
+    print(Ranking(tuple(fusion.METHODS[method](lists))).to_json())
+"""
+
+
+def test_another_process_with_another_hash_seed_gives_the_same_bytes():
+    """F4: byte-identical across processes."""
+    lists = [
+        [Hit(f"d{(n * 7 + at) % 9}", f"t{at}", 0.5, source, {"z": 1, "a": [n]}).to_dict() for at in range(9)]
+        for n, source in enumerate(["x", "y", "", ""])
+    ]
+    outputs = {
+        subprocess.run(
+            [sys.executable, "-c", PROGRAM],
+            input=json.dumps(lists if seed % 2 else lists[::-1]),
+            capture_output=True,
+            text=True,
+            check=True,
+            env={**os.environ, "PYTHONHASHSEED": str(seed)},
+        ).stdout
+        for seed in (1, 2, 3)
+    }
+    assert len(outputs) == 1
+    assert outputs.pop().count("\n") == len(METHODS)

@@ -1,0 +1,162 @@
+"""The rooms, the arrows between them, what the package exports and what its import costs."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+import resift
+
+SOURCE = Path(resift.__file__).parent
+DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+
+# A room may import rooms of lower levels and its own. Files beside __init__ are named by their stem.
+LEVELS = [
+    {"errors"},
+    {"types", "deadline", "events", "sync"},
+    {"wording", "candidates", "protocols", "plugins"},
+    {"fusion", "gate", "shape", "resilience", "telemetry", "tokens"},
+    {"models"},
+    {"rerankers", "stores", "chat"},
+    {"reranking", "ingest", "retrieval"},
+    {"config", "explain"},
+    {"agent", "evaluation"},
+    {"testing", "demo"},
+    {"cli"},
+]
+# Two arrows that point up, and why.
+EXCEPTIONS = {
+    ("types", "wording"): "Ranking.why puts the value into words when asked",
+}
+
+
+def room_of(module: str) -> str:
+    parts = module.split(".")
+    return parts[1] if len(parts) > 1 else ""
+
+
+def arrows(source: str, module: str) -> set[str]:
+    """Return the rooms that a module's imports point to, also those inside functions."""
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names if alias.name.startswith("resift.")}
+        elif isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "resift":
+            found |= {node.module} if "." in node.module else {f"resift.{alias.name}" for alias in node.names}
+    return {room_of(name) for name in found} - {room_of(module), ""}
+
+
+def level(room: str) -> int:
+    for number, rooms in enumerate(LEVELS):
+        if room in rooms:
+            return number
+    raise AssertionError(f"the room {room!r} has no level: add it to LEVELS and to ARCHITECTURE.md")
+
+
+def wrong_arrows(sources: dict[str, str]) -> list[str]:
+    wrong = []
+    for module, source in sources.items():
+        room = room_of(module)
+        wrong += [
+            f"{module} imports {target}"
+            for target in sorted(arrows(source, module))
+            if not target.startswith("_")
+            and level(target) >= level(room)
+            and (room, target) not in EXCEPTIONS
+        ]
+    return wrong
+
+
+def sources() -> dict[str, str]:
+    return {
+        ".".join(["resift", *path.relative_to(SOURCE).with_suffix("").parts]): path.read_text(
+            encoding="utf-8"
+        )
+        for path in sorted(SOURCE.rglob("*.py"))
+        if path != SOURCE / "__init__.py"
+    }
+
+
+def test_arrows_point_one_way():
+    """DESIGN: lower rooms never import higher ones."""
+    assert wrong_arrows(sources()) == []
+
+
+def test_a_turned_arrow_is_found():
+    """The test above fails when an arrow is turned round, at the top of a file or inside a function."""
+    turned = {
+        "resift.types": "from resift.fusion import rrf",
+        "resift.fusion.rank_based": "def f():\n    import resift.stores.sqlite",
+        "resift.models.session": "from resift.rerankers.rescore import rescore",
+        "resift.retrieval.node": "from resift import cli",
+    }
+    assert wrong_arrows(turned) == [
+        "resift.types imports fusion",
+        "resift.fusion.rank_based imports stores",
+        "resift.models.session imports rerankers",
+        "resift.retrieval.node imports cli",
+    ]
+    assert wrong_arrows({"resift.stores.sqlite": "from resift.fusion import rrf"}) == []
+
+
+def test_exports_are_few_sorted_and_true():
+    """DESIGN: at most 20 public names, each documented, none missing."""
+    assert resift.__all__ == sorted(resift.__all__)
+    assert len(resift.__all__) <= 20
+    assert set(resift.__all__) == set(resift._HOMES)
+    for name in resift.__all__:
+        assert getattr(resift, name).__doc__, f"{name} has no docstring"
+    assert set(resift.__all__) <= set(dir(resift))
+    with pytest.raises(AttributeError, match="no attribute 'rerenk'"):
+        _ = resift.rerenk
+
+
+def python(program: str) -> str:
+    answer = subprocess.run(
+        [sys.executable, "-I", "-c", textwrap.dedent(program)], capture_output=True, text=True, check=True
+    )
+    return answer.stdout
+
+
+def test_import_loads_no_third_party_package():
+    """`import resift` and the fusion of lists need the standard library only."""
+    program = """
+        import sys
+        before = set(sys.modules)
+        import resift
+        import resift.fusion, resift.testing
+        resift.fuse([["a"]])
+        roots = {name.partition(".")[0] for name in set(sys.modules) - before}
+        print(sorted(root for root in roots if root not in sys.stdlib_module_names and root != "resift"))
+    """
+    assert python(program).strip() == "[]"
+
+
+def test_import_is_quick():
+    """`import resift` loads one module; it takes under 50 ms of processor time, best of five new processes."""
+    program = """
+        import time
+        start = time.process_time()
+        import resift
+        print(time.process_time() - start)
+    """
+    assert min(float(python(program)) for _ in range(5)) < 0.05
+
+
+def test_every_public_name_is_documented():
+    """Every public module, class and function has a docstring."""
+    missing = []
+    for module, source in sources().items():
+        tree = ast.parse(source)
+        if not ast.get_docstring(tree):
+            missing.append(module)
+        for node in tree.body:
+            public = isinstance(node, DEFINITIONS) and not node.name.startswith("_")
+            if public and not ast.get_docstring(node):
+                missing.append(f"{module}.{node.name}")
+    assert missing == []

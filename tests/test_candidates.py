@@ -1,0 +1,120 @@
+"""Strings, dicts and hits become hits alike (V4, U3)."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from resift import Hit
+from resift.candidates import hits_from, text_of
+from resift.errors import DuplicateIdError, InputError, InvalidHitError
+
+
+def test_strings_are_numbered_texts():
+    """A list of strings: the texts, with their places as ids."""
+    assert hits_from(["x", "y"]) == [Hit("0", "x"), Hit("1", "y")]
+
+
+def test_strings_may_be_ids():
+    """Fusion takes lists of ids."""
+    assert hits_from(["x"], strings_are="id", source="s") == [Hit("x", source="s")]
+
+
+def test_dicts_keep_their_other_columns_as_metadata():
+    """Ids, text, score and source are taken; the rest is metadata, nested or not."""
+    row = {
+        "id": 7,
+        "content": "c",
+        "title": "t",
+        "score": 2,
+        "source": "s",
+        "page": 3,
+        "metadata": {"lang": "en"},
+    }
+    assert hits_from([row]) == [Hit("7", "c", 2.0, "s", {"lang": "en", "title": "t", "page": 3})]
+
+
+@pytest.mark.parametrize(
+    ("row", "text"),
+    [
+        ({"text": "a", "content": "b"}, "a"),
+        ({"text": "  ", "content": "b"}, "b"),
+        ({"text": None, "title": "c"}, "c"),
+        ({"text": 5}, ""),
+        ({}, ""),
+    ],
+)
+def test_text_is_the_first_that_is_not_empty(row, text):
+    """V4: text, content, title, in that order."""
+    assert text_of(row) == text
+
+
+def test_text_keys_can_be_chosen():
+    """V4: the keys are configurable."""
+    assert hits_from([{"body": "b", "text": "t"}], text_keys=["body"])[0].text == "b"
+
+
+@pytest.mark.parametrize(("policy", "text"), [("last", ""), ("empty", ""), ("id", "a")])
+def test_missing_text_policies(policy, text):
+    """V4: what to do without text is an option."""
+    assert hits_from([{"id": "a"}], missing_text=policy)[0].text == text
+
+
+def test_missing_text_can_be_an_error():
+    """V4: raise names the candidate; an unknown policy is refused."""
+    with pytest.raises(InvalidHitError, match="'a' has no text"):
+        hits_from([{"id": "a"}], missing_text="raise")
+    with pytest.raises(InputError, match="missing_text is 'never'"):
+        hits_from([{"id": "a"}], missing_text="never")
+
+
+def test_hits_pass_through_unchanged():
+    """A hit is already one."""
+    hit = Hit("a", "t", 1.0, "s")
+    assert hits_from([hit])[0] is hit
+
+
+@pytest.mark.parametrize("score", [math.nan, math.inf, "x", True])
+def test_a_score_that_is_no_number_is_flagged(score):
+    """V3: the hit keeps its place, and its ledger says what came."""
+    hit = hits_from([{"id": "a", "score": score}])[0]
+    assert hit.score == 0.0
+    assert "no number" in hit.ledger[-1].note
+    assert hit.ledger[-1].score is None
+
+
+def test_a_score_that_is_no_number_can_be_refused():
+    """Fusion by score cannot work with it."""
+    with pytest.raises(InvalidHitError, match="Candidate 0 has score nan"):
+        hits_from([{"id": "a", "score": math.nan}], bad_score="raise")
+
+
+def test_duplicate_ids_are_refused_with_both_places():
+    """U3: one clear error."""
+    with pytest.raises(DuplicateIdError, match="Candidates 0 and 2 share the id 'a'"):
+        hits_from([{"id": "a"}, {"id": "b"}, {"id": "a"}])
+    assert len(hits_from([{"id": "a"}, {"id": "a"}], unique=False)) == 2
+
+
+@pytest.mark.parametrize(
+    ("candidates", "message"),
+    [
+        ("text", "one str"),
+        ({"id": "a"}, "one dict"),
+        ([7], "Candidate 0 is a int"),
+        ([{"id": 1.5}], "id is 1.5"),
+        ([{"id": ""}], "id is empty"),
+        ([{"id": "a", "metadata": [1]}], "metadata is a list"),
+    ],
+)
+def test_unusable_candidates_say_what_to_pass(candidates, message):
+    """U3: a caller's mistake gets one clear error."""
+    with pytest.raises(InputError, match=message):
+        hits_from(candidates)
+
+
+def test_a_ledger_in_a_dict_comes_along():
+    """What `to_dict` wrote can go in again."""
+    hit = Hit("a", "t").step("retrieve", "s", rank=1, score=2.0)
+    assert hits_from([hit.to_dict()])[0].ledger == hit.ledger

@@ -1,0 +1,158 @@
+"""Entry points: lazily, by name, with clear errors (P1, P2)."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from resift import RRFReranker, available_rerankers, load_reranker
+from resift.errors import (
+    InputError,
+    MissingExtraError,
+    PluginClashError,
+    PluginLoadError,
+    RerankerNotFound,
+    StoreNotFound,
+    require,
+)
+from resift.fusion import METHODS
+from resift.plugins import available_stores, load_store
+from resift.testing import check_reranker
+
+
+def install(folder, package: str, *, group: str, entries: dict[str, str], source: str) -> None:
+    """Install a package the way pip lays it out: a module and its metadata."""
+    (folder / f"{package}.py").write_text(textwrap.dedent(source))
+    info = folder / f"{package}-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
+    lines = "\n".join(f"{name} = {value}" for name, value in entries.items())
+    (info / "entry_points.txt").write_text(f"[{group}]\n{lines}\n")
+
+
+@pytest.fixture
+def site(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return tmp_path
+
+
+def test_built_ins_come_through_the_same_door():
+    """P1: every fusion method is an entry point, builds and keeps the contract."""
+    assert set(METHODS) <= set(available_rerankers())
+    for name in METHODS:
+        options = {"normalize": "min-max"} if name == "comb-sum" else {}
+        if name != "log-odds":
+            check_reranker(load_reranker(name, **options))
+
+
+def test_options_reach_the_plugin():
+    """P1: load_reranker(name, **options)."""
+    reranker = load_reranker("rrf", k_param=10)
+    assert isinstance(reranker, RRFReranker)
+    assert reranker.k_param == 10
+
+
+def test_an_unknown_option_is_the_callers_mistake():
+    """U3: one clear error names the plugin and the option."""
+    with pytest.raises(InputError, match=r"Options of 'rrf'.*k_parm"):
+        load_reranker("rrf", k_parm=10)
+
+
+def test_an_error_inside_a_plugin_stays_what_it_is():
+    """A TypeError that is not about arguments is a bug of the plugin, not of the caller."""
+    with pytest.raises(InputError, match="k_param is 'x'"):
+        load_reranker("rrf", k_param="x")
+
+
+def test_an_unknown_name_gets_a_suggestion():
+    """P2: RerankerNotFound is a PluginLoadError and a KeyError, and reads well."""
+    with pytest.raises(RerankerNotFound) as caught:
+        load_reranker("rff")
+    assert isinstance(caught.value, PluginLoadError)
+    assert isinstance(caught.value, KeyError)
+    assert str(caught.value).startswith("Unknown reranker 'rff'. Did you mean 'rrf'? Known: ")
+
+
+def test_an_unknown_store_gets_a_suggestion():
+    """P2: the same for stores."""
+    with pytest.raises(StoreNotFound, match="Unknown store 'sqlit'"):
+        load_store("sqlit")
+    assert available_stores() == sorted(available_stores())
+
+
+def test_a_strangers_plugin_loads_and_others_are_not_imported(site):
+    """P1: only the asked-for plugin is imported."""
+    source = "from resift import RRFReranker\n\ndef build(): return RRFReranker(k_param=1)\n"
+    install(site, "friendly", group="resift.rerankers", entries={"friendly": "friendly:build"}, source=source)
+    install(site, "broken", group="resift.rerankers", entries={"broken": "broken:X"}, source="1 / 0")
+    assert {"broken", "friendly"} <= set(available_rerankers())
+    assert load_reranker("friendly").k_param == 1
+    assert "broken" not in sys.modules
+
+
+def test_a_broken_plugin_names_itself_and_leaves_the_others_alive(site):
+    """P2: the message names plugin, package and cause."""
+    install(site, "broken", group="resift.rerankers", entries={"broken": "broken:X"}, source="1 / 0")
+    with pytest.raises(PluginLoadError, match="'broken' of broken does not load: ZeroDivisionError"):
+        load_reranker("broken")
+    assert isinstance(load_reranker("rrf"), RRFReranker)
+
+
+def test_a_plugin_that_builds_nothing_is_refused(site):
+    """P2: an entry point must name something callable."""
+    install(site, "odd", group="resift.rerankers", entries={"odd": "odd:VALUE"}, source="VALUE = 3")
+    with pytest.raises(PluginLoadError, match="is a int"):
+        load_reranker("odd")
+
+
+def test_a_bug_inside_a_plugins_constructor_shows(site):
+    """A TypeError from deep inside is not dressed up as a wrong option."""
+    source = "def build(): return len(3)\n"
+    install(site, "buggy", group="resift.rerankers", entries={"buggy": "buggy:build"}, source=source)
+    with pytest.raises(TypeError, match="has no len"):
+        load_reranker("buggy")
+
+
+def test_a_plugin_that_lacks_its_extra_says_how_to_get_it(site):
+    """P2: MissingExtraError passes through with its pip line."""
+    source = "from resift.errors import require\nrequire('no_such_engine', extra='local')\n"
+    install(site, "lacking", group="resift.rerankers", entries={"lacking": "lacking:X"}, source=source)
+    with pytest.raises(MissingExtraError, match=r"Run: pip install 'resift\[local\]'"):
+        load_reranker("lacking")
+
+
+def test_two_packages_with_one_name_clash_by_name(site):
+    """P1: a clash raises and names both packages."""
+    for package in ("first", "second"):
+        install(site, package, group="resift.rerankers", entries={"mine": f"{package}:X"}, source="X = dict")
+    with pytest.raises(PluginClashError, match=r"first \(first:X\) and second \(second:X\)"):
+        load_reranker("mine")
+
+
+def test_require_shows_what_is_broken_inside_an_installed_package(site):
+    """STYLE: installed but broken is not the same as missing."""
+    (site / "half_installed.py").write_text("import another_missing_thing\n")
+    with pytest.raises(ModuleNotFoundError, match="another_missing_thing"):
+        require("half_installed", extra="local")
+    assert require("json", extra="local").dumps({}) == "{}"
+
+
+def test_an_entry_point_without_a_distribution_is_named_by_its_module():
+    """The package is named even where its metadata is gone."""
+    from importlib.metadata import EntryPoint
+
+    from resift.plugins import _package
+
+    assert _package(EntryPoint("x", "mine.deep:X", "resift.rerankers")) == "mine"
+
+
+def test_listing_plugins_imports_no_plugin():
+    """P1: names resolve lazily."""
+    program = (
+        "import sys, resift; resift.available_rerankers(); print('resift.fusion.rerankers' in sys.modules)"
+    )
+    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert answer.stdout.strip() == "False"
