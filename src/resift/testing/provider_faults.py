@@ -122,6 +122,11 @@ def _body(reply: Reply, wire: Wire, *, body: bytes, kind: str = "application/jso
     wire.send(200, body, {"Content-Type": kind})
 
 
+def _dense_json(reply: Reply, wire: Wire) -> None:
+    # Just under 8 MiB, and seconds of work for a JSON parser.
+    wire.send(200, b"[" + b"[]," * 2_700_000 + b"[]]")
+
+
 def _half_json(reply: Reply, wire: Wire) -> None:
     wire.send(200, reply.body[: len(reply.body) // 2])
 
@@ -203,6 +208,7 @@ FAULTS: Mapping[str, Fault] = {
     "empty": partial(_body, body=b""),
     "half-json": _half_json,
     "deep-json": partial(_body, body=b"[" * 200_000),
+    "dense-json": _dense_json,
     "wrong-shape": partial(_body, body=b'{"ok": true}'),
     "nan": partial(_score, value=float("nan")),
     "infinite": partial(_score, value=float("inf")),

@@ -144,6 +144,7 @@ def test_t7_no_answer_is_half_believed(rows, count):
         b"[1e",
         b"\xff\xfe",
         b"[" * 100_000,
+        b"[" * 15_000,
         b"[Infinity]",
         b"9" * 5000,
     ],
@@ -152,7 +153,13 @@ def test_a_body_that_is_not_json_is_refused_without_quoting_it(body):
     with pytest.raises(UnusableBody) as caught:
         parse_json(body)
     assert caught.value.__cause__ is None
-    assert len(str(caught.value)) < 40
+    assert len(str(caught.value)) < 50
+
+
+def test_a_body_with_more_parts_than_asked_for_is_not_parsed():
+    assert len(parse_json(b"[" + b"1," * 99 + b"1]", most_parts=100)) == 100
+    with pytest.raises(UnusableBody, match="more parts"):
+        parse_json(b"[" + b"1," * 100 + b"1]", most_parts=100)
 
 
 async def _chunks(*parts):

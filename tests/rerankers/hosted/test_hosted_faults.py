@@ -31,8 +31,8 @@ EXPECTED = {
     "refuse": UNREACHABLE, "reset": UNREACHABLE, "no-answer": UNREACHABLE,
     "stall": TIMEOUT, "stall-midway": TIMEOUT, "drip": TIMEOUT,
     "early-close": BAD, "length-too-long": BAD, "length-too-short": BAD, "gzip-bomb": BAD, "broken-gzip": BAD,
-    "huge": BAD,
-    "two-answers": BAD, "html": BAD, "empty": BAD, "half-json": BAD, "deep-json": BAD, "wrong-shape": BAD,
+    "huge": BAD, "two-answers": BAD, "html": BAD, "empty": BAD, "half-json": BAD, "deep-json": BAD,
+    "dense-json": BAD, "wrong-shape": BAD,
     "nan": BAD, "infinite": BAD, "string-score": BAD, "null-score": BAD, "duplicate-index": BAD,
     "negative-index": BAD, "large-index": BAD, "string-index": BAD, "bool-index": BAD, "missing-row": BAD,
     "extra-row": BAD,
@@ -134,6 +134,26 @@ def test_t7_slow_faults_never_outlast_the_deadline_by_50_ms():
     for lateness in asyncio.run(everyone()):
         for fault, each in lateness.items():
             assert min(each) < GRACE_S, (fault, each)
+
+
+@pytest.mark.parametrize("fault", ["dense-json", "gzip-bomb", "huge", "deep-json"])
+def test_no_answer_stops_the_event_loop(fault):
+    """While a monstrous answer is read, other tasks of the loop go on: best of three pauses."""
+
+    async def longest_pause():
+        with ProviderServer() as server:
+            case = Case(server, "voyage")
+            server.misbehave(fault, times=1)
+            call = asyncio.create_task(case.call(5))
+            pause = 0.0
+            while not call.done():
+                started = time.perf_counter()
+                await asyncio.sleep(0)
+                pause = max(pause, time.perf_counter() - started)
+            assert (await call)[0].degraded
+            return pause
+
+    assert min(asyncio.run(longest_pause()) for _ in range(3)) < 0.1
 
 
 @pytest.mark.parametrize("at", [0, 1, 17, 150, 300])

@@ -17,7 +17,7 @@ from resift.errors import (
     ProviderUnreachable,
     require,
 )
-from resift.rerankers.hosted.bodies import UnusableBody, dump_json, parse_json, read_capped
+from resift.rerankers.hosted.bodies import UnusableBody, dump_json, parse_json, parts_in, read_capped
 from resift.rerankers.hosted.endpoint import Endpoint
 from resift.rerankers.hosted.keys import Secret
 from resift.rerankers.hosted.leftovers import drop_leftovers
@@ -26,7 +26,7 @@ from resift.rerankers.hosted.pools import prepare, warm_client
 from resift.rerankers.hosted.statuses import error_for, message_in
 
 _ERROR_BODY = 64 * 1024
-_ERROR_BODY_S = 0.5
+_ERROR_BODY_S = 0.1
 _STALE_TRIES = 3
 
 
@@ -98,7 +98,8 @@ class ProviderClient:
                 f"{provider} gave no complete answer in the time given.", provider=provider
             ) from None
         try:
-            return parse_json(body)
+            # Answers grow with what was asked: a row per document, and some echo the documents.
+            return parse_json(body, most_parts=20_000 + 16 * parts_in(content))
         except UnusableBody as exc:
             raise self._bad_answer(exc) from None
 
