@@ -91,6 +91,26 @@ def test_weights_survive_a_store_that_finds_nothing(build):
     assert (empty.ids, empty.degraded) == ([], False)
 
 
+def test_a_weight_of_a_store_holds_for_both_of_its_views():
+    """`docs: 2` weighs docs.text and docs.vectors; a view's own weight wins."""
+    from resift.config.rooms.fusion import _weight
+
+    weights = {"docs": 2.0, "docs.text": 0.5}
+    assert [_weight(weights, name) for name in ("docs", "docs.text", "docs.vectors", "other")] == [
+        2,
+        0.5,
+        2,
+        1,
+    ]
+
+
+def test_a_signal_that_gives_no_scores_is_refused(write):
+    """gate.signal must be a list that really exists: a store of words alone has no vectors."""
+    file = write(STORE + "gate: {signal: docs.vectors}\n")
+    with pytest.raises(ConfigError, match=r"pipeline.yaml:2: gate.signal is 'docs.vectors'"):
+        pipeline_from_yaml(file)
+
+
 def test_a_scorer_without_its_key_is_left_out(build, monkeypatch):
     """T7: an unset variable means no reranking, not an error; the tier below takes over."""
     monkeypatch.delenv("RESIFT_TEST_KEY", raising=False)

@@ -119,8 +119,8 @@ def test_a_stage_that_hangs_is_left_behind_at_the_deadline():
         await asyncio.Event().wait()
 
     started = time.monotonic()
-    ranking = pipeline(shape=hangs, k=2).rank(QUERY, deadline_s=0.2)
-    assert time.monotonic() - started < 0.2
+    ranking = pipeline(shape=hangs, k=2).rank(QUERY, deadline_s=0.5)
+    assert time.monotonic() - started < 0.5
     assert ranking.ids == ["z", "x"]
     assert ranking.reason == "hangs: no answer in time"
 

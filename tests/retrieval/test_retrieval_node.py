@@ -13,7 +13,7 @@ import time
 from types import SimpleNamespace
 
 import pytest
-from fake_stores import Answers, Graph, Hangs, HangsInThread, IgnoresCancellation, Points, Raises
+from fake_stores import Answers, Graph, Hangs, HangsInThread, IgnoresCancellation, Points, Raises, hit
 
 from resift.errors import CapabilityError, InputError, ResiftError, RetrievalError, StoreError
 from resift.events import ListSink
@@ -74,6 +74,18 @@ def test_n1_graph_store_gets_the_query_as_a_parameter():
     assert graph.asked == [(cypher, {"most": 3, "query": QUERY}, 5)]
     assert ranking.ids == ["x"]
     assert [step.source for step in ranking[0].ledger if step.stage == "retrieve"] == ["g", "a"]
+
+
+def test_a_filter_holds_for_graph_stores_too():
+    """Rows of a graph store that do not match the filter never come through."""
+
+    class Rows(Graph):
+        async def query(self, cypher, parameters=None, *, k):
+            return [hit("new", year=2024), hit("old", year=1999), hit("unknown")]
+
+    node = RetrievalNode([StoreRef(store=Rows("g"), cypher="MATCH (n) RETURN n // $query")])
+    state = {"query": QUERY, "where": {"year": 2024}}
+    assert asyncio.run(node.execute(state))["retrieved"].ids == ["new"]
 
 
 def test_n1_names_are_resolved_as_in_the_seed():
@@ -229,8 +241,8 @@ def test_n5_hanging_raising_and_empty_stores_cost_only_themselves():
     hanging = Hangs("hanging")
     stores = [hanging, Raises("raising", OSError("disk")), Answers("empty"), Answers("healthy", ["x", "y"])]
     started = time.monotonic()
-    ranking = retrieved(RetrievalNode(stores, deadline_s=0.3))
-    assert time.monotonic() - started < 0.3
+    ranking = retrieved(RetrievalNode(stores, deadline_s=0.5))
+    assert time.monotonic() - started < 0.5
     assert ranking.ids == ["x", "y"]
     assert ranking.failures == {"hanging": "no answer in time", "raising": "OSError"}
     assert ranking.degraded
@@ -246,14 +258,14 @@ def test_n5_a_thread_that_cannot_be_stopped_does_not_hold_the_answer():
         stuck = HangsInThread("stuck")
         started = time.monotonic()
         try:
-            node = RetrievalNode([stuck, Answers("a", ["x"])], deadline_s=0.2)
+            node = RetrievalNode([stuck, Answers("a", ["x"])], deadline_s=0.5)
             ranking = (await node.execute({"query": QUERY}))["retrieved"]
             return ranking, time.monotonic() - started
         finally:
             stuck.released.set()
 
     ranking, elapsed_s = asyncio.run(work())
-    assert elapsed_s < 0.2
+    assert elapsed_s < 0.5
     assert ranking.ids == ["x"]
     assert ranking.failures == {"stuck": "no answer in time"}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -33,9 +33,10 @@ def build(settings: Settings, *, file: str | None = None, **options: Any) -> Pip
     Raises ConfigError with the line of the section that could not be built.
     """
     builder = _Builder(file)
-    stage = _stages(settings, builder, options.get("sink"))
+    refs = [ref for each in settings["stores"] for ref in builder.made(each, stores.build) or ()]
+    stage = _stages(settings, builder, [ref.name for ref in refs], options.get("sink"))
     parts: dict[str, Any] = {
-        "stores": [ref for each in settings["stores"] for ref in builder.made(each, stores.build) or ()],
+        "stores": refs,
         **settings.given("k", "deadline_s", "capabilities"),
         **{name: made for name, made in stage.items() if made is not None},
     }
@@ -44,7 +45,7 @@ def build(settings: Settings, *, file: str | None = None, **options: Any) -> Pip
     return Pipeline(**{**parts, **options})
 
 
-def _stages(settings: Settings, builder: _Builder, sink: Any) -> dict[str, Any]:
+def _stages(settings: Settings, builder: _Builder, names: Sequence[str], sink: Any) -> dict[str, Any]:
     """Return the stages that the settings ask for, by the name of Pipeline's argument."""
     stage: dict[str, Any] = {
         "fuse": builder.made(settings["fusion"], fusion.build),
@@ -52,7 +53,7 @@ def _stages(settings: Settings, builder: _Builder, sink: Any) -> dict[str, Any]:
     }
     breaker_closed = closed(getattr(stage["rerank"], "scorer", None))
     stage["gate"] = builder.made(
-        settings["gate"], lambda section: gate.build(section, breaker_closed=breaker_closed)
+        settings["gate"], lambda section: gate.build(section, names, breaker_closed=breaker_closed)
     )
     reranks = stage["rerank"] is not None
     at = settings["shape"] or settings["guard"] or settings

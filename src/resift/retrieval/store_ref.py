@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from resift.errors import InputError
+from resift.stores.filtering import matches
 from resift.types import Hit
 
 QUERY_PARAMETER = "query"
@@ -46,7 +47,8 @@ class StoreRef:
         if self.cypher is not None:
             parameters = {**self.parameters, QUERY_PARAMETER: query}
             rows: Sequence[Hit] = await self.store.query(self.cypher, parameters, k=k)
-            return rows
+            # Cypher knows nothing of our filter; what does not match it must not come through.
+            return rows if where is None else [row for row in rows if matches(row.metadata, where)]
         # Stores that know no filter still serve searches without one.
         filters = {} if where is None else {"where": where}
         found: Sequence[Hit] = await self.store.search(query, k=k, **filters)

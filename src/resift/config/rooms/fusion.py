@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from resift.config.schema import Key, Section, Settings
@@ -23,7 +23,7 @@ SECTION = Section(
             kind="weights",
             least=0,
             about="Weight per store, 1 unless given; 0 leaves a store out. A store asked by words and by "
-            "vectors has two names: docs.text and docs.vectors.",
+            "vectors has two more names: docs.text and docs.vectors.",
         ),
         Key(
             name="dialect",
@@ -54,12 +54,17 @@ def build(settings: Settings) -> Fuse:
     return Fuse(make=lambda names: make(settings, names))
 
 
+def _weight(weights: Mapping[str, float], name: str) -> float:
+    # docs.text has the weight of docs unless it has its own.
+    return weights.get(name, weights.get(name.rpartition(".")[0], 1.0))
+
+
 def make(settings: Settings, names: Sequence[str]) -> Reranker:
     """Return the reranker for stores of these names, in declared order."""
     options: dict[str, Any] = settings.given("identity", "normalize", *_RRF_ONLY)
     if settings["weights"] and names:
         # By position: a store that gave nothing has no name in its empty list.
-        options["weights"] = [settings["weights"].get(name, 1.0) for name in names]
+        options["weights"] = [_weight(settings["weights"], name) for name in names]
     if settings["method"] == "rrf":
         return RRFReranker(sources=list(names), **options)
     return FusionReranker(settings["method"], sources=list(names), **options)

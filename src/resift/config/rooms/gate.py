@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from resift.config.rooms.stores import names_of
 from resift.config.schema import Key, Section, Settings
-from resift.errors import did_you_mean
+from resift.errors import InputError, did_you_mean
 from resift.gate import profile_named
 from resift.retrieval.gating import Gate
 
@@ -46,8 +46,14 @@ SECTION = Section(
 )
 
 
-def build(settings: Settings, *, breaker_closed: Callable[[], bool] | None = None) -> Gate:
-    """Return the gating stage."""
+def build(
+    settings: Settings, stores: Sequence[str], *, breaker_closed: Callable[[], bool] | None = None
+) -> Gate:
+    """Return the gating stage for stores of these names."""
+    signal = settings["signal"]
+    if signal != OWN_SCORE and signal not in stores:
+        # Known before, but it turned out to be asked by words and by vectors: then which of the two?
+        raise InputError(f"gate.signal is {signal!r}, which gives no scores. {did_you_mean(signal, stores)}")
     profile = profile_named(settings["profile"])
     changes = {**settings.given("signal", "source_type")}
     if settings["floor"] is not None:

@@ -80,8 +80,8 @@ SECTION = Section(
             Key(name="read_only", kind="flag", about="Open the file without the right to write."),
         ),
         "lancedb": (
-            Key(name="path", kind="path", required=True, about="Folder or address of the database."),
-            Key(name="table", kind="text", about="The table."),
+            Key(name="uri", kind="path", required=True, about="Folder or address of the database."),
+            Key(name="table", kind="text", about="The table (documents)."),
             _EMBEDDER,
             _MODE,
         ),
@@ -93,6 +93,8 @@ SECTION = Section(
                 must_exist=True,
                 about="The graph database; it is opened read-only.",
             ),
+            Key(name="id_column", kind="text", about="Column of the rows that is the hit's id (id)."),
+            Key(name="text_column", kind="text", about="Column of the rows that is the hit's text (text)."),
         ),
         "postgres": (
             Key(
@@ -148,7 +150,7 @@ def names_of(settings: Settings) -> list[str]:
 
 
 def _open(kind: str, settings: Settings) -> Any:
-    names = ("path", "url", "dsn", "table", "collection", "mode")
+    names = ("path", "uri", "url", "dsn", "table", "collection", "mode", "id_column", "text_column")
     options: dict[str, Any] = settings.given(*(name for name in names if name in settings))
     options.update(settings["options"] or {})
     if settings.get("embedder") not in (None, NONE):
