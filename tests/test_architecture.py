@@ -138,7 +138,7 @@ def test_import_loads_no_third_party_package():
 
 
 def test_import_is_quick():
-    """`import resift` loads one module; it takes under 50 ms of processor time, best of five new processes."""
+    """`import resift` takes under 50 ms of processor time, in the best of five new processes."""
     program = """
         import time
         start = time.process_time()

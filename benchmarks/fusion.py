@@ -1,0 +1,116 @@
+"""RRF and one score fusion of 2–10 lists × 100 / 1,000 / 10,000 hits, side by side with other libraries.
+
+`python -m benchmarks.fusion` makes the peers' environments, runs everything in turns and writes
+results/fusion.json. Peers return their documents; Resift returns hits with exact sums and a ledger.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import statistics
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from benchmarks.harness import Peer, median_ms, peer_env, versions, write_results
+from resift import Hit, fusion
+
+REQUIREMENTS = ["langchain-classic", "llama-index-core", "haystack-ai", "ranx"]
+PEERS = {
+    "rrf": ["langchain", "llama-index", "haystack", "ranx"],
+    "comb-sum": ["haystack-sum", "ranx-sum"],
+}
+OVERLAP = 0.5  # distinct ids / hits in all lists; between a pair of near copies and disjoint lists
+
+Rows = list[list[tuple[str, str, float]]]
+
+
+def make_lists(count: int, size: int) -> Rows:
+    """Ranked lists of overlapping ids with texts of a sentence and falling scores."""
+    rng = random.Random(count * 100_003 + size)
+    pool = range(max(size, int(count * size * OVERLAP)))
+    return [
+        [
+            (f"doc-{number}", f"passage {number} says something of its own", round(1 - at / size, 6))
+            for at, number in enumerate(rng.sample(pool, size))
+        ]
+        for _ in range(count)
+    ]
+
+
+def as_hits(lists: Rows) -> list[list[Hit]]:
+    return [
+        [Hit(id, text, score, f"store-{at}") for id, text, score in hits] for at, hits in enumerate(lists)
+    ]
+
+
+def read_all(hits: list[Hit]) -> None:
+    for hit in hits:
+        len(hit.ledger)
+
+
+def ours(lists: list[list[Hit]], method: str) -> dict[str, Callable[[], Any]]:
+    fuse = fusion.METHODS[method]
+    return {
+        "resift": lambda: fuse(lists),
+        "resift, k=100": lambda: fuse(lists, k=100),
+        "resift, all ledgers read": lambda: read_all(fuse(lists)),
+    }
+
+
+def measure(method: str, lists: Rows, peers: dict[str, Peer], rounds: int) -> dict[str, float]:
+    """Return each subject's median over rounds in which all take turns."""
+    repeat = max(1, 20_000 // sum(map(len, lists)))
+    subjects = ours(as_hits(lists), method)
+    for peer in peers.values():
+        peer.ask({"lists": lists})
+    times: dict[str, list[float]] = {name: [] for name in [*subjects, *peers]}
+    for _ in range(rounds):
+        for name, call in subjects.items():
+            times[name].append(median_ms(call, repeat))
+        for name, peer in peers.items():
+            times[name].append(peer.ask({"repeat": repeat})["ms"])
+    return {name: round(statistics.median(values), 4) for name, values in times.items()}
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.fusion", description=__doc__)
+    parser.add_argument(
+        "--quick", action="store_true", help="a smoke run: two small cases, no peers, nothing written"
+    )
+    args = parser.parse_args(argv)
+    counts, sizes, rounds = ([2], [100], 1) if args.quick else ([2, 5, 10], [100, 1_000, 10_000], 7)
+    python = None if args.quick else peer_env("fusion", REQUIREMENTS)
+    script = Path(__file__).with_name("peer_fusion.py")
+    cases = []
+    for method, names in PEERS.items():
+        peers = {name: Peer(python, script, name) for name in names} if python else {}
+        for count in counts:
+            for size in sizes:
+                took = measure(method, make_lists(count, size), peers, rounds)
+                fastest = min((took[name] for name in peers), default=None)
+                ratio = round(fastest / took["resift"], 2) if fastest else None
+                cases.append(
+                    {
+                        "method": method,
+                        "lists": count,
+                        "hits": size,
+                        "ms": took,
+                        "fastest peer / resift": ratio,
+                    }
+                )
+                print(
+                    f"{method:9} {count:2} × {size:6}: {took}  fastest peer / resift: {ratio}",
+                    file=sys.stderr,
+                )
+        for peer in peers.values():
+            peer.close()
+    if not args.quick:
+        write_results("fusion", {"cases": cases, "peers": REQUIREMENTS, "versions": versions(["resift"])})
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
