@@ -16,7 +16,7 @@ from resift.errors import ResiftError, RetrievalError
 from resift.events import Event, Sink, emit
 from resift.retrieval.store_ref import StoreRef
 from resift.retrieval.waiting import TooLate, within
-from resift.types import Hit, Ledger, Step
+from resift.types import Hit, Ledger, Step, draft
 
 log = logging.getLogger("resift.retrieval")
 
@@ -125,16 +125,16 @@ def _from_store(rows: Any, store: str, k: int) -> tuple[Hit, ...]:
 
 def _stamped(hit: Hit, store: str, rank: int) -> Hit:
     """Return the hit as this store's: source and a last step that says where it stood."""
-    if hit.source != store:
-        hit = Hit(hit.id, hit.text, hit.score, store, hit.metadata, hit.ledger)
     last = hit.ledger[-1] if len(hit.ledger) else None
-    if last is not None and last[:3] == (RETRIEVE, store, rank):
+    if last is not None and hit.source == store and last[:3] == (RETRIEVE, store, rank):
         return hit
-    if last is not None and last.stage == RETRIEVE and len(hit.ledger) == 1:
-        # The store knows itself by another name; one step, under the name it has here.
-        step = Step(RETRIEVE, store, rank, hit.score, last.note)
-        return Hit(hit.id, hit.text, hit.score, store, hit.metadata, Ledger([step]))
-    return hit.step(RETRIEVE, store, rank=rank, score=hit.score)
+    step = Step(
+        RETRIEVE, store, rank, hit.score, last.note if last is not None and last.stage == RETRIEVE else ""
+    )
+    # A store that knows itself by another name leaves one step, under the name it has here.
+    renamed = last is not None and last.stage == RETRIEVE and len(hit.ledger) == 1
+    ledger = Ledger((step,)) if renamed else hit.ledger.then(step)
+    return draft(hit.id, hit.text, hit.score, store, hit.metadata, ledger)
 
 
 def _told(exc: Exception) -> str:

@@ -171,13 +171,12 @@ def _open_sqlite(kind: str, settings: Settings) -> Any:
 def _built_with(path: str) -> str:
     """Return the embedder that an index file was built with, or `none`."""
     from resift.stores.sqlite import SQLiteStore
-    from resift.sync import run_sync
 
     store = SQLiteStore(path, read_only=True)
     try:
         facts = store.facts()
     finally:
-        run_sync(store.close())
+        store.release()
     return facts.embedder if facts.dimension else NONE
 
 

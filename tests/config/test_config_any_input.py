@@ -1,0 +1,84 @@
+"""Whatever stands in a file, the answer is settings or a list of mistakes, never a crash."""
+
+from __future__ import annotations
+
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from resift.config.load import _checked
+from resift.config.problems import Problems
+from resift.config.rooms.root import ROOT
+from resift.config.schema import Settings
+from resift.config.tree import from_plain, read_text
+from resift.errors import ConfigError
+
+
+def _names(section):
+    for key in (*section.keys, *(key for keys in section.by_kind.values() for key in keys)):
+        yield key.name
+        if key.section is not None:
+            yield from _names(key.section)
+
+
+KEYS = sorted(set(_names(ROOT)))
+WORDS = [
+    "docs",
+    "sqlite",
+    "ladybug",
+    "qdrant",
+    "rrf",
+    "cross-encoder",
+    "voyage",
+    "${X}",
+    "$query",
+    "",
+    "\0",
+    "é",
+]
+SCALARS = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-5, 10**12),
+    st.floats(),
+    st.sampled_from(WORDS),
+    st.text(max_size=5),
+)
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS), inner, max_size=5),
+    max_leaves=12,
+)
+FILES = st.dictionaries(st.sampled_from([key.name for key in ROOT.keys]), VALUES, max_size=6)
+
+
+@settings(max_examples=150)
+@given(config=FILES)
+def test_u3_any_structure_is_settings_or_mistakes(tmp_path_factory, config):
+    """U3: every structure is checked to its end; without mistakes there are stores to ask."""
+    folder = tmp_path_factory.getbasetemp()
+    found, problems = _checked(from_plain(config), Problems("f.yaml"), folder, expand=True)
+    assert isinstance(found, Settings)
+    assert problems.found or found["stores"]
+    assert all(line.startswith("f.yaml") and "\n" not in line.strip() for line in problems.lines())
+
+
+@settings(max_examples=80)
+@given(config=FILES)
+def test_u3_lines_of_mistakes_are_lines_of_the_file(tmp_path_factory, config):
+    """N9: a mistake in YAML text always has a line that exists."""
+    text = yaml.safe_dump(config, allow_unicode=True)
+    _, problems = _checked(read_text(text), Problems("f.yaml"), tmp_path_factory.getbasetemp(), expand=True)
+    assert all(1 <= problem.line <= len(text.splitlines()) for problem in problems.found)
+
+
+@settings(max_examples=150)
+@given(text=st.text(alphabet="ab:-[]{}&*!|>\n\t '\"%@#1?,", max_size=60))
+def test_u3_any_text_is_a_tree_or_a_config_error(text):
+    """U3: no text crashes the reader."""
+    told = "f.yaml"
+    try:
+        read_text(text, file="f.yaml")
+    except ConfigError as error:
+        told = str(error)
+    assert told.startswith("f.yaml")
