@@ -1,4 +1,4 @@
-"""Query, documents and key appear in no log, event, exception, ledger or repr, whatever goes wrong."""
+"""Query, documents and key appear in no log, event, metric, exception, ledger or repr, in any fault."""
 
 import asyncio
 import io
@@ -15,6 +15,7 @@ from resift.rerankers.hosted import DIALECTS, ChatClient, HostedReranker
 from resift.rerankers.llm import LLMReranker
 from resift.rerankers.rescore import rescore
 from resift.resilience import CircuitBreaker, Tiered
+from resift.telemetry.metrics import PrometheusSink
 from resift.testing.fakes import OverlapScorer
 from resift.testing.provider_faults import FAULTS
 from resift.testing.provider_server import ProviderServer
@@ -25,7 +26,7 @@ DOCUMENT = "canarydocument giraffe"
 KEY = "canarykey-okapi"
 SECRETS = ("canaryquery", "zebra", "canarydocument", "giraffe", "canarykey", "okapi")
 HITS = [Hit("a", DOCUMENT), Hit("b", f"{DOCUMENT} zebra"), Hit("c", "plain")]
-SLOW = ("stall", "stall-midway", "drip")
+SLOW = ("stall", "stall-midway", "drip", "gzip-bomb", "huge", "dense-json")
 
 
 @pytest.fixture
@@ -67,9 +68,13 @@ async def everything_said(scorer, name):
         repr(breaker.snapshot()),
         repr(tiers),
     ]
+    client = pytest.importorskip("prometheus_client")
+    metrics = PrometheusSink(client.CollectorRegistry())
     for event in sink.events:
         parts += [repr(event), repr(event.fields())]
         LogSink()(event)
+        metrics(event)
+    parts.append(client.generate_latest(metrics.registry).decode())
     return "\n".join(parts)
 
 

@@ -15,6 +15,7 @@ from resift.errors import (
     ProviderRejected,
     ProviderServerError,
     ProviderTimeout,
+    ProviderUnreachable,
 )
 from resift.plugins import load_reranker
 from resift.rerankers.hosted import DIALECTS, close_connections
@@ -136,6 +137,13 @@ def test_a_redirect_is_refused_and_not_followed(server, reranker, pool):
 def test_an_unknown_path_says_to_check_the_address(server, reranker, pool):
     with pytest.raises(ProviderRejected, match="Check base_url"):
         score(reranker(base_url=f"{server.url}/nowhere"), pool(3))
+
+
+def test_https_is_really_tls(server, reranker, pool):
+    """A server that does not speak TLS is not spoken to in the clear."""
+    with pytest.raises(ProviderUnreachable, match="TLS failed"):
+        score(reranker(base_url=server.base_url("voyage").replace("http:", "https:")), pool(3))
+    assert server.requests == []
 
 
 def test_a_wrong_key_is_an_auth_error(pool, reranker):

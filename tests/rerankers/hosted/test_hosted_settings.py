@@ -145,6 +145,16 @@ def test_t7_none_without_a_key_and_an_error_only_when_asked_for_directly(provide
         assert hosted_reranker(provider) is None
 
 
+def test_a_variable_of_ones_own_replaces_the_providers(monkeypatch):
+    monkeypatch.setenv("VOYAGE_API_KEY", "general")
+    assert hosted_reranker("voyage", api_key_env="TEAM_KEY") is None
+    with pytest.raises(ConfigError, match="Set TEAM_KEY"):
+        HostedReranker("voyage", api_key_env="TEAM_KEY")
+    monkeypatch.setenv("TEAM_KEY", "special")
+    built = hosted_reranker("voyage", api_key_env="TEAM_KEY")
+    assert built.breaker_key == HostedReranker("voyage", api_key=" special\n").breaker_key
+
+
 def test_t7_none_when_switched_off_by_option_or_environment(monkeypatch):
     assert hosted_reranker("voyage", api_key="k", cross_encoder_reranking_enabled=False) is None
     monkeypatch.setenv("RESIFT_CROSS_ENCODER_RERANKING_ENABLED", "false")

@@ -176,9 +176,10 @@ class ProviderClient:
         provider = self.endpoint.provider
         kind = type(exc).__name__
         what = "No connection to" if "Connect" in kind else "The connection broke to"
-        return ProviderUnreachable(
-            f"{what} {provider} ({kind}). Check the network and base_url.", provider=provider
-        )
+        hint = "Check the network and base_url."
+        if "SSL" in str(exc):
+            hint = "TLS failed: check that base_url is an https server whose certificate this machine trusts."
+        return ProviderUnreachable(f"{what} {provider} ({kind}). {hint}", provider=provider)
 
 
 def at_least(

@@ -27,8 +27,10 @@ def hosted_reranker(
     dialect = dialect_of(provider)
     if not enabled(cross_encoder_reranking_enabled):
         return None
+    named = options.get("api_key_env")
     given = {name: options.get(name) for name in ("api_key", "api_key_file")}
-    if dialect.needs_key and find_key(provider, env=dialect.key_env, **given) is None:
+    key = find_key(provider, env=(named,) if named else dialect.key_env, **given)
+    if key is None and (dialect.needs_key or named):
         return None
     return HostedReranker(provider, **options)
 

@@ -75,7 +75,8 @@ def _read(path: str | os.PathLike[str], provider: str) -> str:
 
 
 def _checked(value: str, provider: str, origin: str) -> Secret:
-    if not isinstance(value, str) or not value.strip():
+    value = value.strip() if isinstance(value, str) else ""
+    if not value:
         raise ConfigError(f"{provider}: {origin} is empty. Put the key there, or leave it out.")
     # A key goes into a header; HTTP libraries quote bad header values in their errors.
     if len(value) > _LONGEST or not all("!" <= char <= "~" for char in value):

@@ -35,6 +35,7 @@ class HostedReranker:
         base_url: str | None = None,
         api_key: str | None = None,
         api_key_file: str | os.PathLike[str] | None = None,
+        api_key_env: str | None = None,
         allow_loopback: bool = False,
         timeout_s: float = 10.0,
         max_concurrency: int = 8,
@@ -46,11 +47,12 @@ class HostedReranker:
         at_least(provider, "batch_size", batch_size, least=1)
         at_least(provider, "batch_over", batch_over, least=0)
         at_least(provider, "max_chars", max_chars, least=1)
-        key = find_key(provider, api_key=api_key, api_key_file=api_key_file, env=dialect.key_env)
+        env = (api_key_env,) if api_key_env else dialect.key_env
+        key = find_key(provider, api_key=api_key, api_key_file=api_key_file, env=env)
         self._dialect = dialect
         self._client = ProviderClient(
             endpoint(provider, _address(dialect, base_url), allow_loopback=allow_loopback),
-            _needed(dialect, key),
+            _needed(dialect, key, env),
             timeout_s=timeout_s,
             max_concurrency=max_concurrency,
             message_at=dialect.message_at,
@@ -152,10 +154,10 @@ def _address(dialect: Dialect, base_url: str | None) -> str:
     return address
 
 
-def _needed(dialect: Dialect, key: Secret | None) -> Secret | None:
+def _needed(dialect: Dialect, key: Secret | None, env: Sequence[str]) -> Secret | None:
     if key is None and dialect.needs_key:
         raise ConfigError(
-            f"{dialect.name}: no key. Set {' or '.join(dialect.key_env)}, or pass api_key= or api_key_file=."
+            f"{dialect.name}: no key. Set {' or '.join(env)}, or pass api_key= or api_key_file=."
         )
     return key
 
