@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from resift.errors import InputError, require
 from resift.models.engine import Job, Task, shared_engine
-from resift.models.loading import Model, load
+from resift.models.loading import Model, check_kind, load
 from resift.models.windows import spans
 
 DEFAULT_EMBEDDER = "BAAI/bge-small-en-v1.5"
@@ -22,10 +22,12 @@ EmbedKind = Literal["query", "document"]
 class Embedder:
     """Turns texts into float32 unit vectors. The model is loaded at the first use and then shared.
 
-    A text longer than the model's window gets the mean of its windows' vectors.
+    A text longer than the model's window gets the mean of its windows' vectors. Raises ValueError for a
+    model that is not allowed.
     """
 
     def __init__(self, model_name: str = DEFAULT_EMBEDDER, *, folder: Path | str | None = None) -> None:
+        check_kind(model_name, "bi-encoder")
         self.model_name = model_name
         self._folder = folder
         self._model: Model | None = None

@@ -99,8 +99,8 @@ def _session(files: ModelFiles, probe: tuple[list[int], list[int]], *, exact: bo
     except (UnknownArchitectureError, ModelLoadError) as exc:
         log.debug("%s runs as exported: %s", files.spec.id, exc)
         return OnnxSession(model)
-    # Tests compare the two graphs of every shipped file; a user's own file is compared here.
-    if files.source == "local":
+    # Tests compare the two graphs of the carried files; all others are compared here.
+    if files.spec.carrier is None:
         exported = OnnxSession(model)
         if not _same(lean.run(*probe), exported.run(*probe)):
             log.debug("%s runs as exported: the lean graph disagrees", files.spec.id)

@@ -16,7 +16,11 @@ from resift.models.loading import Model
 from resift.models.windows import Aggregate, combine, most_promising, spans
 
 MAX_WINDOWS = 32
-"""Windows scored per document: about 60 kB of English. Of longer documents the most promising ones."""
+"""Windows scored per document: about 25 kB of English. Of longer documents the most promising ones."""
+
+WINDOW = 256
+"""Tokens of a pair when a document does not fit into one row: passages are what the models were trained on,
+and attention makes a row of 512 cost three times one of 256."""
 
 Progress = Callable[[int, int], None]
 """Called with (different texts scored, different texts in all), from a worker thread."""
@@ -114,8 +118,9 @@ class PairModel:
         ids = self.model.tokenizer.ids(text, give_up=lambda: call.deadline.expired)
         if ids is None:
             return None
-        budget = self.model.spec.max_length - self.model.tokenizer.template.size - len(call.query)
-        windows = spans(len(ids), budget)
+        around = self.model.tokenizer.template.size + len(call.query)
+        whole = self.model.spec.max_length - around
+        windows = spans(len(ids), whole if len(ids) <= whole else min(whole, max(128, WINDOW - around)))
         if len(windows) > self.options.max_windows:
             call.notes.add(f"longest texts: {self.options.max_windows} most promising windows scored")
             windows = most_promising(windows, ids, call.query, limit=self.options.max_windows)
@@ -142,14 +147,15 @@ class PairModel:
                 return
             call.values[text] = combine(scored, self.options.aggregate)
             done = len(call.values)
-        _report(call, done)
+        report(call.on_progress, done, call.total)
 
 
-def _report(call: PairCall, done: int) -> None:
-    if call.on_progress is None:
+def report(on_progress: Progress | None, done: int, total: int) -> None:
+    """Tell a caller how far its work is; a callback that fails is logged and never stops the work."""
+    if on_progress is None:
         return
     try:
-        call.on_progress(done, call.total)
+        on_progress(done, total)
     except Exception:
         log.exception("progress callback failed")
 

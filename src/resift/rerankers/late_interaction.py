@@ -1,0 +1,134 @@
+"""Late interaction (C5): token vectors of query and document compared by MaxSim; documents' are kept."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from resift.deadline import Deadline
+from resift.models.engine import Task, shared_engine
+from resift.models.loading import check_kind, load
+from resift.models.pairs import MAX_WINDOWS, Progress, report
+from resift.models.token_vectors import GiveUp, TokenEncoder, VectorCache, max_sim
+from resift.rerankers.fusing import fuse_then_rescore
+from resift.types import Hit, Scores
+
+DEFAULT_MODEL = "answerdotai/answerai-colbert-small-v1"
+
+
+class LateInteractionReranker:
+    """Orders hits by MaxSim. Vectors of documents seen before cost nothing; `save` keeps them for later.
+
+    The model is loaded at the first use. Raises ValueError for a model that is not allowed.
+    """
+
+    name = "late-interaction"
+
+    def __init__(
+        self,
+        model_name: str = DEFAULT_MODEL,
+        *,
+        folder: Path | str | None = None,
+        max_windows: int = MAX_WINDOWS,
+        cache_mb: float = 128,
+        on_progress: Progress | None = None,
+    ) -> None:
+        spec = check_kind(model_name, "late-interaction")
+        self.model_name = model_name
+        self.on_progress = on_progress
+        self.vectors = VectorCache(cache_mb, model=f"{spec.id}@{spec.pin(spec.onnx).sha256[:16]}")
+        self._folder = folder
+        self._max_windows = max_windows
+        self._encoder: TokenEncoder | None = None
+        self._lock = threading.Lock()
+
+    async def score(self, query: str, hits: Sequence[Hit], *, deadline: Deadline) -> Scores:
+        """Return one MaxSim per hit; None where the deadline came first."""
+        encoder = await asyncio.to_thread(self._loaded)
+        call = _Call(deadline, self.on_progress, total=len({hit.text for hit in hits}))
+        texts = list(dict.fromkeys(hit.text for hit in hits))
+        await self._run(encoder, call, query, texts)
+        values = [call.scores.get(hit.text) for hit in hits]
+        missing = sum(value is None for value in values)
+        reason = f"deadline: {len(values) - missing} of {len(values)} hits scored" if missing else None
+        note = f"longest texts: their first {self._max_windows} windows were read" if call.cut else ""
+        return Scores(values, self.name, degraded=missing > 0, reason=reason, note=note)
+
+    async def fuse(
+        self, per_store: Sequence[Sequence[Hit]], *, k: int, query: str | None = None
+    ) -> list[Hit]:
+        """Pool the lists by reciprocal rank and return the best k of the pool by this model."""
+        return await fuse_then_rescore(self, per_store, k=k, query=query)
+
+    def encode_documents(self, texts: Sequence[str]) -> list[Any]:
+        """Return each text's token vectors, float32 of shape (tokens, width), and keep them."""
+        encoder = self._loaded()
+        made: dict[str, Any] = {}
+
+        def encode(text: str) -> None:
+            made[text] = self._document(encoder, text)
+
+        tasks: list[Task] = [partial(encode, text) for text in dict.fromkeys(texts)]
+        shared_engine().submit(tasks).future.result()
+        return [made[text] for text in texts]
+
+    def save(self, path: Path | str) -> None:
+        """Write all kept document vectors to one .npz file."""
+        self.vectors.save(path)
+
+    def restore(self, path: Path | str) -> int:
+        """Take over the document vectors of a file and return how many; refuses those of another model."""
+        return self.vectors.load(path)
+
+    async def _run(self, encoder: TokenEncoder, call: _Call, query: str, texts: list[str]) -> None:
+        def ask() -> list[Task]:
+            call.query = encoder.encode(query, "query")
+            order = texts if deadline_set else sorted(texts, key=len, reverse=True)
+            return [partial(self._compare, encoder, call, text) for text in order]
+
+        deadline_set = call.deadline.timeout_s is not None
+        await asyncio.wrap_future(shared_engine().submit([ask], deadline=call.deadline).future)
+
+    def _compare(self, encoder: TokenEncoder, call: _Call, text: str) -> None:
+        vectors = self._document(encoder, text, give_up=lambda: call.deadline.expired)
+        if vectors is None:
+            return
+        score = max_sim(call.query, vectors)
+        with call.lock:
+            call.scores[text] = score
+            call.cut = call.cut or len(vectors) >= encoder.most_tokens
+            done = len(call.scores)
+        report(call.on_progress, done, call.total)
+
+    def _document(self, encoder: TokenEncoder, text: str, *, give_up: GiveUp | None = None) -> Any:
+        vectors = self.vectors.get(text)
+        if vectors is None:
+            vectors = encoder.encode(text, "document", give_up=give_up)
+            if vectors is not None:
+                self.vectors.put(text, vectors)
+        return vectors
+
+    def _loaded(self) -> TokenEncoder:
+        with self._lock:
+            if self._encoder is None:
+                model = load(self.model_name, kind="late-interaction", folder=self._folder)
+                self._encoder = TokenEncoder(model, max_windows=self._max_windows)
+            return self._encoder
+
+
+@dataclass(slots=True)
+class _Call:
+    """One call under way, filled in by the workers."""
+
+    deadline: Deadline
+    on_progress: Progress | None
+    total: int
+    query: Any = None
+    scores: dict[str, float] = field(default_factory=dict)
+    cut: bool = False
+    lock: threading.Lock = field(default_factory=threading.Lock)

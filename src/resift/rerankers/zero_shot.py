@@ -1,0 +1,96 @@
+"""Zero-shot scoring (C5): does the document entail a statement made from the query? By an NLI model."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from resift.deadline import Deadline
+from resift.errors import InputError, ModelLoadError
+from resift.models.loading import check_kind, load
+from resift.models.pairs import MAX_WINDOWS, PairModel, PairOptions, Progress
+from resift.models.windows import Aggregate
+from resift.rerankers.cross_encoder import scores_of
+from resift.rerankers.fusing import fuse_then_rescore
+from resift.types import Hit, Scores
+
+DEFAULT_MODEL = "cross-encoder/nli-deberta-v3-xsmall"
+HYPOTHESIS = "This text is about {}."
+
+
+class ZeroShotReranker:
+    """Orders hits by the probability that they entail the hypothesis, in which {} stands for the query.
+
+    Needs no training on queries: the hypothesis says what relevant means. The model is loaded at the first
+    use. Raises ValueError for a model that is not allowed and for a hypothesis without {}.
+    """
+
+    name = "zero-shot"
+
+    def __init__(
+        self,
+        model_name: str = DEFAULT_MODEL,
+        *,
+        hypothesis: str = HYPOTHESIS,
+        folder: Path | str | None = None,
+        aggregate: Aggregate = "max",
+        max_windows: int = MAX_WINDOWS,
+        on_progress: Progress | None = None,
+    ) -> None:
+        check_kind(model_name, "nli")
+        if "{}" not in hypothesis:
+            raise InputError(f"The hypothesis {hypothesis!r} has no {{}} for the query.")
+        self.model_name = model_name
+        self.hypothesis = hypothesis
+        self.on_progress = on_progress
+        self._folder = folder
+        self._aggregate: Aggregate = aggregate
+        self._max_windows = max_windows
+        self._model: PairModel | None = None
+        self._lock = threading.Lock()
+
+    async def score(self, query: str, hits: Sequence[Hit], *, deadline: Deadline) -> Scores:
+        """Return one probability of entailment per hit; None where the deadline came first."""
+        model = await asyncio.to_thread(self._loaded)
+        statement = self.hypothesis.replace("{}", query)
+        texts = [hit.text for hit in hits]
+        call = await model.score(statement, texts, deadline=deadline, on_progress=self.on_progress)
+        return scores_of(call, self.name)
+
+    async def fuse(
+        self, per_store: Sequence[Sequence[Hit]], *, k: int, query: str | None = None
+    ) -> list[Hit]:
+        """Pool the lists by reciprocal rank and return the best k of the pool by this model."""
+        return await fuse_then_rescore(self, per_store, k=k, query=query)
+
+    def _loaded(self) -> PairModel:
+        with self._lock:
+            if self._model is None:
+                model = load(self.model_name, kind="nli", folder=self._folder)
+                at = model.spec.entailment_index
+                if at is None or not 0 <= at < model.width:
+                    raise ModelLoadError(
+                        f"{self.model_name!r} has {model.width} labels and entailment_index {at}; "
+                        "say which label is entailment."
+                    )
+                options = PairOptions(
+                    aggregate=self._aggregate,
+                    max_windows=self._max_windows,
+                    document_first=True,
+                    read=_probability_of(at),
+                )
+                self._model = PairModel(model, options)
+            return self._model
+
+
+def _probability_of(label: int) -> Callable[[Any], float]:
+    def read(logits: Any) -> float:
+        highest = float(logits.max())
+        powers = [math.exp(float(logit) - highest) for logit in logits.reshape(-1)]
+        return powers[label] / math.fsum(powers)
+
+    return read
