@@ -3,8 +3,8 @@
     python -m benchmarks.stores            # all sizes, some minutes
     python -m benchmarks.stores --quick    # 1k and 2k, a smoke test
 
-Texts have Zipf-distributed words, vectors are random unit vectors from an embedder that costs nothing, so that
-the figures are the store's own. Each size runs in a process of its own for an honest RSS.
+Texts have Zipf-distributed words, vectors are random unit vectors from an embedder that costs nothing, so
+that the figures are the store's own. Each size runs in a process of its own for an honest RSS.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Corpus:
         ]
 
     def query(self) -> str:
-        # People do not search for the thirty most frequent words: those are the "the" and "of" of this language.
+        # The thirty most frequent words are the "the" and "of" of this language: nobody asks for them.
         share = self.share[30:] / self.share[30:].sum()
         return " ".join(self.words[30:][self._random.choice(len(share), size=QUERY_WORDS, p=share)])
 

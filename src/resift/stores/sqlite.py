@@ -92,6 +92,7 @@ class SQLiteStore:
 
         Documents whose text did not change are not embedded again. Large calls are committed in batches.
         """
+        self._file.refuse_read_only()
         given = documents_from(documents)
         for start in range(0, len(given), _BATCH):
             await self._add_batch(given[start : start + _BATCH])
@@ -194,13 +195,13 @@ class SQLiteStore:
 
     async def close(self) -> None:
         """Finish running work and close the file."""
+        await asyncio.to_thread(self.release)
 
-        def work() -> None:
-            self._writer.shutdown()
-            self._readers.shutdown()
-            self._file.close()
-
-        await asyncio.to_thread(work)
+    def release(self) -> None:
+        """Do what `close` does, without async: waits for running work."""
+        self._writer.shutdown()
+        self._readers.shutdown()
+        self._file.close()
 
     async def _add_batch(self, given: Sequence[Hit]) -> None:
         before = await self._run(self._readers, lambda: self._known(given))

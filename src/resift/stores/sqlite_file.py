@@ -6,6 +6,7 @@ import contextlib
 import os
 import sqlite3
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -82,10 +83,7 @@ class DatabaseFile:
     @contextlib.contextmanager
     def writing(self) -> Iterator[Connection]:
         """Lend a connection inside a write transaction; commits at the end, rolls back on any error."""
-        if self.read_only:
-            raise StoreError(
-                f"{self.path} was opened read-only; open it without read_only to write.", store=self.name
-            )
+        self.refuse_read_only()
         with self._lent() as connection:
             connection.execute("BEGIN IMMEDIATE")
             try:
@@ -96,6 +94,13 @@ class DatabaseFile:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
                 raise
+
+    def refuse_read_only(self) -> None:
+        """Raise StoreError where this file may only be read."""
+        if self.read_only:
+            raise StoreError(
+                f"{self.path} was opened read-only; open it without read_only to write.", store=self.name
+            )
 
     def close(self) -> None:
         """Close all idle connections; those still in use close when they come back."""
@@ -229,7 +234,7 @@ def read_facts(connection: sqlite3.Connection) -> FileFacts:
 
 def _create(connection: sqlite3.Connection, tokenizer: str) -> None:
     connection.execute("PRAGMA page_size=8192")  # five 384-d vectors a page instead of two in 4096
-    connection.execute("PRAGMA journal_mode=WAL")
+    _use_wal(connection)
     connection.execute("BEGIN IMMEDIATE")
     try:
         (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
@@ -245,6 +250,19 @@ def _create(connection: sqlite3.Connection, tokenizer: str) -> None:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
+
+
+def _use_wal(connection: sqlite3.Connection) -> None:
+    """Switch a new file to WAL; SQLite's busy timeout does not cover this moment, so wait here."""
+    give_up_at = time.monotonic() + BUSY_TIMEOUT_S
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode=WAL")
+            return
+        except sqlite3.OperationalError as exc:
+            if "locked" not in str(exc) or time.monotonic() > give_up_at:
+                raise
+            time.sleep(0.01)
 
 
 def _version(connection: sqlite3.Connection) -> int:

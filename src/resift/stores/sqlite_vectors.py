@@ -9,8 +9,8 @@ from resift.errors import require
 from resift.stores.sqlite_file import FileFacts
 
 _BLOCK_ROWS = 8192
-# Below this size BLAS stays in the calling thread. The sweep is bound by memory, so more threads gain nothing,
-# and waiting for one that a busy machine does not schedule costs ten times the sweep.
+# Below this size BLAS stays in the calling thread. The sweep is bound by memory, so more threads gain
+# nothing, and waiting for one that a busy machine does not schedule costs ten times the sweep.
 _SWEEP_VALUES = 200_000
 _MARGIN = 1e-5  # float32 sums of a few hundred products are off by less than this
 

@@ -1,0 +1,1 @@
+"""From files to documents in a store: reading, chunking, indexing. Above stores and models, below the CLI."""

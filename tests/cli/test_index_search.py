@@ -1,0 +1,116 @@
+"""`resift index` and `resift search` as a user runs them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from resift.cli.main import main
+
+
+@pytest.fixture
+def docs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "docs"
+    folder.mkdir()
+    (folder / "keys.md").write_text(
+        "# Keys\n\nRotate the keys every month.\n\n# Doors\n\nDoors are locked at night.\n"
+    )
+    (folder / "pandas.txt").write_text("Giant pandas eat bamboo.")
+    (folder / "rows.jsonl").write_text(
+        '{"_id": "r1", "title": "Trains", "text": "Trains cross mountains.", "year": 2020}\n'
+    )
+    monkeypatch.chdir(tmp_path)
+    return folder
+
+
+def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, Any, str]:
+    code = main([*words, "--json"])
+    out, err = capsys.readouterr()
+    return code, json.loads(out) if out else None, err
+
+
+def test_index_then_search(docs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """U2: files in, hits out, with headings as context and paths as metadata."""
+    code, report, _ = run(capsys, "index", "docs", "--store", "d.db", "--text-only")
+    assert (code, report["documents"]) == (0, 4)
+    code, ranking, _ = run(capsys, "search", "rotating keys", "--store", "d.db", "--no-rerank")
+    assert code == 0
+    first = ranking["hits"][0]
+    assert first["text"] == "Keys\n\nRotate the keys every month."
+    assert first["metadata"]["path"] == "docs/keys.md"
+    assert first["metadata"]["heading"] == "Keys"
+    assert "cut" not in ranking
+    code, ranking, _ = run(capsys, "search", "trains", "--store", "d.db", "--text-only", "--explain")
+    assert ranking["hits"][0]["id"] == "r1"
+    assert "r1" in ranking["why"]["r1"]
+
+
+def test_search_filters_by_metadata(docs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run(capsys, "index", "docs", "--store", "d.db", "--text-only")
+    where = ("--where", "year=2020", "--no-rerank", "--store", "d.db")
+    assert [hit["id"] for hit in run(capsys, "search", "trains keys pandas", *where)[1]["hits"]] == ["r1"]
+    code, _, err = run(capsys, "search", "x", "--store", "d.db", "--where", "year")
+    assert (code, "KEY=VALUE" in err) == (1, True)
+
+
+def test_a_bad_file_is_told_and_the_others_are_indexed(
+    docs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit code 1, one line on stderr, and everything else is in the index."""
+    (docs / "broken.jsonl").write_text("{\n")
+    code, report, err = run(capsys, "index", "docs", "--store", "d.db", "--text-only")
+    assert (code, report["documents"]) == (1, 4)
+    assert err.count("\n") == 1
+    assert "broken.jsonl:1" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["search", "x", "--store", "none.db"], "resift index"),
+        (["index", "nowhere", "--store", "d.db", "--text-only"], "No such file"),
+        (["index", "docs", "--store", "d.db", "--text-only", "--overlap", "500"], "overlap is 500"),
+        (["search", "x", "--store", "docs/pandas.txt"], "no usable index"),
+    ],
+)
+def test_mistakes_get_one_line(
+    docs: Path, capsys: pytest.CaptureFixture[str], words: list[str], told: str
+) -> None:
+    code, _, err = run(capsys, *words)
+    assert code == 1
+    assert told in err
+    assert err.count("\n") == 1
+
+
+def test_people_get_tables(
+    docs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a terminal: a summary with the next command, and a table of hits."""
+    monkeypatch.setattr("resift.cli.render.wants_json", lambda flag: flag)
+    assert main(["index", "docs", "--store", "d.db", "--text-only"]) == 0
+    assert "Next: resift search" in capsys.readouterr().out
+    assert main(["search", "bamboo", "--store", "d.db", "--no-rerank", "--explain"]) == 0
+    told = capsys.readouterr().out
+    assert "Giant pandas eat bamboo." in told
+    assert "1st" in told
+    assert main(["search", "zebra", "--store", "d.db", "--no-rerank"]) == 0
+    assert "Nothing found" in capsys.readouterr().out
+
+
+@pytest.mark.real_model
+def test_the_default_pipeline_uses_words_vectors_and_the_cross_encoder(
+    docs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without options both models are used, and the ledger tells it."""
+    for package in ("numpy", "onnxruntime", "tokenizers"):
+        pytest.importorskip(package)
+    code, _, _ = run(capsys, "index", "docs", "--store", "d.db")
+    assert code == 0
+    code, ranking, _ = run(capsys, "search", "what do bears in China feed on", "--store", "d.db", "-k", "1")
+    assert (code, ranking["degraded"]) == (0, False)
+    assert ranking["hits"][0]["text"] == "Giant pandas eat bamboo."
+    sources = {step[1] for step in ranking["hits"][0]["ledger"]}
+    assert {"sqlite.vectors", "cross-encoder"} <= sources

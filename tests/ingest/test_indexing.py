@@ -1,0 +1,189 @@
+"""Indexing: only what changed, nothing left behind, one bad file stops nobody."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from resift.errors import InputError, StoreError
+from resift.ingest.chunking import ChunkSize
+from resift.ingest.indexing import IndexReport, index_paths
+from resift.ingest.opening import open_index
+from resift.stores.sqlite import SQLiteStore
+from tests.stores.factories import HashingEmbedder
+
+SMALL = ChunkSize(12, 3)
+
+
+class Workplace:
+    """A folder of files, its index, and the embedder that counts what it is asked."""
+
+    def __init__(self, folder: Path) -> None:
+        self.files = folder / "files"
+        self.files.mkdir()
+        self.path = folder / "index.db"
+        self.embedder = HashingEmbedder()
+
+    def write(self, name: str, content: str | bytes) -> Path:
+        path = self.files / name
+        path.write_bytes(content.encode() if isinstance(content, str) else content)
+        return path
+
+    def index(self, **options: Any) -> IndexReport:
+        return self.use(lambda store: index_paths(store, [self.files], **{"size": SMALL, **options}))
+
+    def use(self, work: Callable[[SQLiteStore], Any]) -> Any:
+        async def inside() -> Any:
+            store = SQLiteStore(self.path, embedder=self.embedder)
+            try:
+                return await work(store)
+            finally:
+                await store.close()
+
+        return asyncio.run(inside())
+
+    @property
+    def embedded(self) -> int:
+        return sum(count for _, count in self.embedder.asked)
+
+
+@pytest.fixture
+def workplace(tmp_path: Path) -> Workplace:
+    return Workplace(tmp_path)
+
+
+def outcomes(report: IndexReport) -> dict[str, str]:
+    return {Path(file.path).name: file.outcome for file in report.files}
+
+
+def sentences(prefix: str, count: int) -> str:
+    return " ".join(f"{prefix} sentence number {n} says something of note." for n in range(count))
+
+
+def test_a_second_run_skips_what_did_not_change(workplace: Workplace) -> None:
+    workplace.write("a.txt", sentences("First", 5))
+    workplace.write("b.md", "# Head\n" + sentences("Second", 3))
+    first = workplace.index()
+    assert outcomes(first) == {"a.txt": "indexed", "b.md": "indexed"}
+    asked = workplace.embedded
+    second = workplace.index()
+    assert outcomes(second) == {"a.txt": "unchanged", "b.md": "unchanged"}
+    assert workplace.embedded == asked
+    assert second.documents == first.documents == sum(file.chunks for file in first.files)
+
+
+def test_a_changed_file_is_replaced_and_only_its_new_chunks_are_embedded(workplace: Workplace) -> None:
+    workplace.write("a.txt", sentences("Old", 6))
+    workplace.index()
+    asked = workplace.embedded
+    workplace.write("a.txt", sentences("Old", 5) + " Entirely new ending about walruses on ice.")
+    report = workplace.index()
+    assert outcomes(report) == {"a.txt": "indexed"}
+    assert 0 < workplace.embedded - asked < report.files[0].chunks
+    assert report.documents == report.files[0].chunks
+    texts = [hit.text for hit in workplace.use(lambda store: store.search("sentence number walruses", k=50))]
+    assert any("walruses" in text for text in texts)
+    assert not any("number 5" in text for text in texts)
+
+
+def test_ids_do_not_depend_on_the_current_folder(
+    workplace: Workplace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workplace.write("a.txt", sentences("Same", 4))
+    workplace.index()
+    before = workplace.use(lambda store: store.ids())
+    monkeypatch.chdir(workplace.files)
+    report = workplace.use(lambda store: index_paths(store, [Path("a.txt")], size=SMALL))
+    assert report.count("unchanged") == 1
+    assert all(id.startswith("files/a.txt#") for id in before)
+
+
+def test_the_same_paragraph_twice_is_two_chunks(workplace: Workplace) -> None:
+    workplace.write(
+        "a.txt", "\n\n".join(["Again and again the very same paragraph of exactly ten words."] * 3)
+    )
+    report = workplace.index(size=ChunkSize(11, 0))
+    assert report.documents == 3
+
+
+def test_files_that_are_gone_stay_until_pruned(workplace: Workplace) -> None:
+    workplace.write("a.txt", "Stays.")
+    workplace.write("b.txt", "Goes.")
+    workplace.index()
+    (workplace.files / "b.txt").unlink()
+    assert workplace.index().documents == 2
+    report = workplace.index(prune=True)
+    assert outcomes(report) == {"a.txt": "unchanged", "b.txt": "removed"}
+    assert report.documents == 1
+    part = workplace.use(lambda store: index_paths(store, [workplace.write("c.txt", "New.")], prune=True))
+    assert part.documents == 2  # a.txt was not named, but it is not gone
+
+
+def test_one_bad_file_stops_nobody(workplace: Workplace) -> None:
+    workplace.write("a.txt", b"\0\1\2binary")
+    workplace.write("b.jsonl", '{"text": "fine"}\nnot json\n')
+    workplace.write("c.txt", "Käse".encode("cp1252"))
+    workplace.write("d.txt", "")
+    workplace.write("e.txt", "Good.")
+    report = workplace.index()
+    assert outcomes(report) == {
+        "a.txt": "failed", "b.jsonl": "failed", "c.txt": "indexed", "d.txt": "empty", "e.txt": "indexed",
+    }  # fmt: skip
+    reasons = {Path(file.path).name: file.reason for file in report.files if file.reason}
+    assert "Binary" in reasons["a.txt"]
+    assert "b.jsonl:2" in reasons["b.jsonl"]
+    assert report.files[2].flags == ("not UTF-8, read as Windows-1252",)
+
+
+def test_an_interrupted_run_goes_on(workplace: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that dies between batches leaves whole batches; the next embeds only what is missing."""
+    workplace.write("a.jsonl", "\n".join(f'{{"id": "r{n}", "text": "row {n} of many"}}' for n in range(300)))
+    real = SQLiteStore.add
+    calls = 0
+
+    async def dying(store: SQLiteStore, documents: Any) -> int:
+        nonlocal calls
+        calls += 1
+        if calls == 4:
+            raise StoreError("the power is gone")
+        return await real(store, documents)
+
+    monkeypatch.setattr(SQLiteStore, "add", dying)
+    with pytest.raises(StoreError):
+        workplace.index()
+    monkeypatch.undo()
+    assert workplace.use(lambda store: store.count()) == 192
+    assert workplace.index().documents == 300
+    assert workplace.embedded == 300
+
+
+def test_other_chunk_sizes_index_again(workplace: Workplace) -> None:
+    workplace.write("a.txt", sentences("Some", 20))
+    few = workplace.index(size=ChunkSize(100, 10)).documents
+    report = workplace.index(size=ChunkSize(10, 0))
+    assert outcomes(report) == {"a.txt": "indexed"}
+    assert report.documents > few
+
+
+def test_an_empty_folder_is_a_clear_error(workplace: Workplace) -> None:
+    with pytest.raises(InputError, match="Nothing to index"):
+        workplace.index()
+
+
+def test_open_index_takes_the_embedder_of_the_file(tmp_path: Path) -> None:
+    """A file of words only is opened as such; another embedder than the file's is refused."""
+    path = tmp_path / "words.db"
+    store = open_index(path, text_only=True)
+    asyncio.run(store.add([{"id": "a", "text": "bamboo"}]))
+    store.release()
+    again = open_index(path, read_only=True)
+    assert again.mode == "text"
+    again.release()
+    with pytest.raises(StoreError, match="no embedder"):
+        open_index(path, embedder="BAAI/bge-small-en-v1.5")
+    with pytest.raises(StoreError, match="does not exist"):
+        open_index(tmp_path / "none.db", read_only=True)
