@@ -17,7 +17,8 @@ class Pool:
 
     `hits` is the order so far; `cut` what was left out, each with a last step that says why; `lists`
     the first-stage answers per store in declared order; `k` what the caller asked for in the end;
-    `section` the part of a document that the search is for, by which gate and shape choose their rules.
+    `section` the part of a document that the search is for, by which gate and shape choose their rules;
+    `vectors` maps ids to vectors where a stage has them, for diversity by meaning.
     """
 
     query: str
@@ -35,6 +36,7 @@ class Pool:
     failures: Mapping[str, str] = field(default_factory=dict)
     timings: Mapping[str, float] = field(default_factory=dict)
     notes: Mapping[str, Any] = field(default_factory=dict)
+    vectors: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def degraded(self) -> bool:

@@ -38,7 +38,7 @@ class Shape:
             k=pool.k,
             policy=self.policy,
             section=pool.section or self.section,
-            vectors=self.vectors,
+            vectors=self.vectors or pool.vectors,
             sink=pool.sink,
         )
         done = pool.reorder(shaped.kept, cut=shaped.cut)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from resift.config.schema import Key, Section, Settings
+from resift.errors import InputError
 from resift.models.embedding import Embedder
 from resift.models.loading import of_kind
 from resift.plugins import available_stores, load_store
@@ -103,15 +105,24 @@ SECTION = Section(
                 required=True,
                 about="Connection string; keep the password out of the file with ${VARIABLE}.",
             ),
-            Key(name="table", kind="text", about="The table."),
+            Key(name="table", kind="text", about="The table (resift_documents)."),
             _EMBEDDER,
             _MODE,
         ),
         "qdrant": (
             Key(name="url", kind="address", about="Address of the server."),
             Key(name="path", kind="path", about="Folder of a local database, instead of `url`."),
-            Key(name="collection", kind="text", about="The collection."),
-            _EMBEDDER,
+            Key(name="collection", kind="text", about="The collection (resift)."),
+            Key(
+                name="embedder",
+                kind="text",
+                required=True,
+                about="Model that turns the question into a vector.",
+                choices=lambda: sorted(of_kind("bi-encoder")),
+            ),
+            Key(
+                name="api_key_env", kind="variable", about="Environment variable that holds the server's key."
+            ),
         ),
     },
 )
@@ -155,6 +166,11 @@ def _open(kind: str, settings: Settings) -> Any:
     options.update(settings["options"] or {})
     if settings.get("embedder") not in (None, NONE):
         options["embedder"] = Embedder(settings["embedder"])
+    variable = settings.get("api_key_env")
+    if variable is not None:
+        if not os.environ.get(variable):
+            raise InputError(f"{variable} is not set. Run: export {variable}=…")
+        options["api_key"] = os.environ[variable]
     return load_store(kind, name=settings["name"], **options)
 
 
