@@ -21,6 +21,8 @@ from resift.plugins import load_reranker
 from resift.rerankers.hosted import DIALECTS, close_connections
 from resift.rerankers.hosted.limits import ConcurrencyLimit, shared_limit
 from resift.rerankers.rescore import rescore
+from resift.rerankers.score_cache import CachedScorer
+from resift.rerankers.score_stores import MemoryScores
 from resift.sync import run_sync
 from resift.testing.contracts import check_reranker, check_scorer
 from resift.testing.provider_forms import overlap
@@ -91,6 +93,14 @@ def test_listwise_models_are_never_merged_across_requests(server, reranker, pool
     scores = score(scorer, long)
     assert scores.partial
     assert "compare only within one" in scores.reason
+    assert len(server.requests) == 2
+
+
+def test_scores_of_pointwise_models_can_be_cached_and_others_cannot(server, reranker, pool):
+    assert not reranker("jina", model="jina-reranker-v3").pointwise
+    cached = CachedScorer(reranker(), MemoryScores())
+    first, second = (list(score(cached, pool(90)).values) for _ in range(2))
+    assert first == second == [overlap(QUERY, hit.text) for hit in pool(90)]
     assert len(server.requests) == 2
 
 

@@ -73,6 +73,11 @@ class HostedReranker:
         return self._client.endpoint.base_url
 
     @property
+    def pointwise(self) -> bool:
+        """Whether a score depends on its own text alone, so that requests can be merged and scores cached."""
+        return self.model not in self._dialect.listwise_models
+
+    @property
     def breaker_key(self) -> tuple[str, str, str, str]:
         """What fails together: provider, base URL, model, and a name for the key that hides it."""
         key = self._client.key
@@ -85,12 +90,11 @@ class HostedReranker:
         """
         if not query.strip():
             raise InputError(f"The query is empty; {self.name} scores hits against a query.")
+        query = query[: self._max_chars]
         asked = [at for at, hit in enumerate(hits) if hit.text.strip()]
         texts = [hits[at].text[: self._max_chars] for at in asked]
         batches, left_out = self._plan(query, texts)
-        outcomes = await self._ask(
-            query[: self._max_chars], [[texts[at] for at in batch] for batch in batches], deadline
-        )
+        outcomes = await self._ask(query, [[texts[at] for at in batch] for batch in batches], deadline)
         failures = [outcome for outcome in outcomes if not isinstance(outcome, list)]
         if failures and len(failures) == len(batches):
             raise worst(failures)
@@ -111,17 +115,16 @@ class HostedReranker:
 
     def _plan(self, query: str, texts: Sequence[str]) -> tuple[list[range], int]:
         """Return the requests to make, and how many texts have no place in them."""
-        listwise = self.model in self._dialect.listwise_models
         # Providers count the query once per document.
         each = _bytes(query)
         batches = split(
             [each + _bytes(text) for text in texts],
-            batch_over=len(texts) if listwise else self._batch_over,
+            batch_over=self._batch_over if self.pointwise else len(texts),
             batch_size=self._batch_size,
             max_documents=self._dialect.max_documents,
             max_bytes=self._dialect.max_bytes,
         )
-        if not listwise or len(batches) < 2:
+        if self.pointwise or len(batches) < 2:
             return batches, 0
         # Scores of two listwise requests are two scales: what the first has no room for stays unscored.
         return batches[:1], len(texts) - len(batches[0])
