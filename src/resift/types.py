@@ -47,7 +47,9 @@ class Ledger(Sequence[Step]):
 
     def then(self, *steps: Step) -> Ledger:
         """Return a ledger with these steps at the end."""
-        return Ledger(self.steps + steps)
+        made = Ledger.__new__(Ledger)  # __init__ would cost more than everything else here
+        made._steps = self.steps + steps
+        return made
 
     @overload
     def __getitem__(self, index: int) -> Step: ...
@@ -203,13 +205,17 @@ def draft(  # noqa: PLR0917 - the fields of Hit, in their order
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """What a scorer says of a pool: one value per hit, None where it says nothing."""
+    """What a scorer says of a pool: one value per hit, None where it says nothing.
+
+    `settled` means that hits without a value were left out on purpose, because they cannot matter.
+    """
 
     values: Sequence[float | None]
     provider: str
     degraded: bool = False
     reason: str | None = None
     note: str = ""
+    settled: bool = False
 
     @property
     def partial(self) -> bool:
@@ -349,11 +355,27 @@ def cut_to(hits: Sequence[Hit], k: int, *, note: str = "") -> tuple[tuple[Hit, .
     """Split into the first k and the rest; the rest get a step that says they were cut."""
     if k < 0:
         raise InputError(f"k is {k}; ask for k ≥ 0 hits.")
-    why = note or f"k={k}"
-    left_out = tuple(
-        hit.step(CUT, "", rank=rank, score=None, note=why) for rank, hit in enumerate(hits[k:], start=k + 1)
-    )
-    return tuple(hits[:k]), left_out
+    return tuple(hits[:k]), placed(hits[k:], CUT, first=k + 1, note=note or f"k={k}")
+
+
+def placed(
+    hits: Iterable[Hit],
+    stage: str,
+    *,
+    first: int = 1,
+    note: str = "",
+    notes: Mapping[str, str] | None = None,
+) -> tuple[Hit, ...]:
+    """Give each hit a step with its place; scores stay. Quicker than `Hit.step` in a loop.
+
+    `notes` has a note for single ids, `note` is for all others.
+    """
+    own = notes or {}
+    made: list[Hit] = []
+    for rank, hit in enumerate(hits, start=first):
+        step = Step(stage, "", rank, None, own.get(hit.id, note) if own else note)
+        made.append(draft(hit.id, hit.text, hit.score, hit.source, hit.metadata, hit.ledger.then(step)))
+    return tuple(made)
 
 
 def to_json(data: Any, *, indent: int | None = None) -> str:

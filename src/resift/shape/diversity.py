@@ -8,9 +8,9 @@ from typing import Any
 
 from resift.errors import InputError
 from resift.events import Sink
-from resift.shape.shaped import Shaped, placed, told
+from resift.shape.shaped import Shaped, told
 from resift.shape.tokens import jaccard, words
-from resift.types import Hit
+from resift.types import Hit, placed
 
 STAGE = "mmr"
 

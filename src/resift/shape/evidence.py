@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from resift.types import Hit, Step
@@ -40,14 +39,3 @@ def evidence(hit: Hit) -> Evidence:
 def rerank_step(hit: Hit) -> Step | None:
     """Return the last step in which a scorer scored the hit."""
     return next((s for s in reversed(hit.ledger.steps) if s.stage == RERANK and s.score is not None), None)
-
-
-def first_stage(hit: Hit) -> dict[str, Step]:
-    """Return the hit's best step in each store's list."""
-    return evidence(hit).lists
-
-
-def fused_scores(hits: Sequence[Hit]) -> dict[str, float]:
-    """Return each hit's fused score where it has one."""
-    found = {hit.id: evidence(hit).fused for hit in hits}
-    return {name: step.score for name, step in found.items() if step is not None and step.score is not None}

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from resift.errors import InputError
 from resift.events import Sink
-from resift.shape.shaped import Shaped, placed, told
+from resift.shape.shaped import Shaped, told
 from resift.shape.tokens import jaccard, words
-from resift.types import CUT, Hit
+from resift.types import CUT, Hit, placed
 
 STAGE = "fold"
 _KEY = 16
@@ -38,7 +38,7 @@ def fold(hits: Sequence[Hit], *, threshold: float = 1.0, sink: Sink | None = Non
         for at, (hit, leader) in enumerate(zip(hits, leaders, strict=True))
         if at != leader
     )
-    return told(STAGE, hits, Shaped(placed(kept, STAGE, notes), cut), sink)
+    return told(STAGE, hits, Shaped(placed(kept, STAGE, notes=notes), cut), sink)
 
 
 def _leading(hits: Sequence[Hit], members: list[int]) -> Hit:

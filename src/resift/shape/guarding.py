@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from resift.errors import InputError
 from resift.events import Sink
-from resift.shape.evidence import first_stage, fused_scores
-from resift.shape.shaped import Shaped, placed, told
-from resift.types import Hit
+from resift.shape.evidence import Evidence, evidence
+from resift.shape.shaped import Shaped, told
+from resift.types import Hit, placed
 
 STAGE = "guard"
 
@@ -51,26 +51,36 @@ def guard(
     leading = {hit.id for hit in (*top, *head)}
     order = [h for h in stay if h.id in leading] + fallen + [h for h in stay if h.id not in leading]
     notes = {hit.id: f"guarded: {strong[hit.id]}, so it stays in the top {n}" for hit in fallen}
-    return told(STAGE, hits, Shaped(placed(order, STAGE, notes), protected=frozenset(strong)), sink)
+    return told(STAGE, hits, Shaped(placed(order, STAGE, notes=notes), protected=frozenset(strong)), sink)
 
 
 def strong_ids(hits: Sequence[Hit], policy: Guard | None = None) -> dict[str, str]:
     """Return the ids of strong first-stage hits that too few rerankers judged, each with the reason."""
     rules = policy or Guard()
+    found = {hit.id: evidence(hit) for hit in hits}
     strong: dict[str, str] = {}
-    judged = [hit for hit in hits if _opinions(hit) <= rules.opinions]
-    for hit in judged:
-        firsts = sum(step.rank == 1 for step in first_stage(hit).values())
+    for name, one in found.items():
+        firsts = sum(step.rank == 1 for step in one.lists.values())
         if firsts >= rules.firsts:
-            strong[hit.id] = f"first in {firsts} lists"
-    fused = fused_scores(hits)
-    ranked = sorted(fused, key=lambda name: (-fused[name], name))
-    if len(ranked) > 2:
-        best, second, last = (fused[ranked[at]] for at in (0, 1, -1))
-        wide = best > last and (best - second) / (best - last) >= rules.margin
-        if wide and ranked[0] in {hit.id for hit in judged}:
-            strong.setdefault(ranked[0], "first of the fused by a wide margin")
-    return strong
+            strong[name] = f"first in {firsts} lists"
+    leader = _wide_leader(found, rules.margin)
+    if leader is not None:
+        strong.setdefault(leader, "first of the fused by a wide margin")
+    return {hit.id: strong[hit.id] for hit in hits if hit.id in strong and _opinions(hit) <= rules.opinions}
+
+
+def _wide_leader(found: Mapping[str, Evidence], margin: float) -> str | None:
+    """Return who leads the fused scores by at least that share of their range."""
+    scores = {
+        name: one.fused.score for name, one in found.items() if one.fused and one.fused.score is not None
+    }
+    if len(scores) < 3:
+        return None
+    best, second, *_ = sorted(scores, key=lambda name: (-scores[name], name))
+    last = min(scores.values())
+    if scores[best] == last:
+        return None
+    return best if (scores[best] - scores[second]) / (scores[best] - last) >= margin else None
 
 
 def _opinions(hit: Hit) -> int:

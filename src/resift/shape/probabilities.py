@@ -8,8 +8,8 @@ from resift.errors import InputError
 from resift.events import Sink
 from resift.shape.calibration import Calibrator
 from resift.shape.evidence import rerank_step
-from resift.shape.shaped import Shaped, placed, told
-from resift.types import CUT, Hit
+from resift.shape.shaped import Shaped, told
+from resift.types import CUT, Hit, placed
 
 STAGE = "threshold"
 

@@ -11,8 +11,8 @@ from typing import Literal
 
 from resift.errors import InputError
 from resift.events import Sink
-from resift.shape.shaped import Shaped, placed, told
-from resift.types import Hit
+from resift.shape.shaped import Shaped, told
+from resift.types import Hit, placed
 
 STAGE = "balance"
 
@@ -96,7 +96,7 @@ def balance(
         single |= {
             hits[at].id: protected[hits[at].id] for at in first if at >= k and hits[at].id in protected
         }
-    kept = placed((hits[at] for at in order), STAGE, single)
+    kept = placed((hits[at] for at in order), STAGE, notes=single)
     shaped = Shaped(kept, (), general, frozenset(protected))
     return told(STAGE, hits, shaped, sink)
 

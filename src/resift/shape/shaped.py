@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -35,15 +35,6 @@ class ShapeApplied(Event):
     kept: int
     moved: int
     notes: tuple[str, ...] = ()
-
-
-def placed(ordered: Iterable[Hit], stage: str, notes: Mapping[str, str] | None = None) -> tuple[Hit, ...]:
-    """Return the hits with a step that says their new place; scores stay as they are."""
-    told = notes or {}
-    return tuple(
-        hit.step(stage, "", rank=rank, score=None, note=told.get(hit.id, ""))
-        for rank, hit in enumerate(ordered, start=1)
-    )
 
 
 def told(stage: str, before: Sequence[Hit], shaped: Shaped, sink: Sink | None) -> Shaped:

@@ -11,8 +11,6 @@ from resift.types import Step
 RANKS = 2
 """Damps the reciprocal of a rank, as 60 does in RRF."""
 
-_ABSENT = -1.0  # a hit outside a list is at least this far below the list's average
-
 
 def z_scores(values: Sequence[float]) -> list[float]:
     """Return the distances from the mean in standard deviations; equal values are all 0."""
@@ -29,24 +27,34 @@ def z_scores(values: Sequence[float]) -> list[float]:
 
 
 def first_stage_values(found: Sequence[Evidence]) -> list[float]:
-    """Return one value per hit: the mean over stores of its z-score in that store's list.
+    """Return one value per hit: the mean over stores of its z-score in the pool.
 
     A list whose scores are all equal is read by its ranks. A hit that a store did not return counts as
-    that list's last. Where ledgers hold no lists, the fused score stands in.
+    that list's last, or as 0 where the list ended before the longest one did: then the store had nothing
+    more that matches. Where ledgers hold no lists, the fused score stands in.
     """
-    stores = sorted({store for one in found for store in one.lists})
-    if not stores:
-        return _column([one.fused for one in found])
-    columns = [_column([one.lists.get(store) for one in found]) for store in stores]
+    lengths: dict[str, int] = {}
+    for one in found:
+        for store, step in one.lists.items():
+            lengths[store] = max(step.rank, lengths.get(store, 0))
+    if not lengths:
+        return _column([one.fused for one in found], ended=False)
+    longest = max(lengths.values())
+    columns = [
+        _column([one.lists.get(store) for one in found], ended=length < longest)
+        for store, length in sorted(lengths.items())
+    ]
     return [math.fsum(row) / len(columns) for row in zip(*columns, strict=True)]
 
 
-def _column(steps: Sequence[Step | None]) -> list[float]:
-    present = [step for step in steps if step is not None]
-    scores = [step.score for step in present if step.score is not None]
-    if len(scores) < len(present) or len(set(scores)) < 2:
-        scores = [-math.log(max(1, step.rank)) for step in present]
-    values = z_scores(scores)
-    absent = min([_ABSENT, *values])
-    known = iter(values)
-    return [absent if step is None else next(known) for step in steps]
+def _column(steps: Sequence[Step | None], *, ended: bool) -> list[float]:
+    scores = [step.score for step in steps if step is not None and step.score is not None]
+    present = sum(step is not None for step in steps)
+    if len(scores) < present or min(scores) == max(scores):
+        ranks = [step.rank for step in steps if step is not None]
+        last = -math.log(max(ranks) + 1)
+        return z_scores([last if step is None else -math.log(max(1, step.rank)) for step in steps])
+    last = min(scores)
+    if ended and last > 0:
+        last = 0.0
+    return z_scores([last if step is None or step.score is None else step.score for step in steps])

@@ -1,0 +1,92 @@
+"""How long gate and shape take on 200 hits; the target is under 2 ms for the whole.
+
+    python benchmarks/shape.py
+
+Pools look like a pipeline's: two lists fused by RRF, the top 20 reranked, 150-word texts, four source types.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+
+from harness import interleaved_ms, write_results
+
+from resift import gate, shape
+from resift.fusion import rrf
+from resift.types import Hit
+
+SIZE, DEPTH, K, ROUNDS = 200, 20, 10, 300
+VOCABULARY = [f"word{number}" for number in range(2000)]
+
+
+def pool(seed: int) -> list[Hit]:
+    """Return 200 fused hits with their ledgers written out, as after reranking."""
+    source = random.Random(seed)
+    names = [f"chunk-{number:03}" for number in range(SIZE)]
+    texts = {name: " ".join(source.choices(VOCABULARY, k=150)) for name in names}
+    kinds = {name: source.choice(["USER", "EXCEL", "COSTAR", "PDF"]) for name in names}
+    lists = []
+    for store, high in (("bm25", 20.0), ("dense", 0.9)):
+        order = source.sample(names, SIZE)
+        lists.append(
+            [
+                Hit(
+                    name,
+                    texts[name],
+                    high * (1 - place / SIZE),
+                    store,
+                    {"source_type": kinds[name], "document": name[:-1], "stage": source.choice("AAAB")},
+                ).step("retrieve", store, rank=place + 1, score=high * (1 - place / SIZE))
+                for place, name in enumerate(order)
+            ]
+        )
+    fused = rrf(lists)
+    reranked = sorted(fused[:DEPTH], key=lambda hit: source.random())
+    hits = [
+        hit.step("rerank", "cross-encoder", rank=rank, score=6.0 - rank) for rank, hit in enumerate(reranked, 1)
+    ]
+    rest = [
+        hit.step("rerank", "", rank=rank, score=None) for rank, hit in enumerate(fused[DEPTH:], start=DEPTH + 1)
+    ]
+    return [*hits, *rest]
+
+
+PROFILE = gate.Profile(name="bench", default=0.05, signal="dense")
+WHOLE = shape.ShapePolicy(
+    precedence=shape.Precedence(),
+    fold=1.0,
+    recovery=shape.Recovery(survivors={"s": {"EXCEL": 2}}),
+    quotas=(shape.FAIRNESS, shape.DIVERSITY),
+)
+
+
+def main() -> int:
+    hits = pool(1)
+
+    def whole():
+        kept = gate.gate(hits, profile=PROFILE, rerank_top_n=K).kept
+        return shape.shape(kept, k=K, policy=WHOLE, section="s")
+
+    subjects = {
+        "whole: gate + shape": whole,
+        "gate": lambda: gate.gate(hits, profile=PROFILE, rerank_top_n=K),
+        "shape, default policy": lambda: shape.shape(hits, k=K),
+        "blend": lambda: shape.blend(hits),
+        "precede": lambda: shape.precede(hits),
+        "guard": lambda: shape.guard(hits),
+        "fold": lambda: shape.fold(hits),
+        "fold at 0.8": lambda: shape.fold(hits, threshold=0.8),
+        "balance": lambda: shape.balance(hits, k=K),
+        "recover": lambda: shape.recover(hits, k=K),
+        "mmr on words": lambda: shape.mmr(hits, k=K),
+    }
+    medians = interleaved_ms(subjects, ROUNDS)
+    for name, took in medians.items():
+        print(f"{name:24} {took:7.3f} ms")
+    write_results("shape", {"hits": SIZE, "k": K, "rounds": ROUNDS, "median_ms": medians, "target_ms": 2.0})
+    return 0 if medians["whole: gate + shape"] < 2.0 else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
