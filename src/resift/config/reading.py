@@ -37,14 +37,12 @@ class Reader:
         if not isinstance(tree.value, dict):
             self.problems.add(tree.line, f"{where} is {_shown(tree.value)}; it must be a mapping of keys.")
             return None
-        given = tree.value.get("kind")
-        kind = given.value if given is not None and isinstance(given.value, str) else None
+        kind = _kind(tree) if section.by_kind else None
         keys = section.keys_for(kind)
+        # With a kind that does not exist, nobody knows which keys it would have.
+        lost = kind is not None and kind not in keys["kind"].allowed()
         for name in tree.value:
-            # With a kind that does not exist, nobody knows which keys it would have.
-            if name not in keys and (
-                kind is None or kind in keys["kind"].allowed() or not section.kinds_with(name)
-            ):
+            if name not in keys and not (lost and section.kinds_with(name)):
                 self._unknown(section, keys, name, tree, where)
         values = {key.name: self._value(key, tree, where) for key in keys.values()}
         return Settings(values, lines=tree.key_lines, line=tree.line, written=tree.value)
@@ -235,6 +233,11 @@ _READERS: Mapping[str, Callable[[Reader, Key, Tree, str], Any]] = {
     "section": Reader.nested,
     "sections": Reader.listed,
 }
+
+
+def _kind(tree: Tree) -> str | None:
+    given = tree.value.get("kind")
+    return given.value if given is not None and isinstance(given.value, str) else None
 
 
 def _entry(name: str, at: int, tree: Tree) -> str:
