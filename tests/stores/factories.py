@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import pytest
 
 from resift.stores.memory import MemoryStore, words
 from resift.stores.sqlite import SQLiteStore
@@ -71,6 +72,50 @@ def sqlite(mode: Literal["hybrid", "text", "vector"]) -> Factory:
     return opened
 
 
+def lancedb(mode: Literal["hybrid", "text", "vector"]) -> Factory:
+    @contextlib.asynccontextmanager
+    async def opened(folder: Path) -> AsyncIterator[Any]:
+        pytest.importorskip("lancedb")
+        from resift.stores.lancedb_store import LanceDBVectorStore
+
+        embedder = None if mode == "text" else HashingEmbedder()
+        store = LanceDBVectorStore(folder / "lance", "docs", embedder=embedder, mode=mode)
+        try:
+            yield store
+        finally:
+            await store.close()
+
+    return opened
+
+
+def postgres(mode: Literal["hybrid", "text", "vector"]) -> Factory:
+    @contextlib.asynccontextmanager
+    async def opened(_folder: Path) -> AsyncIterator[Any]:
+        pytest.importorskip("psycopg")
+        from resift.stores.postgres_store import PostgresStore
+        from tests.stores.postgres_server import dsn, fresh_table
+
+        embedder = None if mode == "text" else HashingEmbedder()
+        store = PostgresStore(dsn(), table=fresh_table(), embedder=embedder, mode=mode)
+        try:
+            yield store
+        finally:
+            await store.close()
+
+    return opened
+
+
+@contextlib.asynccontextmanager
+async def qdrant(_folder: Path) -> AsyncIterator[Any]:
+    client = pytest.importorskip("qdrant_client").QdrantClient(":memory:")
+    from resift.stores.qdrant_store import QdrantVectorStore
+
+    try:
+        yield QdrantVectorStore(client=client, embedder=HashingEmbedder())
+    finally:
+        client.close()
+
+
 STORES: dict[str, tuple[str, Factory]] = {
     "memory-vector": ("vector", memory),
     "memory-text": ("text", memory_text),
@@ -78,5 +123,12 @@ STORES: dict[str, tuple[str, Factory]] = {
     "sqlite-hybrid": ("hybrid", sqlite("hybrid")),
     "sqlite-text": ("text", sqlite("text")),
     "sqlite-vector": ("vector", sqlite("vector")),
+    "lancedb-hybrid": ("hybrid", lancedb("hybrid")),
+    "lancedb-text": ("text", lancedb("text")),
+    "lancedb-vector": ("vector", lancedb("vector")),
+    "postgres-hybrid": ("hybrid", postgres("hybrid")),
+    "postgres-text": ("text", postgres("text")),
+    "postgres-vector": ("vector", postgres("vector")),
+    "qdrant-vector": ("vector", qdrant),
 }
 """Test id -> (how it finds: "vector", "text" or "hybrid"; its factory)."""

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
-from tests.stores.cypher_statements import READS, REFUSED
 
 from resift.errors import UnsafeCypherError
 from resift.stores.cypher_guard import check_cypher
+from tests.stores.cypher_statements import READS, REFUSED
 
 CASES = Path(os.environ.get("RESIFT_DATA", "../shared/data")) / "cypher_cases.jsonl"
 WRITES = [

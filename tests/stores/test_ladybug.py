@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.stores.cypher_statements import READS, REFUSED
 
 from resift.errors import InputError, StoreError, UnsafeCypherError
 from resift.protocols import GraphStore
 from resift.stores.ladybug_process import resident_bytes
 from resift.stores.ladybug_store import LadybugGraphStore
 from resift.types import Step
+from tests.stores.cypher_statements import READS, REFUSED
 
 ladybug = pytest.importorskip("ladybug")
 

@@ -1,0 +1,65 @@
+"""A few PostgreSQL connections, lent to worker threads one at a time."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from resift.errors import StoreError, require
+
+T = TypeVar("T")
+
+
+class Connections:
+    """Opens at most `most` connections, keeps them, and drops those that broke."""
+
+    def __init__(self, dsn: str, *, store: str, most: int, timeout_s: float) -> None:
+        self._psycopg = require("psycopg", extra="postgres")
+        self._dsn = dsn
+        self._store = store
+        self._timeout_s = timeout_s
+        self._free = threading.BoundedSemaphore(most)
+        self._lock = threading.Lock()
+        self._idle: list[Any] = []
+
+    def run(self, job: Callable[[Any], T]) -> T:
+        """Run the job on a connection; blocks, so call it from a worker thread."""
+        if not self._free.acquire(timeout=self._timeout_s):
+            raise StoreError(
+                f"{self._store!r} had no free connection within {self._timeout_s:g} s.",
+                store=self._store,
+                transient=True,
+            )
+        try:
+            connection = self._take()
+            try:
+                result = job(connection)
+            except BaseException:
+                connection.close()
+                raise
+            with self._lock:
+                self._idle.append(connection)
+            return result
+        finally:
+            self._free.release()
+
+    def close(self) -> None:
+        """Close the idle connections."""
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
+    def _take(self) -> Any:
+        with self._lock:
+            while self._idle:
+                connection = self._idle.pop()
+                if not connection.closed:
+                    return connection
+        return self._psycopg.connect(
+            self._dsn,
+            autocommit=True,
+            connect_timeout=max(2, int(self._timeout_s)),
+            options=f"-c statement_timeout={int(self._timeout_s * 1000)}",
+        )
