@@ -10,6 +10,8 @@ from resift.errors import InputError
 from resift.stores.filtering import matches
 from resift.types import Hit
 
+_KINDS = {"text": "doc", "vector": "vector", "hybrid": "hybrid"}
+
 QUERY_PARAMETER = "query"
 """The parameter that carries the question into Cypher: write `$query` in the statement."""
 
@@ -40,7 +42,8 @@ class StoreRef:
     @property
     def provider(self) -> str:
         """The engine's name for events."""
-        return str(getattr(self.store, "provider", "") or type(self.store).__name__)
+        owner = getattr(self.store, "store", self.store)
+        return str(getattr(owner, "provider", "") or type(owner).__name__)
 
     async def ask(self, query: str, *, k: int, where: Mapping[str, Any] | None) -> Sequence[Hit]:
         """Put the question to the store in its own way."""
@@ -92,7 +95,7 @@ def _bare(store: Any) -> StoreRef:
 def _kind(ref: StoreRef) -> str:
     if ref.cypher is not None:
         return "graph"
-    kind = getattr(ref.store, "kind", "")
+    kind = getattr(ref.store, "kind", "") or _KINDS.get(getattr(ref.store, "mode", ""), "")
     return kind if isinstance(kind, str) and kind else "search"
 
 

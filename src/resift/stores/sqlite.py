@@ -248,6 +248,8 @@ class SQLiteStore:
 class TextSearch:
     """A SQLiteStore seen as a DocStore that finds by words only."""
 
+    kind = "doc"
+
     def __init__(self, store: SQLiteStore) -> None:
         self.store = store
         self.name = f"{store.name}.text"
@@ -259,6 +261,8 @@ class TextSearch:
 
 class VectorSearch:
     """A SQLiteStore seen as a VectorStore that finds by vectors only."""
+
+    kind = "vector"
 
     def __init__(self, store: SQLiteStore) -> None:
         self.store = store
