@@ -143,5 +143,7 @@ def _told(exc: Exception) -> str:
 
 
 def _log_failure(store: str, exc: Exception) -> None:
+    if not log.isEnabledFor(logging.WARNING):
+        return
     frames = "".join(traceback.format_tb(exc.__traceback__)).rstrip()
     log.warning("store %s failed: %s\n%s", store, _told(exc), frames)
