@@ -15,6 +15,7 @@ from resift.errors import ResiftError
 COMMANDS = {
     "config": "check or show a pipeline file, or list every key",
     "demo": "see reranking work on a shipped sample",
+    "eval": "measure pipelines or run files: quality and latency",
     "fuse": "fuse ranked lists (JSONL or TREC run files) into one",
     "index": "index files and folders into one searchable file",
     "search": "search an index and rerank what is found",

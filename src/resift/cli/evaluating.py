@@ -1,0 +1,210 @@
+"""What eval, compare and record share: their options, reading data, progress, notes."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from resift.errors import DataFormatError, InputError
+
+if TYPE_CHECKING:
+    from resift.evaluation.beir import Collection
+    from resift.evaluation.running import Outcome
+    from resift.evaluation.subjects import Subject
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Outcomes side by side, and the data they were measured on."""
+
+    title: str
+    outcomes: list[Outcome]
+    qrels: dict[str, dict[str, int]]
+    queries: dict[str, str]
+
+    def plain(self, *, per_query: bool, complete: bool) -> dict[str, Any]:
+        """Return everything as JSON data."""
+        return {
+            "data": self.title,
+            "judged": len(self.qrels),
+            "results": [_plain(one, per_query=per_query, complete=complete) for one in self.outcomes],
+        }
+
+
+def add_data_options(parser: argparse.ArgumentParser) -> None:
+    """Declare what is measured, on which data, and where work is kept."""
+    parser.add_argument("--split", default="test", help="which qrels/<split>.tsv (default: test)")
+    parser.add_argument("--qrels", type=Path, default=None, metavar="FILE", help="measure TREC run files")
+    parser.add_argument(
+        "--measures",
+        default=None,
+        metavar="LIST",
+        help="for example nDCG@10,AP,RR,R@100,P@10 (that is the default)",
+    )
+    parser.add_argument(
+        "--complete",
+        action="store_true",
+        help="count judged queries that a run file lacks as 0 (trec_eval -c); else they are left out",
+    )
+    parser.add_argument(
+        "--cache", type=Path, default=None, metavar="DIR", help="keep indexes and answers here"
+    )
+    parser.add_argument("--fresh", action="store_true", help="forget earlier answers and ask again")
+
+
+def add_output_options(parser: argparse.ArgumentParser) -> None:
+    """Declare how results are shown."""
+    parser.add_argument("--report", type=Path, default=None, metavar="FILE", help="write a report as HTML")
+    parser.add_argument("--json", action="store_true", help="write the results as JSON")
+
+
+def measured(args: argparse.Namespace, pipelines: list[str]) -> Measured:
+    """Read the data and measure pipelines on a folder, or run files against judgements."""
+    if args.qrels is not None:
+        if pipelines:
+            raise InputError(
+                "--qrels measures run files; pipelines need a BEIR folder. Leave one of them out."
+            )
+        return _run_files(args)
+    if len(args.data) != 1:
+        raise InputError("Name one BEIR folder, or with --qrels FILE one or more run files.")
+    if not pipelines:
+        raise InputError("Name a pipeline: --pipeline rrf, or --pipeline mine.yaml.")
+    return _pipelines(args, pipelines)
+
+
+def opened(
+    args: argparse.Namespace, pipelines: list[str]
+) -> tuple[Collection, list[Subject], Path | None, Path]:
+    """Return the collection, the pipelines, the index they search and the cache folder."""
+    from resift.cli.render import Progress
+    from resift.evaluation.beir import read_collection
+    from resift.evaluation.cache_folder import cache_folder
+    from resift.evaluation.running import index_for
+    from resift.evaluation.subjects import subjects_named
+
+    subjects = subjects_named(pipelines)
+    collection = read_collection(Path(args.data[0]), split=args.split)
+    cache = cache_folder(args.cache)
+    meter = Progress("indexing", 1)
+    index = index_for(subjects, collection, cache, progress=_shown_by(meter))
+    meter.close()
+    return collection, subjects, index, cache
+
+
+def note(text: str) -> None:
+    """Tell people something beside the results."""
+    sys.stderr.write(f"resift: {text}\n")
+
+
+def write_report(path: Path, found: Measured) -> None:
+    """Write the HTML report and say where it is."""
+    from resift.evaluation.report import report
+
+    path.write_text(report(found.title, found.outcomes, found.qrels, found.queries), encoding="utf-8")
+    note(f"report: {path}")
+
+
+def _pipelines(args: argparse.Namespace, pipelines: list[str]) -> Measured:
+    from resift.cli.render import Progress
+    from resift.evaluation.measures import Judge
+    from resift.evaluation.running import evaluate
+
+    measures = _measures(args)
+    collection, subjects, index, cache = opened(args, pipelines)
+    judge = Judge(collection.qrels, measures)
+    outcomes = []
+    for subject in subjects:
+        meter = Progress(subject.name, len(collection.queries))
+        outcome = evaluate(
+            subject, collection, judge, index=index, cache=cache, fresh=args.fresh, progress=_shown_by(meter)
+        )
+        meter.close()
+        outcomes.append(outcome)
+        _tell(outcome)
+    title = f"{collection.name} ({collection.split})"
+    return Measured(title, outcomes, collection.qrels, dict(collection.queries))
+
+
+def _run_files(args: argparse.Namespace) -> Measured:
+    from resift.evaluation.measures import Judge
+    from resift.evaluation.running import Outcome
+    from resift.evaluation.trec import read_qrels, read_run
+
+    if not args.data:
+        raise InputError("Name at least one run file to measure against --qrels.")
+    qrels, _ = read_qrels(args.qrels)
+    judge = Judge(qrels, _measures(args))
+    outcomes = []
+    for file, name in zip(args.data, _names(args.data), strict=True):
+        run = read_run(Path(file))
+        if not set(run) & set(qrels):
+            told = f"none of its {len(run)} queries is judged in {args.qrels}; do the query ids match?"
+            raise DataFormatError(told, file=str(file))
+        outcomes.append(Outcome(name, judge.quality(run), run, {}))
+        _tell_gaps(outcomes[-1], complete=args.complete)
+    return Measured(args.qrels.name, outcomes, qrels, {})
+
+
+def _measures(args: argparse.Namespace) -> Sequence[str]:
+    from resift.evaluation.measures import DEFAULT_MEASURES, measure_name
+
+    if args.measures is None:
+        return DEFAULT_MEASURES
+    return [measure_name(name) for name in args.measures.split(",") if name.strip()] or DEFAULT_MEASURES
+
+
+def _names(files: list[str]) -> list[str]:
+    stems = [Path(file).name.removesuffix(".gz").removesuffix(".run") for file in files]
+    return [stem if stems.count(stem) == 1 else f"{stem}#{at}" for at, stem in enumerate(stems, start=1)]
+
+
+def _tell(outcome: Outcome) -> None:
+    if outcome.reused:
+        note(f"{outcome.name}: {outcome.reused} of {len(outcome.answers)} answers are from an earlier run")
+    if outcome.degraded:
+        reason = next(iter(outcome.degraded.values()))
+        note(f"{outcome.name}: {len(outcome.degraded)} answers are degraded, the first because: {reason}")
+
+
+def _tell_gaps(outcome: Outcome, *, complete: bool) -> None:
+    quality = outcome.quality
+    if quality.missing:
+        how = (
+            "they count as 0"
+            if complete
+            else "they are left out, as trec_eval does; --complete counts them as 0"
+        )
+        note(f"{outcome.name}: {len(quality.missing)} judged queries are missing; {how}")
+    if quality.unjudged:
+        note(f"{outcome.name}: {len(quality.unjudged)} queries are not judged and do not count")
+
+
+def _shown_by(meter: Any) -> Any:
+    def show(done: int, total: int) -> None:
+        meter.total = total
+        meter.show(done)
+
+    return show
+
+
+def _plain(outcome: Outcome, *, per_query: bool, complete: bool) -> dict[str, Any]:
+    quality = outcome.quality
+    data: dict[str, Any] = {
+        "name": outcome.name,
+        "mean": quality.means(complete=complete),
+        "mean_complete": quality.means(complete=True),
+        "queries": len(next(iter(quality.per_query.values()))),
+        "missing": list(quality.missing),
+        "unjudged": list(quality.unjudged),
+        "latency_ms": outcome.latency,
+        "degraded": outcome.degraded,
+        "reused": outcome.reused,
+    }
+    if per_query:
+        data["per_query"] = {measure: dict(values) for measure, values in quality.per_query.items()}
+    return data

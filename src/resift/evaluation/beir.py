@@ -1,0 +1,105 @@
+"""A BEIR folder: corpus.jsonl, queries.jsonl, qrels/<split>.tsv."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from resift.errors import DataFormatError, did_you_mean
+from resift.evaluation.lines import json_rows
+from resift.evaluation.trec import Qrels, read_qrels
+
+
+@dataclass(frozen=True, slots=True)
+class Collection:
+    """One split of a collection: the judged queries and their judgements. The corpus is read on demand."""
+
+    folder: Path
+    split: str
+    queries: Mapping[str, str]
+    qrels: Qrels
+
+    @property
+    def name(self) -> str:
+        """The folder's name."""
+        return self.folder.resolve().name
+
+    @property
+    def corpus_file(self) -> Path:
+        """The documents; may be absent where a pipeline brings its own store."""
+        return self.folder / "corpus.jsonl"
+
+    def corpus_digest(self) -> str:
+        """Return a digest of the documents, "" where there are none."""
+        if not self.corpus_file.exists():
+            return ""
+        with self.corpus_file.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+
+    def documents(self) -> Iterator[dict[str, Any]]:
+        """Yield the documents: title and text as one text, and the metadata."""
+        seen: dict[str, int] = {}
+        for line, row in json_rows(self.corpus_file, expected="documents"):
+            id = _id(row, self.corpus_file, line, seen)
+            parts = [_text(row, key, self.corpus_file, line) for key in ("title", "text")]
+            metadata = row.get("metadata") or {}
+            if not isinstance(metadata, Mapping):
+                raise DataFormatError('"metadata" is no object', file=str(self.corpus_file), line=line)
+            yield {"id": id, "text": " ".join(part for part in parts if part), "metadata": dict(metadata)}
+
+
+def read_collection(folder: Path, *, split: str = "test") -> Collection:
+    """Read the judged queries of one split; raises DataFormatError with file and line."""
+    if not folder.is_dir():
+        told = "no such folder" if not folder.exists() else "this is a file"
+        raise DataFormatError(f"{told}; name a BEIR folder with queries.jsonl and qrels/", file=str(folder))
+    file = _qrels_file(folder, split)
+    qrels, first_lines = read_qrels(file)
+    texts = _queries(folder / "queries.jsonl")
+    for query, line in first_lines.items():
+        if query not in texts:
+            raise DataFormatError(
+                f"query {query!r} is judged but not in queries.jsonl", file=str(file), line=line
+            )
+    return Collection(folder, split, {query: texts[query] for query in qrels}, qrels)
+
+
+def _qrels_file(folder: Path, split: str) -> Path:
+    file = folder / "qrels" / f"{split}.tsv"
+    if not file.exists():
+        known = sorted(path.stem for path in (folder / "qrels").glob("*.tsv"))
+        raise DataFormatError(f"no such split. {did_you_mean(split, known)}", file=str(file))
+    return file
+
+
+def _queries(file: Path) -> dict[str, str]:
+    seen: dict[str, int] = {}
+    found: dict[str, str] = {}
+    for line, row in json_rows(file, expected="queries"):
+        id = _id(row, file, line, seen)
+        found[id] = _text(row, "text", file, line)
+        if not found[id]:
+            raise DataFormatError(f'query {id!r} has no "text"', file=str(file), line=line)
+    return found
+
+
+def _id(row: Mapping[str, Any], file: Path, line: int, seen: dict[str, int]) -> str:
+    given = row.get("_id")
+    if isinstance(given, bool) or not isinstance(given, (str, int)) or given == "":
+        raise DataFormatError('no "_id"; each line needs one', file=str(file), line=line)
+    id = str(given)
+    if id in seen:
+        raise DataFormatError(f"id {id!r} is already in line {seen[id]}", file=str(file), line=line)
+    seen[id] = line
+    return id
+
+
+def _text(row: Mapping[str, Any], key: str, file: Path, line: int) -> str:
+    value = row.get(key)
+    if value is not None and not isinstance(value, str):
+        told = f'"{key}" is a {type(value).__name__}, not a string'
+        raise DataFormatError(told, file=str(file), line=line)
+    return (value or "").strip()

@@ -1,0 +1,96 @@
+"""Quality measures by ir-measures, whose numbers are trec_eval's."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from resift.errors import InputError, require
+from resift.evaluation.trec import Qrels
+
+DEFAULT_MEASURES = ("nDCG@10", "AP", "RR", "R@100", "P@10")
+
+_NAMES = {
+    "ndcg": "nDCG", "map": "AP", "ap": "AP", "mrr": "RR", "rr": "RR", "recall": "R", "r": "R",
+    "precision": "P", "p": "P", "rprec": "Rprec", "success": "Success", "bpref": "Bpref",
+}  # fmt: skip
+_NEEDS_CUTOFF = {"R", "P", "Success"}
+_NO_CUTOFF = {"Rprec", "Bpref"}
+
+
+@dataclass(frozen=True, slots=True)
+class Quality:
+    """What one run is worth: values per measure and query, and which judged queries it did not answer."""
+
+    per_query: Mapping[str, Mapping[str, float]]
+    missing: tuple[str, ...]
+    unjudged: tuple[str, ...]
+
+    def mean(self, measure: str, *, complete: bool = False) -> float:
+        """Return the mean over answered queries, as trec_eval; `complete` counts missing ones as 0 (-c)."""
+        values = self.per_query[measure]
+        total = len(values) + (len(self.missing) if complete else 0)
+        return math.fsum(values.values()) / total if total else 0.0
+
+    def means(self, *, complete: bool = False) -> dict[str, float]:
+        """Return measure -> mean."""
+        return {measure: self.mean(measure, complete=complete) for measure in self.per_query}
+
+
+def measure_name(text: str) -> str:
+    """Return a measure's canonical name: ndcg@10 -> nDCG@10, MAP -> AP, recall@100 -> R@100."""
+    match = re.fullmatch(r"([A-Za-z]+)(?:@([1-9]\d{0,4}))?", text.strip())
+    name = _NAMES.get(match[1].lower()) if match else None
+    cutoff = match[2] if match else None
+    if name is None or (name in _NEEDS_CUTOFF and not cutoff) or (name in _NO_CUTOFF and cutoff):
+        raise InputError(
+            f"Unknown measure {text!r}. Known: nDCG@10 (any cut-off), AP (MAP), RR (MRR), R@100 (recall), "
+            "P@10 (precision), Success@5, Rprec, Bpref."
+        )
+    return f"{name}@{cutoff}" if cutoff else name
+
+
+class Judge:
+    """Measures runs against one set of judgements; building it once makes measuring many runs quick."""
+
+    def __init__(self, qrels: Qrels, measures: Sequence[str] = DEFAULT_MEASURES) -> None:
+        self._library = require("ir_measures", extra="eval")
+        self.measures = tuple(dict.fromkeys(measure_name(measure) for measure in measures))
+        self.queries = tuple(qrels)
+        parsed = [self._library.parse_measure(measure) for measure in self.measures]
+        # A grade below 0 (spam) is as little relevant as 0, and the library knows none below.
+        grades = {
+            query: {id: max(0, grade) for id, grade in judged.items()} for query, judged in qrels.items()
+        }
+        self._evaluator: Any = self._library.evaluator(parsed, grades)
+
+    def quality(self, run: Mapping[str, Sequence[str]]) -> Quality:
+        """Measure the documents of each query, given best first.
+
+        Scores are made strictly decreasing by place before they are handed over, so that no rule for
+        ties can reorder what a run ranked.
+        """
+        judged = set(self.queries)
+        scored = {
+            query: {id: float(len(ids) - place) for place, id in enumerate(ids)}
+            for query, ids in run.items()
+            if query in judged
+        }
+        per_query: dict[str, dict[str, float]] = {measure: {} for measure in self.measures}
+        for query, ids in scored.items():
+            if not ids:
+                for values in per_query.values():
+                    values[query] = 0.0
+        for metric in self._evaluator.iter_calc({query: ids for query, ids in scored.items() if ids}):
+            if scored.get(metric.query_id):
+                per_query[str(metric.measure)][metric.query_id] = float(metric.value)
+        missing = tuple(query for query in self.queries if query not in scored)
+        unjudged = tuple(query for query in run if query not in judged)
+        ordered = {
+            measure: {query: values[query] for query in self.queries if query in values}
+            for measure, values in per_query.items()
+        }
+        return Quality(ordered, missing, unjudged)

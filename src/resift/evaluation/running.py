@@ -1,0 +1,139 @@
+"""Ask a pipeline every judged query, one at a time, and keep what it answered."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from resift import __version__
+from resift.evaluation.beir import Collection
+from resift.evaluation.collection_index import Progress, index_of
+from resift.evaluation.latency import latency
+from resift.evaluation.measures import Judge, Quality
+from resift.evaluation.subjects import Subject
+from resift.evaluation.work_file import Answer, WorkFile, asked_digest, work_key
+from resift.models.embedding import DEFAULT_EMBEDDER
+from resift.retrieval.pipeline import Pipeline
+from resift.sync import run_sync
+from resift.types import CUT, Hit, Ranking
+
+EXPLAINED = 10
+"""Of how many first hits the ledgers are kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One pipeline or run file, measured."""
+
+    name: str
+    quality: Quality
+    run: Mapping[str, Sequence[str]]
+    answers: Mapping[str, Answer]
+    reused: int = 0
+
+    @property
+    def latency(self) -> dict[str, float]:
+        """Percentiles in ms over warm searches; where all were cold, over those."""
+        warm = [answer.ms for answer in self.answers.values() if answer.warm]
+        return latency(warm or [answer.ms for answer in self.answers.values()])
+
+    @property
+    def degraded(self) -> dict[str, str]:
+        """Query -> reason, for answers that did less than asked."""
+        return {query: answer.reason for query, answer in self.answers.items() if answer.reason}
+
+
+def index_for(
+    subjects: Sequence[Subject], collection: Collection, cache: Path, *, progress: Progress | None = None
+) -> Path | None:
+    """Return the index that these pipelines search, or None where none of them searches the collection."""
+    if not any(subject.needs_corpus for subject in subjects):
+        return None
+    embedder = DEFAULT_EMBEDDER if any(subject.needs_vectors for subject in subjects) else None
+    return index_of(collection, cache, embedder=embedder, progress=progress)
+
+
+def evaluate(
+    subject: Subject,
+    collection: Collection,
+    judge: Judge,
+    *,
+    index: Path | None,
+    cache: Path,
+    fresh: bool = False,
+    progress: Progress | None = None,
+) -> Outcome:
+    """Answer every judged query and measure the answers; answers of an earlier run are used again."""
+    work = WorkFile(cache / "answers" / f"{work_file_key(subject, collection)}.jsonl")
+    with work.open(fresh=fresh):
+        reused = run_sync(_answered(subject, collection, work, index, progress))
+    answers = {query: work.answers[query, asked_digest(text)] for query, text in collection.queries.items()}
+    run = {query: answer.ids for query, answer in answers.items()}
+    return Outcome(subject.name, judge.quality(run), run, answers, reused)
+
+
+def work_file_key(subject: Subject, collection: Collection) -> str:
+    """Return the key under which this pipeline's answers on this corpus are kept."""
+    corpus = collection.corpus_digest() if subject.needs_corpus else ""
+    return work_key(__version__, subject.identity, corpus)
+
+
+async def _answered(
+    subject: Subject, collection: Collection, work: WorkFile, index: Path | None, progress: Progress | None
+) -> int:
+    queries = collection.queries
+    waiting = [query for query, text in queries.items() if work.find(query, text) is None]
+    if not waiting:
+        return len(queries)
+    pipeline = subject.open(index if subject.needs_corpus else None)
+    try:
+        for done, query in enumerate(waiting, start=1):
+            judged = collection.qrels[query]
+            # The first search loads models and maps: it is answered like the others, but not timed.
+            work.add(await _answer(pipeline, query, queries[query], judged, warm=done > 1))
+            if progress:
+                progress(len(queries) - len(waiting) + done, len(queries))
+    finally:
+        await pipeline.close()
+    return len(queries) - len(waiting)
+
+
+async def _answer(
+    pipeline: Pipeline, query: str, text: str, judged: Mapping[str, int], *, warm: bool
+) -> Answer:
+    started = time.perf_counter()
+    ranking = await pipeline.search(text)
+    ms = (time.perf_counter() - started) * 1000
+    hits = answer_of(ranking, pipeline.k)
+    explained = [hit for place, hit in enumerate(hits) if place < EXPLAINED or judged.get(hit.id, 0) > 0]
+    return Answer(
+        query=query,
+        asked=asked_digest(text),
+        ids=tuple(hit.id for hit in hits),
+        ms=round(ms, 3),
+        warm=warm,
+        k=pipeline.k,
+        steps={hit.id: [list(step) for step in hit.ledger] for hit in explained},
+        reason=ranking.reason if ranking.degraded else None,
+        timings={stage: round(value, 3) for stage, value in ranking.timings.items()},
+    )
+
+
+def answer_of(ranking: Ranking, k: int) -> list[Hit]:
+    """Return the hits, and behind them what only k left out, so that recall@100 can be told at k=10.
+
+    What a gate, a fold or a quota threw out stays out.
+    """
+    behind = [hit for hit in ranking.cut if _cut_by_k(hit, k)]
+    behind.sort(key=lambda hit: (hit.ledger[-1].rank, hit.id))
+    seen: dict[str, Hit] = {}
+    for hit in (*ranking.hits, *behind):
+        seen.setdefault(hit.id, hit)
+    return list(seen.values())
+
+
+def _cut_by_k(hit: Hit, k: int) -> bool:
+    last = hit.ledger[-1]
+    return last.stage == CUT and last.note == f"k={k}"

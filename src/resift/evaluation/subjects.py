@@ -1,0 +1,174 @@
+"""What is evaluated: pipelines that need no file (bm25, dense, rrf, …) and pipeline files.
+
+In a pipeline file, `path: ${RESIFT_COLLECTION}` is the index of the collection that is being evaluated.
+Every other store is used as it is written.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from resift.errors import InputError, did_you_mean
+from resift.models.embedding import Embedder
+from resift.plugins import load_reranker
+from resift.retrieval.over_fetch import OverFetch
+from resift.retrieval.pipeline import Pipeline
+from resift.retrieval.stages import Rerank
+from resift.stores.sqlite import SQLiteStore
+
+VARIABLE = "RESIFT_COLLECTION"
+FETCH = OverFetch(factor=4, minimum=100, cap=1000)
+"""How deep built-in pipelines ask each side: 100, so that recall@100 can be told."""
+
+RERANK_DEPTH = 20
+
+Opened = Callable[[Path | None], Pipeline]
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """One pipeline to evaluate: `identity` is everything that could change its answers."""
+
+    name: str
+    identity: Mapping[str, Any]
+    needs_corpus: bool
+    needs_vectors: bool
+    open: Opened
+
+
+def subject_named(text: str) -> Subject:
+    """Return the built-in pipeline of that name, or the pipeline of that file."""
+    if text in BUILT_IN:
+        return Subject(
+            text, {"built-in": text}, needs_corpus=True, needs_vectors=text != "bm25", open=BUILT_IN[text]
+        )
+    path = Path(text)
+    if path.suffix in (".yaml", ".yml") or path.exists():
+        return _from_file(path)
+    raise InputError(f"Unknown pipeline {text!r}. {did_you_mean(text, BUILT_IN)} Or name a .yaml file.")
+
+
+def subjects_named(texts: list[str]) -> list[Subject]:
+    """Return the pipelines, each under a name of its own."""
+    subjects = [subject_named(text) for text in texts]
+    names = [subject.name for subject in subjects]
+    return [
+        subject
+        if names.count(subject.name) == 1
+        else Subject(
+            f"{subject.name}#{at}",
+            subject.identity,
+            subject.needs_corpus,
+            subject.needs_vectors,
+            subject.open,
+        )
+        for at, subject in enumerate(subjects, start=1)
+    ]
+
+
+@contextmanager
+def collection_at(index: Path | None) -> Iterator[None]:
+    """Let `${RESIFT_COLLECTION}` stand for the index while a pipeline file is read."""
+    before = os.environ.get(VARIABLE)
+    if index is not None:
+        os.environ[VARIABLE] = str(index.absolute())
+    try:
+        yield
+    finally:
+        if index is not None:
+            if before is None:
+                del os.environ[VARIABLE]
+            else:
+                os.environ[VARIABLE] = before
+
+
+def _from_file(path: Path) -> Subject:
+    from resift.config.load import inspect_yaml
+
+    # Not expanded: the index does not exist yet, and the identity must not depend on where it lies.
+    settings, problems = inspect_yaml(path, expand=False)
+    problems.refuse()
+    plain = settings.plain() if settings is not None else {}
+    stores = [store for store in plain.get("stores", ()) if f"${{{VARIABLE}}}" in str(store.get("path", ""))]
+
+    def opened(index: Path | None) -> Pipeline:
+        with collection_at(index):
+            return Pipeline.from_yaml(path)
+
+    return Subject(
+        path.stem,
+        {"file": plain, "stores": _states(plain, path.absolute().parent)},
+        needs_corpus=bool(stores),
+        needs_vectors=any(
+            store.get("embedder") != "none" and store.get("mode") != "text" for store in stores
+        ),
+        open=opened,
+    )
+
+
+def _states(plain: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Return size and time of the store files: an index that changed gives other answers."""
+    states = {}
+    for store in plain.get("stores", ()):
+        path = folder / os.path.expandvars(str(store.get("path", "")))
+        if store.get("path") and path.is_file():
+            state = path.stat()
+            states[store["name"]] = [state.st_size, state.st_mtime_ns]
+    return states
+
+
+def _store(index: Path | None, *, vectors: bool = True) -> SQLiteStore:
+    assert index is not None  # noqa: S101 - needs_corpus
+    if not vectors:
+        return SQLiteStore(index, name="collection", read_only=True)
+    store = SQLiteStore(index, name="collection", read_only=True)
+    built_with = store.facts().embedder
+    store.release()
+    return SQLiteStore(index, name="collection", embedder=Embedder(built_with), read_only=True)
+
+
+def _bm25(index: Path | None) -> Pipeline:
+    return Pipeline([_store(index, vectors=False).text], fetch=FETCH)
+
+
+def _dense(index: Path | None) -> Pipeline:
+    return Pipeline([_store(index).vectors], fetch=FETCH)
+
+
+def _rrf(index: Path | None, **stages: Any) -> Pipeline:
+    store = _store(index)
+    return Pipeline([store.text, store.vectors], fetch=FETCH, **stages)
+
+
+def _linear(index: Path | None) -> Pipeline:
+    return _rrf(index, fuse=load_reranker("linear"))
+
+
+def _cross_encoder(index: Path | None) -> Pipeline:
+    return _rrf(index, rerank=Rerank(load_reranker("cross-encoder"), depth=RERANK_DEPTH))
+
+
+def _late_interaction(index: Path | None) -> Pipeline:
+    return _rrf(index, rerank=Rerank(load_reranker("late-interaction"), depth=RERANK_DEPTH))
+
+
+def _default(index: Path | None) -> Pipeline:
+    return Pipeline.default(_store(index))
+
+
+BUILT_IN: Mapping[str, Opened] = {
+    "bm25": _bm25,
+    "cross-encoder": _cross_encoder,
+    "default": _default,
+    "dense": _dense,
+    "late-interaction": _late_interaction,
+    "linear": _linear,
+    "rrf": _rrf,
+}
+"""bm25: words; dense: vectors; rrf and linear (min-max): both fused; cross-encoder and late-interaction:
+the top 20 of rrf in the model's order; default: `Pipeline.default`, which blends."""

@@ -1,0 +1,72 @@
+"""BEIR folders: what is read, and how broken ones are refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from resift.errors import DataFormatError
+from resift.evaluation.beir import read_collection
+from tests.evaluation.small import DOCUMENTS, QRELS, QUERIES, write_collection
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return write_collection(tmp_path / "small")
+
+
+def test_queries_judgements_and_documents_are_read(folder):
+    collection = read_collection(folder)
+    assert (dict(collection.queries), collection.qrels) == (QUERIES, QRELS)
+    assert {row["id"]: row["text"] for row in collection.documents()} == DOCUMENTS
+
+
+def test_title_and_text_become_one_text(folder):
+    (folder / "corpus.jsonl").write_text('{"_id": 7, "title": "T", "text": "x", "metadata": {"a": 1}}\n')
+    assert list(read_collection(folder).documents()) == [{"id": "7", "text": "T x", "metadata": {"a": 1}}]
+
+
+def test_a_line_separator_inside_a_text_ends_no_line(folder):
+    (folder / "corpus.jsonl").write_text('{"_id": "a", "text": "x\u2028y"}\n', encoding="utf-8")
+    assert [row["text"] for row in read_collection(folder).documents()] == ["x\u2028y"]
+
+
+def test_a_judged_query_that_does_not_exist_is_named_with_its_line(folder):
+    file = folder / "qrels" / "test.tsv"
+    with file.open("a") as out:
+        out.write("q9\tapple\t1\n")
+    with pytest.raises(DataFormatError, match=r"'q9' is judged but not in queries\.jsonl") as caught:
+        read_collection(folder)
+    assert (caught.value.file, caught.value.line) == (str(file), file.read_text().count("\n"))
+
+
+def test_an_unknown_split_names_the_known_ones(folder):
+    with pytest.raises(DataFormatError, match=r"Did you mean 'test'\? Known: test"):
+        read_collection(folder, split="tset")
+
+
+@pytest.mark.parametrize(
+    ("row", "told"),
+    [
+        ("{", "not JSON"),
+        ("[1]", "a list"),
+        ('{"text": "x"}', 'no "_id"'),
+        ('{"_id": "", "text": "x"}', 'no "_id"'),
+        ('{"_id": "q1", "text": "x"}', "already in line 1"),
+        ('{"_id": "n", "text": 5}', "is a int"),
+        ('{"_id": "n", "text": " "}', 'has no "text"'),
+    ],
+)
+def test_broken_queries_are_named_with_file_and_line(folder, row, told):
+    file = folder / "queries.jsonl"
+    with file.open("a") as out:
+        out.write(row + "\n")
+    with pytest.raises(DataFormatError, match=told) as caught:
+        read_collection(folder)
+    assert (caught.value.file, caught.value.line) == (str(file), 6)
+
+
+def test_a_folder_that_is_no_collection_is_refused(tmp_path):
+    with pytest.raises(DataFormatError, match="no such folder"):
+        read_collection(tmp_path / "absent")
+    with pytest.raises(DataFormatError, match="no such split"):
+        read_collection(tmp_path)

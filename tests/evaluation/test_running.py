@@ -1,0 +1,171 @@
+"""Evaluating pipelines: measured answers, what is kept between runs, and a kill in the middle."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from resift.evaluation.beir import read_collection
+from resift.evaluation.measures import Judge
+from resift.evaluation.running import answer_of, evaluate, index_for
+from resift.evaluation.subjects import Subject, subject_named
+from resift.evaluation.work_file import Answer, WorkFile
+from resift.retrieval.pipeline import Pipeline
+from resift.types import Hit
+from tests.evaluation.small import QUERIES, write_collection
+
+
+class CountingStore:
+    """Answers every query with the same document and remembers who asked."""
+
+    name = "counting"
+
+    def __init__(self) -> None:
+        self.asked = []
+
+    async def search(self, query, *, k, where=None):
+        self.asked.append(query)
+        return [Hit("apple", "An apple", 1.0)]
+
+
+@pytest.fixture
+def collection(tmp_path):
+    return read_collection(write_collection(tmp_path / "small"))
+
+
+def counted(store, name="counted"):
+    return Subject(
+        name, {"test": name}, needs_corpus=False, needs_vectors=False, open=lambda _: Pipeline([store])
+    )
+
+
+def test_bm25_finds_what_is_judged_relevant(collection, tmp_path):
+    subject = subject_named("bm25")
+    index = index_for([subject], collection, tmp_path)
+    outcome = evaluate(subject, collection, Judge(collection.qrels), index=index, cache=tmp_path)
+    assert outcome.quality.mean("RR") == 1.0
+    assert set(outcome.latency) == {"p50", "p95", "p99"}
+    assert outcome.answers["q1"].steps["apple"][0][:3] == ["retrieve", "collection.text", 1]
+
+
+def test_answers_are_asked_for_once(collection, tmp_path):
+    store = CountingStore()
+    judge = Judge(collection.qrels)
+    first = evaluate(counted(store), collection, judge, index=None, cache=tmp_path)
+    again = evaluate(counted(store), collection, judge, index=None, cache=tmp_path)
+    assert store.asked == list(QUERIES.values())
+    assert (first.reused, again.reused) == (0, 5)
+    assert again.quality == first.quality
+    evaluate(counted(store), collection, judge, index=None, cache=tmp_path, fresh=True)
+    assert len(store.asked) == 10
+
+
+def test_an_edited_query_is_asked_again(collection, tmp_path):
+    store = CountingStore()
+    judge = Judge(collection.qrels)
+    evaluate(counted(store), collection, judge, index=None, cache=tmp_path)
+    file = collection.folder / "queries.jsonl"
+    file.write_text(file.read_text().replace("yellow banana", "green banana"))
+    evaluate(counted(store), read_collection(collection.folder), judge, index=None, cache=tmp_path)
+    assert store.asked[5:] == ["green banana"]
+
+
+def test_a_degraded_answer_is_measured_but_asked_for_again(collection, tmp_path):
+    class Failing:
+        name = "failing"
+
+        async def search(self, query, *, k, where=None):
+            raise OSError("down")
+
+    store = CountingStore()
+    subject = Subject(
+        "half", {}, needs_corpus=False, needs_vectors=False, open=lambda _: Pipeline([store, Failing()])
+    )
+    outcome = evaluate(subject, collection, Judge(collection.qrels), index=None, cache=tmp_path)
+    assert set(outcome.degraded) == set(QUERIES)
+    evaluate(subject, collection, Judge(collection.qrels), index=None, cache=tmp_path)
+    assert len(store.asked) == 10
+
+
+def test_a_half_written_line_is_dropped(tmp_path):
+    work = WorkFile(tmp_path / "w.jsonl")
+    with work.open():
+        work.add(Answer("q1", "x", ("a",), 1.0))
+    with work.path.open("a") as file:
+        file.write('{"query": "q2", "ids": ["a"')
+    again = WorkFile(work.path)
+    with again.open():
+        assert [query for query, _ in again.answers] == ["q1"]
+        again.add(Answer("q2", "x", ("b",), 1.0))
+    assert [json.loads(line)["query"] for line in work.path.read_text().splitlines()] == ["q1", "q2"]
+
+
+def test_behind_k_stands_what_only_k_left_out():
+    """Recall at 100 can be told of a pipeline that returns one hit, without what a gate threw out."""
+
+    class Three:
+        name = "three"
+
+        async def search(self, query, *, k, where=None):
+            return [Hit(id, id, score) for id, score in (("a", 3.0), ("b", 2.0), ("c", 1.0))]
+
+    async def drop_b(pool):
+        kept = [hit for hit in pool.hits if hit.id != "b"]
+        return pool.reorder(
+            kept,
+            cut=[h.step("cut", "gate", rank=2, score=None, note="floor") for h in pool.hits if h.id == "b"],
+        )
+
+    ranking = Pipeline([Three()], gate=drop_b, k=1).rank("q")
+    assert [hit.id for hit in answer_of(ranking, 1)] == ["a", "c"]
+
+
+SCRIPT = """
+import sys
+from pathlib import Path
+from resift.evaluation.beir import read_collection
+from resift.evaluation.measures import Judge
+from resift.evaluation.running import evaluate
+from resift.evaluation.subjects import Subject
+from resift.retrieval.pipeline import Pipeline
+from resift.types import Hit
+
+folder, cache, stop_at = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
+
+class Store:
+    name = "store"
+    asked = 0
+    async def search(self, query, *, k, where=None):
+        Store.asked += 1
+        print("asked", query, flush=True)
+        if Store.asked == stop_at:
+            print("stuck", flush=True)
+            import asyncio
+            await asyncio.Event().wait()
+        return [Hit("apple", "An apple", 1.0)]
+
+collection = read_collection(folder)
+subject = Subject("s", {}, needs_corpus=False, needs_vectors=False, open=lambda _: Pipeline([Store()]))
+outcome = evaluate(subject, collection, Judge(collection.qrels), index=None, cache=cache)
+print("done", outcome.reused, len(outcome.answers), flush=True)
+"""
+
+
+def test_a_killed_evaluation_goes_on_and_asks_nothing_twice(collection, tmp_path):
+    """SIGKILL while the third query is being answered: the next run asks for the third to the fifth only."""
+    args = [sys.executable, "-c", SCRIPT, str(collection.folder), str(tmp_path / "cache")]
+    with subprocess.Popen([*args, "3"], stdout=subprocess.PIPE, text=True, cwd=Path.cwd()) as process:
+        seen = []
+        for line in process.stdout:
+            seen.append(line.strip())
+            if line.strip() == "stuck":
+                process.send_signal(signal.SIGKILL)
+    texts = list(QUERIES.values())
+    assert seen == [f"asked {text}" for text in texts[:3]] + ["stuck"]
+    done = subprocess.run([*args, "0"], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [f"asked {text}" for text in texts[2:]] + ["done 2 5"]
