@@ -24,7 +24,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.harness import rss_mb, versions, write_results
+from resift.retrieval.node import RetrievalNode
 from resift.stores.sqlite import SQLiteStore
+from resift.types import Hit
 
 DIMENSION = 384
 WORDS_PER_CHUNK = 120
@@ -77,8 +79,8 @@ class Corpus:
         return " ".join(self.words[30:][self._random.choice(len(share), size=QUERY_WORDS, p=share)])
 
 
-async def measure(size: int, folder: Path, *, queries: int) -> dict[str, Any]:
-    """Index `size` chunks, open the file anew, and search it."""
+async def build(size: int, folder: Path) -> dict[str, Any]:
+    """Index `size` chunks."""
     corpus = Corpus()
     store = SQLiteStore(folder / "index.db", embedder=FreeEmbedder())
     spent = 0.0
@@ -109,6 +111,56 @@ async def search(folder: Path, *, queries: int) -> dict[str, Any]:
     return report
 
 
+class WaitingStore:
+    """A store across the network: it costs time but no processor."""
+
+    def __init__(self, name: str, wait_s: float) -> None:
+        self.name = name
+        self._wait_s = wait_s
+
+    async def search(self, query: str, *, k: int, where: Any = None) -> list[Hit]:
+        await asyncio.sleep(self._wait_s)
+        return [Hit(f"{self.name}-{at}", "text", 1.0 / (at + 1), self.name) for at in range(k)]
+
+
+async def fan_out(folder: Path, *, queries: int) -> dict[str, Any]:
+    """Compare a RetrievalNode over three stores with the slowest of them alone, query by query."""
+    corpus = Corpus()
+    store = SQLiteStore(folder / "index.db", embedder=FreeEmbedder(), read_only=True)
+    small = SQLiteStore(folder / "small.db", embedder=FreeEmbedder(), name="small")
+    await small.add(corpus.chunks(0, 1000))
+    report = {}
+    for name, stores in (
+        ("sqlite", [store.text, store.vectors, small.text]),
+        ("network", [WaitingStore("near", 0.02), WaitingStore("far", 0.04), WaitingStore("farther", 0.06)]),
+    ):
+        report[name] = await _compared(stores, [corpus.query() for _ in range(queries)])
+    await store.close()
+    await small.close()
+    return report
+
+
+async def _compared(stores: list[Any], queries: list[str]) -> dict[str, Any]:
+    node = RetrievalNode(stores, k=10)
+    alone: dict[str, list[float]] = {store.name: [] for store in stores}
+    together = []
+    for query in queries:
+        for store in stores:  # also warms every side's postings for this query
+            await store.search(query, k=10)
+        for store in stores:
+            alone[store.name].append(await _timed(store, query))
+        begun = time.perf_counter()
+        await node.execute({"query": query})
+        together.append((time.perf_counter() - begun) * 1000)
+    medians = {name: round(statistics.median(times), 2) for name, times in alone.items()}
+    fanned = statistics.median(together)
+    return {
+        "alone_ms": medians,
+        "together_ms": round(fanned, 2),
+        "ratio": round(fanned / max(medians.values()), 3),
+    }
+
+
 async def _timed(store: Any, query: str, **options: Any) -> float:
     begun = time.perf_counter()
     await store.search(query, k=10, **options)
@@ -133,7 +185,8 @@ def growth(sizes: list[int], queries: int) -> list[dict[str, Any]]:
         with tempfile.TemporaryDirectory() as folder:
             built = _child("--build", str(size), "--folder", folder)
             found = _child("--search", str(queries), "--folder", folder)
-        rows.append({**built, **found})
+            fanned = _child("--fan-out", str(queries), "--folder", folder)
+        rows.append({**built, **found, "fan_out": fanned})
         print(json.dumps(rows[-1]), flush=True)
     return rows
 
@@ -143,13 +196,17 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--build", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--search", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--fan-out", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.build:
-        print(json.dumps(asyncio.run(measure(args.build, args.folder, queries=0))))
+        print(json.dumps(asyncio.run(build(args.build, args.folder))))
         return
     if args.search:
         print(json.dumps(asyncio.run(search(args.folder, queries=args.search))))
+        return
+    if args.fan_out:
+        print(json.dumps(asyncio.run(fan_out(args.folder, queries=args.fan_out))))
         return
     sizes = [1_000, 2_000] if args.quick else [1_000, 10_000, 30_000, 100_000]
     rows = growth(sizes, queries=20 if args.quick else 100)
@@ -157,6 +214,9 @@ def main() -> None:
     verdict = {
         "hybrid_p50_within_40_ms": largest["hybrid_p50_ms"] <= TARGET_P50_MS,
         "rss_within_600_mb": largest["rss_mb"] <= TARGET_RSS_MB,
+        "fan_out_within_1.2": {
+            name: found["ratio"] <= TARGET_FAN_OUT for name, found in largest["fan_out"].items()
+        },
     }
     data = {"growth": rows, "met": verdict, "versions": versions(["resift", "numpy"])}
     print(json.dumps(verdict))

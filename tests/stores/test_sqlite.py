@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 import sqlite3
 import subprocess
 import sys
@@ -17,7 +18,7 @@ import pytest
 from benchmarks.durability import crash_test
 from resift.errors import InputError, StoreError
 from resift.protocols import DocStore, VectorStore
-from resift.stores import postings
+from resift.stores import postings, sqlite_rows, sqlite_vectors
 from resift.stores.memory import MemoryStore
 from resift.stores.sqlite import SQLiteStore
 from tests.stores.factories import HashingEmbedder
@@ -341,3 +342,30 @@ def test_wrong_text_is_refused_and_nothing_of_it_stays(tmp_path: Path) -> None:
         assert asyncio.run(store.count()) == 0
         with pytest.raises(InputError, match="JSON"):
             asyncio.run(store.add([{"id": "odd", "text": "x", "metadata": {"value": object()}}]))
+
+
+@pytest.mark.parametrize("remembered", [0, 3, 10_000])
+def test_a_view_kept_in_step_equals_one_read_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, remembered: int
+) -> None:
+    """After any mix of adds, updates and deletes, small blocks and a short memory, nothing differs."""
+    monkeypatch.setattr(sqlite_vectors, "_BLOCK_ROWS", 4)
+    monkeypatch.setattr(sqlite_rows, "_MOST_REMEMBERED", remembered)
+    chance = random.Random(remembered)
+    path = tmp_path / "a.db"
+    with (
+        opened(path, embedder=HashingEmbedder()) as writer,
+        opened(path, embedder=HashingEmbedder()) as reader,
+    ):
+        for _ in range(25):
+            some = [chance.choice(DOCS) for _ in range(chance.randrange(1, 6))]
+            if chance.random() < 0.5:
+                texts = {doc["id"]: f"{doc['text']} w{chance.randrange(17)}" for doc in some}
+                asyncio.run(writer.add([{"id": id, "text": text} for id, text in texts.items()]))
+            else:
+                asyncio.run(writer.delete([doc["id"] for doc in some]))
+            if chance.random() < 0.3:
+                continue  # the reader lags behind
+            with opened(path, embedder=HashingEmbedder()) as fresh:
+                for old, new in ((reader.text, fresh.text), (reader.vectors, fresh.vectors)):
+                    assert asyncio.run(old.search("w3 w5", k=70)) == asyncio.run(new.search("w3 w5", k=70))

@@ -30,6 +30,7 @@ CREATE TABLE vectors (row INTEGER PRIMARY KEY, vector BLOB NOT NULL);
 CREATE TABLE attributes (
     key TEXT NOT NULL, value TEXT NOT NULL, row INTEGER NOT NULL, PRIMARY KEY (key, value, row)
 ) WITHOUT ROWID;
+CREATE TABLE removed (number INTEGER PRIMARY KEY AUTOINCREMENT, row INTEGER NOT NULL);
 CREATE TABLE sources (path TEXT PRIMARY KEY, digest TEXT NOT NULL) WITHOUT ROWID;
 CREATE VIRTUAL TABLE words USING fts5(text, content='documents', content_rowid='row', tokenize='{tokenizer}');
 """
@@ -37,7 +38,7 @@ _FIRST_FACTS = {"generation": "0", "removals": "0", "embedder": "", "dimension":
 
 
 class FileFacts(NamedTuple):
-    """What a file says about itself; `generation` grows with each write, `removals` when rows go away."""
+    """What a file says about itself; `generation` counts writes, `removals` rows that went away."""
 
     generation: int
     removals: int

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from resift.stores.filtering import Where, conditions, is_scalar, value_key
 from resift.types import Hit, to_json
 
+_MOST_REMEMBERED = 10_000  # removals; a reader that lags further behind reads the list of rows anew
 _MOST_PARAMETERS = 500  # older SQLite builds allow 999
 
 
@@ -102,10 +103,21 @@ def remove(connection: sqlite3.Connection, rows: Iterable[Row]) -> int:
         ]
         connection.executemany("DELETE FROM attributes WHERE key = ? AND value = ? AND row = ?", pairs)
         connection.execute("DELETE FROM documents WHERE row = ?", (row.row,))
+        connection.execute("INSERT INTO removed (row) VALUES (?)", (row.row,))
         removed += 1
     if removed:
-        connection.execute("UPDATE facts SET value = value + 1 WHERE name = 'removals'")
+        connection.execute("UPDATE facts SET value = value + ? WHERE name = 'removals'", (removed,))
+        oldest = "DELETE FROM removed WHERE number <= (SELECT max(number) FROM removed) - ?"
+        connection.execute(oldest, (_MOST_REMEMBERED,))
     return removed
+
+
+def removed_since(connection: sqlite3.Connection, before: int, now: int) -> list[int] | None:
+    """Return the rows that went away between two counts, or None where the file no longer remembers."""
+    if now - before > _MOST_REMEMBERED:
+        return None
+    later = "SELECT row FROM removed WHERE number > ? ORDER BY row"
+    return [row for (row,) in connection.execute(later, (before,))]
 
 
 def _select(connection: sqlite3.Connection, column: str, keys: Sequence[Any]) -> Iterator[Row]:

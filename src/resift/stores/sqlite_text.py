@@ -9,12 +9,14 @@ from __future__ import annotations
 import sqlite3
 import threading
 from array import array
+from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Sequence
 
 from resift.stores.bm25 import BM25
 from resift.stores.postings import Postings, best_of, postings_of
 from resift.stores.sqlite_file import Connection, FileFacts, read_facts
+from resift.stores.sqlite_rows import removed_since
 
 STOPWORDS = (
     "a an and are as at be but by for if in into is it no not of on or such that the their then there these "
@@ -83,9 +85,12 @@ class TextIndex:
         return view
 
     def _advanced(self, connection: sqlite3.Connection, facts: FileFacts, old: TextView | None) -> TextView:
+        gone = None if old is None else removed_since(connection, old.removals, facts.removals)
         rows, lengths = array("q"), array("i")
-        if old is not None and old.removals == facts.removals:
+        if old is not None and gone is not None:
             rows, lengths = old.rows[:], old.lengths[:]
+            for row in gone:
+                _drop(row, rows, lengths)
         last = rows[-1] if rows else 0
         for row, size in connection.execute(
             "SELECT id, sz FROM words_docsize WHERE id > ? ORDER BY id", (last,)
@@ -93,6 +98,13 @@ class TextIndex:
             rows.append(row)
             lengths.append(_varint(size))
         return TextView(facts, rows, lengths, self._model)
+
+
+def _drop(row: int, rows: array[int], lengths: array[int]) -> None:
+    place = bisect_left(rows, row)
+    # A row that came and went between two looks was never here.
+    if place < len(rows) and rows[place] == row:
+        del rows[place], lengths[place]
 
 
 def terms_of(connection: Connection, query: str) -> list[str]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from resift.errors import require
 from resift.stores.sqlite_file import FileFacts
+from resift.stores.sqlite_rows import removed_since
 
 _BLOCK_ROWS = 8192
 # Below this size BLAS stays in the calling thread. The sweep is bound by memory, so more threads gain
@@ -126,8 +127,14 @@ def _fill(blocks: list[Any], filled: int, new: Any) -> int:
 def _without_removed(connection: sqlite3.Connection, facts: FileFacts, view: VectorView) -> VectorView:
     """Mark the rows that are gone, or copy the living ones together once a quarter is gone."""
     np = require("numpy", extra="local")
-    present = np.fromiter((row for (row,) in connection.execute("SELECT row FROM documents")), dtype=np.int64)
-    alive = np.isin(view.rows, present)
+    gone = removed_since(connection, view.removals, facts.removals)
+    if gone is None:
+        held = connection.execute("SELECT row FROM documents")
+        alive = np.isin(view.rows, np.fromiter((row for (row,) in held), dtype=np.int64))
+    else:
+        alive = ~np.isin(view.rows, np.asarray(gone, dtype=np.int64))
+        if view.alive is not None:
+            alive &= view.alive
     marked = VectorView(facts, view.blocks, view.rows, None if alive.all() else alive)
     if marked.dead * 4 <= len(marked.rows):
         return marked
