@@ -13,6 +13,7 @@ from resift.cli.render import complain
 from resift.errors import ResiftError
 
 COMMANDS = {
+    "compare": "say whether a pipeline is better than another, or by chance",
     "config": "check or show a pipeline file, or list every key",
     "demo": "see reranking work on a shipped sample",
     "eval": "measure pipelines or run files: quality and latency",

@@ -1,0 +1,34 @@
+"""`resift compare` from the outside."""
+
+from __future__ import annotations
+
+import json
+
+from resift.cli.main import main
+from tests.evaluation.small import write_collection
+
+
+def test_a_pipeline_compared_with_itself_shows_no_difference(tmp_path, capsys):
+    folder = write_collection(tmp_path / "small")
+    assert main(["compare", str(folder), "bm25", "bm25", "--cache", str(tmp_path)]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert {row["p"] for row in data["differences"]} == {1.0}
+    assert {row["difference"] for row in data["differences"]} == {0.0}
+    assert data["moved"] == {"bm25#2": []}
+
+
+def test_run_files_are_compared_too(tmp_path, capsys):
+    (tmp_path / "q.txt").write_text("1 0 a 1\n2 0 b 1\n")
+    (tmp_path / "one.run").write_text("1 Q0 a 1 2 t\n2 Q0 x 1 2 t\n2 Q0 b 2 1 t\n")
+    (tmp_path / "two.run").write_text("1 Q0 a 1 2 t\n2 Q0 b 1 2 t\n")
+    words = ["--qrels", tmp_path / "q.txt", tmp_path / "one.run", tmp_path / "two.run", "--measures", "RR"]
+    assert main(["compare", *map(str, words)]) == 0
+    data = json.loads(capsys.readouterr().out)
+    row = data["differences"][0]
+    assert (row["base"], row["other"], row["wins"], row["ties"]) == ("one", "two", 1, 1)
+    assert data["moved"]["two"][0]["query"] == "2"
+
+
+def test_one_pipeline_is_not_a_comparison(tmp_path, capsys):
+    assert main(["compare", str(tmp_path), "bm25"]) == 1
+    assert "two or more" in capsys.readouterr().err
