@@ -188,11 +188,58 @@ shape:
     assert len(ranking) == 2
 
 
+def test_models_and_embedders_reach_the_scorers(build):
+    """C1 and T6: `model` and `embedder` of a scorer are those of its constructor."""
+    pipe = build(
+        STORE
+        + """\
+rerank:
+  tiers:
+    - {kind: cross-encoder, model: cross-encoder/ms-marco-MiniLM-L-12-v2, max_windows: 2}
+    - {kind: semantic-bm25, embedder: BAAI/bge-small-en-v1.5}
+  breaker: {failure_threshold: 1}
+"""
+    )
+    first, last = pipe.stages[1].scorer.tiers
+    assert first.scorer.model_name == "cross-encoder/ms-marco-MiniLM-L-12-v2"
+    assert first.breaker.name == "cross-encoder"
+    assert last.scorer.name == "semantic-bm25"
+
+
+def test_tiers_without_any_key_are_no_reranking(build, monkeypatch):
+    """T7: where every tier is left out, the fused order is the answer."""
+    monkeypatch.delenv("RESIFT_TEST_KEY", raising=False)
+    tier = "{kind: voyage, api_key_env: RESIFT_TEST_KEY}"
+    pipe = build(STORE + f"rerank: {{tiers: [{tier}, {tier}]}}\n")
+    assert [stage_name(stage) for stage in pipe.stages] == ["fuse"]
+
+
+def test_a_stores_missing_key_is_a_mistake(write, monkeypatch):
+    """A store cannot be left out silently: its unset variable is an error with the line."""
+    pytest.importorskip("qdrant_client", reason="needs resift[qdrant]")
+    monkeypatch.delenv("RESIFT_TEST_KEY", raising=False)
+    store = "{name: q, kind: qdrant, url: 'http://127.0.0.1:9', api_key_env: RESIFT_TEST_KEY, embedder: %s}"
+    file = write("stores:\n  - " + store % "BAAI/bge-small-en-v1.5" + "\n")
+    with pytest.raises(ConfigError, match=r"pipeline\.yaml:2: RESIFT_TEST_KEY is not set"):
+        pipeline_from_yaml(file)
+
+
 def test_errors_of_building_name_the_section(write):
     """What only construction can find still has file and line."""
     file = write("stores:\n  - {name: docs, kind: sqlite, path: pipeline.yaml}\n")
     with pytest.raises(ConfigError, match=r"pipeline\.yaml:2: "):
         pipeline_from_yaml(file)
+
+
+def test_a_store_opened_in_vain_is_closed(write, monkeypatch):
+    """Where a later section cannot be built, stores opened before are closed again."""
+    from resift.stores.sqlite import SQLiteStore
+
+    released = []
+    monkeypatch.setattr(SQLiteStore, "release", lambda self: released.append(self.name))
+    with pytest.raises(ConfigError, match="gives no scores"):
+        pipeline_from_yaml(write(STORE + "gate: {signal: docs.text}\n"))
+    assert released[-1] == "docs"
 
 
 def test_variables_fill_paths(build, folder, monkeypatch):

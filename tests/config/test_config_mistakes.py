@@ -136,6 +136,24 @@ def test_n9_one_mistake_one_line(write, text, line, told):
             2,
             "does not use $query",
         ),
+        (
+            "stores:\n  - {name: g, kind: ladybug, path: docs.db}",
+            2,
+            "stores[g] is a graph; it needs the key 'cypher'",
+        ),
+        (
+            "stores:\n  - {name: q, kind: qdrant, embedder: BAAI/bge-small-en-v1.5}",
+            2,
+            "either 'url' or 'path'",
+        ),
+        ("stores:\n  - {name: q, kind: qdrant, path: q}", 2, "stores[q] needs the key 'embedder'"),
+        ('stores:\n  - {name: docs, kind: sqlite, path: "a\\0b"}', 2, "NUL"),
+        ("stores:\n  - {name: p, kind: postgres, dsn: 'postgresql://me:pw@host/db'}", 2, "holds a password"),
+        (
+            "stores:\n  - {name: d, kind: sqlite, path: docs.db, parameters: 5}",
+            2,
+            "parameters is 5; it must be a mapping",
+        ),
     ],
 )
 def test_n9_mistakes_in_stores(write, text, line, told):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -13,6 +14,7 @@ from resift.errors import ConfigError, MissingExtraError, ResiftError
 from resift.retrieval.gating import closed
 from resift.retrieval.over_fetch import OverFetch
 from resift.retrieval.pipeline import Pipeline
+from resift.retrieval.store_ref import StoreRef
 
 T = TypeVar("T")
 
@@ -33,16 +35,31 @@ def build(settings: Settings, *, file: str | None = None, **options: Any) -> Pip
     Raises ConfigError with the line of the section that could not be built.
     """
     builder = _Builder(file)
-    refs = [ref for each in settings["stores"] for ref in builder.made(each, stores.build) or ()]
-    stage = _stages(settings, builder, [ref.name for ref in refs], options.get("sink"))
-    parts: dict[str, Any] = {
-        "stores": refs,
-        **settings.given("k", "deadline_s", "capabilities"),
-        **{name: made for name, made in stage.items() if made is not None},
-    }
-    if settings["fetch"] is not None:
-        parts["fetch"] = OverFetch(**settings["fetch"].plain())
-    return Pipeline(**{**parts, **options})
+    with ExitStack() as undo:
+        refs: list[StoreRef] = []
+        for section in settings["stores"]:
+            made = builder.made(section, stores.build) or []
+            undo.callback(_release, made)
+            refs += made
+        stage = _stages(settings, builder, [ref.name for ref in refs], options.get("sink"))
+        parts: dict[str, Any] = {
+            "stores": refs,
+            **settings.given("k", "deadline_s", "capabilities"),
+            **{name: each for name, each in stage.items() if each is not None},
+        }
+        if settings["fetch"] is not None:
+            parts["fetch"] = OverFetch(**settings["fetch"].plain())
+        pipeline = Pipeline(**{**parts, **options})
+        undo.pop_all()
+    return pipeline
+
+
+def _release(refs: Sequence[StoreRef]) -> None:
+    """Close a store that was opened for a pipeline that could not be finished."""
+    store = refs[0].store
+    release = getattr(getattr(store, "store", store), "release", None)
+    if callable(release):
+        release()
 
 
 def _stages(settings: Settings, builder: _Builder, names: Sequence[str], sink: Any) -> dict[str, Any]:
