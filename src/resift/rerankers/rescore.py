@@ -47,7 +47,7 @@ async def rescore(
     failed = sum(value is None for value in values.values())
     ranking = Ranking(
         kept,
-        degraded=scores.degraded or failed > 0,
+        degraded=scores.degraded or (failed > 0 and not scores.settled),
         reason=scores.reason or (f"{failed} of {len(asked)} hits were not scored" if failed else None),
         tier=scores.provider,
         unscored=tuple(unscored),

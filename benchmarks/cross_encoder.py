@@ -1,0 +1,239 @@
+"""Cross-encoder reranking side by side: Resift, ONNX Runtime, FlashRank, sentence-transformers, rerankers.
+
+`python -m benchmarks.cross_encoder`: one run, interleaved rounds, medians. ONNX peers use the same file,
+torch peers the same shape with random weights. Peers live in benchmarks/.envs, made on first use. Wall time
+says what a user waits; processor time says the same on a machine that is busy with other things. `--quick`
+runs Resift alone in a few seconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import random
+import statistics
+import sys
+import time
+from pathlib import Path
+
+from benchmarks.harness import HERE, Peer, machine, peer_env, versions, write_results
+
+OWN = ("resift", "resift exact=False", "onnxruntime")
+FOREIGN = ("flashrank", "sentence-transformers", "rerankers")
+REQUIREMENTS = [
+    "torch==2.13.0",
+    "sentence-transformers",
+    "FlashRank",
+    "rerankers[transformers]",
+    "onnxruntime",
+]
+QUERY = "how does regular exercise change the risk of heart disease?"
+WORDS = (
+    "the of and to in a is that for it as was with be by on not he his but at are this have from or had an "
+    "which one we all her she there would their been has when who will more no if out so said what up its "
+    "about into than them can only other new some could time these two may then do first any my now such "
+    "like our over heart disease exercise risk people years study blood pressure training walking group"
+)
+
+
+def passages(count: int, tokens: int, *, seed: int) -> list[str]:
+    """Return texts whose lengths scatter by a quarter around the number of tokens, as real passages do."""
+    rng = random.Random(seed)
+    sizes = [max(5, round(rng.gauss(tokens, tokens / 4))) for _ in range(count)]
+    return [" ".join(rng.choices(WORDS.split(), k=size)) + "." for size in sizes]
+
+
+def model_folder() -> Path:
+    from resift.models.locate import resolve
+
+    return resolve("cross-encoder/ms-marco-MiniLM-L-12-v2").folder
+
+
+def start(name: str, python: Path | str, folder: Path) -> Peer:
+    paths = [str(HERE.parent), str(HERE.parent / "src")] if name in OWN else [str(HERE.parent)]
+    env = {"PYTHONPATH": os.pathsep.join(paths)}
+    return Peer(python, HERE / "peer_cross_encoder.py", name, str(folder), env=env)
+
+
+def speed(peers: dict[str, Peer], plan: dict[int, list[int]], rounds: int) -> dict:
+    """Return median ms per pair for each length, count and peer, and how many times Resift's that is."""
+    told: dict = {}
+    for tokens, counts in plan.items():
+        for count in counts:
+            answers: dict[str, list[dict]] = {name: [] for name in peers}
+            for number in range(rounds):
+                texts = passages(count, tokens, seed=number)
+                for name in turned(list(peers), number):
+                    answers[name].append(peers[name].ask({"query": QUERY, "texts": texts}))
+            row = {}
+            for clock in ("ms", "cpu_ms"):
+                per_pair = {
+                    name: round(statistics.median(answer[clock] for answer in given) / count, 2)
+                    for name, given in answers.items()
+                }
+                row[f"{clock}_per_pair"] = per_pair
+                row[f"{clock}_times_resift"] = {
+                    name: round(value / per_pair["resift"], 2) for name, value in per_pair.items()
+                }
+            told[f"{tokens} tokens, n={count}"] = row
+            print(tokens, count, row, file=sys.stderr)
+    return told
+
+
+def turned(names: list[str], by: int) -> list[str]:
+    return names[by % len(names) :] + names[: by % len(names)]
+
+
+def cold_start(folder: Path, pythons: dict[str, Path | str], rounds: int) -> dict:
+    """Return seconds from process start to the first answer, and resident memory then."""
+    told = {}
+    for name, python in pythons.items():
+        seconds, memory = [], []
+        for _ in range(rounds):
+            with start(name, python, folder) as peer:
+                peer.ask({"query": QUERY, "texts": ["Exercise lowers the risk of heart disease."]})
+                seconds.append(time.perf_counter() - peer.started)
+                memory.append(peer.rss_mb())
+        told[name] = {"seconds": round(statistics.median(seconds), 2), "rss_mb": statistics.median(memory)}
+        print("cold", name, told[name], file=sys.stderr)
+    return told
+
+
+def concurrency(peer: Peer, rounds: int, callers: int = 8) -> dict:
+    """Return pairs per second of one caller, and of eight at once on the same work each."""
+    texts = passages(20, 100, seed=1)
+    alone, together = [], []
+    for _ in range(rounds):
+        alone.append(sum(peer.ask({"query": QUERY, "texts": texts})["ms"] for _ in range(callers)))
+        together.append(peer.ask({"query": QUERY, "texts": texts, "callers": callers})["ms"])
+    pairs = len(texts) * callers * 1000
+    rates = {
+        "one caller": pairs / statistics.median(alone),
+        f"{callers} callers": pairs / statistics.median(together),
+    }
+    return {name: round(rate, 1) for name, rate in rates.items()} | {
+        "ratio": round(statistics.median(alone) / statistics.median(together), 2)
+    }
+
+
+def real_texts(count: int) -> tuple[list[str], list[str]]:
+    """Return queries and passages of SciFact if it is there, else synthetic ones."""
+    data = Path(os.environ.get("RESIFT_DATA", HERE.parent.parent / "shared" / "data")) / "scifact"
+    if not data.is_dir():
+        return [QUERY], passages(count, 100, seed=3)
+    with (data / "corpus.jsonl").open(encoding="utf-8") as lines:
+        texts = [json.loads(line)["text"][:480] for line, _ in zip(lines, range(count), strict=False)]
+    queries = [json.loads(line)["text"] for line in (data / "queries.jsonl").open(encoding="utf-8")]
+    return queries, texts
+
+
+def best_first(scores):
+    return (-scores).argsort(kind="stable")
+
+
+def agreement(folder: Path, count: int) -> dict:
+    """Compare scores with the plain ONNX run of the same file, one pair per run."""
+    import numpy as np
+    import onnxruntime
+
+    from resift.rerankers.cross_encoder import CrossEncoderReranker
+
+    session = onnxruntime.InferenceSession(str(folder / "model.onnx"), providers=["CPUExecutionProvider"])
+    queries, texts = real_texts(count)
+    pairs = [(queries[at % min(10, len(queries))], text) for at, text in enumerate(texts)]
+    told = {}
+    for exact in (True, False):
+        model = CrossEncoderReranker(exact=exact)._model
+        ours = np.array(model.predict(pairs))
+        tokenizer = model.model.tokenizer
+        plain = []
+        for query, text in pairs:
+            ids, types = tokenizer.template.pair(tokenizer.ids(query), tokenizer.ids(text))
+            feeds = {"input_ids": [ids], "attention_mask": [[1] * len(ids)], "token_type_ids": [types]}
+            plain.append(
+                session.run(None, {name: np.array(row, "int64") for name, row in feeds.items()})[0][0, 0]
+            )
+        moved = np.abs(ours - np.array(plain))
+        told["exact" if exact else "exact=False"] = {
+            "pairs": len(pairs),
+            "max_difference": round(float(moved.max()), 4),
+            "mean_difference": round(float(moved.mean()), 4),
+            "same_order": bool((best_first(ours) == best_first(np.array(plain))).all()),
+        }
+    return told
+
+
+def cascade(queries_used: int, pool: int) -> dict:
+    """Count how many pairs the cascade saves, and whether its top ten is the full one."""
+    from resift.rerankers.cascade import CascadeReranker
+    from resift.rerankers.cross_encoder import CrossEncoderReranker
+    from resift.rerankers.late_interaction import LateInteractionReranker
+    from resift.rerankers.rescore import rescore
+    from resift.types import Hit
+
+    queries, texts = real_texts(1000)
+    costly, late = CrossEncoderReranker(), LateInteractionReranker(cache_mb=1000)
+    tries = {
+        f"first-stage order, patience {p}": CascadeReranker(costly, k=10, patience=p) for p in (10, 20, 40)
+    }
+    tries |= {
+        f"late interaction, patience {p}": CascadeReranker(costly, cheap=late, k=10, patience=p)
+        for p in (10, 20, 40)
+    }
+    scored = {name: [] for name in tries}
+    kept = {name: [] for name in tries}
+    for query in queries[:queries_used]:
+        words = set(query.lower().split())
+        first = sorted(range(len(texts)), key=lambda at: -len(words & set(texts[at].lower().split())))[:pool]
+        hits = [Hit(f"{at:04}", texts[at]) for at in first]
+        full = asyncio.run(rescore(costly, query, hits, k=10))
+        for name, reranker in tries.items():
+            ranking = asyncio.run(rescore(reranker, query, hits, k=10))
+            scored[name].append((len(hits) - len(ranking.unscored)) / len(hits))
+            kept[name].append(len(set(ranking.ids) & set(full.ids)) / len(full.ids))
+    return {
+        name: {
+            "queries": len(kept[name]),
+            "pairs_scored": round(statistics.mean(scored[name]), 3),
+            "of_top_10_found": round(statistics.mean(kept[name]), 3),
+        }
+        for name in tries
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="Resift alone, small numbers, no result file")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--counts", type=int, nargs="*", default=[20, 40, 100, 200], help="at ~100 tokens")
+    parser.add_argument("--long-counts", type=int, nargs="*", default=[20, 100], help="at ~256 tokens")
+    parser.add_argument("--peers", nargs="*", default=list(FOREIGN), help="which of the other libraries")
+    options = parser.parse_args()
+    folder = model_folder()
+    own = OWN[:1] if options.quick else OWN
+    pythons: dict[str, Path | str] = dict.fromkeys(own, sys.executable)
+    if not options.quick:
+        pythons |= dict.fromkeys(options.peers, peer_env("cross_encoder_peers", REQUIREMENTS))
+    plan = {100: [5], 256: [2]} if options.quick else {100: options.counts, 256: options.long_counts}
+    rounds = 1 if options.quick else options.rounds
+    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
+    with contextlib.ExitStack() as stack:
+        peers = {name: stack.enter_context(start(name, python, folder)) for name, python in pythons.items()}
+        for peer in peers.values():
+            peer.ask({"query": QUERY, "texts": passages(2, 100, seed=0)})
+        data = {"speed": speed(peers, plan, rounds), "concurrency": concurrency(peers["resift"], rounds)}
+    data["load_average_at_start"] = load
+    data["cold_start"] = cold_start(folder, pythons, rounds)
+    data["agreement"] = agreement(folder, 12 if options.quick else 400)
+    if not options.quick:
+        data["cascade"] = cascade(10, 100)
+        data["versions"] = versions(["onnxruntime", "tokenizers", "numpy"])
+        print(write_results("cross_encoder", data))
+    print(json.dumps({"machine": machine(), **data}, indent=2))
+
+
+if __name__ == "__main__":
+    main()

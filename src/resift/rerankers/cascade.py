@@ -1,0 +1,79 @@
+"""Early exit: a cheap order first, the costly scorer only until the top k is settled. Off by default."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from resift.deadline import Deadline
+from resift.errors import InputError
+from resift.protocols import Scorer
+from resift.rerankers.cross_encoder import CrossEncoderReranker
+from resift.rerankers.fusing import fuse_then_rescore
+from resift.types import Hit, Scores
+
+_BATCH = 8
+
+
+class CascadeReranker:
+    """Scores hits in a cheap order and stops when the best k are settled.
+
+    The rule: the top k counts as settled once `patience` hits in a row, in the cheap order, scored below the
+    k-th best so far. Hits after that stay unscored, in their old order. The cheap order is that of `cheap`
+    (any scorer; late interaction with stored vectors costs next to nothing), or the order given.
+    """
+
+    name = "cascade"
+
+    def __init__(
+        self,
+        scorer: Scorer | None = None,
+        *,
+        cheap: Scorer | None = None,
+        k: int = 10,
+        patience: int = 20,
+    ) -> None:
+        if k < 1 or patience < 1:
+            raise InputError(f"k is {k} and patience is {patience}; both must be at least 1.")
+        self.scorer: Scorer = scorer if scorer is not None else CrossEncoderReranker()
+        self.cheap = cheap
+        self.k = k
+        self.patience = patience
+
+    async def score(self, query: str, hits: Sequence[Hit], *, deadline: Deadline) -> Scores:
+        """Return the costly scorer's value for each hit that it was asked about, None for the others."""
+        order = await self._cheap_order(query, hits, deadline)
+        values: list[float | None] = [None] * len(hits)
+        asked = 0
+        while asked < len(order) and not self._settled([values[at] for at in order[:asked]]):
+            batch = order[asked : asked + _BATCH]
+            told = await self.scorer.score(query, [hits[at] for at in batch], deadline=deadline)
+            for at, value in zip(batch, told.values, strict=True):
+                values[at] = value
+            asked += len(batch)
+            if told.degraded:
+                return Scores(values, self.name, degraded=True, reason=told.reason, note=told.note)
+        note = f"cascade: {asked} of {len(hits)} hits scored"
+        reason = f"top {self.k} settled after {asked} of {len(hits)} hits" if asked < len(hits) else None
+        return Scores(values, self.name, reason=reason, note=note, settled=asked < len(hits))
+
+    async def fuse(
+        self, per_store: Sequence[Sequence[Hit]], *, k: int, query: str | None = None
+    ) -> list[Hit]:
+        """Pool the lists by reciprocal rank and return the best k of the pool."""
+        wide = CascadeReranker(self.scorer, cheap=self.cheap, k=max(self.k, k), patience=self.patience)
+        return await fuse_then_rescore(wide, per_store, k=k, query=query)
+
+    async def _cheap_order(self, query: str, hits: Sequence[Hit], deadline: Deadline) -> list[int]:
+        if self.cheap is None:
+            return list(range(len(hits)))
+        told = (await self.cheap.score(query, hits, deadline=deadline)).values
+        # What the cheap scorer could not judge comes last, in the order given.
+        keys = [(value is None, -value if value is not None else 0.0, at) for at, value in enumerate(told)]
+        return [at for *_, at in sorted(keys)]
+
+    def _settled(self, scored: Sequence[float | None]) -> bool:
+        known = [value for value in scored if value is not None]
+        if len(known) < self.k + self.patience:
+            return False
+        bar = sorted(known[: -self.patience], reverse=True)[self.k - 1]
+        return all(value < bar for value in known[-self.patience :])
