@@ -38,6 +38,13 @@ def test_an_endless_line_is_cut_between_words() -> None:
     assert " ".join(found) == text
 
 
+def test_a_word_without_end_is_cut_too() -> None:
+    """Data URLs and hashes in a row must not become one chunk of megabytes."""
+    found = chunks("x" * 10_000, ChunkSize(10, 0))
+    assert max(map(len, found)) == 400
+    assert "".join(found) == "x" * 10_000
+
+
 def test_scripts_without_spaces_are_counted_by_character() -> None:
     text = "東京は日本の首都です。" * 50
     found = chunks(text, ChunkSize(40, 10))

@@ -108,6 +108,15 @@ def test_wrong_jsonl_names_file_and_line(tmp_path: Path, content: str, told: str
         read(tmp_path / "a.jsonl", content)
 
 
+def test_jsonl_of_other_encodings_and_odd_numbers(tmp_path: Path) -> None:
+    """UTF-16 files are read whole; NaN is left out and told; everything else stays."""
+    lines = '{"id": "a", "text": "one", "v": NaN, "w": 1}\n{"id": "b", "text": "two"}\n'
+    found = read(tmp_path / "a.jsonl", lines.encode("utf-16"))
+    assert [(one.id, one.text) for one in found] == [("a", "one"), ("b", "two")]
+    assert found[0].metadata == {"w": 1}
+    assert "'v' is no JSON value" in found[0].flag
+
+
 def test_csv_rows_are_documents(tmp_path: Path) -> None:
     """A text column is the text; without one the whole row is; separators are found out."""
     found = read(tmp_path / "a.csv", 'id,text,topic\n1,"Pandas eat\nbamboo",animals\n2,Trains,transport\n')

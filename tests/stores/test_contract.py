@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.stores.factories import STORES, HashingEmbedder
 
 from resift.errors import DuplicateIdError, InputError
 from resift.stores.memory import MemoryStore
+from resift.testing.contracts import check_store
 from resift.types import Hit, Step
+from tests.stores.factories import STORES, HashingEmbedder
 
 DOCS = [
     {"id": "pandas", "text": "Giant pandas eat bamboo in the mountains of China.", "metadata": {"topic": "animals", "year": 2020, "wild": True}},
@@ -37,6 +38,11 @@ def run(kind: str, body: Callable[[Any], Awaitable[Any]]) -> Any:
 @pytest.fixture(params=sorted(STORES))
 def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
+
+
+def test_the_published_check_passes(kind: str) -> None:
+    """P3: `resift.testing.check_store` accepts every store of ours."""
+    run(kind, check_store)
 
 
 def test_an_empty_store_answers_with_nothing(kind: str) -> None:

@@ -9,9 +9,9 @@ from typing import NamedTuple
 from resift.errors import InputError
 
 _BORDER = re.compile(r"(?<=[.!?…])[\"'”’)\]]*\s+|(?<=[。！？])|\n\s*\n|\n(?=\s*[-*•#|>])")
-# Scripts without spaces count by character, all others by word.
+# Scripts without spaces count by character, all others by word; what is longer than any word counts as many.
 _DENSE = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff"
-_WORD = re.compile(rf"[{_DENSE}]|[^\W{_DENSE}]+")
+_WORD = re.compile(rf"[{_DENSE}]|[^\W{_DENSE}]{{1,40}}")
 
 
 class ChunkSize(NamedTuple):

@@ -25,6 +25,11 @@ class Decoded(NamedTuple):
     flag: str = ""
 
 
+def is_wide(start: bytes) -> bool:
+    """Say whether a file that begins like this has more than one byte per line end (UTF-16, UTF-32)."""
+    return any(start.startswith(mark) for mark, name in _BOMS if name != "utf-8-sig")
+
+
 def decode(data: bytes, *, file: str) -> Decoded:
     """Return the text of a file's bytes.
 

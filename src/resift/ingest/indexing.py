@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from resift.errors import InputError, MissingExtraError
+from resift.errors import DataFormatError, InputError
 from resift.ingest.chunking import ChunkSize, chunks
 from resift.ingest.readers import files_under, read_sections
 from resift.ingest.sections import Section
@@ -90,8 +90,10 @@ async def _index_or_tell(run: _Run, file: Path) -> FileReport:
     key = _key(file, run.root)
     try:
         return await _index_file(run, file, key)
-    except (InputError, MissingExtraError) as exc:
+    except DataFormatError as exc:
         return FileReport(key, "failed", reason=str(exc))
+    except InputError as exc:
+        return FileReport(key, "failed", reason=f"{key}: {exc}")
     except OSError as exc:
         return FileReport(key, "failed", reason=f"{key}: {exc.strerror or type(exc).__name__}")
 

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from resift.errors import DataFormatError, require
+from resift.errors import DataFormatError, MissingExtraError, require
 from resift.ingest.decoding import decode
 from resift.ingest.markup import html_sections, markdown_sections
 from resift.ingest.rows import csv_sections, jsonl_sections
@@ -70,7 +70,10 @@ def _text_sections(text: str, suffix: str, name: str) -> Iterable[Section]:
 
 
 def _pdf_sections(path: Path, *, name: str) -> Iterator[Section]:
-    pypdf = require("pypdf", extra="pdf")
+    try:
+        pypdf = require("pypdf", extra="pdf")
+    except MissingExtraError as exc:
+        raise DataFormatError(str(exc), file=name) from exc
     logging.getLogger("pypdf").setLevel(logging.ERROR)  # it warns of every oddity that it copes with
     try:
         reader = pypdf.PdfReader(path)

@@ -12,7 +12,7 @@ from typing import Any
 
 from resift.candidates import ID_KEYS, TEXT_KEYS
 from resift.errors import DataFormatError
-from resift.ingest.decoding import decode
+from resift.ingest.decoding import decode, is_wide
 from resift.ingest.sections import Section
 
 _NOT_METADATA = frozenset({*ID_KEYS, "text", "content", "metadata", "score", "ledger", "embedding", "vector"})
@@ -22,14 +22,13 @@ def jsonl_sections(path: Path, *, name: str) -> Iterator[Section]:
     """Yield a section per line; reads line by line, so that files larger than memory work."""
     seen: dict[str, int] = {}
     position = 0
-    with path.open("rb") as lines:
-        for number, raw in enumerate(lines, start=1):
-            position += len(raw)
-            decoded = decode(raw, file=name)
-            if not decoded.text.strip():
-                continue
-            row = _json_row(decoded.text, name, number)
-            yield _from_row(row, seen, name=name, number=number, flag=decoded.flag, position=position)
+    for number, raw in enumerate(_lines(path, name), start=1):
+        position += len(raw)
+        decoded = decode(raw, file=name)
+        if not decoded.text.strip():
+            continue
+        row = _json_row(decoded.text, name, number)
+        yield _from_row(row, seen, name=name, number=number, flag=decoded.flag, position=position)
 
 
 def csv_sections(text: str, *, name: str) -> Iterator[Section]:
@@ -47,6 +46,15 @@ def csv_sections(text: str, *, name: str) -> Iterator[Section]:
             yield _from_row(_with_text(plain), seen, name=name, number=reader.line_num)
     except csv.Error as exc:
         raise DataFormatError(f"Not CSV: {exc}.", file=name, line=reader.line_num) from exc
+
+
+def _lines(path: Path, name: str) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        if is_wide(file.read(4)):
+            yield from decode(path.read_bytes(), file=name).text.encode().splitlines(keepends=True)
+            return
+        file.seek(0)
+        yield from file
 
 
 def _json_row(text: str, name: str, number: int) -> Mapping[str, Any]:
@@ -86,6 +94,10 @@ def _from_row(
     }
     if id is None:
         metadata["line"] = number  # rows with an id are found by it, and may move without changing
+    odd = [key for key, value in metadata.items() if not _is_json(value)]
+    for key in odd:
+        del metadata[key]
+        flag = f"line {number}: {key!r} is no JSON value and was left out"
     if not (title or text):
         flag = f"line {number} has none of {', '.join(TEXT_KEYS)}"
     return Section(text or title, id, title if text else "", metadata, flag, position)
@@ -102,6 +114,14 @@ def _id(row: Mapping[str, Any]) -> str | None:
 def _text(row: Mapping[str, Any], key: str) -> str:
     value = row.get(key)
     return value.strip() if isinstance(value, str) else ""
+
+
+def _is_json(value: Any) -> bool:
+    try:
+        json.dumps(value, allow_nan=False)
+    except ValueError:
+        return False
+    return True
 
 
 def _cell(value: Any) -> str:
