@@ -55,7 +55,9 @@ def test_t1_t2_exactly_one_tier_scores_and_skips_are_told(write, monkeypatch):
     breakers.clear()
 
 
-@pytest.mark.parametrize("kind", ["cross-encoder", "late-interaction", "zero-shot", "semantic-bm25"])
+@pytest.mark.parametrize(
+    "kind", ["cascade", "cross-encoder", "late-interaction", "zero-shot", "semantic-bm25"]
+)
 def test_keys_of_a_scorer_are_arguments_of_its_constructor(kind):
     """The table and the constructors cannot drift apart."""
     arguments = set(inspect.signature(load_plugin(RERANKERS, kind)).parameters)

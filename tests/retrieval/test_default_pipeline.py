@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 from fake_stores import Answers
@@ -49,6 +52,48 @@ def test_default_finds_by_words_and_meaning_and_reranks(tmp_path):
     assert first.replay() == first.ids
     assert not first.degraded
     assert json.dumps([h.to_dict() for h in first]) == json.dumps([h.to_dict() for h in second])
+
+
+_SCRIPT = """
+import asyncio, json, sys
+from resift.models.embedding import Embedder
+from resift.retrieval import Pipeline
+from resift.stores import SQLiteStore
+
+async def work():
+    pipe = Pipeline.default(SQLiteStore(sys.argv[1], embedder=Embedder(), name="docs"), k=3)
+    ranking = await pipe.search("What opens, and what governs?")
+    await pipe.close()
+    data = ranking.to_dict()
+    del data["timings"]
+    return data
+
+print(json.dumps(asyncio.run(work()), sort_keys=True))
+"""
+
+
+@pytest.mark.real_model
+def test_n4_two_processes_with_real_models_give_the_same_bytes(tmp_path):
+    """N4: file, embedder, cross-encoder and guard give one result whatever the process and its hash seed."""
+    from resift.models.embedding import Embedder
+
+    async def fill():
+        store = SQLiteStore(tmp_path / "docs.db", embedder=Embedder(), name="docs")
+        await store.add([{"id": id, "text": text} for id, text in DOCUMENTS.items()])
+        await store.close()
+
+    asyncio.run(fill())
+    outputs = {
+        subprocess.run(
+            [sys.executable, "-c", _SCRIPT, str(tmp_path / "docs.db")],
+            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.pathsep.join(sys.path)},
+            capture_output=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(outputs) == 1
+    assert len(json.loads(outputs.pop())["hits"]) == 3
 
 
 def test_default_without_rerank_needs_no_model(tmp_path):

@@ -79,6 +79,10 @@ _BY_KIND: dict[str, tuple[Key, ...]] = {
         ),
         Key(name="max_windows", kind="int", least=1, about="Most windows of one document that are read."),
     ),
+    "cascade": (
+        Key(name="k", kind="int", least=1, about="Stop once the best this many are settled (10)."),
+        Key(name="patience", kind="int", least=1, about="Settled: this many in a row changed nothing (20)."),
+    ),
     "late-interaction": _local("late-interaction"),
     "zero-shot": _local("nli"),
     "semantic-bm25": (
