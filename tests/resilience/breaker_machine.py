@@ -7,7 +7,7 @@ import math
 from typing import ClassVar
 
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, rule
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, multiple, rule
 
 from resift.errors import (
     CircuitOpenError,
@@ -95,7 +95,7 @@ class BreakerMachine(RuleBasedStateMachine):
             permit = self.breaker.acquire()
         except CircuitOpenError:
             assert must_refuse
-            return None
+            return multiple()
         assert not must_refuse
         assert permit.probe is (self.state == "HALF_OPEN")
         self.kept.append(permit)
@@ -106,8 +106,6 @@ class BreakerMachine(RuleBasedStateMachine):
 
     @rule(permit=permits, error=st.sampled_from((None, *FAILURES)))
     def fail(self, permit, error):
-        if permit is None:
-            return
         if self.act(permit, permit.failure() if error is None else permit.error(error)):
             self.bad += 1
             if self.state == "HALF_OPEN" or self.bad >= self.failure_threshold:
@@ -115,8 +113,6 @@ class BreakerMachine(RuleBasedStateMachine):
 
     @rule(permit=permits)
     def succeed(self, permit):
-        if permit is None:
-            return
         if self.act(permit, permit.success()):
             self.bad = 0
             self.good += self.state == "HALF_OPEN"
@@ -124,10 +120,31 @@ class BreakerMachine(RuleBasedStateMachine):
                 self.trips = 0
                 self.become("CLOSED")
 
+    @rule()
+    def fail_and_cool_down(self):
+        """Random steps alone are rarely half-open, where most of the rules are."""
+        self.settle()
+        if self.state == "CLOSED":
+            self.call_in_a_row([False] * self.failure_threshold)
+        self.settle()
+        if self.state == "OPEN":
+            self.clock.advance(self.until_s - self.clock())
+        self.agrees()
+
+    @rule(good=st.lists(st.booleans(), min_size=1, max_size=4))
+    def call_in_a_row(self, good):
+        for each in good:
+            permit = self.acquire()
+            if not isinstance(permit, Permit):
+                return
+            if each:
+                self.succeed(permit)
+            else:
+                self.fail(permit, None)
+            self.agrees()
+
     @rule(permit=permits, error=st.sampled_from((None, *NEUTRALS)))
     def neutral(self, permit, error):
-        if permit is None:
-            return
         before = self.breaker.snapshot()
         self.act(permit, permit.neutral() if error is None else permit.error(error))
         after = self.breaker.snapshot()
@@ -136,16 +153,12 @@ class BreakerMachine(RuleBasedStateMachine):
 
     @rule(permit=permits, header=st.sampled_from((None, -5.0, 0.0, 0.5, 7.0, 300.0, 9000.0, math.nan)))
     def rate_limit(self, permit, header):
-        if permit is None:
-            return
         if self.act(permit, permit.error(ProviderRateLimited("x", retry_after_s=header))):
             known = header is not None and not math.isnan(header)
             self.become("OPEN", self.clock() + (min(max(header, 1.0), 300.0) if known else 60.0))
 
     @rule(permit=permits)
     def refuse_key(self, permit):
-        if permit is None:
-            return
         if self.act(permit, permit.error(ProviderAuthError("x"))):
             self.become("OPEN", self.clock() + 300.0)
 
@@ -181,7 +194,10 @@ class BreakerMachine(RuleBasedStateMachine):
         assert seen["state"] == self.state
         assert seen["probe_in_flight"] is (self.probe is not None)
         assert (seen["consecutive_failures"], seen["consecutive_successes"]) == (self.bad, self.good)
-        # Never stuck: the way out is always a finite time away.
+        # Never stuck: the way out is always a known, finite time away.
+        way_out_s = {"CLOSED": self.clock(), "OPEN": self.until_s, "HALF_OPEN": self.lease_s}[self.state]
+        if self.state != "HALF_OPEN" or self.probe is not None:
+            assert math.isclose(seen["retry_in_s"], way_out_s - self.clock(), abs_tol=1e-6)
         assert seen["retry_in_s"] <= 600.0
         for (_, there), (here, _) in zip(self.moves, self.moves[1:], strict=False):
             assert there == here

@@ -40,7 +40,8 @@ class PoolBM25:
             return [0.0] * len(texts)
         counted = [self._counts(text) for text in texts]
         average = sum(length for _, length in counted) / len(texts) or 1.0
-        found = [[_occurrences(counts, spellings) for counts, _ in counted] for spellings in terms]
+        counts = [each for each, _ in counted]
+        found = [_occurrences(spellings, counts) for spellings in terms]
         weights = [_idf(len(texts), sum(map(bool, row))) for row in found]
         norms = [self.k1 * (1 - self.b + self.b * length / average) for _, length in counted]
         return _covered(found, weights, norms)
@@ -64,10 +65,12 @@ class PoolBM25:
         return known
 
 
-def _occurrences(counts: Mapping[str, int], spellings: tuple[str, ...]) -> int:
-    if len(spellings) == 1:
-        return counts.get(spellings[0], 0)
-    return sum(counts.get(spelling, 0) for spelling in spellings)
+def _occurrences(spellings: tuple[str, ...], counts: list[Mapping[str, int]]) -> list[int]:
+    """Return how often each text holds the word in any of its spellings."""
+    rows = [row for spelling in spellings if any(row := [each.get(spelling, 0) for each in counts])]
+    if len(rows) == 1:
+        return rows[0]
+    return [sum(column) for column in zip(*rows, strict=True)] if rows else [0] * len(counts)
 
 
 def _idf(texts: int, holding: int) -> float:
@@ -77,11 +80,10 @@ def _idf(texts: int, holding: int) -> float:
 
 
 def _covered(found: list[list[int]], weights: list[float], norms: list[float]) -> list[float]:
+    parts: list[list[float]] = [[] for _ in norms]
+    for weight, row in zip(weights, found, strict=True):
+        for at, count in enumerate(row):
+            if count:
+                parts[at].append(weight * count / (count + norms[at]))
     most = math.fsum(weights)
-    scores = []
-    for at, norm in enumerate(norms):
-        parts = [
-            weight * row[at] / (row[at] + norm) for weight, row in zip(weights, found, strict=True) if row[at]
-        ]
-        scores.append(min(1.0, math.fsum(parts) / most))
-    return scores
+    return [min(1.0, math.fsum(each) / most) for each in parts]

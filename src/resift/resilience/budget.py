@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from bisect import bisect_left, insort
 from collections import deque
 
 from resift.deadline import Clock, Deadline
@@ -49,8 +50,7 @@ class Budget:
         self._memory_s = require_seconds("memory_s", memory_s)
         self._clock = clock
         self._lock = threading.Lock()
-        self._seen: dict[str, deque[tuple[float, float]]] = {}
-        self._learnt: dict[str, float] = {}
+        self._recent: dict[str, _Recent] = {}
 
     def __repr__(self) -> str:
         return (
@@ -69,16 +69,15 @@ class Budget:
 
     def per_item_s(self, provider: str = "") -> float:
         """Seconds per item as known now; the starting value while nothing recent was measured."""
-        seen = self._seen.get(provider)
-        if not seen:
+        recent = self._recent.get(provider)
+        if recent is None:
             return self.per_item_floor_s
         with self._lock:
             # Old measurements go, so that a slow hour does not shut a provider out for good.
-            if seen and self._clock() - seen[0][0] > self._memory_s:
-                while seen and self._clock() - seen[0][0] > self._memory_s:
-                    seen.popleft()
-                self._learnt[provider] = self._estimate(seen)
-            return self._learnt[provider]
+            recent.forget_before(self._clock() - self._memory_s)
+            if not recent.ordered:
+                return self.per_item_floor_s
+            return min(max(recent.quantile(self.per_item_floor_s), self._low_s), self._high_s)
 
     def record(self, n: int, elapsed_s: float, *, provider: str = "", finished: bool = True) -> None:
         """Learn from one call about n items; `finished=False` for one that ran out of time."""
@@ -89,18 +88,38 @@ class Budget:
         if not finished and sample_s <= self.per_item_s(provider):
             return
         with self._lock:
-            seen = self._seen.setdefault(provider, deque(maxlen=WINDOW))
-            seen.append((self._clock(), sample_s))
-            self._learnt[provider] = self._estimate(seen)
+            self._recent.setdefault(provider, _Recent()).add(self._clock(), sample_s)
 
     def snapshot(self) -> dict[str, float]:
         """Return the learnt seconds per item of each provider."""
-        return {provider: self.per_item_s(provider) for provider in tuple(self._seen)}
+        return {provider: self.per_item_s(provider) for provider in tuple(self._recent)}
 
-    def _estimate(self, seen: deque[tuple[float, float]]) -> float:
-        if not seen:
-            return self.per_item_floor_s
-        samples = [sample for _, sample in seen]
-        samples += [self.per_item_floor_s] * (BELIEVED_AFTER - len(samples))
-        samples.sort()
-        return min(max(samples[int(QUANTILE * (len(samples) - 1) + 0.5)], self._low_s), self._high_s)
+
+class _Recent:
+    """The last measurements in order of time and, beside it, in order of size."""
+
+    __slots__ = ("ordered", "seen")
+
+    def __init__(self) -> None:
+        self.seen: deque[tuple[float, float]] = deque()
+        self.ordered: list[float] = []
+
+    def add(self, at_s: float, sample_s: float) -> None:
+        if len(self.seen) == WINDOW:
+            self._drop()
+        self.seen.append((at_s, sample_s))
+        insort(self.ordered, sample_s)
+
+    def forget_before(self, at_s: float) -> None:
+        while self.seen and self.seen[0][0] < at_s:
+            self._drop()
+
+    def quantile(self, start_s: float) -> float:
+        ordered = self.ordered
+        if len(ordered) < BELIEVED_AFTER:
+            ordered = sorted(ordered + [start_s] * (BELIEVED_AFTER - len(ordered)))
+        return ordered[int(QUANTILE * (len(ordered) - 1) + 0.5)]
+
+    def _drop(self) -> None:
+        _, sample_s = self.seen.popleft()
+        del self.ordered[bisect_left(self.ordered, sample_s)]
