@@ -8,6 +8,8 @@ import datetime
 import hashlib
 import json
 import os
+import random
+import re
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
@@ -180,6 +182,79 @@ def test_every_harmless_statement_runs_or_says_why_not(graph: Path) -> None:
         return answered
 
     assert run(graph, body) > 30
+
+
+FRAGMENTS = [
+    "CREATE (:Person {id: 'z'})",
+    "SET n.name = 'x'",
+    "DELETE n",
+    "DETACH DELETE n",
+    "MERGE (:Person {id: 'q'})",
+]
+FRAGMENTS += [
+    "CREATE",
+    "SET",
+    "DELETE",
+    "NOT",
+    "AS",
+    "AS set",
+    "*",
+    "'",
+    "`",
+    "//",
+    "/*",
+    "*/",
+    ";",
+    "{",
+    "}",
+    "(",
+    ")",
+    "[",
+    "]",
+    "|",
+]
+FRAGMENTS += [
+    "\\",
+    "\\u0027",
+    "WITH n",
+    "MATCH (n:Person)",
+    "RETURN n",
+    "UNION",
+    "WHERE",
+    "COUNT {",
+    "EXISTS {",
+    "DROP TABLE Book",
+]
+
+
+def test_what_passes_the_guard_is_never_a_write_to_the_engine(graph: Path) -> None:
+    """Harmless and dangerous statements, spoilt at random: the engine's own opinion is the judge."""
+    chance = random.Random(20261115)
+    seeds = ["MATCH (n:Person)-[e:KNOWS]->(m:Person) WHERE n.age > 3 RETURN m.id AS id", *READS, *REFUSED]
+    plain = [seed for seed in seeds if not any(slow in seed for slow in ("range", "CASE", "*"))]
+
+    def spoilt() -> str:
+        text = chance.choice(plain)
+        for _ in range(chance.randint(1, 3)):
+            at = chance.choice([match.start() for match in re.finditer(r"\b|$", text)])
+            text = f"{text[:at]} {chance.choice(FRAGMENTS)} {text[at:]}"
+        return text
+
+    async def body(store: LadybugGraphStore) -> int:
+        asked = 0
+        for _ in range(4000):
+            try:
+                await store.query(spoilt(), k=1)
+            except UnsafeCypherError:
+                continue
+            except StoreError as exc:
+                told = str(exc)
+                if "Connection exception" in told:  # "Cannot execute write operations …"
+                    pytest.fail(told)
+            asked += 1
+        return asked
+
+    assert run(graph, body) > 20
 
 
 HOSTILE = {

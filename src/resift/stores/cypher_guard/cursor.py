@@ -12,7 +12,7 @@ from resift.stores.cypher_guard.words import FORBIDDEN, KEYWORDS
 MAX_DEPTH = 100
 
 # What may come next inside a bracket.
-CLAUSE, OPERAND, AFTER, LABEL, CALLED = "clause", "operand", "after", "label", "called"
+CLAUSE, OPERAND, AFTER, LABEL, CALLED, NAMED = "clause", "operand", "after", "label", "called", "named"
 
 CLOSER = {"(": ")", "[": "]", "{": "}"}
 END = Token(SYMBOL, "", -1)
@@ -29,6 +29,7 @@ class Frame:
     pattern: bool = False  # may hold a bare pattern: EXISTS { (a)-->(b) }
     then: str = AFTER  # the state of the parent once this closes
     cases: int = 0  # CASE … END still open here
+    relationship: bool = False  # -[…]-, where * and + are lengths and not sums
     star: bool = False  # a variable-length relationship: numbers and path words may follow
 
 

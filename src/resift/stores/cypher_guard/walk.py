@@ -8,11 +8,12 @@ has just ended. Two operands in a row are refused: that is how a misread word wo
 from __future__ import annotations
 
 from resift.stores.cypher_guard.clauses import Clauses
-from resift.stores.cypher_guard.cursor import AFTER, CALLED, CLAUSE, CLOSER, END, LABEL, OPERAND, Frame
+from resift.stores.cypher_guard.cursor import AFTER, CALLED, CLAUSE, CLOSER, END, LABEL, NAMED, OPERAND, Frame
 from resift.stores.cypher_guard.lexer import NAME, NUMBER, STRING, SYMBOL, WORD, Token
-from resift.stores.cypher_guard.words import FORBIDDEN, INFIX, KEYWORDS, PATH_WORDS
+from resift.stores.cypher_guard.words import FORBIDDEN, INFIX, PATH_WORDS, READ_STARTS
 
 _SUBQUERIES = frozenset({"EXISTS", "COUNT", "COLLECT"})
+_AFTER_PATTERN = READ_STARTS | {"WHERE", "ORDER", "SKIP", "LIMIT", "UNION", "USING"}
 _SOFT_PREFIXES = frozenset({"NOT", "DISTINCT"})
 
 
@@ -128,7 +129,8 @@ class Walk(Clauses):
         self._at += 1
         if self._peek().kind not in (WORD, NAME):
             raise self._refuse("AS without a name")
-        self._go(AFTER)
+        # Between clauses a name ends its item; in CAST(x AS type) it is part of an operand.
+        self._go(NAMED if self._top.query else AFTER)
 
     def _value(self, token: Token) -> None:
         """Take a string, number, parameter or backticked name."""
@@ -159,7 +161,9 @@ class Walk(Clauses):
             self._semicolon()
         elif text == "+=":
             raise self._refuse("+= writes")
-        elif self._top.state in (CLAUSE, CALLED):
+        elif text == "," and self._top.state == NAMED:
+            self._go(OPERAND)
+        elif self._top.state in (CLAUSE, CALLED, NAMED):
             raise self._refuse(f"{text!r} where a clause is due")
         elif self._top.state == LABEL:
             self._label_symbol(text)
@@ -198,22 +202,23 @@ class Walk(Clauses):
             self._go(AFTER, tokens=2)
 
     def _star(self, following: Token) -> None:
-        self._top.star = self._top.opener == "["
+        self._top.star = self._top.relationship
         infix = self._top.state == AFTER and not self._top.star and not self._is_quantifier(following)
         self._go(OPERAND if infix else AFTER)
 
     def _is_quantifier(self, following: Token) -> bool:
         """Whether + or * repeats the path pattern before it: ((a)-->(b))+ RETURN a."""
-        return self._peek(-1).is_(")") and (following.key in KEYWORDS or following is END)
+        return self._peek(-1).is_(")") and following.key in _AFTER_PATTERN
 
     def _open(self, text: str) -> None:
         frame = self._top
         if frame.state == CLAUSE and not (frame.pattern and text == "("):
             raise self._refuse(f"{text!r} where a clause is due")
-        if frame.state == CALLED or (frame.state == LABEL and text != "("):
+        if frame.state in (CALLED, NAMED) or (frame.state == LABEL and text != "("):
             raise self._refuse(f"{text!r} where a clause or a name is due")
+        relationship = text == "[" and self._peek(-1).is_("-")
         frame.state = AFTER
-        self._push(Frame(text, OPERAND))
+        self._push(Frame(text, OPERAND, relationship=relationship))
 
     def _semicolon(self) -> None:
         if len(self._frames) > 1 or self._left() > 1:
