@@ -293,6 +293,13 @@ def test_n5_its_own_timeout_ends_one_store_early():
     assert ranking.failures == {"slow": "no answer in time (timeout_s=0.05)"}
 
 
+def test_n5_without_a_deadline_nothing_hangs_for_ever():
+    """U3: every store has a limit unless it was switched off."""
+    assert RetrievalNode([Answers("a")])._pipeline.timeout_s == 30
+    ranking = retrieved(RetrievalNode([Hangs("h"), Answers("a", ["x"])], timeout_s=0.05))
+    assert ranking.failures == {"h": "no answer in time (timeout_s=0.05)"}
+
+
 def test_n5_a_store_that_cancels_itself_is_a_failure_not_a_cancelled_search():
     """N5: CancelledError out of a store costs only that store."""
     ranking = retrieved(RetrievalNode([Raises("odd", asyncio.CancelledError()), Answers("a", ["x"])]))

@@ -44,7 +44,7 @@ def build(settings: Settings, *, file: str | None = None, **options: Any) -> Pip
         stage = _stages(settings, builder, [ref.name for ref in refs], options.get("sink"))
         parts: dict[str, Any] = {
             "stores": refs,
-            **settings.given("k", "deadline_s", "capabilities"),
+            **settings.given("k", "deadline_s", "timeout_s", "capabilities"),
             **{name: each for name, each in stage.items() if each is not None},
         }
         if settings["fetch"] is not None:

@@ -7,7 +7,7 @@ import logging
 import time
 import traceback
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from resift.candidates import hits_from
@@ -54,16 +54,27 @@ async def fan_out(
     k: int,
     where: Mapping[str, Any] | None = None,
     deadline: Deadline | None = None,
+    timeout_s: float | None = None,
     sink: Sink | None = None,
 ) -> list[Branch]:
     """Ask every store at the same time and return one branch per store, in the order of `refs`.
 
-    A store that raises or is late costs only itself. Raises RetrievalError when every store failed.
+    `timeout_s` is for stores without one of their own. A store that raises or is late costs only itself.
+    Raises RetrievalError when every store failed.
     """
     until = deadline or Deadline.never()
     async with asyncio.TaskGroup() as group:
         tasks = [
-            group.create_task(_branch(ref, query, k=k, where=where, deadline=until, sink=sink))
+            group.create_task(
+                _branch(
+                    replace(ref, timeout_s=timeout_s if ref.timeout_s is None else ref.timeout_s),
+                    query,
+                    k=k,
+                    where=where,
+                    deadline=until,
+                    sink=sink,
+                )
+            )
             for ref in refs
         ]
     branches = [task.result() for task in tasks]
@@ -96,8 +107,9 @@ async def _branch(
         branch = Branch(ref, _from_store(rows, ref.name, asked))
     except TooLate:
         status, error = "late", TimeoutError.__name__
-        own = "" if ref.timeout_s is None else f" (timeout_s={ref.timeout_s:g})"
-        branch = Branch(ref, failure=f"no answer in time{own}")
+        # Which of the two limits it was: the store's own, or what the whole search had left.
+        own = ref.timeout_s is not None and not deadline.expired
+        branch = Branch(ref, failure=f"no answer in time{f' (timeout_s={ref.timeout_s:g})' if own else ''}")
     except Exception as exc:
         status, error = "failed", type(exc).__name__
         branch = Branch(ref, failure=_told(exc))

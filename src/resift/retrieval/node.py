@@ -9,7 +9,7 @@ from resift.errors import InputError
 from resift.events import Sink
 from resift.protocols import Reranker, Scorer
 from resift.retrieval.over_fetch import OverFetch
-from resift.retrieval.pipeline import Pipeline
+from resift.retrieval.pipeline import TIMEOUT_S, Pipeline
 from resift.retrieval.stages import Fuse, Rerank
 from resift.retrieval.store_ref import StoreRef, store_refs
 from resift.types import Ranking
@@ -34,6 +34,7 @@ class RetrievalNode:
         store_resolver: Callable[[str], Any] | None = None,
         capabilities: Collection[str] | None = None,
         deadline_s: float | None = None,
+        timeout_s: float | None = TIMEOUT_S,
         fetch: OverFetch = EXACTLY,
         sink: Sink | None = None,
     ) -> None:
@@ -48,6 +49,7 @@ class RetrievalNode:
             k=k,
             fetch=fetch,
             deadline_s=deadline_s,
+            timeout_s=timeout_s,
             sink=sink,
         )
 

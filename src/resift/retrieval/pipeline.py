@@ -30,6 +30,9 @@ log = logging.getLogger("resift.retrieval")
 FETCH = OverFetch(factor=4, minimum=50, cap=1000)
 """How much each store is asked for, unless told otherwise: 50 for k=10."""
 
+TIMEOUT_S = 30.0
+"""How long a store is waited for where neither it nor the search has a limit: nothing hangs for ever."""
+
 FAN_OUT_SHARE = 0.6
 """The part of a deadline that stores may use when later stages need time too."""
 
@@ -46,7 +49,8 @@ class Pipeline:
     """Asks stores and passes what they found through stages.
 
     `rerank` takes a scorer (its top 20 are reranked) or a stage; `gate`, `guard` and `shape` take one
-    stage or several. One deadline, one event sink and one set of capabilities hold for all.
+    stage or several. One deadline, one event sink and one set of capabilities hold for all. `timeout_s` is
+    the longest wait for a store that has no limit of its own.
     """
 
     def __init__(
@@ -61,6 +65,7 @@ class Pipeline:
         k: int = 10,
         fetch: OverFetch = FETCH,
         deadline_s: float | None = None,
+        timeout_s: float | None = TIMEOUT_S,
         capabilities: Collection[str] | None = None,
         sink: Sink | None = None,
         clock: Clock = time.monotonic,
@@ -70,10 +75,12 @@ class Pipeline:
             _fuse_stage(fuse), *_listed(gate), *_rerank_stages(rerank), *_listed(guard), *_listed(shape),
         )  # fmt: skip
         _check_k(k)
-        Deadline.after(deadline_s)  # refuses a wrong one now, not at the first search
+        for seconds in (deadline_s, timeout_s):
+            Deadline.after(seconds)  # refuses a wrong one now, not at the first search
         self.k = k
         self.fetch = fetch
         self.deadline_s = deadline_s
+        self.timeout_s = timeout_s
         self.capabilities = capabilities
         self.sink = sink
         self.clock = clock
@@ -173,6 +180,7 @@ class Pipeline:
             k=self.fetch(pool.k),
             where=pool.where,
             deadline=last_moment,
+            timeout_s=self.timeout_s,
             sink=pool.sink,
         )
         failures = failures_of(branches)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from resift.config.rooms import fusion, gate, rerank, shape, stores
 from resift.config.schema import Key, Section
+from resift.retrieval.pipeline import TIMEOUT_S
 
 FETCH = Section(
     name="fetch",
@@ -25,6 +26,13 @@ ROOT = Section(
         Key(name="k", kind="int", least=1, most=10_000, default=10, about="How many hits a search returns."),
         Key(
             name="deadline_s", kind="number", above=0, about="Seconds for a whole search; none unless given."
+        ),
+        Key(
+            name="timeout_s",
+            kind="number",
+            above=0,
+            default=TIMEOUT_S,
+            about="Longest wait for a store that has no `timeout_s` of its own, in seconds.",
         ),
         Key(
             name="capabilities",
