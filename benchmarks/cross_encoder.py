@@ -102,9 +102,9 @@ def cold_start(folder: Path, pythons: dict[str, Path | str], rounds: int) -> dic
     return told
 
 
-def concurrency(peer: Peer, rounds: int, callers: int = 8) -> dict:
+def concurrency(peer: Peer, rounds: int, *, count: int, callers: int = 8) -> dict:
     """Return pairs per second of one caller, and of eight at once on the same work each."""
-    texts = passages(20, 100, seed=1)
+    texts = passages(count, 100, seed=1)
     alone, together = [], []
     for _ in range(rounds):
         alone.append(sum(peer.ask({"query": QUERY, "texts": texts})["ms"] for _ in range(callers)))
@@ -224,7 +224,10 @@ def main() -> None:
         peers = {name: stack.enter_context(start(name, python, folder)) for name, python in pythons.items()}
         for peer in peers.values():
             peer.ask({"query": QUERY, "texts": passages(2, 100, seed=0)})
-        data = {"speed": speed(peers, plan, rounds), "concurrency": concurrency(peers["resift"], rounds)}
+        data = {
+            "speed": speed(peers, plan, rounds),
+            "concurrency": concurrency(peers["resift"], rounds, count=1 if options.quick else 20),
+        }
     data["load_average_at_start"] = load
     data["cold_start"] = cold_start(folder, pythons, rounds)
     data["agreement"] = agreement(folder, 12 if options.quick else 400)

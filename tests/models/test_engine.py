@@ -10,6 +10,7 @@ from functools import partial
 import pytest
 
 from resift.deadline import Deadline
+from resift.errors import ModelError
 from resift.models.engine import Engine, cores, shared_engine
 
 
@@ -103,6 +104,8 @@ def test_closing_cancels_what_waits():
     engine.close()
     assert running.future.done() or running.future.cancelled()
     assert waiting.future.done() or waiting.future.cancelled()
+    with pytest.raises(ModelError, match="closed"):
+        engine.submit([lambda: None])
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")

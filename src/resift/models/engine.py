@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from resift.deadline import Deadline
+from resift.errors import ModelError
 
 Task = Callable[[], "Sequence[Task] | None"]
 """One uninterruptible piece of work; it may return further tasks of the same job, to be done next."""
@@ -59,6 +60,8 @@ class Engine:
             return job
         job.future.add_done_callback(lambda future: self._forget(job) if future.cancelled() else None)
         with self._wake:
+            if self._closed:
+                raise ModelError("The engine is closed, because the interpreter is exiting.")
             self._start()
             self._jobs.append(job)
             self._wake.notify(min(len(tasks), self.workers))
@@ -77,7 +80,7 @@ class Engine:
             thread.join(wait_s)
 
     def _start(self) -> None:
-        if self._threads or self._closed:
+        if self._threads:
             return
         for number in range(self.workers):
             thread = threading.Thread(target=self._work, name=f"resift-engine-{number}", daemon=True)
