@@ -91,7 +91,7 @@ def opened(
     collection = read_collection(Path(args.data[0]), split=args.split)
     cache = cache_folder(args.cache)
     meter = Progress("indexing", 1)
-    index = index_for(subjects, collection, cache, progress=_shown_by(meter))
+    index = index_for(subjects, collection, cache, progress=shown_by(meter))
     meter.close()
     return collection, subjects, index, cache
 
@@ -121,7 +121,7 @@ def _pipelines(args: argparse.Namespace, pipelines: list[str]) -> Measured:
     for subject in subjects:
         meter = Progress(subject.name, len(collection.queries))
         outcome = evaluate(
-            subject, collection, judge, index=index, cache=cache, fresh=args.fresh, progress=_shown_by(meter)
+            subject, collection, judge, index=index, cache=cache, fresh=args.fresh, progress=shown_by(meter)
         )
         meter.close()
         outcomes.append(outcome)
@@ -184,7 +184,9 @@ def _tell_gaps(outcome: Outcome, *, complete: bool) -> None:
         note(f"{outcome.name}: {len(quality.unjudged)} queries are not judged and do not count")
 
 
-def _shown_by(meter: Any) -> Any:
+def shown_by(meter: Any) -> Any:
+    """Return a progress callback that draws on this meter."""
+
     def show(done: int, total: int) -> None:
         meter.total = total
         meter.show(done)

@@ -19,7 +19,9 @@ COMMANDS = {
     "eval": "measure pipelines or run files: quality and latency",
     "fuse": "fuse ranked lists (JSONL or TREC run files) into one",
     "index": "index files and folders into one searchable file",
+    "record": "write down what stores and reranker say, for tune",
     "search": "search an index and rerank what is found",
+    "tune": "find the best fusion, depth and blend on a recording",
 }
 """Command name -> one-line help. The module of `config check` is resift.cli.config, and so on."""
 

@@ -68,10 +68,14 @@ def evaluate(
     """Answer every judged query and measure the answers; answers of an earlier run are used again."""
     work = WorkFile(cache / "answers" / f"{work_file_key(subject, collection)}.jsonl")
     with work.open(fresh=fresh):
-        reused = run_sync(_answered(subject, collection, work, index, progress))
+        waiting = [query for query, text in collection.queries.items() if work.find(query, text) is None]
+        if waiting:
+            # Opened here and not inside the loop: opening may itself wait for that loop.
+            pipeline = subject.open(index if subject.needs_corpus else None)
+            run_sync(_answer_all(pipeline, collection, waiting, work, progress))
     answers = {query: work.answers[query, asked_digest(text)] for query, text in collection.queries.items()}
     run = {query: answer.ids for query, answer in answers.items()}
-    return Outcome(subject.name, judge.quality(run), run, answers, reused)
+    return Outcome(subject.name, judge.quality(run), run, answers, len(collection.queries) - len(waiting))
 
 
 def work_file_key(subject: Subject, collection: Collection) -> str:
@@ -80,24 +84,23 @@ def work_file_key(subject: Subject, collection: Collection) -> str:
     return work_key(__version__, subject.identity, corpus)
 
 
-async def _answered(
-    subject: Subject, collection: Collection, work: WorkFile, index: Path | None, progress: Progress | None
-) -> int:
-    queries = collection.queries
-    waiting = [query for query, text in queries.items() if work.find(query, text) is None]
-    if not waiting:
-        return len(queries)
-    pipeline = subject.open(index if subject.needs_corpus else None)
+async def _answer_all(
+    pipeline: Pipeline,
+    collection: Collection,
+    waiting: Sequence[str],
+    work: WorkFile,
+    progress: Progress | None,
+) -> None:
+    known = len(collection.queries) - len(waiting)
     try:
         for done, query in enumerate(waiting, start=1):
-            judged = collection.qrels[query]
+            text, judged = collection.queries[query], collection.qrels[query]
             # The first search loads models and maps: it is answered like the others, but not timed.
-            work.add(await _answer(pipeline, query, queries[query], judged, warm=done > 1))
+            work.add(await _answer(pipeline, query, text, judged, warm=done > 1))
             if progress:
-                progress(len(queries) - len(waiting) + done, len(queries))
+                progress(known + done, len(collection.queries))
     finally:
         await pipeline.close()
-    return len(queries) - len(waiting)
 
 
 async def _answer(

@@ -1,0 +1,167 @@
+"""`resift tune`: the best fusion, depth and blend on a recording, judged on queries it has not seen."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from resift.evaluation.differences import Difference
+    from resift.evaluation.record_file import Recording
+    from resift.evaluation.replay import Setting
+    from resift.evaluation.tuning import Tuned
+
+EXAMPLES = """\
+Searches on the training queries and reports on held-out ones, next to the default setting. A recording of one
+split is halved by a digest of the query ids; one of several splits needs --train and --test.
+
+examples:
+  resift tune scifact.jsonl
+  resift tune run.jsonl --train train --test test --budget 400 --yaml best.yaml
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of `resift tune`."""
+    parser.epilog = EXAMPLES
+    parser.add_argument("recording", type=Path, metavar="FILE", help="made by resift record")
+    parser.add_argument("--train", default=None, metavar="SPLIT", help="search on this split")
+    parser.add_argument("--test", default=None, metavar="SPLIT", help="report on this split")
+    parser.add_argument("--held-out", type=float, default=0.5, help="held-out part of a single split (0.5)")
+    parser.add_argument("--measure", default="nDCG@10", help="what to improve (nDCG@10)")
+    parser.add_argument("--search", choices=("local", "grid"), default="local", help="how (local)")
+    parser.add_argument("--budget", type=int, default=200, help="how many settings are tried (200)")
+    parser.add_argument("--seed", type=int, default=1, help="of the random part (1)")
+    parser.add_argument(
+        "--floor",
+        action="append",
+        default=[],
+        metavar="STORE=SCORE",
+        help="also try this floor of the gate; repeat it",
+    )
+    parser.add_argument("--yaml", type=Path, default=None, metavar="FILE", help="write the best setting here")
+    parser.add_argument("--json", action="store_true", help="write the result as JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Tune and report on held-out queries."""
+    from resift.cli.evaluating import shown_by
+    from resift.cli.render import Progress, wants_json
+    from resift.evaluation.record_file import read_recording
+    from resift.evaluation.replay import default_setting
+    from resift.evaluation.tuning import tune
+
+    recording = read_recording(args.recording)
+    train, test = _halves(recording, args)
+    meter = Progress("tuning", args.budget)
+    tuned = tune(
+        train,
+        measure=args.measure,
+        search=args.search,
+        budget=args.budget,
+        seed=args.seed,
+        start=default_setting(recording.header),
+        floors=[_floor(text) for text in args.floor],
+        progress=shown_by(meter),
+    )
+    meter.close()
+    row = _judged(test, default_setting(recording.header), tuned.best, args.measure)
+    if args.yaml:
+        args.yaml.write_text(as_yaml(tuned.best, recording.header.stores), encoding="utf-8")
+    show = _print_data if wants_json(args.json) else _print_report
+    show(tuned, row, len(train.queries))
+    return 0
+
+
+def as_yaml(setting: Setting, stores: tuple[str, ...]) -> str:
+    """Return the sections of a pipeline file that say this setting."""
+    import yaml
+
+    data: dict[str, Any] = {"fusion": {"method": setting.method}}
+    if setting.method == "rrf":
+        data["fusion"]["k_param"] = setting.k_param
+    if setting.weights:
+        data["fusion"]["weights"] = dict(zip(stores, setting.weights, strict=True))
+    if setting.depth:
+        data["rerank"] = {"kind": "cross-encoder", "depth": setting.depth}
+        data["guard"] = {"blend": setting.blend is not None, "do_no_harm": False}
+        if setting.blend is not None:
+            data["guard"] |= {"method": setting.blend, "weight": setting.blend_weight}
+        if setting.blend == "promote":
+            data["guard"]["temperature"] = setting.temperature
+    text: str = yaml.safe_dump(data, sort_keys=False)
+    return "# Found by resift tune. Add `stores:`, and the reranker that was recorded.\n" + text
+
+
+def _halves(recording: Recording, args: argparse.Namespace) -> tuple[Recording, Recording]:
+    from resift.errors import InputError
+    from resift.evaluation.tuning import split_by_hash, split_by_name
+
+    if args.train is None and args.test is None:
+        if len(recording.splits) > 1:
+            known = ", ".join(recording.splits)
+            raise InputError(f"This recording holds {known}. Say which is which: --train train --test test")
+        return split_by_hash(recording, args.held_out)
+    if args.train is None or args.test is None:
+        raise InputError("Give both --train and --test, or neither to halve the queries.")
+    return split_by_name(recording, args.train, args.test)
+
+
+def _floor(text: str) -> tuple[str, float]:
+    from resift.errors import InputError
+
+    store, _, score = text.rpartition("=")
+    try:
+        least = float(score) if store else math.nan
+    except ValueError:
+        least = math.nan
+    if not math.isfinite(least):
+        raise InputError(f"--floor {text!r}: write STORE=SCORE, for example collection.vectors=0.5")
+    return store, least
+
+
+def _judged(test: Recording, before: Setting, after: Setting, measure: str) -> Difference:
+    from resift.evaluation.differences import differences
+    from resift.evaluation.measures import Judge
+    from resift.evaluation.replay import replay
+    from resift.evaluation.running import Outcome
+
+    judge = Judge(test.qrels(), [measure])
+    runs = {"default": replay(test, before), "tuned": replay(test, after)}
+    outcomes = [Outcome(name, judge.quality(run), run, {}) for name, run in runs.items()]
+    return differences(outcomes, judge.measures)[0]
+
+
+def _print_data(tuned: Tuned, row: Difference, trained_on: int) -> None:
+    from dataclasses import asdict
+
+    from resift.cli.render import print_json
+
+    print_json(
+        {
+            "best": tuned.best.plain(),
+            "tried": tuned.tried,
+            "train": {"queries": trained_on, "value": tuned.value},
+            "held_out": {**asdict(row), "difference": row.mean},
+        }
+    )
+
+
+def _print_report(tuned: Tuned, row: Difference, trained_on: int) -> None:
+    from resift.cli.render import print_text, table
+
+    print_text(
+        f"{tuned.tried} settings on {trained_on} training queries; best {row.measure} {tuned.value:.4f}"
+    )
+    print_text(table(["knob", "best"], [[name, str(value)] for name, value in tuned.best.plain().items()]))
+    print_text()
+    print_text(f"On {row.queries} held-out queries:")
+    rows = [
+        ["default", f"{row.base_mean:.4f}", "", ""],
+        ["tuned", f"{row.other_mean:.4f}", f"{row.mean:+.4f}", f"{row.p:.4f}"],
+    ]
+    print_text(table(["setting", row.measure, "difference", "p"], rows))
+    if row.p > 0.05:
+        print_text("The difference may well be chance; the default is as good a choice.")

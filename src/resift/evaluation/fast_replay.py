@@ -1,0 +1,121 @@
+"""Hundreds of settings on a recording in seconds: fusion, depth and blend as arrays over all queries at once.
+
+Gives what `replay` gives with the guard off, for RRF and min-max without floors; a test compares the two.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from resift.errors import require
+from resift.evaluation.record_file import Recording
+from resift.evaluation.replay import Setting
+from resift.fusion.normalize import min_max
+from resift.shape.evidence import evidence
+from resift.shape.standard import RANKS, first_stage_values, z_scores
+from resift.types import Hit, Ledger, Step
+
+METHODS = ("rrf", "linear")
+
+
+def is_fast(setting: Setting) -> bool:
+    """Whether this setting can be computed here."""
+    blended = not setting.depth or setting.blend is None or 0 < setting.blend_weight < 1
+    weighted = all(weight > 0 for weight in setting.weights)
+    return setting.method in METHODS and setting.floor is None and blended and weighted
+
+
+class FastReplay:
+    """A recording as arrays: queries × candidates, the candidates of each query sorted by id."""
+
+    def __init__(self, recording: Recording) -> None:
+        np = self._np = require("numpy", extra="eval")
+        self.queries = [one.query for one in recording.queries]
+        self.ids: list[list[str]] = []
+        for one in recording.queries:
+            self.ids.append(sorted({id for ranked in one.lists.values() for id, _ in ranked}))
+        shape = (len(self.ids), max(1, *(len(ids) for ids in self.ids), 1))
+        stores = recording.header.stores
+        self.ranks = np.full((len(stores), *shape), np.inf)
+        self.scaled = np.zeros((len(stores), *shape))
+        self.first = np.zeros(shape)
+        self.rerank = np.full(shape, np.nan)
+        self.real = np.zeros(shape, dtype=bool)
+        for row, one in enumerate(recording.queries):
+            at = {id: column for column, id in enumerate(self.ids[row])}
+            self.real[row, : len(at)] = True
+            found: list[list[Step]] = [[] for _ in at]
+            for store, name in enumerate(stores):
+                scales = min_max([score for _, score in one.lists[name]])
+                for rank, (id, score) in enumerate(one.lists[name], start=1):
+                    self.ranks[store, row, at[id]] = rank
+                    self.scaled[store, row, at[id]] = scales[rank - 1]
+                    found[at[id]].append(Step("retrieve", name, rank, score))
+            self.first[row, : len(at)] = first_stage_values(
+                [evidence(Hit(id, ledger=Ledger(steps))) for id, steps in zip(at, found, strict=True)]
+            )
+            for id, score in one.rerank.items():
+                if id in at:
+                    self.rerank[row, at[id]] = score
+
+    def run(self, setting: Setting, *, most: int | None = None) -> dict[str, list[str]]:
+        """Return query -> the ids of the best `most`."""
+        order = self._order(setting)
+        run = {}
+        for row, query in enumerate(self.queries):
+            ids = self.ids[row]
+            kept = order[row, : len(ids) if most is None else min(most, len(ids))]
+            run[query] = [ids[column] for column in kept]
+        return run
+
+    def _order(self, setting: Setting) -> Any:
+        np = self._np
+        fused = self._sorted(self._fused(setting))
+        if not setting.depth:
+            return fused
+        place = np.empty_like(fused)
+        np.put_along_axis(place, fused, np.arange(fused.shape[1])[None, :], axis=1)
+        scores = np.where((place < setting.depth) & self.real, self.rerank, np.nan)
+        if setting.blend is None:
+            return self._reranked(scores, place, setting.depth)
+        total = (1 - setting.blend_weight) * self.first + setting.blend_weight * self._lift(scores, setting)
+        nothing = np.isnan(scores).all(axis=1)
+        return np.where(nothing[:, None], fused, self._sorted(total))
+
+    def _fused(self, setting: Setting) -> Any:
+        np = self._np
+        weights = np.array(setting.weights or (1.0,) * len(self.ranks))[:, None, None]
+        if setting.method == "rrf":
+            return (weights / (setting.k_param + self.ranks)).sum(axis=0)
+        return (weights / weights.sum() * self.scaled).sum(axis=0)
+
+    def _sorted(self, values: Any) -> Any:
+        # Stable, and candidates stand by id: equal values keep the order of their ids.
+        return self._np.argsort(self._np.where(self.real, -values, self._np.inf), axis=1, kind="stable")
+
+    def _reranked(self, scores: Any, place: Any, depth: int) -> Any:
+        """Order by score; then what the reranker left without a score, then what is below the depth."""
+        np = self._np
+        group = np.where(~np.isnan(scores), 0, np.where(place < depth, 1, 2)) + 3 * ~self.real
+        within = np.where(group == 0, -np.nan_to_num(scores), place)
+        return np.lexsort((within, group), axis=1)
+
+    def _lift(self, scores: Any, setting: Setting) -> Any:
+        np = self._np
+        lift = np.zeros_like(scores)
+        for row in range(len(scores)):
+            known = np.flatnonzero(~np.isnan(scores[row]))
+            if len(known):
+                lift[row, known] = self._lifted(scores[row, known], setting)
+        return lift
+
+    def _lifted(self, values: Any, setting: Setting) -> Any:
+        np = self._np
+        if setting.blend == "rank":
+            levels = np.unique(values)
+            return 1 / (RANKS + len(levels) - np.searchsorted(levels, values))
+        standard = np.array(z_scores(values.tolist()))
+        if setting.blend == "z-score":
+            return standard
+        odds = np.exp((standard - standard.max()) / setting.temperature)
+        return odds / odds.sum()

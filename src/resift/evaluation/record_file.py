@@ -1,0 +1,136 @@
+"""A recording on disk: per query every store's list with scores, every reranker score, and the judgements.
+
+JSONL. The first line says what was recorded; each further line is one query. No text of queries or documents.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from resift.errors import DataFormatError
+from resift.evaluation.lines import json_rows
+from resift.types import to_json
+
+FORMAT = "resift-recording-1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Header:
+    """What was recorded: `depth` is how many of the fused hits have a reranker score."""
+
+    stores: tuple[str, ...]
+    reranker: str
+    depth: int
+    k: int
+    data: str = ""
+    pipeline: str = ""
+    key: str = ""
+    format: str = FORMAT
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """One query: lists as (id, score) pairs, best first."""
+
+    query: str
+    split: str
+    lists: Mapping[str, Sequence[tuple[str, float]]]
+    rerank: Mapping[str, float] = field(default_factory=dict)
+    qrels: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """A whole file."""
+
+    header: Header
+    queries: tuple[Recorded, ...]
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """The splits that were recorded, in order."""
+        return tuple(dict.fromkeys(one.split for one in self.queries))
+
+    def qrels(self) -> dict[str, dict[str, int]]:
+        """Return the judgements of all queries."""
+        return {one.query: dict(one.qrels) for one in self.queries}
+
+
+def header_line(header: Header) -> str:
+    """Return the first line of a recording."""
+    return to_json(asdict(header)) + "\n"
+
+
+def query_line(recorded: Recorded) -> str:
+    """Return one query's line."""
+    return to_json(asdict(recorded)) + "\n"
+
+
+def read_recording(path: Path) -> Recording:
+    """Read a recording; raises DataFormatError with file and line."""
+    rows = json_rows(path, expected="a recording; make one with: resift record")
+    line, first = next(rows)
+    header = _header(first, path, line)
+    found: dict[tuple[str, str], Recorded] = {}
+    for line, row in rows:
+        one = _recorded(row, path, line, header)
+        if (one.split, one.query) in found:
+            raise DataFormatError(f"query {one.query!r} is recorded twice", file=str(path), line=line)
+        found[one.split, one.query] = one
+    if not found:
+        raise DataFormatError("no query is recorded", file=str(path))
+    return Recording(header, tuple(found.values()))
+
+
+def drop_half_line(path: Path) -> None:
+    """Remove the line that was being written when a process died."""
+    raw = path.read_bytes()
+    whole = raw.rfind(b"\n") + 1
+    if whole < len(raw):
+        with path.open("r+b") as file:
+            file.truncate(whole)
+
+
+def _header(row: Mapping[str, Any], path: Path, line: int) -> Header:
+    if row.get("format") != FORMAT:
+        told = "no recording of this version; make one with: resift record"
+        raise DataFormatError(told, file=str(path), line=line)
+    try:
+        return Header(**{**row, "stores": tuple(map(str, row["stores"]))})
+    except (TypeError, KeyError):
+        raise DataFormatError("a header with other fields", file=str(path), line=line) from None
+
+
+def _recorded(row: Mapping[str, Any], path: Path, line: int, header: Header) -> Recorded:
+    try:
+        lists = {
+            str(store): tuple((str(id), float(score)) for id, score in row["lists"][store])
+            for store in header.stores
+        }
+        rerank = {str(id): float(score) for id, score in row["rerank"].items()}
+        qrels = {str(id): int(grade) for id, grade in row["qrels"].items()}
+        one = Recorded(str(row["query"]), str(row["split"]), lists, rerank, qrels)
+    except (KeyError, TypeError, ValueError, AttributeError):
+        told = "not a recorded query: needs query, split, lists, rerank, qrels"
+        raise DataFormatError(told, file=str(path), line=line) from None
+    scores = [score for ranked in lists.values() for _, score in ranked] + list(rerank.values())
+    if not all(math.isfinite(score) for score in scores):
+        raise DataFormatError("a score that is no finite number", file=str(path), line=line)
+    return one
+
+
+def read_header(path: Path) -> Header:
+    """Return only what was recorded."""
+    with path.open(encoding="utf-8") as file:
+        try:
+            row = json.loads(file.readline())
+        except ValueError:
+            row = None
+    if not isinstance(row, dict):
+        raise DataFormatError("not a recording; choose another file", file=str(path), line=1)
+    return _header(row, path, 1)

@@ -1,0 +1,131 @@
+"""Record once what a pipeline's stores and reranker say, so that all else can be tried without them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from resift.deadline import Deadline
+from resift.errors import InputError, ResiftError
+from resift.evaluation.beir import Collection
+from resift.evaluation.collection_index import Progress
+from resift.evaluation.record_file import (
+    Header,
+    Recorded,
+    drop_half_line,
+    header_line,
+    query_line,
+    read_header,
+    read_recording,
+)
+from resift.evaluation.subjects import Subject
+from resift.fusion.methods import METHODS
+from resift.retrieval.fan_out import failures_of, fan_out
+from resift.retrieval.pipeline import Pipeline
+from resift.retrieval.stages import Rerank
+from resift.sync import run_sync
+from resift.types import Hit
+
+LIST_DEPTH = 100
+"""How deep each store's list is recorded."""
+
+
+def record(
+    subject: Subject,
+    collections: Sequence[Collection],
+    out: Path,
+    *,
+    index: Path | None,
+    key: str,
+    depth: int,
+    progress: Progress | None = None,
+) -> int:
+    """Write the recording, going on where an earlier one of the same key stopped; return how many are new.
+
+    The reranker scores the union of the best `depth` by RRF and by min-max, so that replays with other
+    fusions find most of what they would rerank.
+    """
+    pipeline = subject.open(index if subject.needs_corpus else None)
+    stage = next((stage for stage in pipeline.stages if isinstance(stage, Rerank)), None)
+    header = Header(
+        stores=tuple(ref.name for ref in pipeline.stores),
+        reranker=str(getattr(stage.scorer, "name", "")) if stage else "",
+        depth=depth if stage else 0,
+        k=pipeline.k,
+        data=collections[0].name,
+        pipeline=subject.name,
+        key=key,
+    )
+    done = _begun(out, header)
+    waiting = [
+        (collection, query)
+        for collection in collections
+        for query in collection.queries
+        if (collection.split, query) not in done
+    ]
+    run_sync(_record_all(pipeline, stage, waiting, out, depth=header.depth, progress=progress))
+    return len(waiting)
+
+
+def _begun(out: Path, header: Header) -> set[tuple[str, str]]:
+    if not out.exists() or not out.stat().st_size:
+        out.write_text(header_line(header), encoding="utf-8")
+        return set()
+    if read_header(out) != header:
+        raise InputError(f"{out} holds a recording of something else. Choose another file, or remove it.")
+    drop_half_line(out)
+    if out.read_bytes().count(b"\n") < 2:
+        return set()
+    return {(one.split, one.query) for one in read_recording(out).queries}
+
+
+async def _record_all(
+    pipeline: Pipeline,
+    stage: Rerank | None,
+    waiting: Sequence[tuple[Collection, str]],
+    out: Path,
+    *,
+    depth: int,
+    progress: Progress | None,
+) -> None:
+    try:
+        with out.open("a", encoding="utf-8") as file:
+            for number, (collection, query) in enumerate(waiting, start=1):
+                text = collection.queries[query]
+                lists, rerank = await _raw_scores(pipeline, stage, text, depth)
+                file.write(
+                    query_line(Recorded(query, collection.split, lists, rerank, collection.qrels[query]))
+                )
+                file.flush()
+                if progress:
+                    progress(number, len(waiting))
+    finally:
+        await pipeline.close()
+
+
+async def _raw_scores(
+    pipeline: Pipeline, stage: Rerank | None, text: str, depth: int
+) -> tuple[Mapping[str, Any], dict[str, float]]:
+    branches = await fan_out(pipeline.stores, text, k=LIST_DEPTH)
+    failures = failures_of(branches)
+    if failures:
+        raise ResiftError(f"Cannot record while stores fail: {failures}. Start again to go on from here.")
+    lists = {branch.ref.name: branch.hits for branch in branches}
+    pairs = {name: tuple((hit.id, hit.score) for hit in hits) for name, hits in lists.items()}
+    if stage is None:
+        return pairs, {}
+    pool = _pool(list(lists.values()), depth)
+    scores = await stage.scorer.score(text, pool, deadline=Deadline.never())
+    if scores.degraded:
+        raise ResiftError(f"Cannot record: {scores.reason}. Start again to go on from here.")
+    known = zip(pool, scores.values, strict=True)
+    return pairs, {hit.id: float(value) for hit, value in known if value is not None}
+
+
+def _pool(lists: Sequence[Sequence[Hit]], depth: int) -> list[Hit]:
+    chosen: dict[str, Hit] = {}
+    for method in ("rrf", "linear"):
+        for hit in METHODS[method](lists, k=depth):
+            chosen.setdefault(hit.id, hit)
+    return list(chosen.values())

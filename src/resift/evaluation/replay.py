@@ -1,0 +1,169 @@
+"""Run the real pipeline on recorded lists and scores: other fusion, depth, floors or blend, no model call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from resift.deadline import Deadline
+from resift.errors import InputError
+from resift.evaluation.record_file import Header, Recorded, Recording
+from resift.evaluation.running import answer_of
+from resift.fusion.methods import METHODS
+from resift.fusion.rerankers import FusionReranker
+from resift.gate import Profile
+from resift.retrieval.gating import Gate
+from resift.retrieval.over_fetch import OverFetch
+from resift.retrieval.pipeline import Pipeline
+from resift.retrieval.shaping import Shape
+from resift.retrieval.stages import Fuse, Rerank
+from resift.shape import Blend, Guard, ShapePolicy
+from resift.sync import run_sync
+from resift.types import Hit, Scores
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """One way to turn recorded scores into an order.
+
+    `depth` 0 leaves the reranker out; `blend` None lets the reranker's order stand. `weights` are per store
+    in recorded order, 1 each where empty. `floor` is (store, score): the gate's floor on that store's scores.
+    """
+
+    method: str = "rrf"
+    k_param: float = 60.0
+    weights: tuple[float, ...] = ()
+    depth: int = 20
+    blend: str | None = "promote"
+    blend_weight: float = 2 / 3
+    temperature: float = 0.75
+    floor: tuple[str, float] | None = None
+    guard: bool = False
+
+    def plain(self) -> dict[str, Any]:
+        """Return what counts, as data: knobs of stages that are off are left out."""
+        data = asdict(self)
+        if self.method != "rrf":
+            del data["k_param"]
+        if not self.depth or self.blend is None:
+            del data["blend_weight"], data["temperature"]
+        elif self.blend != "promote":
+            del data["temperature"]
+        return {name: value for name, value in data.items() if value not in (None, (), False)}
+
+
+def default_setting(header: Header) -> Setting:
+    """Return the setting that stands for the default pipeline on this recording."""
+    return Setting(depth=min(20, header.depth), guard=header.depth > 0)
+
+
+def replay(recording: Recording, setting: Setting) -> dict[str, list[str]]:
+    """Return query -> ids in order, as the real pipeline gives them for this setting."""
+    return run_sync(_replayed(recording, setting))
+
+
+def coverage(recording: Recording, setting: Setting, run: Mapping[str, Sequence[str]]) -> float:
+    """Return which part of what this setting would rerank has a recorded score."""
+    if not setting.depth:
+        return 1.0
+    asked = known = 0
+    fuse = METHODS[setting.method]
+    for one in recording.queries:
+        lists = [_hits(ranked, name) for name, ranked in one.lists.items()]
+        top = fuse(lists, k=setting.depth, **_fuse_options(setting))
+        asked += len(top)
+        known += sum(hit.id in one.rerank for hit in top)
+    return known / asked if asked else 1.0
+
+
+async def _replayed(recording: Recording, setting: Setting) -> dict[str, list[str]]:
+    stores = [_RecordedStore(name) for name in recording.header.stores]
+    scorer = _RecordedScorer(recording.header.reranker or "recorded")
+    pipeline = _pipeline(stores, scorer, setting, k=recording.header.k)
+    run = {}
+    for one in recording.queries:
+        for store in stores:
+            store.ranked = one.lists[store.name]
+        scorer.known = one.rerank
+        ranking = await pipeline.search(one.query)
+        run[one.query] = [hit.id for hit in answer_of(ranking, pipeline.k)]
+    return run
+
+
+def _pipeline(stores: Sequence[Any], scorer: Any, setting: Setting, *, k: int) -> Pipeline:
+    _check(setting, stores)
+    stages: dict[str, Any] = {}
+    if setting.floor is not None:
+        store, least = setting.floor
+        stages["gate"] = Gate(Profile(default=least, signal=store))
+    if setting.depth:
+        stages["rerank"] = Rerank(scorer, depth=setting.depth)
+        stages["shape"] = Shape(
+            ShapePolicy(blend=_blend(setting), guard=Guard() if setting.guard else None), name="guard"
+        )
+
+    def fuse(names: Sequence[str]) -> FusionReranker:
+        return FusionReranker(setting.method, sources=list(names), **_fuse_options(setting))
+
+    whole = OverFetch(factor=1, minimum=1_000_000)
+    return Pipeline(stores, fuse=Fuse(make=fuse), k=k, fetch=whole, **stages)
+
+
+def _check(setting: Setting, stores: Sequence[Any]) -> None:
+    if setting.weights and len(setting.weights) != len(stores):
+        raise InputError(f"{len(setting.weights)} weights for {len(stores)} stores; give one each.")
+    if setting.floor is not None and setting.floor[0] not in {store.name for store in stores}:
+        raise InputError(f"The floor is for {setting.floor[0]!r}, which is no recorded store.")
+
+
+def _blend(setting: Setting) -> Blend | None:
+    if setting.blend is None:
+        return None
+    return Blend(
+        weight=setting.blend_weight,
+        method=setting.blend,  # type: ignore[arg-type]
+        temperature=setting.temperature,
+    )
+
+
+def _fuse_options(setting: Setting) -> dict[str, Any]:
+    options: dict[str, Any] = {"weights": list(setting.weights)} if setting.weights else {}
+    if setting.method == "rrf":
+        options["k_param"] = setting.k_param
+    return options
+
+
+def _hits(ranked: Sequence[tuple[str, float]], store: str) -> list[Hit]:
+    # The id stands in for the text, which a recording does not hold: a hit without text is not reranked.
+    return [
+        Hit(id, id, score, store).step("retrieve", store, rank=rank, score=score)
+        for rank, (id, score) in enumerate(ranked, start=1)
+    ]
+
+
+class _RecordedStore:
+    """Answers what was recorded for the query at hand."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.ranked: Sequence[tuple[str, float]] = ()
+
+    async def search(self, query: str, *, k: int, where: Any = None) -> list[Hit]:
+        return _hits(self.ranked, self.name)[:k]
+
+
+class _RecordedScorer:
+    """Scores what was recorded; a hit without a recorded score has none."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.known: Mapping[str, float] = {}
+
+    async def score(self, query: str, hits: Sequence[Hit], *, deadline: Deadline) -> Scores:
+        return Scores([self.known.get(hit.id) for hit in hits], self.name)
+
+
+def only(recording: Recording, queries: Sequence[Recorded]) -> Recording:
+    """Return the recording of these queries."""
+    return Recording(recording.header, tuple(queries))

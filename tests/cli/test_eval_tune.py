@@ -1,0 +1,44 @@
+"""`resift record` and `resift tune` from the outside."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import yaml
+
+from resift.cli.main import main
+from tests.evaluation.small import QRELS, write_collection
+
+
+@pytest.fixture
+def recording(tmp_path, capsys):
+    folder = write_collection(tmp_path / "small")
+    out = tmp_path / "run.jsonl"
+    words = ["record", str(folder), "--pipeline", "bm25", "-o", str(out), "--cache", str(tmp_path / "cache")]
+    assert main(words) == 0
+    assert json.loads(capsys.readouterr().out) == {"recording": str(out), "queries": 5, "new": 5}
+    assert main(words) == 0
+    assert json.loads(capsys.readouterr().out)["new"] == 0
+    return out
+
+
+def test_tuning_reports_on_held_out_queries(recording, tmp_path, capsys):
+    best = tmp_path / "best.yaml"
+    assert main(["tune", str(recording), "--budget", "20", "--yaml", str(best)]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["train"]["queries"] + data["held_out"]["queries"] == len(QRELS)
+    assert data["tried"] <= 20
+    assert yaml.safe_load(best.read_text())["fusion"]["method"] in ("rrf", "linear")
+
+
+def test_tuning_refuses_to_report_on_what_it_tuned_on(recording, capsys):
+    assert main(["tune", str(recording), "--train", "test", "--test", "test"]) == 1
+    assert "must not be judged" in capsys.readouterr().err
+    assert main(["tune", str(recording), "--train", "test"]) == 1
+    assert "both --train and --test" in capsys.readouterr().err
+
+
+def test_a_wrong_floor_is_refused(recording, capsys):
+    assert main(["tune", str(recording), "--floor", "0.5"]) == 1
+    assert "write STORE=SCORE" in capsys.readouterr().err

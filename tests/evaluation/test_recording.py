@@ -1,0 +1,239 @@
+"""Recordings: raw scores on disk once, then any setting without a model; tuning and held-out queries."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from resift.errors import DataFormatError, InputError
+from resift.evaluation.beir import read_collection
+from resift.evaluation.fast_replay import FastReplay, is_fast
+from resift.evaluation.measures import Judge
+from resift.evaluation.record_file import Header, Recorded, Recording, header_line, query_line, read_recording
+from resift.evaluation.recording import record
+from resift.evaluation.replay import Setting, coverage, replay
+from resift.evaluation.running import evaluate
+from resift.evaluation.subjects import Subject
+from resift.evaluation.tuning import split_by_hash, split_by_name, tune
+from resift.retrieval.pipeline import Pipeline
+from resift.retrieval.shaping import Shape
+from resift.retrieval.stages import Rerank
+from resift.shape import ShapePolicy
+from resift.stores.memory import MemoryStore
+from resift.types import Hit, Scores
+from tests.evaluation.small import DOCUMENTS, write_collection
+
+
+class Length:
+    """A reranker that likes short texts, and counts how many it read."""
+
+    name = "length"
+    read = 0
+
+    async def score(self, query, hits, *, deadline):
+        Length.read += len(hits)
+        return Scores([-float(len(hit.text)) for hit in hits], self.name)
+
+
+class Backwards:
+    """A store that knows every document and likes late letters."""
+
+    name = "backwards"
+
+    async def search(self, query, *, k, where=None):
+        ids = sorted(DOCUMENTS, reverse=True)[:k]
+        return [Hit(id, DOCUMENTS[id], 10.0 - place) for place, id in enumerate(ids)]
+
+
+def words():
+    import asyncio
+
+    store = MemoryStore(name="words")
+    asyncio.run(store.add([{"id": id, "text": text} for id, text in DOCUMENTS.items()]))
+    return store
+
+
+def subject(**stages):
+    stages = stages or {
+        "rerank": Rerank(Length(), depth=4),
+        "shape": Shape(ShapePolicy(guard=None), name="guard"),
+    }
+
+    def opened(_):
+        return Pipeline([words(), Backwards()], k=3, **stages)
+
+    return Subject("s", {}, needs_corpus=False, needs_vectors=False, open=opened)
+
+
+@pytest.fixture
+def collection(tmp_path):
+    return read_collection(write_collection(tmp_path / "small"))
+
+
+def test_a_replay_gives_what_the_pipeline_gave_and_asks_no_model(collection, tmp_path):
+    out = tmp_path / "run.jsonl"
+    assert record(subject(), [collection], out, index=None, key="x", depth=4) == 5
+    outcome = evaluate(subject(), collection, Judge(collection.qrels), index=None, cache=tmp_path)
+    before = Length.read
+    setting = Setting(depth=4)
+    run = replay(read_recording(out), setting)
+    assert run == {query: list(ids) for query, ids in outcome.run.items()}
+    assert coverage(read_recording(out), setting, run) == 1.0
+    assert Length.read == before
+
+
+def test_a_recording_that_was_stopped_goes_on(collection, tmp_path):
+    out = tmp_path / "run.jsonl"
+    record(subject(), [collection], out, index=None, key="x", depth=4)
+    whole = out.read_text()
+    lines = whole.splitlines(keepends=True)
+    out.write_text("".join(lines[:3]) + lines[3][:20])
+    assert record(subject(), [collection], out, index=None, key="x", depth=4) == 3
+    assert out.read_text() == whole
+    with pytest.raises(InputError, match="something else"):
+        record(subject(), [collection], out, index=None, key="other", depth=4)
+
+
+def test_no_text_is_recorded(collection, tmp_path):
+    out = tmp_path / "run.jsonl"
+    record(subject(), [collection], out, index=None, key="x", depth=4)
+    assert not any(text in out.read_text() for text in (*DOCUMENTS.values(), *collection.queries.values()))
+
+
+ids = st.sampled_from("abcdefgh")
+levels = st.sampled_from([0.0, 0.25, 0.5, 1.0, 2.0, -1.0])
+
+
+def ranked(pairs):
+    return tuple(sorted(pairs.items(), key=lambda pair: (-pair[1], pair[0])))
+
+
+lists = st.dictionaries(ids, levels, max_size=8).map(ranked)
+recordings = st.lists(
+    st.tuples(lists, lists, st.dictionaries(ids, levels, max_size=8)).filter(lambda one: one[0] or one[1]),
+    min_size=1,
+    max_size=4,
+).map(
+    lambda rows: Recording(
+        Header(stores=("one", "two"), reranker="r", depth=8, k=3),
+        tuple(
+            Recorded(f"q{at}", "test", {"one": one, "two": two}, rerank, {"a": 1})
+            for at, (one, two, rerank) in enumerate(rows)
+        ),
+    )
+)
+all_settings = st.builds(
+    Setting,
+    method=st.sampled_from(["rrf", "linear"]),
+    k_param=st.sampled_from([1.0, 60.0]),
+    weights=st.sampled_from([(), (1.0, 2.0), (1.0, 0.5)]),
+    depth=st.sampled_from([0, 1, 3, 8]),
+    blend=st.sampled_from([None, "promote", "z-score", "rank"]),
+    blend_weight=st.sampled_from([0.25, 0.5]),
+    temperature=st.sampled_from([0.5, 2.0]),
+)
+
+
+@settings(max_examples=60)
+@given(recording=recordings, setting=all_settings)
+def test_the_quick_replay_gives_what_the_real_pipeline_gives(recording, setting):
+    """With ties, absent hits, hits without a reranker score and one-sided lists."""
+    assert is_fast(setting)
+    assert FastReplay(recording).run(setting) == replay(recording, setting)
+
+
+def test_settings_that_the_quick_replay_does_not_know_go_the_long_way():
+    assert not is_fast(Setting(method="borda"))
+    assert not is_fast(Setting(floor=("one", 0.5)))
+    assert not is_fast(Setting(weights=(1.0, 0.0)))
+    assert not is_fast(Setting(blend_weight=1.0))
+
+
+def made(count, *, split="test", good="rerank"):
+    """Queries whose relevant document only one signal knows: the reranker, or the second store."""
+    rows = []
+    for at in range(count):
+        names = [f"d{number}" for number in range(10)]
+        right = names[at % 10]
+        second = [right, *(name for name in names if name != right)] if good == "second" else names[::-1]
+        rerank = {name: float(name == right) * (good == "rerank") for name in names}
+        rows.append(
+            Recorded(
+                f"{split}{at}",
+                split,
+                {
+                    "one": tuple((name, 10.0 - place) for place, name in enumerate(names)),
+                    "two": tuple((name, 10.0 - place) for place, name in enumerate(second)),
+                },
+                rerank,
+                {right: 1},
+            )
+        )
+    return rows
+
+
+HEADER = Header(stores=("one", "two"), reranker="r", depth=10, k=10)
+
+
+@pytest.mark.parametrize("search", ["local", "grid"])
+def test_tuning_finds_the_signal_that_knows(search):
+    best = tune(Recording(HEADER, tuple(made(40))), search=search, budget=150, measure="RR")
+    assert best.best.depth == 10
+    assert best.value > 0.9
+    second = tune(Recording(HEADER, tuple(made(40, good="second"))), search=search, budget=150, measure="RR")
+    assert second.best.weights[1] > 1
+    assert second.tried <= 150
+
+
+def test_tuning_repeats():
+    recording = Recording(HEADER, tuple(made(30)))
+    assert tune(recording, budget=60) == tune(recording, budget=60)
+
+
+def test_the_held_out_half_is_never_the_training_half():
+    recording = Recording(HEADER, (*made(20), *made(20, split="train")))
+    for train, test in (split_by_hash(recording, 0.4), split_by_name(recording, "train", "test")):
+        assert not {one.query for one in train.queries} & {one.query for one in test.queries}
+        assert train.queries
+        assert test.queries
+    with pytest.raises(InputError, match="must not be judged"):
+        split_by_name(recording, "test", "test")
+    again = Recording(HEADER, (*made(5), *(replace(one, split="dev") for one in made(5))))
+    with pytest.raises(InputError, match="5 queries are in both halves"):
+        split_by_name(again, "dev", "test")
+    with pytest.raises(InputError, match="No split 'tset'"):
+        split_by_name(recording, "train", "tset")
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("{}", "not a recorded query"),
+        (
+            '{"query": "q", "split": "t", "lists": {"one": []}, "rerank": {}, "qrels": {}}',
+            "not a recorded query",
+        ),
+        (
+            '{"query":"q","split":"t","lists":{"one":[["a",NaN]],"two":[]},"rerank":{},"qrels":{}}',
+            "no finite number",
+        ),
+        ("nonsense", "not JSON"),
+    ],
+)
+def test_broken_recordings_are_named_with_file_and_line(tmp_path, line, told):
+    path = tmp_path / "r.jsonl"
+    path.write_text(header_line(HEADER) + query_line(made(1)[0]) + line + "\n")
+    with pytest.raises(DataFormatError, match=told) as caught:
+        read_recording(path)
+    assert caught.value.line == 3
+
+
+def test_a_file_that_is_no_recording_is_refused(tmp_path):
+    path = tmp_path / "r.jsonl"
+    path.write_text(json.dumps({"id": 1}) + "\n")
+    with pytest.raises(DataFormatError, match="no recording of this version"):
+        read_recording(path)
