@@ -116,24 +116,21 @@ def test_a_tight_budget_skips_without_asking_and_leaves_the_breaker_alone():
 
 def test_a_stalling_primary_leaves_the_fallback_its_time():
     primary, fallback = Fake("voyage", delay_s=60), Fake("semantic-bm25")
-    budget = Budget(0.01, 0.0, reserve_s=0.04)
+    budget = Budget(0.01, 0.0, reserve_s=0.4)
     tiered = Tiered(primary, fallback, breaker=CircuitBreaker(1), budget=budget)
-    deadline = Deadline.after(0.1)
+    deadline = Deadline.after(0.6)
     scores = score(tiered, deadline)
     assert not deadline.expired
     assert scores.reason.startswith("api_error: voyage failed: ")
     assert tiered.breaker.state is State.OPEN
-    assert primary.deadline.at_s < deadline.at_s - 0.04
+    assert primary.deadline.at_s < deadline.at_s - 0.4
 
 
 def test_a_fallback_runs_also_after_the_deadline():
     """The reserved time belongs to the fallback, even when the caller came too late."""
-    clock = FakeClock()
-    deadline = Deadline.after(0.0, clock=clock)
-    assert (
-        score(Tiered(Fake("voyage"), Fake("semantic-bm25", delay_s=0.001)), deadline).provider
-        == "semantic-bm25"
-    )
+    deadline = Deadline.after(0.0, clock=FakeClock())
+    tiered = Tiered(Fake("voyage"), Fake("semantic-bm25", delay_s=0.001), budget=Budget(reserve_s=5.0))
+    assert score(tiered, deadline).provider == "semantic-bm25"
 
 
 def test_a_hanging_fallback_ends_with_its_time():
@@ -225,7 +222,7 @@ def test_a_scorer_that_guards_itself_keeps_its_own_breaker():
             return await own.call(lambda: Fake.score(self, query, hits, deadline=deadline), deadline=deadline)
 
     tiered = Tiered(Guarded("voyage", delay_s=60), Fake("b"), budget=Budget(0.01, 0.0, reserve_s=0.01))
-    assert score(tiered, Deadline.after(0.04)).reason.startswith("api_error")
+    assert score(tiered, Deadline.after(0.3)).reason.startswith("api_error")
     assert own.state is State.OPEN
     assert tiered.breaker is own
     assert score(tiered).reason.startswith("circuit_breaker")
