@@ -153,8 +153,8 @@ class Hit:
 class LedgerWriter(Protocol):
     """Knows the steps of many hits; may stand in a hit's ledger slot until somebody reads it."""
 
-    def steps(self, id: str) -> tuple[Step, ...]:
-        """Return all steps of the hit of that id."""
+    def steps(self, hit: Hit) -> tuple[Step, ...]:
+        """Return all steps of the hit."""
         ...
 
 
@@ -165,7 +165,7 @@ def _read_ledger(hit: Hit) -> Ledger:
     held: Ledger | LedgerWriter = _ledger_slot.__get__(hit)
     if isinstance(held, Ledger):
         return held
-    written = Ledger(held.steps(hit.id))
+    written = Ledger(held.steps(hit))
     _ledger_slot.__set__(hit, written)
     return written
 
@@ -373,9 +373,24 @@ def placed(
     own = notes or {}
     made: list[Hit] = []
     for rank, hit in enumerate(hits, start=first):
-        step = Step(stage, "", rank, None, own.get(hit.id, note) if own else note)
-        made.append(draft(hit.id, hit.text, hit.score, hit.source, hit.metadata, hit.ledger.then(step)))
+        told = own.get(hit.id, note) if own else note
+        made.append(moved(hit, hit.score, (stage, "", rank, None, told)))
     return tuple(made)
+
+
+def moved(hit: Hit, score: float, *steps: tuple[str, str, int, float | None, str]) -> Hit:
+    """Return a copy with this score and more steps (the fields of `Step`), which are written when read."""
+    return draft(hit.id, hit.text, score, hit.source, hit.metadata, _Later((hit, steps)))
+
+
+class _Later(tuple[Hit, tuple[tuple[str, str, int, float | None, str], ...]]):
+    """A ledger writer for one hit: what the hit had before, and what came then."""
+
+    __slots__ = ()
+
+    def steps(self, hit: Hit) -> tuple[Step, ...]:
+        before, more = self
+        return (*before.ledger.steps, *map(Step._make, more))
 
 
 def to_json(data: Any, *, indent: int | None = None) -> str:

@@ -11,7 +11,7 @@ from resift.events import Event, Sink, emit
 from resift.gate.cliff import Hint, find_cliff
 from resift.gate.grading import Grade, grade
 from resift.gate.profiles import NEUTRAL, Profile
-from resift.types import CUT, Hit
+from resift.types import CUT, Hit, moved
 
 STAGE = "gate"
 
@@ -188,9 +188,9 @@ def _split(pool: _Pool, limits: _Limits, letter: str) -> tuple[tuple[Hit, ...], 
     for place, (hit, value) in enumerate(zip(pool.hits, pool.signals, strict=True), start=1):
         why = _why_cut(value, limits, len(kept))
         if why:
-            cut.append(hit.step(CUT, STAGE, rank=place, score=None, note=why))
+            cut.append(moved(hit, hit.score, (CUT, STAGE, place, None, why)))
         else:
-            kept.append(hit.step(STAGE, "", rank=len(kept) + 1, score=None, note=told))
+            kept.append(moved(hit, hit.score, (STAGE, "", len(kept) + 1, None, told)))
     return tuple(kept), tuple(cut)
 
 

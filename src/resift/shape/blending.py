@@ -12,7 +12,7 @@ from resift.events import Sink
 from resift.shape.evidence import Evidence, evidence
 from resift.shape.shaped import Shaped, told
 from resift.shape.standard import RANKS, first_stage_values, z_scores
-from resift.types import Hit, Step, draft
+from resift.types import Hit, Step, moved
 
 STAGE = "blend"
 Method = Literal["promote", "z-score", "rank"]
@@ -45,14 +45,22 @@ class Blend:
             raise InputError(f"Unknown blend method {self.method!r}. {did_you_mean(self.method, _RERANKER)}")
 
 
-def blend(hits: Sequence[Hit], *, policy: Blend | None = None, sink: Sink | None = None) -> Shaped:
+def blend(
+    hits: Sequence[Hit],
+    *,
+    policy: Blend | None = None,
+    found: Sequence[Evidence] | None = None,
+    sink: Sink | None = None,
+) -> Shaped:
     """Order hits by first-stage and reranker evidence, both read from their ledgers (H1).
 
     Hits that no reranker scored are not promoted: their first-stage evidence places them among the others.
-    Without any reranker score, or without any first-stage evidence, the order stays.
+    Without any reranker score, or without any first-stage evidence, the order stays. `found` is the
+    evidence of the hits, for callers who read it already.
     """
     rules = policy or Blend()
-    found = [evidence(hit) for hit in hits]
+    if found is None:
+        found = [evidence(hit) for hit in hits]
     scored = [one.rerank.score for one in found if one.rerank is not None and one.rerank.score is not None]
     if not scored or not any(one.lists or one.fused for one in found):
         kept = _as_they_stand(hits, "nothing to blend")
@@ -84,11 +92,11 @@ def _blended(hits: Sequence[Hit], found: Sequence[Evidence], rules: Blend) -> li
 def _stepped(hit: Hit, rank: int, parts: tuple[float, float], rerank: Step | None) -> Hit:
     held, lifted = parts
     total = held + lifted
-    steps = [Step(STAGE, "first stage", rank, held)]
-    if rerank is not None:
-        steps.append(Step(STAGE, rerank.source or "reranker", rank, lifted))
-    steps.append(Step(STAGE, "", rank, total, "" if rerank else "not reranked"))
-    return draft(hit.id, hit.text, total, hit.source, hit.metadata, hit.ledger.then(*steps))
+    first = (STAGE, "first stage", rank, held, "")
+    if rerank is None:
+        return moved(hit, total, first, (STAGE, "", rank, total, "not reranked"))
+    lift = (STAGE, rerank.source or "reranker", rank, lifted, "")
+    return moved(hit, total, first, lift, (STAGE, "", rank, total, ""))
 
 
 def _promote(scores: Sequence[float | None], temperature: float) -> list[float]:

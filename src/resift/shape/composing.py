@@ -10,8 +10,9 @@ from resift.errors import InputError
 from resift.events import Sink
 from resift.shape.blending import Blend, blend
 from resift.shape.diversity import mmr
+from resift.shape.evidence import evidence
 from resift.shape.folding import fold
-from resift.shape.guarding import Guard, guard
+from resift.shape.guarding import Guard, guard, strong_ids
 from resift.shape.precedence import Precedence, precede
 from resift.shape.quotas import Quota, balance
 from resift.shape.recovery import Recovery, recoverable
@@ -52,21 +53,22 @@ def shape(
         raise InputError(f"k is {k}; ask for k ≥ 0 hits.")
     rules = policy or ShapePolicy()
     kept: Sequence[Hit] = hits
-    protected: frozenset[str] = frozenset()
     cut: tuple[Hit, ...] = ()
+    # Ledgers are read once, before the stages make them longer.
+    found = [evidence(hit) for hit in hits] if rules.blend or rules.guard else []
+    strong = strong_ids(hits, found, rules.guard) if rules.guard else {}
     if rules.blend:
-        kept = blend(kept, policy=rules.blend, sink=sink).kept
+        kept = blend(kept, policy=rules.blend, found=found, sink=sink).kept
     if rules.precedence:
         kept = precede(kept, policy=rules.precedence, sink=sink).kept
     if rules.guard and k:
-        guarded = guard(kept, n=k, policy=rules.guard, sink=sink)
-        kept, protected = guarded.kept, guarded.protected
+        kept = guard(kept, n=k, policy=rules.guard, strong=strong, sink=sink).kept
     if rules.fold is not None:
         folded = fold(kept, threshold=rules.fold, sink=sink)
         kept, cut = folded.kept, folded.cut
     if rules.mmr is not None:
         kept = mmr(kept, k=k, trade_off=rules.mmr, vectors=vectors, sink=sink).kept
-    spared = dict.fromkeys((hit.id for hit in kept if hit.id in protected), "guarded")
+    spared = dict.fromkeys((hit.id for hit in kept if hit.id in strong), "guarded")
     if rules.recovery:
         spared |= recoverable(kept, k=k, policy=rules.recovery, section=section)
     notes: tuple[str, ...] = ()

@@ -11,11 +11,12 @@ _NO_FUSION = frozenset({RETRIEVE, RERANK, "gate", "cut", "input"})
 
 
 class Evidence(NamedTuple):
-    """The steps of one hit that tell its relevance: one per store's list, the fused total, the reranker's."""
+    """What tells a hit's relevance: a step per store's list, the fused total, the reranker's, who judged."""
 
     lists: dict[str, Step]
     fused: Step | None
     rerank: Step | None
+    judges: frozenset[str]
 
 
 def evidence(hit: Hit) -> Evidence:
@@ -23,17 +24,20 @@ def evidence(hit: Hit) -> Evidence:
     lists: dict[str, Step] = {}
     fused: Step | None = None
     rerank: Step | None = None
+    judges: frozenset[str] = frozenset()
     for step in hit.ledger.steps:
-        stage = step.stage
+        stage, source, rank, score, _ = step
         if stage == RETRIEVE:
-            if step.source not in lists or step.rank < lists[step.source].rank:
-                lists[step.source] = step
+            if source not in lists or rank < lists[source].rank:
+                lists[source] = step
+        elif score is None:
+            continue
         elif stage == RERANK:
-            if step.score is not None:
-                rerank = step
-        elif rerank is None and not step.source and step.score is not None and stage not in _NO_FUSION:
+            judges = judges | {source}
+            rerank = step
+        elif rerank is None and not source and stage not in _NO_FUSION:
             fused = step
-    return Evidence(lists, fused, rerank)
+    return Evidence(lists, fused, rerank, judges)
 
 
 def rerank_step(hit: Hit) -> Step | None:

@@ -11,7 +11,7 @@ from resift.shape.tokens import jaccard, words
 from resift.types import CUT, Hit, placed
 
 STAGE = "fold"
-_KEY = 16
+_WORDS = 3
 
 
 def fold(hits: Sequence[Hit], *, threshold: float = 1.0, sink: Sink | None = None) -> Shaped:
@@ -68,11 +68,8 @@ def _same(hits: Sequence[Hit]) -> list[int]:
 
 
 def _opening(text: str) -> str:
-    """Return the first letters, which equal texts share: most texts are told apart without reading on."""
-    start = "".join(text[: 4 * _KEY].split()).casefold()
-    if len(start) < _KEY:
-        start = "".join(text.split()).casefold()
-    return start[:_KEY]
+    """Return the first words, which equal texts share: most texts are told apart without reading on."""
+    return " ".join(text.split(None, _WORDS)[:_WORDS]).casefold()
 
 
 def _similar(hits: Sequence[Hit], threshold: float) -> list[int]:

@@ -32,14 +32,22 @@ class Guard:
 
 
 def guard(
-    hits: Sequence[Hit], *, n: int = 10, policy: Guard | None = None, sink: Sink | None = None
+    hits: Sequence[Hit],
+    *,
+    n: int = 10,
+    policy: Guard | None = None,
+    strong: Mapping[str, str] | None = None,
+    sink: Sink | None = None,
 ) -> Shaped:
-    """Move strong first-stage hits that fell below place n up to place n; the others move down by one."""
+    """Move strong first-stage hits that fell below place n up to place n; the others move down by one.
+
+    `strong` is what `strong_ids` found, for callers who asked already.
+    """
     if n < 1:
         raise InputError(f"n is {n}; guard at least the first place.")
-    rules = policy or Guard()
-    strong = strong_ids(hits, rules)
-    fallen = [hit for hit in hits[n:] if hit.id in strong]
+    if strong is None:
+        strong = strong_ids(hits, [evidence(hit) for hit in hits], policy)
+    fallen = [hit for hit in hits[n:] if hit.id in strong] if strong else []
     if not fallen:
         return told(STAGE, hits, Shaped(placed(hits, STAGE), protected=frozenset(strong)), sink)
     lifted = {hit.id for hit in fallen}
@@ -54,34 +62,31 @@ def guard(
     return told(STAGE, hits, Shaped(placed(order, STAGE, notes=notes), protected=frozenset(strong)), sink)
 
 
-def strong_ids(hits: Sequence[Hit], policy: Guard | None = None) -> dict[str, str]:
+def strong_ids(hits: Sequence[Hit], found: Sequence[Evidence], policy: Guard | None = None) -> dict[str, str]:
     """Return the ids of strong first-stage hits that too few rerankers judged, each with the reason."""
     rules = policy or Guard()
-    found = {hit.id: evidence(hit) for hit in hits}
     strong: dict[str, str] = {}
-    for name, one in found.items():
-        firsts = sum(step.rank == 1 for step in one.lists.values())
-        if firsts >= rules.firsts:
-            strong[name] = f"first in {firsts} lists"
     leader = _wide_leader(found, rules.margin)
-    if leader is not None:
-        strong.setdefault(leader, "first of the fused by a wide margin")
-    return {hit.id: strong[hit.id] for hit in hits if hit.id in strong and _opinions(hit) <= rules.opinions}
+    for at, (hit, one) in enumerate(zip(hits, found, strict=True)):
+        firsts = 0
+        for step in one.lists.values():
+            firsts += step.rank == 1
+        if len(one.judges) <= rules.opinions and (firsts >= rules.firsts or at == leader):
+            strong[hit.id] = (
+                f"first in {firsts} lists"
+                if firsts >= rules.firsts
+                else "first of the fused by a wide margin"
+            )
+    return strong
 
 
-def _wide_leader(found: Mapping[str, Evidence], margin: float) -> str | None:
-    """Return who leads the fused scores by at least that share of their range."""
-    scores = {
-        name: one.fused.score for name, one in found.items() if one.fused and one.fused.score is not None
-    }
+def _wide_leader(found: Sequence[Evidence], margin: float) -> int | None:
+    """Return where the one stands that leads the fused scores by at least that share of their range."""
+    scores = [
+        (one.fused.score, at) for at, one in enumerate(found) if one.fused and one.fused.score is not None
+    ]
     if len(scores) < 3:
         return None
-    best, second, *_ = sorted(scores, key=lambda name: (-scores[name], name))
-    last = min(scores.values())
-    if scores[best] == last:
-        return None
-    return best if (scores[best] - scores[second]) / (scores[best] - last) >= margin else None
-
-
-def _opinions(hit: Hit) -> int:
-    return len({step.source for step in hit.ledger if step.stage == "rerank" and step.score is not None})
+    (second, _), (best, leader) = sorted(scores)[-2:]
+    last = min(scores)[0]
+    return leader if best > second and best - second >= margin * (best - last) else None

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from types import MappingProxyType
 
 from resift.errors import InputError
 from resift.events import Sink
 from resift.shape.shaped import Shaped, told
-from resift.types import Hit, Step, draft
+from resift.types import Hit, moved
 
 STAGE = "precedence"
 
@@ -55,28 +56,18 @@ def precede(hits: Sequence[Hit], *, policy: Precedence | None = None, sink: Sink
     value is in the ledger.
     """
     rules = policy or Precedence()
-    boosts: dict[tuple[str, str | None], float] = {}
+    known: dict[tuple[str, str | None], tuple[float, int]] = {}
     keyed = []
     for hit in hits:
-        kind = str(hit.metadata.get(rules.key, ""))
-        provider = hit.rerank_provider
-        boost = boosts.get((kind, provider))
-        if boost is None:
-            boost = boosts[kind, provider] = rules.boost(kind, provider)
+        kind, provider = str(hit.metadata.get(rules.key, "")), hit.metadata.get("rerank_provider")
+        if (kind, provider) not in known:
+            known[kind, provider] = rules.boost(kind, provider), rules.rank(kind)
+        boost, place = known[kind, provider]
         # The plain score comes second: where a huge score swallows the boosts, a real gap still decides.
-        keyed.append((-(hit.score + boost), -hit.score, rules.rank(kind), hit.id, kind, boost, hit))
-    keyed.sort(key=_by_place)
+        keyed.append((-(hit.score + boost), -hit.score, place, hit.id, kind, boost, hit))
+    keyed.sort(key=itemgetter(0, 1, 2, 3))
     kept = tuple(
-        _stepped(row[6], rank, -row[0], f"{row[4]} +{row[5]:.4g}" if row[5] else "")
-        for rank, row in enumerate(keyed, start=1)
+        moved(hit, hit.score, (STAGE, "", rank, -negative, f"{kind} +{boost:.4g}" if boost else ""))
+        for rank, (negative, _, _, _, kind, boost, hit) in enumerate(keyed, start=1)
     )
     return told(STAGE, hits, Shaped(kept), sink)
-
-
-def _by_place(row: tuple[float, float, int, str, str, float, Hit]) -> tuple[float, float, int, str]:
-    return row[:4]
-
-
-def _stepped(hit: Hit, rank: int, boosted: float, note: str) -> Hit:
-    ledger = hit.ledger.then(Step(STAGE, "", rank, boosted, note))
-    return draft(hit.id, hit.text, hit.score, hit.source, hit.metadata, ledger)

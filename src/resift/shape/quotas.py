@@ -46,7 +46,9 @@ class Quota:
         found = hit.metadata.get(self.key)
         if found is not None and found != "":
             return str(found)
-        return {"source": hit.source, "id": f"id:{hit.id}", "exempt": None}[self.absent]
+        if self.absent == "source":
+            return hit.source
+        return f"id:{hit.id}" if self.absent == "id" else None
 
     def cap(self, k: int) -> int:
         """Return the most places one value may have among k."""
