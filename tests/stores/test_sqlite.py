@@ -203,8 +203,11 @@ def test_paths_that_cannot_be_opened_say_why(tmp_path: Path) -> None:
         SQLiteStore(tmp_path / "none.db", read_only=True)
     with opened(tmp_path / "a.db") as store:
         pass
-    with pytest.raises((StoreError, RuntimeError)):
+    with pytest.raises(StoreError, match="is closed"):
         asyncio.run(store.count())
+    (tmp_path / "nothing.db").touch()
+    with pytest.raises(StoreError, match="is empty"):
+        SQLiteStore(tmp_path / "nothing.db", read_only=True)
 
 
 def test_read_only_reads_and_refuses_writes(tmp_path: Path) -> None:
@@ -342,6 +345,26 @@ def test_wrong_text_is_refused_and_nothing_of_it_stays(tmp_path: Path) -> None:
         assert asyncio.run(store.count()) == 0
         with pytest.raises(InputError, match="JSON"):
             asyncio.run(store.add([{"id": "odd", "text": "x", "metadata": {"value": object()}}]))
+
+
+def test_a_vector_never_outlives_its_text(tmp_path: Path) -> None:
+    """Another writer changes a text between our comparison and our write: it is embedded after all."""
+    path = tmp_path / "a.db"
+    with opened(path, embedder=HashingEmbedder()) as mine, opened(path, embedder=HashingEmbedder()) as other:
+        for theirs in ([{"id": "a", "text": "trains cross mountains"}], []):
+            asyncio.run(mine.add([{"id": "a", "text": "pandas eat bamboo"}]))
+            compared = mine._known
+
+            def meanwhile(given: Any, theirs: Any = theirs, compared: Any = compared) -> Any:
+                before = compared(given)
+                mine._known = compared  # type: ignore[method-assign]
+                asyncio.run(other.add(theirs) if theirs else other.delete(["a"]))
+                return before
+
+            mine._known = meanwhile  # type: ignore[method-assign]
+            asyncio.run(mine.add([{"id": "a", "text": "pandas eat bamboo", "metadata": {"n": 1}}]))
+            (hit,) = asyncio.run(other.vectors.search("pandas eat bamboo", k=1))
+            assert (hit.metadata, hit.score) == ({"n": 1}, pytest.approx(1.0))
 
 
 @pytest.mark.parametrize("remembered", [0, 3, 10_000])

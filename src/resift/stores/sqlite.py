@@ -19,8 +19,10 @@ from resift.stores.embedding import identity_of, unit_vectors
 from resift.stores.filtering import Where, conditions
 from resift.stores.hybrid import DEPTH, fuse_views
 from resift.stores.memory import Mode, resolve_mode
-from resift.stores.sqlite_file import DatabaseFile, FileFacts, read_facts
-from resift.stores.sqlite_search import Owner, Searcher
+from resift.stores.sqlite_file import DatabaseFile
+from resift.stores.sqlite_schema import FileFacts, read_facts
+from resift.stores.sqlite_search import Searcher
+from resift.stores.sqlite_write import Owner, same, write_batch
 from resift.types import Hit
 
 T = TypeVar("T")
@@ -206,37 +208,30 @@ class SQLiteStore:
     async def _add_batch(self, given: Sequence[Hit]) -> None:
         before = await self._run(self._readers, lambda: self._known(given))
         fresh = [hit for hit in given if hit.id not in before or before[hit.id].text != hit.text]
-        changed = [hit for hit in given if hit.id not in before or not _same(before[hit.id], hit)]
+        changed = [hit for hit in given if hit.id not in before or not same(before[hit.id], hit)]
         vectors: dict[str, bytes] = {}
         if self.embedder is not None and fresh:
             texts = [hit.text for hit in fresh]
             rows = await unit_vectors(self.embedder, texts, kind="document", store=self.name)
             vectors = {hit.id: row.astype("<f4").tobytes() for hit, row in zip(fresh, rows, strict=True)}
         if changed:
-            await self._run(self._writer, lambda: self._write(changed, vectors))
+            again = await self._run(self._writer, lambda: self._write(changed, vectors))
+            if again:
+                await self._add_batch(again)
 
     def _known(self, given: Sequence[Hit]) -> dict[str, sql.Row]:
         with self._file.reading() as connection:
             return sql.rows_by_id(connection, [hit.id for hit in given])
 
-    def _write(self, given: Sequence[Hit], vectors: Mapping[str, bytes]) -> None:
+    def _write(self, given: Sequence[Hit], vectors: Mapping[str, bytes]) -> list[Hit]:
         with self._file.writing() as connection:
-            facts = read_facts(connection)
-            dimension = len(next(iter(vectors.values()))) // 4 if vectors else 0
-            self._owner.check(facts, dimension=dimension, adding=True)
-            if dimension and not facts.dimension:
-                new = [(self._owner.identity, "embedder"), (str(dimension), "dimension")]
-                connection.executemany("UPDATE facts SET value = ? WHERE name = ?", new)
-            before = sql.rows_by_id(connection, [hit.id for hit in given])
-            kept = {id: sql.vector_of(connection, row.row) for id, row in before.items() if id not in vectors}
-            sql.remove(connection, before.values())
-            for hit in given:
-                sql.write(connection, hit, vectors.get(hit.id) or kept.get(hit.id))
+            return write_batch(connection, given, vectors, self._owner)
 
     def _document(self, row: sql.Row) -> Hit:
         return Hit(row.id, row.text, source=self.name, metadata=sql.metadata_of(row))
 
     async def _run(self, pool: ThreadPoolExecutor, work: Callable[[], T]) -> T:
+        self._file.refuse_closed()
         try:
             return await asyncio.get_running_loop().run_in_executor(pool, work)
         except UnicodeEncodeError as exc:
@@ -271,7 +266,3 @@ class VectorSearch:
     async def search(self, query: str, *, k: int, where: Where | None = None) -> list[Hit]:
         """Return at most k hits by cosine."""
         return await self.store.search_vectors(query, k=k, where=where, source=self.name)
-
-
-def _same(row: sql.Row, hit: Hit) -> bool:
-    return row.text == hit.text and row.metadata == sql.metadata_text(hit)

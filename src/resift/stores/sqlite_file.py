@@ -1,4 +1,4 @@
-"""The database file: its schema, how it is opened, who built it, and what its errors mean."""
+"""The database file: how it is opened, lent to threads, and what its errors mean."""
 
 from __future__ import annotations
 
@@ -6,50 +6,20 @@ import contextlib
 import os
 import sqlite3
 import threading
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 from urllib.parse import quote
 
 from resift.errors import StoreError
-
-SCHEMA_VERSION = 1
-APPLICATION_ID = 0x52534654  # "RSFT"
-BUSY_TIMEOUT_S = 30.0
-
-_SCHEMA = """
-CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE documents (
-    row INTEGER PRIMARY KEY AUTOINCREMENT,
-    id TEXT NOT NULL UNIQUE,
-    text TEXT NOT NULL,
-    metadata TEXT NOT NULL
-);
-CREATE TABLE vectors (row INTEGER PRIMARY KEY, vector BLOB NOT NULL);
-CREATE TABLE attributes (
-    key TEXT NOT NULL, value TEXT NOT NULL, row INTEGER NOT NULL, PRIMARY KEY (key, value, row)
-) WITHOUT ROWID;
-CREATE TABLE removed (number INTEGER PRIMARY KEY AUTOINCREMENT, row INTEGER NOT NULL);
-CREATE TABLE sources (path TEXT PRIMARY KEY, digest TEXT NOT NULL) WITHOUT ROWID;
-CREATE VIRTUAL TABLE words USING fts5(text, content='documents', content_rowid='row', tokenize='{tokenizer}');
-"""
-_FIRST_FACTS = {"generation": "0", "removals": "0", "embedder": "", "dimension": "0"}
-
-
-class FileFacts(NamedTuple):
-    """What a file says about itself; `generation` counts writes, `removals` rows that went away."""
-
-    generation: int
-    removals: int
-    embedder: str
-    dimension: int
-    tokenizer: str
-
-
-def tokenizer_for(stemming: bool) -> str:
-    """Return FTS5's tokenizer setting: words without case and diacritics, English stems if asked."""
-    return ("porter " if stemming else "") + "unicode61 remove_diacritics 2"
+from resift.stores.sqlite_schema import (
+    APPLICATION_ID,
+    BUSY_TIMEOUT_S,
+    SCHEMA_VERSION,
+    count_tables,
+    create_tables,
+    tokenizer_for,
+    version_of,
+)
 
 
 class Connection(sqlite3.Connection):
@@ -128,10 +98,14 @@ class DatabaseFile:
             finally:
                 self._give_back(connection)
 
+    def refuse_closed(self) -> None:
+        """Raise StoreError after `close`."""
+        if self._closed:
+            raise StoreError(f"{self.path} is closed; open a new store.", store=self.name)
+
     def _take(self) -> Connection:
+        self.refuse_closed()
         with self._lock:
-            if self._closed:
-                raise StoreError(f"{self.path} is closed; open a new store.", store=self.name)
             if self._idle:
                 return self._idle.pop()
         return self._connect()
@@ -178,8 +152,8 @@ class DatabaseFile:
         connection = self._connect()
         try:
             # A new file has version 0 and no tables; two processes may both find that, one of them creates.
-            if _version(connection) == 0 and not self.read_only:
-                _create(connection, tokenizer_for(stemming))
+            if version_of(connection) == 0 and not self.read_only:
+                create_tables(connection, tokenizer_for(stemming))
             self._check(connection)
         except BaseException:
             connection.close()
@@ -188,12 +162,14 @@ class DatabaseFile:
 
     def _check(self, connection: sqlite3.Connection) -> None:
         (application,) = connection.execute("PRAGMA application_id").fetchone()
+        if application == 0 and count_tables(connection) == 0:
+            raise StoreError(f"{self.path} is empty. Index into it first.", store=self.name)
         if application != APPLICATION_ID:
             raise StoreError(
                 f"{self.path} is a database of another program. Choose another file for the index.",
                 store=self.name,
             )
-        version = _version(connection)
+        version = version_of(connection)
         if version != SCHEMA_VERSION:
             raise StoreError(
                 f"{self.path} has schema version {version}; this Resift reads version {SCHEMA_VERSION}. "
@@ -219,56 +195,6 @@ class DatabaseFile:
         else:
             why = f"{self.path}: {told}."
         return StoreError(why, store=self.name)
-
-
-def read_facts(connection: sqlite3.Connection) -> FileFacts:
-    """Return the facts as they are in the connection's snapshot."""
-    facts: Mapping[str, str] = dict(connection.execute("SELECT name, value FROM facts"))
-    return FileFacts(
-        int(facts["generation"]),
-        int(facts["removals"]),
-        facts["embedder"],
-        int(facts["dimension"]),
-        facts["tokenizer"],
-    )
-
-
-def _create(connection: sqlite3.Connection, tokenizer: str) -> None:
-    connection.execute("PRAGMA page_size=8192")  # five 384-d vectors a page instead of two in 4096
-    _use_wal(connection)
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        if tables == 0:
-            for statement in _SCHEMA.format(tokenizer=tokenizer).split(";\n"):
-                connection.execute(statement)
-            facts = {**_FIRST_FACTS, "tokenizer": tokenizer}
-            connection.executemany("INSERT INTO facts VALUES (?, ?)", facts.items())
-            connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
-            connection.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
-
-
-def _use_wal(connection: sqlite3.Connection) -> None:
-    """Switch a new file to WAL; SQLite's busy timeout does not cover this moment, so wait here."""
-    give_up_at = time.monotonic() + BUSY_TIMEOUT_S
-    while True:
-        try:
-            connection.execute("PRAGMA journal_mode=WAL")
-            return
-        except sqlite3.OperationalError as exc:
-            if "locked" not in str(exc) or time.monotonic() > give_up_at:
-                raise
-            time.sleep(0.01)
-
-
-def _version(connection: sqlite3.Connection) -> int:
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
-    return int(version)
 
 
 def _wal(path: Path) -> Path:

@@ -4,49 +4,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-from resift.errors import StoreError
 from resift.stores import sqlite_rows as sql
 from resift.stores.bm25 import BM25
 from resift.stores.documents import Found, ranked
 from resift.stores.filtering import Where
-from resift.stores.sqlite_file import Connection, DatabaseFile, FileFacts, read_facts
+from resift.stores.sqlite_file import Connection, DatabaseFile
+from resift.stores.sqlite_schema import FileFacts, read_facts
 from resift.stores.sqlite_text import TextIndex, terms_of
 from resift.stores.sqlite_vectors import VectorIndex
+from resift.stores.sqlite_write import Owner
 from resift.types import Hit
-
-
-class Owner(NamedTuple):
-    """Who opened the file, and with which embedder."""
-
-    path: str
-    store: str
-    identity: str | None
-
-    def check(self, facts: FileFacts, *, dimension: int = 0, adding: bool = False) -> None:
-        """Raise StoreError unless this embedder is the one that the file was built with."""
-        if not facts.dimension or (self.identity is None and not adding):
-            return
-        told = f"{self.path} was built with {facts.embedder!r} ({facts.dimension} dimensions)"
-        if self.identity is None:
-            raise StoreError(f"{told}; open it with that embedder to add documents.", store=self.store)
-        if self.identity != facts.embedder or dimension not in (0, facts.dimension):
-            now = f"{self.identity!r}" + (f" ({dimension} dimensions)" if dimension else "")
-            raise StoreError(
-                f"{told}, not with {now}. Open it with {facts.embedder!r}, or index again into a new file.",
-                store=self.store,
-            )
-
-    def refuse_wordy(self, file: DatabaseFile) -> None:
-        """Raise StoreError for a file whose documents were stored without vectors."""
-        with file.reading() as connection:
-            if connection.execute("SELECT 1 FROM documents LIMIT 1").fetchone():
-                raise StoreError(
-                    f"{self.path} was built without an embedder. Open it without one, "
-                    "or index again into a new file.",
-                    store=self.store,
-                )
 
 
 class Searcher:

@@ -15,8 +15,9 @@ from collections.abc import Sequence
 
 from resift.stores.bm25 import BM25
 from resift.stores.postings import Postings, best_of, postings_of
-from resift.stores.sqlite_file import Connection, FileFacts, read_facts
+from resift.stores.sqlite_file import Connection
 from resift.stores.sqlite_rows import removed_since
+from resift.stores.sqlite_schema import FileFacts, read_facts
 
 STOPWORDS = (
     "a an and are as at be but by for if in into is it no not of on or such that the their then there these "

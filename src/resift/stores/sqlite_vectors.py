@@ -6,8 +6,8 @@ import sqlite3
 from typing import Any
 
 from resift.errors import require
-from resift.stores.sqlite_file import FileFacts
 from resift.stores.sqlite_rows import removed_since
+from resift.stores.sqlite_schema import FileFacts
 
 _BLOCK_ROWS = 8192
 # Below this size BLAS stays in the calling thread. The sweep is bound by memory, so more threads gain
