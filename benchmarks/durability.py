@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.harness import write_results
+from benchmarks.harness import HERE, write_results
 from resift.ingest.chunking import ChunkSize
 from resift.ingest.indexing import index_paths
 from resift.stores.sqlite import SQLiteStore
@@ -79,7 +79,9 @@ def write_files(folder: Path, chance: random.Random, *, share: float) -> None:
 def killed_run(folder: Path, chance: random.Random) -> list[str]:
     """Start a child, kill it at a random moment; return what it acknowledged."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.durability", "--child", str(folder)], stdout=subprocess.PIPE
+        [sys.executable, "-m", "benchmarks.durability", "--child", str(folder)],
+        stdout=subprocess.PIPE,
+        cwd=HERE.parent,
     )
     assert process.stdout
     early = chance.random() < 0.2  # perhaps while the file is being created or opened

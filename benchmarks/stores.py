@@ -210,7 +210,11 @@ def _size_mb(folder: Path) -> float:
 
 def _child(*args: str) -> dict[str, Any]:
     done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.stores", *args], check=True, capture_output=True, text=True
+        [sys.executable, "-m", "benchmarks.stores", *args],
+        check=True,
+        capture_output=True,
+        text=True,
+        cwd=HERE.parent,
     )
     answer: dict[str, Any] = json.loads(done.stdout)
     return answer

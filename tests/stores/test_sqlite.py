@@ -23,6 +23,7 @@ from resift.stores.memory import MemoryStore
 from resift.stores.sqlite import SQLiteStore
 from tests.stores.factories import HashingEmbedder
 
+ROOT = Path(__file__).resolve().parents[2]
 DOCS = [{"id": f"d{n:02}", "text": " ".join(f"w{n * step % 17}" for step in range(1, 9))} for n in range(60)]
 
 
@@ -316,7 +317,7 @@ def test_two_processes_give_byte_identical_rankings(tmp_path: Path) -> None:
         asyncio.run(store.add([{"id": "d03", "text": "w1 w2 w3"}]))
         runs = [
             subprocess.run(
-                [sys.executable, "-c", SEARCHER, str(path)], capture_output=True, check=True
+                [sys.executable, "-c", SEARCHER, str(path)], capture_output=True, check=True, cwd=ROOT
             ).stdout
             for _ in range(2)
         ]
@@ -392,3 +393,20 @@ def test_a_view_kept_in_step_equals_one_read_anew(
             with opened(path, embedder=HashingEmbedder()) as fresh:
                 for old, new in ((reader.text, fresh.text), (reader.vectors, fresh.vectors)):
                     assert asyncio.run(old.search("w3 w5", k=70)) == asyncio.run(new.search("w3 w5", k=70))
+
+
+WITHOUT_NUMPY = """
+import asyncio, sys
+sys.modules["numpy"] = None
+from resift.stores.sqlite import SQLiteStore
+store = SQLiteStore(sys.argv[1])
+asyncio.run(store.add([{"id": "a", "text": "pandas eat bamboo"}, {"id": "b", "text": "trains"}]))
+print([hit.id for hit in asyncio.run(store.search("panda", k=5))])
+store.release()
+"""
+
+
+def test_words_need_no_package_at_all(tmp_path: Path) -> None:
+    """Where numpy is not installed, an index of words works all the same."""
+    command = [sys.executable, "-W", "error", "-c", WITHOUT_NUMPY, str(tmp_path / "a.db")]
+    assert subprocess.run(command, capture_output=True, check=True).stdout.strip() == b"['a']"
