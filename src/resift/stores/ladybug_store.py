@@ -17,6 +17,7 @@ from resift.errors import InputError, MissingExtraError, StoreError
 from resift.stores.cypher_guard import check_cypher
 from resift.stores.graph_rows import hits_from_rows
 from resift.stores.ladybug_process import EngineProcess
+from resift.stores.workers import Workers
 from resift.types import Hit
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -58,7 +59,7 @@ class LadybugGraphStore:
         # One thread: with more, rows without ORDER BY come in another order each time.
         self._limits = {"memory_bytes": memory_mb << 20, "threads": threads}
         self._allowed = {"procedures": tuple(procedures), "functions": tuple(functions)}
-        self._free = threading.BoundedSemaphore(processes)
+        self._workers = Workers(name, threads=processes)
         self._lock = threading.Lock()
         self._idle: list[EngineProcess] = []
         self._closed = False
@@ -77,7 +78,7 @@ class LadybugGraphStore:
             return []
         call = _Call()
         try:
-            answer = await asyncio.to_thread(self._ask, call, cypher, values)
+            answer = await self._workers.run(lambda: self._ask(call, cypher, values))
         except asyncio.CancelledError:
             call.cancel()
             raise
@@ -90,10 +91,9 @@ class LadybugGraphStore:
             idle, self._idle = self._idle, []
         for engine in idle:
             await asyncio.to_thread(engine.end)
+        self._workers.close()
 
     def _ask(self, call: _Call, cypher: str, values: dict[str, Any]) -> dict[str, Any]:
-        if not self._free.acquire(timeout=self._timeout_s):
-            raise self._failed("had no free engine process in time", transient=True)
         engine: EngineProcess | None = None
         try:
             engine = self._engine()
@@ -127,7 +127,6 @@ class LadybugGraphStore:
                 self._idle.append(engine)
         if engine is not None and not keep:
             engine.end()
-        self._free.release()
 
     def _refused(self, answer: Mapping[str, Any]) -> StoreError:
         told = str(answer["error"])

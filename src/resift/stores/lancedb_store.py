@@ -30,13 +30,16 @@ from resift.stores.records import (
     refuse_other_embedder,
     tag_groups,
 )
+from resift.stores.workers import Workers
 from resift.types import Hit
 
 T = TypeVar("T")
+U = TypeVar("U")
 
 _EMBEDDER = b"resift.embedder"
 _WORDS = "words"
 _BATCH = 500
+_THREADS = 4
 
 
 class LanceDBVectorStore:
@@ -61,6 +64,7 @@ class LanceDBVectorStore:
         self._uri, self._table_name = str(uri), table
         self._lance = require("lancedb", extra="lancedb")
         self._lock = threading.RLock()
+        self._workers = Workers(name, threads=_THREADS)
         self._connection: Any = None
         self._table: Any = None
         self._stale_words = False
@@ -69,13 +73,13 @@ class LanceDBVectorStore:
         """Store the documents, replacing those of the same id; return how many were given."""
         records = await records_from(documents, self.embedder, store=self.name)
         if records:
-            await self._work(lambda: self._upsert(records))
+            await self._work(lambda: self._locked(self._upsert, records))
         return len(records)
 
     async def delete(self, ids: Iterable[str]) -> int:
         """Remove documents; return how many were there."""
         keys = [key_of(id) for id in ids_from(ids)]
-        return await self._work(lambda: self._remove(keys))
+        return await self._work(lambda: self._locked(self._remove, keys))
 
     async def get(self, ids: Iterable[str]) -> list[Hit]:
         """Return the documents of these ids in the order asked; unknown ids are left out."""
@@ -106,6 +110,7 @@ class LanceDBVectorStore:
         """Let go of the table; the next call opens it again."""
         with self._lock:
             self._connection = self._table = None
+        self._workers.close()
 
     async def _by_vector(self, query: str, groups: list[list[str]], k: int, source: str) -> list[Hit]:
         assert self.embedder is not None  # noqa: S101 - resolve_mode refuses vector mode without one
@@ -123,7 +128,7 @@ class LanceDBVectorStore:
     async def _work(self, job: Callable[[], T]) -> T:
         """Run blocking work in a worker thread; failures of the engine become StoreError."""
         try:
-            return await asyncio.to_thread(self._locked, job)
+            return await self._workers.run(job)
         except (ResiftError, asyncio.CancelledError):
             raise
         except Exception as exc:
@@ -131,20 +136,24 @@ class LanceDBVectorStore:
                 f"LanceDB store {self.name!r} failed: {type(exc).__name__}.", store=self.name
             ) from exc
 
-    def _locked(self, job: Callable[[], T]) -> T:
+    def _locked(self, job: Callable[[U], T], argument: U) -> T:
+        """Do work that changes the table or its index; one writer at a time."""
         with self._lock:
-            return job()
+            return job(argument)
 
     def _opened(self) -> Any:
-        if self._connection is None:
-            # Read what other processes wrote, too.
-            fresh = datetime.timedelta(0)
-            self._connection = self._lance.connect(self._uri, read_consistency_interval=fresh)
-        if self._table is None and self._table_name in _table_names(self._connection):
-            self._table = self._connection.open_table(self._table_name)
-            held = (self._table.schema.metadata or {}).get(_EMBEDDER, b"").decode()
-            refuse_other_embedder(held, self._identity, store=self.name)
-        return self._table
+        """Return the table, or None while there is none; reads need no lock, LanceDB has its own."""
+        with self._lock:
+            if self._connection is None:
+                # Read what other processes wrote, too.
+                fresh = datetime.timedelta(0)
+                self._connection = self._lance.connect(self._uri, read_consistency_interval=fresh)
+            if self._table is None and self._table_name in _table_names(self._connection):
+                table = self._connection.open_table(self._table_name)
+                held = (table.schema.metadata or {}).get(_EMBEDDER, b"").decode()
+                refuse_other_embedder(held, self._identity, store=self.name)
+                self._table = table
+            return self._table
 
     @property
     def _identity(self) -> str:
@@ -199,7 +208,7 @@ class LanceDBVectorStore:
 
     def _matching(self, asked: Sequence[str], groups: list[list[str]], limit: int) -> list[Row]:
         table = self._opened()
-        self._index_words(table)
+        self._locked(self._index_words, table)
         wanted = require("lancedb.query", extra="lancedb").MatchQuery(" ".join(asked), _WORDS)
         search = table.search(wanted, query_type="fts").select(["document", "_score"]).limit(limit)
         rows = _filtered(search, groups).to_list()

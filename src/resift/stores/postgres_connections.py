@@ -6,43 +6,32 @@ import threading
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from resift.errors import StoreError, require
+from resift.errors import require
 
 T = TypeVar("T")
 
 
 class Connections:
-    """Opens at most `most` connections, keeps them, and drops those that broke."""
+    """One connection per thread that asks at the same time; kept when done, dropped when broken."""
 
-    def __init__(self, dsn: str, *, store: str, most: int, timeout_s: float) -> None:
+    def __init__(self, dsn: str, *, timeout_s: float) -> None:
         self._psycopg = require("psycopg", extra="postgres")
         self._dsn = dsn
-        self._store = store
         self._timeout_s = timeout_s
-        self._free = threading.BoundedSemaphore(most)
         self._lock = threading.Lock()
         self._idle: list[Any] = []
 
     def run(self, job: Callable[[Any], T]) -> T:
         """Run the job on a connection; blocks, so call it from a worker thread."""
-        if not self._free.acquire(timeout=self._timeout_s):
-            raise StoreError(
-                f"{self._store!r} had no free connection within {self._timeout_s:g} s.",
-                store=self._store,
-                transient=True,
-            )
+        connection = self._take()
         try:
-            connection = self._take()
-            try:
-                result = job(connection)
-            except BaseException:
-                connection.close()
-                raise
-            with self._lock:
-                self._idle.append(connection)
-            return result
-        finally:
-            self._free.release()
+            result = job(connection)
+        except BaseException:
+            connection.close()
+            raise
+        with self._lock:
+            self._idle.append(connection)
+        return result
 
     def close(self) -> None:
         """Close the idle connections."""

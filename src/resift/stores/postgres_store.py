@@ -30,6 +30,7 @@ from resift.stores.records import (
     refuse_other_embedder,
     tag_groups,
 )
+from resift.stores.workers import Workers
 from resift.types import Hit
 
 T = TypeVar("T")
@@ -61,7 +62,8 @@ class PostgresStore:
         self.embedder = embedder
         self.mode: Mode = resolve_mode(mode, embedder, default="vector")
         self._psycopg = require("psycopg", extra="postgres")
-        self._connections = Connections(dsn, store=name, most=connections, timeout_s=timeout_s)
+        self._connections = Connections(dsn, timeout_s=timeout_s)
+        self._workers = Workers(name, threads=connections)
         self._table = self._psycopg.sql.Identifier(*table.split("."))
         self._ready = False
 
@@ -114,7 +116,8 @@ class PostgresStore:
 
     async def close(self) -> None:
         """Close the connections; the next call opens new ones."""
-        await asyncio.to_thread(self._connections.close)
+        await self._workers.run(self._connections.close)
+        self._workers.close()
 
     async def _by_vector(self, query: str, groups: list[list[str]], k: int, source: str) -> list[Hit]:
         assert self.embedder is not None  # noqa: S101 - resolve_mode refuses vector mode without one
@@ -169,7 +172,7 @@ class PostgresStore:
     async def _work(self, job: Callable[[Any], T]) -> T:
         """Run blocking work in a worker thread; failures of the server become StoreError."""
         try:
-            return await asyncio.to_thread(self._connections.run, job)
+            return await self._workers.run(lambda: self._connections.run(job))
         except (ResiftError, asyncio.CancelledError):
             raise
         except self._psycopg.Error as exc:

@@ -26,11 +26,13 @@ from resift.stores.records import (
     records_from,
     tag_groups,
 )
+from resift.stores.workers import Workers
 from resift.types import Hit
 
 T = TypeVar("T")
 
 _BATCH = 256
+_THREADS = 4
 _NAMESPACE = uuid.UUID("6f3c1f0e-8a44-5d0c-9d0e-0a4f5b6d7c8e")
 
 
@@ -64,6 +66,7 @@ class QdrantVectorStore:
         self._models = qdrant.models
         # Local mode is not made for threads: one at a time there, as many as wanted on a server.
         self._lock = threading.RLock() if url is None else None
+        self._workers = Workers(name, threads=1 if url is None else _THREADS)
         self._owned = client is None
         if client is not None:
             self._client = client
@@ -115,12 +118,13 @@ class QdrantVectorStore:
     async def close(self) -> None:
         """Close the client, unless it was given."""
         if self._owned:
-            await asyncio.to_thread(self._client.close)
+            await self._workers.run(self._client.close)
+        self._workers.close()
 
     async def _work(self, job: Callable[[], T]) -> T:
         """Run blocking work in a worker thread; failures of the engine become StoreError."""
         try:
-            return await asyncio.to_thread(self._locked, job)
+            return await self._workers.run(lambda: self._locked(job))
         except (ResiftError, asyncio.CancelledError):
             raise
         except Exception as exc:

@@ -1,0 +1,39 @@
+"""Worker threads that belong to one store, so that a store that hangs holds up nobody else."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+class Workers:
+    """A few threads, made on first use and again after `close`; further work waits its turn.
+
+    Work that is still waiting when its caller gives up is never begun.
+    """
+
+    def __init__(self, name: str, *, threads: int) -> None:
+        self._name = name
+        self._threads = threads
+        self._lock = threading.Lock()
+        self._pool: ThreadPoolExecutor | None = None
+
+    async def run(self, job: Callable[[], T]) -> T:
+        """Run blocking work and return its result."""
+        with self._lock:
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix=f"resift-{self._name}")
+            future = asyncio.get_running_loop().run_in_executor(self._pool, job)
+        return await future
+
+    def close(self) -> None:
+        """Let the threads end once they are done; work that waits is dropped."""
+        with self._lock:
+            pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.shutdown(wait=False, cancel_futures=True)
