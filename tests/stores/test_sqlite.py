@@ -115,6 +115,13 @@ def test_views_are_stores_of_their_own(tmp_path: Path) -> None:
         _ = store.vectors
 
 
+@pytest.mark.parametrize("wrong", [{"k1": -1}, {"b": 1.5}, {"k1": float("nan")}])
+def test_constants_outside_their_range_are_refused(tmp_path: Path, wrong: Any) -> None:
+    """BM25 is defined for k1 ≥ 0 and b from 0 to 1."""
+    with pytest.raises(InputError, match="k1 must be"):
+        SQLiteStore(tmp_path / "a.db", **wrong)
+
+
 @pytest.mark.parametrize("mode", ["hybrid", "vector"])
 def test_modes_that_need_vectors_need_an_embedder(tmp_path: Path, mode: Any) -> None:
     """The mistake is found when the store is opened."""

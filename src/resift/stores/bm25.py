@@ -5,12 +5,20 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
+from resift.errors import InputError
+
 
 class BM25(NamedTuple):
     """The two knobs; the defaults are those of the published baselines for short scientific texts."""
 
     k1: float = 0.9
     b: float = 0.4
+
+    def checked(self) -> BM25:
+        """Return itself, or raise InputError for values outside the formula's range."""
+        if not (0 <= self.k1 < math.inf and 0 <= self.b <= 1):
+            raise InputError(f"k1 is {self.k1} and b is {self.b}; k1 must be ≥ 0 and b from 0 to 1.")
+        return self
 
     def weight(self, tf: Any, length: Any, *, idf: float, mean_length: float) -> Any:
         """Return what one term adds to a document's score; takes numbers or arrays."""

@@ -55,11 +55,12 @@ class SQLiteStore:
         self.path = os.fspath(path)
         self.embedder = embedder
         self.mode: Mode = resolve_mode(mode, embedder, default="hybrid")
+        model = BM25(k1, b).checked()
         self._file = DatabaseFile(path, name=name, stemming=stemming, read_only=read_only)
         self._writer = ThreadPoolExecutor(1, thread_name_prefix=f"resift-{name}-write")
         self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix=f"resift-{name}-read")
         self._owner = Owner(self.path, name, None if embedder is None else identity_of(embedder))
-        self._searcher = Searcher(self._file, self._owner, BM25(k1, b))
+        self._searcher = Searcher(self._file, self._owner, model)
         self._refuse_wrong_file()
 
     @property
@@ -102,7 +103,10 @@ class SQLiteStore:
 
     async def delete(self, ids: Iterable[str]) -> int:
         """Remove documents; return how many were there."""
+        self._file.refuse_read_only()
         wanted = ids_from(ids)
+        if not wanted:
+            return 0
 
         def work() -> int:
             with self._file.writing() as connection:
