@@ -17,6 +17,8 @@ from resift.types import Hit, Ledger, Step
 
 METHODS = ("rrf", "linear")
 
+_REMEMBERED = 32  # fused orders; 300 queries × 200 candidates are 1 MB each
+
 
 def is_fast(setting: Setting) -> bool:
     """Whether this setting can be computed here."""
@@ -30,6 +32,7 @@ class FastReplay:
 
     def __init__(self, recording: Recording) -> None:
         np = self._np = require("numpy", extra="eval")
+        self._orders: dict[Any, tuple[Any, Any]] = {}
         self.queries = [one.query for one in recording.queries]
         self.ids: list[list[str]] = []
         for one in recording.queries:
@@ -70,17 +73,28 @@ class FastReplay:
 
     def _order(self, setting: Setting) -> Any:
         np = self._np
-        fused = self._sorted(self._fused(setting))
+        fused, place = self._fused_order(setting)
         if not setting.depth:
             return fused
-        place = np.empty_like(fused)
-        np.put_along_axis(place, fused, np.arange(fused.shape[1])[None, :], axis=1)
         scores = np.where((place < setting.depth) & self.real, self.rerank, np.nan)
         if setting.blend is None:
             return self._reranked(scores, place, setting.depth)
         total = (1 - setting.blend_weight) * self.first + setting.blend_weight * self._lift(scores, setting)
         nothing = np.isnan(scores).all(axis=1)
         return np.where(nothing[:, None], fused, self._sorted(total))
+
+    def _fused_order(self, setting: Setting) -> tuple[Any, Any]:
+        """Return the fused order and each candidate's place in it; settings often share both."""
+        np = self._np
+        key = (setting.method, setting.k_param, setting.weights)
+        if key not in self._orders:
+            fused = self._sorted(self._fused(setting))
+            place = np.empty_like(fused)
+            np.put_along_axis(place, fused, np.arange(fused.shape[1])[None, :], axis=1)
+            if len(self._orders) >= _REMEMBERED:
+                self._orders.pop(next(iter(self._orders)))
+            self._orders[key] = (fused, place)
+        return self._orders[key]
 
     def _fused(self, setting: Setting) -> Any:
         np = self._np

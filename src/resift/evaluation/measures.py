@@ -66,6 +66,7 @@ class Judge:
             query: {id: max(0, grade) for id, grade in judged.items()} for query, judged in qrels.items()
         }
         self._evaluator: Any = self._library.evaluator(parsed, grades)
+        self._names = {measure: str(measure) for measure in parsed}
 
     def quality(self, run: Mapping[str, Sequence[str]]) -> Quality:
         """Measure the documents of each query, given best first.
@@ -86,7 +87,7 @@ class Judge:
                     values[query] = 0.0
         for metric in self._evaluator.iter_calc({query: ids for query, ids in scored.items() if ids}):
             if scored.get(metric.query_id):
-                per_query[str(metric.measure)][metric.query_id] = float(metric.value)
+                per_query[self._names[metric.measure]][metric.query_id] = float(metric.value)
         missing = tuple(query for query in self.queries if query not in scored)
         unjudged = tuple(query for query in run if query not in judged)
         ordered = {
