@@ -30,6 +30,7 @@ class Frame:
     then: str = AFTER  # the state of the parent once this closes
     cases: int = 0  # CASE … END still open here
     relationship: bool = False  # -[…]-, where * and + are lengths and not sums
+    trim: bool = False  # trim(BOTH 'x' FROM y)
     star: bool = False  # a variable-length relationship: numbers and path words may follow
 
 

@@ -75,6 +75,8 @@ class Walk(Clauses):
             return before.key == "CASE" and self._top.cases > 0
         if key == "WHERE":
             return before.is_("(", "[", "|")
+        if key in ("BOTH", "LEADING", "TRAILING"):
+            return before.is_("(") and self._top.trim
         if key in ("TYPED", "NFC", "NFD", "NFKC", "NFKD"):
             return before.key in ("IS", "NOT") and following.kind == WORD
         in_path = self._top.query or self._top.star or before.is_("=", "(")
@@ -114,7 +116,7 @@ class Walk(Clauses):
         elif self._top.cases and key == "END":
             self._top.cases -= 1
             self._go(AFTER)
-        elif key == "WHERE":
+        elif key == "WHERE" or (key == "FROM" and self._top.trim):
             self._go(OPERAND)
         elif self._is_path_word_after(key):
             self._go(AFTER)
@@ -217,8 +219,9 @@ class Walk(Clauses):
         if frame.state in (CALLED, NAMED) or (frame.state == LABEL and text != "("):
             raise self._refuse(f"{text!r} where a clause or a name is due")
         relationship = text == "[" and self._peek(-1).is_("-")
+        trim = text == "(" and self._peek(-1).key == "TRIM"
         frame.state = AFTER
-        self._push(Frame(text, OPERAND, relationship=relationship))
+        self._push(Frame(text, OPERAND, relationship=relationship, trim=trim))
 
     def _semicolon(self) -> None:
         if len(self._frames) > 1 or self._left() > 1:
