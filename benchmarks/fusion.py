@@ -2,6 +2,7 @@
 
 `python -m benchmarks.fusion` makes the peers' environments, runs everything in turns and writes
 results/fusion.json. Peers return their documents; Resift returns hits with exact sums and a ledger.
+Times are processor time of the process, so that a busy machine disturbs them less.
 """
 
 from __future__ import annotations
@@ -10,11 +11,12 @@ import argparse
 import random
 import statistics
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness import Peer, median_ms, peer_env, versions, write_results
+from benchmarks.harness import Peer, peer_env, versions, write_results
 from resift import Hit, fusion
 
 REQUIREMENTS = ["langchain-classic", "llama-index-core", "haystack-ai", "ranx"]
@@ -58,6 +60,17 @@ def ours(lists: list[list[Hit]], method: str) -> dict[str, Callable[[], Any]]:
         "resift, k=100": lambda: fuse(lists, k=100),
         "resift, all ledgers read": lambda: read_all(fuse(lists)),
     }
+
+
+def median_ms(call: Callable[[], Any], repeat: int) -> float:
+    call()
+    return statistics.median(once_ms(call) for _ in range(repeat))
+
+
+def once_ms(call: Callable[[], Any]) -> float:
+    started = time.process_time()
+    call()
+    return (time.process_time() - started) * 1000
 
 
 def measure(method: str, lists: Rows, peers: dict[str, Peer], rounds: int) -> dict[str, float]:

@@ -168,7 +168,11 @@ def _canonical(lists: list[RankedList], sources: Sequence[str] | None) -> list[R
     return [lists[at] for at in order]
 
 
-def _content(ranked: RankedList) -> tuple[list[str], list[float], float, str]:
+def _content(ranked: RankedList) -> tuple[list[str], list[int], list[float], float, str]:
+    """Return everything about a list that could show in the result."""
     hits = ranked.hits
-    rest = to_json([[hit.text, hit.source, repr(sorted(hit.metadata.items(), key=repr))] for hit in hits])
-    return ([hit.id for hit in hits], [hit.score for hit in hits], ranked.weight, rest)
+    rest = [
+        [hit.text, hit.source, repr(sorted(hit.metadata.items(), key=repr)), list(hit.ledger)] for hit in hits
+    ]
+    told = to_json([rest, sorted(ranked.duplicates.items())])
+    return ([hit.id for hit in hits], list(ranked.ranks), [hit.score for hit in hits], ranked.weight, told)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from math import fsum
+from math import fsum, ldexp
 
 from resift.errors import InputError
 from resift.fusion.dialects import DialectName, fuse_as
 from resift.fusion.lists import Identity, RankedList, Rankings, Weights, prepare
-from resift.fusion.totals import fuse_values
+from resift.fusion.totals import Scaled, fuse_values
 from resift.types import Hit
 
 
@@ -32,7 +32,12 @@ def rrf(
         return fuse_as(dialect, rankings, k=k, weights=weights)
     _check_k_param(k_param)
     lists = prepare(rankings, weights=weights, sources=sources, identity=identity)
-    return fuse_values(lists, [_reciprocals(ranked, k_param) for ranked in lists], stage="rrf", k=k)
+    plain = all(ranked.weight == 1.0 and isinstance(ranked.ranks, range) for ranked in lists)
+    if plain:
+        floats, scaled = _unit_reciprocals(lists, k_param)
+        return fuse_values(lists, floats, stage="rrf", k=k, scaled=scaled)
+    values = [[ranked.weight / (k_param + rank) for rank in ranked.ranks] for ranked in lists]
+    return fuse_values(lists, values, stage="rrf", k=k)
 
 
 def weighted_rrf(
@@ -109,15 +114,19 @@ def _share(ranked: RankedList, candidates: int) -> float:
     return (candidates - len(ranked.keys) + 1) / 2
 
 
-def _reciprocals(ranked: RankedList, k_param: float) -> Sequence[float]:
-    if ranked.weight == 1.0 and isinstance(ranked.ranks, range):
-        return _unit_reciprocals(k_param, len(ranked.ranks))
-    return [ranked.weight / (k_param + rank) for rank in ranked.ranks]
+def _unit_reciprocals(lists: Sequence[RankedList], k_param: float) -> tuple[list[Sequence[float]], Scaled]:
+    """Return 1 / (k_param + rank) per list, as floats and as whole numbers of one scale."""
+    longest = max((len(ranked.keys) for ranked in lists), default=0)
+    # A float has 53 bits; the smallest reciprocal starts this much further down.
+    bits = 53 + int(k_param + longest).bit_length()
+    columns = [_reciprocals(k_param, len(ranked.keys), bits) for ranked in lists]
+    return [floats for floats, _ in columns], Scaled([wholes for _, wholes in columns], bits)
 
 
 @lru_cache(maxsize=64)
-def _unit_reciprocals(k_param: float, count: int) -> tuple[float, ...]:
-    return tuple(1.0 / (k_param + rank) for rank in range(1, count + 1))
+def _reciprocals(k_param: float, count: int, bits: int) -> tuple[tuple[float, ...], tuple[int, ...]]:
+    floats = tuple(1.0 / (k_param + rank) for rank in range(1, count + 1))
+    return floats, tuple(int(ldexp(value, bits)) for value in floats)
 
 
 def _check_k_param(k_param: float) -> None:

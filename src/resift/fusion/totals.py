@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import gc
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from math import fsum
 from operator import neg
 from typing import Any
@@ -15,6 +18,14 @@ Entry = tuple[float, str, Hit]
 """(negative total, key, the hit that lends its text and metadata)"""
 
 
+@dataclass(frozen=True, slots=True)
+class Scaled:
+    """Values times 2**bits, all of them whole numbers: these add up exactly, in any order."""
+
+    wholes: Sequence[Sequence[int]]
+    bits: int
+
+
 def fuse_values(
     lists: Sequence[RankedList],
     values: Sequence[Sequence[float]],
@@ -22,72 +33,102 @@ def fuse_values(
     stage: str,
     k: int | None = None,
     total: Total = fsum,
+    scaled: Scaled | None = None,
 ) -> list[Hit]:
     """Fuse: per list one value per hit, totalled per key, sorted by (-total, id).
 
     fsum is the default because plain addition depends on the order of the lists and breaks exact ties.
+    `scaled` are the same values for a caller that has them as whole numbers: same sums, sooner.
     """
     checked_k(k)
-    single, several, firsts = _gathered(lists, values)
-    if total is not fsum:
-        single = {key: total([value]) for key, value in single.items()}
-    for key, parts in several.items():
-        single[key] = parts[0] + parts[1] if total is fsum and len(parts) == 2 else total(parts)
+    if scaled is None:
+        totals, firsts = _totalled(lists, values, total)
+        negatives = map(neg, totals.values())
+    else:
+        sums, firsts = _added(lists, scaled.wholes)
+        # Rounded once, from int to float; the power of two is exact.
+        negatives = map((-(2.0**-scaled.bits)).__mul__, map(float, sums.values()))
     # Both dicts were filled in step, so their values belong together.
-    order = list(zip(map(neg, single.values()), single, firsts.values(), strict=True))
+    order = list(zip(negatives, firsts, firsts.values(), strict=True))
     by_id = not lists or lists[0].by_id
     if by_id:
         order.sort()  # keys are ids, and unique: hits are never compared
     else:
         order.sort(key=lambda entry: (entry[0], entry[2].id, entry[1]))
-    return _fused(order[:k], Fusion(lists, values, order, stage), by_id=by_id)
+    return _fused(order[:k], Fusion(lists, values, [key for _, key, _ in order], stage), by_id=by_id)
 
 
-def _gathered(
-    lists: Sequence[RankedList], values: Sequence[Sequence[float]]
-) -> tuple[dict[str, float], dict[str, list[float]], dict[str, Hit]]:
-    """Return the first value of each key, all values of keys in several lists, and each key's first hit."""
-    single: dict[str, float] = {}
-    several: dict[str, list[float]] = {}
+def _added(
+    lists: Sequence[RankedList], scaled: Sequence[Sequence[int]]
+) -> tuple[dict[str, int], dict[str, Hit]]:
+    """Return the sum of each key and the first hit of each key."""
+    sums: dict[str, int] = {}
+    firsts: dict[str, Hit] = {}
+    for ranked, wholes in zip(lists, scaled, strict=True):
+        for key, hit, whole in zip(ranked.keys, ranked.hits, wholes, strict=True):
+            if key in sums:
+                sums[key] += whole
+            else:
+                sums[key] = whole
+                firsts[key] = hit
+    return sums, firsts
+
+
+def _totalled(
+    lists: Sequence[RankedList], values: Sequence[Sequence[float]], total: Total
+) -> tuple[dict[str, float], dict[str, Hit]]:
+    """Return the total of each key's values and the first hit of each key."""
+    parts: dict[str, list[float]] = {}
     firsts: dict[str, Hit] = {}
     for ranked, contributions in zip(lists, values, strict=True):
         for key, hit, value in zip(ranked.keys, ranked.hits, contributions, strict=True):
-            if key not in single:
-                single[key] = value
-                firsts[key] = hit
-                continue
-            if key in several:
-                several[key].append(value)
+            if key in parts:
+                parts[key].append(value)
             else:
-                several[key] = [single[key], value]
-            if not firsts[key].text:
-                firsts[key] = _with_text(firsts[key], hit)
-    return single, several, firsts
+                parts[key] = [value]
+                firsts[key] = hit
+    return {key: total(added) for key, added in parts.items()}, firsts
 
 
 class Fusion:
     """What a fusion did, kept so that any hit's steps can be told later."""
 
-    __slots__ = ("_places", "_ranks", "lists", "order", "stage", "values")
+    __slots__ = ("_places", "_ranks", "_texts", "keys", "lists", "stage", "values")
 
     def __init__(
         self,
         lists: Sequence[RankedList],
         values: Sequence[Sequence[float]],
-        order: Sequence[Entry],
+        keys: Sequence[str],
         stage: str,
     ) -> None:
         self.lists = lists
         self.values = values
-        self.order = order
+        self.keys = keys
         self.stage = stage
         self._places: list[dict[str, int]] | None = None
         self._ranks: dict[str, int] = {}
+        self._texts: dict[str, str] | None = None
 
-    def steps(self, key: str) -> tuple[Step, ...]:
-        """Return the whole way of one hit: what it brought along, its parts, its total."""
+    def text(self, key: str) -> str:
+        """Return the first text that any list has for the key."""
+        if self._texts is None:
+            self._texts = {
+                key: hit.text
+                for ranked in reversed(self.lists)
+                for key, hit in zip(ranked.keys, ranked.hits, strict=True)
+                if hit.text
+            }
+        return self._texts.get(key, "")
+
+    def steps(self, hit: Hit) -> tuple[Step, ...]:
+        """Return the whole way of a hit whose key is its id."""
+        return self.steps_of(hit.id, hit.score)
+
+    def steps_of(self, key: str, score: float) -> tuple[Step, ...]:
+        """Return the whole way of a key: what its hits brought along, its parts, its total."""
         if self._places is None:
-            self._ranks = {key: rank for rank, (_, key, _) in enumerate(self.order, start=1)}
+            self._ranks = {key: rank for rank, key in enumerate(self.keys, start=1)}
             self._places = [{key: at for at, key in enumerate(ranked.keys)} for ranked in self.lists]
         earlier: list[Step] = []
         parts: list[Step] = []
@@ -96,10 +137,9 @@ class Fusion:
             if at is not None:
                 name = ranked.name or f"list {number}"
                 rank = ranked.ranks[at]
-                earlier.extend(_brought(ranked.hits[at], name, rank, _repeats(ranked, key)))
+                earlier.extend(_brought(ranked.hits[at], name, rank, ranked.duplicates.get(key, 0)))
                 parts.append(Step(self.stage, name, rank, self.values[number - 1][at]))
-        rank = self._ranks[key]
-        return (*earlier, *parts, Step(self.stage, "", rank, -self.order[rank - 1][0]))
+        return (*earlier, *parts, Step(self.stage, "", self._ranks[key], score))
 
 
 class _ByKey:
@@ -111,31 +151,39 @@ class _ByKey:
         self.fusion = fusion
         self.key = key
 
-    def steps(self, id: str) -> tuple[Step, ...]:
+    def steps(self, hit: Hit) -> tuple[Step, ...]:
         """Return the steps of the key, whatever the hit's id is."""
-        return self.fusion.steps(self.key)
+        return self.fusion.steps_of(self.key, hit.score)
 
 
 def _fused(order: Sequence[Entry], fusion: Fusion, *, by_id: bool) -> list[Hit]:
     """Build the hits in place: this loop is what a fusion's time goes into (see types.draft)."""
     fused: list[Hit] = []
-    for negative, key, first in order:
-        made: Any = _Draft()
-        made.id = first.id
-        made.text = first.text
-        made.score = -negative
-        made.source = first.source
-        made.metadata = first.metadata
-        made.ledger = fusion if by_id else _ByKey(fusion, key)
-        made.__class__ = Hit
-        fused.append(made)
+    with _no_collection(len(order)):
+        for negative, key, first in order:
+            made: Any = _Draft()
+            made.id = first.id
+            made.text = first.text or fusion.text(key)
+            made.score = -negative
+            made.source = first.source
+            made.metadata = first.metadata
+            made.ledger = fusion if by_id else _ByKey(fusion, key)
+            made.__class__ = Hit
+            fused.append(made)
     return fused
 
 
-def _with_text(first: Hit, other: Hit) -> Hit:
-    if not other.text:
-        return first
-    return Hit(first.id, other.text, first.score, first.source, first.metadata, first.ledger)
+@contextmanager
+def _no_collection(size: int) -> Iterator[None]:
+    """Hold the garbage collector back while many hits are built: it would walk them all again and again."""
+    pause = size > 200 and gc.isenabled()
+    if pause:
+        gc.disable()
+    try:
+        yield
+    finally:
+        if pause:
+            gc.enable()
 
 
 def _brought(hit: Hit, name: str, rank: int, repeats: int) -> tuple[Step, ...]:
@@ -143,7 +191,3 @@ def _brought(hit: Hit, name: str, rank: int, repeats: int) -> tuple[Step, ...]:
     if not repeats:
         return steps
     return (*steps[:-1], steps[-1]._replace(note=f"listed {repeats + 1} times, counted once"))
-
-
-def _repeats(ranked: RankedList, key: str) -> int:
-    return ranked.duplicates.get(key, 0)
