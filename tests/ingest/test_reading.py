@@ -58,6 +58,13 @@ def test_markdown_sections_know_their_headings(tmp_path: Path) -> None:
     assert found[0].text == "Intro."
 
 
+def test_underlined_titles_are_headings_and_rules_are_not(tmp_path: Path) -> None:
+    text = "Guide\n=====\nStart.\n\nKeys\n----\nRotate.\n\n---\n\n| a |\n---\nlong line\nof text\n---\nend\n"
+    found = read(tmp_path / "a.md", text)
+    assert [section.context for section in found] == ["Guide", "Guide › Keys"]
+    assert found[1].text.endswith("end")
+
+
 def test_html_keeps_the_readable_part(tmp_path: Path) -> None:
     """Scripts, styles, navigation and footers are no content; entities are decoded; headings are context."""
     page = """<!doctype html><html><head><title>The &amp; Page</title><style>p{}</style>

@@ -11,6 +11,7 @@ from resift.ingest.sections import Section
 SEPARATOR = " › "
 
 _HEADING = re.compile(r"^ {0,3}(#{1,6})\s+(.*?)\s*#*\s*$")
+_UNDERLINE = re.compile(r"^ {0,3}(=|-)\1+\s*$")
 _FENCE = re.compile(r"^ {0,3}(```|~~~)")
 _FRONT_MATTER = re.compile(r"\A---\s*\n.*?\n(?:---|\.\.\.)\s*\n", re.DOTALL)
 
@@ -39,14 +40,26 @@ def markdown_sections(text: str) -> Iterator[Section]:
         mark = _FENCE.match(line)
         if mark and fence in ("", mark[1]):
             fence = "" if fence else mark[1]
-        heading = None if fence else _HEADING.match(line)
+        heading = None if fence else _heading(line, body)
         if heading is None:
             body.append(line)
             continue
         yield from _section(body, outline)
         body = []
-        outline.enter(len(heading[1]), heading[2])
+        outline.enter(*heading)
     yield from _section(body, outline)
+
+
+def _heading(line: str, body: list[str]) -> tuple[int, str] | None:
+    """Return level and title where a heading ends with this line; an underlined title leaves the body."""
+    marked = _HEADING.match(line)
+    if marked:
+        return len(marked[1]), marked[2]
+    underline = _UNDERLINE.match(line)
+    alone = bool(body) and body[-1].strip() and (len(body) == 1 or not body[-2].strip())
+    if underline and alone and not body[-1].lstrip().startswith(("|", "-", "*", ">")):
+        return (1 if underline[1] == "=" else 2), body.pop().strip()
+    return None
 
 
 def html_sections(text: str) -> Iterator[Section]:
