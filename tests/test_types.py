@@ -147,6 +147,7 @@ def test_json_round_trips(kept, cut, degraded):
     text = ranking.to_json()
     assert Ranking.from_json(text) == ranking
     assert Ranking.from_json(text).to_json() == text
+    assert Ranking.from_json(ranking.to_json(timings=True)).timings == {"fuse": 0.5}
 
 
 def test_json_is_the_same_whatever_the_order_of_metadata():

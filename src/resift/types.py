@@ -229,7 +229,8 @@ class Ranking(Sequence[Hit]):
     """Hits in their final order, and the truth about how they got there.
 
     `cut` keeps what was left out, so that `why` can answer for it; `unscored` names hits that no
-    scorer judged; `failures` says per store what went wrong; `timings` are milliseconds per stage.
+    scorer judged; `failures` says per store what went wrong; `timings` are milliseconds per stage, and no
+    part of what makes two rankings equal.
     """
 
     hits: tuple[Hit, ...] = ()
@@ -238,7 +239,7 @@ class Ranking(Sequence[Hit]):
     tier: str | None = None
     unscored: tuple[str, ...] = ()
     failures: Mapping[str, str] = field(default_factory=dict)
-    timings: Mapping[str, float] = field(default_factory=dict)
+    timings: Mapping[str, float] = field(default_factory=dict, compare=False)
     cut: tuple[Hit, ...] = ()
 
     def __post_init__(self) -> None:
@@ -303,16 +304,20 @@ class Ranking(Sequence[Hit]):
         """Return (doc_id, score, source_store, metadata) per hit (N8)."""
         return [(hit.id, hit.score, hit.source, hit.metadata) for hit in self.hits]
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data that `from_dict` turns back into an equal ranking."""
+    def to_dict(self, *, timings: bool = False) -> dict[str, Any]:
+        """Return plain data that `from_dict` turns back into an equal ranking.
+
+        Timings differ from run to run, so they are left out unless asked for.
+        """
+        times = {"timings": dict(self.timings)} if timings else {}
         return {
+            **times,
             "hits": [hit.to_dict() for hit in self.hits],
             "degraded": self.degraded,
             "reason": self.reason,
             "tier": self.tier,
             "unscored": list(self.unscored),
             "failures": dict(self.failures),
-            "timings": dict(self.timings),
             "cut": [hit.to_dict() for hit in self.cut],
         }
 
@@ -323,9 +328,9 @@ class Ranking(Sequence[Hit]):
         cut = tuple(Hit.from_dict(hit) for hit in data.get("cut", ()))
         return cls(hits, cut=cut, **{key: data[key] for key in _PLAIN_FIELDS if key in data})
 
-    def to_json(self, *, indent: int | None = None) -> str:
-        """Return canonical JSON: same ranking, same bytes."""
-        return to_json(self.to_dict(), indent=indent)
+    def to_json(self, *, indent: int | None = None, timings: bool = False) -> str:
+        """Return canonical JSON: same ranking, same bytes (unless timings are asked for)."""
+        return to_json(self.to_dict(timings=timings), indent=indent)
 
     @classmethod
     def from_json(cls, text: str) -> Ranking:

@@ -65,7 +65,6 @@ def answered(file) -> tuple[Pipeline, dict]:
 
     pipe, ranking = asyncio.run(work())
     data = ranking.to_dict()
-    del data["timings"]
     return pipe, data
 
 

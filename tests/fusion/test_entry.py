@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import json
 import math
 
 import pytest
@@ -27,6 +29,14 @@ def test_named_lists_declare_their_order():
     """F2: the order of a mapping is the declared order of sources, whatever the hits said before."""
     ranking = resift.fuse({"z": [Hit("a", "from z", source="old")], "b": [{"id": "a", "text": "from b"}]})
     assert (ranking[0].text, ranking[0].source) == ("from z", "z")
+
+
+def test_the_whole_ranking_is_the_same_bytes_whatever_the_order_of_lists():
+    """F4: timings, which differ from run to run, are no part of the JSON unless asked for."""
+    lists = [["a", "b", "c"], ["c", "a"], ["b"], ["b"]]
+    texts = {resift.fuse(list(order), k=2).to_json() for order in itertools.permutations(lists)}
+    assert len(texts) == 1
+    assert "timings" in json.loads(resift.fuse(lists).to_json(timings=True))
 
 
 def test_what_k_leaves_out_is_kept_in_cut():

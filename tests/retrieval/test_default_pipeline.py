@@ -65,7 +65,6 @@ async def work():
     ranking = await pipe.search("What opens, and what governs?")
     await pipe.close()
     data = ranking.to_dict()
-    del data["timings"]
     return data
 
 print(json.dumps(asyncio.run(work()), sort_keys=True))

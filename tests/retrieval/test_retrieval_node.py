@@ -454,5 +454,4 @@ def test_a_rerank_that_is_none_of_ours_is_refused():
 
 def _bytes(ranking: Ranking) -> bytes:
     data = ranking.to_dict()
-    del data["timings"]
     return json.dumps(data, sort_keys=True).encode()
