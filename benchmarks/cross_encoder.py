@@ -19,10 +19,11 @@ import sys
 import time
 from pathlib import Path
 
-from benchmarks.harness import HERE, Peer, machine, peer_env, versions, write_results
+from benchmarks.harness import HERE, RESULTS, Peer, machine, peer_env, versions, write_results
 
 OWN = ("resift", "resift exact=False", "onnxruntime")
 FOREIGN = ("flashrank", "sentence-transformers", "rerankers")
+SECTIONS = ["race", "cold_start", "agreement", "cascade"]
 REQUIREMENTS = [
     "torch==2.13.0",
     "sentence-transformers",
@@ -204,6 +205,17 @@ def cascade(queries_used: int, pool: int) -> dict:
     }
 
 
+def race(pythons: dict, folder: Path, options: argparse.Namespace) -> dict:
+    """Start all peers, let them answer once, then measure speed and concurrency."""
+    plan = {100: [5], 256: [2]} if options.quick else {100: options.counts, 256: options.long_counts}
+    with contextlib.ExitStack() as stack:
+        peers = {name: stack.enter_context(start(name, python, folder)) for name, python in pythons.items()}
+        for peer in peers.values():
+            peer.ask({"query": QUERY, "texts": passages(2, 100, seed=0)})
+        together = concurrency(peers["resift"], options.rounds, count=1 if options.quick else 20)
+        return {"speed": speed(peers, plan, options.rounds), "concurrency": together}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="Resift alone, small numbers, no result file")
@@ -211,31 +223,35 @@ def main() -> None:
     parser.add_argument("--counts", type=int, nargs="*", default=[20, 40, 100, 200], help="at ~100 tokens")
     parser.add_argument("--long-counts", type=int, nargs="*", default=[20, 100], help="at ~256 tokens")
     parser.add_argument("--peers", nargs="*", default=list(FOREIGN), help="which of the other libraries")
+    parser.add_argument("--only", nargs="*", default=SECTIONS, choices=SECTIONS, help="which sections")
     options = parser.parse_args()
+    if options.quick:
+        options.rounds, options.peers, options.only = 1, [], SECTIONS[:3]
     folder = model_folder()
-    own = OWN[:1] if options.quick else OWN
-    pythons: dict[str, Path | str] = dict.fromkeys(own, sys.executable)
-    if not options.quick:
+    pythons: dict = dict.fromkeys(OWN[:1] if options.quick else OWN, sys.executable)
+    if options.peers:
         pythons |= dict.fromkeys(options.peers, peer_env("cross_encoder_peers", REQUIREMENTS))
-    plan = {100: [5], 256: [2]} if options.quick else {100: options.counts, 256: options.long_counts}
-    rounds = 1 if options.quick else options.rounds
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
-    with contextlib.ExitStack() as stack:
-        peers = {name: stack.enter_context(start(name, python, folder)) for name, python in pythons.items()}
-        for peer in peers.values():
-            peer.ask({"query": QUERY, "texts": passages(2, 100, seed=0)})
-        data = {
-            "speed": speed(peers, plan, rounds),
-            "concurrency": concurrency(peers["resift"], rounds, count=1 if options.quick else 20),
-        }
-    data["load_average_at_start"] = load
-    data["cold_start"] = cold_start(folder, pythons, rounds)
-    data["agreement"] = agreement(folder, 12 if options.quick else 400)
-    if not options.quick:
-        data["cascade"] = cascade(10, 100)
-        data["versions"] = versions(["onnxruntime", "tokenizers", "numpy"])
-        print(write_results("cross_encoder", data))
+    data: dict = {"load_average_at_start": load, "rounds": options.rounds}
+    data["versions"] = versions(["onnxruntime", "tokenizers", "numpy"])
+    for section in options.only:
+        if section == "race":
+            data |= race(pythons, folder, options)
+        elif section == "cold_start":
+            data[section] = cold_start(folder, pythons, options.rounds)
+        elif section == "agreement":
+            data[section] = agreement(folder, 12 if options.quick else 400)
+        else:
+            data[section] = cascade(10, 100)
+        if not options.quick:
+            write_results("cross_encoder", {**earlier(), **data})
     print(json.dumps({"machine": machine(), **data}, indent=2))
+
+
+def earlier() -> dict:
+    """Return what earlier runs wrote, so that sections can be measured one at a time."""
+    path = RESULTS / "cross_encoder.json"
+    return json.loads(path.read_text()) if path.exists() else {}
 
 
 if __name__ == "__main__":

@@ -207,6 +207,13 @@ def test_neither_query_nor_text_is_logged(caplog, tmp_path):
     assert "secret" not in caplog.text
 
 
+def test_a_call_under_way_shows_no_text():
+    model = CrossEncoderReranker()._model
+    call = model.start("zebraquery secret", ["giraffetext secret"])
+    assert call.job.future.result(30)
+    assert "secret" not in repr(call) + repr(call.job) + repr(model)
+
+
 def test_eight_threads_and_two_loops_get_the_scores_they_get_alone():
     reranker = CrossEncoderReranker()
     texts = [PARIS, LYON, CELLS, "Rain.", "France has many rivers and mountains."]

@@ -24,7 +24,7 @@ Task = Callable[[], "Sequence[Task] | None"]
 """One uninterruptible piece of work; it may return further tasks of the same job, to be done next."""
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Job:
     """The tasks of one call. Ends when all are done, one failed, or the deadline passed."""
 

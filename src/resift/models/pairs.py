@@ -38,9 +38,9 @@ class PairOptions:
     read: Callable[[Any], float] = lambda output: float(output.reshape(-1)[0])
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class PairCall:
-    """One call under way: a value per text, filled in by the workers."""
+    """One call under way: a value per text, filled in by the workers. Its repr shows no text."""
 
     texts: list[str]
     deadline: Deadline

@@ -121,9 +121,9 @@ class LateInteractionReranker:
             return self._encoder
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class _Call:
-    """One call under way, filled in by the workers."""
+    """One call under way, filled in by the workers. Its repr shows no text."""
 
     deadline: Deadline
     on_progress: Progress | None
