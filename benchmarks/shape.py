@@ -11,7 +11,6 @@ import random
 import sys
 
 from harness import interleaved_ms, write_results
-
 from resift import gate, shape
 from resift.fusion import rrf
 from resift.types import Hit
@@ -43,12 +42,8 @@ def pool(seed: int) -> list[Hit]:
         )
     fused = rrf(lists)
     reranked = sorted(fused[:DEPTH], key=lambda hit: source.random())
-    hits = [
-        hit.step("rerank", "cross-encoder", rank=rank, score=6.0 - rank) for rank, hit in enumerate(reranked, 1)
-    ]
-    rest = [
-        hit.step("rerank", "", rank=rank, score=None) for rank, hit in enumerate(fused[DEPTH:], start=DEPTH + 1)
-    ]
+    hits = [h.step("rerank", "cross-encoder", rank=n, score=6.0 - n) for n, h in enumerate(reranked, 1)]
+    rest = [h.step("rerank", "", rank=n, score=None) for n, h in enumerate(fused[DEPTH:], DEPTH + 1)]
     return [*hits, *rest]
 
 

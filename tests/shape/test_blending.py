@@ -46,10 +46,10 @@ def test_promotion_lifts_and_never_sinks():
 
 
 def test_worked_example():
-    """Two hits, one store: z = ±1 each way; shares of exp(±1 / 0.5) are 0.982 and 0.018."""
-    hits = pipeline_hits({"s": [("x", 2.0), ("y", 1.0)]}, {"x": 0.0, "y": 5.0})
-    shaped = blend(hits, policy=Blend(weight=0.8, temperature=0.5))
-    share = 1 / (1 + math.exp(-4))
+    """Two hits, one store: z = ±1; logits 0 and 4 at temperature 2 are odds of e^-2 to 1."""
+    hits = pipeline_hits({"s": [("x", 2.0), ("y", 1.0)]}, {"x": 0.0, "y": 4.0})
+    shaped = blend(hits, policy=Blend(weight=0.8, temperature=2.0))
+    share = 1 / (1 + math.exp(-2))
     assert shaped.ids == ["y", "x"]
     assert shaped.kept[0].score == pytest.approx(0.2 * -1 + 0.8 * share)
     assert shaped.kept[1].score == pytest.approx(0.2 * 1 + 0.8 * (1 - share))
@@ -57,6 +57,17 @@ def test_worked_example():
     assert (first.source, lifted.source, total.source) == ("first stage", "cross-encoder", "")
     assert first.score + lifted.score == total.score
     assert "from cross-encoder" in Ranking(shaped.kept).why("y")
+
+
+def test_a_flat_reranker_changes_nothing():
+    """Logits that hardly differ lift all hits alike, so the first stage decides."""
+    flat = {name: 0.01 * at for at, name in enumerate("abcde")}
+    assert ids(Blend(), logits=flat) == ids(Blend(weight=0.01))
+
+
+def test_a_sure_reranker_is_followed():
+    """One hit with high odds goes first, although the first stage has it last."""
+    assert ids(Blend(), logits={"a": -8.0, "b": -7.0, "c": -9.0, "d": 6.0, "e": -8.0})[0] == "d"
 
 
 def test_a_list_without_scores_is_read_by_rank():
@@ -76,10 +87,19 @@ def test_nothing_to_blend_leaves_the_order():
     assert blend([]).kept == ()
 
 
-def test_scale_of_the_reranker_does_not_matter():
-    """Logits and the same values as scores between 0 and 1 blend to one order."""
+def test_scale_of_other_providers_does_not_matter():
+    """Scores of a provider that is not known to give logits blend alike on any scale."""
     squeezed = {name: None if v is None else 0.5 + v / 100 for name, v in LOGITS.items()}
-    assert ids(Blend()) == ids(Blend(), logits=squeezed)
+    orders = [blend(pipeline_hits(LISTS, values, provider="voyage")).ids for values in (LOGITS, squeezed)]
+    assert orders[0] == orders[1]
+
+
+def test_a_list_that_ended_early_found_all_that_matches():
+    """A short word list beside a long vector list: what it did not return matches no word at all."""
+    long = [(name, 0.9 - at / 100) for at, name in enumerate("abcdefgh")]
+    hits = pipeline_hits({"bm25": [("h", 3.0), ("g", 2.9)], "dense": long}, dict.fromkeys("abcdefgh", 0.0))
+    order = blend(hits).ids
+    assert order.index("g") < order.index("c")
 
 
 @pytest.mark.parametrize(

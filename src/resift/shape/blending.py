@@ -15,6 +15,10 @@ from resift.shape.standard import RANKS, first_stage_values, z_scores
 from resift.types import Hit, Step, moved
 
 STAGE = "blend"
+
+USUAL_SPREAD = 2.8
+"""Standard deviation of a cross-encoder's logits over 20 candidates, as measured (docs/blending.md)."""
+
 Method = Literal["promote", "z-score", "rank"]
 
 
@@ -23,18 +27,22 @@ class Blend:
     """How much the reranker counts, and in which form.
 
     score = (1 − weight) × first stage + weight × reranker. The first stage is the mean over stores of the
-    hit's z-score in that store's list. The reranker is, by method:
+    hit's z-score. The reranker is, by method:
 
-    promote   its share of exp(z / temperature) over the pool: it lifts what it is sure of and sinks nothing
+    promote   the hit's share of exp(logit / temperature) over the pool: it lifts what it is sure of, sinks
+              nothing, and a flat pool of scores lifts nothing
     z-score   its z-score over the pool: lifts and sinks alike
     rank      1 / (2 + rank): its order alone
 
-    Weight 1 is the reranker alone, weight 0 the first stage alone, each in exactly its own order.
+    `logits` names the providers whose scores are logits; the scores of others are stretched to the usual
+    spread of logits first. Weight 1 is the reranker alone, weight 0 the first stage alone, each in exactly
+    its own order.
     """
 
-    weight: float = 2 / 3
+    weight: float = 0.75
     method: Method = "promote"
-    temperature: float = 0.75
+    temperature: float = 1.0
+    logits: tuple[str, ...] = ("cross-encoder",)
 
     def __post_init__(self) -> None:
         if not 0 <= self.weight <= 1:
@@ -75,9 +83,7 @@ def blend(
 
 def _blended(hits: Sequence[Hit], found: Sequence[Evidence], rules: Blend) -> list[Hit]:
     first = first_stage_values(found)
-    lift = _RERANKER[rules.method](
-        [one.rerank.score if one.rerank else None for one in found], rules.temperature
-    )
+    lift = _RERANKER[rules.method]([one.rerank for one in found], rules)
     rows = []
     for hit, one, value, extra in zip(hits, found, first, lift, strict=True):
         held, lifted = (1 - rules.weight) * value, rules.weight * extra
@@ -99,29 +105,44 @@ def _stepped(hit: Hit, rank: int, parts: tuple[float, float], rerank: Step | Non
     return moved(hit, total, first, lift, (STAGE, "", rank, total, ""))
 
 
-def _promote(scores: Sequence[float | None], temperature: float) -> list[float]:
-    """Return each hit's share of exp(z / temperature); none for hits without a score."""
-    values = z_scores([score for score in scores if score is not None])
+def _promote(steps: Sequence[Step | None], rules: Blend) -> list[float]:
+    """Return each hit's share of exp(logit / temperature); none for hits without a score."""
+    values = _logits(steps, rules)
     best = max(values)
-    odds = [math.exp((value - best) / temperature) for value in values]
+    odds = [math.exp((value - best) / rules.temperature) for value in values]
     total = math.fsum(odds)
-    shares = iter(odds)
-    return [0.0 if score is None else next(shares) / total for score in scores]
+    return _spread_out(steps, [odd / total for odd in odds])
 
 
-def _standard(scores: Sequence[float | None], _: float) -> list[float]:
+def _logits(steps: Sequence[Step | None], rules: Blend) -> list[float]:
+    scores = _scores(steps)
+    if all(step.source in rules.logits for step in steps if step is not None):
+        return scores
+    return [USUAL_SPREAD * value for value in z_scores(scores)]
+
+
+def _standard(steps: Sequence[Step | None], _: Blend) -> list[float]:
     """Return z-scores; hits without a score count as average, for nobody said otherwise."""
-    values = iter(z_scores([score for score in scores if score is not None]))
-    return [0.0 if score is None else next(values) for score in scores]
+    return _spread_out(steps, z_scores(_scores(steps)))
 
 
-def _ranks(scores: Sequence[float | None], _: float) -> list[float]:
-    order = sorted({score for score in scores if score is not None}, reverse=True)
-    place = {score: rank for rank, score in enumerate(order, start=1)}
-    return [0.0 if score is None else 1 / (RANKS + place[score]) for score in scores]
+def _ranks(steps: Sequence[Step | None], _: Blend) -> list[float]:
+    scores = _scores(steps)
+    place = {score: rank for rank, score in enumerate(sorted(set(scores), reverse=True), start=1)}
+    return _spread_out(steps, [1 / (RANKS + place[score]) for score in scores])
 
 
-_RERANKER: Mapping[str, Callable[[Sequence[float | None], float], list[float]]] = {
+def _scores(steps: Sequence[Step | None]) -> list[float]:
+    return [step.score for step in steps if step is not None and step.score is not None]
+
+
+def _spread_out(steps: Sequence[Step | None], values: Sequence[float]) -> list[float]:
+    """Put the values of scored hits back to their places, 0 for the others."""
+    known = iter(values)
+    return [0.0 if step is None else next(known) for step in steps]
+
+
+_RERANKER: Mapping[str, Callable[[Sequence[Step | None], Blend], list[float]]] = {
     "promote": _promote,
     "rank": _ranks,
     "z-score": _standard,
