@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import random
 import statistics
 import subprocess
@@ -263,6 +264,7 @@ def main() -> None:
         print(json.dumps(asyncio.run(indexing_share(args.folder, count=args.share))))
         return
     sizes = [1_000, 2_000] if args.quick else [1_000, 10_000, 30_000, 100_000]
+    load = os.getloadavg()[0]
     rows = growth(sizes, queries=20 if args.quick else 100)
     with tempfile.TemporaryDirectory() as folder:
         share = _child("--share", "16" if args.quick else "128", "--folder", folder)
@@ -276,7 +278,13 @@ def main() -> None:
             name: found["ratio"] <= TARGET_FAN_OUT for name, found in largest["fan_out"].items()
         },
     }
-    data = {"growth": rows, "indexing": share, "met": verdict, "versions": versions(["resift", "numpy"])}
+    data = {
+        "growth": rows,
+        "indexing": share,
+        "load_average_at_start": load,
+        "met": verdict,
+        "versions": versions(["resift", "numpy"]),
+    }
     print(json.dumps(verdict))
     if not args.quick:
         print("written:", write_results("stores", data).name)
