@@ -20,9 +20,11 @@ class Connections:
         self._timeout_s = timeout_s
         self._lock = threading.Lock()
         self._idle: list[Any] = []
+        self._closed = 0  # how often; what was lent out before is not taken back
 
     def run(self, job: Callable[[Any], T]) -> T:
         """Run the job on a connection; blocks, so call it from a worker thread."""
+        closed_before = self._closed
         connection = self._take()
         try:
             result = job(connection)
@@ -30,13 +32,18 @@ class Connections:
             connection.close()
             raise
         with self._lock:
-            self._idle.append(connection)
+            keep = self._closed == closed_before
+            if keep:
+                self._idle.append(connection)
+        if not keep:
+            connection.close()
         return result
 
     def close(self) -> None:
-        """Close the idle connections."""
+        """Close the idle connections now and those in use when they come back."""
         with self._lock:
             idle, self._idle = self._idle, []
+            self._closed += 1
         for connection in idle:
             connection.close()
 

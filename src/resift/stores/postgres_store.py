@@ -187,16 +187,16 @@ class PostgresStore:
 
     def _exists(self, connection: Any) -> bool:
         if not self._ready:
-            quoted = self._table.as_string(connection)
+            # From pg_class, not a bare to_regclass: that may answer from a cache older than a lock we took.
             held = connection.execute(
-                "SELECT obj_description(to_regclass(%s), 'pg_class'), to_regclass(%s) IS NOT NULL",
-                [quoted, quoted],
+                "SELECT obj_description(oid, 'pg_class') FROM pg_catalog.pg_class "
+                "WHERE oid = to_regclass(%s)",
+                [self._table.as_string(connection)],
             ).fetchone()
-            if held[1]:
-                refuse_other_embedder(
-                    (held[0] or "").removeprefix(_REMEMBERS), self._identity, store=self.name
-                )
-            self._ready = bool(held[1])
+            if held is not None:
+                remembered = (held[0] or "").removeprefix(_REMEMBERS)
+                refuse_other_embedder(remembered, self._identity, store=self.name)
+            self._ready = held is not None
         return self._ready
 
     @property
@@ -221,12 +221,13 @@ class PostgresStore:
         connection.execute(self._psycopg.sql.SQL("COMMENT ON TABLE {} IS {}").format(self._table, note))
 
     def _upsert(self, connection: Any, records: Sequence[Record]) -> None:
-        with connection.transaction():
-            if not self._exists(connection):
+        if not self._exists(connection):
+            with connection.transaction():
                 # Two first writers at once: the second waits here and then finds the table.
                 connection.execute("SELECT pg_advisory_xact_lock(hashtext('resift.create'))")
                 if not self._exists(connection):
                     self._create(connection, records[0])
+        with connection.transaction():
             with_vectors = self.embedder is not None
             statement = self._sql(
                 "INSERT INTO {table} (key, document, tags, words{column}) "
