@@ -69,7 +69,7 @@ def speed(peers: dict[str, Peer], plan: dict[int, list[int]], rounds: int) -> di
                 texts = passages(count, tokens, seed=number)
                 for name in turned(list(peers), number):
                     answers[name].append(peers[name].ask({"query": QUERY, "texts": texts}))
-            row = {}
+            row: dict = {"rounds": rounds, "load_average": load_average()}
             for clock in ("ms", "cpu_ms"):
                 per_pair = {
                     name: round(statistics.median(answer[clock] for answer in given) / count, 2)
@@ -82,6 +82,11 @@ def speed(peers: dict[str, Peer], plan: dict[int, list[int]], rounds: int) -> di
             told[f"{tokens} tokens, n={count}"] = row
             print(tokens, count, row, file=sys.stderr)
     return told
+
+
+def load_average() -> float | None:
+    """Return how many processes want the processors; above their number, trust ratios only."""
+    return round(os.getloadavg()[0], 1) if hasattr(os, "getloadavg") else None
 
 
 def turned(names: list[str], by: int) -> list[str]:
@@ -213,7 +218,9 @@ def race(pythons: dict, folder: Path, options: argparse.Namespace) -> dict:
         for peer in peers.values():
             peer.ask({"query": QUERY, "texts": passages(2, 100, seed=0)})
         together = concurrency(peers["resift"], options.rounds, count=1 if options.quick else 20)
-        return {"speed": speed(peers, plan, options.rounds), "concurrency": together}
+        found = speed(peers, plan, options.rounds)
+        kept = {} if options.quick else earlier().get("speed", {})
+        return {"speed": {**kept, **found}, "concurrency": together}
 
 
 def main() -> None:
@@ -231,9 +238,7 @@ def main() -> None:
     pythons: dict = dict.fromkeys(OWN[:1] if options.quick else OWN, sys.executable)
     if options.peers:
         pythons |= dict.fromkeys(options.peers, peer_env("cross_encoder_peers", REQUIREMENTS))
-    load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
-    data: dict = {"load_average_at_start": load, "rounds": options.rounds}
-    data["versions"] = versions(["onnxruntime", "tokenizers", "numpy"])
+    data: dict = {"versions": versions(["onnxruntime", "tokenizers", "numpy"])}
     for section in options.only:
         if section == "race":
             data |= race(pythons, folder, options)
