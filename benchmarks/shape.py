@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 import sys
+from collections.abc import Sequence
 
 from harness import interleaved_ms, write_results
 from resift import gate, shape
@@ -20,7 +21,7 @@ VOCABULARY = [f"word{number}" for number in range(2000)]
 
 
 def pool(seed: int) -> list[Hit]:
-    """Return 200 fused hits with their ledgers written out, as after reranking."""
+    """Return 200 fused hits with their ledgers written out."""
     source = random.Random(seed)
     names = [f"chunk-{number:03}" for number in range(SIZE)]
     texts = {name: " ".join(source.choices(VOCABULARY, k=150)) for name in names}
@@ -41,10 +42,15 @@ def pool(seed: int) -> list[Hit]:
             ]
         )
     fused = rrf(lists)
-    reranked = sorted(fused[:DEPTH], key=lambda hit: source.random())
-    hits = [h.step("rerank", "cross-encoder", rank=n, score=6.0 - n) for n, h in enumerate(reranked, 1)]
-    rest = [h.step("rerank", "", rank=n, score=None) for n, h in enumerate(fused[DEPTH:], DEPTH + 1)]
-    return [*hits, *rest]
+    assert all(len(hit.ledger) for hit in fused)  # writes the ledgers that fusion left for later
+    return fused
+
+
+def reranked(hits: Sequence[Hit]) -> list[Hit]:
+    """Return the hits as a reranker leaves them: the top 20 in another order, the rest unscored behind."""
+    order = sorted(hits[:DEPTH], key=lambda hit: hit.id)
+    top = [h.step("rerank", "cross-encoder", rank=n, score=6.0 - n) for n, h in enumerate(order, 1)]
+    return top + [h.step("rerank", "", rank=n, score=None) for n, h in enumerate(hits[DEPTH:], DEPTH + 1)]
 
 
 PROFILE = gate.Profile(name="bench", default=0.05, signal="dense")
@@ -57,15 +63,17 @@ WHOLE = shape.ShapePolicy(
 
 
 def main() -> int:
-    hits = pool(1)
+    fused = pool(1)
+    hits = reranked(gate.gate(fused, profile=PROFILE, rerank_top_n=K).kept)
 
-    def whole():
-        kept = gate.gate(hits, profile=PROFILE, rerank_top_n=K).kept
-        return shape.shape(kept, k=K, policy=WHOLE, section="s")
+    def whole() -> None:
+        """The reranker stands between the two, so each starts from what it would be given."""
+        gate.gate(fused, profile=PROFILE, rerank_top_n=K)
+        shape.shape(hits, k=K, policy=WHOLE, section="s")
 
     subjects = {
         "whole: gate + shape": whole,
-        "gate": lambda: gate.gate(hits, profile=PROFILE, rerank_top_n=K),
+        "gate": lambda: gate.gate(fused, profile=PROFILE, rerank_top_n=K),
         "shape, default policy": lambda: shape.shape(hits, k=K),
         "blend": lambda: shape.blend(hits),
         "precede": lambda: shape.precede(hits),

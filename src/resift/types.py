@@ -6,9 +6,12 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import FrozenInstanceError, dataclass, field, replace
-from typing import Any, NamedTuple, Protocol, overload
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, overload
 
 from resift.errors import InputError, InvalidHitError
+
+if TYPE_CHECKING:
+    from resift.explain import Explanation
 
 CUT = "cut"
 """The stage name of the step that a hit gets when it is left out."""
@@ -158,14 +161,17 @@ class LedgerWriter(Protocol):
         ...
 
 
+_NO_STEPS = Ledger()
 _ledger_slot: Any = Hit.__dict__["ledger"]
 
 
 def _read_ledger(hit: Hit) -> Ledger:
-    held: Ledger | LedgerWriter = _ledger_slot.__get__(hit)
-    if isinstance(held, Ledger):
-        return held
-    written = Ledger(held.steps(hit))
+    held: Any = _ledger_slot.__get__(hit)
+    # isinstance would ask the abstract base class, which takes longer than writing the steps.
+    if type(held) is Ledger or not callable(held.steps):
+        ledger: Ledger = held
+        return ledger
+    written = _NO_STEPS.then(*held.steps(hit))
     _ledger_slot.__set__(hit, written)
     return written
 
@@ -278,6 +284,12 @@ class Ranking(Sequence[Hit]):
 
         return why(self, id)
 
+    def explain(self, *, query: str = "", top: int = 10) -> Explanation:
+        """Return the path of each hit through the stages: print it, or `.save("page.html")`."""
+        from resift.explain import Explanation, flow_of
+
+        return Explanation(flow_of(self, query=query), top=top)
+
     def replay(self) -> list[str]:
         """Return the ids in the order that the ledgers alone give; equals `ids` (V5)."""
         from resift.wording import replay
@@ -376,26 +388,35 @@ def placed(
     `notes` has a note for single ids, `note` is for all others.
     """
     own = notes or {}
-    made: list[Hit] = []
+    done: list[Hit] = []
     for rank, hit in enumerate(hits, start=first):
-        told = own.get(hit.id, note) if own else note
-        made.append(moved(hit, hit.score, (stage, "", rank, None, told)))
-    return tuple(made)
+        # draft(...), written out: half of this loop's time would be the call.
+        made: Any = _Draft()
+        made.id = hit.id
+        made.text = hit.text
+        made.score = hit.score
+        made.source = hit.source
+        made.metadata = hit.metadata
+        made.ledger = _Later((hit, (stage, "", rank, None, own.get(hit.id, note) if own else note)))
+        made.__class__ = Hit
+        done.append(made)
+    return tuple(done)
 
 
 def moved(hit: Hit, score: float, *steps: tuple[str, str, int, float | None, str]) -> Hit:
     """Return a copy with this score and more steps (the fields of `Step`), which are written when read."""
-    return draft(hit.id, hit.text, score, hit.source, hit.metadata, _Later((hit, steps)))
+    return draft(hit.id, hit.text, score, hit.source, hit.metadata, _Later((hit, *steps)))
 
 
-class _Later(tuple[Hit, tuple[tuple[str, str, int, float | None, str], ...]]):
+class _Later(tuple[Any, ...]):
     """A ledger writer for one hit: what the hit had before, and what came then."""
 
     __slots__ = ()
 
     def steps(self, hit: Hit) -> tuple[Step, ...]:
-        before, more = self
-        return (*before.ledger.steps, *map(Step._make, more))
+        before, *more = self
+        told: tuple[Step, ...] = before.ledger.steps
+        return told + tuple([tuple.__new__(Step, step) for step in more])
 
 
 def to_json(data: Any, *, indent: int | None = None) -> str:

@@ -101,7 +101,8 @@ def gate(
     Without `breaker_closed` the breaker counts as CLOSED.
     """
     _check(rerank_top_n, top_k)
-    signals = [signal_of(hit, profile.signal) for hit in hits]
+    own = profile.signal == "score"
+    signals = [hit.score if own else signal_of(hit, profile.signal) for hit in hits]
     scores = [value for value in signals if value is not None]
     static = profile.floor_for(section)
     pool = _Pool(hits, signals, scores, profile, static, rerank_top_n, breaker_closed or _always)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Literal
 
 from resift.errors import InputError, did_you_mean
@@ -88,7 +89,7 @@ def _blended(hits: Sequence[Hit], found: Sequence[Evidence], rules: Blend) -> li
     for hit, one, value, extra in zip(hits, found, first, lift, strict=True):
         held, lifted = (1 - rules.weight) * value, rules.weight * extra
         rows.append((-(held + lifted), hit.id, hit, one, held, lifted))
-    rows.sort(key=lambda row: row[:2])
+    rows.sort(key=itemgetter(0, 1))
     return [
         _stepped(hit, rank, (held, lifted), one.rerank)
         for rank, (_, _, hit, one, held, lifted) in enumerate(rows, start=1)
@@ -163,7 +164,7 @@ def _by(
     for at, (hit, one) in enumerate(zip(hits, found, strict=True)):
         key, score = place(one)
         rows.append((key, hit.id if math.isfinite(key) else "", at, hit, score))
-    rows.sort(key=lambda row: row[:3])
+    rows.sort(key=itemgetter(0, 1, 2))
     return [
         hit.step(STAGE, "", rank=rank, score=score)
         for rank, (_, _, _, hit, score) in enumerate(rows, start=1)

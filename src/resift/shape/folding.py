@@ -24,6 +24,8 @@ def fold(hits: Sequence[Hit], *, threshold: float = 1.0, sink: Sink | None = Non
     if not 0 < threshold <= 1:
         raise InputError(f"threshold is {threshold}; use a similarity above 0 and up to 1.")
     leaders = _same(hits) if threshold == 1 else _similar(hits, threshold)
+    if leaders == list(range(len(hits))):
+        return told(STAGE, hits, Shaped(placed(hits, STAGE)), sink)
     groups: dict[int, list[int]] = {}
     for at, leader in enumerate(leaders):
         groups.setdefault(leader, []).append(at)
@@ -54,10 +56,13 @@ def _leading(hits: Sequence[Hit], members: list[int]) -> Hit:
 
 def _same(hits: Sequence[Hit]) -> list[int]:
     """Return for each hit the place of the first hit with the same normalised text."""
-    openings: dict[str, list[int]] = {}
-    for at, hit in enumerate(hits):
-        openings.setdefault(_opening(hit.text), []).append(at)
     leaders = list(range(len(hits)))
+    begin = [_opening(hit.text) for hit in hits]
+    if len(set(begin)) == len(begin):
+        return leaders
+    openings: dict[str, list[int]] = {}
+    for at, opening in enumerate(begin):
+        openings.setdefault(opening, []).append(at)
     for opening, members in openings.items():
         if not opening or len(members) == 1:
             continue

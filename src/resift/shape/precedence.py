@@ -56,18 +56,19 @@ def precede(hits: Sequence[Hit], *, policy: Precedence | None = None, sink: Sink
     value is in the ledger.
     """
     rules = policy or Precedence()
-    known: dict[tuple[str, str | None], tuple[float, int]] = {}
+    known: dict[tuple[str, str | None], tuple[float, int, str]] = {}
     keyed = []
     for hit in hits:
         kind, provider = str(hit.metadata.get(rules.key, "")), hit.metadata.get("rerank_provider")
         if (kind, provider) not in known:
-            known[kind, provider] = rules.boost(kind, provider), rules.rank(kind)
-        boost, place = known[kind, provider]
+            boost = rules.boost(kind, provider)
+            known[kind, provider] = boost, rules.rank(kind), f"{kind} +{boost:.4g}" if boost else ""
+        boost, place, note = known[kind, provider]
         # The plain score comes second: where a huge score swallows the boosts, a real gap still decides.
-        keyed.append((-(hit.score + boost), -hit.score, place, hit.id, kind, boost, hit))
+        keyed.append((-(hit.score + boost), -hit.score, place, hit.id, note, hit))
     keyed.sort(key=itemgetter(0, 1, 2, 3))
     kept = tuple(
-        moved(hit, hit.score, (STAGE, "", rank, -negative, f"{kind} +{boost:.4g}" if boost else ""))
-        for rank, (negative, _, _, _, kind, boost, hit) in enumerate(keyed, start=1)
+        moved(hit, hit.score, (STAGE, "", rank, -negative, note))
+        for rank, (negative, _, _, _, note, hit) in enumerate(keyed, start=1)
     )
     return told(STAGE, hits, Shaped(kept), sink)

@@ -45,7 +45,7 @@ class Quota:
         """Return what the hit counts under, or None when the quota does not concern it."""
         found = hit.metadata.get(self.key)
         if found is not None and found != "":
-            return str(found)
+            return found if type(found) is str else str(found)
         if self.absent == "source":
             return hit.source
         return f"id:{hit.id}" if self.absent == "id" else None

@@ -17,13 +17,14 @@ def z_scores(values: Sequence[float]) -> list[float]:
     if not values:
         return []
     # Scaled first, so that squares of huge scores stay finite.
-    size = max(map(abs, values)) or 1.0
+    size = max(-min(values), *values) or 1.0
     scaled = [value / size for value in values]
     mean = math.fsum(scaled) / len(scaled)
-    deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in scaled) / len(scaled))
+    centred = [value - mean for value in scaled]
+    deviation = math.sqrt(math.fsum([value * value for value in centred]) / len(centred))
     if deviation < 1e-12:  # rounding noise, not a difference
         return [0.0] * len(values)
-    return [(value - mean) / deviation for value in scaled]
+    return [value / deviation for value in centred]
 
 
 def first_stage_values(found: Sequence[Evidence]) -> list[float]:
@@ -36,7 +37,8 @@ def first_stage_values(found: Sequence[Evidence]) -> list[float]:
     lengths: dict[str, int] = {}
     for one in found:
         for store, step in one.lists.items():
-            lengths[store] = max(step.rank, lengths.get(store, 0))
+            if step.rank > lengths.get(store, 0):
+                lengths[store] = step.rank
     if not lengths:
         return _column([one.fused for one in found], ended=False)
     longest = max(lengths.values())
@@ -44,12 +46,13 @@ def first_stage_values(found: Sequence[Evidence]) -> list[float]:
         _column([one.lists.get(store) for one in found], ended=length < longest)
         for store, length in sorted(lengths.items())
     ]
+    # fsum: plain addition would make the order of stores matter in the last digit.
     return [math.fsum(row) / len(columns) for row in zip(*columns, strict=True)]
 
 
 def _column(steps: Sequence[Step | None], *, ended: bool) -> list[float]:
     scores = [step.score for step in steps if step is not None and step.score is not None]
-    present = sum(step is not None for step in steps)
+    present = len(steps) - steps.count(None)
     if len(scores) < present or min(scores) == max(scores):
         ranks = [step.rank for step in steps if step is not None]
         last = -math.log(max(ranks) + 1)
