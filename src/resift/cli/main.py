@@ -13,11 +13,14 @@ from resift.cli.render import complain
 from resift.errors import ResiftError
 
 COMMANDS = {
+    "ask": "ask a question of a knowledge pack, answered with sources",
+    "bench": "run the benchmarks of a source checkout",
     "compare": "say whether a pipeline is better than another, or by chance",
     "config": "check or show a pipeline file, or list every key",
     "demo": "see reranking work on a shipped sample",
     "eval": "measure pipelines or run files: quality and latency",
     "fuse": "fuse ranked lists (JSONL or TREC run files) into one",
+    "graph": "build a knowledge pack from linked texts, or look into one",
     "index": "index files and folders into one searchable file",
     "record": "write down what stores and reranker say, for tune",
     "search": "search an index and rerank what is found",

@@ -1,0 +1,121 @@
+"""What it costs to have Resift: import and first-answer time, memory, and the size of an installation.
+
+    python -m benchmarks.cold_start            # also installs into environments of its own, to weigh them
+    python -m benchmarks.cold_start --quick    # no installations, a smoke test
+
+Environments of peers are weighed where other benchmarks made them already.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from benchmarks.harness import ENVS, HERE, peer_env, versions, write_results
+
+IMPORT = "import resift"
+FIRST_FUSE = "import resift; resift.fuse([['a', 'b'], ['b', 'c']])"
+FIRST_RERANK = (
+    "import resift; assert not resift.rerank('what is a car', ['A car has wheels.', 'Fruit.']).degraded"
+)
+NOTHING = "pass"
+WEIGH = """
+import json
+from importlib import metadata
+sizes = {}
+for dist in metadata.distributions():
+    if dist.name not in ("pip", "setuptools", "wheel"):
+        files = [dist.locate_file(file) for file in dist.files or ()]
+        sizes[dist.name] = sum(file.stat().st_size for file in files if file.is_file())
+print(json.dumps(sizes))
+"""
+MEMORY = """
+import json
+with open("/proc/self/status") as file:
+    rows = dict(line.split(":", 1) for line in file)
+print(json.dumps(int(rows["VmRSS"].split()[0]) / 1024))
+"""
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(HERE.parent / "src")}
+
+
+def seconds(code: str, rounds: int) -> float:
+    """Return the median time of a new process that runs the code."""
+    times = []
+    for _ in range(rounds):
+        started = time.perf_counter()
+        subprocess.run([sys.executable, "-c", code], check=True, env=environment())
+        times.append(time.perf_counter() - started)
+    return round(statistics.median(times), 3)
+
+
+def memory_mb(code: str) -> float | None:
+    """Return the resident memory of a process after it ran the code (Linux)."""
+    if not Path("/proc/self/status").exists():
+        return None
+    done = subprocess.run(
+        [sys.executable, "-c", code + "\n" + MEMORY],
+        check=True,
+        env=environment(),
+        capture_output=True,
+        text=True,
+    )
+    return round(json.loads(done.stdout), 1)
+
+
+def weight_mb(python: Path) -> dict[str, float]:
+    """Return the size of everything installed in an environment, and of its five largest packages."""
+    done = subprocess.run([python, "-c", WEIGH], check=True, capture_output=True, text=True)
+    sizes = json.loads(done.stdout)
+    largest = sorted(sizes, key=lambda name: -sizes[name])[:5]
+    return {
+        "packages": len(sizes),
+        "all_mb": round(sum(sizes.values()) / 1e6, 1),
+        **{f"{name}_mb": round(sizes[name] / 1e6, 1) for name in largest},
+    }
+
+
+def installations() -> dict[str, dict[str, float]]:
+    root = str(HERE.parent)
+    made = {
+        "resift": peer_env("install_core", [root]),
+        "resift[local]": peer_env("install_local", [f"{root}[local]"]),
+    }
+    for folder in sorted(ENVS.iterdir()):
+        python = folder / "bin" / "python"
+        if python.exists() and not folder.name.startswith("install_"):
+            made[f"peers of {folder.name}"] = python
+    return {name: weight_mb(python) for name, python in made.items()}
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.cold_start", description=__doc__)
+    parser.add_argument("--quick", action="store_true")
+    args = parser.parse_args(argv)
+    rounds = 1 if args.quick else 7
+    subjects = {"python alone": NOTHING, "import resift": IMPORT, "first fuse": FIRST_FUSE}
+    if not args.quick:
+        subjects["first rerank"] = FIRST_RERANK
+    data: dict = {
+        "seconds": {name: seconds(code, rounds) for name, code in subjects.items()},
+        "rss_mb": {name: memory_mb(code) for name, code in subjects.items()},
+    }
+    if not args.quick:
+        data["installation"] = installations()
+    print(json.dumps(data, indent=2))
+    if not args.quick:
+        told = {**data, "versions": versions(["resift", "onnxruntime", "numpy"])}
+        print("written:", write_results("cold_start", told).name)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,97 @@
+"""How quick evaluation is: replaying settings on a recording, and RRF on SciFact with cached embeddings.
+
+python -m benchmarks.evaluation            # RESIFT_DATA: where scifact lies
+python -m benchmarks.evaluation --quick    # a small made-up recording, a smoke test
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import sys
+import time
+from pathlib import Path
+
+from benchmarks.harness import versions, write_results
+
+TARGET_REPLAY_S, TARGET_SCIFACT_S = 10.0, 20.0
+
+
+def made_recording(queries: int, candidates: int):
+    """Return made-up lists and scores for that many queries."""
+    from resift.evaluation.record_file import Header, Recorded, Recording
+
+    draw = random.Random(4)
+    rows = []
+    for number in range(queries):
+        names = [f"d{at:05}" for at in draw.sample(range(50_000), candidates * 3 // 2)]
+        lists = {
+            store: tuple(
+                (name, 30.0 - place / 4) for place, name in enumerate(draw.sample(names, candidates))
+            )
+            for store in ("text", "vectors")
+        }
+        rerank = {name: draw.gauss(0, 4) for name in names}
+        rows.append(Recorded(f"q{number}", "test", lists, rerank, dict.fromkeys(draw.sample(names, 3), 1)))
+    return Recording(Header(stores=("text", "vectors"), reranker="r", depth=20, k=10), tuple(rows))
+
+
+def replay_s(queries: int, candidates: int, settings: int) -> float:
+    """Return the time to measure that many settings, with everything that `resift tune` does for it."""
+    from resift.evaluation.tuning import tune
+
+    recording = made_recording(queries, candidates)
+    started = time.perf_counter()
+    tried = tune(recording, budget=settings).tried
+    assert tried == settings
+    return round(time.perf_counter() - started, 2)
+
+
+def scifact_s(cache: Path | None) -> dict | None:
+    """Return time and quality of `resift eval scifact --pipeline rrf` with the index in the cache."""
+    from resift.evaluation.beir import read_collection
+    from resift.evaluation.cache_folder import cache_folder
+    from resift.evaluation.measures import Judge
+    from resift.evaluation.running import evaluate, index_for
+    from resift.evaluation.subjects import subject_named
+
+    folder = Path(os.environ.get("RESIFT_DATA", "../shared/data")) / "scifact"
+    if not folder.is_dir():
+        return None
+    subject, where = subject_named("rrf"), cache_folder(cache)
+    index_for([subject], read_collection(folder), where)
+    started = time.perf_counter()
+    collection = read_collection(folder)
+    index = index_for([subject], collection, where)
+    outcome = evaluate(subject, collection, Judge(collection.qrels), index=index, cache=where, fresh=True)
+    return {
+        "seconds": round(time.perf_counter() - started, 2),
+        "nDCG@10": round(outcome.quality.mean("nDCG@10"), 4),
+        "latency_ms": outcome.latency,
+    }
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.evaluation", description=__doc__)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--cache", type=Path, default=None, help="where the index of SciFact is kept")
+    args = parser.parse_args(argv)
+    if args.quick:
+        print({"replay_s": replay_s(20, 20, 10)})
+        return 0
+    data = {
+        "replay_300x100_through_100_settings_s": replay_s(300, 100, 100),
+        "scifact_rrf": scifact_s(args.cache),
+    }
+    met = {"replay": data["replay_300x100_through_100_settings_s"] < TARGET_REPLAY_S}
+    if data["scifact_rrf"]:
+        met["scifact"] = data["scifact_rrf"]["seconds"] < TARGET_SCIFACT_S
+    print(data, met)
+    told = {**data, "met": met, "versions": versions(["resift", "ir_measures", "numpy"])}
+    print("written:", write_results("evaluation", told).name)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
