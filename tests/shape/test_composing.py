@@ -23,7 +23,8 @@ ALL = ShapePolicy(
 def test_stages_run_in_the_documented_order():
     """Each stage tells its event, in the order of the docs; the cut to k comes last."""
     sink = ListSink()
-    hits = [hit(f"h{n}", 1 - n / 10, text=f"text {n}", document="d", stage="B") for n in range(6)]
+    lists = {store: [(f"h{n}", 9.0 - n) for n in range(6)] for store in ("bm25", "dense")}
+    hits = pipeline_hits(lists, {f"h{n}": float(n) for n in range(6)})
     shaped = shape(hits, k=3, policy=ALL, sink=sink)
     assert [event.stage for event in sink.events] == [
         "blend",

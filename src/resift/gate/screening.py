@@ -11,7 +11,7 @@ from resift.events import Event, Sink, emit
 from resift.gate.cliff import Hint, find_cliff
 from resift.gate.grading import Grade, grade
 from resift.gate.profiles import NEUTRAL, Profile
-from resift.types import CUT, Hit, moved
+from resift.types import CUT, Hit, moved, placed
 
 STAGE = "gate"
 
@@ -191,15 +191,16 @@ def _split(pool: _Pool, limits: _Limits, letter: str) -> tuple[tuple[Hit, ...], 
         if why:
             cut.append(moved(hit, hit.score, (CUT, STAGE, place, None, why)))
         else:
-            kept.append(moved(hit, hit.score, (STAGE, "", len(kept) + 1, None, told)))
-    return tuple(kept), tuple(cut)
+            kept.append(hit)
+    return placed(kept, STAGE, note=told), tuple(cut)
 
 
 def _why_cut(value: float | None, limits: _Limits, kept: int) -> str:
-    if value is not None and limits.floor is not None and value < limits.floor:
-        return f"{value:.4g} is under the floor {limits.floor:.4g}"
-    if value is not None and limits.tight is not None and value < limits.tight:
-        return f"{value:.4g} is past the cliff at {limits.tight:.4g}"
+    if value is not None:
+        if limits.floor is not None and value < limits.floor:
+            return f"{value:.4g} is under the floor {limits.floor:.4g}"
+        if limits.tight is not None and value < limits.tight:
+            return f"{value:.4g} is past the cliff at {limits.tight:.4g}"
     return f"top_k={limits.top_k}" if limits.top_k is not None and kept >= limits.top_k else ""
 
 

@@ -85,25 +85,21 @@ def blend(
 def _blended(hits: Sequence[Hit], found: Sequence[Evidence], rules: Blend) -> list[Hit]:
     first = first_stage_values(found)
     lift = _RERANKER[rules.method]([one.rerank for one in found], rules)
-    rows = []
-    for hit, one, value, extra in zip(hits, found, first, lift, strict=True):
-        held, lifted = (1 - rules.weight) * value, rules.weight * extra
-        rows.append((-(held + lifted), hit.id, hit, one, held, lifted))
-    rows.sort(key=itemgetter(0, 1))
-    return [
-        _stepped(hit, rank, (held, lifted), one.rerank)
-        for rank, (_, _, hit, one, held, lifted) in enumerate(rows, start=1)
+    weight, rest = rules.weight, 1 - rules.weight
+    rows = [
+        (-(rest * value + weight * extra), hit.id, hit, one.rerank, rest * value, weight * extra)
+        for hit, one, value, extra in zip(hits, found, first, lift, strict=True)
     ]
-
-
-def _stepped(hit: Hit, rank: int, parts: tuple[float, float], rerank: Step | None) -> Hit:
-    held, lifted = parts
-    total = held + lifted
-    first = (STAGE, "first stage", rank, held, "")
-    if rerank is None:
-        return moved(hit, total, first, (STAGE, "", rank, total, "not reranked"))
-    lift = (STAGE, rerank.source or "reranker", rank, lifted, "")
-    return moved(hit, total, first, lift, (STAGE, "", rank, total, ""))
+    rows.sort(key=itemgetter(0, 1))
+    kept = []
+    for rank, (negative, _, hit, rerank, held, lifted) in enumerate(rows, start=1):
+        part = (STAGE, "first stage", rank, held, "")
+        if rerank is None:
+            kept.append(moved(hit, -negative, part, (STAGE, "", rank, -negative, "not reranked")))
+        else:
+            other = (STAGE, rerank.source or "reranker", rank, lifted, "")
+            kept.append(moved(hit, -negative, part, other, (STAGE, "", rank, -negative, "")))
+    return kept
 
 
 def _promote(steps: Sequence[Step | None], rules: Blend) -> list[float]:

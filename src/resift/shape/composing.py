@@ -61,7 +61,7 @@ def shape(
         kept = blend(kept, policy=rules.blend, found=found, sink=sink).kept
     if rules.precedence:
         kept = precede(kept, policy=rules.precedence, sink=sink).kept
-    if rules.guard and k:
+    if strong and k:  # without a strong hit there is nothing to guard, and nothing to write down
         kept = guard(kept, n=k, policy=rules.guard, strong=strong, sink=sink).kept
     if rules.fold is not None:
         folded = fold(kept, threshold=rules.fold, sink=sink)

@@ -28,7 +28,8 @@ def evidence(hit: Hit) -> Evidence:
     for step in hit.ledger.steps:
         stage, source, rank, score, _ = step
         if stage == RETRIEVE:
-            if source not in lists or rank < lists[source].rank:
+            known = lists.get(source)
+            if known is None or rank < known.rank:
                 lists[source] = step
         elif score is None:
             continue

@@ -82,7 +82,7 @@ def balance(
         raise InputError(f"k is {k}; ask for k ≥ 0 hits.")
     slots = min(k, len(hits))
     table = _Table(hits, quotas, k)
-    chosen = [at for at, hit in enumerate(hits) if hit.id in protected][:slots]
+    chosen = [at for at, hit in enumerate(hits) if hit.id in protected][:slots] if protected else []
     for at in chosen:
         table.take(at)
     _fill(hits, table, chosen, slots)
@@ -107,7 +107,8 @@ class _Table:
     """Who has how many places, and how many are still owed."""
 
     def __init__(self, hits: Sequence[Hit], quotas: Sequence[Quota], k: int) -> None:
-        self.values = [[quota.value(hit) for quota in quotas] for hit in hits]
+        columns = [[quota.value(hit) for hit in hits] for quota in quotas]
+        self.values = list(zip(*columns, strict=True)) if columns else [()] * len(hits)
         self.caps = [quota.cap(k) for quota in quotas]
         self.taken: list[Counter[str | None]] = [Counter() for _ in quotas]
         self.owed = [self._owed(number, quota) for number, quota in enumerate(quotas)]
@@ -121,8 +122,9 @@ class _Table:
         present.pop(None, None)
         owed: dict[str | None, int] = {}
         for value, size in present.items():
-            wanted = max(quota.at_least, quota.required.get(str(value), 0))
-            owed[value] = min(wanted, size, self.caps[number], self._obtainable(number, value))
+            wanted = min(size, self.caps[number], max(quota.at_least, quota.required.get(str(value), 0)))
+            # One place of a value that is there can always be had; more may meet another quota's cap.
+            owed[value] = wanted if wanted <= 1 else min(wanted, self._obtainable(number, value))
         return owed
 
     def _obtainable(self, number: int, value: str | None) -> int:
