@@ -104,6 +104,8 @@ class Peer:
         if self._process.stdin:
             self._process.stdin.close()
         self._process.wait(timeout=30)
+        if self._process.stdout:
+            self._process.stdout.close()
 
     def __enter__(self) -> Peer:
         return self
