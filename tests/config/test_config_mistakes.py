@@ -142,6 +142,11 @@ def test_n9_one_mistake_one_line(write, text, line, told):
             "stores[g] is a graph; it needs the key 'cypher'",
         ),
         (
+            'stores:\n  - {name: g, kind: ladybug, path: docs.db, cypher: "MATCH (n {q: $query}) DELETE n"}',
+            2,
+            "stores[g].cypher",
+        ),
+        (
             "stores:\n  - {name: q, kind: qdrant, embedder: BAAI/bge-small-en-v1.5}",
             2,
             "either 'url' or 'path'",

@@ -10,12 +10,14 @@ import sys
 from fractions import Fraction
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from resift import Hit, Ranking, fusion
 from resift.fusion import METHODS
 from tests.fusion.strategies import rankings
+
+EXAMPLES = settings(max_examples=40)
 
 PROBABILITIES = [0.0, 0.25, 0.25, 0.5, 1.0]
 
@@ -25,6 +27,7 @@ def as_json(hits: list[Hit]) -> str:
 
 
 @pytest.mark.parametrize("method", sorted(METHODS))
+@EXAMPLES
 @given(data=st.data())
 def test_shuffled_lists_give_the_same_bytes(method, data):
     """F4: the order of lists never matters, whatever ties, shared sources or duplicates they hold."""
@@ -34,6 +37,7 @@ def test_shuffled_lists_give_the_same_bytes(method, data):
 
 
 @pytest.mark.parametrize("method", sorted(METHODS))
+@EXAMPLES
 @given(data=st.data())
 def test_weights_follow_their_lists(method, data):
     """F4, F6: shuffling lists together with their weights changes nothing."""
@@ -48,6 +52,7 @@ def test_weights_follow_their_lists(method, data):
 
 
 @pytest.mark.parametrize("method", sorted(METHODS))
+@EXAMPLES
 @given(data=st.data())
 def test_nothing_is_lost_invented_or_changed(method, data):
     """Section 1: output ids are input ids, each once, sorted by (-score, id); inputs stay as they were."""
@@ -61,6 +66,7 @@ def test_nothing_is_lost_invented_or_changed(method, data):
 
 
 @pytest.mark.parametrize("method", sorted(METHODS))
+@EXAMPLES
 @given(data=st.data())
 def test_k_is_a_prefix(method, data):
     """F1: k cuts the same order short."""
@@ -70,6 +76,7 @@ def test_k_is_a_prefix(method, data):
 
 
 @pytest.mark.parametrize("method", sorted(METHODS))
+@EXAMPLES
 @given(data=st.data())
 def test_a_list_of_weight_zero_is_absent(method, data):
     """F6: weight 0 equals leaving the list out."""
@@ -80,6 +87,7 @@ def test_a_list_of_weight_zero_is_absent(method, data):
 
 
 @pytest.mark.parametrize("method", sorted(METHODS))
+@EXAMPLES
 @given(data=st.data())
 def test_the_ledger_replays_the_order(method, data):
     """V5: each hit's last step has its rank and score; parts name the lists that hold it."""

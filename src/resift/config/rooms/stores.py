@@ -7,12 +7,13 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from resift.config.schema import Key, Section, Settings
-from resift.errors import InputError
+from resift.errors import InputError, UnsafeCypherError
 from resift.models.embedding import Embedder
 from resift.models.loading import of_kind
 from resift.plugins import available_stores, load_store
 from resift.retrieval.defaults import views
 from resift.retrieval.store_ref import StoreRef
+from resift.stores.cypher_guard import check_cypher
 
 AUTO, NONE = "auto", "none"
 
@@ -150,8 +151,18 @@ def check(settings: Settings, add: Callable[[int | None, str], None]) -> None:
             settings.line_of("cypher"),
             f"stores[{settings['name']}].cypher does not use $query, so every question gets the same answer.",
         )
+    if settings["cypher"]:
+        _check_statement(settings, add)
     if settings["kind"] == "qdrant" and len(settings.written & {"url", "path"}) != 1:
         add(settings.line, f"stores[{settings['name']}] needs either 'url' or 'path'.")
+
+
+def _check_statement(settings: Settings, add: Callable[[int | None, str], None]) -> None:
+    """Refuse now what the graph store's guard would refuse at the first question (N6)."""
+    try:
+        check_cypher(settings["cypher"])
+    except UnsafeCypherError as exc:
+        add(settings.line_of("cypher"), f"stores[{settings['name']}].cypher: {exc}")
 
 
 def names_of(settings: Settings) -> list[str]:
