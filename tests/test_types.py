@@ -225,6 +225,12 @@ def test_why_of_an_unscored_hit():
     assert "No scorer judged it" in told
 
 
+def test_why_of_a_stage_that_only_places():
+    """A step without score and source tells the place alone."""
+    hit = Hit("a").step("guard", "", rank=2, score=None)
+    assert Ranking((hit,)).why("a").endswith(" guard: 2nd.")
+
+
 def test_public_shows_no_scores_and_no_internals():
     """V2: scores are not for end users, wherever they hide."""
     hit = Hit("a", "t", 9.0, "bm25", {"page": 3, "ce_score": 9.0, "rerank_provider": "x", "_vector": [1]})

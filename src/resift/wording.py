@@ -74,6 +74,8 @@ def _sentence(stage: str, steps: Sequence[Step]) -> str:
         )
         return f"Found: {found}{_notes(steps)}."
     added = " + ".join(f"{show(step.score)} from {step.source}" for step in parts)
+    if total.score is None and not total.source:
+        return f"{stage}: {ordinal(total.rank)}{_notes(steps)}."
     head = f"{stage}: {added} = " if added else f"{stage}: "
     by = f" by {total.source}" if total.source and not added else ""
     return f"{head}{show(total.score)}{by}, {ordinal(total.rank)}{_notes(steps)}."

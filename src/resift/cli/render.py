@@ -7,14 +7,23 @@ import shutil
 import sys
 import time
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TextIO, TypeVar
 
 from resift.types import to_json
 
 T = TypeVar("T")
 
-_CODES = {"bold": "1", "dim": "2", "red": "31", "green": "32", "yellow": "33", "blue": "34", "cyan": "36"}
+_CODES = {
+    "bold": "1",
+    "dim": "2",
+    "red": "31",
+    "green": "32",
+    "yellow": "33",
+    "blue": "34",
+    "magenta": "35",
+    "cyan": "36",
+}
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
@@ -47,6 +56,11 @@ def paint(text: str, *styles: str, stream: TextIO | None = None) -> str:
         return text
     codes = ";".join(_CODES[style] for style in styles)
     return f"\x1b[{codes}m{text}\x1b[0m"
+
+
+def painter(stream: TextIO | None = None) -> Callable[[str, str], str]:
+    """Return `paint` for one style at a time, as pictures take it."""
+    return lambda text, style: paint(text, *([style] if style else []), stream=stream)
 
 
 def width() -> int:
@@ -127,9 +141,9 @@ class Progress:
         if not sys.stderr.isatty() or (now - self._drawn_at < 0.1 and done < self.total):
             return
         self._drawn_at = now
-        rate = done / max(1e-9, now - self._started)
-        left_s = (self.total - done) / max(1e-9, rate)
-        line = f"{self.label} {bar(done, self.total, 24)} {done}/{self.total}  {left_s:.0f} s left"
+        left_s = (self.total - done) * (now - self._started) / max(1, done)
+        left = f"  {left_s:.0f} s left" if done else ""
+        line = f"{self.label} {bar(done, self.total, 24)} {done}/{self.total}{left}"
         sys.stderr.write(f"\r{clip(line, width() - 1)}\x1b[K")
         sys.stderr.flush()
 
