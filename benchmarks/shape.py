@@ -8,15 +8,17 @@ Pools look like a pipeline's: two lists fused by RRF, the top 20 reranked, 150-w
 from __future__ import annotations
 
 import random
+import statistics
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 
-from harness import interleaved_ms, write_results
+from harness import write_results
 from resift import gate, shape
 from resift.fusion import rrf
 from resift.types import Hit
 
-SIZE, DEPTH, K, ROUNDS = 200, 20, 10, 300
+SIZE, DEPTH, K, ROUNDS = 200, 20, 10, 200
 VOCABULARY = [f"word{number}" for number in range(2000)]
 
 
@@ -53,6 +55,17 @@ def reranked(hits: Sequence[Hit]) -> list[Hit]:
     return top + [h.step("rerank", "", rank=n, score=None) for n, h in enumerate(hits[DEPTH:], DEPTH + 1)]
 
 
+def processor_ms(run: Callable[[], object]) -> float:
+    """Return the median processor time: nothing here waits, and wall time would measure the neighbours."""
+    run()
+    times = []
+    for _ in range(ROUNDS):
+        started = time.process_time()
+        run()
+        times.append((time.process_time() - started) * 1000)
+    return round(statistics.median(times), 4)
+
+
 PROFILE = gate.Profile(name="bench", default=0.05, signal="dense")
 WHOLE = shape.ShapePolicy(
     precedence=shape.Precedence(),
@@ -84,10 +97,12 @@ def main() -> int:
         "recover": lambda: shape.recover(hits, k=K),
         "mmr on words": lambda: shape.mmr(hits, k=K),
     }
-    medians = interleaved_ms(subjects, ROUNDS)
+    medians = {name: processor_ms(run) for name, run in subjects.items()}
     for name, took in medians.items():
         print(f"{name:24} {took:7.3f} ms")
-    write_results("shape", {"hits": SIZE, "k": K, "rounds": ROUNDS, "median_ms": medians, "target_ms": 2.0})
+    write_results(
+        "shape", {"hits": SIZE, "k": K, "rounds": ROUNDS, "median_processor_ms": medians, "target_ms": 2.0}
+    )
     return 0 if medians["whole: gate + shape"] < 2.0 else 1
 
 

@@ -84,7 +84,7 @@ def blend(
 
 def _blended(hits: Sequence[Hit], found: Sequence[Evidence], rules: Blend) -> list[Hit]:
     first = first_stage_values(found)
-    lift = _RERANKER[rules.method]([one.rerank for one in found], rules)
+    lift = lifts([one.rerank for one in found], rules)
     weight, rest = rules.weight, 1 - rules.weight
     rows = [
         (-(rest * value + weight * extra), hit.id, hit, one.rerank, rest * value, weight * extra)
@@ -102,6 +102,11 @@ def _blended(hits: Sequence[Hit], found: Sequence[Evidence], rules: Blend) -> li
     return kept
 
 
+def lifts(steps: Sequence[Step | None], policy: Blend) -> list[float]:
+    """Return what the reranker's steps are worth before weighting; 0 for hits without one."""
+    return _RERANKER[policy.method](steps, policy)
+
+
 def _promote(steps: Sequence[Step | None], rules: Blend) -> list[float]:
     """Return each hit's share of exp(logit / temperature); none for hits without a score."""
     values = _logits(steps, rules)
@@ -113,7 +118,7 @@ def _promote(steps: Sequence[Step | None], rules: Blend) -> list[float]:
 
 def _logits(steps: Sequence[Step | None], rules: Blend) -> list[float]:
     scores = _scores(steps)
-    if all(step.source in rules.logits for step in steps if step is not None):
+    if {step.source for step in steps if step is not None} <= set(rules.logits):
         return scores
     return [USUAL_SPREAD * value for value in z_scores(scores)]
 

@@ -14,10 +14,11 @@ from resift.shape.evidence import evidence
 from resift.shape.folding import fold
 from resift.shape.guarding import Guard, guard, strong_ids
 from resift.shape.precedence import Precedence, precede
-from resift.shape.quotas import Quota, balance
+from resift.shape.quotas import STAGE as BALANCE
+from resift.shape.quotas import Quota, arranged
 from resift.shape.recovery import Recovery, recoverable
-from resift.shape.shaped import Shaped
-from resift.types import Hit, cut_to
+from resift.shape.shaped import Shaped, told
+from resift.types import Hit, cut_to, placed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,9 +72,11 @@ def shape(
     spared = dict.fromkeys((hit.id for hit in kept if hit.id in strong), "guarded")
     if rules.recovery:
         spared |= recoverable(kept, k=k, policy=rules.recovery, section=section)
-    notes: tuple[str, ...] = ()
-    if rules.quotas or spared.keys() - {hit.id for hit in kept[:k]}:
-        balanced = balance(kept, k=k, quotas=rules.quotas, protected=spared, sink=sink)
-        kept, notes = balanced.kept, balanced.notes
-    final, left = cut_to(kept, k)
-    return Shaped(final, (*cut, *left), notes, frozenset(spared))
+    if not rules.quotas and spared.keys() <= {hit.id for hit in kept[:k]}:
+        final, left = cut_to(kept, k)
+        return Shaped(final, (*cut, *left), (), frozenset(spared))
+    order, notes, single = arranged(kept, k=k, quotas=rules.quotas, protected=spared)
+    # Balance and cut in one: what is cut anyway need not be written down twice.
+    final, left = cut_to(order, k)
+    shaped = Shaped(placed(final, BALANCE, notes=single), (*cut, *left), notes, frozenset(spared))
+    return told(BALANCE, kept, shaped, sink)

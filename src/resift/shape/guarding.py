@@ -68,9 +68,7 @@ def strong_ids(hits: Sequence[Hit], found: Sequence[Evidence], policy: Guard | N
     strong: dict[str, str] = {}
     leader = _wide_leader(found, rules.margin)
     for at, (hit, one) in enumerate(zip(hits, found, strict=True)):
-        firsts = 0
-        for step in one.lists.values():
-            firsts += step.rank == 1
+        firsts = [step.rank for step in one.lists.values()].count(1)
         if len(one.judges) <= rules.opinions and (firsts >= rules.firsts or at == leader):
             strong[hit.id] = (
                 f"first in {firsts} lists"

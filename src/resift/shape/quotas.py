@@ -78,6 +78,15 @@ def balance(
     exactly so for one quota, and for nested ones (documents of one source type each). What cannot be met is
     relaxed and told in `notes` and in the ledger.
     """
+    order, general, single = arranged(hits, k=k, quotas=quotas, protected=protected)
+    shaped = Shaped(placed(order, STAGE, notes=single), (), general, frozenset(protected))
+    return told(STAGE, hits, shaped, sink)
+
+
+def arranged(
+    hits: Sequence[Hit], *, k: int, quotas: Sequence[Quota], protected: Collection[str] | Mapping[str, str]
+) -> tuple[list[Hit], tuple[str, ...], dict[str, str]]:
+    """Return the hits in balanced order, what had to be relaxed, and notes for single hits."""
     if k < 0:
         raise InputError(f"k is {k}; ask for k ≥ 0 hits.")
     slots = min(k, len(hits))
@@ -86,21 +95,18 @@ def balance(
     for at in chosen:
         table.take(at)
     _fill(hits, table, chosen, slots)
-    missing = slots - len(chosen)
-    if missing:
-        taken = set(chosen)
-        chosen += [at for at in range(len(hits)) if at not in taken][:missing]
-    first = sorted(chosen)
-    taken = set(first)
-    order = [*first, *(at for at in range(len(hits)) if at not in taken)]
+    taken = set(chosen)
+    if len(chosen) < slots:
+        more = [at for at in range(len(hits)) if at not in taken][: slots - len(chosen)]
+        taken.update(more)
+    first = sorted(taken)
     general, single = _notes(hits, first, quotas, k)
     if isinstance(protected, Mapping):
         single |= {
             hits[at].id: protected[hits[at].id] for at in first if at >= k and hits[at].id in protected
         }
-    kept = placed((hits[at] for at in order), STAGE, notes=single)
-    shaped = Shaped(kept, (), general, frozenset(protected))
-    return told(STAGE, hits, shaped, sink)
+    order = [hits[at] for at in first] + [hit for at, hit in enumerate(hits) if at not in taken]
+    return order, general, single
 
 
 class _Table:
