@@ -1,0 +1,93 @@
+"""Who rose, who fell, and which stage did it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+from resift.explain.flow import Column, Flow, Path, Place
+from resift.wording import ordinal, show
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """How far a hit came from where it started, and the stage that moved it most."""
+
+    start: int
+    end: int | None
+    reason: str
+
+    @property
+    def up(self) -> int:
+        """Places gained; negative for places lost, 0 for a hit that was left out."""
+        return 0 if self.end is None else self.start - self.end
+
+    @property
+    def kind(self) -> str:
+        """One of rose, fell, stayed, cut."""
+        if self.end is None:
+            return "cut"
+        return "rose" if self.up > 0 else "fell" if self.up < 0 else "stayed"
+
+    @property
+    def sign(self) -> str:
+        """An arrow and the number of places."""
+        return {"rose": f"▲{self.up}", "fell": f"▼{-self.up}", "stayed": "=", "cut": "✕"}[self.kind]
+
+
+def move_of(path: Path, flow: Flow) -> Move:
+    """Return a hit's move: from the fused list to the end, or from its best list where nothing came after."""
+    stops = _stops(path, flow)
+    start = stops[0][1].rank if stops else (path.final or 0)
+    if path.final is None:
+        return Move(start, None, f"left out: {path.cut}" if path.cut else "left out")
+    return Move(start, path.final, _reason(path, flow, stops))
+
+
+def _stops(path: Path, flow: Flow) -> list[tuple[Column, Place]]:
+    pooled = [(column, path.places[column.key]) for column in flow.pooled if column.key in path.places]
+    if len(flow.pooled) > 1:
+        return pooled
+    lists = [
+        (path.places[column.key].rank, column)
+        for column in flow.columns
+        if column.first_stage and column.key in path.places
+    ]
+    if not lists:
+        return pooled
+    best = min(lists, key=lambda one: one[0])[1]
+    return [(best, path.places[best.key]), *pooled]
+
+
+def _reason(path: Path, flow: Flow, stops: list[tuple[Column, Place]]) -> str:
+    turns = [
+        (abs(before.rank - after.rank), -at, before, column, after)
+        for at, ((_, before), (column, after)) in enumerate(pairwise(stops))
+    ]
+    up = stops[0][1].rank - (path.final or 0) if stops else 0
+    turns = [turn for turn in turns if (turn[2].rank - turn[4].rank) * up > 0]
+    if not turns:
+        return _found(path, flow)
+    _, _, before, column, after = max(turns, key=lambda turn: turn[:2])
+    verb = "lifted" if after.rank < before.rank else "lowered"
+    told = "; ".join([*_because(after), *after.notes])
+    made = f": {told}" if told else ""
+    return f"{column.key} {verb} it from {ordinal(before.rank)} to {ordinal(after.rank)}{made}"
+
+
+def _because(place: Place) -> list[str]:
+    if not place.parts:
+        return []
+    if len(place.parts) == 1:
+        part = place.parts[0]
+        return [f"{part.source} {show(part.score)}"]
+    return [" + ".join(f"{part.source} {show(part.score)}" for part in place.parts)]
+
+
+def _found(path: Path, flow: Flow) -> str:
+    lists = [column for column in flow.columns if column.first_stage]
+    by = [column.label for column in lists if column.key in path.places]
+    if len(lists) < 2 or not by:
+        return "stayed"
+    told = "all lists" if len(by) == len(lists) else f"{' and '.join(by)} only"
+    return f"stayed; found by {told}"

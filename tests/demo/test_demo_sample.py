@@ -1,0 +1,103 @@
+"""The shipped sample and the numbers the demo shows."""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+from collections import Counter
+
+import pytest
+
+from resift.demo.quality import ndcg, reciprocal_rank
+from resift.demo.running import missing_models, order_after, run_demo
+from resift.demo.sample import SHOWN, passages, questions
+from resift.retrieval.pipeline import Pipeline
+from resift.retrieval.stages import Rerank
+
+
+def test_sample_is_large_enough_and_consistent():
+    """U1: 150+ passages from several sources, 40+ judged questions of several kinds, every judgement real."""
+    documents, asked = passages(), questions()
+    ids = {document["id"] for document in documents}
+    assert len(ids) == len(documents) >= 150
+    assert len({document["text"] for document in documents}) == len(documents)
+    sources = Counter(document["metadata"]["source_type"] for document in documents)
+    assert len(sources) == 4
+    assert min(sources.values()) >= 30
+    assert len(asked) == len({question.text for question in asked}) >= 40
+    for question in asked:
+        assert set(question.grades) <= ids
+        assert max(question.grades.values()) == 2
+    assert {"negation", "near-duplicate", "keyword", "number", "wrong source", "paraphrase"} <= {
+        question.trap for question in asked
+    }
+    assert SHOWN in {question.text for question in asked}
+
+
+def test_measures_agree_with_ir_measures():
+    """nDCG@10 and RR are trec_eval's."""
+    library = pytest.importorskip("ir_measures")
+    grades = {"a": 2, "b": 1, "c": 1}
+    for ids in (["a", "b", "c"], ["x", "c", "a"], ["x", "y"], ["b", "a", "x", "c"]):
+        run = {"q": {id: float(-rank) for rank, id in enumerate(ids)}}
+        theirs = library.calc_aggregate([library.nDCG @ 10, library.RR], {"q": grades}, run)
+        assert ndcg(ids, grades) == pytest.approx(theirs[library.nDCG @ 10])
+        assert reciprocal_rank(ids, grades) == pytest.approx(theirs[library.RR])
+
+
+def test_without_models_words_are_searched(monkeypatch):
+    """U1: without the extra the demo runs on words alone and says what to install."""
+    from resift.demo import running
+    from resift.errors import MissingExtraError
+
+    def refuse(module: str, *, extra: str) -> None:
+        raise MissingExtraError(module, extra)
+
+    monkeypatch.setattr(running, "require", refuse)
+    shown = asyncio.run(run_demo())
+    assert "pip install 'resift[local]'" in shown.missing
+    assert [row.name for row in shown.rows] == ["BM25 (words)"]
+    assert len(shown.ranking) == 10
+
+
+@pytest.mark.real_model
+def test_demo_reranks_and_improves():
+    """U1: with models the default pipeline beats each list and their fusion on the shipped sample."""
+    if missing_models():
+        pytest.skip(missing_models())
+    steps: list[str] = []
+    shown = asyncio.run(run_demo(limit=12, progress=lambda label, done, total: steps.append(label)))
+    rows = {row.name: row for row in shown.rows}
+    assert list(rows) == [
+        "BM25 (words)",
+        "dense (vectors)",
+        "both, fused by RRF",
+        "fused, cross-encoder only",
+        "default pipeline",
+    ]
+    assert rows["default pipeline"].ndcg > rows["both, fused by RRF"].ndcg > rows["BM25 (words)"].ndcg
+    assert all(row.ndcg == pytest.approx(statistics.fmean(row.per_question)) for row in shown.rows)
+    assert shown.ranking.ids[0] in {id for id, grade in shown.grades.items() if grade == 2}
+    assert not shown.ranking.degraded
+    assert {"indexing", "asking"} == set(steps)
+
+
+@pytest.mark.real_model
+def test_the_order_of_the_reranker_alone_is_in_the_ledgers(tmp_path):
+    """The row "cross-encoder only", read from ledgers, is what a run of its own gives."""
+    if missing_models():
+        pytest.skip(missing_models())
+    from resift.models.embedding import DEFAULT_EMBEDDER, Embedder
+    from resift.plugins import load_reranker
+    from resift.stores.sqlite import SQLiteStore
+
+    async def both() -> None:
+        store = SQLiteStore(tmp_path / "s.db", embedder=Embedder(DEFAULT_EMBEDDER))
+        await store.add(passages()[:60])
+        alone = Pipeline([store.text, store.vectors], rerank=Rerank(load_reranker("cross-encoder"), depth=20))
+        for question in questions()[:3]:
+            read = order_after(await Pipeline.default(store).search(question.text, k=10), "rerank")
+            assert read[:10] == (await alone.search(question.text, k=10)).ids
+        await store.close()
+
+    asyncio.run(both())

@@ -1,0 +1,56 @@
+"""Rankings with known ledgers, made by the real stages."""
+
+from __future__ import annotations
+
+import asyncio
+
+from resift.deadline import Deadline
+from resift.fusion import fuse
+from resift.rerankers.rescore import rescore
+from resift.types import Hit, Ranking, Scores
+
+
+class Wise:
+    """A scorer that knows the answer: a hit's score is in its metadata."""
+
+    name = "wise"
+
+    async def score(self, query: str, hits: list[Hit], *, deadline: Deadline) -> Scores:
+        return Scores([hit.metadata["worth"] for hit in hits], provider=self.name)
+
+
+def fused_and_reranked(*, k: int = 3) -> Ranking:
+    """Return a ranking of six hits from two lists: `f` rises from last to first, `a` falls out."""
+    worth = {"a": -5.0, "b": 2.0, "c": 1.0, "d": 0.0, "e": -1.0, "f": 9.0}
+    rows = {id: {"id": id, "text": f"text of {id}", "worth": score} for id, score in worth.items()}
+    lists = {"db.text": [rows[id] for id in "abcde"], "db.vectors": [rows[id] for id in "abcf"]}
+    return reranked(fuse(lists), k=k)
+
+
+def reranked(ranking: Ranking, *, k: int) -> Ranking:
+    return asyncio.run(rescore(Wise(), "q", list(ranking), k=k, deadline=Deadline.after(None)))
+
+
+HOSTILE = (
+    "</script><script>alert(1)</script>",
+    "\"><img src=x onerror=alert(1)> ' & &lt;",
+    "\u202egnp.exe\u202c עברית العربية",
+    "line\none\x1b[31mred\x07\x00\ud800\uffff",
+    "]]><!-- --> <![CDATA[",
+    "𝕏" * 300,
+)
+
+
+def hostile() -> Ranking:
+    """Return a ranking whose ids, texts, sources and notes try to break out of markup."""
+    hits = [
+        Hit(bad, bad, 1.0 / (at + 1), bad).step("retrieve", bad, rank=at + 1, score=1.0, note=bad)
+        for at, bad in enumerate(HOSTILE)
+    ]
+    return Ranking(
+        tuple(hits[:4]),
+        cut=tuple(hits[4:]),
+        degraded=True,
+        reason=HOSTILE[0],
+        failures={HOSTILE[1]: HOSTILE[2]},
+    )

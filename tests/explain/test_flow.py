@@ -1,0 +1,81 @@
+"""Ledgers read into columns, places and moves."""
+
+from __future__ import annotations
+
+import pytest
+
+from resift.explain.flow import flow_of
+from resift.explain.layout import layout_of
+from resift.explain.moves import move_of
+from resift.types import Hit, Ranking
+from tests.explain.rankings import fused_and_reranked
+
+
+def test_columns_are_lists_then_stages():
+    """Lists of the first stage come first, by their short names, then each stage with its judge."""
+    columns = flow_of(fused_and_reranked()).columns
+    assert [(column.label, column.by) for column in columns] == [
+        ("text", "db.text"),
+        ("vectors", "db.vectors"),
+        ("rrf", ""),
+        ("rerank", "wise"),
+    ]
+
+
+def test_places_are_the_ledgers_ranks_and_parts():
+    flow = flow_of(fused_and_reranked())
+    first = flow.kept[0]
+    assert first.id == "f"
+    assert {key: place.rank for key, place in first.places.items()} == {
+        "retrieve:db.vectors": 4,
+        "rrf": 5,
+        "rerank": 1,
+    }
+    assert [part.source for part in flow.kept[1].places["rrf"].parts] == ["db.text", "db.vectors"]
+
+
+def test_moves_name_the_stage_that_did_it():
+    flow = flow_of(fused_and_reranked())
+    rose = move_of(flow.kept[0], flow)
+    assert (rose.sign, rose.kind) == ("▲4", "rose")
+    assert rose.reason == "rerank lifted it from 5th to 1st: wise 9"
+    gone = {path.id: move_of(path, flow) for path in flow.cut}["a"]
+    assert (gone.sign, gone.reason) == ("✕", "left out: k=3")
+
+
+def test_a_hit_in_one_list_says_so_where_nothing_moved():
+    ranking = fused_and_reranked(k=6)
+    flow = flow_of(ranking)
+    stayed = [move_of(path, flow) for path in flow.kept if path.id == "b"]
+    assert stayed[0].reason == "stayed; found by all lists"
+
+
+def test_stages_that_change_nothing_share_a_column():
+    hits = tuple(
+        Hit(id).step("rrf", "", rank=rank, score=1.0).step("guard", "", rank=rank, score=None)
+        for rank, id in enumerate("ab", start=1)
+    )
+    assert [column.label for column in flow_of(Ranking(hits)).columns] == ["rrf, guard"]
+
+
+def test_a_last_column_is_added_where_ledgers_end_elsewhere():
+    """A ranking whose last step is no final place still ends in its true order."""
+    hits = (Hit("b").step("x", "", rank=2, score=0.0), Hit("a").step("x", "", rank=1, score=1.0))
+    flow = flow_of(Ranking(hits))
+    assert [column.label for column in flow.columns] == ["x", "final"]
+    assert [path.places["final"].rank for path in flow.kept] == [1, 2]
+
+
+@pytest.mark.parametrize("ranking", [Ranking(), Ranking((Hit("a"),)), Ranking(cut=(Hit("a"),))])
+def test_rankings_without_ledgers_can_be_explained(ranking):
+    shown = ranking.explain()
+    for form in (shown.text(), shown.svg(), shown.html(), repr(shown)):
+        assert form
+
+
+def test_every_column_has_each_row_once():
+    layout = layout_of(flow_of(fused_and_reranked()), top=3)
+    for at in range(len(layout.columns)):
+        rows = [node.row for line in layout.lines for node in line.nodes if node.column == at]
+        assert sorted(rows) == list(range(len(rows)))
+    assert [line.path.id for line in layout.lines][:3] == ["f", "b", "c"]

@@ -1,0 +1,119 @@
+"""Text, SVG and page: what they show, that they fit, and that no text breaks out of them."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ET
+from html.parser import HTMLParser
+
+import pytest
+
+from resift.errors import InputError
+from tests.explain.rankings import HOSTILE, fused_and_reranked, hostile
+
+VOID = {"meta", "link", "br", "img"}
+
+
+class Tags(HTMLParser):
+    """Collects tags and checks that they close in order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: list[tuple[str, dict[str, str | None]]] = []
+
+    def handle_starttag(self, tag, attrs):
+        self.seen.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        if tag not in VOID and not (self.open and self.open[-1] == tag and self.open.pop()):
+            raise AssertionError(f"</{tag}> closes {self.open[-1:]}")
+
+    def handle_startendtag(self, tag, attrs):
+        self.seen.append((tag, dict(attrs)))
+
+
+def tags(page: str) -> list[tuple[str, dict[str, str | None]]]:
+    parser = Tags()
+    parser.feed(page)
+    parser.close()
+    assert parser.open == []
+    return parser.seen
+
+
+@pytest.mark.parametrize("width", [20, 40, 60, 80, 120])
+def test_text_fits_the_terminal(width):
+    for ranking in (fused_and_reranked(), hostile()):
+        lines = ranking.explain().text(width=width).splitlines()
+        assert lines
+        assert max(map(len, lines)) <= max(width, 40)
+        assert not re.search(r"[\x00-\x08\x0b-\x1f]", "".join(lines))
+
+
+def test_text_shows_ranks_curves_and_reasons():
+    told = fused_and_reranked().explain().text(width=80)
+    heads, first = told.splitlines()[:2]
+    assert heads.split() == ["text", "vectors", "rrf", "rerank"]
+    assert first.endswith(" f")
+    assert re.search("[\u2801-\u28ff]{5}", first)
+    assert "▲4 f  rerank lifted it from 5th to 1st: wise 9" in told
+    assert "✕  a  left out: k=3" in told
+
+
+def test_paint_gets_every_coloured_part():
+    styles = set()
+
+    def paint(text: str, style: str) -> str:
+        styles.add(style)
+        return text
+
+    explanation = fused_and_reranked().explain()
+    assert explanation.text(paint=paint) == explanation.text()
+    assert {"bold", "cyan", "green", "dim"} <= styles
+
+
+def test_svg_is_well_formed_and_names_every_line():
+    root = ET.fromstring(fused_and_reranked().explain().svg())
+    groups = [node for node in root.iter() if node.get("data-hit")]
+    assert len(groups) == 6
+    assert all(node.get("tabindex") == "0" and node.get("aria-label") for node in groups)
+
+
+def test_page_is_whole_and_loads_nothing():
+    """U2: one file, no address but anchors, a policy that forbids loading, every hit with details."""
+    page = fused_and_reranked().explain(query="who rises?").html()
+    seen = tags(page)
+    assert not [attrs for _, attrs in seen if any(key in attrs for key in ("src", "srcset", "action"))]
+    links = [attrs["href"] for tag, attrs in seen if "href" in attrs]
+    assert all(link.startswith(("#hit-", "data:")) for link in links)
+    assert "default-src 'none'" in page
+    assert "url(" not in page
+    assert "who rises?" in page
+    assert "rerank lifted it from 5th to 1st: wise 9" in page
+    assert "Left out (3)" in page
+    assert {f"#hit-{n}" for n in range(1, 7)} <= set(links)
+    assert {attrs.get("id") for tag, attrs in seen if tag == "details"} == {f"hit-{n}" for n in range(1, 7)}
+
+
+def test_hostile_texts_stay_texts():
+    """Ids, texts, sources, notes and the query cannot open a tag or close the script."""
+    page = hostile().explain(query=HOSTILE[0]).html()
+    assert [tag for tag, _ in tags(page)].count("script") == 1
+    assert "img" not in {tag for tag, _ in tags(page)}
+    assert not [attrs for _, attrs in tags(page) if any(key.startswith("on") for key in attrs)]
+    ET.fromstring(hostile().explain().svg())
+    page.encode("utf-8")
+
+
+def test_save_writes_whole_files_by_suffix(tmp_path):
+    explanation = fused_and_reranked().explain()
+    assert explanation.save(tmp_path / "a.html").read_text().startswith("<!doctype html>")
+    assert explanation.save(str(tmp_path / "a.svg")).read_text().startswith("<svg")
+    assert "▲4" in explanation.save(tmp_path / "a.txt").read_text()
+    with pytest.raises(InputError, match=r"\.html, \.svg or \.txt"):
+        explanation.save(tmp_path / "a.pdf")
+    with pytest.raises(OSError, match="No such file"):
+        explanation.save(tmp_path / "none" / "a.html")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.html", "a.svg", "a.txt"]
