@@ -9,10 +9,11 @@ from typing import Any
 
 from resift.errors import require
 from resift.evaluation.record_file import Recording
-from resift.evaluation.replay import Setting
+from resift.evaluation.replay import RECORDED, Setting, policy_of
 from resift.fusion.normalize import min_max
+from resift.shape.blending import Blend, lifts
 from resift.shape.evidence import evidence
-from resift.shape.standard import RANKS, first_stage_values, z_scores
+from resift.shape.standard import first_stage_values
 from resift.types import Hit, Ledger, Step
 
 METHODS = ("rrf", "linear")
@@ -33,6 +34,7 @@ class FastReplay:
     def __init__(self, recording: Recording) -> None:
         np = self._np = require("numpy", extra="eval")
         self._orders: dict[Any, tuple[Any, Any]] = {}
+        self._reranker = recording.header.reranker or RECORDED
         self.queries = [one.query for one in recording.queries]
         self.ids: list[list[str]] = []
         for one in recording.queries:
@@ -77,9 +79,10 @@ class FastReplay:
         if not setting.depth:
             return fused
         scores = np.where((place < setting.depth) & self.real, self.rerank, np.nan)
-        if setting.blend is None:
+        policy = policy_of(setting)
+        if policy is None:
             return self._reranked(scores, place, setting.depth)
-        total = (1 - setting.blend_weight) * self.first + setting.blend_weight * self._lift(scores, setting)
+        total = (1 - policy.weight) * self.first + policy.weight * self._lift(scores, policy)
         nothing = np.isnan(scores).all(axis=1)
         return np.where(nothing[:, None], fused, self._sorted(total))
 
@@ -114,22 +117,12 @@ class FastReplay:
         within = np.where(group == 0, -np.nan_to_num(scores), place)
         return np.lexsort((within, group), axis=1)
 
-    def _lift(self, scores: Any, setting: Setting) -> Any:
+    def _lift(self, scores: Any, policy: Blend) -> Any:
         np = self._np
         lift = np.zeros_like(scores)
-        for row in range(len(scores)):
-            known = np.flatnonzero(~np.isnan(scores[row]))
+        for row, values in enumerate(scores):
+            known = np.flatnonzero(~np.isnan(values))
             if len(known):
-                lift[row, known] = self._lifted(scores[row, known], setting)
+                steps = [Step("rerank", self._reranker, 0, score) for score in values[known].tolist()]
+                lift[row, known] = lifts(steps, policy)
         return lift
-
-    def _lifted(self, values: Any, setting: Setting) -> Any:
-        np = self._np
-        if setting.blend == "rank":
-            levels = np.unique(values)
-            return 1 / (RANKS + len(levels) - np.searchsorted(levels, values))
-        standard = np.array(z_scores(values.tolist()))
-        if setting.blend == "z-score":
-            return standard
-        odds = np.exp((standard - standard.max()) / setting.temperature)
-        return odds / odds.sum()

@@ -22,6 +22,9 @@ from resift.shape import Blend, Guard, ShapePolicy
 from resift.sync import run_sync
 from resift.types import Hit, Scores
 
+RECORDED = "recorded"
+"""What a reranker without a name is called."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
@@ -35,9 +38,9 @@ class Setting:
     k_param: float = 60.0
     weights: tuple[float, ...] = ()
     depth: int = 20
-    blend: str | None = "promote"
-    blend_weight: float = 2 / 3
-    temperature: float = 0.75
+    blend: str | None = Blend().method
+    blend_weight: float = Blend().weight
+    temperature: float = Blend().temperature
     floor: tuple[str, float] | None = None
     guard: bool = False
 
@@ -63,7 +66,7 @@ def replay(recording: Recording, setting: Setting) -> dict[str, list[str]]:
     return run_sync(_replayed(recording, setting))
 
 
-def coverage(recording: Recording, setting: Setting, run: Mapping[str, Sequence[str]]) -> float:
+def coverage(recording: Recording, setting: Setting) -> float:
     """Return which part of what this setting would rerank has a recorded score."""
     if not setting.depth:
         return 1.0
@@ -79,7 +82,7 @@ def coverage(recording: Recording, setting: Setting, run: Mapping[str, Sequence[
 
 async def _replayed(recording: Recording, setting: Setting) -> dict[str, list[str]]:
     stores = [_RecordedStore(name) for name in recording.header.stores]
-    scorer = _RecordedScorer(recording.header.reranker or "recorded")
+    scorer = _RecordedScorer(recording.header.reranker or RECORDED)
     pipeline = _pipeline(stores, scorer, setting, k=recording.header.k)
     run = {}
     for one in recording.queries:
@@ -100,7 +103,7 @@ def _pipeline(stores: Sequence[Any], scorer: Any, setting: Setting, *, k: int) -
     if setting.depth:
         stages["rerank"] = Rerank(scorer, depth=setting.depth)
         stages["shape"] = Shape(
-            ShapePolicy(blend=_blend(setting), guard=Guard() if setting.guard else None), name="guard"
+            ShapePolicy(blend=policy_of(setting), guard=Guard() if setting.guard else None), name="guard"
         )
 
     def fuse(names: Sequence[str]) -> FusionReranker:
@@ -117,7 +120,8 @@ def _check(setting: Setting, stores: Sequence[Any]) -> None:
         raise InputError(f"The floor is for {setting.floor[0]!r}, which is no recorded store.")
 
 
-def _blend(setting: Setting) -> Blend | None:
+def policy_of(setting: Setting) -> Blend | None:
+    """Return the blend of a setting, None where it has none."""
     if setting.blend is None:
         return None
     return Blend(

@@ -47,7 +47,7 @@ def space_of(header: Header, *, floors: Sequence[tuple[str, float]] = ()) -> Spa
         depths = [depth for depth in (5, 10, 20, 50, 100) if depth < header.depth]
         space["depth"] = (0, *depths, header.depth)
         space["blend"] = (None, "promote", "z-score", "rank")
-        space["blend_weight"] = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 2 / 3, 0.75, 0.85, 0.95)
+        space["blend_weight"] = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.9)
         space["temperature"] = (0.25, 0.5, 0.75, 1.0, 1.5, 2.5)
     if floors:
         space["floor"] = (None, *floors)
@@ -60,8 +60,8 @@ def grid_of(space: Space) -> Space:
         "k_param": (10.0, 60.0),
         "depth": (0, max(space.get("depth", (0,)))),
         "blend": ("promote", "z-score"),
-        "blend_weight": (0.3, 0.5, 2 / 3),
-        "temperature": (0.75,),
+        "blend_weight": (0.3, 0.5, 0.75),
+        "temperature": (1.0,),
     }
     ratios = (0.5, 1.0, 2.0)
     return {
