@@ -32,6 +32,7 @@ class CrossEncoderReranker:
     """
 
     name = "cross-encoder"
+    pointwise = True  # one pair per run: a score does not depend on its neighbours
 
     def __init__(
         self,
@@ -47,7 +48,9 @@ class CrossEncoderReranker:
         self.on_progress = on_progress
         self.failure = ""
         self._model: PairModel | None = None
-        check_kind(model_name, "cross-encoder")
+        spec = check_kind(model_name, "cross-encoder")
+        # All that a score depends on besides the texts: what a score cache must tell apart.
+        self.revision = f"{spec.revision} {aggregate} {max_windows} exact={exact}"
         options = PairOptions(aggregate=aggregate, max_windows=max_windows)
         try:
             self._model = PairModel(
