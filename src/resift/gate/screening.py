@@ -101,8 +101,7 @@ def gate(
     Without `breaker_closed` the breaker counts as CLOSED.
     """
     _check(rerank_top_n, top_k)
-    own = profile.signal == "score"
-    signals = [hit.score if own else signal_of(hit, profile.signal) for hit in hits]
+    signals = signals_of(hits, profile.signal)
     scores = [value for value in signals if value is not None]
     static = profile.floor_for(section)
     pool = _Pool(hits, signals, scores, profile, static, rerank_top_n, breaker_closed or _always)
@@ -134,13 +133,19 @@ def gate(
     return Gated(kept, cut, graded, result)
 
 
-def signal_of(hit: Hit, signal: str) -> float | None:
-    """Return the score the gate goes by: the hit's own, or that of its first step from the named store."""
+def signals_of(hits: Sequence[Hit], signal: str) -> list[float | None]:
+    """Return the scores the gate goes by: the hits' own, or those that the named store gave."""
     if signal == "score":
-        return hit.score
-    return next(
-        (step.score for step in hit.ledger if step.stage == "retrieve" and step.source == signal), None
-    )
+        return [hit.score for hit in hits]
+    found: list[float | None] = []
+    for hit in hits:
+        for stage, source, _, score, _ in hit.ledger.steps:
+            if source == signal and stage == "retrieve":
+                found.append(score)
+                break
+        else:
+            found.append(None)
+    return found
 
 
 def _tighten(pool: _Pool, graded: Grade) -> _Tightened:

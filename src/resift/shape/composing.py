@@ -12,6 +12,7 @@ from resift.shape.blending import Blend, blend
 from resift.shape.diversity import mmr
 from resift.shape.evidence import evidence
 from resift.shape.folding import fold
+from resift.shape.guarding import STAGE as GUARD
 from resift.shape.guarding import Guard, guard, strong_ids
 from resift.shape.precedence import Precedence, precede
 from resift.shape.quotas import STAGE as BALANCE
@@ -62,8 +63,10 @@ def shape(
         kept = blend(kept, policy=rules.blend, found=found, sink=sink).kept
     if rules.precedence:
         kept = precede(kept, policy=rules.precedence, sink=sink).kept
-    if strong and k:  # without a strong hit there is nothing to guard, and nothing to write down
+    if strong and k:
         kept = guard(kept, n=k, policy=rules.guard, strong=strong, sink=sink).kept
+    elif rules.guard and k:  # nothing to guard: told, but not worth a step in every ledger
+        told(GUARD, kept, Shaped(tuple(kept)), sink)
     if rules.fold is not None:
         folded = fold(kept, threshold=rules.fold, sink=sink)
         kept, cut = folded.kept, folded.cut

@@ -11,7 +11,7 @@ from resift.shape.tokens import jaccard, words
 from resift.types import CUT, Hit, placed
 
 STAGE = "fold"
-_WORDS = 3
+_WORDS = 2
 
 
 def fold(hits: Sequence[Hit], *, threshold: float = 1.0, sink: Sink | None = None) -> Shaped:

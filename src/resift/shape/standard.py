@@ -46,6 +46,8 @@ def first_stage_values(found: Sequence[Evidence]) -> list[float]:
         _column([one.lists.get(store) for one in found], ended=length < longest)
         for store, length in sorted(lengths.items())
     ]
+    if len(columns) == 2:  # the usual case, and the sum of two does not depend on their order
+        return [(one + other) / 2 for one, other in zip(*columns, strict=True)]
     # fsum: plain addition would make the order of stores matter in the last digit.
     return [math.fsum(row) / len(columns) for row in zip(*columns, strict=True)]
 
