@@ -4,46 +4,73 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import io
 import os
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 from resift import __version__
 from resift.cli.render import complain
-from resift.errors import ResiftError
+from resift.errors import ResiftError, did_you_mean
 
 COMMANDS = {
     "ask": "ask a question of a knowledge pack, answered with sources",
     "bench": "run the benchmarks of a source checkout",
+    "calibrate": "turn judged scores into probabilities",
     "compare": "say whether a pipeline is better than another, or by chance",
+    "completion": "write a completion script for bash, zsh or fish",
     "config": "check or show a pipeline file, or list every key",
     "demo": "see reranking work on a shipped sample",
+    "doctor": "see what is installed, what works, and what to do next",
     "eval": "measure pipelines or run files: quality and latency",
+    "explain": "see why a ranking is as it is, as a picture or a page",
     "fuse": "fuse ranked lists (JSONL or TREC run files) into one",
     "graph": "build a knowledge pack from linked texts, or look into one",
     "index": "index files and folders into one searchable file",
     "record": "write down what stores and reranker say, for tune",
+    "rerank": "put documents from a file or a pipe into a better order",
     "search": "search an index and rerank what is found",
     "tune": "find the best fusion, depth and blend on a recording",
 }
 """Command name -> one-line help. The module of `config check` is resift.cli.config, and so on."""
 
+GROUPS = {
+    "start here": ("demo", "doctor"),
+    "rank": ("rerank", "fuse", "index", "search", "explain"),
+    "answer": ("graph", "ask"),
+    "measure and tune": ("eval", "compare", "record", "tune", "calibrate", "bench"),
+    "set up": ("config", "completion"),
+}
+"""How `resift --help` lists the commands."""
+
 EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 0, 1, 2, 130
+
+
+class _Parser(argparse.ArgumentParser):
+    """Tells wrong use in one line, as every other error."""
+
+    def error(self, message: str) -> NoReturn:
+        complain(f"{message}. See: {self.prog} --help")
+        sys.exit(EXIT_USAGE)
 
 
 def build_parser(only: str | None = None) -> argparse.ArgumentParser:
     """Return the parser; with `only`, just that command's options are loaded."""
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="resift",
+        usage="resift COMMAND …",
         description="Re-sift search results: fuse, rerank, explain.",
-        epilog="Start with: resift demo",
+        epilog=_overview(),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"resift {__version__}")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    commands = parser.add_subparsers(
+        dest="command", metavar="COMMAND", required=True, help=argparse.SUPPRESS, prog="resift"
+    )
     for name, summary in COMMANDS.items():
         sub = commands.add_parser(
             name,
-            help=summary,
             description=summary[0].upper() + summary[1:] + ".",
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
@@ -54,12 +81,30 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
     return parser
 
 
+def _overview() -> str:
+    lines = []
+    for title, names in GROUPS.items():
+        lines += [f"{title}:", *(f"  {name:<11} {COMMANDS[name]}" for name in names), ""]
+    return "\n".join([*lines, "resift COMMAND --help shows options and examples. Start with: resift demo"])
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0 done, 1 failed, 2 wrong use, 130 interrupted."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that knows no bars gets question marks
     words = list(sys.argv[1:] if argv is None else argv)
     asked = next((word for word in words if word in COMMANDS), "")
-    args = build_parser(only=asked).parse_args(words)
     try:
+        wrong = next((word for word in words if not word.startswith("-")), asked)
+        if wrong != asked:
+            complain(f"Unknown command {wrong!r}. {did_you_mean(wrong, COMMANDS)}")
+            return EXIT_USAGE
+        parser = build_parser(only=asked)
+        if not words:
+            parser.print_help(sys.stderr)
+            return EXIT_USAGE
+        args = parser.parse_args(words)
         code: int = args.run(args)
         sys.stdout.flush()
     except ResiftError as exc:

@@ -1,0 +1,53 @@
+"""The knowledge-graph agent: questions answered from a pack, with sources (A1-A3). A client of retrieval.
+
+pack_schema.py   the tables of a pack and every statement that is ever sent to it
+articles.py      files to articles; links.py: which article a link means
+pack_build.py    articles to a pack, resumable; pack.py: reading one
+expansion.py     the neighbourhood of some articles; graph_reranker.py: centrality in it
+widening.py      candidates that only the graph knows of
+question_words.py, evidence.py      whether what was found says anything about the question
+passages.py      numbered passages, sentences, citations
+extractive.py, chat_writer.py, multi_doc.py   from passages to an answer
+knowledge_graph_agent.py   all of it in order
+lighthouse_sample.py, sample/    articles of our own, to try it on
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from resift.agent.chat_writer import ChatWriter as ChatWriter
+    from resift.agent.graph_reranker import GraphReranker as GraphReranker
+    from resift.agent.knowledge_graph_agent import KnowledgeGraphAgent as KnowledgeGraphAgent
+    from resift.agent.lighthouse_sample import sample_pack as sample_pack
+    from resift.agent.multi_doc import MultiDocSynthesizer as MultiDocSynthesizer
+    from resift.agent.pack import Pack as Pack
+    from resift.agent.pack_build import build_pack as build_pack
+
+_HOMES = {
+    "ChatWriter": "resift.agent.chat_writer",
+    "GraphReranker": "resift.agent.graph_reranker",
+    "KnowledgeGraphAgent": "resift.agent.knowledge_graph_agent",
+    "MultiDocSynthesizer": "resift.agent.multi_doc",
+    "Pack": "resift.agent.pack",
+    "build_pack": "resift.agent.pack_build",
+    "sample_pack": "resift.agent.lighthouse_sample",
+}
+
+__all__ = [
+    "ChatWriter",
+    "GraphReranker",
+    "KnowledgeGraphAgent",
+    "MultiDocSynthesizer",
+    "Pack",
+    "build_pack",
+    "sample_pack",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'resift.agent' has no attribute {name!r}")

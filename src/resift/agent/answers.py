@@ -1,0 +1,93 @@
+"""Questions made safe, and answers as plain data without scores (seed 004)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from resift.agent.evidence import Evidence
+from resift.agent.multi_doc import Synthesis
+from resift.agent.passages import Passage
+from resift.errors import InputError
+from resift.types import Ranking
+
+MAX_QUESTION_CHARS = 2000
+NOTHING = "Not found: nothing in this pack answers the question."
+
+
+def question_of(given: str) -> tuple[str, list[str]]:
+    """Return the question as one printable line of bounded length, and notes on what was changed."""
+    if not isinstance(given, str):
+        raise InputError(f"The question is a {type(given).__name__}; pass a string.")
+    printable = "".join(char if char.isprintable() else " " for char in given[: MAX_QUESTION_CHARS * 2])
+    asked = " ".join(printable.split())[:MAX_QUESTION_CHARS]
+    long = len(given) > MAX_QUESTION_CHARS
+    return asked, [
+        f"only the first {MAX_QUESTION_CHARS} characters of the question were read"
+    ] if long else []
+
+
+def as_answer(
+    ranking: Ranking, made: Synthesis, evidence: Evidence, notes: Sequence[str], *, explain: bool
+) -> dict[str, Any]:
+    """Return an answer with its sources."""
+    cited = {number for sentence in made.draft.sentences for number in sentence.sources}
+    return _reported(
+        ranking,
+        [*notes, *made.draft.notes],
+        made,
+        explain=explain,
+        answer=made.draft.text,
+        found=True,
+        confidence=round(evidence.confidence, 3),
+        sources=[_source(number, hit, cited) for number, hit in enumerate(ranking.hits, start=1)],
+        sentences=[{"text": one.text, "sources": list(one.sources)} for one in made.draft.sentences],
+    )
+
+
+def not_found(
+    ranking: Ranking, notes: Sequence[str], *, made: Synthesis | None = None, explain: bool = False
+) -> dict[str, Any]:
+    """Return the honest answer where there is none: no sources, no confidence."""
+    empty: dict[str, Any] = {"found": False, "confidence": 0.0, "sources": [], "sentences": []}
+    return _reported(ranking, notes, made, explain=explain, answer=NOTHING, **empty)
+
+
+def _reported(
+    ranking: Ranking, notes: Sequence[str], made: Synthesis | None, *, explain: bool, **answer: Any
+) -> dict[str, Any]:
+    reasons = [ranking.reason, made.reason if made else None]
+    data = {
+        **answer,
+        "degraded": ranking.degraded or bool(made and made.degraded),
+        "reason": "; ".join(filter(None, reasons)) or None,
+        "extractive": made.extractive if made else False,
+        "writer": made.draft.writer if made else None,
+        "notes": [*notes, *_ledger_notes(ranking)],
+    }
+    if explain:
+        data["explanation"] = [
+            {"title": str(hit.metadata.get("title", "")), "why": ranking.why(hit.id)} for hit in ranking.hits
+        ]
+    return data
+
+
+def _source(number: int, hit: Any, cited: set[int]) -> dict[str, Any]:
+    passage = Passage(number, hit)
+    return {
+        "number": number,
+        "id": hit.id,
+        "article": hit.metadata.get("article"),
+        "title": passage.title,
+        "heading": passage.heading,
+        "text": passage.text,
+        "cited": number in cited,
+    }
+
+
+def _ledger_notes(ranking: Ranking) -> list[str]:
+    """Return what the graph stage said of all hits, once."""
+    told = {
+        step.note for hit in ranking.hits for step in hit.ledger if step.stage == "centrality" and step.note
+    }
+    return sorted(told)

@@ -1,0 +1,130 @@
+"""Files to articles: a title, passages under their headings, and what it links to."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from resift.agent.links import aliases_of, html_targets, title_key, without_links
+from resift.errors import DataFormatError, ResiftError
+from resift.ingest.chunking import ChunkSize, chunks
+from resift.ingest.decoding import decode
+from resift.ingest.markup import SEPARATOR, html_sections, markdown_sections
+from resift.ingest.readers import HTML, JSONL, MARKDOWN, TEXT, files_under
+from resift.ingest.rows import jsonl_sections
+from resift.ingest.sections import Section
+
+READABLE = MARKDOWN | HTML | JSONL | TEXT
+
+_FRONT_TITLE = re.compile(r"\A---\s*\n(?:.*\n)*?title:[ \t]*(.+)\n(?:.*\n)*?(?:---|\.\.\.)\s*\n")
+_WIKI_HEADING = re.compile(r"^(={2,6})\s*(.+?)\s*\1\s*$", re.MULTILINE)
+
+Failed = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A stretch of an article that is searched and cited as one."""
+
+    heading: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Article:
+    """One article as its file has it."""
+
+    id: str
+    title: str
+    source: str
+    passages: tuple[Passage, ...]
+    aliases: tuple[str, ...]
+    targets: tuple[tuple[str, ...], ...]
+
+
+def source_files(source: Path) -> tuple[Path, list[Path]]:
+    """Return the root and the readable files of a folder or a single file."""
+    files = [path for path in files_under([source]) if path.suffix.lower() in READABLE or path == source]
+    if not files:
+        raise DataFormatError("No Markdown, HTML, JSONL or text files here.", file=str(source))
+    return (source if source.is_dir() else source.parent), files
+
+
+def read_articles(root: Path, files: Sequence[Path], *, size: ChunkSize, failed: Failed) -> Iterator[Article]:
+    """Yield the articles of all files; `failed` hears of files that cannot be read, the others go on."""
+    for path in files:
+        name = path.relative_to(root).as_posix()
+        try:
+            yield from _of_file(path, name, size)
+        except (ResiftError, OSError) as exc:
+            failed(str(exc))
+
+
+def _of_file(path: Path, name: str, size: ChunkSize) -> Iterator[Article]:
+    suffix = path.suffix.lower()
+    if suffix in JSONL:
+        for section in jsonl_sections(path, name=name):
+            yield _from_row(section, name, size)
+        return
+    text = decode(path.read_bytes(), file=name).text
+    sections, targets = _html(text, name) if suffix in HTML else _markdown(text, name)
+    title = _title(text, sections, path)
+    aliases = aliases_of(name, title, name)
+    yield Article(name, title, name, _passages(title, sections, size), aliases, targets)
+
+
+def _markdown(text: str, name: str) -> tuple[list[Section], tuple[tuple[str, ...], ...]]:
+    linked = without_links(text, source=name)
+    return list(markdown_sections(linked.text)), linked.targets
+
+
+def _html(text: str, name: str) -> tuple[list[Section], tuple[tuple[str, ...], ...]]:
+    return list(html_sections(text)), html_targets(text, source=name)
+
+
+def _title(text: str, sections: Sequence[Section], path: Path) -> str:
+    front = _FRONT_TITLE.match(text)
+    if front:
+        return front[1].strip().strip("\"'")
+    for section in sections:
+        if section.context:
+            return section.context.partition(SEPARATOR)[0]
+    return path.stem.replace("-", " ").replace("_", " ").strip() or path.name
+
+
+def _from_row(row: Section, name: str, size: ChunkSize) -> Article:
+    extra = row.metadata
+    title = str(extra.get("title") or row.id or f"{name}, line {extra.get('line', 0)}").strip()
+    text = row.text if row.text != title else ""
+    linked = without_links(_WIKI_HEADING.sub(r"## \2", text), source=name)
+    sections = [*markdown_sections(linked.text), *_listed_sections(extra.get("sections"))]
+    id = row.id or title
+    targets = (*linked.targets, *_listed_links(extra.get("links")))
+    return Article(id, title, name, _passages(title, sections, size), aliases_of(id, title), targets)
+
+
+def _listed_sections(given: Any) -> Iterator[Section]:
+    for one in given if isinstance(given, list) else ():
+        if isinstance(one, Mapping) and isinstance(one.get("text"), str) and one["text"].strip():
+            heading = str(one.get("heading") or one.get("title") or "")
+            yield Section(without_links(one["text"], source="").text, context=heading)
+
+
+def _listed_links(given: Any) -> Iterator[tuple[str, ...]]:
+    for one in given if isinstance(given, list) else ():
+        name = one.get("title") or one.get("id") if isinstance(one, Mapping) else one
+        if isinstance(name, (str, int)) and str(name).strip():
+            yield (title_key(str(name)), f"id:{str(name).strip()}")
+
+
+def _passages(title: str, sections: Sequence[Section], size: ChunkSize) -> tuple[Passage, ...]:
+    found: list[Passage] = []
+    for section in sections:
+        path = section.context or title
+        heading = path if path.partition(SEPARATOR)[0] == title else f"{title}{SEPARATOR}{path}"
+        found += [Passage(heading, text) for text in chunks(section.text, size)]
+    # An article without a text can still be linked to, and is found by its title.
+    return tuple(found) or (Passage(title, title),)

@@ -1,0 +1,92 @@
+"""Whether what was found says anything about the question: an honest "not found" instead of an invention.
+
+Each judge has a limit above which it is believed alone, and a lower one above which it is believed when
+another agrees. The numbers were chosen on three packs of different subjects, with questions that they do
+and do not answer (docs/agent.md); they belong to the models, not to a pack.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from resift.agent.question_words import coverage
+from resift.types import Hit, Ranking
+
+CROSS_ENCODER, VECTORS, WORDS = "cross-encoder", "vectors", "words"
+
+LOGITS = (-7.0, 0.0)
+COSINES = {"BAAI/bge-small-en-v1.5": (0.6, 0.72)}
+"""Possible from the first number on, sure from the second. Cosines of other embedders mean nothing here."""
+COVERED = (0.15, 0.5)
+"""Shares of the question's words: enough beside a model, and enough alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """The best that each judge said of any passage; None where it said nothing."""
+
+    logit: float | None
+    cosine: float | None
+    covered: float
+
+    @property
+    def judge(self) -> str:
+        """Whose word counts."""
+        if self.logit is not None:
+            return CROSS_ENCODER
+        return WORDS if self.cosine is None else VECTORS
+
+    @property
+    def enough(self) -> bool:
+        """Whether there is something to answer from."""
+        if self.logit is not None:
+            near = self.cosine is None or self.cosine >= _middle(*COSINE_RANGE)
+            return self.logit >= LOGITS[1] or (
+                self.logit >= LOGITS[0] and near and self.covered >= COVERED[0]
+            )
+        if self.cosine is None:
+            return self.covered >= COVERED[1]
+        possible, sure = COSINE_RANGE
+        if self.cosine >= sure:
+            return True
+        needed = COVERED[0] + 0.1 if self.cosine >= possible else COVERED[1] + 0.1
+        return self.covered >= needed
+
+    @property
+    def confidence(self) -> float:
+        """The evidence from 0 to 1, to compare answers of one judge; no probability of being right."""
+        if self.logit is not None:
+            return 1 / (1 + math.exp(-max(-30.0, min(30.0, self.logit / 2))))
+        if self.cosine is None:
+            return self.covered
+        return max(0.05, min(1.0, (self.cosine - 0.5) / 0.35))
+
+
+COSINE_RANGE = COSINES["BAAI/bge-small-en-v1.5"]
+
+
+def judgement(hit: Hit, judge: str) -> float:
+    """Return what a judge said of a hit, 0 where it said nothing."""
+    return next(iter(_said(hit, judge)), 0.0)
+
+
+def evidence_in(ranking: Ranking, question: str, *, embedder: str) -> Evidence:
+    """Return the best evidence in a ranking, from what its ledgers and texts say."""
+    logits = [score for hit in ranking.hits for score in _said(hit, CROSS_ENCODER)]
+    cosines = [score for hit in ranking.hits for score in _said(hit, VECTORS)] if embedder in COSINES else []
+    covered = max((coverage(question, hit.text) for hit in ranking.hits), default=0.0)
+    return Evidence(max(logits, default=None), max(cosines, default=None), covered)
+
+
+def _said(hit: Hit, judge: str) -> list[float]:
+    stage = "rerank" if judge == CROSS_ENCODER else "retrieve"
+    return [
+        step.score
+        for step in hit.ledger
+        if step.stage == stage and step.source == judge and step.score is not None
+    ]
+
+
+def _middle(low: float, high: float) -> float:
+    return (low + high) / 2

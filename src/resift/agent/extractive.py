@@ -1,0 +1,98 @@
+"""An answer without a writer: the best-supported sentences of the passages, word for word, cited."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from resift.agent.evidence import CROSS_ENCODER, VECTORS, WORDS, judgement
+from resift.agent.passages import Draft, Passage, Sentence, sentences_of
+from resift.deadline import Deadline
+from resift.protocols import Embedder, Scorer
+from resift.rerankers.bm25 import PoolBM25
+from resift.rerankers.cosine import cosines
+from resift.types import Hit
+
+MOST_SENTENCES_READ = 48
+_MARGIN = {CROSS_ENCODER: 5.0, VECTORS: 0.1, WORDS: 0.15}
+"""How far below the best sentence another may be and still be quoted."""
+
+log = logging.getLogger("resift.agent")
+
+
+class _Candidate(NamedTuple):
+    number: int
+    position: int
+    text: str
+    context: str
+    hit: Hit
+
+
+class ExtractiveWriter:
+    """Quotes up to `max_sentences`, judged by the cross-encoder, else by vectors, else by words."""
+
+    name = "extractive"
+
+    def __init__(
+        self, *, scorer: Scorer | None = None, embedder: Embedder | None = None, max_sentences: int = 3
+    ) -> None:
+        self._scorer = scorer
+        self._embedder = embedder
+        self._max = max_sentences
+        self._bm25 = PoolBM25()
+
+    async def write(self, question: str, passages: Sequence[Passage], *, deadline: Deadline) -> Draft:
+        """Return the sentences that answer best, the best first."""
+        candidates = _candidates(passages)
+        if not candidates:
+            return Draft((), self.name)
+        judge, own = await self._judged(question, candidates, deadline)
+        # A sentence alone often lacks its subject; what its passage is worth makes up for it.
+        scores = [mine + judgement(one.hit, judge) for one, mine in zip(candidates, own, strict=True)]
+        ranked = sorted(range(len(candidates)), key=lambda at: (-scores[at], at))
+        least = scores[ranked[0]] - _MARGIN[judge]
+        chosen = [candidates[at] for at in ranked[: self._max] if scores[at] >= least]
+        quoted = tuple(Sentence(one.text, (one.number,)) for one in chosen)
+        return Draft(quoted, self.name, (f"sentences chosen by {judge}",))
+
+    async def _judged(
+        self, question: str, candidates: Sequence[_Candidate], deadline: Deadline
+    ) -> tuple[str, list[float]]:
+        texts = [f"{one.context}: {one.text}" for one in candidates]
+        for judge, ask in ((CROSS_ENCODER, self._by_model), (VECTORS, self._by_vectors)):
+            try:
+                scores = await ask(question, texts, deadline)
+            except Exception as exc:
+                # Choosing sentences is never fatal; the type is told, since the text may quote a document.
+                log.warning("sentences are not judged by %s: %s", judge, type(exc).__name__)
+                continue
+            if scores is not None:
+                return judge, scores
+        return WORDS, self._bm25.scores(question, texts)
+
+    async def _by_model(self, question: str, texts: list[str], deadline: Deadline) -> list[float] | None:
+        if self._scorer is None:
+            return None
+        hits = [Hit(str(at), text) for at, text in enumerate(texts)]
+        values = (await self._scorer.score(question, hits, deadline=deadline)).values
+        if all(value is None for value in values):
+            return None
+        return [float("-inf") if value is None else float(value) for value in values]
+
+    async def _by_vectors(self, question: str, texts: list[str], deadline: Deadline) -> list[float] | None:
+        if self._embedder is None or deadline.expired:
+            return None
+        async with asyncio.timeout(deadline.timeout_s):
+            asked = await self._embedder.embed([question], kind="query")
+            return cosines(asked[0], list(await self._embedder.embed(texts, kind="document")))
+
+
+def _candidates(passages: Sequence[Passage]) -> list[_Candidate]:
+    """Return the sentences in order of their passages; the same words are quoted from one place only."""
+    found: dict[str, _Candidate] = {}
+    for passage in passages:
+        for position, text in enumerate(sentences_of(passage.text)):
+            found.setdefault(text, _Candidate(passage.number, position, text, passage.heading, passage.hit))
+    return list(found.values())[:MOST_SENTENCES_READ]

@@ -1,0 +1,126 @@
+"""Centrality: personalised PageRank (Page et al., 1999; Haveliwala, 2002) around what was found."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from resift.agent.expansion import Neighbourhood
+from resift.errors import InputError, require
+from resift.types import Hit, moved
+
+STAGE = "centrality"
+PARTS = ("relevance", "nearness", "pagerank")
+
+
+class GraphReranker:
+    """Mixes relevance, nearness of vectors, and how central a hit's article is around all hits.
+
+    The walk starts at the hits, in proportion to their relevance, and follows links both ways. All three
+    parts are spread over 0 to 1 within the pool before they are weighted. A neighbourhood with fewer
+    than `min_mean_degree` links per article says nothing about centrality: it then counts for nothing,
+    and each hit's ledger says so.
+    """
+
+    name = "graph"
+
+    def __init__(
+        self,
+        relevance_weight: float = 0.5,
+        vector_weight: float = 0.4,
+        centrality_weight: float = 0.1,
+        *,
+        damping: float = 0.85,
+        min_mean_degree: float = 2.0,
+    ) -> None:
+        weights = (relevance_weight, vector_weight, centrality_weight)
+        if min(weights) < 0 or not math.isclose(math.fsum(weights), 1.0, abs_tol=1e-9):
+            raise InputError(f"The weights are {weights}; they must not be negative and must sum to 1.")
+        if not 0 < damping < 1:
+            raise InputError(f"damping is {damping}; pass a number between 0 and 1, such as 0.85.")
+        self.weights = weights
+        self.damping = damping
+        self.min_mean_degree = min_mean_degree
+
+    def off_because(self, around: Neighbourhood) -> str:
+        """Return why centrality says nothing here, or an empty string when it does."""
+        degree = around.mean_degree
+        if degree >= self.min_mean_degree:
+            return ""
+        least = self.min_mean_degree
+        return f"graph too sparse for centrality: {degree:.1f} links per article, {least:g} needed"
+
+    def rerank(self, hits: Sequence[Hit], around: Neighbourhood) -> tuple[Hit, ...]:
+        """Return the hits in their new order; scores are between 0 and 1 afterwards."""
+        why_not = self.off_because(around)
+        weights = self._weights_without_graph() if why_not else self.weights
+        relevance = _spread({hit.id: hit.score for hit in hits})
+        nearness = _spread({hit.id: _cosine(hit) for hit in hits})
+        ranks = {} if why_not else self.pagerank(around, _starts(hits, relevance))
+        central = _spread({hit.id: ranks.get(article_of(hit), 0.0) for hit in hits})
+        parts = {
+            hit.id: tuple(
+                weight * part[hit.id]
+                for weight, part in zip(weights, (relevance, nearness, central), strict=True)
+            )
+            for hit in hits
+        }
+        order = sorted(hits, key=lambda hit: (-math.fsum(parts[hit.id]), hit.id))
+        return tuple(_placed(hit, rank, parts[hit.id], why_not) for rank, hit in enumerate(order, start=1))
+
+    def _weights_without_graph(self) -> tuple[float, float, float]:
+        relevance, nearness, _ = self.weights
+        both = math.fsum((relevance, nearness))
+        return (relevance / both, nearness / both, 0.0) if both else (1.0, 0.0, 0.0)
+
+    def pagerank(self, around: Neighbourhood, starts: Mapping[str, float]) -> dict[str, float]:
+        """Return each article's share of a walk that restarts at `starts`; the shares sum to 1."""
+        rustworkx = require("rustworkx", extra="graph")
+        graph: Any = rustworkx.PyDiGraph(multigraph=False)
+        names = sorted(around.distance)
+        at = dict(zip(names, graph.add_nodes_from(names), strict=True))
+        pairs = {(one, other) for one, other, _ in around.links} | {(b, a) for a, b, _ in around.links}
+        graph.add_edges_from([(at[one], at[other], 1.0) for one, other in sorted(pairs)])
+        begin = {at[name]: weight for name, weight in starts.items() if name in at and weight > 0}
+        found = rustworkx.pagerank(
+            graph,
+            alpha=self.damping,
+            weight_fn=float,
+            personalization=begin or None,
+            tol=1e-10,
+            max_iter=1000,
+        )
+        return {name: float(found[index]) for name, index in at.items()}
+
+
+def article_of(hit: Hit) -> str:
+    """Return the id of the article that a hit is a section of."""
+    return str(hit.metadata.get("article", hit.id))
+
+
+def _starts(hits: Sequence[Hit], relevance: Mapping[str, float]) -> dict[str, float]:
+    starts: dict[str, float] = {}
+    for hit in hits:
+        # Also the least relevant hit is a place to start from: it was found, others were not.
+        starts[article_of(hit)] = max(starts.get(article_of(hit), 0.0), 0.05 + relevance[hit.id])
+    return starts
+
+
+def _spread(values: Mapping[str, float]) -> dict[str, float]:
+    low, high = min(values.values(), default=0.0), max(values.values(), default=0.0)
+    if high <= low:
+        return dict.fromkeys(values, 1.0)
+    return {id: (value - low) / (high - low) for id, value in values.items()}
+
+
+def _cosine(hit: Hit) -> float:
+    """Return what the first stage said of a hit, else its score."""
+    found = (step.score for step in hit.ledger if step.stage == "retrieve" and step.score is not None)
+    return next(found, hit.score)
+
+
+def _placed(hit: Hit, rank: int, parts: Sequence[float], note: str) -> Hit:
+    total = math.fsum(parts)
+    steps = [(STAGE, name, rank, part, "") for name, part in zip(PARTS, parts, strict=True)]
+    return moved(hit, total, *steps, (STAGE, "", rank, total, note))

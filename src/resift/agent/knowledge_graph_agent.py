@@ -1,0 +1,317 @@
+"""KnowledgeGraphAgent (seed 004): vector-first, widened over the graph, reranked, answered with citations."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Self
+
+from resift.agent.answers import as_answer, not_found, question_of
+from resift.agent.evidence import VECTORS, WORDS, evidence_in
+from resift.agent.expansion import MAX_NODES, Neighbourhood, check_bounds, expand
+from resift.agent.extractive import ExtractiveWriter
+from resift.agent.graph_reranker import GraphReranker, article_of
+from resift.agent.multi_doc import MultiDocSynthesizer, Writer
+from resift.agent.pack import Pack
+from resift.agent.widening import hit_from, merged, widened
+from resift.deadline import Deadline
+from resift.errors import InputError, ResiftError, StoreError
+from resift.events import Sink
+from resift.protocols import Embedder
+from resift.rerankers.bm25 import PoolBM25
+from resift.rerankers.cross_encoder import CrossEncoderReranker
+from resift.rerankers.rescore import rescore
+from resift.retrieval.waiting import TooLate, within
+from resift.stores.embedding import identity_of
+from resift.sync import run_sync
+from resift.types import Hit, Ranking, cut_to, placed
+
+
+class KnowledgeGraphAgent:
+    """Answers questions from a pack, with sources, and says when it cannot.
+
+    `cross_encoder` is the reranker or None (switched off); one whose model did not load has `_model` None
+    and leaves the order of the vectors. use_enhancements=False switches everything off but the vectors.
+    Safe to share between threads. Raises StoreError for a pack that cannot be read; nothing else that
+    fails is fatal: the answer says `degraded` and why.
+    """
+
+    cross_encoder: CrossEncoderReranker | None
+
+    def __init__(  # noqa: PLR0917 - the order of the seed
+        self,
+        db_path: Path | str,
+        use_enhancements: bool = True,
+        enable_cross_encoder: bool = False,
+        enable_reranker: bool = True,
+        enable_multidoc: bool = True,
+        max_results: int = 5,
+        *,
+        embedder: Embedder | None = None,
+        writer: Writer | None = None,
+        graph_reranker: GraphReranker | None = None,
+        hops: int = 1,
+        max_nodes: int = MAX_NODES,
+        sink: Sink | None = None,
+    ) -> None:
+        self._set_up(
+            Pack.open(db_path),
+            use_enhancements=use_enhancements,
+            enable_reranker=enable_reranker,
+            enable_multidoc=enable_multidoc,
+            max_results=max_results,
+            embedder=embedder,
+            writer=writer,
+            graph_reranker=graph_reranker,
+            hops=hops,
+            max_nodes=max_nodes,
+            sink=sink,
+        )
+        if use_enhancements and enable_cross_encoder:
+            self.cross_encoder = CrossEncoderReranker()
+
+    @classmethod
+    def from_connection(cls, conn: Any, **options: Any) -> Self:
+        """Return an agent over an open Ladybug connection, the caller's to close; never a cross-encoder."""
+        options.pop("enable_cross_encoder", None)
+        agent = cls.__new__(cls)
+        agent._set_up(Pack(conn), **options)
+        return agent
+
+    def _set_up(
+        self,
+        pack: Pack,
+        *,
+        use_enhancements: bool = True,
+        enable_reranker: bool = True,
+        enable_multidoc: bool = True,
+        max_results: int = 5,
+        embedder: Embedder | None = None,
+        writer: Writer | None = None,
+        graph_reranker: GraphReranker | None = None,
+        hops: int = 1,
+        max_nodes: int = MAX_NODES,
+        sink: Sink | None = None,
+    ) -> None:
+        if isinstance(max_results, bool) or not isinstance(max_results, int) or not 1 <= max_results <= 100:
+            raise InputError(f"max_results is {max_results!r}; pass 1 to 100.")
+        check_bounds(hops, max_nodes)
+        self.pack = pack
+        self.max_results = max_results
+        self.cross_encoder = None
+        self.graph_reranker = (
+            (graph_reranker or GraphReranker()) if use_enhancements and enable_reranker else None
+        )
+        self.enable_multidoc = use_enhancements and enable_multidoc
+        self.writer = writer
+        self._bounds = {"hops": hops, "max_nodes": max_nodes}
+        self._sink = sink
+        self._bm25 = PoolBM25()
+        self._embedder, self._no_embedder = _embedder_for(pack, embedder)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the pack."""
+        self.pack.close()
+
+    def query(
+        self, question: str, *, deadline_s: float | None = None, explain: bool = False
+    ) -> dict[str, Any]:
+        """Answer a question: answer, sources, confidence, degraded, reason, extractive and more.
+
+        Every [n] in the answer is the source with that number. Where nothing in the pack answers,
+        `found` is False and there are no sources. `explain` adds how each passage got its place.
+        """
+        return run_sync(self.aquery(question, deadline_s=deadline_s, explain=explain))
+
+    def retrieve(self, question: str, *, deadline_s: float | None = None) -> Ranking:
+        """Return the passages that a question would be answered from, best first."""
+        return run_sync(self.aretrieve(question, deadline_s=deadline_s))
+
+    async def aquery(
+        self, question: str, *, deadline_s: float | None = None, explain: bool = False
+    ) -> dict[str, Any]:
+        """Do what `query` does, from async code."""
+        deadline = Deadline.after(deadline_s)
+        asked, notes = question_of(question)
+        if not asked:
+            return not_found(Ranking(), ["the question is empty"], explain=explain)
+        ranking = await self._retrieved(asked, deadline)
+        evidence = evidence_in(ranking, asked, embedder=self.pack.embedder)
+        if not ranking.hits or not evidence.enough:
+            return not_found(
+                ranking, [*notes, f"nothing near enough, judged by {evidence.judge}"], explain=explain
+            )
+        made = await self._synthesizer().synthesize(asked, ranking.hits, deadline=deadline)
+        if not made.draft.sentences:
+            return not_found(ranking, [*notes, *made.draft.notes], made=made, explain=explain)
+        return as_answer(ranking, made, evidence, notes, explain=explain)
+
+    async def aretrieve(self, question: str, *, deadline_s: float | None = None) -> Ranking:
+        """Do what `retrieve` does, from async code."""
+        asked, _ = question_of(question)
+        return await self._retrieved(asked, Deadline.after(deadline_s)) if asked else Ranking()
+
+    def semantic_search(self, query: str, k: int) -> list[Hit]:
+        """Return the k sections whose vectors are nearest to the query's, exactly."""
+        import numpy as np
+
+        vectors = self.pack.vectors()
+        scores = vectors.matrix @ self._vector(query)
+        # Rows are in the order of ids, so that a stable sort breaks ties by id.
+        order = np.argsort(-scores, kind="stable")[:k].tolist()
+        rows = self.pack.sections([vectors.ids[at] for at in order])
+        return [
+            hit_from(row, rank=rank, score=float(scores[at]), source=VECTORS)
+            for rank, (at, row) in enumerate(zip(order, rows, strict=True), start=1)
+        ]
+
+    async def _retrieved(self, question: str, deadline: Deadline) -> Ranking:
+        started = time.perf_counter()
+        try:
+            everything = None if self.graph_reranker is None else self.max_results * 2
+            ranking = await self._vector_primary_retrieve(question, deadline, keep=everything)
+        except TooLate:
+            return Ranking(degraded=True, reason="deadline: no time to search")
+        if self.graph_reranker is not None and ranking.hits:
+            ranking = await self._over_graph(question, ranking, deadline)
+        total_ms = (time.perf_counter() - started) * 1000
+        return replace(ranking, timings={**ranking.timings, "retrieve": total_ms})
+
+    async def _vector_primary_retrieve(
+        self, question: str, deadline: Deadline | None = None, *, keep: int | None = None
+    ) -> Ranking:
+        """Return max_results hits (or `keep`): the cross-encoder's choice of twice as many where it is on."""
+        until = deadline or Deadline.never()
+        pool = self.max_results * 2 if self.cross_encoder is not None else self.max_results
+        hits, failures = await self._first_stage(question, pool, until)
+        told = "; ".join(failures.values()) or None
+        if self.cross_encoder is None:
+            return Ranking(tuple(hits), bool(failures), told, failures=failures)
+        ranking = await rescore(
+            self.cross_encoder, question, hits, k=keep or self.max_results, deadline=until, sink=self._sink
+        )
+        return _with_reason(replace(ranking, failures=failures), told)
+
+    async def _first_stage(
+        self, question: str, k: int, deadline: Deadline
+    ) -> tuple[list[Hit], dict[str, str]]:
+        """Search by vectors; where there is no embedder, by words, and say so."""
+        why = self._no_embedder
+        if not why:
+            try:
+                return await within(deadline, asyncio.to_thread(self.semantic_search, question, k)), {}
+            except (TooLate, StoreError):
+                raise
+            except Exception as exc:
+                told = str(exc) if isinstance(exc, ResiftError) else type(exc).__name__
+                why = f"searched by words, because the embedder failed: {told}"
+        return await within(deadline, asyncio.to_thread(self._search_words, question, k)), {VECTORS: why}
+
+    def _search_words(self, question: str, k: int) -> list[Hit]:
+        texts = self.pack.texts()
+        scores = self._bm25.scores(question, [text for _, text in texts])
+        found = sorted((-score, id) for (id, _), score in zip(texts, scores, strict=True) if score > 0)[:k]
+        values = {id: -score for score, id in found}
+        rows = self.pack.sections(list(values))
+        return [
+            hit_from(row, rank=rank, score=values[row.id], source=WORDS)
+            for rank, row in enumerate(rows, start=1)
+        ]
+
+    async def _over_graph(self, question: str, ranking: Ranking, deadline: Deadline) -> Ranking:
+        """Widen the hits over links and mix in centrality; whatever fails here costs only itself."""
+        if not self.pack.has_links:
+            return _with_reason(self._cut(ranking), "vectors only: the pack has no links")
+        try:
+            articles = [article_of(hit) for hit in ranking.hits]
+            around = await within(deadline, asyncio.to_thread(expand, self.pack, articles, **self._bounds))
+            wider = await self._widened(question, ranking, around, deadline)
+            return self._centred(wider, around)
+        except Exception as exc:
+            told = str(exc) if isinstance(exc, ResiftError) else type(exc).__name__
+            return _with_reason(self._cut(ranking), f"vectors only: the graph could not be used ({told})")
+
+    async def _widened(
+        self, question: str, ranking: Ranking, around: Neighbourhood, deadline: Deadline
+    ) -> Ranking:
+        if not self.enable_multidoc or ranking.hits[0].source != VECTORS or ranking.unscored:
+            return ranking
+        known = {hit.id for hit in (*ranking.hits, *ranking.cut)}
+        extra = await within(
+            deadline, asyncio.to_thread(self._neighbours, question, around, known, self.max_results)
+        )
+        if not extra:
+            return ranking
+        if self.cross_encoder is None:
+            return replace(ranking, hits=tuple(merged(ranking.hits, extra)))
+        judged = await rescore(
+            self.cross_encoder, question, extra, k=len(extra), deadline=deadline, sink=self._sink
+        )
+        scored = [hit for hit in judged.hits if hit.id not in judged.unscored]
+        left = placed(
+            [hit for hit in judged.hits if hit.id in judged.unscored], "cut", note="not scored in time"
+        )
+        return replace(ranking, hits=tuple(merged(ranking.hits, scored)), cut=(*ranking.cut, *left))
+
+    def _neighbours(self, question: str, around: Neighbourhood, known: set[str], most: int) -> list[Hit]:
+        return widened(self.pack, self._vector(question), around, known=known, most=most)
+
+    def _centred(self, ranking: Ranking, around: Neighbourhood) -> Ranking:
+        assert self.graph_reranker is not None  # noqa: S101 - only called when it is there
+        if ranking.partial:
+            order: Sequence[Hit] = placed(ranking.hits, "centrality", note="not all were scored; order kept")
+        else:
+            order = self.graph_reranker.rerank(ranking.hits, around)
+        return self._cut(replace(ranking, hits=tuple(order)))
+
+    def _cut(self, ranking: Ranking) -> Ranking:
+        kept, cut = cut_to(ranking.hits, self.max_results)
+        return replace(ranking, hits=kept, cut=(*ranking.cut, *cut))
+
+    def _vector(self, question: str) -> Any:
+        from resift.stores.embedding import unit_vectors
+
+        if self._embedder is None:
+            raise StoreError(self._no_embedder)
+        if hasattr(self._embedder, "embed_sync"):
+            return self._embedder.embed_sync([question], kind="query")[0]
+        return run_sync(unit_vectors(self._embedder, [question], kind="query", store="pack"))[0]
+
+    def _synthesizer(self) -> MultiDocSynthesizer:
+        usable = self.cross_encoder if self.cross_encoder and self.cross_encoder._model is not None else None
+        quoting = ExtractiveWriter(scorer=usable, embedder=self._embedder)
+        documents = self.max_results if self.enable_multidoc else 1
+        return MultiDocSynthesizer(quoting, writer=self.writer, max_documents=documents)
+
+
+def _with_reason(ranking: Ranking, why: str | None) -> Ranking:
+    if not why:
+        return ranking
+    told = "; ".join(filter(None, (ranking.reason, why)))
+    return replace(ranking, degraded=True, reason=told)
+
+
+def _embedder_for(pack: Pack, given: Embedder | None) -> tuple[Embedder | None, str]:
+    """Return the embedder of the pack's vectors, or why there is none."""
+    if given is not None:
+        if identity_of(given) != pack.embedder:
+            raise StoreError(
+                f"{pack.name} was built with {pack.embedder}, not with {identity_of(given)}. "
+                "Pass the embedder that it was built with, or build the pack anew."
+            )
+        return given, ""
+    from resift.models.embedding import Embedder as LocalEmbedder
+
+    try:
+        return LocalEmbedder(pack.embedder), ""
+    except ValueError as exc:
+        return None, f"searched by words, because the embedder is not at hand: {exc}"

@@ -1,0 +1,203 @@
+"""Pack: a knowledge pack opened for reading. Every statement is fixed; questions never come near it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from resift.agent import pack_schema as schema
+from resift.errors import ResiftError, StoreError, require
+
+BUFFER_BYTES = 256 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class PackInfo:
+    """What a pack says of itself."""
+
+    articles: int
+    sections: int
+    links: int
+    embedder: str
+    dimension: int
+    version: int
+    most_linked: tuple[tuple[str, int], ...]
+    meta: Mapping[str, str]
+
+
+class SectionRow(NamedTuple):
+    """One section with the article it belongs to."""
+
+    id: str
+    article: str
+    title: str
+    heading: str
+    position: int
+    text: str
+
+
+class Vectors(NamedTuple):
+    """All sections in the order of their ids: rows of the matrix are unit vectors."""
+
+    ids: list[str]
+    articles: list[str]
+    matrix: Any
+
+
+class Pack:
+    """Reads one pack. Safe to use from several threads; one statement runs at a time."""
+
+    def __init__(
+        self, connection: Any, *, name: str = "pack", close: Callable[[], None] | None = None
+    ) -> None:
+        self.name = name
+        self._connection = connection
+        self._close = close
+        self._lock = threading.Lock()
+        self._closed = False
+        self._vectors: Vectors | None = None
+        self._texts: list[tuple[str, str]] | None = None
+        self._loading = threading.Lock()
+        self.tables = self._tables()
+        self.meta = self._checked_meta()
+
+    @classmethod
+    def open(cls, path: Path | str) -> Pack:
+        """Open a pack file read-only; raises StoreError for anything that is no finished pack."""
+        file = Path(path)
+        if not file.is_file():
+            raise StoreError(f"No pack at {file}. Build one: resift graph build SOURCE -o {file}")
+        ladybug = require("ladybug", extra="graph")
+        try:
+            database = ladybug.Database(
+                str(file), read_only=True, buffer_pool_size=BUFFER_BYTES, max_num_threads=1
+            )
+            connection = ladybug.Connection(database)
+        except Exception as exc:
+            raise StoreError(f"{file} is no pack that can be opened ({type(exc).__name__}).") from exc
+
+        def close() -> None:
+            connection.close()
+            database.close()
+
+        try:
+            return cls(connection, name=file.name, close=close)
+        except ResiftError:
+            close()
+            raise
+
+    @property
+    def embedder(self) -> str:
+        """The embedder whose vectors the pack holds."""
+        return self.meta.get("embedder", "")
+
+    @property
+    def dimension(self) -> int:
+        """Length of the vectors."""
+        return int(self.meta.get("dimension") or 0)
+
+    @property
+    def has_links(self) -> bool:
+        """Whether there is a graph at all."""
+        return schema.LINKS in self.tables
+
+    def close(self) -> None:
+        """Close the file, unless somebody else opened it."""
+        with self._lock:
+            already, self._closed = self._closed, True
+        if not already and self._close is not None:
+            self._close()
+
+    def info(self) -> PackInfo:
+        """Return counts and facts."""
+        linked = self._rows(schema.MOST_LINKED) if self.has_links else []
+        return PackInfo(
+            articles=int(self._rows(schema.COUNT_ARTICLES)[0][0]),
+            sections=int(self._rows(schema.COUNT_SECTIONS)[0][0]),
+            links=int(self._rows(schema.COUNT_LINKS)[0][0]) if self.has_links else 0,
+            embedder=self.embedder,
+            dimension=self.dimension,
+            version=int(self.meta["version"]),
+            most_linked=tuple((str(title), int(count)) for title, count, _ in linked),
+            meta=dict(self.meta),
+        )
+
+    def vectors(self) -> Vectors:
+        """Return every section's vector, read once and kept."""
+        with self._loading:
+            if self._vectors is None:
+                self._vectors = self._read_vectors()
+            return self._vectors
+
+    def texts(self) -> list[tuple[str, str]]:
+        """Return (id, heading and text) of every section, read once and kept: for search by words."""
+        with self._loading:
+            if self._texts is None:
+                rows = self._rows(schema.ALL_TEXTS)
+                self._texts = [(str(id), f"{heading}\n{text}") for id, heading, text in rows]
+            return self._texts
+
+    def sections(self, ids: Sequence[str]) -> list[SectionRow]:
+        """Return these sections in the order asked for; unknown ids are left out."""
+        rows = self._rows(schema.SECTIONS, {"ids": list(ids)}) if ids else []
+        found = {row[0]: SectionRow(*row) for row in rows}
+        return [found[id] for id in ids if id in found]
+
+    def neighbours(self, articles: Iterable[str]) -> list[tuple[str, str]]:
+        """Return (article, article linked with it, either way), sorted."""
+        wanted = sorted(articles)
+        rows = self._rows(schema.NEIGHBOURS, {"ids": wanted}) if wanted and self.has_links else []
+        return [(str(one), str(other)) for one, other in rows]
+
+    def links_among(self, articles: Iterable[str]) -> list[tuple[str, str, int]]:
+        """Return (from, to, times) for links between these articles, sorted."""
+        wanted = sorted(articles)
+        rows = self._rows(schema.LINKS_AMONG, {"ids": wanted}) if wanted and self.has_links else []
+        return [(str(one), str(other), int(times or 1)) for one, other, times in rows]
+
+    def _rows(self, statement: str, parameters: Mapping[str, Any] | None = None) -> list[list[Any]]:
+        with self._lock:
+            if self._closed:
+                raise StoreError(f"{self.name} is closed.", store=self.name)
+            try:
+                result = self._connection.execute(statement, dict(parameters or {}))
+                rows = []
+                while result.has_next():
+                    rows.append(list(result.get_next()))
+                result.close()
+            except Exception as exc:
+                # The engine's words may quote what is stored.
+                raise StoreError(
+                    f"{self.name} could not be read ({type(exc).__name__}).", store=self.name
+                ) from exc
+        return rows
+
+    def _tables(self) -> frozenset[str]:
+        return frozenset(str(row[0]) for row in self._rows(schema.TABLES))
+
+    def _checked_meta(self) -> dict[str, str]:
+        if not {schema.META, schema.ARTICLE, schema.SECTION} <= self.tables:
+            raise StoreError(f"{self.name} is a graph database, but no pack. Build one: resift graph build")
+        meta = {str(key): str(value) for key, value in self._rows(schema.READ_META)}
+        version = meta.get("version", "")
+        if meta.get("format") != schema.FORMAT or not version.isdigit():
+            raise StoreError(f"{self.name} is a graph database, but no pack. Build one: resift graph build")
+        if int(version) > schema.VERSION:
+            raise StoreError(
+                f"{self.name} has pack version {version}; this Resift reads up to {schema.VERSION}. "
+                "Update Resift."
+            )
+        if meta.get("status") != "complete":
+            raise StoreError(
+                f"{self.name} is half built. Run the same resift graph build again to finish it."
+            )
+        return meta
+
+    def _read_vectors(self) -> Vectors:
+        np = require("numpy", extra="local")
+        rows = [row for row in self._rows(schema.ALL_VECTORS) if row[2] is not None]
+        matrix = np.asarray([row[2] for row in rows], dtype=np.float32).reshape(len(rows), self.dimension)
+        return Vectors([str(row[0]) for row in rows], [str(row[1]) for row in rows], matrix)

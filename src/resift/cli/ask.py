@@ -1,0 +1,137 @@
+"""`resift ask`: a question answered from a pack, with sources."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from resift.errors import ConfigError
+
+if TYPE_CHECKING:
+    from resift.agent.multi_doc import Writer
+
+EXAMPLES = """\
+Without --pack the shipped sample is asked: lighthouses and finding one's way at sea. Without --endpoint the
+answer is extractive: sentences of the sources, word for word.
+
+examples:
+  resift ask "Who built the first Eddystone lighthouse?"
+  resift ask "How do I rotate the keys?" --pack notes.lbug --explain
+  resift ask "Why knots?" --endpoint https://llm.example/v1 --model some-model --api-key-env LLM_KEY
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of `resift ask`."""
+    parser.epilog = EXAMPLES
+    parser.add_argument("question", help="what you want to know")
+    parser.add_argument(
+        "--pack", type=Path, default=None, metavar="PACK", help="the pack (default: the sample)"
+    )
+    parser.add_argument(
+        "--cross-encoder",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="rerank with the cross-encoder (default: yes)",
+    )
+    parser.add_argument(
+        "-k", "--max-results", type=int, default=5, metavar="N", help="how many passages (default: 5)"
+    )
+    parser.add_argument(
+        "--hops", type=int, default=1, metavar="N", help="links to follow, 0 to 3 (default: 1)"
+    )
+    parser.add_argument(
+        "--deadline", type=float, default=None, metavar="SECONDS", help="time for the whole answer"
+    )
+    parser.add_argument(
+        "--endpoint", default=None, metavar="URL", help="OpenAI-compatible endpoint that writes"
+    )
+    parser.add_argument("--model", default=None, help="the endpoint's model")
+    parser.add_argument("--api-key-env", default=None, metavar="VARIABLE", help="where the endpoint's key is")
+    parser.add_argument("--allow-loopback", action="store_true", help="the endpoint may be on this machine")
+    parser.add_argument("--explain", action="store_true", help="say how each passage got its place")
+    parser.add_argument("--json", action="store_true", help="write everything as JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Ask and show; exit code 0 also when the pack has no answer."""
+    from resift.agent.knowledge_graph_agent import KnowledgeGraphAgent
+    from resift.cli.render import print_json, wants_json
+
+    writer = _writer(args)
+    pack = args.pack or _sample()
+    with KnowledgeGraphAgent(
+        pack,
+        enable_cross_encoder=args.cross_encoder,
+        max_results=args.max_results,
+        hops=args.hops,
+        writer=writer,
+    ) as agent:
+        answer = agent.query(args.question, deadline_s=args.deadline, explain=args.explain)
+    if wants_json(args.json):
+        print_json(answer)
+    else:
+        _print_answer(answer)
+    return 0
+
+
+def _writer(args: argparse.Namespace) -> Writer | None:
+    if args.endpoint is None:
+        return None
+    if args.model is None:
+        raise ConfigError("--endpoint needs --model: name the model that the endpoint serves.")
+    from resift.agent.chat_writer import ChatWriter
+    from resift.rerankers.hosted import ChatClient
+
+    client = ChatClient(
+        args.endpoint, args.model, api_key_env=args.api_key_env, allow_loopback=args.allow_loopback
+    )
+    return ChatWriter(client)
+
+
+def _sample() -> Path:
+    from resift.agent.lighthouse_sample import sample_pack
+    from resift.cli.render import Progress
+    from resift.sync import run_sync
+
+    meter = Progress("building the sample pack", 1)
+
+    def progress(done: int, total: int) -> None:
+        meter.total = max(1, total)
+        meter.show(done)
+
+    try:
+        return run_sync(sample_pack(progress=progress))
+    finally:
+        meter.close()
+
+
+def _print_answer(answer: dict[str, Any]) -> None:
+    from resift.cli.render import complain, paint, print_text
+
+    if answer["degraded"]:
+        complain(f"degraded: {answer['reason']}")
+    if answer["found"] and answer["extractive"]:
+        print_text(paint("Extractive answer, quoted from the sources:", "dim"))
+    print_text(paint(answer["answer"], "bold"))
+    if answer["sources"]:
+        print_text()
+    for source in answer["sources"]:
+        _print_source(source)
+    for place, row in enumerate(answer.get("explanation", ()), start=1):
+        print_text()
+        print_text(paint(f"{place}. {row['title']}", "bold"))
+        print_text(row["why"])
+    for note in answer["notes"]:
+        print_text(paint(f"note: {note}", "dim"))
+
+
+def _print_source(source: dict[str, Any]) -> None:
+    from resift.cli.render import clip, paint, print_text, width
+
+    mark = f"[{source['number']}]"
+    style = "cyan" if source["cited"] else "dim"
+    print_text(paint(clip(f"{mark} {source['heading']} ({source['id']})", width()), style))
+    if source["cited"]:
+        print_text(f"    {clip(source['text'], width() - 4)}")

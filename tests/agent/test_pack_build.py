@@ -1,0 +1,185 @@
+"""Building packs: links of every kind, half builds, bad sources, facts."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+
+import ladybug
+import pytest
+
+from resift.agent import Pack, build_pack
+from resift.errors import DataFormatError, InputError, StoreError
+from tests.agent.small import WordEmbedder, write_sources
+
+
+def links_of(path):
+    pack = Pack.open(path)
+    try:
+        ids = set(pack.vectors().articles)
+        return {(one, other) for one, other, _ in pack.links_among(ids)}
+    finally:
+        pack.close()
+
+
+def test_links_of_every_kind_are_found(pack_file):
+    """Wiki-links, Markdown links, hrefs and lists; navigation and links to nowhere do not count."""
+    assert links_of(pack_file) == {
+        ("apple.md", "apple-tree.md"),
+        ("apple.md", "pear.md"),
+        ("apple-tree.md", "bee.html"),
+        ("pear.md", "apple-tree.md"),
+        ("bee.html", "apple-tree.md"),
+        ("Honey", "bee.html"),
+        ("Honey", "apple.md"),
+        ("w1", "bee.html"),
+        ("Candle", "w1"),
+    }
+
+
+def test_a_pack_says_what_it_is(pack_file):
+    """Counts, embedder, dimension, version and the most linked articles."""
+    pack = Pack.open(pack_file)
+    info = pack.info()
+    pack.close()
+    assert (info.articles, info.links, info.embedder, info.dimension, info.version) == (
+        7,
+        9,
+        "test/words",
+        64,
+        1,
+    )
+    assert info.most_linked[0] == ("Apple tree", 3) or info.most_linked[0] == ("Bee", 3)
+    assert info.sections == 8
+
+
+def test_texts_hold_no_link_marks(pack_file):
+    """Words of links stay, marks go, headings lead the passage."""
+    pack = Pack.open(pack_file)
+    row = pack.sections(["apple-tree.md#1"])[0]
+    assert row.text == "The apple tree blossoms in May. Bees visit its flowers, see the bee."
+    assert pack.sections(["apple.md#2"])[0].heading == "Apple › Storage"
+    assert pack.sections(["w1#1"])[0].heading == "Wax › Use"
+    pack.close()
+
+
+def test_a_build_that_failed_goes_on(tmp_path):
+    """Committed articles are not embedded again, and no target appears before the end."""
+    source = tmp_path / "many.jsonl"
+    rows = [{"id": str(at), "title": f"Title {at}", "text": f"Text number {at}."} for at in range(100)]
+    source.write_text("\n".join(map(json.dumps, rows)))
+    target = tmp_path / "many.lbug"
+    with pytest.raises(RuntimeError, match="embedder down"):
+        asyncio.run(build_pack(source, target, embedder=WordEmbedder(fail_after=70)))
+    assert not target.exists()
+    again = WordEmbedder()
+    report = asyncio.run(build_pack(source, target, embedder=again))
+    assert (report.articles, report.resumed) == (100, 64)
+    assert sum(again.calls) == 36 + 1  # one text more to learn the dimension
+    assert [path.name for path in tmp_path.iterdir() if "building" in path.name] == []
+
+
+def test_a_build_that_was_killed_goes_on(tmp_path):
+    """SIGKILL in the middle costs at most the last batch."""
+    source = tmp_path / "many.jsonl"
+    rows = [{"id": str(at), "title": f"Title {at}", "text": f"Text {at}."} for at in range(200)]
+    source.write_text("\n".join(map(json.dumps, rows)))
+    program = textwrap.dedent("""
+        import asyncio, os, signal, sys
+        from resift.agent import build_pack
+        from tests.agent.small import WordEmbedder
+        class Deadly(WordEmbedder):
+            async def embed(self, texts, *, kind):
+                if sum(self.calls) > 100:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                return await super().embed(texts, kind=kind)
+        asyncio.run(build_pack(sys.argv[1], sys.argv[2], embedder=Deadly()))
+    """)
+    target = tmp_path / "many.lbug"
+    path = os.pathsep.join(filter(None, [os.getcwd(), os.environ.get("PYTHONPATH", "")]))
+    killed = subprocess.run(
+        [sys.executable, "-c", program, str(source), str(target)],
+        env={**os.environ, "PYTHONPATH": path},
+        check=False,
+    )
+    assert killed.returncode == -signal.SIGKILL
+    report = asyncio.run(build_pack(source, target, embedder=WordEmbedder()))
+    assert report.articles == 200
+    assert report.resumed == 128  # four batches of 32; the fifth died with the process
+    pack = Pack.open(target)
+    assert pack.info().sections == 200
+    pack.close()
+
+
+def test_a_changed_source_starts_over(tmp_path):
+    """What was committed from other texts is never mixed in."""
+    source = tmp_path / "many.jsonl"
+    rows = [{"id": str(at), "title": f"Title {at}", "text": f"Old {at}."} for at in range(40)]
+    source.write_text("\n".join(map(json.dumps, rows)))
+    with pytest.raises(RuntimeError):
+        asyncio.run(build_pack(source, tmp_path / "p.lbug", embedder=WordEmbedder(fail_after=35)))
+    source.write_text(json.dumps({"title": "New", "text": "New text."}))
+    report = asyncio.run(build_pack(source, tmp_path / "p.lbug", embedder=WordEmbedder()))
+    assert (report.articles, report.resumed) == (1, 0)
+
+
+def test_files_that_cannot_be_read_are_told_and_the_rest_is_built(tmp_path):
+    """One bad file costs itself."""
+    folder = write_sources(tmp_path / "sources")
+    (folder / "broken.jsonl").write_text('{"title": "x", "text": \n')
+    (folder / "binary.md").write_bytes(bytes(range(256)) * 10)
+    report = asyncio.run(build_pack(folder, tmp_path / "p.lbug", embedder=WordEmbedder()))
+    assert report.articles == 7
+    assert sorted(one.partition(":")[0] for one in report.failed) == ["binary.md", "broken.jsonl"]
+
+
+def test_sources_without_articles_are_refused(tmp_path):
+    """Nothing to read, nothing there: said before any work."""
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataFormatError, match="No Markdown"):
+        asyncio.run(build_pack(tmp_path / "empty", tmp_path / "p.lbug", embedder=WordEmbedder()))
+    with pytest.raises(DataFormatError, match="No such"):
+        asyncio.run(build_pack(tmp_path / "nowhere", tmp_path / "p.lbug", embedder=WordEmbedder()))
+    (tmp_path / "none.jsonl").write_text("\n")
+    with pytest.raises(InputError, match="no article"):
+        asyncio.run(build_pack(tmp_path / "none.jsonl", tmp_path / "p.lbug", embedder=WordEmbedder()))
+
+
+def test_what_is_no_pack_is_refused(tmp_path):
+    """No file, another file, another database, a newer pack: each with what to do."""
+    with pytest.raises(StoreError, match="resift graph build"):
+        Pack.open(tmp_path / "no.lbug")
+    (tmp_path / "text.lbug").write_text("not a database")
+    with pytest.raises(StoreError, match="no pack"):
+        Pack.open(tmp_path / "text.lbug")
+    database = ladybug.Database(str(tmp_path / "other.lbug"))
+    connection = ladybug.Connection(database)
+    connection.execute("CREATE NODE TABLE Person(name STRING PRIMARY KEY)")
+    connection.close()
+    database.close()
+    with pytest.raises(StoreError, match="but no pack"):
+        Pack.open(tmp_path / "other.lbug")
+
+
+def test_hostile_titles_and_texts_are_data(tmp_path):
+    """Cypher, quotes, control characters and lone surrogates in a source end up as text."""
+    rows = [
+        {
+            "id": "'}) DETACH DELETE a //",
+            "title": "x'}) MATCH (n) DETACH DELETE n //",
+            "text": "a \u0000\u0007 b \ud800.",
+        },
+        {"title": '"; DROP TABLE Article; --', "text": "Second $rows {id: 1}."},
+    ]
+    source = tmp_path / "rows.jsonl"
+    source.write_text("\n".join(map(json.dumps, rows)))
+    report = asyncio.run(build_pack(source, tmp_path / "p.lbug", embedder=WordEmbedder()))
+    assert report.articles == 2
+    pack = Pack.open(tmp_path / "p.lbug")
+    assert pack.info().articles == 2
+    pack.close()

@@ -1,0 +1,53 @@
+"""The shipped sample with real models: right articles near the top, and what is not there is not found."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from resift.agent import KnowledgeGraphAgent
+from resift.agent.lighthouse_sample import articles_folder, questions
+
+pytestmark = pytest.mark.real_model
+
+
+def test_the_sample_is_a_linked_collection():
+    """A few dozen articles; every wiki-link leads to one of them; every question names one."""
+    texts = [path.read_text(encoding="utf-8") for path in articles_folder().glob("*.md")]
+    titles = {re.match(r"# (.+)", text)[1] for text in texts}
+    linked = {target.strip() for text in texts for target in re.findall(r"\[\[([^\]|]+)", text)}
+    assert len(titles) == len(texts) >= 36
+    assert linked <= titles
+    answered = [one for one in questions() if one.article]
+    assert len(answered) >= 40
+    assert {one.article for one in answered} <= titles
+
+
+def test_the_right_article_is_in_the_first_three(sample_file):
+    """At least 90 % of the written questions, with the cross-encoder on."""
+    asked = [one for one in questions() if one.article]
+    with KnowledgeGraphAgent(sample_file, enable_cross_encoder=True) as agent:
+        assert agent.cross_encoder._model is not None
+        found = [
+            one.article in [hit.metadata["title"] for hit in agent.retrieve(one.question)[:3]]
+            for one in asked
+        ]
+    assert sum(found) >= 0.9 * len(asked)
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_off_topic_questions_are_not_found(sample_file, on):
+    """Sixteen questions about other things get no sources, with and without the cross-encoder."""
+    with KnowledgeGraphAgent(sample_file, enable_cross_encoder=on) as agent:
+        answers = [agent.query(one.question) for one in questions() if one.article is None]
+    assert [answer["sources"] for answer in answers if answer["found"]] == []
+
+
+def test_an_answer_of_the_sample(sample_file):
+    """The seed's example: an answer with its sources, quoted and cited."""
+    with KnowledgeGraphAgent(sample_file, use_enhancements=True, enable_cross_encoder=True) as agent:
+        answer = agent.query("Who invented the steam foghorn?")
+    assert "Robert Foulis" in answer["answer"]
+    assert answer["sources"][0]["title"] == "Fog signal"
+    assert not answer["degraded"]

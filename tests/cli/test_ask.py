@@ -1,0 +1,77 @@
+"""`resift graph` and `resift ask`, end to end with the real embedder."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from resift.cli.main import main
+from tests.agent.small import write_sources
+
+pytestmark = pytest.mark.real_model
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory):
+    pytest.importorskip("onnxruntime")
+    folder = tmp_path_factory.mktemp("ask")
+    pack = folder / "fruit.lbug"
+    assert main(["graph", "build", str(write_sources(folder / "sources")), "-o", str(pack), "--json"]) == 0
+    return pack
+
+
+def told(capsys, *words):
+    code = main(list(words))
+    return code, json.loads(capsys.readouterr().out)
+
+
+def test_info_tells_what_a_pack_holds(built, capsys):
+    """Counts, embedder and the most linked articles."""
+    code, facts = told(capsys, "graph", "info", str(built), "--json")
+    assert code == 0
+    assert (facts["articles"], facts["links"]) == (7, 9)
+    assert facts["embedder"] == "BAAI/bge-small-en-v1.5"
+
+
+@pytest.mark.parametrize("flag", ["--cross-encoder", "--no-cross-encoder"])
+def test_ask_answers_with_sources_and_reasons(built, capsys, flag):
+    """An extractive answer, its sources, and how each passage got its place."""
+    code, answer = told(
+        capsys, "ask", "How many bees live in a hive?", "--pack", str(built), flag, "--explain", "--json"
+    )
+    assert code == 0
+    assert "40,000" in answer["answer"]
+    assert answer["extractive"]
+    assert answer["sources"][0]["title"] == "Bee"
+    assert "Found: vectors had it 1st" in answer["explanation"][0]["why"]
+
+
+def test_people_see_that_it_is_extractive(built, capsys, monkeypatch):
+    """On a terminal: a label, the answer, numbered sources, explanations."""
+    monkeypatch.setattr("resift.cli.render.wants_json", lambda _flag: False)
+    assert main(["ask", "How many bees live in a hive?", "--pack", str(built), "--explain"]) == 0
+    shown = capsys.readouterr().out
+    assert "Extractive answer" in shown
+    assert "[1] Bee" in shown
+    assert "Found: vectors" in shown
+
+
+def test_what_is_not_there_is_not_found(built, capsys):
+    """Exit code 0, no sources."""
+    code, answer = told(
+        capsys, "ask", "Who won the chess championship in 1972?", "--pack", str(built), "--json"
+    )
+    assert code == 0
+    assert answer["sources"] == []
+    assert answer["answer"].startswith("Not found")
+
+
+def test_mistakes_are_one_line(tmp_path, capsys):
+    """No pack, no source, an endpoint without a model."""
+    assert main(["ask", "x", "--pack", str(tmp_path / "no.lbug")]) == 1
+    assert "resift graph build" in capsys.readouterr().err
+    assert main(["graph", "build", str(tmp_path / "none"), "-o", str(tmp_path / "p.lbug")]) == 1
+    assert "No such file" in capsys.readouterr().err
+    assert main(["ask", "x", "--endpoint", "https://localhost.invalid"]) == 1
+    assert "--model" in capsys.readouterr().err
