@@ -1,7 +1,7 @@
 """The migration pages promise the peer's order on the same weights; this asks the peers.
 
-Runs where FlashRank, rerankers and txtai are: in the environment that `python -m benchmarks.same_order` makes,
-or behind RESIFT_PEERS_PYTHON.
+Runs where FlashRank, rerankers and txtai are: in the environment that `python -m benchmarks.same_order`
+makes, or behind RESIFT_PEERS_PYTHON.
 """
 
 from __future__ import annotations
@@ -20,6 +20,33 @@ pytestmark = [
     pytest.mark.real_model,
     pytest.mark.skipif(not PYTHON.exists(), reason="no peers: run python -m benchmarks.same_order once"),
 ]
+
+
+CHEESE = (
+    "Lyon is famous for its cheese.",
+    "Paris is where the French government sits.",
+    "Cells have mitochondria.",
+)
+CAPITAL = (
+    "Lyon is the capital of French cheese.",
+    "Paris is the capital of France.",
+    "Cells have mitochondria.",
+)
+PAGES = [
+    ("flashrank", "what is the capital of France?", CHEESE, [1, 0, 2]),
+    ("rerankers", "what is the capital of France?", CHEESE, [1, 0, 2]),
+    ("txtai", "capital of France", CAPITAL, [1, 0, 2]),
+    ("txtai two-stage", "capital of France", CAPITAL, [1, 0]),
+    ("resift over txtai", "capital of France", CAPITAL, [1, 0]),
+]
+
+
+def test_the_pages_examples_give_the_printed_order():
+    """What docs/migrating prints beside each peer's call is what the peer answers."""
+    with same_order.open_peer(PYTHON) as peer:
+        for name, query, passages, expected in PAGES:
+            answer = peer.ask({"peer": name, "query": query, "passages": passages})
+            assert [at for at, _ in answer["order"]] == expected, name
 
 
 @pytest.fixture(scope="module")
