@@ -94,8 +94,8 @@ def _print(
             print_text(f"{one.before:.4f} → {one.after:.4f}  query {one.query}  {text}")
             for document in one.documents[:3]:
                 places = f"{document.before or 'absent'} → {document.after or 'absent'}"
-                told = f"  {document.why}" if document.why else ""
-                print_text(clip(f"    {document.id} (grade {document.grade}): {places}{told}", 160))
+                told = f" because {document.why}" if document.why else ""
+                print_text("    " + clip(f"{document.id} (grade {document.grade}): {places}{told}", 160))
 
 
 def _row(row: Difference) -> list[str]:

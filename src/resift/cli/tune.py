@@ -52,6 +52,7 @@ def run(args: argparse.Namespace) -> int:
     from resift.evaluation.record_file import read_recording
     from resift.evaluation.replay import default_setting
     from resift.evaluation.tuning import tune
+    from resift.whole_files import write_whole
 
     recording = read_recording(args.recording)
     train, test = _halves(recording, args)
@@ -69,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
     meter.close()
     row = _judged(test, default_setting(recording.header), tuned.best, args.measure)
     if args.yaml:
-        args.yaml.write_text(as_yaml(tuned.best, recording.header.stores), encoding="utf-8")
+        write_whole(args.yaml, as_yaml(tuned.best, recording.header.stores))
     show = _print_data if wants_json(args.json) else _print_report
     show(tuned, row, len(train.queries))
     return 0
@@ -163,5 +164,7 @@ def _print_report(tuned: Tuned, row: Difference, trained_on: int) -> None:
         ["tuned", f"{row.other_mean:.4f}", f"{row.mean:+.4f}", f"{row.p:.4f}"],
     ]
     print_text(table(["setting", row.measure, "difference", "p"], rows))
-    if row.p > 0.05:
+    if row.mean <= 0:
+        print_text("No better on queries it has not seen: keep the default.")
+    elif row.p > 0.05:
         print_text("The difference may well be chance; the default is as good a choice.")

@@ -154,7 +154,8 @@ def _why(answer: Answer | None, id: str) -> str:
         return ""
     if id not in answer.steps:
         return "no store found it, or a stage threw it out"
-    path = path_of(answer.steps[id])
+    # "cut" and "final" only repeat the place that the last stage gave.
+    path = [step for step in path_of(answer.steps[id]) if step[0] not in ("cut", "final")]
     told = ", ".join(f"{where} {rank}" for where, rank in path)
     stages = [at for at, step in enumerate(path) if step[0] not in _stores(answer.steps[id])]
     jumps = [
