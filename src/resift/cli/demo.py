@@ -73,7 +73,7 @@ def _data(shown: Shown) -> dict[str, Any]:
 
 
 def _print(shown: Shown, args: argparse.Namespace) -> None:
-    from resift.cli.render import clip, complain, paint, print_text, width
+    from resift.cli.render import clip, complain, paint, print_text, prose, width
 
     if shown.missing:
         complain(f"Words alone are searched, nothing is reranked. {shown.missing}")
@@ -85,11 +85,11 @@ def _print(shown: Shown, args: argparse.Namespace) -> None:
     if args.page:
         print_text(f"The rank flow as a page: {args.page}")
     print_text()
-    print_text('Next: resift index YOUR-FILES --store my.db, then resift search "…" --store my.db')
+    print_text(prose('Next: resift index YOUR-FILES --store my.db, then resift search "…" --store my.db'))
 
 
 def _print_flow(shown: Shown) -> None:
-    from resift.cli.render import clip, paint, painter, print_text, width
+    from resift.cli.render import clip, paint, painter, print_text, prose, width
 
     print_text(shown.ranking.explain(top=8).text(width=width(), paint=painter()))
     if not len(shown.ranking):
@@ -99,11 +99,11 @@ def _print_flow(shown: Shown) -> None:
     print_text()
     verdict = paint(f" ({grade[0]})", grade[1]) if grade else ""
     print_text(f"1st: {paint(best.id, 'bold')}{verdict}")
-    print_text(clip(best.text, 2 * width() - 8) if width() >= 80 else clip(best.text, width()))
+    print_text(prose(clip(best.text, 240)))
 
 
 def _print_quality(shown: Shown) -> None:
-    from resift.cli.render import bar, paint, print_text, table, width
+    from resift.cli.render import bar, paint, print_text, prose, table, width
 
     size = 12 if width() >= 70 else 0
     rows = [
@@ -120,8 +120,10 @@ def _print_quality(shown: Shown) -> None:
     print_text(table(heads, rows, stretch=0))
     print_text(
         paint(
-            f"{shown.passages} passages, {len(shown.questions)} judged questions, all computed just now: "
-            f"{shown.index_s:.1f} s to index, {shown.total_s:.1f} s in all.",
+            prose(
+                f"{shown.passages} passages, {len(shown.questions)} judged questions, all computed just now: "
+                f"{shown.index_s:.1f} s to index, {shown.total_s:.1f} s in all."
+            ),
             "dim",
         )
     )
@@ -129,6 +131,7 @@ def _print_quality(shown: Shown) -> None:
     if reranked.get("fused, cross-encoder only", 0.0) > reranked.get("default pipeline", 1.0):
         print_text(
             paint(
-                "Here the cross-encoder alone is ahead of the default blend; resift tune finds yours.", "dim"
+                prose("Here the cross-encoder alone is ahead of the default blend; resift tune finds yours."),
+                "dim",
             )
         )

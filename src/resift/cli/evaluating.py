@@ -104,8 +104,9 @@ def note(text: str) -> None:
 def write_report(path: Path, found: Measured) -> None:
     """Write the HTML report and say where it is."""
     from resift.evaluation.report import report
+    from resift.whole_files import write_whole
 
-    path.write_text(report(found.title, found.outcomes, found.qrels, found.queries), encoding="utf-8")
+    write_whole(path, report(found.title, found.outcomes, found.qrels, found.queries))
     note(f"report: {path}")
 
 

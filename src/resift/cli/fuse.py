@@ -6,6 +6,8 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from resift.cli.options import at_least_one
+
 if TYPE_CHECKING:
     from resift.types import Hit, Ranking
 
@@ -26,7 +28,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     parser.add_argument("files", nargs="+", metavar="FILE", help="a ranked list: JSONL, or a TREC run file")
     parser.add_argument(
-        "-k", type=int, default=None, help="keep the best K (default: 10 shown, all in pipes)"
+        "-k", type=at_least_one, default=None, help="keep the best K (default: 10 shown, all in pipes)"
     )
     parser.add_argument("--method", default="rrf", help="fusion method (default: rrf)")
     parser.add_argument("--k-param", type=float, default=None, help="the constant of rrf (default: 60)")

@@ -88,23 +88,25 @@ def _overview() -> str:
     return "\n".join([*lines, "resift COMMAND --help shows options and examples. Start with: resift demo"])
 
 
+def _parsed(words: list[str]) -> argparse.Namespace:
+    asked = next((word for word in words if not word.startswith("-")), "")
+    parser = build_parser(only=asked)
+    if not words:
+        parser.print_help(sys.stderr)
+        sys.exit(EXIT_USAGE)
+    if asked and asked not in COMMANDS:
+        parser.error(f"Unknown command {asked!r}. {did_you_mean(asked, COMMANDS).rstrip('.')}")
+    return parser.parse_args(words)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0 done, 1 failed, 2 wrong use, 130 interrupted."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that knows no bars gets question marks
     words = list(sys.argv[1:] if argv is None else argv)
-    asked = next((word for word in words if word in COMMANDS), "")
     try:
-        wrong = next((word for word in words if not word.startswith("-")), asked)
-        if wrong != asked:
-            complain(f"Unknown command {wrong!r}. {did_you_mean(wrong, COMMANDS)}")
-            return EXIT_USAGE
-        parser = build_parser(only=asked)
-        if not words:
-            parser.print_help(sys.stderr)
-            return EXIT_USAGE
-        args = parser.parse_args(words)
+        args = _parsed(words)
         code: int = args.run(args)
         sys.stdout.flush()
     except ResiftError as exc:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+import textwrap
 import time
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -106,15 +107,27 @@ def table(headers: Sequence[str], rows: Iterable[Sequence[Any]], *, stretch: int
     body = [[_cell(value) for value in row] for row in rows]
     right = [bool(body) and all(_is_number(row[at]) for row in body) for at in range(len(headers))]
     sizes = [max([cells(head), *(cells(row[at]) for row in body)]) for at, head in enumerate(headers)]
-    spare = width() - sum(sizes) - 2 * (len(headers) - 1)
-    if spare < 0:
-        sizes[stretch] = max(8, sizes[stretch] + spare)
+    if _total(sizes) > width() and "" in headers:
+        # Bars have no heading: they are the first to go.
+        kept = [at for at, head in enumerate(headers) if head]
+        stretched = range(len(headers))[stretch]
+        return table(
+            [headers[at] for at in kept],
+            [[row[at] for at in kept] for row in body],
+            stretch=kept.index(stretched) if stretched in kept else -1,
+        )
+    _fit(sizes, stretch)
     lines = [
         paint(_line(headers, sizes, right), "bold"),
         paint("─" * min(width(), sum(sizes) + 2 * (len(sizes) - 1)), "dim"),
     ]
     lines += [_line(row, sizes, right) for row in body]
     return "\n".join(lines)
+
+
+def prose(text: str) -> str:
+    """Return a sentence in lines that fit the terminal."""
+    return textwrap.fill(text, width(), break_on_hyphens=False)
 
 
 def progress(items: Sequence[T], *, label: str) -> Iterator[T]:
@@ -152,6 +165,17 @@ class Progress:
         if sys.stderr.isatty():
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()
+
+
+def _total(sizes: Sequence[int]) -> int:
+    return sum(sizes) + 2 * (len(sizes) - 1)
+
+
+def _fit(sizes: list[int], stretch: int) -> None:
+    """Make columns narrower until they fit: first the one that gives way, down to 8, then the widest."""
+    sizes[stretch] = max(min(8, sizes[stretch]), sizes[stretch] - max(0, _total(sizes) - width()))
+    while _total(sizes) > width() and max(sizes) > 4:
+        sizes[sizes.index(max(sizes))] -= 1
 
 
 def _cell(value: Any) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from resift.cli.index import DEFAULT_STORE
+from resift.cli.options import at_least_one
 from resift.errors import InputError
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help=f"the index (default: {DEFAULT_STORE})",
     )
-    parser.add_argument("-k", type=int, default=10, help="how many hits (default: 10)")
+    parser.add_argument("-k", type=at_least_one, default=10, help="how many hits (default: 10)")
     parser.add_argument(
         "--where", action="append", default=[], metavar="KEY=VALUE", help="only hits with this metadata"
     )
@@ -51,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
 
     ranking = run_sync(_searched(args))
     if wants_json(args.json):
-        _print_data(ranking, explain=args.explain)
+        _print_data(args.query, ranking, explain=args.explain)
     else:
         _print_hits(ranking, explain=args.explain)
     return 0
@@ -85,10 +86,10 @@ def _where(pairs: list[str]) -> dict[str, Any] | None:
     return dict(where) or None
 
 
-def _print_data(ranking: Ranking, *, explain: bool) -> None:
+def _print_data(query: str, ranking: Ranking, *, explain: bool) -> None:
     from resift.cli.render import print_json
 
-    data = ranking.to_dict()
+    data = {"query": query, **ranking.to_dict()}
     if explain:
         data["why"] = {hit.id: ranking.why(hit.id) for hit in ranking}
     else:
@@ -97,7 +98,7 @@ def _print_data(ranking: Ranking, *, explain: bool) -> None:
 
 
 def _print_hits(ranking: Ranking, *, explain: bool) -> None:
-    from resift.cli.render import complain, paint, print_text, table
+    from resift.cli.render import complain, paint, print_text, prose, table
 
     if ranking.degraded or ranking.failures:
         failed = "; ".join(f"{store}: {why}" for store, why in ranking.failures.items())
@@ -111,4 +112,4 @@ def _print_hits(ranking: Ranking, *, explain: bool) -> None:
         for hit in ranking:
             print_text()
             print_text(paint(hit.id, "bold"))
-            print_text(ranking.why(hit.id))
+            print_text(prose(ranking.why(hit.id)))

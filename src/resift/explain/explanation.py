@@ -10,6 +10,7 @@ from pathlib import Path
 from resift.errors import InputError
 from resift.explain.flow import Flow
 from resift.explain.text_picture import Paint, text_picture
+from resift.whole_files import write_whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +46,7 @@ class Explanation:
         form = forms.get(target.suffix.lower())
         if form is None:
             raise InputError(f"Cannot save {target.name!r}: name a .html, .svg or .txt file.")
-        drawn = form()
-        part = target.with_name(f".{target.name}.{os.getpid()}.part")
-        try:
-            part.write_text(drawn.rstrip("\n") + "\n", encoding="utf-8")
-            part.replace(target)
-        finally:
-            part.unlink(missing_ok=True)
-        return target
+        return write_whole(target, form().rstrip("\n") + "\n")
 
     def __str__(self) -> str:
         return self.text()

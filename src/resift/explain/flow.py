@@ -130,7 +130,9 @@ def _merged_order(paths: Iterable[list[str]]) -> list[str]:
 
 
 def _columns(order: Sequence[str], paths: Sequence[Path]) -> list[Column]:
-    shorts = [_short(key) for key in order]
+    lists = [key.partition(":")[2] for key in order if key.startswith(f"{RETRIEVE}:")]
+    one_store = len(lists) > 1 and len({name.rpartition(".")[0] for name in lists}) == 1
+    shorts = [_short(key, cut=one_store) for key in order]
     columns: list[Column] = []
     for key, short in zip(order, shorts, strict=True):
         first = key.startswith(f"{RETRIEVE}:")
@@ -143,8 +145,12 @@ def _columns(order: Sequence[str], paths: Sequence[Path]) -> list[Column]:
     return columns
 
 
-def _short(key: str) -> str:
-    return key.partition(":")[2].rpartition(".")[2] if key.startswith(f"{RETRIEVE}:") else key
+def _short(key: str, *, cut: bool) -> str:
+    """Return a list's name; where all are views of one store, the store's name says nothing."""
+    if not key.startswith(f"{RETRIEVE}:"):
+        return key
+    name = key.partition(":")[2]
+    return name.rpartition(".")[2] if cut else name
 
 
 def _same(before: str, key: str, paths: Sequence[Path]) -> bool:

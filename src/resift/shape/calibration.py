@@ -30,6 +30,7 @@ from resift.shape.fitting import (
     staircase,
 )
 from resift.types import to_json
+from resift.whole_files import write_whole
 
 
 class Calibrator(Protocol):
@@ -51,8 +52,8 @@ class _Saved:
         return {"kind": self.kind, **asdict(self)}  # type: ignore[call-overload]
 
     def save(self, path: str | Path) -> None:
-        """Write the calibrator as JSON."""
-        Path(path).write_text(to_json(self.to_dict(), indent=2) + "\n", encoding="utf-8")
+        """Write the calibrator as JSON, whole or not at all."""
+        write_whole(path, to_json(self.to_dict(), indent=2) + "\n")
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,121 @@
+"""What `resift doctor` finds out: packages per extra, model files, a reranking that takes a second."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+import time
+from dataclasses import dataclass
+from importlib import metadata
+from typing import Literal
+
+State = Literal["ok", "absent", "broken"]
+
+_REQUIREMENT = re.compile(
+    r"^([A-Za-z0-9._-]+)(?:\[[^]]*\])?\s*([^;]*)(?:;.*extra\s*==\s*['\"]([\w-]+)['\"])?"
+)
+_SELF_TEST = (
+    "what is the capital of France?",
+    ["Lyon is famous for its cheese.", "Paris is where the French government sits."],
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that was looked at."""
+
+    group: str
+    name: str
+    state: State
+    told: str
+    fix: str = ""
+
+
+def extras() -> dict[str, list[str]]:
+    """Return the requirements of each extra for users, as the installed package declares them."""
+    found: dict[str, list[str]] = {}
+    for line in metadata.requires("resift") or ():
+        match = _REQUIREMENT.match(line)
+        if match and match[3] and match[3] != "dev":
+            found.setdefault(match[3], []).append(f"{match[1]}{match[2].strip()}")
+    return found
+
+
+def extra_finding(extra: str, requirements: list[str]) -> Finding:
+    """Say whether an extra's packages are here, in the versions it needs."""
+    have: list[str] = []
+    lack: list[str] = []
+    old: list[str] = []
+    for requirement in requirements:
+        name = re.split(r"[<>=!~]", requirement)[0]
+        try:
+            version = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            lack.append(name)
+            continue
+        (have if _satisfies(version, requirement) else old).append(f"{name} {version}")
+    fix = f"pip install 'resift[{extra}]'"
+    if old:
+        return Finding("extra", extra, "broken", f"wrong version: {', '.join(old)}", fix)
+    if lack:
+        return Finding("extra", extra, "absent", f"not installed: {', '.join(lack)}", fix)
+    return Finding("extra", extra, "ok", ", ".join(have))
+
+
+def model_findings() -> list[Finding]:
+    """Check every shipped model's files against their pinned digests, without fetching anything."""
+    from resift.errors import ModelError
+    from resift.models.allowlist import known, shipped
+    from resift.models.locate import resolve
+
+    findings = []
+    for name in sorted(known()):
+        spec = shipped(name)
+        kind = spec.kind if spec else "model"
+        try:
+            files = resolve(name, download=False)
+            findings.append(Finding("model", name, "ok", f"{kind}, verified, from the {files.source}"))
+        except ModelError as exc:
+            absent = str(exc).startswith("No files of")
+            told = f"{kind}, not on this machine" if absent else str(exc)
+            findings.append(Finding("model", name, "absent" if absent else "broken", told))
+    return findings
+
+
+def search_finding() -> Finding:
+    """Say whether SQLite can search words."""
+    try:
+        sqlite3.connect(":memory:").execute("create virtual table t using fts5(x)").connection.close()
+    except sqlite3.Error:
+        return Finding(
+            "self-test", "word search", "broken", "this Python's SQLite has no FTS5", "install another Python"
+        )
+    return Finding("self-test", "word search", "ok", f"SQLite {sqlite3.sqlite_version} with FTS5")
+
+
+def rerank_finding() -> Finding:
+    """Rerank two sentences and see whether the right one wins."""
+    from resift.reranking import rerank
+
+    started = time.perf_counter()
+    query, texts = _SELF_TEST
+    ranking = rerank(query, texts)
+    took = f"{(time.perf_counter() - started) * 1000:.0f} ms with loading"
+    if ranking.degraded:
+        return Finding(
+            "self-test", "reranking", "broken", ranking.reason or "degraded", "pip install 'resift[local]'"
+        )
+    if ranking.ids[0] != "1":
+        return Finding("self-test", "reranking", "broken", f"the wrong sentence won ({took})")
+    return Finding("self-test", "reranking", "ok", f"the right sentence won, {took}")
+
+
+def _satisfies(version: str, requirement: str) -> bool:
+    """Compare the numbers of >= and ==; other conditions are pip's business."""
+    match = re.search(r"(>=|==)\s*([\d.]+)", requirement)
+    if match is None:
+        return True
+    have, need = (tuple(map(int, re.findall(r"\d+", text)[:3])) for text in (version, match[2]))
+    size = max(len(have), len(need))
+    have, need = (numbers + (0,) * (size - len(numbers)) for numbers in (have, need))
+    return have >= need if match[1] == ">=" else have == need

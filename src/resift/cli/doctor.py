@@ -1,0 +1,115 @@
+"""`resift doctor`: what is installed, which models are verified, whether reranking works, what to do next."""
+
+from __future__ import annotations
+
+import argparse
+import platform
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from resift.cli.diagnosis import Finding
+
+EXAMPLES = """\
+Nothing is fetched and nothing is changed. Exit code 1 if something that is here is broken, or if an EXTRA
+that you name is not here.
+
+examples:
+  resift doctor
+  resift doctor local eval
+  resift doctor --json
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of `resift doctor`."""
+    parser.epilog = EXAMPLES
+    parser.add_argument(
+        "extras", nargs="*", metavar="EXTRA", help="extras that must be there, for example local"
+    )
+    parser.add_argument("--json", action="store_true", help="write the findings as JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Look and tell."""
+    from dataclasses import asdict
+
+    from resift import __version__
+    from resift.cli.render import print_json, wants_json
+
+    findings = _findings(args.extras)
+    sick = [
+        one for one in findings if one.state == "broken" or (one.name in args.extras and one.state != "ok")
+    ]
+    step = _next_step(findings, sick)
+    if wants_json(args.json):
+        print_json(
+            {
+                "version": __version__,
+                "ok": not sick,
+                "next": step,
+                "findings": [asdict(one) for one in findings],
+            }
+        )
+    else:
+        _print(findings, sick, step)
+    return 1 if sick else 0
+
+
+def _findings(asked: list[str]) -> list[Finding]:
+    from importlib.metadata import PackageNotFoundError
+
+    from resift.cli import diagnosis
+    from resift.errors import InputError, did_you_mean
+
+    try:
+        extras = diagnosis.extras()
+    except PackageNotFoundError:
+        raise InputError(
+            "Resift is on the path but not installed, so plugins are not found. Run: pip install ."
+        ) from None
+    for name in asked:
+        if name not in extras:
+            raise InputError(f"Unknown extra {name!r}. {did_you_mean(name, extras)}")
+    findings = [diagnosis.extra_finding(name, needs) for name, needs in extras.items()]
+    local = next((one for one in findings if one.name == "local"), None)
+    findings += diagnosis.model_findings()
+    findings.append(diagnosis.search_finding())
+    if local is not None and local.state == "ok":
+        findings.append(diagnosis.rerank_finding())
+    return findings
+
+
+def _next_step(findings: list[Finding], sick: list[Finding]) -> str:
+    for one in sick:
+        if one.fix:
+            return one.fix
+    if any(one.name == "local" and one.state != "ok" for one in findings):
+        return "pip install 'resift[local]'"
+    return "resift demo"
+
+
+def _print(findings: list[Finding], sick: list[Finding], step: str) -> None:
+    from resift import __version__
+    from resift.cli.render import clip, paint, print_text, width
+
+    told = (
+        f"Resift {__version__}, Python {platform.python_version()}, {platform.system()} {platform.machine()}"
+    )
+    print_text(paint(clip(told, width()), "bold"))
+    marks = {"ok": ("✓", "green"), "absent": ("·", "dim"), "broken": ("✕", "red")}
+    group = ""
+    size = min(44, max(len(one.name) for one in findings))
+    for one in findings:
+        if one.group != group:
+            group = one.group
+            print_text()
+            print_text(paint({"extra": "extras", "model": "models", "self-test": "self-test"}[group], "bold"))
+        mark, style = marks["broken" if one in sick else one.state]
+        room = width() - 4 - size
+        if room >= 24:
+            print_text(f"{paint(mark, style)} {one.name:<{size}}  {clip(one.told, room)}")
+        else:
+            print_text(f"{paint(mark, style)} {clip(one.name, width() - 2)}")
+            print_text(f"  {clip(one.told, width() - 2)}")
+    print_text()
+    print_text(f"Next: {step}")

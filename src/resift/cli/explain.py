@@ -1,0 +1,143 @@
+"""`resift explain`: why a ranking is as it is, as a picture in the terminal or a page."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from resift.cli.options import at_least_one
+
+if TYPE_CHECKING:
+    from resift.explain import Explanation
+    from resift.types import Ranking
+
+MAX_BYTES = 256 << 20
+
+EXAMPLES = """\
+FILE is a ranking as JSON: what search, rerank, fuse and demo write with --json, or `Ranking.to_json()`. "-"
+reads the standard input. The page is one file that loads nothing; it holds the texts, so it is as private.
+
+examples:
+  resift search "rotate the keys" --store docs.db --explain --json | resift explain -
+  resift explain ranking.json -o page.html
+  resift explain ranking.json --id docs/keys.md#3
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of `resift explain`."""
+    parser.epilog = EXAMPLES
+    parser.add_argument("file", metavar="FILE", help="a ranking as JSON, or - for the standard input")
+    parser.add_argument("-o", "--output", metavar="PAGE", help="write a .html, .svg or .txt file instead")
+    parser.add_argument("--id", metavar="ID", help="say of this hit alone why it stands there or is absent")
+    parser.add_argument(
+        "--top", type=at_least_one, default=10, metavar="N", help="draw the first N (default: 10)"
+    )
+    parser.add_argument(
+        "--line", type=at_least_one, default=1, metavar="N", help="of JSONL: which ranking (default: 1)"
+    )
+    parser.add_argument("--json", action="store_true", help="write places and reasons as JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Explain; exit code 0 unless the file is no ranking."""
+    from resift.cli.render import painter, print_json, print_text, prose, wants_json, width
+
+    ranking, query = _read(args.file, args.line)
+    if args.id:
+        told = ranking.why(args.id)
+        if wants_json(args.json):
+            print_json({"id": args.id, "why": told})
+        else:
+            print_text(prose(told))
+        return 0
+    explanation = ranking.explain(query=query, top=args.top)
+    if args.output:
+        written = explanation.save(args.output)
+        sys.stderr.write(f"{written}\n")
+    elif wants_json(args.json):
+        print_json(_data(explanation))
+    else:
+        print_text(explanation.text(width=width(), paint=painter()))
+    return 0
+
+
+def _read(file: str, line: int) -> tuple[Ranking, str]:
+    from resift.errors import DataFormatError, InputError
+    from resift.types import Ranking
+
+    name = "stdin" if file == "-" else file
+    data = _parsed(_text(file, name), name, line)
+    ranking = data.get("ranking", data)
+    if not isinstance(ranking, dict) or not isinstance(ranking.get("hits"), list):
+        raise DataFormatError('no ranking: there is no list of "hits"', file=name)
+    query = data.get("query") or data.get("question") or ""
+    try:
+        return Ranking.from_dict(ranking), query if isinstance(query, str) else ""
+    except (InputError, TypeError, AttributeError, ValueError) as exc:
+        raise DataFormatError(f"no ranking: {exc}", file=name) from exc
+
+
+def _text(file: str, name: str) -> str:
+    from resift.errors import DataFormatError
+    from resift.ingest.decoding import decode
+
+    if file == "-":
+        data = sys.stdin.buffer.read(MAX_BYTES + 1)
+    elif not Path(file).is_file():
+        raise DataFormatError("no such file" if not Path(file).exists() else "not a file", file=name)
+    else:
+        with Path(file).open("rb") as opened:
+            data = opened.read(MAX_BYTES + 1)
+    if len(data) > MAX_BYTES:
+        raise DataFormatError(f"larger than {MAX_BYTES >> 20} MiB", file=name)
+    return decode(data, file=name).text
+
+
+def _parsed(text: str, name: str, line: int) -> dict[str, Any]:
+    """Return the JSON object of a file, or of one line of JSONL."""
+    from resift.errors import DataFormatError
+
+    lines = [part for part in text.split("\n") if part.strip()]
+    if not lines:
+        raise DataFormatError("the file is empty; expected a ranking as JSON", file=name)
+    try:
+        data = json.loads(text)
+        count = 1
+    except (ValueError, RecursionError):
+        count = len(lines)
+        data = None
+    if line > count:
+        raise DataFormatError(f"--line {line}, but there is {count} here", file=name)
+    if data is None:
+        try:
+            data = json.loads(lines[line - 1])
+        except (ValueError, RecursionError):
+            raise DataFormatError("not JSON; expected a ranking as JSON", file=name) from None
+    if not isinstance(data, dict):
+        raise DataFormatError('no ranking: expected an object with "hits"', file=name)
+    return data
+
+
+def _data(explanation: Explanation) -> dict[str, Any]:
+    from resift.explain.moves import move_of
+
+    flow = explanation.flow
+    hits = [
+        {
+            "id": path.id,
+            "place": path.final,
+            "move": move_of(path, flow).up,
+            "reason": move_of(path, flow).reason,
+            "ranks": {
+                column.label: path.places[column.key].rank
+                for column in flow.columns
+                if column.key in path.places
+            },
+        }
+        for path in (*flow.kept, *flow.cut)
+    ]
+    return {"query": flow.query, "columns": [column.label for column in flow.columns], "hits": hits}

@@ -1,0 +1,124 @@
+"""`resift rerank`: documents from a file or a pipe, in the order of a cross-encoder."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from resift.cli.options import at_least_one, seconds
+
+if TYPE_CHECKING:
+    from resift.cli.documents import Documents
+    from resift.types import Ranking
+
+EXAMPLES = """\
+FILE has one document a line, or is JSONL (objects with a text, content or title, and an id), a JSON list, or
+CSV with a header. "-" reads the standard input. What has no text stands last; what is not scored in time
+keeps its order behind what is.
+
+examples:
+  resift rerank "who signs off travel costs?" notes.txt -k 3
+  resift rerank "capital of France" hits.jsonl --text-key body --id-key url
+  grep -ri travel notes/ | resift rerank "who signs off travel costs?" - --deadline 2
+  resift rerank "travel costs" faq.csv --json | resift explain -
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of `resift rerank`."""
+    parser.epilog = EXAMPLES
+    parser.add_argument("query", help="what to rank for")
+    parser.add_argument("file", metavar="FILE", help="the documents, or - for the standard input")
+    parser.add_argument("-k", type=at_least_one, default=None, help="keep the best K (default: all)")
+    parser.add_argument("--model", default=None, metavar="ID", help="an allowed cross-encoder")
+    parser.add_argument("--format", choices=("lines", "jsonl", "csv"), help="instead of guessing it")
+    parser.add_argument("--text-key", metavar="KEY", help="where the text is (default: text, content, title)")
+    parser.add_argument("--id-key", metavar="KEY", help="where the id is (default: id, _id, doc_id)")
+    parser.add_argument(
+        "--deadline", type=seconds, default=None, metavar="S", help="return within so many seconds"
+    )
+    parser.add_argument("--json", action="store_true", help="write the whole ranking as JSON")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Rerank and show; exit code 1 when nothing could be scored."""
+    from resift.cli.documents import read_documents
+    from resift.cli.render import complain, print_json, wants_json
+
+    if not args.query.strip():
+        from resift.errors import InputError
+
+        raise InputError("The query is empty; pass the words or the question to rank for.")
+    found = read_documents(args.file, form=args.format)
+    candidates = _candidates(found, args)
+    ranking = _reranked(args, candidates)
+    for flag in found.flags[:5]:
+        complain(f"{found.name}: {flag}")
+    if ranking.degraded:
+        complain(ranking.reason or "degraded")
+    if wants_json(args.json):
+        print_json({"query": args.query, **ranking.to_dict()})
+    else:
+        _print(ranking)
+    scored = len(ranking) + len(ranking.cut) - len(ranking.unscored)
+    return 0 if scored else 1
+
+
+def _reranked(args: argparse.Namespace, candidates: list[dict[str, Any]]) -> Ranking:
+    from resift.cli.render import Progress
+    from resift.rerankers.cross_encoder import DEFAULT_MODEL
+    from resift.reranking import rerank
+
+    meter = Progress("reranking", len(candidates))
+    try:
+        return rerank(
+            args.query,
+            candidates,
+            k=args.k,
+            model=args.model or DEFAULT_MODEL,
+            deadline_s=args.deadline,
+            text_keys=_text_keys(args),
+            on_progress=lambda done, total: meter.show(done),
+        )
+    finally:
+        meter.close()
+
+
+def _text_keys(args: argparse.Namespace) -> tuple[str, ...]:
+    from resift.candidates import TEXT_KEYS
+
+    return (args.text_key,) if args.text_key else TEXT_KEYS
+
+
+def _candidates(found: Documents, args: argparse.Namespace) -> list[dict[str, Any]]:
+    """Return the rows with the ids asked for, each with its place in the file as the first step."""
+    from resift.candidates import text_of
+    from resift.errors import DataFormatError
+
+    keys = _text_keys(args)
+    candidates = []
+    for place, row in enumerate(found.rows, start=1):
+        named = {**row, "id": row.get(args.id_key)} if args.id_key else row
+        if args.id_key and named["id"] in (None, ""):
+            raise DataFormatError(f"document {place} has no {args.id_key!r}", file=found.name)
+        candidates.append({**named, "ledger": [("retrieve", "input", place, None)]})
+    bare = sum(not text_of(row, keys=keys) for row in found.rows)
+    if bare == len(found.rows):
+        have = ", ".join(dict.fromkeys(key for row in found.rows[:50] for key in row)) or "nothing"
+        told = f"no document has a text: looked for {', '.join(keys)}; they have {have}. Use --text-key."
+        raise DataFormatError(told, file=found.name)
+    if bare:
+        found.flags.append(f"{bare} of {len(found.rows)} documents have no text and stand last")
+    return candidates
+
+
+def _print(ranking: Ranking) -> None:
+    from resift.cli.render import print_text, table
+
+    rows = [
+        (rank, f"{hit.score:+.2f}" if hit.id not in ranking.unscored else None, hit.id, hit.text)
+        for rank, hit in enumerate(ranking, start=1)
+    ]
+    print_text(table(("#", "score", "id", "text"), rows))
+    if ranking.cut:
+        print_text(f"… and {len(ranking.cut)} more; -k shows them.")

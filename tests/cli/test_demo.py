@@ -1,0 +1,72 @@
+"""`resift demo` as a user runs it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from resift.cli.main import main
+from resift.demo import running
+from resift.errors import MissingExtraError
+
+
+@pytest.fixture
+def without_models(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(module: str, *, extra: str) -> None:
+        raise MissingExtraError(module, extra)
+
+    monkeypatch.setattr(running, "require", refuse)
+
+
+@pytest.fixture
+def few_questions(monkeypatch: pytest.MonkeyPatch) -> None:
+    every = running.questions
+    monkeypatch.setattr(running, "questions", lambda: every()[20:26])
+
+
+def test_without_models_it_says_what_to_install(without_models, capsys, monkeypatch):
+    """U1: words alone are searched, visibly; the exit code is 0."""
+    monkeypatch.setattr("resift.cli.render.wants_json", lambda flag: flag)
+    assert main(["demo"]) == 0
+    out, err = capsys.readouterr()
+    assert "pip install 'resift[local]'" in err
+    assert "BM25 (words)" in out
+    assert "default pipeline" not in out
+
+
+def test_json_and_page(without_models, capsys, tmp_path):
+    page = tmp_path / "demo.html"
+    assert main(["demo", "--json", "--question", "fog horn at night", "--page", str(page)]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["passages"], told["questions"]) == (231, 60)
+    assert "chat/c09" in {hit["id"] for hit in told["ranking"]["hits"]}
+    assert "fog horn at night" in page.read_text()
+
+
+def test_an_empty_question_is_refused(without_models, capsys):
+    assert main(["demo", "--question", " "]) == 1
+    assert "The query is empty" in capsys.readouterr().err
+
+
+@pytest.mark.real_model
+def test_people_see_flow_and_quality(few_questions, capsys, monkeypatch, tmp_path: Path):
+    """U1: the rank flow of one question with reasons, then the table over all."""
+    if running.missing_models():
+        pytest.skip(running.missing_models())
+    monkeypatch.setattr("resift.cli.render.wants_json", lambda flag: flag)
+    monkeypatch.setenv("COLUMNS", "100")
+    assert main(["demo"]) == 0
+    out, err = capsys.readouterr()
+    assert err == ""
+    assert "wiki/generator-stop  rerank lifted it from 3rd to 1st" in out
+    assert "(answers the question)" in out
+    for name in (
+        "BM25 (words)",
+        "dense (vectors)",
+        "both, fused by RRF",
+        "fused, cross-encoder only",
+        "default pipeline",
+    ):
+        assert name in out

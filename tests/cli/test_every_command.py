@@ -1,0 +1,297 @@
+"""What holds for every command: help, one-line errors, exit codes, whole files, terminals, pipes."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from resift.cli.main import COMMANDS, GROUPS, main
+
+# How each command that reads a file is called with one; the place of the file is written FILE.
+READERS = {
+    "ask": ["ask", "q", "--pack", "FILE"],
+    "calibrate": ["calibrate", "FILE"],
+    "compare": ["compare", "FILE", "FILE", "--qrels", "FILE"],
+    "config": ["config", "check", "FILE"],
+    "eval": ["eval", "--qrels", "FILE", "FILE"],
+    "explain": ["explain", "FILE"],
+    "fuse": ["fuse", "FILE"],
+    "graph": ["graph", "build", "FILE", "-o", "out.pack"],
+    "index": ["index", "FILE", "--store", "out.db", "--text-only"],
+    "record": ["record", "FILE", "-o", "out.jsonl"],
+    "rerank": ["rerank", "q", "FILE"],
+    "search": ["search", "q", "--store", "FILE", "--text-only"],
+    "tune": ["tune", "FILE"],
+}
+NO_FILE = {"bench", "completion", "demo", "doctor"}
+# An empty file is no mistake to these: it is told in the report.
+EMPTY_IS_FINE = {"index"}
+
+NEEDS = {"ask": "ladybug", "graph": "ladybug", "eval": "ir_measures", "compare": "ir_measures"}
+
+
+def call(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    try:
+        code = main(list(words))
+    except SystemExit as exc:
+        code = int(exc.code or 0)
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def python_resift(*words: str, **options) -> subprocess.Popen[bytes]:
+    return subprocess.Popen([sys.executable, "-m", "resift.cli.main", *words], **options)
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_every_command_is_in_one_group_and_known_to_these_tests():
+    grouped = [name for names in GROUPS.values() for name in names]
+    assert sorted(grouped) == sorted(COMMANDS)
+    assert set(READERS) | NO_FILE == set(COMMANDS)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_has_examples(name, capsys):
+    """U2: `resift COMMAND --help` shows what it does, its options and examples that name it."""
+    code, out, err = call(capsys, name, "--help")
+    assert (code, err) == (0, "")
+    assert "examples:" in out
+    assert f"  resift {name}" in out or f"resift {name} " in out
+    assert COMMANDS[name][1:] in " ".join(out.split())
+
+
+def test_help_is_quick():
+    """U2: `resift --help` takes under 0.3 s of processor time, and loads no third-party package."""
+    program = (
+        "import sys, time\n"
+        "from resift.cli.main import main\n"
+        "try:\n    main(['--help'])\nexcept SystemExit:\n    pass\n"
+        "roots = {name.partition('.')[0] for name in sys.modules}\n"
+        "heavy = {'numpy', 'yaml', 'onnxruntime', 'httpx'}\n"
+        "print(time.process_time(), sorted(roots & heavy), file=sys.stderr)\n"
+    )
+    told = [
+        subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stderr
+        for _ in range(3)
+    ]
+    assert min(float(line.split()[0]) for line in told) < 0.3
+    assert all(line.endswith("[]\n") for line in told)
+
+
+@pytest.mark.parametrize("bad", ["missing", "empty", "binary"])
+@pytest.mark.parametrize("name", READERS)
+def test_bad_files_get_one_line(name, bad, place, capsys):
+    """U3: a missing, empty or binary file: exit code 1, one line that names it, nothing written."""
+    if name in NEEDS:
+        pytest.importorskip(NEEDS[name])
+    file = place / f"{bad}.jsonl"
+    if bad != "missing":
+        file.write_bytes(b"" if bad == "empty" else bytes(range(256)) * 8)
+    before = file.read_bytes() if file.exists() else None
+    words = [file.name if word == "FILE" else word for word in READERS[name]]
+    code, out, err = call(capsys, *words)
+    if bad == "empty" and name in EMPTY_IS_FINE:
+        assert (code, err) == (0, "")
+        return
+    assert code == 1
+    lines = err.splitlines()
+    if name == "config":
+        assert lines.pop() == "1 mistake"
+    assert len(lines) == 1, err
+    assert bad in lines[0]
+    assert "Traceback" not in err
+    assert not out or json.loads(out)
+    assert (file.read_bytes() if file.exists() else None) == before
+    assert not list(place.glob("*.part")) + list(place.glob(".*.part"))
+    assert not (place / "out.jsonl").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["serch"], "Did you mean 'search'?"),
+        (["search", "q", "-k", "0"], "whole number of 1 or more"),
+        (["rerank", "q", "f.txt", "-k", "-3"], "whole number of 1 or more"),
+        (["fuse", "f.jsonl", "-k", "0"], "whole number of 1 or more"),
+        (["rerank", "q", "f.txt", "--deadline", "nan"], "seconds above 0"),
+        (["explain"], "required: FILE"),
+        (["completion", "tcsh"], "invalid choice"),
+        (["config"], "required: ACTION"),
+    ],
+)
+def test_wrong_use_gets_one_line_and_exit_code_2(words, told, place, capsys):
+    code, out, err = call(capsys, *words)
+    assert (code, out) == (2, "")
+    assert err.count("\n") == 1
+    assert told in err
+
+
+def test_no_command_shows_the_overview(capsys):
+    code, out, err = call(capsys)
+    assert (code, out) == (2, "")
+    assert "resift demo" in err
+
+
+RANKING = {"hits": [{"id": "a", "text": "alpha", "score": 1.0, "ledger": [["rrf", "", 1, 1.0]]}]}
+
+
+def writers(place: Path) -> dict[str, list[str]]:
+    """Commands that write a file whose place is said by an option, ready to work but for that place."""
+    (place / "ranking.json").write_text(json.dumps(RANKING))
+    (place / "judged.jsonl").write_text('{"score": 1, "label": 1}\n{"score": 0, "label": 0}\n')
+    (place / "text.txt").write_text("some words\n")
+    return {
+        "explain": ["explain", "ranking.json", "-o", "PLACE/page.html"],
+        "calibrate": ["calibrate", "judged.jsonl", "-o", "PLACE/calibration.json"],
+        "index": ["index", "text.txt", "--text-only", "--store", "PLACE/store.db"],
+    }
+
+
+@pytest.mark.parametrize("name", ["explain", "calibrate", "index"])
+@pytest.mark.parametrize("obstacle", ["a file", "nothing", "a locked folder"])
+def test_places_that_cannot_be_written(name, obstacle, place, capsys):
+    """U3: an output that cannot be written: exit code 1, one line that names it, nothing left behind."""
+    target = place / "place"
+    if obstacle == "a file":
+        target.write_text("kept")
+    elif obstacle == "a locked folder":
+        target.mkdir(mode=0o500)
+        if os.access(target, os.W_OK):
+            pytest.skip("this user may write everywhere")
+    words = [word.replace("PLACE", "place") for word in writers(place)[name]]
+    code, out, err = call(capsys, *words)
+    if name == "index" and obstacle == "nothing" and code == 0:
+        assert (target / "store.db").exists()  # index makes the folder
+        return
+    assert (code, out) == (1, "")
+    assert err.count("\n") == 1
+    assert "place" in err
+    assert ".part" not in err
+    if obstacle == "a file":
+        assert target.read_text() == "kept"
+
+
+def test_an_interrupted_write_leaves_the_old_file(place, monkeypatch):
+    """A file is replaced whole or not at all."""
+    from resift.whole_files import write_whole
+
+    target = place / "kept.txt"
+    target.write_text("old")
+    monkeypatch.setattr(Path, "replace", lambda self, other: (_ for _ in ()).throw(KeyboardInterrupt()))
+    with pytest.raises(KeyboardInterrupt):
+        write_whole(target, "new")
+    assert target.read_text() == "old"
+    assert [path.name for path in place.iterdir()] == ["kept.txt"]
+
+
+@pytest.mark.parametrize("words", [["explain", "-"], ["rerank", "q", "-"]])
+def test_ctrl_c_ends_with_130(words, place):
+    """Ctrl-C while waiting for input: one line, exit code 130, no traceback."""
+    started = python_resift(*words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    try:
+        wait_until_reading(started.pid)
+        started.send_signal(signal.SIGINT)
+        out, err = started.communicate(timeout=30)
+    finally:
+        started.kill()
+    assert (started.returncode, out) == (130, b"")
+    assert err == b"resift: interrupted\n"
+
+
+def wait_until_reading(pid: int) -> None:
+    """Wait until the process sleeps in a read of its standard input, as Linux tells it."""
+    until = time.monotonic() + 20
+    while time.monotonic() < until:
+        try:
+            call_number, first, *_ = Path(f"/proc/{pid}/syscall").read_text().split()
+        except (OSError, ValueError):
+            call_number = first = ""
+        if (call_number, first) == ("0", "0x0"):
+            return
+        os.sched_yield()
+    pytest.skip("cannot see what the process waits for on this system")
+
+
+def test_a_reader_that_goes_away_is_no_error(place):
+    """`resift completion bash | head -1` ends quietly."""
+    read, write = os.pipe()
+    os.close(read)
+    started = python_resift("completion", "fish", stdout=write, stderr=subprocess.PIPE)
+    os.close(write)
+    _, err = started.communicate(timeout=30)
+    assert (started.returncode, err) == (0, b"")
+
+
+def on_a_terminal(*words: str, columns: int, **environment: str) -> tuple[int, str]:
+    """Run a command on a pseudo-terminal of that width and return exit code and output."""
+    master, slave = pty.openpty()
+    env = {**os.environ, "COLUMNS": str(columns), "TERM": "xterm-256color", **environment}
+    if "NO_COLOR" not in environment:
+        env.pop("NO_COLOR", None)
+    started = python_resift(*words, stdin=slave, stdout=slave, stderr=subprocess.DEVNULL, env=env)
+    os.close(slave)
+    parts = []
+    while True:
+        try:
+            part = os.read(master, 65536)
+        except OSError:  # Linux says so when the other end is closed
+            break
+        if not part:
+            break
+        parts.append(part)
+    os.close(master)
+    return started.wait(timeout=30), b"".join(parts).decode().replace("\r\n", "\n")
+
+
+@pytest.mark.parametrize("columns", [40, 80])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["explain", "ranking.json"],
+        ["calibrate", "judged.jsonl"],
+        ["doctor"],
+        ["fuse", "list.jsonl"],
+        ["search", "alpha", "--store", "store.db", "--text-only"],
+    ],
+    ids=lambda words: words[0],
+)
+def test_people_get_text_that_fits(words, columns, place):
+    """U2: on a terminal there are tables, within 40 columns too, in colour unless NO_COLOR is set."""
+    writers(place)
+    rows = [{"id": f"a-long-identifier-{n}", "text": "alpha " * 30, "score": 1 / n} for n in (1, 2)]
+    (place / "list.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    if words[0] == "search":
+        assert main(["index", "list.jsonl", "--text-only", "--store", "store.db"]) == 0
+    code, plain = on_a_terminal(*words, columns=columns, NO_COLOR="1")
+    assert code == 0
+    assert "\x1b" not in plain
+    assert max(len(line) for line in plain.splitlines()) <= columns, plain
+    code, coloured = on_a_terminal(*words, columns=columns)
+    assert "\x1b[" in coloured
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["explain", "ranking.json"], ["calibrate", "judged.jsonl"], ["doctor"], ["fuse", "list.jsonl"]],
+    ids=lambda words: words[0],
+)
+def test_pipes_get_json(words, place, capsys):
+    """U2: what is no terminal gets JSON without being asked."""
+    writers(place)
+    (place / "list.jsonl").write_text('{"id": "a"}\n')
+    code, out, _ = call(capsys, *words)
+    assert code == 0
+    assert json.loads(out)

@@ -1,0 +1,82 @@
+"""`resift explain` on rankings from files and pipes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from resift.cli.main import main
+from tests.explain.rankings import fused_and_reranked
+
+
+@pytest.fixture
+def ranking(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "ranking.json"
+    file.write_text(fused_and_reranked().to_json(indent=2))
+    return file
+
+
+def test_json_has_places_and_reasons(ranking, capsys):
+    assert main(["explain", "ranking.json", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["columns"] == ["text", "vectors", "rrf", "rerank"]
+    first = told["hits"][0]
+    assert first == {
+        "id": "f",
+        "place": 1,
+        "move": 4,
+        "reason": "rerank lifted it from 5th to 1st: wise 9",
+        "ranks": {"vectors": 4, "rrf": 5, "rerank": 1},
+    }
+    assert [hit["place"] for hit in told["hits"]] == [1, 2, 3, None, None, None]
+
+
+@pytest.mark.parametrize("name", ["page.html", "page.svg", "page.txt"])
+def test_pages_are_written(ranking, name, capsys):
+    assert main(["explain", "ranking.json", "-o", name]) == 0
+    out, err = capsys.readouterr()
+    assert (out, err) == ("", f"{name}\n")
+    assert "rerank" in Path(name).read_text()
+
+
+def test_one_hit_in_words(ranking, capsys):
+    assert main(["explain", "ranking.json", "--id", "a"]) == 0
+    assert "cut: k=3" in json.loads(capsys.readouterr().out)["why"]
+
+
+def test_wrapped_rankings_and_jsonl_are_read(ranking, capsys):
+    """What demo, search and fuse write: a ranking inside, a query beside, one ranking a line."""
+    data = fused_and_reranked().to_dict()
+    Path("demo.json").write_text(json.dumps({"ranking": data, "question": "who?"}))
+    assert main(["explain", "demo.json"]) == 0
+    assert json.loads(capsys.readouterr().out)["query"] == "who?"
+    Path("two.jsonl").write_text(
+        json.dumps({"query": "one", "hits": []}) + "\n" + json.dumps({"query": "two", **data})
+    )
+    assert main(["explain", "two.jsonl", "--line", "2"]) == 0
+    assert json.loads(capsys.readouterr().out)["query"] == "two"
+
+
+@pytest.mark.parametrize(
+    ("content", "words", "told"),
+    [
+        ("{", [], "not JSON"),
+        ("[1]", [], 'expected an object with "hits"'),
+        ('{"hits": 3}', [], 'no list of "hits"'),
+        ('{"hits": [3]}', [], "no ranking"),
+        ('{"hits": [{"id": "a", "ledger": [["x"]]}]}', [], "no ranking"),
+        ('{"hits": [{"id": "a", "score": "many"}]}', [], "no ranking"),
+        ('{"hits": []}', ["--line", "2"], "--line 2, but there is 1"),
+        ('{"hits": []}', ["-o", "page.pdf"], "name a .html, .svg or .txt file"),
+    ],
+)
+def test_what_is_no_ranking_is_refused(content, words, told, ranking, capsys):
+    Path("bad.json").write_text(content)
+    assert main(["explain", "bad.json", *words]) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.count("\n") == 1
+    assert told in err

