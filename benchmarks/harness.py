@@ -34,6 +34,8 @@ def machine() -> dict[str, Any]:
         "memory": _from_proc("/proc/meminfo", "MemTotal"),
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
+        # Far above the number of cores: others were at work too, so only ratios can be trusted.
+        "load": [round(value, 1) for value in os.getloadavg()] if hasattr(os, "getloadavg") else None,
     }
 
 

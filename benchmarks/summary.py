@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,16 +12,21 @@ from benchmarks.harness import HERE, RESULTS
 HIDDEN = {"benchmark", "date", "machine", "versions"}
 
 
-def write_summary() -> Path:
-    """Write RESULTS.md and return its path."""
+def write_summary(names: Sequence[str]) -> Path:
+    """Write RESULTS.md about these benchmarks and return its path; others with results are only named."""
     parts = [
         "# Benchmark results",
         "",
         "Written by `python -m benchmarks` from `results/*.json`; figures of one table are from one run.",
         "Ratios hold on other machines, milliseconds do not.",
     ]
-    for file in sorted(RESULTS.glob("*.json")):
-        parts += ["", *section(json.loads(file.read_text(encoding="utf-8")), file.stem)]
+    files = {file.stem: file for file in sorted(RESULTS.glob("*.json"))}
+    for name in names:
+        if name in files:
+            parts += ["", *section(json.loads(files[name].read_text(encoding="utf-8")), name)]
+    more = [f"[{name}](results/{file.name})" for name, file in files.items() if name not in names]
+    if more:
+        parts += ["", f"More results: {', '.join(more)}."]
     path = HERE / "RESULTS.md"
     path.write_text("\n".join(parts) + "\n", encoding="utf-8")
     return path
@@ -31,6 +37,9 @@ def section(data: dict[str, Any], name: str) -> list[str]:
     machine = data.get("machine", {})
     told = ", ".join(str(machine[key]) for key in ("processor", "system") if machine.get(key))
     lines = [f"## {name}", "", f"{data.get('date', '')}: {machine.get('cores', '?')} cores, {told}."]
+    load = machine.get("load")
+    if load and load[0] > 2 * (machine.get("cores") or 1):
+        lines.append(f"The machine was busy with other work (load {load[0]}): trust ratios at most.")
     if data.get("versions"):
         lines.append(
             "Versions: " + ", ".join(f"{key} {value}" for key, value in data["versions"].items()) + "."
@@ -43,16 +52,23 @@ def tables(title: str, value: Any) -> list[str]:
     """Return plain values as one table, and every nested mapping or list of rows as a table of its own."""
     if isinstance(value, list):
         rows = [row for row in value if isinstance(row, dict)]
-        return matrix(title, {str(at): row for at, row in enumerate(rows, start=1)}) if rows else []
+        return (
+            matrix(title, {str(at): _flattened(row) for at, row in enumerate(rows, start=1)}) if rows else []
+        )
     plain = {key: each for key, each in value.items() if not isinstance(each, (dict, list))}
-    nested = {key: each for key, each in value.items() if isinstance(each, (dict, list)) and each}
-    if nested and not plain and all(_is_flat(each) for each in nested.values()) and len(nested) > 1:
-        return matrix(title, nested)
+    flat = {key: each for key, each in value.items() if _is_flat(each)}
+    deep = {key: each for key, each in value.items() if key not in plain and key not in flat and each}
     lines = []
     if plain:
         rows = [f"| {key} | {_shown(each)} |" for key, each in plain.items()]
         lines += [*_titled(title), "| what | value |", "|---|---|", *rows, ""]
-    for key, each in nested.items():
+    for alike in _alike(flat):
+        if len(alike) > 1:
+            lines += matrix(title, alike)
+        else:
+            (key,) = alike
+            lines += tables(f"{title} · {key}" if title else str(key), alike[key])
+    for key, each in deep.items():
         lines += tables(f"{title} · {key}" if title else str(key), each)
     return lines
 
@@ -62,12 +78,35 @@ def matrix(title: str, rows: dict[str, dict[str, Any]]) -> list[str]:
     columns = list(dict.fromkeys(column for row in rows.values() for column in row))
     lines = [*_titled(title), "| | " + " | ".join(map(str, columns)) + " |", "|---|" + "---|" * len(columns)]
     for name, row in rows.items():
-        lines.append(f"| {name} | " + " | ".join(_shown(row.get(column)) for column in columns) + " |")
+        lines.append(
+            f"| {str(name).replace('_', ' ')} | "
+            + " | ".join(_shown(row.get(column)) for column in columns)
+            + " |"
+        )
     return [*lines, ""]
 
 
 def _is_flat(value: Any) -> bool:
-    return isinstance(value, dict) and not any(isinstance(each, (dict, list)) for each in value.values())
+    return (
+        isinstance(value, dict)
+        and bool(value)
+        and not any(isinstance(each, (dict, list)) for each in value.values())
+    )
+
+
+def _alike(rows: dict[str, dict[str, Any]]) -> list[dict[str, dict[str, Any]]]:
+    """Group mappings with the same keys: they make one table."""
+    groups: dict[tuple[str, ...], dict[str, dict[str, Any]]] = {}
+    for name, row in rows.items():
+        groups.setdefault(tuple(sorted(row)), {})[name] = row
+    return list(groups.values())
+
+
+def _flattened(row: dict[str, Any]) -> dict[str, Any]:
+    flat: dict[str, Any] = {}
+    for key, value in row.items():
+        flat |= value if isinstance(value, dict) else {key: value}
+    return flat
 
 
 def _titled(title: str) -> list[str]:

@@ -36,7 +36,9 @@ def test_the_summary_shows_every_value(tmp_path, monkeypatch):
         "growth": [{"size": 1, "ms": 2.5}],
     }
     (tmp_path / "one.json").write_text(json.dumps(data))
-    page = summary.write_summary().read_text()
+    (tmp_path / "two.json").write_text("{}")
+    page = summary.write_summary(["one", "absent"]).read_text()
+    assert "More results: [two](results/two.json)." in page
     for wanted in (
         "## one",
         "2 cores, P, S",
