@@ -51,3 +51,14 @@ def test_an_answer_of_the_sample(sample_file):
     assert "Robert Foulis" in answer["answer"]
     assert answer["sources"][0]["title"] == "Fog signal"
     assert not answer["degraded"]
+
+
+def test_a_name_that_the_pack_never_mentions_is_not_answered_about(sample_file):
+    """The nearest passages are about other lighthouses; saying so is better than quoting them."""
+    with KnowledgeGraphAgent(sample_file, enable_cross_encoder=True) as agent:
+        unknown = agent.query("Who built the lighthouse of Atlantis?")
+        elsewhere = agent.query("What is the tallest lighthouse in Japan?")
+    assert (unknown["found"], unknown["sources"]) == (False, [])
+    assert "the pack does not mention: Atlantis" in unknown["notes"]
+    assert "no source mentions: Japan" in elsewhere["notes"]
+    assert elsewhere["confidence"] < 0.5

@@ -4,8 +4,8 @@ pack_schema.py   the tables of a pack and every statement that is ever sent to i
 articles.py      files to articles; links.py: which article a link means
 pack_build.py    articles to a pack, resumable; pack.py: reading one
 expansion.py     the neighbourhood of some articles; graph_reranker.py: centrality in it
-widening.py      candidates that only the graph knows of
-question_words.py, evidence.py      whether what was found says anything about the question
+first_stage.py    sections by vectors or by words; widening.py: those that only the graph knows of
+question_words.py, evidence.py   whether what was found says anything about the question
 passages.py      numbered passages, sentences, citations
 extractive.py, chat_writer.py, multi_doc.py   from passages to an answer
 knowledge_graph_agent.py   all of it in order

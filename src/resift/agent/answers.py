@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from resift.agent.evidence import Evidence
 from resift.agent.multi_doc import Synthesis
 from resift.agent.passages import Passage
 from resift.errors import InputError
 from resift.types import Ranking
 
-MAX_QUESTION_CHARS = 2000
+MAX_QUESTION_CHARS = 1000
 NOTHING = "Not found: nothing in this pack answers the question."
 
 
@@ -28,7 +27,7 @@ def question_of(given: str) -> tuple[str, list[str]]:
 
 
 def as_answer(
-    ranking: Ranking, made: Synthesis, evidence: Evidence, notes: Sequence[str], *, explain: bool
+    ranking: Ranking, made: Synthesis, confidence: float, notes: Sequence[str], *, explain: bool
 ) -> dict[str, Any]:
     """Return an answer with its sources."""
     cited = {number for sentence in made.draft.sentences for number in sentence.sources}
@@ -39,7 +38,7 @@ def as_answer(
         explain=explain,
         answer=made.draft.text,
         found=True,
-        confidence=round(evidence.confidence, 3),
+        confidence=round(confidence, 3),
         sources=[_source(number, hit, cited) for number, hit in enumerate(ranking.hits, start=1)],
         sentences=[{"text": one.text, "sources": list(one.sources)} for one in made.draft.sentences],
     )

@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
-from resift.agent.question_words import coverage
+from resift.agent.pack import Pack
+from resift.agent.question_words import coverage, missing_from, names_in
+from resift.rerankers.words import words
 from resift.types import Hit, Ranking
 
 CROSS_ENCODER, VECTORS, WORDS = "cross-encoder", "vectors", "words"
@@ -18,6 +21,9 @@ CROSS_ENCODER, VECTORS, WORDS = "cross-encoder", "vectors", "words"
 LOGITS = (-7.0, 0.0)
 COSINES = {"BAAI/bge-small-en-v1.5": (0.6, 0.72)}
 """Possible from the first number on, sure from the second. Cosines of other embedders mean nothing here."""
+COSINE_RANGE = COSINES["BAAI/bge-small-en-v1.5"]
+NEAR, MOSTLY = 0.63, 0.75
+"""A cosine, or a share of the question's words, that backs a cross-encoder in doubt."""
 COVERED = (0.15, 0.5)
 """Shares of the question's words: enough beside a model, and enough alone."""
 
@@ -41,7 +47,7 @@ class Evidence:
     def enough(self) -> bool:
         """Whether there is something to answer from."""
         if self.logit is not None:
-            near = self.cosine is None or self.cosine >= _middle(*COSINE_RANGE)
+            near = self.cosine is None or self.cosine >= NEAR or self.covered >= MOSTLY
             return self.logit >= LOGITS[1] or (
                 self.logit >= LOGITS[0] and near and self.covered >= COVERED[0]
             )
@@ -63,9 +69,6 @@ class Evidence:
         return max(0.05, min(1.0, (self.cosine - 0.5) / 0.35))
 
 
-COSINE_RANGE = COSINES["BAAI/bge-small-en-v1.5"]
-
-
 def judgement(hit: Hit, judge: str) -> float:
     """Return what a judge said of a hit, 0 where it said nothing."""
     return next(iter(_said(hit, judge)), 0.0)
@@ -79,6 +82,24 @@ def evidence_in(ranking: Ranking, question: str, *, embedder: str) -> Evidence:
     return Evidence(max(logits, default=None), max(cosines, default=None), covered)
 
 
+class AbsentNames(NamedTuple):
+    """Names of the question that the sources lack; unknown when the whole pack has none of them."""
+
+    unknown: bool
+    notes: list[str]
+
+
+def absent_names(question: str, ranking: Ranking, pack: Pack) -> AbsentNames:
+    """Look for the question's names in what was found and, where they are not there, in the whole pack."""
+    names = names_in(question)
+    missing = missing_from(names, set(words(" ".join(hit.text for hit in ranking.hits))))
+    if not missing:
+        return AbsentNames(False, [])
+    unknown = len(missing_from(names, pack.vocabulary())) == len(names)
+    where = "the pack does not mention" if unknown else "no source mentions"
+    return AbsentNames(unknown, [f"{where}: {', '.join(missing)}"])
+
+
 def _said(hit: Hit, judge: str) -> list[float]:
     stage = "rerank" if judge == CROSS_ENCODER else "retrieve"
     return [
@@ -86,7 +107,3 @@ def _said(hit: Hit, judge: str) -> list[float]:
         for step in hit.ledger
         if step.stage == stage and step.source == judge and step.score is not None
     ]
-
-
-def _middle(low: float, high: float) -> float:
-    return (low + high) / 2

@@ -15,7 +15,7 @@ from resift.rerankers.bm25 import PoolBM25
 from resift.rerankers.cosine import cosines
 from resift.types import Hit
 
-MOST_SENTENCES_READ = 48
+MOST_SENTENCES_READ = 32
 _MARGIN = {CROSS_ENCODER: 5.0, VECTORS: 0.1, WORDS: 0.15}
 """How far below the best sentence another may be and still be quoted."""
 

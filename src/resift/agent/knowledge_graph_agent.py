@@ -10,22 +10,21 @@ from pathlib import Path
 from typing import Any, Self
 
 from resift.agent.answers import as_answer, not_found, question_of
-from resift.agent.evidence import VECTORS, WORDS, evidence_in
+from resift.agent.evidence import VECTORS, absent_names, evidence_in
 from resift.agent.expansion import MAX_NODES, Neighbourhood, check_bounds, expand
 from resift.agent.extractive import ExtractiveWriter
+from resift.agent.first_stage import by_vectors, by_words, embedder_for, query_vector
 from resift.agent.graph_reranker import GraphReranker, article_of
 from resift.agent.multi_doc import MultiDocSynthesizer, Writer
 from resift.agent.pack import Pack
-from resift.agent.widening import hit_from, merged, widened
+from resift.agent.widening import merged, widened
 from resift.deadline import Deadline
 from resift.errors import InputError, ResiftError, StoreError
 from resift.events import Sink
 from resift.protocols import Embedder
-from resift.rerankers.bm25 import PoolBM25
 from resift.rerankers.cross_encoder import CrossEncoderReranker
 from resift.rerankers.rescore import rescore
 from resift.retrieval.waiting import TooLate, within
-from resift.stores.embedding import identity_of
 from resift.sync import run_sync
 from resift.types import Hit, Ranking, cut_to, placed
 
@@ -109,8 +108,7 @@ class KnowledgeGraphAgent:
         self.writer = writer
         self._bounds = {"hops": hops, "max_nodes": max_nodes}
         self._sink = sink
-        self._bm25 = PoolBM25()
-        self._embedder, self._no_embedder = _embedder_for(pack, embedder)
+        self._embedder, self._no_embedder = embedder_for(pack, embedder)
 
     def __enter__(self) -> Self:
         return self
@@ -150,10 +148,15 @@ class KnowledgeGraphAgent:
             return not_found(
                 ranking, [*notes, f"nothing near enough, judged by {evidence.judge}"], explain=explain
             )
+        absent = await asyncio.to_thread(absent_names, asked, ranking, self.pack)
+        notes += absent.notes
+        if absent.unknown:
+            return not_found(ranking, notes, explain=explain)
         made = await self._synthesizer().synthesize(asked, ranking.hits, deadline=deadline)
         if not made.draft.sentences:
             return not_found(ranking, [*notes, *made.draft.notes], made=made, explain=explain)
-        return as_answer(ranking, made, evidence, notes, explain=explain)
+        confidence = evidence.confidence * (0.5 if absent.notes else 1.0)
+        return as_answer(ranking, made, confidence, notes, explain=explain)
 
     async def aretrieve(self, question: str, *, deadline_s: float | None = None) -> Ranking:
         """Do what `retrieve` does, from async code."""
@@ -162,17 +165,7 @@ class KnowledgeGraphAgent:
 
     def semantic_search(self, query: str, k: int) -> list[Hit]:
         """Return the k sections whose vectors are nearest to the query's, exactly."""
-        import numpy as np
-
-        vectors = self.pack.vectors()
-        scores = vectors.matrix @ self._vector(query)
-        # Rows are in the order of ids, so that a stable sort breaks ties by id.
-        order = np.argsort(-scores, kind="stable")[:k].tolist()
-        rows = self.pack.sections([vectors.ids[at] for at in order])
-        return [
-            hit_from(row, rank=rank, score=float(scores[at]), source=VECTORS)
-            for rank, (at, row) in enumerate(zip(order, rows, strict=True), start=1)
-        ]
+        return by_vectors(self.pack, self._vector(query), k)
 
     async def _retrieved(self, question: str, deadline: Deadline) -> Ranking:
         started = time.perf_counter()
@@ -214,18 +207,7 @@ class KnowledgeGraphAgent:
             except Exception as exc:
                 told = str(exc) if isinstance(exc, ResiftError) else type(exc).__name__
                 why = f"searched by words, because the embedder failed: {told}"
-        return await within(deadline, asyncio.to_thread(self._search_words, question, k)), {VECTORS: why}
-
-    def _search_words(self, question: str, k: int) -> list[Hit]:
-        texts = self.pack.texts()
-        scores = self._bm25.scores(question, [text for _, text in texts])
-        found = sorted((-score, id) for (id, _), score in zip(texts, scores, strict=True) if score > 0)[:k]
-        values = {id: -score for score, id in found}
-        rows = self.pack.sections(list(values))
-        return [
-            hit_from(row, rank=rank, score=values[row.id], source=WORDS)
-            for rank, row in enumerate(rows, start=1)
-        ]
+        return await within(deadline, asyncio.to_thread(by_words, self.pack, question, k)), {VECTORS: why}
 
     async def _over_graph(self, question: str, ranking: Ranking, deadline: Deadline) -> Ranking:
         """Widen the hits over links and mix in centrality; whatever fails here costs only itself."""
@@ -278,13 +260,9 @@ class KnowledgeGraphAgent:
         return replace(ranking, hits=kept, cut=(*ranking.cut, *cut))
 
     def _vector(self, question: str) -> Any:
-        from resift.stores.embedding import unit_vectors
-
         if self._embedder is None:
             raise StoreError(self._no_embedder)
-        if hasattr(self._embedder, "embed_sync"):
-            return self._embedder.embed_sync([question], kind="query")[0]
-        return run_sync(unit_vectors(self._embedder, [question], kind="query", store="pack"))[0]
+        return query_vector(self._embedder, question)
 
     def _synthesizer(self) -> MultiDocSynthesizer:
         usable = self.cross_encoder if self.cross_encoder and self.cross_encoder._model is not None else None
@@ -298,20 +276,3 @@ def _with_reason(ranking: Ranking, why: str | None) -> Ranking:
         return ranking
     told = "; ".join(filter(None, (ranking.reason, why)))
     return replace(ranking, degraded=True, reason=told)
-
-
-def _embedder_for(pack: Pack, given: Embedder | None) -> tuple[Embedder | None, str]:
-    """Return the embedder of the pack's vectors, or why there is none."""
-    if given is not None:
-        if identity_of(given) != pack.embedder:
-            raise StoreError(
-                f"{pack.name} was built with {pack.embedder}, not with {identity_of(given)}. "
-                "Pass the embedder that it was built with, or build the pack anew."
-            )
-        return given, ""
-    from resift.models.embedding import Embedder as LocalEmbedder
-
-    try:
-        return LocalEmbedder(pack.embedder), ""
-    except ValueError as exc:
-        return None, f"searched by words, because the embedder is not at hand: {exc}"

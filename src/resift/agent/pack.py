@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from resift.agent import pack_schema as schema
 from resift.errors import ResiftError, StoreError, require
+from resift.rerankers.words import words
 
 BUFFER_BYTES = 256 << 20
 
@@ -60,6 +61,7 @@ class Pack:
         self._closed = False
         self._vectors: Vectors | None = None
         self._texts: list[tuple[str, str]] | None = None
+        self._vocabulary: frozenset[str] | None = None
         self._loading = threading.Lock()
         self.tables = self._tables()
         self.meta = self._checked_meta()
@@ -139,6 +141,15 @@ class Pack:
                 rows = self._rows(schema.ALL_TEXTS)
                 self._texts = [(str(id), f"{heading}\n{text}") for id, heading, text in rows]
             return self._texts
+
+    def vocabulary(self) -> frozenset[str]:
+        """Return every folded word of every section, read once and kept."""
+        if self._vocabulary is None:
+            rows = self._rows(schema.ALL_TEXTS)
+            self._vocabulary = frozenset(
+                word for _, heading, text in rows for word in words(f"{heading} {text}")
+            )
+        return self._vocabulary
 
     def sections(self, ids: Sequence[str]) -> list[SectionRow]:
         """Return these sections in the order asked for; unknown ids are left out."""

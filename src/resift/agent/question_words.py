@@ -1,8 +1,12 @@
-"""How much of a question's own words a text has: plain evidence beside a model's opinion."""
+"""The words of a question: how many of them a text has, and which of them are names."""
 
 from __future__ import annotations
 
+import re
+
 from resift.rerankers.words import variants, words
+
+_CAPITAL = re.compile(r"(?<=[\w,;:'’)\"”] )[^\W\d_a-z][\w'’-]+")
 
 # Words that a question is made of, whatever it asks about.
 _FRAME = frozenset(
@@ -26,3 +30,16 @@ def coverage(question: str, text: str) -> float:
         return 0.0
     present = set(words(text))
     return sum(any(form in present for form in variants(word)) for word in asked) / len(asked)
+
+
+def names_in(question: str) -> list[str]:
+    """Return the words that are written like names: capital letters inside a sentence of small ones."""
+    found = [word.partition("'")[0].partition("’")[0] for word in _CAPITAL.findall(question)]
+    return found if len(found) * 2 <= len(question.split()) else []
+
+
+def missing_from(names: list[str], present: set[str] | frozenset[str]) -> list[str]:
+    """Return the names of which no word is among the words that are there."""
+    return [
+        name for name in names if not any(form in present for word in words(name) for form in variants(word))
+    ]

@@ -1,0 +1,65 @@
+"""The first stage: sections by vectors, exactly, or by words where there is no embedder."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from resift.agent.evidence import VECTORS, WORDS
+from resift.agent.pack import Pack
+from resift.agent.widening import hit_from
+from resift.errors import StoreError, require
+from resift.protocols import Embedder
+from resift.rerankers.bm25 import PoolBM25
+from resift.stores.embedding import identity_of, unit_vectors
+from resift.sync import run_sync
+from resift.types import Hit
+
+
+def by_vectors(pack: Pack, query: Any, k: int) -> list[Hit]:
+    """Return the k sections whose vectors are nearest to the query's."""
+    np = require("numpy", extra="local")
+    vectors = pack.vectors()
+    scores = vectors.matrix @ query
+    # Rows are in the order of ids, so that a stable sort breaks ties by id.
+    order = np.argsort(-scores, kind="stable")[:k].tolist()
+    rows = pack.sections([vectors.ids[at] for at in order])
+    return [
+        hit_from(row, rank=rank, score=float(scores[at]), source=VECTORS)
+        for rank, (at, row) in enumerate(zip(order, rows, strict=True), start=1)
+    ]
+
+
+def by_words(pack: Pack, question: str, k: int) -> list[Hit]:
+    """Return the k sections that cover most of the question's words; none that has no word of it."""
+    texts = pack.texts()
+    scores = PoolBM25().scores(question, [text for _, text in texts])
+    found = sorted((-score, id) for (id, _), score in zip(texts, scores, strict=True) if score > 0)[:k]
+    values = {id: -score for score, id in found}
+    return [
+        hit_from(row, rank=rank, score=values[row.id], source=WORDS)
+        for rank, row in enumerate(pack.sections(list(values)), start=1)
+    ]
+
+
+def query_vector(embedder: Embedder, question: str) -> Any:
+    """Return the unit vector of a question; blocks, so call it in a worker thread."""
+    if hasattr(embedder, "embed_sync"):
+        return embedder.embed_sync([question], kind="query")[0]
+    return run_sync(unit_vectors(embedder, [question], kind="query", store="pack"))[0]
+
+
+def embedder_for(pack: Pack, given: Embedder | None) -> tuple[Embedder | None, str]:
+    """Return the embedder of the pack's vectors, or why there is none."""
+    if given is not None:
+        if identity_of(given) != pack.embedder:
+            raise StoreError(
+                f"{pack.name} was built with {pack.embedder}, not with {identity_of(given)}. "
+                "Pass the embedder that it was built with, or build the pack anew."
+            )
+        return given, ""
+    from resift.models.embedding import Embedder as LocalEmbedder
+
+    try:
+        return LocalEmbedder(pack.embedder), ""
+    except ValueError as exc:
+        return None, f"searched by words, because the embedder is not at hand: {exc}"
