@@ -37,18 +37,31 @@ def made_recording(queries: int, candidates: int):
     return Recording(Header(stores=("text", "vectors"), reranker="r", depth=20, k=10), tuple(rows))
 
 
-def replay_s(queries: int, candidates: int, settings: int) -> float:
+class Clock:
+    """Wall and processor time of a block: they part where other work shares the cores."""
+
+    def __enter__(self):
+        self.wall, self.cpu = time.perf_counter(), time.process_time()
+        return self
+
+    def __exit__(self, *_):
+        self.wall, self.cpu = time.perf_counter() - self.wall, time.process_time() - self.cpu
+
+    def told(self) -> dict[str, float]:
+        return {"seconds": round(self.wall, 2), "processor_seconds": round(self.cpu, 2)}
+
+
+def replay(queries: int, candidates: int, settings: int) -> dict:
     """Return the time to measure that many settings, with everything that `resift tune` does for it."""
     from resift.evaluation.tuning import tune
 
     recording = made_recording(queries, candidates)
-    started = time.perf_counter()
-    tried = tune(recording, budget=settings).tried
-    assert tried == settings
-    return round(time.perf_counter() - started, 2)
+    with Clock() as clock:
+        tried = tune(recording, budget=settings).tried
+    return {**clock.told(), "queries": queries, "candidates": candidates, "settings": tried}
 
 
-def scifact_s(cache: Path | None) -> dict | None:
+def scifact(cache: Path | None) -> dict | None:
     """Return time and quality of `resift eval scifact --pipeline rrf` with the index in the cache."""
     from resift.evaluation.beir import read_collection
     from resift.evaluation.cache_folder import cache_folder
@@ -61,15 +74,12 @@ def scifact_s(cache: Path | None) -> dict | None:
         return None
     subject, where = subject_named("rrf"), cache_folder(cache)
     index_for([subject], read_collection(folder), where)
-    started = time.perf_counter()
-    collection = read_collection(folder)
-    index = index_for([subject], collection, where)
-    outcome = evaluate(subject, collection, Judge(collection.qrels), index=index, cache=where, fresh=True)
-    return {
-        "seconds": round(time.perf_counter() - started, 2),
-        "nDCG@10": round(outcome.quality.mean("nDCG@10"), 4),
-        "latency_ms": outcome.latency,
-    }
+    with Clock() as clock:
+        collection = read_collection(folder)
+        index = index_for([subject], collection, where)
+        outcome = evaluate(subject, collection, Judge(collection.qrels), index=index, cache=where, fresh=True)
+    quality = round(outcome.quality.mean("nDCG@10"), 4)
+    return {**clock.told(), "nDCG@10": quality, **{f"{n}_ms": ms for n, ms in outcome.latency.items()}}
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -78,17 +88,14 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--cache", type=Path, default=None, help="where the index of SciFact is kept")
     args = parser.parse_args(argv)
     if args.quick:
-        print({"replay_s": replay_s(20, 20, 10)})
+        print(replay(20, 20, 10))
         return 0
-    data = {
-        "replay_300x100_through_100_settings_s": replay_s(300, 100, 100),
-        "scifact_rrf": scifact_s(args.cache),
-    }
-    met = {"replay": data["replay_300x100_through_100_settings_s"] < TARGET_REPLAY_S}
-    if data["scifact_rrf"]:
-        met["scifact"] = data["scifact_rrf"]["seconds"] < TARGET_SCIFACT_S
-    print(data, met)
-    told = {**data, "met": met, "versions": versions(["resift", "ir_measures", "numpy"])}
+    data = {"replay": {**replay(300, 100, 100), "target_s": TARGET_REPLAY_S}}
+    found = scifact(args.cache)
+    if found:
+        data["scifact_rrf"] = {**found, "target_s": TARGET_SCIFACT_S}
+    print(data)
+    told = {**data, "versions": versions(["resift", "ir_measures", "numpy"])}
     print("written:", write_results("evaluation", told).name)
     return 0
 

@@ -169,7 +169,7 @@ def _select(part: str, names: Sequence[str]) -> str:
 def _both(draw: object, height: int) -> str:
     """Draw for wide and for narrow windows; the style sheet shows the one that fits."""
     assert callable(draw)  # noqa: S101 - narrows object
-    wide, narrow = Frame(1080, height), Frame(350, int(height * 0.85), left=48, right=8)
+    wide, narrow = Frame(1080, height), Frame(350, int(height * 0.85), left=48, right=18)
     return f"{draw(wide, 'wide')}{draw(narrow, 'narrow')}"
 
 
