@@ -1,0 +1,154 @@
+"""Writes the tables of docs/comparison.md from benchmarks/results/*.json: `python docs/build_comparison.py`.
+
+A table stands between `<!-- table: NAME -->` and `<!-- end -->`; the words around it are written by hand. A
+table whose results are missing is left empty.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+PAGE = HERE / "comparison.md"
+RESULTS = HERE.parent / "benchmarks" / "results"
+TABLE = re.compile(r"<!-- table: (\w+) -->\n.*?<!-- end -->", re.DOTALL)
+
+COLLECTIONS = {
+    "scifact.test": "SciFact",
+    "nfcorpus.test": "NFCorpus",
+    "cranfield.test": "Cranfield",
+    "chunkeval-multisource.test": "chunkeval",
+}
+
+
+def main() -> int:
+    """Write the page anew."""
+    PAGE.write_text(filled(PAGE.read_text(encoding="utf-8")), encoding="utf-8")
+    return 0
+
+
+def filled(text: str) -> str:
+    """Return the page with every table as the results have it."""
+    return TABLE.sub(lambda match: f"<!-- table: {match[1]} -->\n{_table(match[1])}<!-- end -->", text)
+
+
+def _table(name: str) -> str:
+    source, make = TABLES[name]
+    file = RESULTS / f"{source}.json"
+    if not file.exists():
+        return ""
+    try:
+        return make(json.loads(file.read_text(encoding="utf-8"))) + "\n"
+    except KeyError:
+        return ""
+
+
+def cross_encoder(data: Mapping[str, Any]) -> str:
+    """Processor time per pair, as a multiple of ours."""
+    names = ["resift", "onnxruntime", "flashrank", "sentence-transformers", "rerankers"]
+    rows = [
+        [shape, *(_number(row["cpu_ms_times_resift"].get(name)) for name in names)]
+        for shape, row in sorted(data["speed"].items(), key=_shape)
+    ]
+    return _markdown(["passages", *names], rows)
+
+
+def cold_start(data: Mapping[str, Any]) -> str:
+    """From a new process to the first score, and the memory then."""
+    rows = [
+        [name, _number(row["seconds"]), _number(row["rss_mb"], 0)]
+        for name, row in sorted(data["cold_start"].items(), key=lambda item: item[1]["seconds"])
+    ]
+    return _markdown(["", "seconds", "MB"], rows)
+
+
+def two_stage(data: Mapping[str, Any]) -> str:
+    """TwoStage against txtai's Reranker."""
+    race = data["race"]
+    rows = [
+        [name, _number(race["cpu_ms_times_resift"][name]), _number(race["rss_mb"][name], 0)]
+        for name in race["cpu_ms_times_resift"]
+    ]
+    return _markdown(["", "processor time × ours", "MB"], rows)
+
+
+def fusion(data: Mapping[str, Any]) -> str:
+    """Milliseconds of RRF: ours first."""
+    cases = [case for case in data["cases"] if case["method"] == "rrf"]
+    own = ["resift", "resift, k=100", "resift, all ledgers read"]
+    names = own + sorted({name for case in cases for name in case["ms"]} - set(own))
+    rows = [
+        [f"{case['lists']} × {case['hits']}", *(_number(case["ms"].get(name), 3) for name in names)]
+        for case in cases
+    ]
+    return _markdown(["lists × hits", *names], rows)
+
+
+def quality(data: Mapping[str, Any]) -> str:
+    """nDCG@10 of first stages, the cross-encoder and what ships."""
+    rows = [
+        [name, *(_number(values[collection], 3) for collection in COLLECTIONS)]
+        for name, values in data["baselines"].items()
+        if name != "mean z of the pool"
+    ]
+    shipped = data["shipped"]
+    rows.append(["**Resift's default**", *(_number(shipped[name]["blend"], 3) for name in COLLECTIONS)])
+    for other in ("RRF", "cross-encoder"):
+        spans = (shipped[name][f"interval against {other}"] for name in COLLECTIONS)
+        rows.append([f"against {other}, 95 %", *(f"{low:+.3f} to {high:+.3f}" for low, high in spans)])
+    return _markdown(["", *COLLECTIONS.values()], rows)
+
+
+def installation(data: Mapping[str, Any]) -> str:
+    """Megabytes of a fresh environment."""
+    told = {
+        "resift": "`resift`",
+        "resift[local]": "`resift[local]`, model files included",
+        "peers of cross_encoder_peers": "FlashRank + sentence-transformers + rerankers, without model files",
+        "peers of two_stage": "txtai + onnxruntime, without model files",
+    }
+    sizes = data["installation"]
+    rows = [[text, _number(sizes[name]["all_mb"], 0)] for name, text in told.items() if name in sizes]
+    return _markdown(["", "MB"], rows)
+
+
+def same_order(data: Mapping[str, Any]) -> str:
+    """How often peers give our order on the same weights."""
+    rows = []
+    for name, ways in data["peers"].items():
+        for way, row in ways.items():
+            counts = [f"{row[key]} of {row['questions']}" for key in ("same_first", "same_order")]
+            rows.append([name, way, *counts, _number(row["widest_swap_in_logits"], 3)])
+    return _markdown(["peer", "asked", "same first", "same order", "widest swap, logits"], rows)
+
+
+def _shape(item: tuple[str, Any]) -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall(r"\d+", item[0]))
+
+
+def _number(value: float | None, digits: int = 2) -> str:
+    return "" if value is None else f"{value:.{digits}f}"
+
+
+def _markdown(headers: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [headers, ["---"] * len(headers), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+TABLES: dict[str, tuple[str, Callable[[Mapping[str, Any]], str]]] = {
+    "cold_start": ("cross_encoder", cold_start),
+    "cross_encoder": ("cross_encoder", cross_encoder),
+    "fusion": ("fusion", fusion),
+    "installation": ("cold_start", installation),
+    "quality": ("blending", quality),
+    "same_order": ("same_order", same_order),
+    "two_stage": ("two_stage", two_stage),
+}
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,37 @@
+"""docs/comparison.md says what benchmarks/results say."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def build():
+    spec = importlib.util.spec_from_file_location("build_comparison", ROOT / "docs" / "build_comparison.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_numbers_are_those_of_the_committed_results(build):
+    """Who commits new results also runs docs/build_comparison.py."""
+    text = build.PAGE.read_text(encoding="utf-8")
+    assert build.filled(text) == text
+
+
+def test_every_table_has_its_place(build):
+    """No table is made that the page does not show."""
+    shown = build.TABLE.findall(build.PAGE.read_text(encoding="utf-8"))
+    assert sorted(shown) == sorted(build.TABLES)
+
+
+def test_a_missing_result_leaves_its_table_empty(build, tmp_path, monkeypatch):
+    """Numbers that nobody measured are not on the page."""
+    monkeypatch.setattr(build, "RESULTS", tmp_path)
+    text = "<!-- table: fusion -->\n| old |\n<!-- end -->"
+    assert build.filled(text) == "<!-- table: fusion -->\n<!-- end -->"

@@ -1,0 +1,30 @@
+"""docs/index.md leads to every page."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+
+
+def test_the_index_links_every_page():
+    """A page that nobody can find might as well not be there."""
+    linked = {
+        (DOCS / target).resolve()
+        for target in re.findall(r"\]\(([^)#]+)", (DOCS / "index.md").read_text(encoding="utf-8"))
+    }
+    pages = {page.resolve() for page in DOCS.rglob("*.md")} - {(DOCS / "index.md").resolve()}
+    assert sorted(str(page.relative_to(DOCS)) for page in pages - linked) == []
+
+
+def test_every_picture_is_shown_and_legible_in_light_and_dark():
+    """Pictures have a title and a description for readers who do not see them; no script, no network."""
+    text = "".join(page.read_text(encoding="utf-8") for page in DOCS.rglob("*.md"))
+    for picture in sorted((DOCS / "pictures").glob("*.svg")):
+        drawn = picture.read_text(encoding="utf-8")
+        assert f"pictures/{picture.name})" in text
+        assert "<title" in drawn
+        assert "<desc" in drawn
+        assert "prefers-color-scheme: dark" in drawn
+        assert not re.search(r"<script|href=|url\((?!#)|@import", drawn)

@@ -1,0 +1,55 @@
+"""The reference pages say what the code says."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def build():
+    spec = importlib.util.spec_from_file_location("build_reference", ROOT / "docs" / "build_reference.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("page", ["api_page", "cli_page", "events_page", "errors_page"])
+def test_pages_do_not_drift(build, page):
+    """Who changes a signature, option, event or error also runs docs/build_reference.py."""
+    if page == "cli_page" and sys.version_info >= (3, 13):
+        pytest.skip("argparse writes help differently since Python 3.13")
+    name = page.removesuffix("_page") + ".md"
+    assert getattr(build, page)() == (build.PAGES / name).read_text(encoding="utf-8")
+
+
+def test_the_reference_has_every_name_of_the_front_door(build):
+    """What `import resift` offers is on the page, with a sentence."""
+    import resift
+
+    text = build.api_page()
+    assert [name for name in resift.__all__ if f"**`{name}" not in text and name != "ResiftError"] == []
+
+
+def test_defaults_are_written_without_addresses(build):
+    """A page that holds a memory address would drift with every run."""
+    text = build.api_page()
+    assert " at 0x" not in text
+    assert inspect.signature(build.pages).parameters == {}
+
+
+def test_a_changed_signature_is_seen(build):
+    """The drift check fails when a function gains an argument."""
+
+    def before(query, *, k=10): ...
+
+    def after(query, *, k=10, deep=False): ...
+
+    assert build._called("f", before) == "f(query, *, k=10)"
+    assert build._called("f", after) == "f(query, *, k=10, deep=False)"
