@@ -42,3 +42,25 @@ def test_tuning_refuses_to_report_on_what_it_tuned_on(recording, capsys):
 def test_a_wrong_floor_is_refused(recording, capsys):
     assert main(["tune", str(recording), "--floor", "0.5"]) == 1
     assert "write STORE=SCORE" in capsys.readouterr().err
+
+
+def test_the_best_setting_is_a_sound_pipeline_file(tmp_path):
+    """With stores added, `resift config check` accepts what tune writes."""
+    from resift.cli.tune import as_yaml
+    from resift.config.load import load_plain
+    from resift.evaluation.record_file import Header
+    from resift.evaluation.replay import Setting
+
+    header = Header(stores=("docs.text", "docs.vectors"), reranker="cross-encoder", depth=20, k=10)
+    (tmp_path / "docs.db").touch()
+    stores = [{"name": "docs", "kind": "sqlite", "path": str(tmp_path / "docs.db")}]
+    settings = [
+        Setting(weights=(1.0, 2.0), depth=10),
+        Setting(method="linear", blend=None),
+        Setting(depth=0),
+        Setting(blend="rank", blend_weight=0.3),
+    ]
+    for setting in settings:
+        read = load_plain({**yaml.safe_load(as_yaml(setting, header)), "stores": stores})
+        assert read["fusion"]["method"] == setting.method
+        assert (read["rerank"] is None) == (setting.depth == 0)

@@ -237,3 +237,14 @@ def test_a_file_that_is_no_recording_is_refused(tmp_path):
     path.write_text(json.dumps({"id": 1}) + "\n")
     with pytest.raises(DataFormatError, match="no recording of this version"):
         read_recording(path)
+
+
+def test_a_floor_cuts_what_a_store_scored_below_it():
+    """The gate's floor on the second store's scores, through the real gate."""
+    recording = Recording(HEADER, tuple(made(4)))
+    whole = replay(recording, Setting(depth=0))
+    cut = replay(recording, Setting(depth=0, floor=("two", 5.0)))
+    assert all(set(cut[query]) < set(whole[query]) for query in whole)
+    with pytest.raises(InputError, match="no recorded store"):
+        replay(recording, Setting(floor=("three", 0.5)))
+    assert tune(recording, budget=12, floors=[("two", 5.0)]).tried == 12

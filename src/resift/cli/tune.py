@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from resift.evaluation.differences import Difference
-    from resift.evaluation.record_file import Recording
+    from resift.evaluation.record_file import Header, Recording
     from resift.evaluation.replay import Setting
     from resift.evaluation.tuning import Tuned
 
@@ -70,13 +70,13 @@ def run(args: argparse.Namespace) -> int:
     meter.close()
     row = _judged(test, default_setting(recording.header), tuned.best, args.measure)
     if args.yaml:
-        write_whole(args.yaml, as_yaml(tuned.best, recording.header.stores))
+        write_whole(args.yaml, as_yaml(tuned.best, recording.header))
     show = _print_data if wants_json(args.json) else _print_report
     show(tuned, row, len(train.queries))
     return 0
 
 
-def as_yaml(setting: Setting, stores: tuple[str, ...]) -> str:
+def as_yaml(setting: Setting, header: Header) -> str:
     """Return the sections of a pipeline file that say this setting."""
     import yaml
 
@@ -84,16 +84,16 @@ def as_yaml(setting: Setting, stores: tuple[str, ...]) -> str:
     if setting.method == "rrf":
         data["fusion"]["k_param"] = setting.k_param
     if setting.weights:
-        data["fusion"]["weights"] = dict(zip(stores, setting.weights, strict=True))
+        data["fusion"]["weights"] = dict(zip(header.stores, setting.weights, strict=True))
     if setting.depth:
-        data["rerank"] = {"kind": "cross-encoder", "depth": setting.depth}
-        data["guard"] = {"blend": setting.blend is not None, "do_no_harm": False}
+        data["rerank"] = {"kind": header.reranker, "depth": setting.depth}
+        data["guard"] = {"blend": setting.blend is not None, "do_no_harm": setting.guard}
         if setting.blend is not None:
             data["guard"] |= {"method": setting.blend, "weight": setting.blend_weight}
         if setting.blend == "promote":
             data["guard"]["temperature"] = setting.temperature
     text: str = yaml.safe_dump(data, sort_keys=False)
-    return "# Found by resift tune. Add `stores:`, and the reranker that was recorded.\n" + text
+    return "# Found by resift tune. Add `stores:`, named as they were recorded.\n" + text
 
 
 def _halves(recording: Recording, args: argparse.Namespace) -> tuple[Recording, Recording]:
