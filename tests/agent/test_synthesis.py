@@ -174,3 +174,12 @@ def test_support_is_words_and_numbers():
     assert not unsupported(Sentence("A hive has 40000 bees.", (1,)), [passage], "")
     assert unsupported(Sentence("A hive has 50,000 bees.", (1,)), [passage], "")
     assert unsupported(Sentence("Lorem ipsum dolor.", (1,)), [passage], "")
+
+
+def test_marks_of_the_source_do_not_look_like_citations():
+    """Reference marks in a passage are shown in round brackets, in quotations and in the prompt."""
+    passage = Passage(
+        1, Hit("x", "Bee [3]\nBees dance [12]. They sing [4, 5].", metadata={"heading": "Bee [3]"})
+    )
+    assert passage.text == "Bees dance (12). They sing (4, 5)."
+    assert passage.heading == "Bee (3)"

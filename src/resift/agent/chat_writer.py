@@ -14,6 +14,7 @@ from resift.resilience import Budget, CircuitBreaker, breakers
 
 NOT_FOUND = "NOT_FOUND"
 MAX_PASSAGE_CHARS = 2000
+MAX_ANSWER_CHARS = 20_000
 FALLBACK_S = 0.5
 """Kept back from the deadline, so that an extractive answer can still be made."""
 
@@ -51,7 +52,7 @@ class ChatWriter:
         own = deadline.reserve(FALLBACK_S)
         async with self.breaker.guard(own, timeout_s=self.client.timeout_s):
             completion = await self.client.complete(_messages(question, passages), deadline=own)
-            draft = self._checked(completion.text, passages, question)
+            draft = self._checked(completion.text[:MAX_ANSWER_CHARS], passages, question)
         self.budget.record(len(passages), time.perf_counter() - started, provider=self.name)
         return draft
 
@@ -83,7 +84,7 @@ def _messages(question: str, passages: Sequence[Passage]) -> list[Message]:
 
 
 def _inert(text: str) -> str:
-    """Return the text without control characters; brackets around numbers would look like citations."""
+    """Return the text on one line, without control characters."""
     printable = "".join(char if char.isprintable() else " " for char in text)
     return " ".join(printable.split())
 

@@ -26,7 +26,12 @@ async def sample_pack(folder: Path | None = None, *, progress: OnProgress | None
     """Return the sample's pack, built first where it is not in the cache (or the folder given) yet."""
     target = (folder or _cache()) / f"lighthouses-{_digest()}.lbug"
     if not target.is_file():
-        await build_pack(articles_folder(), target, progress=progress)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        # In a folder of its own: two first questions at once must not meet in one working file.
+        with tempfile.TemporaryDirectory(dir=target.parent) as own:
+            made = Path(own) / target.name
+            await build_pack(articles_folder(), made, progress=progress)
+            made.replace(target)
     return target
 
 

@@ -35,12 +35,12 @@ class Passage(NamedTuple):
     @property
     def heading(self) -> str:
         """The headings above it, the title first."""
-        return str(self.hit.metadata.get("heading", ""))
+        return _round_brackets(str(self.hit.metadata.get("heading", "")))
 
     @property
     def text(self) -> str:
         """Its own words, without the headings."""
-        return self.hit.text.removeprefix(f"{self.heading}\n")
+        return _round_brackets(self.hit.text.removeprefix(f"{self.hit.metadata.get('heading', '')}\n"))
 
 
 class Sentence(NamedTuple):
@@ -104,6 +104,11 @@ def unsupported(sentence: Sentence, passages: Iterable[Passage], question: str) 
 def unknown_citations(sentences: Sequence[Sentence], allowed: Collection[int]) -> list[int]:
     """Return the numbers cited that no passage has."""
     return sorted({number for one in sentences for number in one.sources} - set(allowed))
+
+
+def _round_brackets(text: str) -> str:
+    """Return the text with its own reference marks in round brackets, so that none looks like ours."""
+    return _CITATION.sub(lambda mark: f"({mark[0][1:-1].strip()})", text)
 
 
 def _bare(sentence: str) -> str:

@@ -1,0 +1,135 @@
+"""Whether the agent finds the right article, and admits when there is none: cross-encoder on and off.
+
+    python -m benchmarks.agent [--quick]
+
+Three packs: the shipped sample with its written questions, and 220 abstracts each of SciFact and Cranfield
+(where RESIFT_DATA has them) with links made up at random, which must not help and must not harm much.
+Questions that a pack cannot answer are those of the other two. Writes results/agent.json.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from benchmarks.harness import machine, versions, write_results
+from resift.agent import KnowledgeGraphAgent, build_pack
+from resift.agent.lighthouse_sample import articles_folder, questions
+
+DATA = Path(os.environ.get("RESIFT_DATA", "../shared/data"))
+DOCUMENTS, QUERIES = 220, 40
+MODES = {
+    "vectors": {"use_enhancements": False},
+    "graph": {},
+    "cross-encoder": {"enable_cross_encoder": True, "enable_reranker": False},
+    "cross-encoder and graph": {"enable_cross_encoder": True},
+}
+
+
+def sample() -> tuple[Path, list[tuple[str, set[str]]]]:
+    asked = [(one.question, {one.article}) for one in questions() if one.article]
+    return articles_folder(), asked
+
+
+def collection(name: str, folder: Path) -> tuple[Path, list[tuple[str, set[str]]]]:
+    """Some judged queries, the documents that answer them, others beside them, and links at random."""
+    chance = random.Random(name)
+    rows = map(json.loads, (DATA / name / "corpus.jsonl").open(encoding="utf-8"))
+    corpus = {row["_id"]: row for row in rows if row["text"].strip()}
+    texts = {
+        row["_id"]: row["text"]
+        for row in map(json.loads, (DATA / name / "queries.jsonl").open(encoding="utf-8"))
+    }
+    wanted: dict[str, set[str]] = {}
+    for line in (DATA / name / "qrels" / "test.tsv").read_text(encoding="utf-8").splitlines()[1:]:
+        query, document, grade = line.split("\t")
+        if int(grade) > 0 and document in corpus:
+            wanted.setdefault(query, set()).add(document)
+    chosen = chance.sample(sorted(wanted), QUERIES)
+    needed = set().union(*(wanted[query] for query in chosen))
+    others = chance.sample(sorted(set(corpus) - needed), max(0, DOCUMENTS - len(needed)))
+    kept = sorted(needed | set(others))
+    lines = [
+        json.dumps(
+            {
+                "id": id,
+                "title": corpus[id].get("title") or id,
+                "text": corpus[id]["text"],
+                "links": chance.sample(kept, 3),
+            }
+        )
+        for id in kept
+    ]
+    file = folder / f"{name}.jsonl"
+    file.write_text("\n".join(lines), encoding="utf-8")
+    return file, [(texts[query], wanted[query]) for query in chosen]
+
+
+def measured(pack: Path, asked: list[tuple[str, set[str]]], off_topic: list[str], **options) -> dict:
+    first = three = found = invented = 0
+    times = []
+    with KnowledgeGraphAgent(pack, **options) as agent:
+        agent.query("warm up")
+        for question, right in asked:
+            started = time.perf_counter()
+            ranking = agent.retrieve(question)
+            times.append((time.perf_counter() - started) * 1000)
+            hits = [hit.metadata["title"] in right or hit.metadata["article"] in right for hit in ranking]
+            first, three = first + any(hits[:1]), three + any(hits[:3])
+            found += agent.query(question)["found"]
+        invented = sum(agent.query(question)["found"] for question in off_topic)
+    return {
+        "right_article_first": round(first / len(asked), 3),
+        "right_article_in_first_three": round(three / len(asked), 3),
+        "answered": round(found / len(asked), 3),
+        "off_topic_answered": f"{invented} of {len(off_topic)}",
+        "retrieve_ms_median": round(statistics.median(times), 1),
+    }
+
+
+def main() -> int:
+    quick = "--quick" in sys.argv
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        sources = {"sample": sample()}
+        if not quick:
+            there = [name for name in ("scifact", "cranfield") if (DATA / name).is_dir()]
+            sources |= {name: collection(name, folder) for name in there}
+        none = [one.question for one in questions() if one.article is None]
+        results = {}
+        for name, (source, asked) in sources.items():
+            pack = folder / f"{name}.lbug"
+            started = time.perf_counter()
+            report = asyncio.run(build_pack(source, pack))
+            built_s = time.perf_counter() - started
+            others = [
+                question for other, (_, rows) in sources.items() if other != name for question, _ in rows[:20]
+            ]
+            chosen = asked[:8] if quick else asked
+            results[name] = {
+                "articles": report.articles,
+                "sections": report.sections,
+                "links": report.links,
+                "questions": len(chosen),
+                "build_s": round(built_s, 1),
+                "modes": {
+                    mode: measured(pack, chosen, none + others, **options) for mode, options in MODES.items()
+                },
+            }
+            print(json.dumps({name: results[name]}, indent=1), flush=True)
+    if not quick:
+        seen = versions(["resift", "ladybug", "rustworkx", "onnxruntime", "numpy"])
+        write_results("agent", {"machine": machine(), "versions": seen, "packs": results})
+    best = results["sample"]["modes"]["cross-encoder and graph"]
+    return 0 if best["right_article_in_first_three"] >= 0.9 else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

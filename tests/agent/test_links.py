@@ -1,0 +1,76 @@
+"""Links out of texts, and which article each one means."""
+
+from __future__ import annotations
+
+import time
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from resift.agent.links import LinkResolver, aliases_of, href_keys, html_targets, without_links
+
+
+def resolved(*articles):
+    """Return the links of (id, title, path, text) rows."""
+    resolver = LinkResolver()
+    for id, title, path, text in articles:
+        resolver.add(id, aliases_of(id, title, path), without_links(text, source=path).targets)
+    return resolver.links()
+
+
+def test_marks_go_and_words_stay():
+    """Wiki-links, Markdown links and images."""
+    text = 'See [[Sea|the sea]], [[Lamp#Oil]] and [a map](../map.md "big"). ![photo](x.png)'
+    assert without_links(text, source="a/b.md").text.strip() == "See the sea, Lamp and a map."
+
+
+def test_paths_are_relative_to_the_file_that_links():
+    """`../map.md` in a/b.md is map.md; anchors do not matter."""
+    assert href_keys("../map.md#north", "a/b.md")[0] == "path:map.md"
+    assert href_keys("/wiki/North_Sea", "x.html")[1] == "title:north sea"
+    assert href_keys("https://en.example.org/wiki/North_Sea", "x.html") == ("title:north sea",)
+    assert href_keys("mailto:a@b.c", "x.md") == ()
+    assert href_keys("#top", "x.md") == ()
+    assert href_keys("http://[broken", "x.md") == ()
+
+
+def test_links_are_counted_and_never_to_oneself():
+    """Two mentions are one link of two; a link to oneself or nowhere is none."""
+    found = resolved(
+        ("a.md", "A lamp", "a.md", "[[Sea]] and [sea](sea.md), [[A lamp]], [[Nothing]]"),
+        ("sea.md", "Sea", "sea.md", ""),
+    )
+    assert found == {("a.md", "sea.md"): 2}
+
+
+def test_a_title_beats_a_file_name():
+    """[[Oil]] means the article of that title, also when a file of another article is called so."""
+    found = resolved(
+        ("oil.md", "Lamp oil", "oil.md", ""), ("x.md", "Oil", "x.md", ""), ("y.md", "Y", "y.md", "[[oil]]")
+    )
+    assert found == {("y.md", "x.md"): 1}
+
+
+def test_code_is_no_link():
+    """What stands in a fence is an example."""
+    assert without_links("```\n[[Sea]]\n```\n", source="a.md").targets == ()
+
+
+def test_navigation_is_no_link():
+    """Menus and footers link everywhere and mean nothing, also when they are not closed."""
+    page = "<nav><a href='x.md'>x</a></nav><p><a href='sea.md'>sea</a></p><footer><a href='y.md'>y"
+    assert [keys[0] for keys in html_targets(page, source="a.html")] == ["path:sea.md"]
+
+
+@given(st.text(alphabet='[]()|!#<>"ab \n`', max_size=80))
+def test_any_text_is_taken(text):
+    """No input breaks the patterns."""
+    without_links(text, source="a.md")
+
+
+def test_long_input_takes_no_time():
+    """A megabyte of brackets is read in a moment."""
+    for text in ("[[" * 300_000, "[a](" * 200_000, "![x](y" * 100_000, "[" * 500_000 + "]" * 500_000):
+        started = time.perf_counter()
+        without_links(text, source="a.md")
+        assert time.perf_counter() - started < 5
