@@ -204,7 +204,7 @@ def _value(default: Any) -> str:
     """Return a default as source would have it; objects by their type, so that pages stay the same."""
     if callable(default) and hasattr(default, "__name__"):
         return str(default.__name__)
-    if default is None or isinstance(default, (bool, int, float, str, tuple, frozenset)):
+    if default is None or default == frozenset() or isinstance(default, (bool, int, float, str, tuple)):
         text = repr(default)
         return text if len(text) <= 60 and " at 0x" not in text else "…"
     hidden = type(default).__module__ in ("builtins", "dataclasses")
