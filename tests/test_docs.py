@@ -1,46 +1,33 @@
-"""Every Python block of the README and of docs/ runs as printed, page by page, top to bottom."""
+"""Every Python block of the README and of docs/ runs as printed, page by page, and prints what is shown."""
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from tests.docs.scripts import load_script
+
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\(([^)#\s]+)(#[^)\s]*)?\)")
+OUTPUTS = load_script("build_outputs")
 
 
-def code_of(page: Path) -> str:
-    """Return the page's program, each block at its own line, so that errors name the right one."""
-    text = page.read_text(encoding="utf-8")
-    program = ""
-    for match in BLOCK.finditer(text):
-        line = text[: match.start(1)].count("\n")
-        program += "\n" * (line - program.count("\n")) + match.group(1)
-    return program
+def has_code(page: Path) -> bool:
+    return bool(OUTPUTS.program(page.read_text(encoding="utf-8")))
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if code_of(page)], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [page for page in PAGES if has_code(page)], ids=lambda page: page.name)
 def test_code_runs(page, tmp_path):
-    """What the docs show works, in an empty folder, with warnings as errors."""
-    script = tmp_path / page.with_suffix(".py").name.replace("-", "_")
-    script.write_text(code_of(page), encoding="utf-8")
-    answer = subprocess.run(
-        [sys.executable, "-W", "error", script.name],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-        env={**os.environ, "PYTHONUTF8": "1"},
-    )
+    """What the docs show works, in an empty folder, with warnings as errors, and prints what they say."""
+    answer = OUTPUTS.run(page, tmp_path)
     assert answer.returncode == 0, f"{page.relative_to(ROOT)}\n{answer.stderr}"
+    printed = OUTPUTS.printed(answer.stdout)
+    for number, shown in OUTPUTS.promised(page.read_text(encoding="utf-8")).items():
+        told = f"{page.relative_to(ROOT)} is out of date; run docs/build_outputs.py on it"
+        assert OUTPUTS.alike(printed[number], shown[2]), f"{told}\n{printed[number]}"
 
 
 @pytest.mark.parametrize("page", [*PAGES, *ROOT.glob("*.md")], ids=lambda page: page.name)

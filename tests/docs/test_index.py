@@ -28,3 +28,20 @@ def test_every_picture_is_shown_and_legible_in_light_and_dark():
         assert "<desc" in drawn
         assert "prefers-color-scheme: dark" in drawn
         assert not re.search(r"<script|href=|url\((?!#)|@import", drawn)
+
+
+def anchors(page: Path) -> set[str]:
+    """Return what headings of a page are called in links, as GitHub makes them."""
+    prose = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    titles = re.findall(r"^#+ (.+)$", prose, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def test_links_into_pages_name_a_heading():
+    """A link with an anchor leads to a heading that is there."""
+    lost = []
+    for page in [DOCS.parent / "README.md", *DOCS.rglob("*.md")]:
+        for target, anchor in re.findall(r"\]\(([^)#\s]*)#([^)\s]+)\)", page.read_text(encoding="utf-8")):
+            if "://" not in target and anchor not in anchors(page.parent / target if target else page):
+                lost.append(f"{page.name}: {target}#{anchor}")
+    assert lost == []

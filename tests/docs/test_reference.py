@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
 import inspect
 import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.docs.scripts import load_script
 
 
 @pytest.fixture(scope="module")
 def build():
-    spec = importlib.util.spec_from_file_location("build_reference", ROOT / "docs" / "build_reference.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script("build_reference")
 
 
 @pytest.mark.parametrize("page", ["api_page", "cli_page", "events_page", "errors_page"])

@@ -1,0 +1,53 @@
+"""The tool that runs pages and writes their outputs."""
+
+from __future__ import annotations
+
+from tests.docs.scripts import load_script
+
+OUTPUTS = load_script("build_outputs")
+PAGE = """# Page
+
+```python
+print("score", 0.25)
+```
+```text
+score 0.5
+```
+
+Words between: the next text is no output.
+
+```python
+print("unseen")
+```
+
+So is this one not.
+
+```text
+anything
+```
+"""
+
+
+def test_outputs_are_those_of_the_block_before(tmp_path):
+    """Only a text block that directly follows code is taken for its output."""
+    page = tmp_path / "page.md"
+    page.write_text(PAGE, encoding="utf-8")
+    printed = OUTPUTS.printed(OUTPUTS.run(page, tmp_path).stdout)
+    assert printed == ["score 0.25", "unseen"]
+    assert list(OUTPUTS.promised(PAGE)) == [0]
+    assert OUTPUTS.refilled(PAGE, printed) == PAGE.replace("0.5", "0.25")
+
+
+def test_numbers_may_differ_and_words_may_not():
+    """Scores move in the last digits between processors; an order or a sentence does not."""
+    assert OUTPUTS.alike("score 0.25 of 3", "score 0.2501 of 3\n")
+    assert not OUTPUTS.alike("['a', 'b']", "['b', 'a']")
+
+
+def test_errors_name_the_line_of_the_page(tmp_path):
+    """Blocks stand at the lines that they have on the page."""
+    page = tmp_path / "page.md"
+    page.write_text(
+        "# Page\n\n```python\nx = 1\n```\n\n```python\n\nraise KeyError(x)\n```\n", encoding="utf-8"
+    )
+    assert "line 9, in <module>" in OUTPUTS.run(page, tmp_path).stderr
