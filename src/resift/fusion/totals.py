@@ -62,9 +62,12 @@ def _added(
     lists: Sequence[RankedList], scaled: Sequence[Sequence[int]]
 ) -> tuple[dict[str, int], dict[str, Hit]]:
     """Return the sum of each key and the first hit of each key."""
-    sums: dict[str, int] = {}
-    firsts: dict[str, Hit] = {}
-    for ranked, wholes in zip(lists, scaled, strict=True):
+    if not lists:
+        return {}, {}
+    # Nothing of the first list has been seen before, so it goes in at once.
+    sums = dict(zip(lists[0].keys, scaled[0], strict=True))
+    firsts = dict(zip(lists[0].keys, lists[0].hits, strict=True))
+    for ranked, wholes in zip(lists[1:], scaled[1:], strict=True):
         for key, hit, whole in zip(ranked.keys, ranked.hits, wholes, strict=True):
             if key in sums:
                 sums[key] += whole
