@@ -8,6 +8,7 @@ import math
 import multiprocessing
 import os
 import re
+import signal
 import threading
 from dataclasses import dataclass
 from typing import ClassVar
@@ -125,6 +126,24 @@ def test_messages_carry_place_and_data():
 async def _double(number: int) -> int:
     await asyncio.sleep(0)
     return number * 2
+
+
+def test_sync_waits_for_the_cleanup_of_interrupted_work():
+    """Ctrl-C in the waiting thread cancels the work; what it opened is closed before the caller goes on."""
+    closed = []
+
+    async def work() -> None:
+        try:
+            await asyncio.sleep(0.05)  # the caller is waiting by now
+            signal.raise_signal(signal.SIGINT)
+            await asyncio.sleep(60)
+        finally:
+            await asyncio.sleep(0.05)
+            closed.append(True)
+
+    with pytest.raises(KeyboardInterrupt):
+        run_sync(work())
+    assert closed == [True]
 
 
 def test_sync_works_everywhere():

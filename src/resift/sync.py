@@ -10,6 +10,9 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
+CLEANUP_S = 2.0
+"""How long cancelled work may take to close what it opened."""
+
 _lock = threading.Lock()
 _loop: asyncio.AbstractEventLoop | None = None
 _pid = 0
@@ -18,14 +21,25 @@ _pid = 0
 def run_sync(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run the coroutine on Resift's own loop thread and wait for its result.
 
-    One loop for all sync calls keeps connection pools warm between them. Ctrl-C cancels the work.
+    One loop for all sync calls keeps connection pools warm between them. Ctrl-C cancels the work and
+    waits for its cleanup.
     """
-    future = asyncio.run_coroutine_threadsafe(coroutine, _background_loop())
+    finished = threading.Event()
+    future = asyncio.run_coroutine_threadsafe(_noting(coroutine, finished), _background_loop())
     try:
         return future.result()
     except BaseException:
         future.cancel()
+        # Files are closed on the way out; a process that ended before would tell of it in a traceback.
+        finished.wait(CLEANUP_S)
         raise
+
+
+async def _noting(coroutine: Coroutine[Any, Any, T], finished: threading.Event) -> T:
+    try:
+        return await coroutine
+    finally:
+        finished.set()
 
 
 def _background_loop() -> asyncio.AbstractEventLoop:

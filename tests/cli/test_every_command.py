@@ -211,6 +211,22 @@ def test_ctrl_c_ends_with_130(words, place):
     assert err == b"resift: interrupted\n"
 
 
+def test_ctrl_c_during_work_ends_with_130(place):
+    """Ctrl-C while stores are open: they are closed, temporary files go, one line is told."""
+    env = {**os.environ, "TMPDIR": str(place)}
+    started = python_resift("demo", stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env)
+    try:
+        until = time.monotonic() + 30
+        while not list(place.glob("resift-demo-*/sample.db")) and time.monotonic() < until:
+            os.sched_yield()
+        started.send_signal(signal.SIGINT)
+        out, err = started.communicate(timeout=30)
+    finally:
+        started.kill()
+    assert (started.returncode, out, err) == (130, b"", b"resift: interrupted\n")
+    assert not list(place.glob("resift-demo-*"))
+
+
 def wait_until_reading(pid: int) -> None:
     """Wait until the process sleeps in a read of its standard input, as Linux tells it."""
     until = time.monotonic() + 20

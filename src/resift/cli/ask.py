@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from resift.cli.options import at_least_one
 from resift.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -36,7 +37,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="rerank with the cross-encoder (default: yes)",
     )
     parser.add_argument(
-        "-k", "--max-results", type=int, default=5, metavar="N", help="how many passages (default: 5)"
+        "-k",
+        "--max-results",
+        type=at_least_one,
+        default=5,
+        metavar="N",
+        help="how many passages (default: 5)",
     )
     parser.add_argument(
         "--hops", type=int, default=1, metavar="N", help="links to follow, 0 to 3 (default: 1)"

@@ -102,12 +102,14 @@ async def run_demo(
 def missing_models() -> str:
     """Return why the models cannot run here, with the line that helps, or an empty string."""
     try:
-        for module in ("numpy", "onnxruntime", "tokenizers"):
+        for module in ("numpy", "tokenizers"):
             require(module, extra="local")
         from resift.models.embedding import DEFAULT_EMBEDDER
         from resift.models.locate import resolve
+        from resift.models.session import onnx_runtime
         from resift.rerankers.cross_encoder import DEFAULT_MODEL
 
+        onnx_runtime()
         for model in (DEFAULT_EMBEDDER, DEFAULT_MODEL):
             resolve(model, check=False, download=False)
     except ResiftError as exc:

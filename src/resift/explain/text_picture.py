@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable
 from itertools import groupby
 
@@ -16,7 +17,7 @@ Cell = tuple[str, str]
 """A character and its colour."""
 
 _COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "red")
-_CELL, _LEAST_GAP, _MOST_GAP = 4, 5, 12
+_CELL, _LEAST_GAP, _MOST_GAP, _NARROW = 4, 5, 12, 60
 _BLANK = 0x2800
 _DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 
@@ -101,14 +102,25 @@ def _legend(flow: Flow, layout: Layout, width: int, style: Paint) -> list[str]:
         place = str(line.path.final) if line.path.final else "–"
         head = f"{place:>3} {line.move.sign:<{widest}} "
         name = clip(line.path.id, min(28, width - len(head)))
-        room = width - len(head) - len(name) - 2
-        reason = clip(line.move.reason, room) if room >= 12 else ""
         tone = {"rose": "green", "fell": "red", "cut": "dim"}.get(line.move.kind, "")
-        lines.append(f"{style(head, tone) if tone else head}{style(name, _colour(line))}  {reason}".rstrip())
+        first = f"{style(head, tone) if tone else head}{style(name, _colour(line))}"
+        room = width - len(head) - len(name) - 2
+        if width >= _NARROW:
+            lines.append(f"{first}  {clip(line.move.reason, room)}" if room >= 12 else first)
+        else:
+            told = f"{line.move.reason}. {_ranks(line, layout)}"
+            wrapped = textwrap.wrap(clip(told, 400), max(8, width - len(head)), max_lines=4, placeholder=" …")
+            lines += [first, *(" " * len(head) + style(text, "dim") for text in wrapped)]
     left = len(flow.kept) + len(flow.cut) - len(layout.lines)
     if left > 0:
-        lines.append(style(clip(f"    … and {left} more candidates that are not drawn", width), "dim"))
+        lines.append(style(clip(f"… and {left} more candidates that are not drawn", width), "dim"))
     return lines
+
+
+def _ranks(line: Line, layout: Layout) -> str:
+    """Return the way in words, for terminals that have no room for the picture."""
+    told = [f"{layout.columns[node.column].label} {node.rank or '–'}" for node in line.nodes]
+    return " → ".join(told)
 
 
 def _colour(line: Line) -> str:

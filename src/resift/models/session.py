@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from typing import Any
 
 from resift.errors import ModelLoadError, require
@@ -17,7 +18,7 @@ class OnnxSession:
 
     def __init__(self, graph: bytes | LeanGraph) -> None:
         self._numpy = require("numpy", extra="local")
-        runtime = require("onnxruntime", extra="local")
+        runtime = onnx_runtime()
         options = _options(runtime)
         model = graph.model if isinstance(graph, LeanGraph) else graph
         try:
@@ -41,6 +42,13 @@ class OnnxSession:
         if "token_type_ids" in self._inputs:
             feeds["token_type_ids"] = np.array([types], dtype=np.int64)
         return self._session.run(self._output, feeds)[0][0]
+
+
+def onnx_runtime() -> Any:
+    """Import ONNX Runtime with its telemetry off, unless the environment already says otherwise."""
+    # Version 1.31 writes an id to the temporary folder and reports to its maker as soon as it is imported.
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
+    return require("onnxruntime", extra="local")
 
 
 def finite(values: Any) -> bool:
