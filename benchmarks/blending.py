@@ -3,9 +3,10 @@
     python benchmarks/recording.py RECORDED      once: BM25, dense and cross-encoder scores
     python benchmarks/blending.py RECORDED
 
-Every number is nDCG@10. Pools are the top 20 of RRF over BM25 and dense lists of 100. Families of blends are
-tuned on two of SciFact, NFCorpus and Cranfield and tested on the third; the shipped default is run through
-`resift.shape.blend` on hits with real ledgers; the stress part adds noise to one side.
+Every number is nDCG@10. Pools are the top 20 of RRF over BM25 and dense lists of 100 (50 on the demo sample).
+Families of blends are tuned on all collections but one and tested on that one, among SciFact, NFCorpus and
+Cranfield and among all five; the shipped default is run through `resift.shape.blend` on hits with real
+ledgers; the stress part adds noise to one side or takes one store away.
 """
 
 from __future__ import annotations
@@ -20,14 +21,16 @@ import numpy as np
 from harness import write_results
 from resift.fusion import rrf
 from resift.shape import Blend, ShapePolicy, blend, shape
+from resift.shape.blending import ABOVE, USUAL_SPREAD
 from resift.shape.evidence import evidence
 from resift.shape.standard import first_stage_values
 from resift.types import Hit
 
 TUNED = ("scifact.test", "nfcorpus.test", "cranfield.test")
-WATCHED = ("chunkeval-multisource.test",)
+OTHERS = ("chunkeval-multisource.test", "demo.test")
 DEPTH, K = 20, 10
 RATIOS = (0.0, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 10.0)
+STEEPNESS = (0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3)
 GAINS = 1 / np.log2(np.arange(2, K + 2))
 
 
@@ -123,6 +126,15 @@ def unit(x: np.ndarray) -> np.ndarray:
     return (x - low) / (high - low + 1e-9)
 
 
+def spread(x: np.ndarray) -> np.ndarray:
+    return x.std(1, keepdims=True) / USUAL_SPREAD
+
+
+def promoted(x: np.ndarray, t: float, above: float = ABOVE) -> np.ndarray:
+    """The shipped form, for whole matrices."""
+    return spread(x) * (share(x / t) + above * np.maximum(z(x), 0))
+
+
 # Each family: the first stage, the reranker's form by its own parameter, and that parameter's values.
 FAMILIES = {
     "min-max + sigmoid(logit / t)": ("min_max", lambda x, t: sigmoid(x / t), (0.5, 1.0, 2.0, 4.0)),
@@ -133,12 +145,16 @@ FAMILIES = {
     "z + sigmoid(logit / t)": ("first", lambda x, t: sigmoid(x / t), (0.5, 1.0, 2.0, 4.0)),
     "z + 1 / (t + rank)": ("first", lambda x, t: 1 / (t + ranks(x)), (1.0, 2.0, 3.0)),
     "z + share of exp(z / t)": ("first", lambda x, t: share(z(x) / t), (0.5, 0.75, 1.0)),
-    "z + share of exp(logit / t) (promote)": ("first", lambda x, t: share(x / t), (1.0, 2.0, 3.0)),
-    "promote, weight by logit spread": (
+    "z + share of exp(logit / t)": ("first", lambda x, t: share(x / t), (1.0, 2.0, 3.0)),
+    "share, by the highest logit": (
         "first",
-        lambda x, t: share(x / t) * np.clip(x.std(1, keepdims=True) / 2.8, 0.25, 2),
-        (1.0, 2.0, 3.0),
+        lambda x, t: share(x) * sigmoid(x.max(1, keepdims=True) - t),
+        (0, 2, 4),
     ),
+    "share, by the spread": ("first", lambda x, t: spread(x) * share(x / t), (1.0, 2.0, 3.0)),
+    "share + t × z": ("first", lambda x, t: share(x) + t * z(x), STEEPNESS),
+    "share + t × z, by the spread": ("first", lambda x, t: spread(x) * (share(x) + t * z(x)), STEEPNESS),
+    "share + t × above (promote)": ("first", lambda x, t: promoted(x, 1.0, t), STEEPNESS),
 }
 
 
@@ -167,25 +183,30 @@ def family_table(sets, family: str) -> dict:
 
 
 def cross_validated(sets) -> dict:
-    """Tune each family on two collections, test on the third; the watched see the choice of all three."""
+    """Tune each family on all collections but one and test on that one: among the three, and among all."""
     found = {}
     for family in FAMILIES:
         scores = family_table(sets, family)
-        tested = {}
-        for left_out in TUNED:
-            others = [name for name in TUNED if name != left_out]
-            chosen = max(scores, key=lambda key: (sum(scores[key][name] for name in others), -key[1]))
-            tested[left_out] = {"t": chosen[0], "ratio": chosen[1], "ndcg": scores[chosen][left_out]}
-        everywhere = max(scores, key=lambda key: (sum(scores[key][name] for name in TUNED), -key[1]))
-        watched = {name: scores[everywhere][name] for name in sets if name not in TUNED}
-        mean = float(np.mean([row["ndcg"] for row in tested.values()]))
-        found[family] = {"left_out": tested, "mean": mean, "watched": watched, "t_ratio_on_all": everywhere}
+        found[family] = {"of three": held_out(scores, TUNED), "of all": held_out(scores, tuple(sets))}
     return found
+
+
+def held_out(scores: dict, names: tuple[str, ...]) -> dict:
+    def best_on(those) -> tuple:
+        return max(scores, key=lambda key: (sum(scores[key][name] for name in those), -key[1]))
+
+    tested = {}
+    for left_out in names:
+        chosen = best_on([name for name in names if name != left_out])
+        tested[left_out] = {"t": chosen[0], "ratio": chosen[1], "ndcg": scores[chosen][left_out]}
+    mean = float(np.mean([row["ndcg"] for row in tested.values()]))
+    chosen = best_on(names)
+    return {"left_out": tested, "mean": mean, "t_ratio_on_all": chosen, "with_it": scores[chosen]}
 
 
 def shipped(sets) -> dict:
     """The library's own default on real ledgers, blend alone and the whole default shape."""
-    result = {}
+    result, ratio = {}, Blend().weight / (1 - Blend().weight)
     for name, collection in sets.items():
         pools = [reranked(row, hits) for row, hits in collection.zipped(collection.hits)]
         rules = {"blend": lambda p: blend(p).ids, "shape": lambda p: shape(p, k=K, policy=ShapePolicy()).ids}
@@ -195,12 +216,32 @@ def shipped(sets) -> dict:
             )
             for rule, run in rules.items()
         }
-        against = {"RRF": collection.ndcg(collection.rrf), "cross-encoder": collection.ndcg(collection.logit)}
+        against = {
+            "RRF": collection.ndcg(collection.rrf),
+            "cross-encoder": collection.ndcg(collection.logit),
+            "plain share": collection.ndcg(collection.first + ratio * share(collection.logit)),
+        }
         result[name] = {rule: float(values.mean()) for rule, values in scores.items()}
         result[name] |= {
             f"interval against {side}": interval(scores["blend"] - v) for side, v in against.items()
         }
     return result
+
+
+def by_source(sets) -> dict:
+    """chunkeval's five sources one by one; document ids begin with their source."""
+    found: dict = {}
+    c = sets["chunkeval-multisource.test"]
+    sources = np.array([next(iter(row["qrels"])).rpartition("-")[0] for row in c.rows])
+    blended = [blend(reranked(row, hits)).ids for row, hits in c.zipped(c.hits)]
+    values = np.array([ndcg(ids, row["qrels"]) for row, ids in c.zipped(blended)])
+    for way, scores in {
+        "cross-encoder alone": c.ndcg(c.logit),
+        "RRF": c.ndcg(c.rrf),
+        "blend": values,
+    }.items():
+        found[way] = {str(s): round(float(scores[sources == s].mean()), 4) for s in np.unique(sources)}
+    return found
 
 
 def interval(differences: np.ndarray) -> list[float]:
@@ -220,12 +261,28 @@ def stressed(sets) -> dict:
                 c = sets[name]
                 first = noisy(c.first, size, source) if side == "first" else c.first
                 logit = noisy(c.logit, size, source) if side == "reranker" else c.logit
-                lift = share(logit / policy.temperature)
+                lift = promoted(logit, policy.temperature)
                 orders = (first, logit, first + ratio * lift, first + 19 * lift)
                 rows.append([c.ndcg(scores).mean() for scores in orders])
             means = [round(float(value), 4) for value in np.mean(rows, axis=0)]
             names = ("first", "reranker", "blend", "blend at weight 0.95")
             found[f"{side} +{size:g}"] = dict(zip(names, means, strict=True))
+    return found
+
+
+def one_store_alone(sets) -> dict:
+    """The same pools with the first-stage evidence of one store only: a first stage that misleads more."""
+    ratio, found = Blend().weight / (1 - Blend().weight), {}
+    for store in ("bm25", "dense"):
+        for name, c in sets.items():
+            first = table([one_store(hits, store) for hits in c.hits])
+            orders = {
+                "first": first,
+                "reranker": c.logit,
+                "share alone": first + ratio * share(c.logit),
+                "blend": first + ratio * promoted(c.logit, 1.0),
+            }
+            found[f"{store} {name}"] = {way: round(float(c.ndcg(x).mean()), 4) for way, x in orders.items()}
     return found
 
 
@@ -240,7 +297,9 @@ def weights(sets) -> dict:
     for weight in (0.0, 0.5, 0.7, 0.8, 0.85, 0.9, 0.95, 0.98):
         for t in (1.0, 2.0, 3.0):
             ratio = weight / (1 - weight)
-            values = {n: float(c.ndcg(c.first + ratio * share(c.logit / t)).mean()) for n, c in sets.items()}
+            values = {
+                n: float(c.ndcg(c.first + ratio * promoted(c.logit, t)).mean()) for n, c in sets.items()
+            }
             found[f"weight {weight}, temperature {t:g}"] = values
     return found
 
@@ -279,12 +338,12 @@ def one_store(hits: list[Hit], store: str) -> list[float]:
 def signs(sets) -> dict:
     """What goes along with the reranker being better than the first stage, query by query (correlation)."""
     found = {}
-    for name in TUNED:
-        c = sets[name]
+    for name, c in sets.items():
         gain = c.ndcg(c.logit) - c.ndcg(c.first)
         tops = [[{doc for doc, _ in row[store][:K]} for store in ("bm25", "dense")] for row in c.rows]
         facts = {
             "spread of the logits": c.logit.std(1),
+            "highest logit": c.logit.max(1),
             "overlap of the top 10": np.array([len(one & other) for one, other in tops]),
             "rank correlation with the first stage": (z(ranks(c.logit)) * z(ranks(c.first))).mean(1),
         }
@@ -294,24 +353,24 @@ def signs(sets) -> dict:
 
 def main() -> None:
     folder = Path(sys.argv[1])
-    sets = {
-        n: Collection(folder / f"{n}.json") for n in (*TUNED, *WATCHED) if (folder / f"{n}.json").exists()
-    }
+    sets = {n: Collection(folder / f"{n}.json") for n in (*TUNED, *OTHERS) if (folder / f"{n}.json").exists()}
     data = {"baselines": baselines(sets), "shipped": shipped(sets), "weights": weights(sets)}
     found = cross_validated(sets)
-    data |= {"cross_validated": found, "stress": stressed(sets)}
+    data |= {"cross_validated": found, "stress": stressed(sets), "one_store": one_store_alone(sets)}
+    data["by_source"] = by_source(sets)
     data |= {"damped": damped(sets), "signs": signs(sets)}
     data["spread"] = {n: float(np.median(c.logit.std(1))) for n, c in sets.items()}
+    data["highest"] = {n: float(np.median(c.logit.max(1))) for n, c in sets.items()}
     rows = dict(data["baselines"])
     rows |= {f"shipped {r}": {n: v[r] for n, v in data["shipped"].items()} for r in ("blend", "shape")}
     for name, row in rows.items():
         mean = np.mean([row[n] for n in TUNED])
         print(f"{name:24}", *(f"{row[n]:.4f}" for n in sets), f"mean of 3 {mean:.4f}")
-    for family, row in found.items():
-        tested = " ".join(f"{row['left_out'][n]['ndcg']:.4f}" for n in TUNED)
-        watched = " ".join(f"{value:.4f}" for value in row["watched"].values())
-        print(f"{family:38} {tested} mean {row['mean']:.4f} watched {watched}", row["t_ratio_on_all"])
-    for part in ("shipped", "stress", "damped", "signs", "weights"):
+    for family, ways in found.items():
+        for way, row in ways.items():
+            tested = " ".join(f"{one['ndcg']:.4f}" for one in row["left_out"].values())
+            print(f"{family:32} {way:9} {tested} mean {row['mean']:.4f}", row["t_ratio_on_all"])
+    for part in ("shipped", "stress", "one_store", "by_source", "damped", "signs", "weights"):
         for name, row in data[part].items():
             print(part, name, row)
     write_results("blending", data)

@@ -4,15 +4,18 @@
 
 One JSON file per collection and split: {"queries": {qid: {"bm25": [[id, score], ...], "dense": [...],
 "ce": {id: logit}, "qrels": {id: grade}}}}. Lists are 100 deep; the cross-encoder sees the union of the top
-20 of RRF and of a min-max sum. Needs bm25s, PyStemmer and the extra `local`.
+20 of RRF and of a min-max sum. The shipped demo sample ("demo/test") is asked through `Pipeline.default`
+instead: lists of 50 from the SQLite store. Needs bm25s, PyStemmer and the extra `local`.
 """
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import json
 import os
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterable
@@ -25,6 +28,11 @@ import onnxruntime
 import Stemmer
 from tokenizers import Tokenizer
 
+from resift.demo.sample import passages, questions
+from resift.models.embedding import DEFAULT_EMBEDDER, Embedder
+from resift.retrieval.pipeline import Pipeline
+from resift.stores.sqlite import SQLiteStore
+
 DATA = Path(os.environ.get("RESIFT_DATA", "../shared/data"))
 SPLITS = (
     "cranfield/test",
@@ -33,6 +41,7 @@ SPLITS = (
     "chunkeval-multisource/test",
     "nfcorpus/dev",
     "scifact/train",
+    "demo/test",
 )
 QUERY_PREFIX = "Represent this sentence for searching relevant passages: "
 DEPTH, POOL, TOKENS = 100, 20, 256
@@ -174,13 +183,40 @@ def record(which: str, out: Path, workers: ThreadPoolExecutor, embedder: Model, 
     )
 
 
+async def demo_rows() -> dict[str, dict]:
+    """The demo sample as the default pipeline sees it, read from its ledgers."""
+    rows = {}
+    with tempfile.TemporaryDirectory() as folder:
+        store = SQLiteStore(Path(folder) / "sample.db", embedder=Embedder(DEFAULT_EMBEDDER))
+        await store.add(passages())
+        pipeline = Pipeline.default(store)
+        for question in questions():
+            ranking = await pipeline.search(question.text, k=10)
+            row: dict = {"bm25": [], "dense": [], "ce": {}, "qrels": dict(question.grades)}
+            steps = [(hit.id, step) for hit in (*ranking.hits, *ranking.cut) for step in hit.ledger]
+            for doc, step in steps:
+                if step.stage == "retrieve":
+                    row["bm25" if step.source.endswith("text") else "dense"].append([doc, step.score])
+                elif step.stage == "rerank" and step.score is not None:
+                    row["ce"][doc] = step.score
+            for ranked in (row["bm25"], row["dense"]):
+                ranked.sort(key=lambda pair: (-pair[1], pair[0]))
+            rows[question.id] = row
+        await store.close()
+    return rows
+
+
 def main() -> None:
     out = Path(sys.argv[1])
     out.mkdir(parents=True, exist_ok=True)
     embedder, judge = Model("bge_small_en"), Model("reranker_en")
     with ThreadPoolExecutor(2) as workers:
         for which in sys.argv[2:] or SPLITS:
-            record(which, out, workers, embedder, judge)
+            if which == "demo/test":
+                rows = {"queries": asyncio.run(demo_rows())}
+                (out / "demo.test.json").write_text(json.dumps(rows), encoding="utf-8")
+            else:
+                record(which, out, workers, embedder, judge)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from resift.errors import InputError
 from resift.events import ListSink
 from resift.shape import Blend, blend
-from resift.types import Hit, Ranking
+from resift.shape.blending import lifts
+from resift.types import Hit, Ranking, Step
 from tests.shape.pools import everything, pipeline_hits, replays
 
 LISTS = {
@@ -46,13 +47,13 @@ def test_promotion_lifts_and_never_sinks():
 
 
 def test_worked_example():
-    """Two hits, one store: z = ±1; logits 0 and 4 at temperature 2 are odds of e^-2 to 1."""
+    """Two hits, one store: z = ±1; logits 0 and 4 spread by 2, at temperature 2 odds of e^-2 to 1."""
     hits = pipeline_hits({"s": [("x", 2.0), ("y", 1.0)]}, {"x": 0.0, "y": 4.0})
     shaped = blend(hits, policy=Blend(weight=0.8, temperature=2.0))
     share = 1 / (1 + math.exp(-2))
     assert shaped.ids == ["y", "x"]
-    assert shaped.kept[0].score == pytest.approx(0.2 * -1 + 0.8 * share)
-    assert shaped.kept[1].score == pytest.approx(0.2 * 1 + 0.8 * (1 - share))
+    assert shaped.kept[0].score == pytest.approx(0.2 * -1 + 0.8 * (2 * share + 0.2 * 2) / 2.8)
+    assert shaped.kept[1].score == pytest.approx(0.2 * 1 + 0.8 * 2 * (1 - share) / 2.8)
     first, lifted, total = shaped.kept[0].ledger[-3:]
     assert (first.source, lifted.source, total.source) == ("first stage", "cross-encoder", "")
     assert first.score + lifted.score == total.score
@@ -68,6 +69,26 @@ def test_a_flat_reranker_changes_nothing():
 def test_a_sure_reranker_is_followed():
     """One hit with high odds goes first, although the first stage has it last."""
     assert ids(Blend(), logits={"a": -8.0, "b": -7.0, "c": -9.0, "d": 6.0, "e": -8.0})[0] == "d"
+
+
+def test_what_stands_above_the_pool_is_lifted_beside_the_surest():
+    """'c' has hardly a share beside 'd', yet stands far above the mean: it passes 'a', which does not."""
+    logits = {"a": -9.0, "b": -9.0, "c": 3.0, "d": 8.0, "e": -9.0}
+    order = ids(Blend(), logits=logits)
+    assert order[:2] == ["d", "c"]
+    assert order.index("a") < order.index("b")
+
+
+def test_logits_that_spread_further_count_more():
+    """The same order of opinions: close together the first stage decides, far apart the reranker."""
+    near = {"a": 0.0, "b": 0.0, "c": 0.0, "d": 0.3, "e": 0.0}
+    assert ids(Blend(), logits=near)[0] == "a"
+    assert ids(Blend(), logits={name: 30 * value for name, value in near.items()})[0] == "d"
+
+
+def test_a_single_score_has_nothing_to_compare_with():
+    """A deadline left one hit with a score: the first stage places it."""
+    assert ids(Blend(), logits={**dict.fromkeys("abce"), "d": 8.0}) == ids(Blend(weight=0.01))
 
 
 def test_a_list_without_scores_is_read_by_rank():
@@ -138,6 +159,16 @@ def test_blend_over_random_pools(hits, weight, method):
         keys = [(-hit.score, hit.id) for hit in shaped.kept]
         assert keys == sorted(keys)
     assert len(sink.named("shape")) == 1
+
+
+@given(st.lists(TIED, min_size=1))
+def test_promotion_keeps_the_rerankers_order_and_sinks_nothing(values):
+    """H1: a higher score never gets a smaller lift, and no lift is below that of an unscored hit."""
+    steps = [Step("rerank", "cross-encoder", 0, value) for value in sorted(values)]
+    lifted = lifts([*steps, None], Blend())
+    assert lifted[-1] == 0
+    assert lifted[:-1] == sorted(lifted[:-1])
+    assert min(lifted) == 0
 
 
 @given(reranked(), st.sampled_from([0.2, 2 / 3, 0.9]))

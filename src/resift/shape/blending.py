@@ -12,13 +12,16 @@ from resift.errors import InputError, did_you_mean
 from resift.events import Sink
 from resift.shape.evidence import Evidence, evidence
 from resift.shape.shaped import Shaped, told
-from resift.shape.standard import RANKS, first_stage_values, z_scores
+from resift.shape.standard import RANKS, first_stage_values, mean_and_spread, z_scores
 from resift.types import Hit, Step, moved
 
 STAGE = "blend"
 
 USUAL_SPREAD = 2.8
 """Standard deviation of a cross-encoder's logits over 20 candidates, as measured (docs/blending.md)."""
+
+ABOVE = 0.2
+"""What a logit above the pool's mean counts beside the hit's share of the pool, as measured."""
 
 Method = Literal["promote", "z-score", "rank"]
 
@@ -30,8 +33,9 @@ class Blend:
     score = (1 − weight) × first stage + weight × reranker. The first stage is the mean over stores of the
     hit's z-score. The reranker is, by method:
 
-    promote   the hit's share of exp(logit / temperature) over the pool: it lifts what it is sure of, sinks
-              nothing, and a flat pool of scores lifts nothing
+    promote   (spread × share + 0.2 × above) / 2.8: the hit's share of exp(logit / temperature) over the pool,
+              counted as far as the pool's logits spread, and how far its logit is above their mean. It lifts
+              what it is sure of, sinks nothing, and a flat pool of scores lifts nothing
     z-score   its z-score over the pool: lifts and sinks alike
     rank      1 / (2 + rank): its order alone
 
@@ -108,12 +112,14 @@ def lifts(steps: Sequence[Step | None], policy: Blend) -> list[float]:
 
 
 def _promote(steps: Sequence[Step | None], rules: Blend) -> list[float]:
-    """Return each hit's share of exp(logit / temperature); none for hits without a score."""
+    """Return each hit's share of exp(logit / temperature), times the spread, plus what is above the mean."""
     values = _logits(steps, rules)
     best = max(values)
     odds = [math.exp((value - best) / rules.temperature) for value in values]
-    total = math.fsum(odds)
-    return _spread_out(steps, [odd / total for odd in odds])
+    mean, spread = mean_and_spread(values)
+    share = spread / math.fsum(odds)
+    lifted = [share * odd + ABOVE * max(0.0, value - mean) for odd, value in zip(odds, values, strict=True)]
+    return _spread_out(steps, [value / USUAL_SPREAD for value in lifted])
 
 
 def _logits(steps: Sequence[Step | None], rules: Blend) -> list[float]:

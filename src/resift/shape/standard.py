@@ -27,6 +27,15 @@ def z_scores(values: Sequence[float]) -> list[float]:
     return [value / deviation for value in centred]
 
 
+def mean_and_spread(values: Sequence[float]) -> tuple[float, float]:
+    """Return mean and standard deviation of at least one value."""
+    size = max(-min(values), *values) or 1.0  # as above: squares stay finite
+    scaled = [value / size for value in values]
+    mean = math.fsum(scaled) / len(scaled)
+    deviation = math.sqrt(math.fsum([(value - mean) ** 2 for value in scaled]) / len(scaled))
+    return size * mean, size * deviation
+
+
 def first_stage_values(found: Sequence[Evidence]) -> list[float]:
     """Return one value per hit: the mean over stores of its z-score in the pool.
 

@@ -24,7 +24,7 @@ GUARD = Section(
             kind="number",
             least=0,
             most=1,
-            about="How much the reranker counts: 1 is the reranker alone, 0 the first stage alone (2/3).",
+            about="How much the reranker counts: 1 is the reranker alone, 0 the first stage alone (0.75).",
         ),
         Key(
             name="method",
@@ -36,7 +36,7 @@ GUARD = Section(
             name="temperature",
             kind="number",
             above=0,
-            about="How sure `promote` must be to lift a hit (0.75).",
+            about="How evenly `promote` shares its lift: low lifts the surest alone (1).",
         ),
         Key(
             name="do_no_harm",
