@@ -23,6 +23,7 @@ COLLECTIONS = {
     "nfcorpus.test": "NFCorpus",
     "cranfield.test": "Cranfield",
     "chunkeval-multisource.test": "chunkeval",
+    "demo.test": "demo sample",
 }
 
 
