@@ -141,7 +141,9 @@ def test_f1_fuse_pools_the_stores_and_lets_the_model_order(reranker):
 def test_facade_and_pipeline_agree(reranker):
     texts = [CELLS, LYON, PARIS, ""]
     scores = asyncio.run(
-        reranker.score(CAPITAL, [Hit(str(n), text) for n, text in enumerate(texts)], deadline=Deadline.never())
+        reranker.score(
+            CAPITAL, [Hit(str(n), text) for n, text in enumerate(texts)], deadline=Deadline.never()
+        )
     )
     told = {row["content"]: row["ce_score"] for row in reranker.rerank(CAPITAL, rows(*texts))}
     assert list(scores.values) == [told[text] for text in texts]

@@ -16,15 +16,11 @@ from typing import Any
 from resift.errors import InputError, did_you_mean
 from resift.models.embedding import Embedder
 from resift.plugins import load_reranker
-from resift.retrieval.over_fetch import OverFetch
 from resift.retrieval.pipeline import Pipeline
 from resift.retrieval.stages import Rerank
 from resift.stores.sqlite import SQLiteStore
 
 VARIABLE = "RESIFT_COLLECTION"
-FETCH = OverFetch(factor=4, minimum=100, cap=1000)
-"""How deep built-in pipelines ask each side: 100, so that recall@100 can be told."""
-
 RERANK_DEPTH = 20
 
 Opened = Callable[[Path | None], Pipeline]
@@ -133,16 +129,16 @@ def _store(index: Path | None, *, vectors: bool = True) -> SQLiteStore:
 
 
 def _bm25(index: Path | None) -> Pipeline:
-    return Pipeline([_store(index, vectors=False).text], fetch=FETCH)
+    return Pipeline([_store(index, vectors=False).text])
 
 
 def _dense(index: Path | None) -> Pipeline:
-    return Pipeline([_store(index).vectors], fetch=FETCH)
+    return Pipeline([_store(index).vectors])
 
 
 def _rrf(index: Path | None, **stages: Any) -> Pipeline:
     store = _store(index)
-    return Pipeline([store.text, store.vectors], fetch=FETCH, **stages)
+    return Pipeline([store.text, store.vectors], **stages)
 
 
 def _linear(index: Path | None) -> Pipeline:

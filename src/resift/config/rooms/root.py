@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from resift.config.rooms import fusion, gate, rerank, shape, stores
 from resift.config.schema import Key, Section
+from resift.retrieval.pipeline import FETCH as FETCH_DEPTH
 from resift.retrieval.pipeline import TIMEOUT_S
 
 FETCH = Section(
     name="fetch",
     about="How many hits each store is asked for: factor × k, at least `minimum`, at most `cap`.",
     keys=(
-        Key(name="factor", kind="int", least=1, default=4, about="Times k."),
-        Key(name="minimum", kind="int", least=0, default=50, about="At least this many."),
-        Key(name="cap", kind="int", least=1, default=1000, about="At most this many."),
+        Key(name="factor", kind="int", least=1, default=FETCH_DEPTH.factor, about="Times k."),
+        Key(name="minimum", kind="int", least=0, default=FETCH_DEPTH.minimum, about="At least this many."),
+        Key(name="cap", kind="int", least=1, default=FETCH_DEPTH.cap, about="At most this many."),
     ),
 )
 
