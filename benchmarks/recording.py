@@ -30,6 +30,7 @@ from tokenizers import Tokenizer
 
 from resift.demo.sample import passages, questions
 from resift.models.embedding import DEFAULT_EMBEDDER, Embedder
+from resift.retrieval.over_fetch import OverFetch
 from resift.retrieval.pipeline import Pipeline
 from resift.stores.sqlite import SQLiteStore
 
@@ -189,7 +190,7 @@ async def demo_rows() -> dict[str, dict]:
     with tempfile.TemporaryDirectory() as folder:
         store = SQLiteStore(Path(folder) / "sample.db", embedder=Embedder(DEFAULT_EMBEDDER))
         await store.add(passages())
-        pipeline = Pipeline.default(store)
+        pipeline = Pipeline.default(store, fetch=OverFetch(minimum=50, cap=50))
         for question in questions():
             ranking = await pipeline.search(question.text, k=10)
             row: dict = {"bm25": [], "dense": [], "ce": {}, "qrels": dict(question.grades)}
