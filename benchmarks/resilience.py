@@ -1,6 +1,6 @@
 """What resilience costs: breaker and budget, an open breaker, BM25 over a pool; and 100,000 random steps.
 
-    python benchmarks/resilience.py [--quick]
+    python -m benchmarks.resilience [--quick]
 
 `--quick` runs fewer rounds, 10,000 steps, and asks the peers only where their environment exists already.
 """
@@ -16,7 +16,7 @@ import sys
 import time
 from pathlib import Path
 
-from harness import ENVS, HERE, Peer, interleaved_ms, median_ms, peer_env, write_results
+from benchmarks.harness import ENVS, HERE, Peer, interleaved_ms, median_ms, peer_env, write_results
 from resift.deadline import Deadline
 from resift.rerankers.bm25 import PoolBM25
 from resift.rerankers.score_cache import CachedScorer
