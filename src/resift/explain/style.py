@@ -44,7 +44,7 @@ h1 { font-size: 1.55rem; line-height: 1.25; margin: 0 0 4px; letter-spacing: -.0
 h2 { font-size: 1.12rem; margin: 34px 0 10px; } p { margin: 4px 0 10px; } bdi { overflow-wrap: anywhere; }
 .dim { color: var(--dim); } .small { font-size: .87rem; }
 .card { background: var(--card); border: 1px solid var(--line); border-radius: 14px; padding: 14px 16px; box-shadow: 0 1px 3px var(--shade); }
-.picture { margin-top: 16px; overflow-x: auto; } svg.flow.narrow { display: none; }
+.picture { margin-top: 16px; overflow-x: auto; } svg.flow.wide { max-width: 100%; height: auto; } svg.flow.narrow { display: none; }
 .legend { display: flex; flex-wrap: wrap; gap: 4px 18px; margin: 10px 2px 0; color: var(--dim); font-size: .87rem; }
 .legend b { font-weight: 700; } .rose b, .chip.rose { color: var(--rose); } .fell b, .chip.fell { color: var(--fell); }
 .stayed b, .chip.stayed { color: var(--stayed); } .cut b, .chip.cut { color: var(--cut); }
