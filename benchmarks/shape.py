@@ -1,19 +1,20 @@
 """How long gate and shape take on 200 hits; the target is under 2 ms for the whole.
 
-    python benchmarks/shape.py
+    python -m benchmarks.shape
 
 Pools look like a pipeline's: two lists fused by RRF, the top 20 reranked, 150-word texts, four source types.
 """
 
 from __future__ import annotations
 
+import argparse
 import random
 import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
 
-from harness import write_results
+from benchmarks.harness import write_results
 from resift import gate, shape
 from resift.fusion import rrf
 from resift.types import Hit
@@ -55,11 +56,11 @@ def reranked(hits: Sequence[Hit]) -> list[Hit]:
     return top + [h.step("rerank", "", rank=n, score=None) for n, h in enumerate(hits[DEPTH:], DEPTH + 1)]
 
 
-def processor_ms(run: Callable[[], object]) -> float:
+def processor_ms(run: Callable[[], object], rounds: int) -> float:
     """Return the median processor time: nothing here waits, and wall time would measure the neighbours."""
     run()
     times = []
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         started = time.process_time()
         run()
         times.append((time.process_time() - started) * 1000)
@@ -75,7 +76,10 @@ WHOLE = shape.ShapePolicy(
 )
 
 
-def main() -> int:
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="a smoke run: three rounds, nothing written")
+    quick = parser.parse_args(argv).quick
     fused = pool(1)
     hits = reranked(gate.gate(fused, profile=PROFILE, rerank_top_n=K).kept)
 
@@ -97,9 +101,11 @@ def main() -> int:
         "recover": lambda: shape.recover(hits, k=K),
         "mmr on words": lambda: shape.mmr(hits, k=K),
     }
-    medians = {name: processor_ms(run) for name, run in subjects.items()}
+    medians = {name: processor_ms(run, 3 if quick else ROUNDS) for name, run in subjects.items()}
     for name, took in medians.items():
         print(f"{name:24} {took:7.3f} ms")
+    if quick:
+        return 0
     write_results(
         "shape", {"hits": SIZE, "k": K, "rounds": ROUNDS, "median_processor_ms": medians, "target_ms": 2.0}
     )

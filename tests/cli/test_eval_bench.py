@@ -50,7 +50,18 @@ def test_the_summary_shows_every_value(tmp_path, monkeypatch):
         assert wanted in page
 
 
-@pytest.mark.parametrize("name", ["evaluation", "cold_start", "fusion", "two_stage"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "evaluation",
+        "cold_start",
+        "fusion",
+        "two_stage",
+        "shape",
+        "resilience",
+        "stores",
+    ],
+)
 def test_a_smoke_run_of_each_quick_benchmark(name, capfd):
     """Runs to its end; what it measured is not asserted."""
     from benchmarks.__main__ import run_one
