@@ -60,6 +60,7 @@ def test_the_summary_shows_every_value(tmp_path, monkeypatch):
         "shape",
         "resilience",
         "stores",
+        pytest.param("agent", marks=pytest.mark.real_model),
     ],
 )
 def test_a_smoke_run_of_each_quick_benchmark(name, capfd):

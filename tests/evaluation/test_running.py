@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 import subprocess
@@ -13,7 +14,7 @@ import pytest
 from resift.evaluation.beir import read_collection
 from resift.evaluation.measures import Judge
 from resift.evaluation.running import answer_of, evaluate, index_for
-from resift.evaluation.subjects import Subject, subject_named
+from resift.evaluation.subjects import BUILT_IN, Subject, subject_named
 from resift.evaluation.work_file import Answer, WorkFile
 from resift.retrieval.pipeline import Pipeline
 from resift.types import Hit
@@ -51,6 +52,20 @@ def test_bm25_finds_what_is_judged_relevant(collection, tmp_path):
     assert outcome.quality.mean("RR") == 1.0
     assert set(outcome.latency) == {"p50", "p95", "p99"}
     assert outcome.answers["q1"].steps["apple"][0][:3] == ["retrieve", "collection.text", 1]
+
+
+@pytest.mark.real_model
+def test_fused_lists_are_deeper_than_those_of_the_default(collection, tmp_path):
+    """They stand beside published figures of long lists; the others ask for what the default asks."""
+    index = index_for([subject_named("rrf")], collection, tmp_path)
+    opened = {name: subject_named(name).open(index) for name in BUILT_IN}
+    deep = {name for name, pipeline in opened.items() if pipeline.fetch(10) == 500}
+    assert deep == {"rrf", "linear"}
+    assert {pipeline.fetch(10) for name, pipeline in opened.items() if name not in deep} == {100}
+    # Answers that an earlier version kept of shallower lists are not taken for these.
+    assert all(subject_named(name).identity != {"built-in": name} for name in deep)
+    for pipeline in opened.values():
+        asyncio.run(pipeline.close())
 
 
 def test_answers_are_asked_for_once(collection, tmp_path):
