@@ -86,8 +86,8 @@ def weight_mb(python: Path) -> dict[str, float]:
 def installations() -> dict[str, dict[str, float]]:
     root = str(HERE.parent)
     made = {
-        "resift": peer_env("install_core", [root]),
-        "resift[local]": peer_env("install_local", [f"{root}[local]"]),
+        "resift": peer_env("install_core", [root], fresh=True),
+        "resift[local]": peer_env("install_local", [f"{root}[local]"], fresh=True),
     }
     for folder in sorted(ENVS.iterdir()):
         python = folder / "bin" / "python"

@@ -249,14 +249,15 @@ def main() -> None:
         else:
             data[section] = cascade(10, 100)
         if not options.quick:
-            write_results("cross_encoder", {**earlier(), **data})
+            write_results("cross_encoder", {**(earlier() if options.only != SECTIONS else {}), **data})
     print(json.dumps({"machine": machine(), **data}, indent=2))
 
 
 def earlier() -> dict:
-    """Return what earlier runs wrote, so that sections can be measured one at a time."""
+    """Return what earlier runs measured, so that sections can be measured one at a time."""
     path = RESULTS / "cross_encoder.json"
-    return json.loads(path.read_text()) if path.exists() else {}
+    known = json.loads(path.read_text()) if path.exists() else {}
+    return {key: value for key, value in known.items() if key not in ("benchmark", "date", "machine")}
 
 
 if __name__ == "__main__":

@@ -50,16 +50,17 @@ def versions(packages: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def peer_env(name: str, requirements: Sequence[str]) -> Path:
+def peer_env(name: str, requirements: Sequence[str], *, fresh: bool = False) -> Path:
     """Return the Python of a virtual environment with these requirements, made once and then kept.
 
     Requirements are installed one after another in the order given, so that a large one can be pinned first.
+    `fresh` makes it anew: a checkout that is installed changes while its path stays the same.
     """
     folder = ENVS / name
     python = folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
     wanted = hashlib.sha256("\n".join(requirements).encode()).hexdigest()
     mark = folder / "resift-requirements"
-    if python.exists() and mark.exists() and mark.read_text() == wanted:
+    if not fresh and python.exists() and mark.exists() and mark.read_text() == wanted:
         return python
     venv.create(folder, with_pip=True, clear=True)
     for requirement in requirements:
