@@ -408,6 +408,23 @@ def moved(hit: Hit, score: float, *steps: tuple[str, str, int, float | None, str
     return draft(hit.id, hit.text, score, hit.source, hit.metadata, _Later((hit, *steps)))
 
 
+def all_moved(rows: Iterable[Sequence[Any]]) -> list[Hit]:
+    """Do what `moved` does for many: each row is a hit, its score, and its steps."""
+    done: list[Hit] = []
+    for hit, score, *steps in rows:
+        # draft(...), written out, as above.
+        made: Any = _Draft()
+        made.id = hit.id
+        made.text = hit.text
+        made.score = score
+        made.source = hit.source
+        made.metadata = hit.metadata
+        made.ledger = _Later((hit, *steps))
+        made.__class__ = Hit
+        done.append(made)
+    return done
+
+
 class _Later(tuple[Any, ...]):
     """A ledger writer for one hit: what the hit had before, and what came then."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -98,6 +99,55 @@ def test_a_recording_that_was_stopped_goes_on(collection, tmp_path):
         record(subject(), [collection], out, index=None, key="other", depth=4)
 
 
+class Letters:
+    """An embedder: how often each of three letters occurs."""
+
+    name = "letters"
+
+    async def embed(self, texts, *, kind):
+        rows = np.array([[1.0 + text.count(letter) for letter in "aes"] for text in texts], dtype=np.float32)
+        return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+def test_what_is_alike_is_recorded_and_replayed(collection, tmp_path):
+    """A store with vectors: the replay gives the pipeline's order, neighbours and all."""
+
+    def opened(_):
+        import asyncio
+
+        store = MemoryStore(Letters(), name="letters")
+        asyncio.run(store.add([{"id": id, "text": text} for id, text in DOCUMENTS.items()]))
+        return Pipeline(
+            [store, Backwards()], k=3, rerank=Rerank(Length(), depth=4), shape=Shape(ShapePolicy(guard=None))
+        )
+
+    subject = Subject("s", {}, needs_corpus=False, needs_vectors=False, open=opened)
+    out = tmp_path / "run.jsonl"
+    record(subject, [collection], out, index=None, key="x", depth=4)
+    recording = read_recording(out)
+    assert all(set(one.near) == set(DOCUMENTS) for one in recording.queries)
+    outcome = evaluate(subject, collection, Judge(collection.qrels), index=None, cache=tmp_path)
+    wanted = {query: list(ids) for query, ids in outcome.run.items()}
+    assert replay(recording, Setting(depth=4)) == wanted
+    assert FastReplay(recording).run(Setting(depth=4)) == wanted
+    tuned = tune(recording, search="grid", budget=1000)
+    assert {setting.neighbours for setting, _ in tuned.history if setting.depth and setting.blend} == {
+        0.0,
+        0.25,
+    }
+
+
+def test_a_recording_without_neighbours_is_still_read(collection, tmp_path):
+    """Recordings of earlier versions have no `near`."""
+    out = tmp_path / "run.jsonl"
+    record(subject(), [collection], out, index=None, key="x", depth=4)
+    header, *rows = [json.loads(line) for line in out.read_text().splitlines()]
+    for row in rows:
+        del row["near"]
+    out.write_text("".join(json.dumps(row) + "\n" for row in (header, *rows)))
+    assert all(one.near == {} for one in read_recording(out).queries)
+
+
 def test_no_text_is_recorded(collection, tmp_path):
     out = tmp_path / "run.jsonl"
     record(subject(), [collection], out, index=None, key="x", depth=4)
@@ -113,16 +163,21 @@ def ranked(pairs):
 
 
 lists = st.dictionaries(ids, levels, max_size=8).map(ranked)
+likeness = st.lists(
+    st.tuples(ids, st.sampled_from([0.0, 0.5, 0.5, 0.9])), max_size=5, unique_by=lambda one: one[0]
+)
 recordings = st.lists(
-    st.tuples(lists, lists, st.dictionaries(ids, levels, max_size=8)).filter(lambda one: one[0] or one[1]),
+    st.tuples(
+        lists, lists, st.dictionaries(ids, levels, max_size=8), st.dictionaries(ids, likeness, max_size=8)
+    ).filter(lambda one: one[0] or one[1]),
     min_size=1,
     max_size=4,
 ).map(
     lambda rows: Recording(
         Header(stores=("one", "two"), reranker=("r", "cross-encoder")[len(rows) % 2], depth=8, k=3),
         tuple(
-            Recorded(f"q{at}", "test", {"one": one, "two": two}, rerank, {"a": 1})
-            for at, (one, two, rerank) in enumerate(rows)
+            Recorded(f"q{at}", "test", {"one": one, "two": two}, rerank, {"a": 1}, near)
+            for at, (one, two, rerank, near) in enumerate(rows)
         ),
     )
 )
@@ -135,6 +190,7 @@ all_settings = st.builds(
     blend=st.sampled_from([None, "promote", "z-score", "rank"]),
     blend_weight=st.sampled_from([0.25, 0.5]),
     temperature=st.sampled_from([0.5, 2.0]),
+    neighbours=st.sampled_from([0.0, 0.25, 1.0]),
 )
 
 

@@ -124,7 +124,8 @@ def test_a_list_that_ended_early_found_all_that_matches():
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"weight": 1.1}, {"weight": -0.1}, {"temperature": 0}, {"method": "promot"}]
+    "wrong",
+    [{"weight": 1.1}, {"weight": -0.1}, {"temperature": 0}, {"method": "promot"}, {"neighbours": 1.1}],
 )
 def test_wrong_policies_are_refused(wrong):
     """A policy outside its range says what is allowed."""

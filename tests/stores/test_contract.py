@@ -344,3 +344,24 @@ def test_text_search_finds_words_whatever_their_case_and_accents(kind: str) -> N
         assert await store.search("zebra", k=5) == []
 
     run(kind, body)
+
+
+def test_vectors_of_gives_what_was_embedded(kind: str) -> None:
+    """A store with an embedder hands its unit vectors out by id; unknown ids are left out."""
+
+    async def body(store: Any) -> None:
+        if getattr(store, "vectors_of", None) is None:
+            return
+        assert dict(await store.vectors_of(["pandas"])) == {}
+        texts = {"pandas": "Pandas eat bamboo.", "ö/'é": "Onions make soup."}
+        await store.add([{"id": id, "text": text} for id, text in texts.items()])
+        held = await store.vectors_of(["ö/'é", "nobody", "pandas"])
+        if store.embedder is None:
+            assert dict(held) == {}
+            return
+        wanted = await HashingEmbedder().embed(list(texts.values()), kind="document")
+        assert set(held) == set(texts)
+        for id, row in zip(texts, wanted, strict=True):
+            assert [float(value) for value in held[id]] == pytest.approx(row.tolist(), abs=1e-6)
+
+    run(kind, body)

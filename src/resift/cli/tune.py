@@ -89,7 +89,11 @@ def as_yaml(setting: Setting, header: Header) -> str:
         data["rerank"] = {"kind": header.reranker, "depth": setting.depth}
         data["guard"] = {"blend": setting.blend is not None, "do_no_harm": setting.guard}
         if setting.blend is not None:
-            data["guard"] |= {"method": setting.blend, "weight": setting.blend_weight}
+            data["guard"] |= {
+                "method": setting.blend,
+                "weight": setting.blend_weight,
+                "neighbours": setting.neighbours,
+            }
         if setting.blend == "promote":
             data["guard"]["temperature"] = setting.temperature
     text: str = yaml.safe_dump(data, sort_keys=False)

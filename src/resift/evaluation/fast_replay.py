@@ -5,6 +5,7 @@ Gives what `replay` gives with the guard off, for RRF and min-max without floors
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from resift.errors import require
@@ -13,6 +14,7 @@ from resift.evaluation.replay import RECORDED, Setting, policy_of
 from resift.fusion.normalize import min_max
 from resift.shape.blending import Blend, lifts
 from resift.shape.evidence import evidence
+from resift.shape.neighbours import NEIGHBOURS, Near
 from resift.shape.standard import first_stage_values
 from resift.types import Hit, Ledger, Step
 
@@ -46,6 +48,8 @@ class FastReplay:
         self.first = np.zeros(shape)
         self.rerank = np.full(shape, np.nan)
         self.real = np.zeros(shape, dtype=bool)
+        self.near = np.zeros((NEIGHBOURS, *shape), dtype=int)
+        self.cosines = np.zeros((NEIGHBOURS, *shape))
         for row, one in enumerate(recording.queries):
             at = {id: column for column, id in enumerate(self.ids[row])}
             self.real[row, : len(at)] = True
@@ -59,9 +63,17 @@ class FastReplay:
             self.first[row, : len(at)] = first_stage_values(
                 [evidence(Hit(id, ledger=Ledger(steps))) for id, steps in zip(at, found, strict=True)]
             )
+            self._remember(row, at, one.near)
             for id, score in one.rerank.items():
                 if id in at:
                     self.rerank[row, at[id]] = score
+
+    def _remember(self, row: int, at: Mapping[str, int], near: Near) -> None:
+        for id, column in at.items():
+            known = [(at[other], cosine) for other, cosine in near.get(id, ()) if other in at and cosine > 0]
+            for place, (other, cosine) in enumerate(known[:NEIGHBOURS]):
+                self.near[place, row, column] = other
+                self.cosines[place, row, column] = cosine
 
     def run(self, setting: Setting, *, most: int | None = None) -> dict[str, list[str]]:
         """Return query -> the ids of the best `most`."""
@@ -83,6 +95,7 @@ class FastReplay:
         if policy is None:
             return self._reranked(scores, place, setting.depth)
         total = (1 - policy.weight) * self.first + policy.weight * self._lift(scores, policy)
+        total = total + policy.neighbours * self._pull(total)
         nothing = np.isnan(scores).all(axis=1)
         return np.where(nothing[:, None], fused, self._sorted(total))
 
@@ -116,6 +129,15 @@ class FastReplay:
         group = np.where(~np.isnan(scores), 0, np.where(place < depth, 1, 2)) + 3 * ~self.real
         within = np.where(group == 0, -np.nan_to_num(scores), place)
         return np.lexsort((within, group), axis=1)
+
+    def _pull(self, total: Any) -> Any:
+        """Do what `shape.neighbours.pulls` does, sums in the same order."""
+        np = self._np
+        pulled, weights = np.zeros_like(total), np.zeros_like(total)
+        for others, cosines in zip(self.near, self.cosines, strict=True):
+            pulled += cosines * (np.take_along_axis(total, others, axis=1) - total)
+            weights += cosines
+        return pulled / np.where(weights > 0, weights, 1.0)
 
     def _lift(self, scores: Any, policy: Blend) -> Any:
         np = self._np

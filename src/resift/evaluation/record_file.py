@@ -1,4 +1,4 @@
-"""A recording on disk: per query every store's list with scores, every reranker score, and the judgements.
+"""A recording on disk: per query every store's list, every reranker score, what is alike, and the judgements.
 
 JSONL. The first line says what was recorded; each further line is one query. No text of queries or documents.
 """
@@ -14,6 +14,7 @@ from typing import Any
 
 from resift.errors import DataFormatError
 from resift.evaluation.lines import json_rows
+from resift.shape.neighbours import Near
 from resift.types import to_json
 
 FORMAT = "resift-recording-1"
@@ -35,13 +36,14 @@ class Header:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """One query: lists as (id, score) pairs, best first."""
+    """One query: lists as (id, score) pairs, best first; `near` as `resift.shape.nearest` gives it."""
 
     query: str
     split: str
     lists: Mapping[str, Sequence[tuple[str, float]]]
     rerank: Mapping[str, float] = field(default_factory=dict)
     qrels: Mapping[str, int] = field(default_factory=dict)
+    near: Near = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,11 +116,17 @@ def _recorded(row: Mapping[str, Any], path: Path, line: int, header: Header) -> 
         }
         rerank = {str(id): float(score) for id, score in row["rerank"].items()}
         qrels = {str(id): int(grade) for id, grade in row["qrels"].items()}
-        one = Recorded(str(row["query"]), str(row["split"]), lists, rerank, qrels)
+        # Recordings made before neighbours were asked for have none.
+        near = {
+            str(id): tuple((str(other), float(cosine)) for other, cosine in others)
+            for id, others in row.get("near", {}).items()
+        }
+        one = Recorded(str(row["query"]), str(row["split"]), lists, rerank, qrels, near)
     except (KeyError, TypeError, ValueError, AttributeError):
         told = "not a recorded query: needs query, split, lists, rerank, qrels"
         raise DataFormatError(told, file=str(path), line=line) from None
     scores = [score for ranked in lists.values() for _, score in ranked] + list(rerank.values())
+    scores += [cosine for others in near.values() for _, cosine in others]
     if not all(math.isfinite(score) for score in scores):
         raise DataFormatError("a score that is no finite number", file=str(path), line=line)
     return one

@@ -22,8 +22,11 @@ from resift.evaluation.record_file import (
 from resift.evaluation.subjects import Subject
 from resift.fusion.methods import METHODS
 from resift.retrieval.fan_out import failures_of, fan_out
+from resift.retrieval.nearness import MOST, with_near
 from resift.retrieval.pipeline import Pipeline
+from resift.retrieval.pool import Pool
 from resift.retrieval.stages import Rerank
+from resift.shape.neighbours import Near
 from resift.sync import run_sync
 from resift.types import Hit
 
@@ -93,10 +96,9 @@ async def _record_all(
         with out.open("a", encoding="utf-8") as file:
             for number, (collection, query) in enumerate(waiting, start=1):
                 text = collection.queries[query]
-                lists, rerank = await _raw_scores(pipeline, stage, text, depth)
-                file.write(
-                    query_line(Recorded(query, collection.split, lists, rerank, collection.qrels[query]))
-                )
+                lists, rerank, near = await _raw_scores(pipeline, stage, text, depth)
+                qrels = collection.qrels[query]
+                file.write(query_line(Recorded(query, collection.split, lists, rerank, qrels, near)))
                 file.flush()
                 if progress:
                     progress(number, len(waiting))
@@ -106,7 +108,7 @@ async def _record_all(
 
 async def _raw_scores(
     pipeline: Pipeline, stage: Rerank | None, text: str, depth: int
-) -> tuple[Mapping[str, Any], dict[str, float]]:
+) -> tuple[Mapping[str, Any], dict[str, float], Near]:
     branches = await fan_out(pipeline.stores, text, k=LIST_DEPTH)
     failures = failures_of(branches)
     if failures:
@@ -114,13 +116,22 @@ async def _raw_scores(
     lists = {branch.ref.name: branch.hits for branch in branches}
     pairs = {name: tuple((hit.id, hit.score) for hit in hits) for name, hits in lists.items()}
     if stage is None:
-        return pairs, {}
+        return pairs, {}, {}
     pool = _pool(list(lists.values()), depth)
     scores = await stage.scorer.score(text, pool, deadline=Deadline.never())
     if scores.degraded:
         raise ResiftError(f"Cannot record: {scores.reason}. Start again to go on from here.")
     known = zip(pool, scores.values, strict=True)
-    return pairs, {hit.id: float(value) for hit, value in known if value is not None}
+    near = await _near(pipeline, text, list(lists.values()))
+    return pairs, {hit.id: float(value) for hit, value in known if value is not None}, near
+
+
+async def _near(pipeline: Pipeline, text: str, lists: Sequence[Sequence[Hit]]) -> Near:
+    hits = METHODS["rrf"](lists, k=MOST)
+    asked = await with_near(pipeline.stores, Pool(query=text, k=pipeline.k, hits=tuple(hits)))
+    if asked.degraded:
+        raise ResiftError(f"Cannot record: {'; '.join(asked.reasons)}. Start again to go on from here.")
+    return asked.near
 
 
 def _pool(lists: Sequence[Sequence[Hit]], depth: int) -> list[Hit]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from resift.deadline import Deadline
@@ -16,9 +16,11 @@ from resift.gate import Profile
 from resift.retrieval.gating import Gate
 from resift.retrieval.over_fetch import OverFetch
 from resift.retrieval.pipeline import Pipeline
+from resift.retrieval.pool import Pool
 from resift.retrieval.shaping import Shape
 from resift.retrieval.stages import Fuse, Rerank
 from resift.shape import Blend, Guard, ShapePolicy
+from resift.shape.neighbours import Near
 from resift.sync import run_sync
 from resift.types import Hit, Scores
 
@@ -41,6 +43,7 @@ class Setting:
     blend: str | None = Blend().method
     blend_weight: float = Blend().weight
     temperature: float = Blend().temperature
+    neighbours: float = Blend().neighbours
     floor: tuple[str, float] | None = None
     guard: bool = False
 
@@ -50,7 +53,7 @@ class Setting:
         if self.method != "rrf":
             del data["k_param"]
         if not self.depth or self.blend is None:
-            del data["blend_weight"], data["temperature"]
+            del data["blend_weight"], data["temperature"], data["neighbours"]
         elif self.blend != "promote":
             del data["temperature"]
         return {name: value for name, value in data.items() if value not in (None, (), False)}
@@ -83,18 +86,21 @@ def coverage(recording: Recording, setting: Setting) -> float:
 async def _replayed(recording: Recording, setting: Setting) -> dict[str, list[str]]:
     stores = [_RecordedStore(name) for name in recording.header.stores]
     scorer = _RecordedScorer(recording.header.reranker or RECORDED)
-    pipeline = _pipeline(stores, scorer, setting, k=recording.header.k)
+    alike = _RecordedNear()
+    pipeline = _pipeline(stores, scorer, alike, setting, k=recording.header.k)
     run = {}
     for one in recording.queries:
         for store in stores:
             store.ranked = one.lists[store.name]
-        scorer.known = one.rerank
+        scorer.known, alike.near = one.rerank, one.near
         ranking = await pipeline.search(one.query)
         run[one.query] = [hit.id for hit in answer_of(ranking, pipeline.k)]
     return run
 
 
-def _pipeline(stores: Sequence[Any], scorer: Any, setting: Setting, *, k: int) -> Pipeline:
+def _pipeline(
+    stores: Sequence[Any], scorer: Any, alike: _RecordedNear, setting: Setting, *, k: int
+) -> Pipeline:
     _check(setting, stores)
     stages: dict[str, Any] = {}
     if setting.floor is not None:
@@ -102,6 +108,7 @@ def _pipeline(stores: Sequence[Any], scorer: Any, setting: Setting, *, k: int) -
         stages["gate"] = Gate(Profile(default=least, signal=store))
     if setting.depth:
         stages["rerank"] = Rerank(scorer, depth=setting.depth)
+        stages["guard"] = alike
         stages["shape"] = Shape(
             ShapePolicy(blend=policy_of(setting), guard=Guard() if setting.guard else None), name="guard"
         )
@@ -128,6 +135,7 @@ def policy_of(setting: Setting) -> Blend | None:
         weight=setting.blend_weight,
         method=setting.blend,  # type: ignore[arg-type]
         temperature=setting.temperature,
+        neighbours=setting.neighbours,
     )
 
 
@@ -166,6 +174,18 @@ class _RecordedScorer:
 
     async def score(self, query: str, hits: Sequence[Hit], *, deadline: Deadline) -> Scores:
         return Scores([self.known.get(hit.id) for hit in hits], self.name)
+
+
+class _RecordedNear:
+    """A stage that says what was recorded to be alike."""
+
+    name = "neighbours"
+
+    def __init__(self) -> None:
+        self.near: Near = {}
+
+    async def __call__(self, pool: Pool) -> Pool:
+        return replace(pool, near=self.near)
 
 
 def only(recording: Recording, queries: Sequence[Recorded]) -> Recording:

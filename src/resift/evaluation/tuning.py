@@ -34,8 +34,8 @@ class Tuned:
     history: tuple[tuple[Setting, float], ...]
 
 
-def space_of(header: Header, *, floors: Sequence[tuple[str, float]] = ()) -> Space:
-    """Return the values that each knob is tried with on this recording."""
+def space_of(header: Header, *, floors: Sequence[tuple[str, float]] = (), near: bool = False) -> Space:
+    """Return the values that each knob is tried with; `near` says that the recording knows what is alike."""
     others = len(header.stores) - 1
     ratios = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0)
     space: dict[str, Sequence[Any]] = {
@@ -49,6 +49,8 @@ def space_of(header: Header, *, floors: Sequence[tuple[str, float]] = ()) -> Spa
         space["blend"] = (None, "promote", "z-score", "rank")
         space["blend_weight"] = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.9)
         space["temperature"] = (0.25, 0.5, 0.75, 1.0, 1.5, 2.5)
+        if near:
+            space["neighbours"] = (0.0, 0.1, 0.25, 0.4)
     if floors:
         space["floor"] = (None, *floors)
     return space
@@ -62,6 +64,7 @@ def grid_of(space: Space) -> Space:
         "blend": ("promote", "z-score"),
         "blend_weight": (0.3, 0.5, 0.75),
         "temperature": (1.0,),
+        "neighbours": (0.0, 0.25),
     }
     ratios = (0.5, 1.0, 2.0)
     return {
@@ -90,7 +93,7 @@ def tune(
         raise InputError(f"Unknown search {search!r}. {did_you_mean(str(search), ('local', 'grid'))}")
     if budget < 1:
         raise InputError(f"budget is {budget}; try at least 1 setting.")
-    space = space_of(recording.header, floors=floors)
+    space = space_of(recording.header, floors=floors, near=any(one.near for one in recording.queries))
     trial = _Trial(recording, measure, budget=budget, progress=progress)
     first = start or Setting(depth=min(20, recording.header.depth))
     trial.value(replace(first, guard=False))
@@ -220,10 +223,8 @@ def _neighbours(space: Space, header: Header, setting: Setting) -> Iterator[Sett
 
 def _knobs(setting: Setting, header: Header) -> dict[str, Any]:
     weights = setting.weights or (1.0,) * len(header.stores)
-    knobs: dict[str, Any] = {
-        name: getattr(setting, name)
-        for name in ("method", "k_param", "depth", "blend", "blend_weight", "temperature", "floor")
-    }
+    names = ("method", "k_param", "depth", "blend", "blend_weight", "temperature", "neighbours", "floor")
+    knobs: dict[str, Any] = {name: getattr(setting, name) for name in names}
     return {**knobs, **{f"weight:{at}": weights[at] / weights[0] for at in range(1, len(weights))}}
 
 
@@ -242,5 +243,6 @@ def _setting(knobs: Mapping[str, Any], header: Header) -> Setting:
         blend=blend,
         blend_weight=knobs["blend_weight"] if uses_blend else plain.blend_weight,
         temperature=knobs["temperature"] if uses_blend and blend == "promote" else plain.temperature,
+        neighbours=knobs.get("neighbours", plain.neighbours) if uses_blend else plain.neighbours,
         floor=knobs.get("floor"),
     )

@@ -16,6 +16,7 @@ from resift.events import Sink
 from resift.protocols import Reranker, Scorer
 from resift.retrieval.capabilities import check_granted, required
 from resift.retrieval.fan_out import failures_of, fan_out
+from resift.retrieval.nearness import with_near
 from resift.retrieval.over_fetch import OverFetch
 from resift.retrieval.pool import Pool, Stage
 from resift.retrieval.stage_contract import settle
@@ -125,6 +126,8 @@ class Pipeline:
         started = time.perf_counter()
         pool = await self._first_stage(pool, seconds)
         for stage in self.stages:
+            if getattr(stage, "asks_neighbours", False):
+                pool = await with_near(self.stores, pool)
             pool = await _through(stage, pool)
         return finish(pool).timed("total", (time.perf_counter() - started) * 1000).ranking()
 

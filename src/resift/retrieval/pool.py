@@ -8,6 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from resift.deadline import Deadline
 from resift.events import Sink
+from resift.shape.neighbours import Near
 from resift.types import Hit, Ranking
 
 
@@ -18,7 +19,8 @@ class Pool:
     `hits` is the order so far; `cut` what was left out, each with a last step that says why; `lists`
     the first-stage answers per store in declared order; `k` what the caller asked for in the end;
     `section` the part of a document that the search is for, by which gate and shape choose their rules;
-    `vectors` maps ids to vectors where a stage has them, for diversity by meaning.
+    `vectors` maps ids to vectors where a stage has them, for diversity by meaning; `near` says which hits
+    are alike where a store can tell.
     """
 
     query: str
@@ -37,6 +39,7 @@ class Pool:
     timings: Mapping[str, float] = field(default_factory=dict)
     notes: Mapping[str, Any] = field(default_factory=dict)
     vectors: Mapping[str, Any] = field(default_factory=dict)
+    near: Near = field(default_factory=dict)
 
     @property
     def degraded(self) -> bool:

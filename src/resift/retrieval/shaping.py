@@ -29,6 +29,11 @@ class Shape:
         self.vectors = vectors
         self.name = name
 
+    @property
+    def asks_neighbours(self) -> bool:
+        """Whether the blend wants to know which hits are alike."""
+        return self.policy.blend is not None and self.policy.blend.asks_neighbours
+
     async def __call__(self, pool: Pool) -> Pool:
         """Return the pool's best k; what had to be relaxed is in `notes`."""
         if not pool.hits:
@@ -39,6 +44,7 @@ class Shape:
             policy=self.policy,
             section=pool.section or self.section,
             vectors=self.vectors or pool.vectors,
+            near=pool.near,
             sink=pool.sink,
         )
         done = pool.reorder(shaped.kept, cut=shaped.cut)

@@ -3,7 +3,7 @@
 Every stage is `stage(hits, ..., sink=None) -> Shaped`: `kept` in its new order, `cut` with the reason in each
 ledger, `notes` about what had to be relaxed, `protected` ids that a later cut must spare. In this order:
 
-1. blend(hits, *, policy=Blend())                         one score from reranker and first stage (H1)
+1. blend(hits, *, policy=Blend(), near=None)              one score from reranker and first stage (H1)
 2. precede(hits, *, policy=Precedence())                  near-equal scores follow the source order (S2)
 3. guard(hits, *, n=10, policy=Guard())                   a strong first-stage hit stays in the top n (H2)
 4. fold(hits, *, threshold=1.0)                           same text: one slot, all provenance
@@ -12,8 +12,9 @@ ledger, `notes` about what had to be relaxed, `protected` ids that a later cut m
 7. balance(hits, *, k, quotas=(...), protected=())        fairness and diversity by quota (S3)
 8. the cut to k
 
-shape(hits, *, k, policy=ShapePolicy(), section=None, vectors=None, sink=None) -> Shaped runs 1–8 in this
-order; a part of the policy that is None is skipped. `hits` is the whole reranked pool, unscored included.
+shape(hits, *, k, policy=ShapePolicy(), section=None, vectors=None, near=None, sink=None) -> Shaped runs 1–8
+in this order; a part of the policy that is None is skipped. `hits` is the whole reranked pool, unscored
+included; `near` is what nearest(vectors) returns: which candidates are alike.
 Calibration: Platt, Isotonic, Temperature (`fit`, `from_history`, `save`, `load_calibrator`),
 calibrate(hits, calibrators) -> hits with metadata["probability"], above(hits, threshold) -> Shaped.
 """
@@ -31,6 +32,7 @@ from resift.shape.composing import ShapePolicy, shape
 from resift.shape.diversity import mmr
 from resift.shape.folding import fold
 from resift.shape.guarding import Guard, guard
+from resift.shape.neighbours import nearest
 from resift.shape.precedence import Precedence, precede
 from resift.shape.probabilities import above, calibrate
 from resift.shape.quotas import DIVERSITY, FAIRNESS, Quota, balance
@@ -61,6 +63,7 @@ __all__ = [
     "guard",
     "load_calibrator",
     "mmr",
+    "nearest",
     "precede",
     "recover",
     "shape",

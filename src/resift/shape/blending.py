@@ -6,14 +6,15 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import Literal
+from typing import Any, Literal
 
 from resift.errors import InputError, did_you_mean
 from resift.events import Sink
 from resift.shape.evidence import Evidence, evidence
+from resift.shape.neighbours import Near, pulls
 from resift.shape.shaped import Shaped, told
 from resift.shape.standard import RANKS, first_stage_values, mean_and_spread, z_scores
-from resift.types import Hit, Step, moved
+from resift.types import Hit, Step, draft
 
 STAGE = "blend"
 
@@ -42,11 +43,15 @@ class Blend:
     `logits` names the providers whose scores are logits; the scores of others are stretched to the usual
     spread of logits first. Weight 1 is the reranker alone, weight 0 the first stage alone, each in exactly
     its own order.
+
+    `neighbours` is the part of a hit's score that comes from the three candidates most like it, where it is
+    known which those are: score = (1 − neighbours) × own + neighbours × mean of theirs.
     """
 
     weight: float = 0.75
     method: Method = "promote"
     temperature: float = 1.0
+    neighbours: float = 0.25
     logits: tuple[str, ...] = ("cross-encoder",)
 
     def __post_init__(self) -> None:
@@ -54,8 +59,17 @@ class Blend:
             raise InputError(f"Blend weight is {self.weight}; use 0 (first stage) to 1 (reranker).")
         if not self.temperature > 0:
             raise InputError(f"Blend temperature is {self.temperature}; it must be above 0.")
+        if not 0 <= self.neighbours <= 1:
+            raise InputError(
+                f"Blend neighbours is {self.neighbours}; use 0 (own score alone) to 1 (theirs alone)."
+            )
         if self.method not in _RERANKER:
             raise InputError(f"Unknown blend method {self.method!r}. {did_you_mean(self.method, _RERANKER)}")
+
+    @property
+    def asks_neighbours(self) -> bool:
+        """Whether it makes a difference which candidates are alike."""
+        return self.neighbours > 0 and 0 < self.weight < 1
 
 
 def blend(
@@ -63,13 +77,15 @@ def blend(
     *,
     policy: Blend | None = None,
     found: Sequence[Evidence] | None = None,
+    near: Near | None = None,
     sink: Sink | None = None,
 ) -> Shaped:
     """Order hits by first-stage and reranker evidence, both read from their ledgers (H1).
 
     Hits that no reranker scored are not promoted: their first-stage evidence places them among the others.
     Without any reranker score, or without any first-stage evidence, the order stays. `found` is the
-    evidence of the hits, for callers who read it already.
+    evidence of the hits, for callers who read it already; `near` says which candidates are alike
+    (`resift.shape.nearest`), and without it each hit stands for itself.
     """
     rules = policy or Blend()
     if found is None:
@@ -82,28 +98,47 @@ def blend(
     elif rules.weight == 0:
         kept = _by(hits, found, _first_stage_place)
     else:
-        kept = _blended(hits, found, rules)
+        kept = _blended(hits, found, rules, near or {})
     return told(STAGE, hits, Shaped(tuple(kept)), sink)
 
 
-def _blended(hits: Sequence[Hit], found: Sequence[Evidence], rules: Blend) -> list[Hit]:
-    first = first_stage_values(found)
-    lift = lifts([one.rerank for one in found], rules)
+def _blended(hits: Sequence[Hit], found: Sequence[Evidence], rules: Blend, near: Near) -> list[Hit]:
+    ids = [hit.id for hit in hits]
     weight, rest = rules.weight, 1 - rules.weight
-    rows = [
-        (-(rest * value + weight * extra), hit.id, hit, one.rerank, rest * value, weight * extra)
-        for hit, one, value, extra in zip(hits, found, first, lift, strict=True)
-    ]
-    rows.sort(key=itemgetter(0, 1))
+    held = [rest * value for value in first_stage_values(found)]
+    lifted = [weight * extra for extra in lifts([one.rerank for one in found], rules)]
+    total = [value + extra for value, extra in zip(held, lifted, strict=True)]
+    pulled: list[float] = []
+    if near and rules.neighbours:
+        pulled = [rules.neighbours * value for value in pulls(ids, total, near)]
+        total = [value + extra for value, extra in zip(total, pulled, strict=True)]
+    parts = (hits, found, held, lifted, pulled)
+    # The old place comes last: what is equal in all else stays as it stood.
+    rows = sorted(zip([-value for value in total], ids, range(len(hits)), strict=True))
     kept = []
-    for rank, (negative, _, hit, rerank, held, lifted) in enumerate(rows, start=1):
-        part = (STAGE, "first stage", rank, held, "")
-        if rerank is None:
-            kept.append(moved(hit, -negative, part, (STAGE, "", rank, -negative, "not reranked")))
-        else:
-            other = (STAGE, rerank.source or "reranker", rank, lifted, "")
-            kept.append(moved(hit, -negative, part, other, (STAGE, "", rank, -negative, "")))
+    for rank, (negative, id, at) in enumerate(rows, start=1):
+        hit = hits[at]
+        kept.append(
+            draft(id, hit.text, -negative, hit.source, hit.metadata, _Parts((parts, at, rank, -negative)))
+        )
     return kept
+
+
+class _Parts(tuple[Any, ...]):
+    """A ledger writer: what the total of one hit is made of, written when somebody reads it."""
+
+    __slots__ = ()
+
+    def steps(self, _: Hit) -> tuple[Step, ...]:
+        (hits, found, held, lifted, pulled), at, rank, total = self
+        rerank = found[at].rerank
+        steps = [Step(STAGE, "first stage", rank, held[at])]
+        if rerank is not None:
+            steps.append(Step(STAGE, rerank.source or "reranker", rank, lifted[at]))
+        if pulled and pulled[at]:
+            steps.append(Step(STAGE, "neighbours", rank, pulled[at]))
+        steps.append(Step(STAGE, "", rank, total, "not reranked" if rerank is None else ""))
+        return (*hits[at].ledger.steps, *steps)
 
 
 def lifts(steps: Sequence[Step | None], policy: Blend) -> list[float]:

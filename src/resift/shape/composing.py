@@ -14,6 +14,7 @@ from resift.shape.evidence import evidence
 from resift.shape.folding import fold
 from resift.shape.guarding import STAGE as GUARD
 from resift.shape.guarding import Guard, guard, strong_ids
+from resift.shape.neighbours import Near
 from resift.shape.precedence import Precedence, precede
 from resift.shape.quotas import STAGE as BALANCE
 from resift.shape.quotas import Quota, arranged
@@ -45,6 +46,7 @@ def shape(
     policy: ShapePolicy | None = None,
     section: str | None = None,
     vectors: Mapping[str, Any] | None = None,
+    near: Near | None = None,
     sink: Sink | None = None,
 ) -> Shaped:
     """Run blend, precedence, guard, fold, mmr, recovery and quotas, then cut to k.
@@ -60,7 +62,7 @@ def shape(
     found = [evidence(hit) for hit in hits] if rules.blend or rules.guard else []
     strong = strong_ids(hits, found, rules.guard) if rules.guard else {}
     if rules.blend:
-        kept = blend(kept, policy=rules.blend, found=found, sink=sink).kept
+        kept = blend(kept, policy=rules.blend, found=found, near=near, sink=sink).kept
     if rules.precedence:
         kept = precede(kept, policy=rules.precedence, sink=sink).kept
     if strong and k:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from resift.types import Hit, Step
 
 RETRIEVE, RERANK = "retrieve", "rerank"
+_NOBODY: frozenset[str] = frozenset()
 _NO_FUSION = frozenset({RETRIEVE, RERANK, "gate", "cut", "input"})
 
 
@@ -24,19 +25,19 @@ def evidence(hit: Hit) -> Evidence:
     lists: dict[str, Step] = {}
     fused: Step | None = None
     rerank: Step | None = None
-    judges: frozenset[str] = frozenset()
+    judges = _NOBODY
     for step in hit.ledger.steps:
-        stage, source, rank, score, _ = step
+        stage = step[0]
         if stage == RETRIEVE:
-            known = lists.get(source)
-            if known is None or rank < known.rank:
+            source = step[1]
+            if source not in lists or step[2] < lists[source][2]:
                 lists[source] = step
-        elif score is None:
+        elif step[3] is None:
             continue
         elif stage == RERANK:
-            judges = judges | {source}
+            judges = judges | {step[1]}
             rerank = step
-        elif rerank is None and not source and stage not in _NO_FUSION:
+        elif rerank is None and not step[1] and stage not in _NO_FUSION:
             fused = step
     return Evidence(lists, fused, rerank, judges)
 

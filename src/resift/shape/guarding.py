@@ -68,8 +68,11 @@ def strong_ids(hits: Sequence[Hit], found: Sequence[Evidence], policy: Guard | N
     strong: dict[str, str] = {}
     leader = _wide_leader(found, rules.margin)
     for at, (hit, one) in enumerate(zip(hits, found, strict=True)):
-        firsts = [step.rank for step in one.lists.values()].count(1)
-        if len(one.judges) <= rules.opinions and (firsts >= rules.firsts or at == leader):
+        firsts = 0
+        for step in one.lists.values():
+            if step[2] == 1:
+                firsts += 1
+        if (firsts >= rules.firsts or at == leader) and len(one.judges) <= rules.opinions:
             strong[hit.id] = (
                 f"first in {firsts} lists"
                 if firsts >= rules.firsts

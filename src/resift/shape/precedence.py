@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from operator import itemgetter
 from types import MappingProxyType
 
 from resift.errors import InputError
 from resift.events import Sink
 from resift.shape.shaped import Shaped, told
-from resift.types import Hit, moved
+from resift.types import Hit, all_moved
 
 STAGE = "precedence"
 
@@ -58,17 +57,22 @@ def precede(hits: Sequence[Hit], *, policy: Precedence | None = None, sink: Sink
     rules = policy or Precedence()
     known: dict[tuple[str, str | None], tuple[float, int, str]] = {}
     keyed = []
-    for hit in hits:
-        kind, provider = str(hit.metadata.get(rules.key, "")), hit.metadata.get("rerank_provider")
-        if (kind, provider) not in known:
+    for at, hit in enumerate(hits):
+        metadata, score = hit.metadata, hit.score
+        kind, provider = str(metadata.get(rules.key, "")), metadata.get("rerank_provider")
+        found = known.get((kind, provider))
+        if found is None:
             boost = rules.boost(kind, provider)
-            known[kind, provider] = boost, rules.rank(kind), f"{kind} +{boost:.4g}" if boost else ""
-        boost, place, note = known[kind, provider]
+            found = boost, rules.rank(kind), f"{kind} +{boost:.4g}" if boost else ""
+            known[kind, provider] = found
         # The plain score comes second: where a huge score swallows the boosts, a real gap still decides.
-        keyed.append((-(hit.score + boost), -hit.score, place, hit.id, note, hit))
-    keyed.sort(key=itemgetter(0, 1, 2, 3))
-    kept = tuple(
-        moved(hit, hit.score, (STAGE, "", rank, -negative, note))
-        for rank, (negative, _, _, _, note, hit) in enumerate(keyed, start=1)
+        # The old place comes last: what is equal in all else stays as it stood.
+        keyed.append((-(score + found[0]), -score, found[1], hit.id, at, found[2]))
+    keyed.sort()
+    kept = all_moved(
+        [
+            (hits[at], -score, (STAGE, "", rank, -boosted, note))
+            for rank, (boosted, score, _, _, at, note) in enumerate(keyed, start=1)
+        ]
     )
-    return told(STAGE, hits, Shaped(kept), sink)
+    return told(STAGE, hits, Shaped(tuple(kept)), sink)

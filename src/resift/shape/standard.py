@@ -45,14 +45,14 @@ def first_stage_values(found: Sequence[Evidence]) -> list[float]:
     """
     lengths: dict[str, int] = {}
     for one in found:
-        for store, step in one.lists.items():
-            if step.rank > lengths.get(store, 0):
-                lengths[store] = step.rank
+        for store, step in one[0].items():
+            if step[2] > lengths.get(store, 0):
+                lengths[store] = step[2]
     if not lengths:
         return _column([one.fused for one in found], ended=False)
     longest = max(lengths.values())
     columns = [
-        _column([one.lists.get(store) for one in found], ended=length < longest)
+        _column([one[0].get(store) for one in found], ended=length < longest)
         for store, length in sorted(lengths.items())
     ]
     if len(columns) == 2:  # the usual case, and the sum of two does not depend on their order
@@ -62,7 +62,8 @@ def first_stage_values(found: Sequence[Evidence]) -> list[float]:
 
 
 def _column(steps: Sequence[Step | None], *, ended: bool) -> list[float]:
-    scores = [step.score for step in steps if step is not None and step.score is not None]
+    # By place, not by name: this runs for every hit of every list.
+    scores = [step[3] for step in steps if step is not None and step[3] is not None]
     present = len(steps) - steps.count(None)
     if len(scores) < present or min(scores) == max(scores):
         ranks = [step.rank for step in steps if step is not None]
@@ -71,4 +72,4 @@ def _column(steps: Sequence[Step | None], *, ended: bool) -> list[float]:
     last = min(scores)
     if ended and last > 0:
         last = 0.0
-    return z_scores([last if step is None or step.score is None else step.score for step in steps])
+    return z_scores([last if step is None or step[3] is None else step[3] for step in steps])

@@ -84,9 +84,17 @@ class LanceDBVectorStore:
     async def get(self, ids: Iterable[str]) -> list[Hit]:
         """Return the documents of these ids in the order asked; unknown ids are left out."""
         asked = ids_from(ids)
-        held = await self._work(lambda: self._documents([key_of(id) for id in asked]))
-        hits = [document_hit(document, source=self.name) for document in held]
+        held = await self._work(lambda: self._selected([key_of(id) for id in asked], ["document"]))
+        hits = [document_hit(row["document"], source=self.name) for row in held]
         return in_order(asked, {hit.id: hit for hit in hits})
+
+    async def vectors_of(self, ids: Iterable[str]) -> dict[str, Any]:
+        """Return id -> unit vector of the documents that have one."""
+        if self.embedder is None:
+            return {}
+        asked = {key_of(id): id for id in ids_from(ids)}
+        rows = await self._work(lambda: self._selected(list(asked), ["key", "vector"]))
+        return {asked[row["key"]]: row["vector"] for row in rows}
 
     async def count(self) -> int:
         """Return how many documents there are."""
@@ -189,14 +197,14 @@ class LanceDBVectorStore:
         self._stale_words = True
         return int(before - table.count_rows())
 
-    def _documents(self, keys: Sequence[str]) -> list[str]:
+    def _selected(self, keys: Sequence[str], columns: list[str]) -> list[dict[str, Any]]:
         table = self._opened()
         if table is None:
             return []
-        found: list[str] = []
+        found: list[dict[str, Any]] = []
         for batch in _batches(keys):
-            asked = table.search().where(_one_of("key", batch)).select(["document"]).limit(len(batch))
-            found += [row["document"] for row in asked.to_list()]
+            asked = table.search().where(_one_of("key", batch)).select(columns).limit(len(batch))
+            found += asked.to_list()
         return found
 
     def _nearest(self, asked: Any, groups: list[list[str]], limit: int) -> list[Row]:

@@ -62,6 +62,10 @@ class MemoryStore:
         """Return the documents of these ids in the order asked; unknown ids are left out."""
         return in_order(ids_from(ids), self._documents)
 
+    async def vectors_of(self, ids: Iterable[str]) -> dict[str, Any]:
+        """Return id -> unit vector of the documents that have one."""
+        return {id: self._vectors[id] for id in ids_from(ids) if id in self._vectors}
+
     async def count(self) -> int:
         """Return how many documents there are."""
         return len(self._documents)

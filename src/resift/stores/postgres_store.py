@@ -95,6 +95,15 @@ class PostgresStore:
         hits = [document_hit(document, source=self.name) for (document,) in rows]
         return in_order(asked, {hit.id: hit for hit in hits})
 
+    async def vectors_of(self, ids: Iterable[str]) -> dict[str, Any]:
+        """Return id -> unit vector of the documents that have one."""
+        if self.embedder is None:
+            return {}
+        asked = {key_of(id): id for id in ids_from(ids)}
+        statement = self._sql("SELECT key, embedding::text FROM {table} WHERE key = ANY(%s)")
+        rows = await self._rows(statement, [list(asked)])
+        return {asked[key]: json.loads(vector) for key, vector in rows if vector is not None}
+
     async def count(self) -> int:
         """Return how many documents there are."""
         rows = await self._rows(self._sql("SELECT count(*) FROM {table}"), [])

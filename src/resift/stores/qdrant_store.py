@@ -98,6 +98,12 @@ class QdrantVectorStore:
         hits = [document_hit(_document(point.payload), source=self.name) for point in held]
         return in_order(asked, {hit.id: hit for hit in hits})
 
+    async def vectors_of(self, ids: Iterable[str]) -> dict[str, Any]:
+        """Return id -> unit vector of the documents that are there."""
+        asked = {point_id(id): id for id in ids_from(ids)}
+        held = await self._work(lambda: self._held(list(asked), payload=False, vectors=True))
+        return {asked[str(point.id)]: point.vector for point in held}
+
     async def count(self) -> int:
         """Return how many documents there are."""
 
@@ -165,10 +171,13 @@ class QdrantVectorStore:
             ]
             self._client.upsert(self.collection, points=points, wait=True)
 
-    def _held(self, points: Sequence[str], *, payload: bool) -> list[Any]:
+    def _held(self, points: Sequence[str], *, payload: bool, vectors: bool = False) -> list[Any]:
         if not points or not self._exists():
             return []
-        return list(self._client.retrieve(self.collection, ids=list(points), with_payload=payload))
+        found = self._client.retrieve(
+            self.collection, ids=list(points), with_payload=payload, with_vectors=vectors
+        )
+        return list(found)
 
     def _remove(self, points: Sequence[str]) -> int:
         held = [point.id for point in self._held(points, payload=False)]

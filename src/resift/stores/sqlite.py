@@ -7,10 +7,10 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from resift.candidates import Candidate
-from resift.errors import InputError
+from resift.errors import InputError, require
 from resift.protocols import Embedder
 from resift.stores import sqlite_rows as sql
 from resift.stores.bm25 import BM25
@@ -122,6 +122,20 @@ class SQLiteStore:
             with self._file.reading() as connection:
                 rows = sql.rows_by_id(connection, wanted)
             return in_order(wanted, {id: self._document(row) for id, row in rows.items()})
+
+        return await self._run(self._readers, work)
+
+    async def vectors_of(self, ids: Iterable[str]) -> dict[str, Any]:
+        """Return id -> unit vector of the documents that have one."""
+        wanted = ids_from(ids)
+        if self.embedder is None:
+            return {}
+        np = require("numpy", extra="local")
+
+        def work() -> dict[str, Any]:
+            with self._file.reading() as connection:
+                held = sql.vectors_by_id(connection, wanted)
+            return {id: np.frombuffer(vector, dtype="<f4") for id, vector in held.items()}
 
         return await self._run(self._readers, work)
 

@@ -59,6 +59,16 @@ def vector_of(connection: sqlite3.Connection, number: int) -> bytes | None:
     return None if found is None else bytes(found[0])
 
 
+def vectors_by_id(connection: sqlite3.Connection, ids: Sequence[str]) -> dict[str, bytes]:
+    """Return the stored vectors of these ids, without reading their texts."""
+    found: dict[str, bytes] = {}
+    for some in _slices(ids):
+        marks = ",".join("?" * len(some))
+        statement = f"SELECT id, vector FROM documents JOIN vectors USING (row) WHERE id IN ({marks})"  # noqa: S608
+        found.update(connection.execute(statement, some))
+    return found
+
+
 def allowed_rows(connection: sqlite3.Connection, where: Where | None) -> list[int] | None:
     """Return the row numbers that pass the filter in ascending order, or None where all pass."""
     wanted = conditions(where)

@@ -39,6 +39,13 @@ GUARD = Section(
             about="How evenly `promote` shares its lift: low lifts the surest alone (1).",
         ),
         Key(
+            name="neighbours",
+            kind="number",
+            least=0,
+            most=1,
+            about="The part of a score that the three candidates most like it give (0.25); 0 asks none.",
+        ),
+        Key(
             name="do_no_harm",
             kind="flag",
             default=True,
@@ -59,6 +66,8 @@ GUARD = Section(
         ),
     ),
 )
+
+_BLEND = ("weight", "method", "temperature", "neighbours")
 
 PRECEDENCE = Section(
     name="shape.precedence",
@@ -167,7 +176,7 @@ def _guard(settings: Settings | None, *, reranks: bool) -> dict[str, Any]:
         # Nothing to guard against where nothing is reranked.
         return {} if reranks else {"blend": None, "guard": None}
     return {
-        "blend": Blend(**settings.given("weight", "method", "temperature")) if settings["blend"] else None,
+        "blend": Blend(**settings.given(*_BLEND)) if settings["blend"] else None,
         "guard": Guard(**settings.given("firsts", "margin", "opinions")) if settings["do_no_harm"] else None,
     }
 

@@ -1,0 +1,56 @@
+"""Which candidates are alike: asked of the stores that keep vectors, before a stage that wants to know."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from resift.errors import ResiftError
+from resift.retrieval.pool import Pool
+from resift.retrieval.store_ref import StoreRef
+from resift.retrieval.waiting import TooLate, within
+from resift.shape import nearest
+
+log = logging.getLogger("resift.retrieval")
+
+STAGE = "neighbours"
+
+MOST = 200
+"""How many of the pool are compared with one another; the work grows with the square."""
+
+
+async def with_near(refs: Sequence[StoreRef], pool: Pool) -> Pool:
+    """Return the pool with what is near to what, where a store can tell; else as it is.
+
+    A store that keeps vectors offers `async vectors_of(ids) -> Mapping[id, vector]`. Vectors of two stores
+    may be of two embedders, so those of one are compared: of the store that knows most of the hits.
+    """
+    owners = [getattr(ref.store, "store", ref.store) for ref in refs]
+    able = [owner for owner in {id(one): one for one in owners}.values() if _can_tell(owner)]
+    if pool.near or not able or len(pool.hits) < 2 or pool.deadline.expired:
+        return pool
+    started = time.perf_counter()
+    ids = [hit.id for hit in pool.hits[:MOST]]
+    try:
+        near = await within(pool.deadline, _asked(able, ids))
+    except TooLate:
+        return pool.degrade(f"{STAGE}: no vectors in time")
+    except Exception as exc:
+        told = str(exc) if isinstance(exc, ResiftError) else type(exc).__name__
+        log.warning("%s: no vectors: %s", STAGE, told)
+        return pool.degrade(f"{STAGE}: no vectors: {told}")
+    return replace(pool, near=near).timed(STAGE, (time.perf_counter() - started) * 1000)
+
+
+def _can_tell(owner: Any) -> bool:
+    return callable(getattr(owner, "vectors_of", None))
+
+
+async def _asked(owners: Sequence[Any], ids: Sequence[str]) -> Mapping[str, Any]:
+    answers = [await owner.vectors_of(ids) for owner in owners]
+    most = max(answers, key=len)  # the first declared where equal
+    return await asyncio.to_thread(nearest, most) if most else {}

@@ -1,0 +1,127 @@
+"""Neighbours: what is like a strong candidate is lifted, what stands alone among weak ones sinks (H1)."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from resift.shape import Blend, ShapePolicy, blend, nearest, shape
+from resift.shape.neighbours import KNOWN, NEIGHBOURS, pulls
+from resift.types import Ranking
+from tests.shape.pools import everything, pipeline_hits, replays
+from tests.shape.test_blending import LISTS, LOGITS, NAMES, reranked
+
+np = pytest.importorskip("numpy")
+
+
+def test_nearest_is_by_cosine_and_ties_by_id():
+    """Length does not matter, a right angle is no neighbour, and equal ones stand by id."""
+    vectors = {"d": [0.0, 5.0], "c": [2.0, 2.0], "b": [9.0, 9.0], "a": [1.0, 0.0]}
+    found = nearest(vectors)
+    half = pytest.approx(math.sqrt(0.5), abs=1e-5)
+    assert found["a"] == (("b", half), ("c", half))
+    assert found["b"] == (("c", 1.0), ("a", half), ("d", half))
+    assert nearest(dict(reversed(vectors.items()))) == found
+
+
+def test_nothing_to_compare():
+    """One vector, none, or vectors of empty texts: nobody has a neighbour."""
+    assert nearest({}) == nearest({"a": [1.0]}) == {}
+    assert nearest({"a": [0.0, 0.0], "b": [0.0, 0.0], "c": [1.0, 0.0]}) == {"a": (), "b": (), "c": ()}
+
+
+def test_pull_is_the_distance_to_the_mean_of_the_nearest_in_the_pool():
+    """Weighted by cosine; strangers do not count, and those after the third neither."""
+    near = {
+        "a": (("gone", 0.99), ("b", 0.9), ("c", 0.6)),
+        "b": (("a", 0.9), ("c", 0.5), ("d", 0.5), ("e", 0.4)),
+        "e": (("gone", 0.9),),
+    }
+    values = [1.0, 2.0, 5.0, 3.0, 9.0]
+    pulled = pulls(list("abcde"), values, near)
+    assert pulled[0] == pytest.approx((0.9 * 1 + 0.6 * 4) / 1.5)
+    assert pulled[1] == pytest.approx((0.9 * -1 + 0.5 * 3 + 0.5 * 1) / 1.9)
+    assert pulled[2:] == [0.0, 0.0, 0.0]
+
+
+def test_what_is_like_the_leader_is_lifted_and_the_ledger_says_by_whom():
+    """'e' is like the reranker's favourite: it rises above its equal, and the parts add up to the total."""
+    lists = {"s": [("a", 3.0), ("b", 2.0), ("d", 1.0), ("e", 1.0)]}
+    logits = {"a": 6.0, "b": 0.0, "d": -1.0, "e": -1.0}
+    hits = pipeline_hits(lists, logits)
+    near = {"e": (("a", 0.9),), "d": (("b", 0.9),)}
+    assert blend(hits).ids == ["a", "b", "d", "e"]
+    shaped = blend(hits, near=near)
+    lifted = next(hit for hit in shaped.kept if hit.id == "e")
+    assert shaped.ids.index("e") < shaped.ids.index("d")
+    first, reranker, neighbours, total = lifted.ledger[-4:]
+    assert [first.source, reranker.source, neighbours.source] == [
+        "first stage",
+        "cross-encoder",
+        "neighbours",
+    ]
+    assert first.score + reranker.score + neighbours.score == pytest.approx(total.score)
+    assert neighbours.score > 0
+    assert "from neighbours" in Ranking(shaped.kept).why("e")
+    assert "from neighbours" not in Ranking(shaped.kept).why("a")
+
+
+def test_shape_passes_on_what_is_near():
+    """The whole shape with neighbours is the blend with neighbours."""
+    near = {"e": (("d", 1.0),)}
+    hits = pipeline_hits(LISTS, LOGITS)
+    assert shape(hits, k=5, policy=ShapePolicy(guard=None), near=near).ids == blend(hits, near=near).ids
+
+
+def test_only_a_blend_of_both_sides_asks():
+    """At the end points, and with neighbours switched off, it makes no difference who is alike."""
+    assert Blend().asks_neighbours
+    assert not any(Blend(**off).asks_neighbours for off in ({"weight": 0}, {"weight": 1}, {"neighbours": 0}))
+
+
+GRID = st.lists(st.sampled_from([-1.0, 0.0, 0.0, 1.0, 1.0]), min_size=3, max_size=3)
+VECTORS = st.dictionaries(st.sampled_from([*NAMES, "stranger"]), GRID, max_size=9)
+
+
+@given(VECTORS)
+def test_nearest_over_vectors_with_ties(vectors):
+    """Nobody is near to itself; cosines fall, ties stand by id; what is near is so both ways."""
+    found = nearest(vectors)
+    for id, others in found.items():
+        keys = [(-cosine, other) for other, cosine in others]
+        assert keys == sorted(keys)
+        assert id not in dict(others)
+        assert len(others) <= KNOWN
+        assert all(0 < cosine <= 1 for _, cosine in others)
+        for other, cosine in others:
+            assert dict(found[other]).get(id, cosine) == cosine
+
+
+@given(reranked(), VECTORS, st.sampled_from([0.0, 0.25, 1.0]), st.sampled_from([0.0, 0.3, 0.75, 1.0]))
+def test_blending_with_neighbours_over_random_pools(hits, vectors, neighbours, weight):
+    """Nothing is lost, ledgers replay, ties stand by id, and nobody leaves the range of the pool."""
+    near, policy = nearest(vectors), Blend(weight=weight, neighbours=neighbours)
+    alone = blend(hits, policy=policy)
+    shaped = blend(hits, policy=policy, near=near)
+    assert everything(shaped) == sorted(hit.id for hit in hits)
+    assert replays(shaped)
+    assert blend(shaped.kept, policy=policy, near=near).ids == shaped.ids
+    if not policy.asks_neighbours or not near:
+        assert [(hit.id, hit.score) for hit in shaped.kept] == [(hit.id, hit.score) for hit in alone.kept]
+    elif hits and alone.kept[0].ledger[-1].note != "nothing to blend":
+        keys = [(-hit.score, hit.id) for hit in shaped.kept]
+        low, high = min(hit.score for hit in alone.kept), max(hit.score for hit in alone.kept)
+        assert keys == sorted(keys)
+        assert blend(hits[::-1], policy=policy, near=near).ids == shaped.ids
+        assert all(low - 1e-9 <= hit.score <= high + 1e-9 for hit in shaped.kept)
+
+
+@given(st.lists(st.sampled_from([0.0, 1.0, 1.0, 2.5]), min_size=1, max_size=8), VECTORS)
+def test_equal_neighbours_pull_nobody(values, vectors):
+    """A pool of equal values stays as it is; a pull never reaches beyond the highest and the lowest."""
+    ids = list(NAMES[: len(values)])
+    pulled = pulls(ids, values, nearest(vectors))
+    for own, away in zip(values, pulled, strict=True):
+        assert min(values) - 1e-9 <= own + away <= max(values) + 1e-9
+    assert NEIGHBOURS <= KNOWN
