@@ -26,7 +26,7 @@ def test_the_quick_run_tells_speed_memory_and_agreement():
     )
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
-    assert told["agreement"]["exact"]["max_difference"] == 0
-    assert told["agreement"]["exact"]["same_order"]
+    assert told["agreement"]["max_difference"] < 0.05
+    assert told["agreement"]["same_order"]
     assert told["cold_start"]["resift"]["rss_mb"] < 300
     assert told["speed"]

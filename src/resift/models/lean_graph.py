@@ -2,29 +2,20 @@
 
 Exported graphs recompute shapes and masks in every layer. One row at a time needs neither, so this module
 writes a new graph over the same weights, with the operations that ONNX Runtime itself would fuse to: its
-scores are those of the file, bit for bit, and it loads faster. With exact=False it also replaces the slow
-residual norm and computes only the first token in the last layer; scores then move by hundredths.
+scores are those of the file, bit for bit, and it loads faster. It runs where the compiled code cannot.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
-from itertools import pairwise
 from typing import Any
 
-from resift.models.onnx_wire import Attribute, Graph, Node, is_outside, read_graph, write_model
+from resift.models.bert_file import READING, BertFile, UnknownArchitectureError
+from resift.models.onnx_wire import Attribute, Node, is_outside, read_graph, write_model
 
 _FUSED = "com.microsoft"
 _EPSILON = 1e-12
-_MODULE = re.compile(r"/(.+)/(?:Gemm_)?MatMul_quant$")
-_LAYER = re.compile(r"encoder/layer\.(\d+)/")
-
-
-class UnknownArchitectureError(Exception):
-    """The file is no BERT with dynamically quantised int8 weights as PyTorch exports it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +26,11 @@ class LeanGraph:
     outside: dict[str, Any]
 
 
-def lean_graph(model: bytes, np: Any, *, exact: bool = True) -> LeanGraph:
+def lean_graph(model: bytes, np: Any) -> LeanGraph:
     """Return the lean graph of a model file, or raise UnknownArchitectureError."""
     try:
-        return _Writer(read_graph(model, np), np, exact=exact).write()
-    except (KeyError, IndexError, StopIteration, ValueError, AttributeError, TypeError) as exc:
+        return _Writer(BertFile(read_graph(model, np)), np).write()
+    except READING as exc:
         raise UnknownArchitectureError(f"{type(exc).__name__}: {exc}") from exc
 
 
@@ -47,23 +38,19 @@ def lean_graph(model: bytes, np: Any, *, exact: bool = True) -> LeanGraph:
 class _Writer:
     """Writes nodes while it walks the layers; every method returns the name of its result."""
 
-    graph: Graph
+    file: BertFile
     np: Any
-    exact: bool
     nodes: list[Node] = field(default_factory=list)
     weights: dict[str, Any] = field(default_factory=dict)
 
     def write(self) -> LeanGraph:
-        layers = 1 + max(int(found[1]) for node in self.graph.nodes if (found := _LAYER.search(node.name)))
-        classifies = any(node.name.startswith("/classifier/") for node in self.graph.nodes)
         self._constants()
         states = self._embeddings()
-        for number in range(layers):
-            only_first = classifies and not self.exact and number == layers - 1
-            states = self._layer(f"encoder.layer.{number}.", states, only_first=only_first)
-        shape: list[int | str] = ["batch", "tokens", self._hidden]
-        if classifies:
-            states, shape = self._classifier(states), ["batch", self._width("classifier")]
+        for number in range(self.file.layers):
+            states = self._layer(f"encoder.layer.{number}.", states)
+        shape: list[int | str] = ["batch", "tokens", self.file.hidden]
+        if self.file.classifies:
+            states, shape = self._classifier(states), ["batch", self._classes()]
         both: list[int | str] = ["batch", "tokens"]
         inputs = {"input_ids": both, "token_type_ids": both}
         written = write_model(self.nodes, self.weights, inputs=inputs, outputs={states: shape})
@@ -83,31 +70,27 @@ class _Writer:
         parts = [self._kept(base + end) for end in ("_quantized", "_scale", "_zero_point")]
         return self._add("DequantizeLinear", [self._add("Gather", [parts[0], ids]), *parts[1:]])
 
-    def _layer(self, layer: str, states: str, *, only_first: bool) -> str:
-        mixed, states = self._attention(layer + "attention.self.", states, only_first=only_first)
+    def _layer(self, layer: str, states: str) -> str:
+        mixed = self._attention(layer + "attention.self.", states)
         attended = self._dense(layer + "attention.output.dense", mixed)
         attended = self._norm(layer + "attention.output.LayerNorm", self._add("Add", [attended, states]))
         wide = self._add("Gelu", [self._dense(layer + "intermediate.dense", attended)], domain=_FUSED)
         narrow = self._dense(layer + "output.dense", wide)
         return self._residual_norm(layer + "output.LayerNorm", narrow, attended)
 
-    def _attention(self, name: str, states: str, *, only_first: bool) -> tuple[str, str]:
+    def _attention(self, name: str, states: str) -> str:
         quantised = self._add("DynamicQuantizeLinear", [states], outputs=3)
-        asking = quantised
-        if only_first:
-            asking = self._add("Slice", [quantised, "zero", "one", "one"])
-            states = self._add("Slice", [states, "zero", "one", "one"])
-        query = self._heads(self._dense(name + "query", asking, shared=quantised), (0, 2, 1, 3))
+        query = self._heads(self._dense(name + "query", quantised, shared=quantised), (0, 2, 1, 3))
         key = self._heads(self._dense(name + "key", quantised, shared=quantised), (0, 2, 3, 1))
         value = self._heads(self._dense(name + "value", quantised, shared=quantised), (0, 2, 1, 3))
         weights = self._add("Softmax", [self._similarity(query, key)], axis=-1)
         mixed = self._add("Transpose", [self._add("MatMul", [weights, value])], perm=(0, 2, 1, 3))
-        return self._add("Reshape", [mixed, "flat"]), states
+        return self._add("Reshape", [mixed, "flat"])
 
     def _similarity(self, query: str, key: str) -> str:
-        if not self._scales_both:
+        if not self.file.scales_both:
             # Runtime attribute of a fused product; the exported graph divides afterwards.
-            alpha = float(self.np.float32(1) / self.np.sqrt(self.np.float32(self._head_width)))
+            alpha = float(self.np.float32(1) / self.np.sqrt(self.np.float32(self.file.head_width)))
             return self._add("FusedMatMul", [query, key], domain=_FUSED, alpha=alpha)
         return self._add("MatMul", [self._add("Mul", [side, "root"]) for side in (query, key)])
 
@@ -120,7 +103,7 @@ class _Writer:
         return self._dense("classifier", pooled)
 
     def _dense(self, name: str, states: str, *, shared: str | None = None) -> str:
-        base = self._weight_of(name)
+        base = self.file.base(name)
         weight, scale, zero = (
             self._kept(base + end, whole=True) for end in ("_quantized", "_scale", "_zero_point")
         )
@@ -131,7 +114,7 @@ class _Writer:
         return self._add("MatMulIntegerToFloat", inputs, domain=_FUSED)
 
     def _residual_norm(self, name: str, states: str, residual: str) -> str:
-        if not (self.exact and self._scales_both):
+        if not self.file.scales_both:
             return self._norm(name, self._add("Add", [states, residual]))
         # Slow, but what the runtime makes of such files; another order of additions gives other bits.
         gamma, beta = self._kept(name + ".weight"), self._kept(name + ".bias")
@@ -151,66 +134,22 @@ class _Writer:
         return name
 
     def _kept(self, name: str, *, whole: bool = False) -> str:
-        full = name if whole else self._prefix + name
-        self.weights[full] = self.graph.weights[full]
+        full = name if whole else self.file.prefix + name
+        self.weights[full] = self.file.graph.weights[full]
         return full
 
-    def _dequantised(self, base: str) -> str:
-        base = self._prefix + base
-        parts = ("_quantized", "_scale", "_zero_point")
-        values, scale, zero = (self.graph.weights[base + part] for part in parts)
-        table = (values.astype("int32") - int(zero)).astype("float32") * scale
-        self.weights[base] = table.astype("float32")
-        return base
+    def _dequantised(self, name: str) -> str:
+        self.weights[name] = self.file.dequantised(name)
+        return name
 
-    def _weight_of(self, name: str) -> str:
-        full = name if name == "classifier" else self._prefix + name
-        return self._products[full]
-
-    def _width(self, name: str) -> int:
-        return int(self.graph.weights[self._weight_of(name) + "_quantized"].shape[1])
+    def _classes(self) -> int:
+        return int(self.file.quantised(self.file.base("classifier"))[0].shape[1])
 
     def _constants(self) -> None:
         np = self.np
-        numbers = {"zero": [0], "one": [1], "two": [2], "first": 0, "flat": [0, -1, self._hidden]}
-        numbers["heads"] = [0, -1, self._hidden // self._head_width, self._head_width]
+        numbers = {"zero": [0], "one": [1], "two": [2], "first": 0, "flat": [0, -1, self.file.hidden]}
+        numbers["heads"] = [0, -1, self.file.hidden // self.file.head_width, self.file.head_width]
         self.weights |= {name: np.array(value, dtype="int64") for name, value in numbers.items()}
-        if self._scales_both:
-            root = np.sqrt(np.float32(1) / np.sqrt(np.float32(self._head_width)))
+        if self.file.scales_both:
+            root = np.sqrt(np.float32(1) / np.sqrt(np.float32(self.file.head_width)))
             self.weights["root"] = np.array(root, dtype="float32")
-
-    @cached_property
-    def _products(self) -> dict[str, str]:
-        """The weight's base name of each integer product, by the dotted name of its module."""
-        found = ((_MODULE.match(node.name), node) for node in self.graph.nodes if node.op == "MatMulInteger")
-        return {
-            module[1].replace("/", "."): str(node.inputs[1]).removesuffix("_quantized")
-            for module, node in found
-            if module
-        }
-
-    @cached_property
-    def _prefix(self) -> str:
-        end = "embeddings.LayerNorm.weight"
-        return next(name for name in self.graph.weights if name.endswith(end)).removesuffix(end)
-
-    @cached_property
-    def _hidden(self) -> int:
-        return int(self.graph.weights[self._prefix + "embeddings.LayerNorm.weight"].shape[0])
-
-    @cached_property
-    def _scales_both(self) -> bool:
-        """Whether the file scales queries and keys by a root each, or their product afterwards."""
-        end = "layer.0/attention/self/Mul"
-        return any(node.op == "Mul" and node.name.endswith(end) for node in self.graph.nodes)
-
-    @cached_property
-    def _head_width(self) -> int:
-        """Read from the file's own reshapes: the first two constants in a row whose product is the width."""
-        found = [
-            int(number)
-            for node in self.graph.nodes
-            if node.op == "Constant" and "layer.0/attention/self/" in node.name
-            for number in self.graph.weights[node.outputs[0]].reshape(-1)
-        ]
-        return next(after for one, after in pairwise(found) if one * after == self._hidden)

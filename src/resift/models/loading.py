@@ -6,12 +6,14 @@ import logging
 import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from resift.errors import ModelLoadError, ModelNotAllowedError, require
 from resift.models.allowlist import Kind, ModelSpec, known, shipped
-from resift.models.lean_graph import UnknownArchitectureError, lean_graph
+from resift.models.bert_file import UnknownArchitectureError
+from resift.models.lean_graph import lean_graph
 from resift.models.locate import ModelFiles, find_spec, resolve
+from resift.models.native_session import NativeSession
 from resift.models.session import OnnxSession, finite
 from resift.models.tokenizing import TextTokenizer
 
@@ -21,15 +23,22 @@ _TOLERANCE = 0.05
 log = logging.getLogger("resift.models")
 
 
+class Session(Protocol):
+    """A loaded graph that takes one row of tokens."""
+
+    def run(self, ids: list[int], types: list[int]) -> Any:
+        """Return the graph's first output for one row, without the batch dimension."""
+
+
 class Model:
     """A model's tokenizer and graph. `forward` may be called from any thread."""
 
-    def __init__(self, files: ModelFiles, *, exact: bool = True) -> None:
+    def __init__(self, files: ModelFiles) -> None:
         files.verify(unread=True)
         self.spec = files.spec
         self.tokenizer = TextTokenizer(files.tokenizer_bytes())
         self._s_per_token = 0.0
-        self._session = _session(files, self._probe(), exact=exact)
+        self._session = _session(files, self._probe())
         self.width = self._check()
 
     def forward(self, ids: list[int], types: list[int]) -> Any:
@@ -61,7 +70,7 @@ class Model:
 
 
 _lock = threading.Lock()
-_loaded: dict[tuple[str, str, str, bool], Model] = {}
+_loaded: dict[tuple[str, str, str], Model] = {}
 
 
 def of_kind(kind: Kind) -> frozenset[str]:
@@ -78,34 +87,46 @@ def check_kind(model_id: str, kind: Kind) -> ModelSpec:
     return spec
 
 
-def load(model_id: str, *, kind: Kind, folder: Path | str | None = None, exact: bool = True) -> Model:
+def load(model_id: str, *, kind: Kind, folder: Path | str | None = None) -> Model:
     """Return the model of that id, from memory or from its verified files.
 
     Raises ModelNotAllowedError before anything is read, ModelFileError or ModelLoadError otherwise.
     """
     check_kind(model_id, kind)
     files = resolve(model_id, folder=folder, check=False)
-    key = (files.spec.id, str(files.folder), files.spec.pin(files.spec.onnx).sha256, exact)
+    key = (files.spec.id, str(files.folder), files.spec.pin(files.spec.onnx).sha256)
     with _lock:
         if key not in _loaded:
-            _loaded[key] = Model(files, exact=exact)
+            _loaded[key] = Model(files)
         return _loaded[key]
 
 
-def _session(files: ModelFiles, probe: tuple[list[int], list[int]], *, exact: bool) -> OnnxSession:
+def _session(files: ModelFiles, probe: tuple[list[int], list[int]]) -> Session:
+    """Return the fastest session that this machine and this file allow."""
     model = files.onnx_bytes()
-    try:
-        lean = OnnxSession(lean_graph(model, require("numpy", extra="local"), exact=exact))
-    except (UnknownArchitectureError, ModelLoadError) as exc:
-        log.debug("%s runs as exported: %s", files.spec.id, exc)
-        return OnnxSession(model)
-    # Tests compare the two graphs of the carried files; all others are compared here.
-    if files.spec.carrier is None:
-        exported = OnnxSession(model)
-        if not _same(lean.run(*probe), exported.run(*probe)):
-            log.debug("%s runs as exported: the lean graph disagrees", files.spec.id)
-            return exported
-    return lean
+    quick = _quick(files, model)
+    # Tests compare the sessions of the carried files; all others are compared here.
+    if quick is not None and (files.spec.carrier is not None or _agree(quick, OnnxSession(model), probe)):
+        return quick
+    log.debug("%s runs as exported", files.spec.id)
+    return OnnxSession(model)
+
+
+def _quick(files: ModelFiles, model: bytes) -> Session | None:
+    for make in (NativeSession, _lean):
+        try:
+            return make(model)
+        except (UnknownArchitectureError, ModelLoadError) as exc:
+            log.debug("%s: %s", files.spec.id, exc)
+    return None
+
+
+def _lean(model: bytes) -> OnnxSession:
+    return OnnxSession(lean_graph(model, require("numpy", extra="local")))
+
+
+def _agree(one: Session, other: Session, probe: tuple[list[int], list[int]]) -> bool:
+    return _same(one.run(*probe), other.run(*probe))
 
 
 def _same(one: Any, other: Any) -> bool:

@@ -27,8 +27,7 @@ class CrossEncoderReranker:
 
     Raises ValueError for a model that is not allowed, before anything is loaded. Any other failure to load
     is logged and leaves `_model` None: `rerank` then returns its input, and `score` raises, so that a
-    pipeline says `degraded`. exact=False trades agreement with the file's own graph (scores move by
-    hundredths) for about a sixth of the time.
+    pipeline says `degraded`.
     """
 
     name = "cross-encoder"
@@ -41,7 +40,6 @@ class CrossEncoderReranker:
         folder: Path | str | None = None,
         aggregate: Aggregate = "max",
         max_windows: int = MAX_WINDOWS,
-        exact: bool = True,
         on_progress: Progress | None = None,
     ) -> None:
         self.model_name = model_name
@@ -50,12 +48,10 @@ class CrossEncoderReranker:
         self._model: PairModel | None = None
         spec = check_kind(model_name, "cross-encoder")
         # All that a score depends on besides the texts: what a score cache must tell apart.
-        self.revision = f"{spec.revision} {aggregate} {max_windows} exact={exact}"
+        self.revision = f"{spec.revision} {aggregate} {max_windows}"
         options = PairOptions(aggregate=aggregate, max_windows=max_windows)
         try:
-            self._model = PairModel(
-                load(model_name, kind="cross-encoder", folder=folder, exact=exact), options
-            )
+            self._model = PairModel(load(model_name, kind="cross-encoder", folder=folder), options)
         except Exception as exc:
             self.failure = str(exc)
             log.warning("CrossEncoderReranker failed to load model '%s': %s", model_name, exc)

@@ -1,0 +1,156 @@
+"""The compiled forward pass says what the file's own graph says in ONNX Runtime 1.31, bit for bit."""
+
+from __future__ import annotations
+
+import threading
+from importlib.metadata import version
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from resift.models import native_code as built
+from resift.models.bert_file import UnknownArchitectureError
+from resift.models.loading import Model
+from resift.models.locate import resolve
+from resift.models.native_session import NativeSession
+from resift.models.onnx_wire import Node, write_model
+from resift.models.session import OnnxSession
+
+pytestmark = [
+    pytest.mark.real_model,
+    pytest.mark.skipif(built.native_code() is None, reason="no compiled code for this processor"),
+]
+
+CROSS_ENCODER = "cross-encoder/ms-marco-MiniLM-L-12-v2"
+MODELS = [CROSS_ENCODER, "answerdotai/answerai-colbert-small-v1", "BAAI/bge-small-en-v1.5"]
+SAME_ARITHMETIC = version("onnxruntime").startswith("1.31.")
+"""Other versions of the runtime add up in other orders; int8 steps make hundredths of that, rarely tenths."""
+EVERY_REMAINDER = [
+    3,
+    4,
+    5,
+    6,
+    7,
+    8,
+    9,
+    10,
+    11,
+    12,
+    15,
+    16,
+    17,
+    31,
+    32,
+    33,
+    48,
+    63,
+    64,
+    65,
+    100,
+    129,
+    256,
+    512,
+]
+
+
+@pytest.fixture(scope="module")
+def sessions():
+    """Each model's compiled session beside the runtime's session of the exported graph."""
+    files = {name: resolve(name).onnx_bytes() for name in MODELS}
+    return {name: (NativeSession(model), OnnxSession(model)) for name, model in files.items()}
+
+
+def row(tokens: int, seed: int = 0) -> tuple[list[int], list[int]]:
+    words = np.random.default_rng(seed).integers(999, 30_000, tokens).tolist()
+    second = tokens // 3
+    return [101, *words[1:-1], 102], [0] * second + [1] * (tokens - second)
+
+
+def same(one, other) -> bool:
+    return np.array_equal(one, other) if SAME_ARITHMETIC else bool(np.abs(one - other).max() < 1)
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("tokens", EVERY_REMAINDER)
+def test_every_length_agrees_to_the_last_bit(sessions, name, tokens):
+    native, exported = sessions[name]
+    asked = row(tokens, seed=tokens)
+    assert same(native.run(*asked), exported.run(*asked))
+
+
+@settings(max_examples=40, deadline=None)
+@given(tokens=st.integers(3, 140), seed=st.integers(0, 10**6), constant=st.booleans())
+def test_any_row_agrees_to_the_last_bit(sessions, tokens, seed, constant):
+    """Also rows of one and the same word, whose activations are nearly constant."""
+    native, exported = sessions[CROSS_ENCODER]
+    ids, types = row(tokens, seed)
+    ids = [ids[1]] * tokens if constant else ids
+    assert same(native.run(ids, types), exported.run(ids, types))
+
+
+def test_threads_share_a_session(sessions):
+    """Each thread works in memory of its own; long and short rows in turn."""
+    native, _ = sessions[CROSS_ENCODER]
+    asked = [row(tokens, seed=tokens) for tokens in (120, 7, 64, 200, 33)]
+    alone = [native.run(*one) for one in asked]
+    wrong: list[int] = []
+
+    def hammer() -> None:
+        for number, (one, expected) in enumerate(zip(asked * 3, alone * 3, strict=True)):
+            if not np.array_equal(native.run(*one), expected):
+                wrong.append(number)
+
+    threads = [threading.Thread(target=hammer) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+@pytest.mark.parametrize(
+    ("ids", "types"),
+    [
+        ([], []),
+        ([101] * 513, [0] * 513),
+        ([101, -1, 102], [0, 0, 0]),
+        ([101, 30_522, 102], [0, 0, 0]),
+        ([101, 102], [0, 2]),
+        ([101, 102], [0]),
+    ],
+)
+def test_tokens_out_of_range_are_refused_before_any_memory_is_read(sessions, ids, types):
+    with pytest.raises(ValueError, match=r"range|types"):
+        sessions[CROSS_ENCODER][0].run(ids, types)
+
+
+def test_a_graph_of_another_kind_is_left_to_the_runtime():
+    node = Node("Add", ["input_ids", "input_ids"], ["sum"], name="add")
+    model = write_model([node], {}, inputs={"input_ids": ["n"]}, outputs={"sum": ["n"]})
+    with pytest.raises(UnknownArchitectureError):
+        NativeSession(model)
+
+
+def test_a_model_computes_in_compiled_code_unless_it_is_switched_off(monkeypatch):
+    """RESIFT_NATIVE=0 asks ONNX Runtime instead, and the score is the same."""
+    files = resolve(CROSS_ENCODER)
+    compiled = Model(files)
+    monkeypatch.setenv(built.SWITCH, "0")
+    runtime = Model(files)
+    assert isinstance(compiled._session, NativeSession)
+    assert isinstance(runtime._session, OnnxSession)
+    asked = row(40)
+    assert same(compiled.forward(*asked), runtime.forward(*asked))
+
+
+def test_without_the_library_the_runtime_computes(monkeypatch, tmp_path):
+    """An installation without a C compiler has no library."""
+    monkeypatch.setattr(built, "LIBRARY", tmp_path / "absent.so")
+    built._loaded.cache_clear()
+    try:
+        assert isinstance(Model(resolve(CROSS_ENCODER))._session, OnnxSession)
+    finally:
+        monkeypatch.undo()
+        built._loaded.cache_clear()
