@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import math
 import sys
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +24,7 @@ from resift.fusion import rrf
 from resift.shape import Blend, ShapePolicy, blend, shape
 from resift.shape.blending import ABOVE, USUAL_SPREAD
 from resift.shape.evidence import evidence
+from resift.shape.neighbours import pulls
 from resift.shape.standard import first_stage_values
 from resift.types import Hit
 
@@ -31,6 +33,7 @@ OTHERS = ("chunkeval-multisource.test", "demo.test")
 DEPTH, K = 20, 10
 RATIOS = (0.0, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 10.0)
 STEEPNESS = (0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3)
+COUNTS, SHARES = (1, 2, 3, 5), (0.0, 0.1, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
 GAINS = 1 / np.log2(np.arange(2, K + 2))
 
 
@@ -209,17 +212,20 @@ def shipped(sets) -> dict:
     result, ratio = {}, Blend().weight / (1 - Blend().weight)
     for name, collection in sets.items():
         pools = [reranked(row, hits) for row, hits in collection.zipped(collection.hits)]
-        rules = {"blend": lambda p: blend(p).ids, "shape": lambda p: shape(p, k=K, policy=ShapePolicy()).ids}
+        rules = {
+            "blend": lambda p, near: blend(p, near=near).ids,
+            "shape": lambda p, near: shape(p, k=K, policy=ShapePolicy(), near=near).ids,
+            "without neighbours": lambda p, _: blend(p).ids,
+        }
         scores = {
-            rule: np.array(
-                [ndcg(run(p), row["qrels"]) for row, p in zip(collection.rows, pools, strict=True)]
-            )
+            rule: np.array([ndcg(run(p, row["near"]), row["qrels"]) for row, p in collection.zipped(pools)])
             for rule, run in rules.items()
         }
         against = {
             "RRF": collection.ndcg(collection.rrf),
             "cross-encoder": collection.ndcg(collection.logit),
             "plain share": collection.ndcg(collection.first + ratio * share(collection.logit)),
+            "without neighbours": scores["without neighbours"],
         }
         result[name] = {rule: float(values.mean()) for rule, values in scores.items()}
         result[name] |= {
@@ -228,12 +234,39 @@ def shipped(sets) -> dict:
     return result
 
 
+def neighbours(sets, *, sinking: bool = False) -> dict:
+    """The default blend with other numbers of neighbours and other shares, held out as the families are.
+
+    `sinking` averages instead: what has weaker neighbours sinks as what has stronger ones rises.
+    """
+    scores = {(count, share): {} for count in COUNTS for share in SHARES}
+    for name, c in sets.items():
+        found = {key: [] for key in scores}
+        for row, hits in c.zipped(c.hits):
+            kept = blend(reranked(row, hits)).kept
+            ids, own = [hit.id for hit in kept], np.array([hit.score for hit in kept])
+            for count in COUNTS:
+                pulled = np.array(pulls(ids, own.tolist(), row["near"], count=count))
+                if sinking:
+                    pulled -= np.array(pulls(ids, (-own).tolist(), row["near"], count=count))
+                for share in SHARES:
+                    best = np.argsort(-(own + share * pulled), kind="stable")[:K]
+                    found[count, share].append(ndcg([ids[at] for at in best], row["qrels"]))
+        for key, values in found.items():
+            scores[key][name] = float(np.mean(values))
+    return {
+        "grid": {f"{count} nearest, share {share:g}": row for (count, share), row in scores.items()},
+        "of three": held_out(scores, TUNED),
+        "of all": held_out(scores, tuple(sets)),
+    }
+
+
 def by_source(sets) -> dict:
     """chunkeval's five sources one by one; document ids begin with their source."""
     found: dict = {}
     c = sets["chunkeval-multisource.test"]
     sources = np.array([next(iter(row["qrels"])).rpartition("-")[0] for row in c.rows])
-    blended = [blend(reranked(row, hits)).ids for row, hits in c.zipped(c.hits)]
+    blended = [blend(reranked(row, hits), near=row["near"]).ids for row, hits in c.zipped(c.hits)]
     values = np.array([ndcg(ids, row["qrels"]) for row, ids in c.zipped(blended)])
     for way, scores in {
         "cross-encoder alone": c.ndcg(c.logit),
@@ -358,11 +391,12 @@ def main() -> None:
     found = cross_validated(sets)
     data |= {"cross_validated": found, "stress": stressed(sets), "one_store": one_store_alone(sets)}
     data["by_source"] = by_source(sets)
+    data["neighbours"], data["averaging"] = neighbours(sets), neighbours(sets, sinking=True)
     data |= {"damped": damped(sets), "signs": signs(sets)}
     data["spread"] = {n: float(np.median(c.logit.std(1))) for n, c in sets.items()}
     data["highest"] = {n: float(np.median(c.logit.max(1))) for n, c in sets.items()}
-    rows = dict(data["baselines"])
-    rows |= {f"shipped {r}": {n: v[r] for n, v in data["shipped"].items()} for r in ("blend", "shape")}
+    rows, rules = dict(data["baselines"]), ("without neighbours", "blend", "shape")
+    rows |= {f"shipped {r}": {n: v[r] for n, v in data["shipped"].items()} for r in rules}
     for name, row in rows.items():
         mean = np.mean([row[n] for n in TUNED])
         print(f"{name:24}", *(f"{row[n]:.4f}" for n in sets), f"mean of 3 {mean:.4f}")
@@ -370,6 +404,10 @@ def main() -> None:
         for way, row in ways.items():
             tested = " ".join(f"{one['ndcg']:.4f}" for one in row["left_out"].values())
             print(f"{family:32} {way:9} {tested} mean {row['mean']:.4f}", row["t_ratio_on_all"])
+    for form, way in product(("neighbours", "averaging"), ("of three", "of all")):
+        row = data[form][way]
+        tested = " ".join(f"{one['ndcg']:.4f}" for one in row["left_out"].values())
+        print(f"{form:32} {way:9} {tested} mean {row['mean']:.4f}", row["t_ratio_on_all"])
     for part in ("shipped", "stress", "one_store", "by_source", "damped", "signs", "weights"):
         for name, row in data[part].items():
             print(part, name, row)

@@ -3,9 +3,10 @@
     python benchmarks/recording.py OUT_DIR [scifact/test nfcorpus/test ...]
 
 One JSON file per collection and split: {"queries": {qid: {"bm25": [[id, score], ...], "dense": [...],
-"ce": {id: logit}, "qrels": {id: grade}}}}. Lists are 100 deep; the cross-encoder sees the union of the top
-20 of RRF and of a min-max sum. The shipped demo sample ("demo/test") is asked through `Pipeline.default`
-instead: lists of 50 from the SQLite store. Needs bm25s, PyStemmer and the extra `local`.
+"ce": {id: logit}, "qrels": {id: grade}, "near": {id: [[id, cosine], ...]}}}}. Lists are 100 deep; the
+cross-encoder sees the union of the top 20 of RRF and of a min-max sum. The shipped demo sample
+("demo/test") is asked through `Pipeline.default` instead: lists of 50 from the SQLite store.
+Needs bm25s, PyStemmer and the extra `local`.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from resift.demo.sample import passages, questions
 from resift.models.embedding import DEFAULT_EMBEDDER, Embedder
 from resift.retrieval.over_fetch import OverFetch
 from resift.retrieval.pipeline import Pipeline
+from resift.shape import nearest
 from resift.stores.sqlite import SQLiteStore
 
 DATA = Path(os.environ.get("RESIFT_DATA", "../shared/data"))
@@ -176,7 +178,11 @@ def record(which: str, out: Path, workers: ThreadPoolExecutor, embedder: Model, 
     told = list(workers.map(judge.logit, [(queries[q], corpus[d]) for q, d in pairs]))
     for (query, doc), value in zip(pairs, told, strict=True):
         logits[query][doc] = value
-    rows = {q: {"bm25": words[q], "dense": meanings[q], "ce": logits[q], "qrels": qrels[q]} for q in queries}
+    at = {doc: place for place, doc in enumerate(corpus)}
+    rows = {}
+    for q in queries:
+        rows[q] = {"bm25": words[q], "dense": meanings[q], "ce": logits[q], "qrels": qrels[q]}
+        rows[q]["near"] = nearest({doc: vectors[at[doc]] for doc, _ in (*words[q], *meanings[q])})
     (out / f"{name}.{split}.json").write_text(json.dumps({"queries": rows}), encoding="utf-8")
     print(
         f"{which}: {len(queries)} queries, {len(pairs)} pairs, {time.perf_counter() - started:.0f} s",
@@ -202,6 +208,8 @@ async def demo_rows() -> dict[str, dict]:
                     row["ce"][doc] = step.score
             for ranked in (row["bm25"], row["dense"]):
                 ranked.sort(key=lambda pair: (-pair[1], pair[0]))
+            ids = [doc for ranked in (row["bm25"], row["dense"]) for doc, _ in ranked]
+            row["near"] = nearest(await store.vectors_of(ids))
             rows[question.id] = row
         await store.close()
     return rows

@@ -2,7 +2,8 @@
 
     python -m benchmarks.shape
 
-Pools look like a pipeline's: two lists fused by RRF, the top 20 reranked, 150-word texts, four source types.
+Pools look like a pipeline's: two lists fused by RRF, the top 20 reranked, 150-word texts, four source types,
+five known neighbours each. Finding the neighbours is the stores' side, and is timed apart.
 """
 
 from __future__ import annotations
@@ -13,6 +14,9 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
 
 from benchmarks.harness import write_results
 from resift import gate, shape
@@ -56,6 +60,12 @@ def reranked(hits: Sequence[Hit]) -> list[Hit]:
     return top + [h.step("rerank", "", rank=n, score=None) for n, h in enumerate(hits[DEPTH:], DEPTH + 1)]
 
 
+def vectors_of(hits: Sequence[Hit]) -> dict[str, Any]:
+    """Return a vector per hit, as a store hands them out."""
+    source = np.random.default_rng(1)
+    return {hit.id: source.standard_normal(384).astype(np.float32) for hit in hits}
+
+
 def processor_ms(run: Callable[[], object], rounds: int) -> float:
     """Return the median processor time: nothing here waits, and wall time would measure the neighbours."""
     run()
@@ -83,16 +93,21 @@ def main(argv: list[str] | None = None) -> int:
     fused = pool(1)
     hits = reranked(gate.gate(fused, profile=PROFILE, rerank_top_n=K).kept)
 
+    vectors = vectors_of(fused)
+    near = shape.nearest(vectors)
+
     def whole() -> None:
         """The reranker stands between the two, so each starts from what it would be given."""
         gate.gate(fused, profile=PROFILE, rerank_top_n=K)
-        shape.shape(hits, k=K, policy=WHOLE, section="s")
+        shape.shape(hits, k=K, policy=WHOLE, section="s", near=near)
 
     subjects = {
         "whole: gate + shape": whole,
         "gate": lambda: gate.gate(fused, profile=PROFILE, rerank_top_n=K),
-        "shape, default policy": lambda: shape.shape(hits, k=K),
-        "blend": lambda: shape.blend(hits),
+        "shape, default policy": lambda: shape.shape(hits, k=K, near=near),
+        "blend": lambda: shape.blend(hits, near=near),
+        "blend without neighbours": lambda: shape.blend(hits),
+        "nearest": lambda: shape.nearest(vectors),
         "precede": lambda: shape.precede(hits),
         "guard": lambda: shape.guard(hits),
         "fold": lambda: shape.fold(hits),
@@ -103,7 +118,7 @@ def main(argv: list[str] | None = None) -> int:
     }
     medians = {name: processor_ms(run, 3 if quick else ROUNDS) for name, run in subjects.items()}
     for name, took in medians.items():
-        print(f"{name:24} {took:7.3f} ms")
+        print(f"{name:26} {took:7.3f} ms")
     if quick:
         return 0
     write_results(

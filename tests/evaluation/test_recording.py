@@ -133,7 +133,7 @@ def test_what_is_alike_is_recorded_and_replayed(collection, tmp_path):
     tuned = tune(recording, search="grid", budget=1000)
     assert {setting.neighbours for setting, _ in tuned.history if setting.depth and setting.blend} == {
         0.0,
-        0.25,
+        0.5,
     }
 
 

@@ -137,7 +137,7 @@ class FastReplay:
         for others, cosines in zip(self.near, self.cosines, strict=True):
             pulled += cosines * (np.take_along_axis(total, others, axis=1) - total)
             weights += cosines
-        return pulled / np.where(weights > 0, weights, 1.0)
+        return np.where(pulled > 0, pulled / np.where(weights > 0, weights, 1.0), 0.0)
 
     def _lift(self, scores: Any, policy: Blend) -> Any:
         np = self._np

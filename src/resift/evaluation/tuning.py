@@ -50,7 +50,7 @@ def space_of(header: Header, *, floors: Sequence[tuple[str, float]] = (), near: 
         space["blend_weight"] = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.9)
         space["temperature"] = (0.25, 0.5, 0.75, 1.0, 1.5, 2.5)
         if near:
-            space["neighbours"] = (0.0, 0.1, 0.25, 0.4)
+            space["neighbours"] = (0.0, 0.25, 0.5, 0.75)
     if floors:
         space["floor"] = (None, *floors)
     return space
@@ -64,7 +64,7 @@ def grid_of(space: Space) -> Space:
         "blend": ("promote", "z-score"),
         "blend_weight": (0.3, 0.5, 0.75),
         "temperature": (1.0,),
-        "neighbours": (0.0, 0.25),
+        "neighbours": (0.0, 0.5),
     }
     ratios = (0.5, 1.0, 2.0)
     return {

@@ -44,14 +44,14 @@ class Blend:
     spread of logits first. Weight 1 is the reranker alone, weight 0 the first stage alone, each in exactly
     its own order.
 
-    `neighbours` is the part of a hit's score that comes from the three candidates most like it, where it is
-    known which those are: score = (1 − neighbours) × own + neighbours × mean of theirs.
+    `neighbours` is the part of the way that a hit rises towards the mean score of the three candidates most
+    like it, where that is higher and it is known which those are. Nothing sinks for its neighbours.
     """
 
     weight: float = 0.75
     method: Method = "promote"
     temperature: float = 1.0
-    neighbours: float = 0.25
+    neighbours: float = 0.5
     logits: tuple[str, ...] = ("cross-encoder",)
 
     def __post_init__(self) -> None:
@@ -60,9 +60,7 @@ class Blend:
         if not self.temperature > 0:
             raise InputError(f"Blend temperature is {self.temperature}; it must be above 0.")
         if not 0 <= self.neighbours <= 1:
-            raise InputError(
-                f"Blend neighbours is {self.neighbours}; use 0 (own score alone) to 1 (theirs alone)."
-            )
+            raise InputError(f"Blend neighbours is {self.neighbours}; use 0 (not at all) to 1 (all the way).")
         if self.method not in _RERANKER:
             raise InputError(f"Unknown blend method {self.method!r}. {did_you_mean(self.method, _RERANKER)}")
 

@@ -13,7 +13,7 @@ NEIGHBOURS = 3
 KNOWN = 5
 """How many are known per hit, so that there are enough when some were cut."""
 
-_DIGITS = 5  # of a cosine: sums of float32 products agree this far on every machine
+_PARTS = 100_000  # of a cosine: sums of float32 products agree this far on every machine
 
 Near = Mapping[str, Sequence[tuple[str, float]]]
 """Per id the nearest other candidates with their cosines, the nearest first."""
@@ -28,27 +28,31 @@ def nearest(vectors: Mapping[str, Any]) -> dict[str, tuple[tuple[str, float], ..
     rows = np.asarray([vectors[id] for id in ids], dtype=np.float32)
     lengths = np.sqrt((rows * rows).sum(axis=1, keepdims=True))
     rows = rows / np.where(lengths > 0, lengths, 1)
-    cosines = (rows @ rows.T).round(_DIGITS)
-    np.fill_diagonal(cosines, -np.inf)
-    # Stable, and the rows stand by id.
-    order = np.argsort(-cosines, axis=1, kind="stable")[:, :KNOWN]
-    values = np.take_along_axis(cosines, order, axis=1).astype(np.float64).round(_DIGITS)
+    # Row by row: such small products stay in this thread, and waiting for others may take ten times as long.
+    cosines = np.stack([rows @ row for row in rows])
+    # Whole numbers with the place in their last digits: one sort, by cosine and then by id.
+    size, most = len(ids), min(KNOWN, len(ids) - 1)
+    keys = np.arange(size) - size * np.rint(cosines * _PARTS).astype(np.int64)
+    np.fill_diagonal(keys, np.iinfo(np.int64).max)
+    best = np.sort(np.partition(keys, most, axis=1)[:, :most], axis=1)
+    places = best % size
+    values = (places - best) // size / _PARTS
     return {
         id: tuple((ids[at], value) for at, value in zip(others, said, strict=True) if value > 0)
-        for id, others, said in zip(ids, order.tolist(), values.tolist(), strict=True)
+        for id, others, said in zip(ids, places.tolist(), values.tolist(), strict=True)
     }
 
 
-def pulls(ids: Sequence[str], values: Sequence[float], near: Near) -> list[float]:
+def pulls(ids: Sequence[str], values: Sequence[float], near: Near, *, count: int = NEIGHBOURS) -> list[float]:
     """Return how far each hit's value is below the mean of its nearest in the pool, weighted by cosine.
 
-    0 for a hit whose neighbours are not known or not in the pool.
+    0 for a hit that is above that mean, or whose neighbours are not known or not in the pool.
     """
     value_of = dict(zip(ids, values, strict=True))
     pulled = []
     for id, own in zip(ids, values, strict=True):
         total = weights = 0.0
-        left = NEIGHBOURS
+        left = count
         for other, cosine in near.get(id, ()):
             if other in value_of and cosine > 0:
                 total += cosine * (value_of[other] - own)
@@ -56,5 +60,6 @@ def pulls(ids: Sequence[str], values: Sequence[float], near: Near) -> list[float
                 left -= 1
                 if not left:
                     break
-        pulled.append(total / weights if weights else 0.0)
+        # Weak company is no evidence against a hit: it may be the one answer among many that look like it.
+        pulled.append(total / weights if total > 0 else 0.0)
     return pulled

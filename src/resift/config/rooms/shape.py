@@ -43,7 +43,7 @@ GUARD = Section(
             kind="number",
             least=0,
             most=1,
-            about="The part of a score that the three candidates most like it give (0.25); 0 asks none.",
+            about="How far a hit rises to the mean of the three most like it, if higher (0.5); 0 asks none.",
         ),
         Key(
             name="do_no_harm",
