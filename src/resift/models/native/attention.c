@@ -60,30 +60,33 @@ INLINE float added_up(__m512 v)
     return _mm_cvtss_f32(_mm_add_ss(_mm256_castps256_ps128(fours), _mm256_extractf128_ps(fours, 1)));
 }
 
+/* `row` has room for whole groups of four vectors; what lies behind `count` may hold anything afterwards. */
 INLINE void softmax(float *row, int32_t count)
 {
     static const float of_exp[5] = {0x1.694000p-10f, 0x1.125edcp-7f, 0x1.555b5ap-5f, 0x1.555450p-3f, 0x1.fffff6p-2f};
     __m512 highest = all(-3.402823466e+38f), sum = _mm512_setzero_ps();
-    for (int32_t i = 0; i < count; i += LANES)
-        highest = _mm512_mask_max_ps(highest, first(count - i), highest, _mm512_loadu_ps(row + i));
+    for (int32_t at = 0; at < count; at += LANES)
+        highest = _mm512_mask_max_ps(highest, first(count - at), highest, _mm512_loadu_ps(row + at));
     const __m512 top = all(_mm512_reduce_max_ps(highest));
-    for (int32_t i = 0; i < count; i += LANES) {
-        const __mmask16 here = first(count - i);
-        __m512 value = _mm512_max_ps(all(-88.3762626647949f), _mm512_sub_ps(_mm512_loadu_ps(row + i), top));
-        value = exponential(value, of_exp);
-        sum = _mm512_mask_add_ps(sum, here, sum, value);
-        _mm512_storeu_ps(row + i, value);
+    for (int32_t at = 0; at < count; at += PANEL) {
+        __m512 value[4];
+        FOUR value[i] = _mm512_sub_ps(_mm512_loadu_ps(row + at + LANES * i), top);
+        FOUR value[i] = _mm512_max_ps(all(-88.3762626647949f), value[i]);
+        exponentials(value, of_exp);
+        FOUR _mm512_storeu_ps(row + at + LANES * i, value[i]);
+        FOUR sum = _mm512_mask_add_ps(sum, first(count - at - LANES * i), sum, value[i]);
     }
     const __m512 share = all(1.0f / added_up(sum));
-    for (int32_t i = 0; i < count; i += LANES)
-        _mm512_storeu_ps(row + i, _mm512_mul_ps(_mm512_loadu_ps(row + i), share));
+    for (int32_t at = 0; at < count; at += LANES)
+        _mm512_storeu_ps(row + at, _mm512_mul_ps(_mm512_loadu_ps(row + at), share));
 }
 
 VECTOR static void similarities(const float *queries, int64_t stride, int32_t rows, int32_t width, const float *keys,
                                 int32_t columns, float factor, float *out)
 {
     for (int32_t column = 0; column < columns; column += PANEL) {
-        const int vectors = columns - column >= PANEL ? 4 : (columns - column) / LANES;
+        // What is left of the last panel is read by nobody.
+        const int vectors = rows - column >= PANEL - LANES ? 4 : (rows - column + LANES - 1) / LANES;
         for (int32_t row = 0; row < rows; row += ROWS) {
             const int here = rows - row < ROWS ? rows - row : ROWS;
 #define BLOCK(r, v)                                                                                       \
@@ -117,6 +120,7 @@ VECTOR static void mixtures(const float *weights, int32_t columns, int32_t rows,
           out + row * out_stride + d, out_stride, range)
         for (; row + 12 <= rows; row += 12) BLOCK(12);
         for (; row + 4 <= rows; row += 4) BLOCK(4);
+        for (; row + 2 <= rows; row += 2) BLOCK(2);
         for (; row < rows; row++) BLOCK(1);
 #undef BLOCK
     }
@@ -124,7 +128,7 @@ VECTOR static void mixtures(const float *weights, int32_t columns, int32_t rows,
 
 VECTOR void attend(const Bert *bert, const float *asked, int32_t rows, float *scratch, float *out, Range *range)
 {
-    const int32_t hidden = bert->hidden, width = hidden / bert->heads, columns = (rows + 15) / LANES * LANES;
+    const int32_t hidden = bert->hidden, width = hidden / bert->heads, columns = padded(rows);
     const int64_t stride = 3 * (int64_t)hidden;
     float *keys = scratch, *weights = keys + (int64_t)width * columns, *queries = weights + (int64_t)rows * columns;
     const float each = bert->on_each_side ? bert->factor : 1.0f, after = bert->on_each_side ? 1.0f : bert->factor;

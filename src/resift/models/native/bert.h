@@ -50,6 +50,9 @@ typedef struct {
     Dense pool, classify;
 } Bert;
 
+/* The length of a row of attention weights: whole panels. */
+static inline int32_t padded(int32_t rows) { return (rows + PANEL - 1) / PANEL * PANEL; }
+
 /* Lowest and highest value seen so far; both start at 0, which every quantised range contains. */
 typedef struct {
     __m512 low, high;

@@ -48,7 +48,7 @@ static int64_t widest(const Bert *bert) { return bert->wide > 3 * bert->hidden ?
 /* Floats of scratch that a pass over so many rows needs. */
 int64_t resift_scratch(const Bert *bert, int32_t rows)
 {
-    const int64_t columns = (rows + LANES - 1) / LANES * LANES, width = bert->hidden / bert->heads;
+    const int64_t columns = padded(rows), width = bert->hidden / bert->heads;
     const int64_t bytes = rows * widest(bert) / (int64_t)sizeof(float);
     const int64_t floats = rows * (3 * (int64_t)bert->hidden + widest(bert));
     return bytes + floats + width * columns + rows * columns + rows * width;

@@ -6,7 +6,10 @@
 
 INLINE __m512 all(float value) { return _mm512_set1_ps(value); }
 INLINE __m512 fma3(__m512 a, __m512 b, __m512 c) { return _mm512_fmadd_ps(a, b, c); }
-INLINE __mmask16 first(int32_t lanes) { return (__mmask16)(lanes >= LANES ? 0xFFFF : (1u << lanes) - 1); }
+INLINE __mmask16 first(int32_t lanes)
+{
+    return (__mmask16)(lanes >= LANES ? 0xFFFF : lanes <= 0 ? 0 : (1u << lanes) - 1);
+}
 
 INLINE Range no_range(void) { return (Range){_mm512_setzero_ps(), _mm512_setzero_ps()}; }
 
@@ -24,47 +27,64 @@ INLINE __m512 quotient(__m512 a, __m512 b, __m512 reciprocal)
     return fma3(_mm512_fnmadd_ps(q, b, a), reciprocal, q);
 }
 
+/* Chains of dependent products are slow one at a time, so four vectors go through each step together. */
+#define FOUR _Pragma("GCC unroll 4") for (int i = 0; i < 4; i++)
+
+INLINE void step(__m512 sum[4], const __m512 x[4], float next) { FOUR sum[i] = fma3(sum[i], x[i], all(next)); }
+
 /* exp(x) for x <= 0. The polynomial is given from its highest power down to x^2. */
-INLINE __m512 exponential(__m512 x, const float polynomial[5])
+INLINE void exponentials(__m512 x[4], const float polynomial[5])
 {
     const __m512 magic = all(0x1.8p23f);
-    __m512 power = _mm512_sub_ps(fma3(x, all(1.44269504088896341f), magic), magic);
-    x = fma3(power, all(-6.93145752e-1f), x);
-    x = fma3(power, all(-1.42860677e-6f), x);
-    __m512 sum = all(polynomial[0]);
-    for (int i = 1; i < 5; i++) sum = fma3(sum, x, all(polynomial[i]));
-    sum = fma3(sum, x, all(1.0f));
-    sum = fma3(sum, x, all(1.0f));
-    return _mm512_scalef_ps(sum, power);
+    __m512 power[4], sum[4];
+    FOUR power[i] = fma3(x[i], all(1.44269504088896341f), magic);
+    FOUR power[i] = _mm512_sub_ps(power[i], magic);
+    FOUR x[i] = fma3(power[i], all(-6.93145752e-1f), x[i]);
+    FOUR x[i] = fma3(power[i], all(-1.42860677e-6f), x[i]);
+    FOUR sum[i] = all(polynomial[0]);
+    step(sum, x, polynomial[1]);
+    step(sum, x, polynomial[2]);
+    step(sum, x, polynomial[3]);
+    step(sum, x, polynomial[4]);
+    step(sum, x, 1.0f);
+    step(sum, x, 1.0f);
+    FOUR x[i] = _mm512_scalef_ps(sum[i], power[i]);
 }
 
-/* The error function, faithfully rounded (after N. Juffa, 2016). */
-INLINE __m512 error_function(__m512 x)
+/* The error function, faithfully rounded (after N. Juffa, 2016): one polynomial near 0, exp of one far from it. */
+INLINE void error_functions(__m512 x[4])
 {
     static const float of_exp[5] = {1.38319808e-3f, 8.37550033e-3f, 4.16689515e-2f, 1.66664466e-1f, 4.99999851e-1f};
-    static const float near[6] = {-5.99104969e-4f, 4.99339588e-3f,  -2.67667342e-2f,
-                                  1.12818025e-1f,  -3.76124859e-1f, 1.28379151e-1f};
-    static const float far[7] = {1.72948930e-5f, -3.83208680e-4f, 3.88393435e-3f, -2.42545605e-2f,
-                                 1.06777847e-1f, 6.34846687e-1f,  1.28717512e-1f};
-    const __m512 sign = _mm512_and_ps(x, all(-0.0f));
-    const __m512 size = _mm512_min_ps(all(3.925f), _mm512_andnot_ps(all(-0.0f), x));
-    const __m512 square = _mm512_mul_ps(size, size);
-    const __mmask16 is_far = _mm512_cmp_ps_mask(size, all(0.921875f), _CMP_GT_OQ);
-    __m512 small = all(near[0]);
-    for (int i = 1; i < 6; i++) small = fma3(small, square, all(near[i]));
-    small = fma3(small, size, size);
-    __m512 large = all(far[0]);
-    for (int i = 1; i < 7; i++) large = fma3(large, size, all(far[i]));
-    large = fma3(large, size, size);
-    large = _mm512_sub_ps(all(1.0f), exponential(_mm512_sub_ps(_mm512_setzero_ps(), large), of_exp));
-    small = _mm512_mask_mov_ps(small, is_far, large);
-    return _mm512_or_ps(small, sign);
+    __m512 size[4], square[4], near[4], far[4];
+    FOUR size[i] = _mm512_min_ps(all(3.925f), _mm512_andnot_ps(all(-0.0f), x[i]));
+    FOUR square[i] = _mm512_mul_ps(size[i], size[i]);
+    FOUR near[i] = all(-5.99104969e-4f);
+    step(near, square, 4.99339588e-3f);
+    step(near, square, -2.67667342e-2f);
+    step(near, square, 1.12818025e-1f);
+    step(near, square, -3.76124859e-1f);
+    step(near, square, 1.28379151e-1f);
+    FOUR near[i] = fma3(near[i], size[i], size[i]);
+    FOUR far[i] = all(1.72948930e-5f);
+    step(far, size, -3.83208680e-4f);
+    step(far, size, 3.88393435e-3f);
+    step(far, size, -2.42545605e-2f);
+    step(far, size, 1.06777847e-1f);
+    step(far, size, 6.34846687e-1f);
+    step(far, size, 1.28717512e-1f);
+    FOUR far[i] = _mm512_fnmsub_ps(far[i], size[i], size[i]);
+    exponentials(far, of_exp);
+    FOUR far[i] = _mm512_sub_ps(all(1.0f), far[i]);
+    FOUR near[i] = _mm512_mask_mov_ps(near[i], _mm512_cmp_ps_mask(size[i], all(0.921875f), _CMP_GT_OQ), far[i]);
+    FOUR x[i] = _mm512_or_ps(near[i], _mm512_and_ps(x[i], all(-0.0f)));
 }
 
-INLINE __m512 gelu(__m512 x)
+INLINE void gelus(__m512 x[4])
 {
-    const __m512 erf = error_function(_mm512_mul_ps(x, all(0.70710678118654752440f)));
-    return _mm512_mul_ps(_mm512_mul_ps(all(0.5f), x), _mm512_add_ps(erf, all(1.0f)));
+    __m512 erf[4];
+    FOUR erf[i] = _mm512_mul_ps(x[i], all(0.70710678118654752440f));
+    error_functions(erf);
+    FOUR x[i] = _mm512_mul_ps(_mm512_mul_ps(all(0.5f), x[i]), _mm512_add_ps(erf[i], all(1.0f)));
 }
 
 /* A quotient of polynomials, cut off at 9. */

@@ -59,12 +59,13 @@ INLINE void tile(const int rows, const Finish finish, const uint8_t *in, int32_t
         }
     }
     if (finish != GELU) return;
-    for (int r = 0; r < rows; r++)
-        for (int v = 0; v < 4; v++) {
-            const __m512 value = gelu(_mm512_loadu_ps(out + r * stride + LANES * v));
-            widen_range(range, value);
-            _mm512_storeu_ps(out + r * stride + LANES * v, value);
-        }
+    for (int r = 0; r < rows; r++) {
+        __m512 value[4];
+        FOUR value[i] = _mm512_loadu_ps(out + r * stride + LANES * i);
+        gelus(value);
+        FOUR widen_range(range, value[i]);
+        FOUR _mm512_storeu_ps(out + r * stride + LANES * i, value[i]);
+    }
 }
 
 INLINE void panel_rows(const Finish finish, const Dense *dense, const Quantised *in, int32_t rows, int32_t panel,
