@@ -73,8 +73,12 @@ INLINE void panel_rows(const Finish finish, const Dense *dense, const Quantised 
 {
     const int32_t column = panel * PANEL, inputs = dense->inputs, outputs = dense->outputs;
     const int8_t *weights = dense->packed + (int64_t)column * inputs;
-    for (int32_t row = 0; row < rows; row += ROWS) {
+    // While this panel is used, the next one is on its way, a part with each tile.
+    const int64_t part = (int64_t)PANEL * inputs * ROWS / rows + 1;
+    const int8_t *next = column + PANEL < outputs ? weights + (int64_t)PANEL * inputs : weights;
+    for (int32_t row = 0; row < rows; row += ROWS, next += part) {
         const int32_t left = rows - row;
+        for (int64_t at = 0; at < part; at += 64) _mm_prefetch((const char *)next + at, _MM_HINT_T1);
         const int64_t at = (int64_t)row * outputs + column;
 #define TILE(n)                                                                                              \
     tile(n, finish, in->bytes + (int64_t)row * inputs, inputs, weights, dense->sums + column, in->zero, in->scale, \
