@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from resift import __version__
 from resift.evaluation.beir import Collection
+from resift.evaluation.code_digest import code_digest
 from resift.evaluation.collection_index import Progress, index_of
 from resift.evaluation.latency import latency
 from resift.evaluation.measures import Judge, Quality
@@ -81,7 +81,7 @@ def evaluate(
 def work_file_key(subject: Subject, collection: Collection) -> str:
     """Return the key under which this pipeline's answers on this corpus are kept."""
     corpus = collection.corpus_digest() if subject.needs_corpus else ""
-    return work_key(__version__, subject.identity, corpus)
+    return work_key(code_digest(), subject.identity, corpus)
 
 
 async def _answer_all(
