@@ -43,14 +43,16 @@ INLINE void block(const int rows, const int vectors, const float *left, int64_t 
             for (int v = 0; v < vectors; v++) add_product(&sum[r][v], one, column[v]);
         }
     }
+    Range seen = range ? *range : no_range();
 #pragma GCC unroll 12
     for (int r = 0; r < rows; r++)
 #pragma GCC unroll 4
         for (int v = 0; v < vectors; v++) {
             const __m512 value = _mm512_mul_ps(sum[r][v], all(factor));
-            if (range) widen_range(range, value);
+            widen_range(&seen, value);
             _mm512_storeu_ps(out + r * out_stride + LANES * v, value);
         }
+    if (range) *range = seen;
 }
 
 INLINE float added_up(__m512 v)

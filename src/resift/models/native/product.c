@@ -59,13 +59,15 @@ INLINE void tile(const int rows, const Finish finish, const uint8_t *in, int32_t
         }
     }
     if (finish != GELU) return;
+    Range seen = *range;
     for (int r = 0; r < rows; r++) {
         __m512 value[4];
         FOUR value[i] = _mm512_loadu_ps(out + r * stride + LANES * i);
         gelus(value);
-        FOUR widen_range(range, value[i]);
+        FOUR widen_range(&seen, value[i]);
         FOUR _mm512_storeu_ps(out + r * stride + LANES * i, value[i]);
     }
+    *range = seen;
 }
 
 INLINE void panel_rows(const Finish finish, const Dense *dense, const Quantised *in, int32_t rows, int32_t panel,
