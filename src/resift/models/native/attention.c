@@ -49,7 +49,7 @@ INLINE void block(const int rows, const int vectors, const float *left, int64_t 
 #pragma GCC unroll 4
         for (int v = 0; v < vectors; v++) {
             const __m512 value = _mm512_mul_ps(sum[r][v], all(factor));
-            widen_range(&seen, value);
+            if (range) widen_range(&seen, value);
             _mm512_storeu_ps(out + r * out_stride + LANES * v, value);
         }
     if (range) *range = seen;
@@ -62,25 +62,40 @@ INLINE float added_up(__m512 v)
     return _mm_cvtss_f32(_mm_add_ss(_mm256_castps256_ps128(fours), _mm256_extractf128_ps(fours, 1)));
 }
 
-/* `row` has room for whole groups of four vectors; what lies behind `count` may hold anything afterwards. */
-INLINE void softmax(float *row, int32_t count)
+/* Rows have room for whole groups of four vectors; what lies behind `count` may hold anything afterwards.
+ * Each step is done for some rows before the next one: a row's sum is slow to come, and nobody waits for it. */
+INLINE void softmax(float *weights, int64_t stride, int32_t rows, int32_t count)
 {
     static const float of_exp[5] = {0x1.694000p-10f, 0x1.125edcp-7f, 0x1.555b5ap-5f, 0x1.555450p-3f, 0x1.fffff6p-2f};
-    __m512 highest = all(-3.402823466e+38f), sum = _mm512_setzero_ps();
-    for (int32_t at = 0; at < count; at += LANES)
-        highest = _mm512_mask_max_ps(highest, first(count - at), highest, _mm512_loadu_ps(row + at));
-    const __m512 top = all(_mm512_reduce_max_ps(highest));
-    for (int32_t at = 0; at < count; at += PANEL) {
-        __m512 value[4];
-        FOUR value[i] = _mm512_sub_ps(_mm512_loadu_ps(row + at + LANES * i), top);
-        FOUR value[i] = _mm512_max_ps(all(-88.3762626647949f), value[i]);
-        exponentials(value, of_exp);
-        FOUR _mm512_storeu_ps(row + at + LANES * i, value[i]);
-        FOUR sum = _mm512_mask_add_ps(sum, first(count - at - LANES * i), sum, value[i]);
+    float number[4];
+    for (int r = 0; r < rows; r++) {
+        __m512 highest = all(-3.402823466e+38f);
+        for (int32_t at = 0; at < count; at += LANES) {
+            const __m512 value = _mm512_loadu_ps(weights + r * stride + at);
+            highest = _mm512_mask_max_ps(highest, first(count - at), highest, value);
+        }
+        number[r] = _mm512_reduce_max_ps(highest);
     }
-    const __m512 share = all(1.0f / added_up(sum));
-    for (int32_t at = 0; at < count; at += LANES)
-        _mm512_storeu_ps(row + at, _mm512_mul_ps(_mm512_loadu_ps(row + at), share));
+    for (int r = 0; r < rows; r++) {
+        const __m512 top = all(number[r]);
+        __m512 sum = _mm512_setzero_ps(), value[4];
+        for (int32_t at = 0; at < count; at += PANEL) {
+            float *here = weights + r * stride + at;
+            FOUR value[i] = _mm512_sub_ps(_mm512_loadu_ps(here + LANES * i), top);
+            FOUR value[i] = _mm512_max_ps(all(-88.3762626647949f), value[i]);
+            exponentials(value, of_exp);
+            FOUR _mm512_storeu_ps(here + LANES * i, value[i]);
+            FOUR sum = _mm512_mask_add_ps(sum, first(count - at - LANES * i), sum, value[i]);
+        }
+        number[r] = 1.0f / added_up(sum);
+    }
+    for (int r = 0; r < rows; r++) {
+        const __m512 share = all(number[r]);
+        for (int32_t at = 0; at < count; at += LANES) {
+            float *here = weights + r * stride + at;
+            _mm512_storeu_ps(here, _mm512_mul_ps(_mm512_loadu_ps(here), share));
+        }
+    }
 }
 
 VECTOR static void similarities(const float *queries, int64_t stride, int32_t rows, int32_t width, const float *keys,
@@ -142,7 +157,8 @@ VECTOR void attend(const Bert *bert, const float *asked, int32_t rows, float *sc
                                  _mm512_mul_ps(_mm512_loadu_ps(mine + row * stride + d), all(each)));
         transpose_keys(mine + hidden, stride, rows, width, each, keys, columns);
         similarities(queries, width, rows, width, keys, columns, after, weights);
-        for (int32_t row = 0; row < rows; row++) softmax(weights + (int64_t)row * columns, rows);
+        for (int32_t row = 0; row < rows; row += 4)
+            softmax(weights + (int64_t)row * columns, columns, rows - row < 4 ? rows - row : 4, rows);
         mixtures(weights, columns, rows, mine + 2 * (int64_t)hidden, stride, width, out + (int64_t)head * width,
                  hidden, range);
     }

@@ -78,20 +78,22 @@ INLINE void panel_rows(const Finish finish, const Dense *dense, const Quantised 
     // While this panel is used, the next one is on its way, a part with each tile.
     const int64_t part = (int64_t)PANEL * inputs * ROWS / rows + 1;
     const int8_t *next = column + PANEL < outputs ? weights + (int64_t)PANEL * inputs : weights;
-    for (int32_t row = 0; row < rows; row += ROWS, next += part) {
-        const int32_t left = rows - row;
-        for (int64_t at = 0; at < part; at += 64) _mm_prefetch((const char *)next + at, _MM_HINT_T1);
+    for (int32_t row = 0, here; row < rows; row += here, next += part) {
         const int64_t at = (int64_t)row * outputs + column;
+        // Two tiles of middle size are faster than a whole one and a small one.
+        here = rows - row < 2 * ROWS && rows - row > ROWS ? (rows - row + 1) / 2 : rows - row;
+        for (int64_t line = 0; line < part; line += 64) _mm_prefetch((const char *)next + line, _MM_HINT_T1);
 #define TILE(n)                                                                                              \
     tile(n, finish, in->bytes + (int64_t)row * inputs, inputs, weights, dense->sums + column, in->zero, in->scale, \
-         dense->scales + column, dense->bias + column, finish == ADD_RESIDUAL ? residual + at : 0, out + at, outputs, range)
-        switch (left) {
+         dense->scales + column, dense->bias + column, finish == ADD_RESIDUAL ? residual + at : 0, out + at,   \
+         outputs, range)
+        switch (here) {
         case 1: TILE(1); break;
         case 2: TILE(2); break;
         case 3: TILE(3); break;
         case 4: TILE(4); break;
         case 5: TILE(5); break;
-        default: TILE(ROWS);
+        default: TILE(ROWS), here = ROWS;
         }
 #undef TILE
     }
