@@ -22,71 +22,66 @@ INLINE void add_products(__m512i *sum, __m512i bytes, __m512i weights)
     __asm__("vpdpbusd %2, %1, %0" : "+v"(*sum) : "v"(bytes), "v"(weights));
 }
 
-/* The products of up to six rows with one panel, accumulated in registers and finished in place. */
-INLINE void tile(const int rows, const Finish finish, const uint8_t *in, int32_t inputs, const int8_t *panel,
-                 const int32_t *sums, int32_t zero, float scale, const float *scales, const float *bias, const float *residual,
-                 float *out, int64_t stride, Range *range)
+INLINE void gelu_tile(const int rows, float *out, int64_t stride, Range *range)
 {
-    __m512i sum[ROWS][4];
-#pragma GCC unroll 6
-    for (int r = 0; r < rows; r++)
-#pragma GCC unroll 4
-        for (int v = 0; v < 4; v++) sum[r][v] = _mm512_setzero_si512();
-    for (int32_t k = 0; k < inputs; k += 4, panel += 4 * PANEL) {
-        const __m512i w0 = _mm512_load_si512(panel), w1 = _mm512_load_si512(panel + 64);
-        const __m512i w2 = _mm512_load_si512(panel + 128), w3 = _mm512_load_si512(panel + 192);
-#pragma GCC unroll 6
-        for (int r = 0; r < rows; r++) {
-            const __m512i four = _mm512_set1_epi32(*(const int32_t *)(in + (int64_t)r * inputs + k));
-            add_products(&sum[r][0], four, w0);
-            add_products(&sum[r][1], four, w1);
-            add_products(&sum[r][2], four, w2);
-            add_products(&sum[r][3], four, w3);
-        }
-    }
-#pragma GCC unroll 4
-    for (int v = 0; v < 4; v++) {
-        const __m512i shift = _mm512_mullo_epi32(_mm512_loadu_si512(sums + LANES * v), _mm512_set1_epi32(zero));
-        const __m512 add = _mm512_loadu_ps(bias + LANES * v);
-        const __m512 factor = _mm512_mul_ps(all(scale), _mm512_loadu_ps(scales + LANES * v));
-#pragma GCC unroll 6
-        for (int r = 0; r < rows; r++) {
-            __m512 value = _mm512_cvtepi32_ps(_mm512_sub_epi32(sum[r][v], shift));
-            value = _mm512_add_ps(_mm512_mul_ps(value, factor), add);
-            const int64_t at = r * stride + LANES * v;
-            if (finish == ADD_RESIDUAL) value = _mm512_add_ps(value, _mm512_loadu_ps(residual + at));
-            _mm512_storeu_ps(out + at, value);
-        }
-    }
-    if (finish != GELU) return;
     Range seen = *range;
-    for (int r = 0; r < rows; r++) {
+    for (int r = 0; r < rows; r++, out += stride) {
         __m512 value[4];
-        FOUR value[i] = _mm512_loadu_ps(out + r * stride + LANES * i);
+        FOUR value[i] = _mm512_loadu_ps(out + LANES * i);
         gelus(value);
         FOUR widen_range(&seen, value[i]);
-        FOUR _mm512_storeu_ps(out + r * stride + LANES * i, value[i]);
+        FOUR _mm512_storeu_ps(out + LANES * i, value[i]);
     }
     *range = seen;
 }
 
-INLINE void panel_rows(const Finish finish, const Dense *dense, const Quantised *in, int32_t rows, int32_t panel,
+/* The products of up to six rows with one panel, accumulated in registers and finished in place. */
+INLINE void tile(const int rows, const Finish finish, const Dense *dense, int32_t column, const Quantised *in,
+                 int32_t row, const float *residual, float *out, Range *range)
+{
+    const int64_t inputs = dense->inputs, stride = dense->outputs, corner = row * stride + column;
+    const uint8_t *bytes = in->bytes + row * inputs;
+    const int8_t *weights = dense->packed + column * inputs;
+    __m512i sum[ROWS][4];
+#pragma GCC unroll 6
+    for (int r = 0; r < rows; r++) FOUR sum[r][i] = _mm512_setzero_si512();
+    for (int64_t k = 0; k < inputs; k += 4, weights += 4 * PANEL) {
+        __m512i weight[4];
+        FOUR weight[i] = _mm512_load_si512(weights + PANEL * i);
+#pragma GCC unroll 6
+        for (int r = 0; r < rows; r++) {
+            const __m512i four = _mm512_set1_epi32(*(const int32_t *)(bytes + r * inputs + k));
+            FOUR add_products(&sum[r][i], four, weight[i]);
+        }
+    }
+    FOUR {
+        const int32_t at = column + LANES * i;
+        const __m512i zero = _mm512_mullo_epi32(_mm512_loadu_si512(dense->sums + at), _mm512_set1_epi32(in->zero));
+        const __m512 bias = _mm512_loadu_ps(dense->bias + at);
+        const __m512 scale = _mm512_mul_ps(all(in->scale), _mm512_loadu_ps(dense->scales + at));
+#pragma GCC unroll 6
+        for (int r = 0; r < rows; r++) {
+            const int64_t place = corner + r * stride + LANES * i;
+            __m512 value = _mm512_cvtepi32_ps(_mm512_sub_epi32(sum[r][i], zero));
+            value = _mm512_add_ps(_mm512_mul_ps(value, scale), bias);
+            if (finish == ADD_RESIDUAL) value = _mm512_add_ps(value, _mm512_loadu_ps(residual + place));
+            _mm512_storeu_ps(out + place, value);
+        }
+    }
+    if (finish == GELU) gelu_tile(rows, out + corner, stride, range);
+}
+
+INLINE void panel_rows(const Finish finish, const Dense *dense, int32_t column, const Quantised *in, int32_t rows,
                        const float *residual, float *out, Range *range)
 {
-    const int32_t column = panel * PANEL, inputs = dense->inputs, outputs = dense->outputs;
-    const int8_t *weights = dense->packed + (int64_t)column * inputs;
     // While this panel is used, the next one is on its way, a part with each tile.
-    const int64_t part = (int64_t)PANEL * inputs * ROWS / rows + 1;
-    const int8_t *next = column + PANEL < outputs ? weights + (int64_t)PANEL * inputs : weights;
+    const int64_t size = (int64_t)PANEL * dense->inputs, part = size * ROWS / rows + 1;
+    const int8_t *next = dense->packed + column / PANEL * size + (column + PANEL < dense->outputs ? size : 0);
     for (int32_t row = 0, here; row < rows; row += here, next += part) {
-        const int64_t at = (int64_t)row * outputs + column;
         // Two tiles of middle size are faster than a whole one and a small one.
         here = rows - row < 2 * ROWS && rows - row > ROWS ? (rows - row + 1) / 2 : rows - row;
         for (int64_t line = 0; line < part; line += 64) _mm_prefetch((const char *)next + line, _MM_HINT_T1);
-#define TILE(n)                                                                                              \
-    tile(n, finish, in->bytes + (int64_t)row * inputs, inputs, weights, dense->sums + column, in->zero, in->scale, \
-         dense->scales + column, dense->bias + column, finish == ADD_RESIDUAL ? residual + at : 0, out + at,   \
-         outputs, range)
+#define TILE(n) tile(n, finish, dense, column, in, row, residual, out, range)
         switch (here) {
         case 1: TILE(1); break;
         case 2: TILE(2); break;
@@ -102,9 +97,9 @@ INLINE void panel_rows(const Finish finish, const Dense *dense, const Quantised 
 VECTOR void product(const Dense *dense, const Quantised *in, int32_t rows, Finish finish, const float *residual,
                     float *out, Range *range)
 {
-    for (int32_t panel = 0; panel < dense->outputs / PANEL; panel++) {
-        if (finish == PLAIN) panel_rows(PLAIN, dense, in, rows, panel, residual, out, range);
-        if (finish == ADD_RESIDUAL) panel_rows(ADD_RESIDUAL, dense, in, rows, panel, residual, out, range);
-        if (finish == GELU) panel_rows(GELU, dense, in, rows, panel, residual, out, range);
+    for (int32_t column = 0; column < dense->outputs; column += PANEL) {
+        if (finish == PLAIN) panel_rows(PLAIN, dense, column, in, rows, residual, out, range);
+        if (finish == ADD_RESIDUAL) panel_rows(ADD_RESIDUAL, dense, column, in, rows, residual, out, range);
+        if (finish == GELU) panel_rows(GELU, dense, column, in, rows, residual, out, range);
     }
 }
