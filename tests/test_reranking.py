@@ -165,9 +165,11 @@ def test_a_missing_model_degrades_with_a_reason(tmp_path):
     assert "cross-encoder failed" in ranking.reason
 
 
-def test_a_missing_runtime_degrades_with_the_line_that_installs_it():
+@pytest.mark.parametrize("missing", ["onnxruntime", "tokenizers"])
+def test_a_missing_package_degrades_with_the_line_that_installs_it(missing):
+    """Compiled code does without the runtime, so that is asked for by switching the code off."""
     program = (
-        "import sys; sys.modules['onnxruntime'] = None\n"
+        f"import os, sys; sys.modules['{missing}'] = None; os.environ['RESIFT_NATIVE'] = '0'\n"
         "import resift\n"
         "r = resift.rerank('q', ['a', 'b'])\n"
         "print(r.ids, r.degraded, r.reason)"
