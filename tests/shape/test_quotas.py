@@ -104,6 +104,17 @@ def test_nested_quotas_hold_whenever_they_can(hits, k, most, least):
         assert all(holds(chosen, hits, one, k) for one in both)
 
 
+def test_who_was_passed_over_comes_before_those_behind():
+    """Two quotas ask for the same places, which looks like too many; the first hit still gets one."""
+    hits = [hit(f"b{n}", 0.9 - n / 100, document="b") for n in range(2)]
+    hits += [hit(f"a{n}", 0.5 - n / 100, document="a") for n in range(3)]
+    twice = [Quota(key="document", at_least=2), Quota(key="source_type", at_least=2)]
+    once = balance(hits, k=4, quotas=twice, protected={"b1"})
+    assert once.ids[:4] == ["b0", "b1", "a0", "a1"]
+    assert balance(once.kept, k=4, quotas=twice, protected={"b1"}).ids == once.ids
+
+
+@settings(max_examples=300)
 @given(pools(), st.integers(0, 8), st.lists(QUOTAS, max_size=2), st.sets(st.integers(0, 9), max_size=4))
 def test_balance_only_reorders(hits, k, quotas, wanted):
     """Nothing is lost, protected ids are in the first k while there is room, twice is once."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -165,15 +165,21 @@ class _Table:
 def _fill(hits: Sequence[Hit], table: _Table, chosen: list[int], slots: int) -> None:
     """Take hits in order, as long as enough places remain for those that are owed one."""
     done = set(chosen)
+    waiting: deque[int] = deque()
     for at in range(len(hits)):
-        if len(chosen) == slots:
-            return
-        if at in done or not table.fits(at):
+        if at in done:
             continue
-        paid = table.pays(at)
-        if paid or slots - len(chosen) > table.unmet:
+        waiting.append(at)
+        if table.pays(at) and table.fits(at) and len(chosen) < slots:
+            waiting.pop()
             table.take(at)
             chosen.append(at)
+        # Who was passed over for the sake of others comes before everybody behind them.
+        while waiting and slots - len(chosen) > table.unmet:
+            first = waiting.popleft()
+            if table.fits(first):
+                table.take(first)
+                chosen.append(first)
 
 
 def _notes(
