@@ -14,8 +14,9 @@ lighthouse_sample.py, sample/    articles of our own, to try it on
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from resift.lazy_exports import lazy_exports
+
+TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from resift.agent.chat_writer import ChatWriter as ChatWriter
@@ -25,29 +26,16 @@ if TYPE_CHECKING:
     from resift.agent.multi_doc import MultiDocSynthesizer as MultiDocSynthesizer
     from resift.agent.pack import Pack as Pack
     from resift.agent.pack_build import build_pack as build_pack
-
-_HOMES = {
-    "ChatWriter": "resift.agent.chat_writer",
-    "GraphReranker": "resift.agent.graph_reranker",
-    "KnowledgeGraphAgent": "resift.agent.knowledge_graph_agent",
-    "MultiDocSynthesizer": "resift.agent.multi_doc",
-    "Pack": "resift.agent.pack",
-    "build_pack": "resift.agent.pack_build",
-    "sample_pack": "resift.agent.lighthouse_sample",
-}
-
-__all__ = [
-    "ChatWriter",
-    "GraphReranker",
-    "KnowledgeGraphAgent",
-    "MultiDocSynthesizer",
-    "Pack",
-    "build_pack",
-    "sample_pack",
-]
-
-
-def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(import_module(_HOMES[name]), name)
-    raise AttributeError(f"module 'resift.agent' has no attribute {name!r}")
+else:
+    __getattr__, __dir__, __all__ = lazy_exports(
+        __name__,
+        {
+            ".chat_writer": ["ChatWriter"],
+            ".graph_reranker": ["GraphReranker"],
+            ".knowledge_graph_agent": ["KnowledgeGraphAgent"],
+            ".lighthouse_sample": ["sample_pack"],
+            ".multi_doc": ["MultiDocSynthesizer"],
+            ".pack": ["Pack"],
+            ".pack_build": ["build_pack"],
+        },
+    )

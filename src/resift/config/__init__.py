@@ -5,7 +5,21 @@ Loading checks everything and names file, line and the fix. Secrets never stand 
 
 from __future__ import annotations
 
-from resift.config.build import pipeline_from_config, pipeline_from_yaml
-from resift.config.load import inspect_yaml, load_plain, load_yaml
+from resift.lazy_exports import lazy_exports
 
-__all__ = ["inspect_yaml", "load_plain", "load_yaml", "pipeline_from_config", "pipeline_from_yaml"]
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from resift.config.build import pipeline_from_config as pipeline_from_config
+    from resift.config.build import pipeline_from_yaml as pipeline_from_yaml
+    from resift.config.load import inspect_yaml as inspect_yaml
+    from resift.config.load import load_plain as load_plain
+    from resift.config.load import load_yaml as load_yaml
+else:
+    __getattr__, __dir__, __all__ = lazy_exports(
+        __name__,
+        {
+            ".build": ["pipeline_from_config", "pipeline_from_yaml"],
+            ".load": ["inspect_yaml", "load_plain", "load_yaml"],
+        },
+    )

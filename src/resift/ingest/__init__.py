@@ -1,1 +1,22 @@
 """From files to documents in a store: reading, chunking, indexing. Above stores and models, below the CLI."""
+
+from __future__ import annotations
+
+from resift.lazy_exports import lazy_exports
+
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from resift.ingest.chunking import ChunkSize as ChunkSize
+    from resift.ingest.indexing import IndexReport as IndexReport
+    from resift.ingest.indexing import index_paths as index_paths
+    from resift.ingest.opening import open_index as open_index
+else:
+    __getattr__, __dir__, __all__ = lazy_exports(
+        __name__,
+        {
+            ".chunking": ["ChunkSize"],
+            ".indexing": ["IndexReport", "index_paths"],
+            ".opening": ["open_index"],
+        },
+    )

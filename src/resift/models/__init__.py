@@ -6,28 +6,24 @@ the pinned bytes), `local_models` (a folder that the user allows), `hub` (fetchi
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from resift.lazy_exports import lazy_exports
+
+TYPE_CHECKING = False
 
 if TYPE_CHECKING:
+    from resift.models.embedding import Embedder as Embedder
     from resift.models.local_models import allow_local as allow_local
     from resift.models.local_models import disallow_local as disallow_local
     from resift.models.local_models import write_manifest as write_manifest
     from resift.models.locate import resolve as resolve
     from resift.models.model_files import ModelFiles as ModelFiles
-
-_HOMES = {
-    "ModelFiles": "resift.models.model_files",
-    "allow_local": "resift.models.local_models",
-    "disallow_local": "resift.models.local_models",
-    "resolve": "resift.models.locate",
-    "write_manifest": "resift.models.local_models",
-}
-
-__all__ = ["ModelFiles", "allow_local", "disallow_local", "resolve", "write_manifest"]
-
-
-def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(import_module(_HOMES[name]), name)
-    raise AttributeError(f"module 'resift.models' has no attribute {name!r}")
+else:
+    __getattr__, __dir__, __all__ = lazy_exports(
+        __name__,
+        {
+            ".embedding": ["Embedder"],
+            ".local_models": ["allow_local", "disallow_local", "write_manifest"],
+            ".locate": ["resolve"],
+            ".model_files": ["ModelFiles"],
+        },
+    )

@@ -1,1 +1,36 @@
 """..."""
+
+from __future__ import annotations
+
+from resift.lazy_exports import lazy_exports
+
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from resift.rerankers.cascade import CascadeReranker as CascadeReranker
+    from resift.rerankers.cross_encoder import CrossEncoderReranker as CrossEncoderReranker
+    from resift.rerankers.hosted.factories import hosted_reranker as hosted_reranker
+    from resift.rerankers.hosted.scorer import HostedReranker as HostedReranker
+    from resift.rerankers.late_interaction import LateInteractionReranker as LateInteractionReranker
+    from resift.rerankers.llm.scorer import LLMReranker as LLMReranker
+    from resift.rerankers.score_cache import CachedScorer as CachedScorer
+    from resift.rerankers.score_stores import MemoryScores as MemoryScores
+    from resift.rerankers.score_stores import SQLiteScores as SQLiteScores
+    from resift.rerankers.semantic_bm25 import SemanticBM25Reranker as SemanticBM25Reranker
+    from resift.rerankers.zero_shot import ZeroShotReranker as ZeroShotReranker
+else:
+    __getattr__, __dir__, __all__ = lazy_exports(
+        __name__,
+        {
+            ".cascade": ["CascadeReranker"],
+            ".cross_encoder": ["CrossEncoderReranker"],
+            ".hosted.factories": ["hosted_reranker"],
+            ".hosted.scorer": ["HostedReranker"],
+            ".late_interaction": ["LateInteractionReranker"],
+            ".llm.scorer": ["LLMReranker"],
+            ".score_cache": ["CachedScorer"],
+            ".score_stores": ["MemoryScores", "SQLiteScores"],
+            ".semantic_bm25": ["SemanticBM25Reranker"],
+            ".zero_shot": ["ZeroShotReranker"],
+        },
+    )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from resift.lazy_exports import lazy_exports
+
+TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from resift.retrieval.fan_out import Transition as Transition
@@ -17,41 +18,17 @@ if TYPE_CHECKING:
     from resift.retrieval.stages import Rerank as Rerank
     from resift.retrieval.store_ref import StoreRef as StoreRef
     from resift.retrieval.two_stage import TwoStage as TwoStage
-
-_HOMES = {
-    "Fuse": "stages",
-    "OnHits": "stages",
-    "OverFetch": "over_fetch",
-    "Pipeline": "pipeline",
-    "Pool": "pool",
-    "Rerank": "stages",
-    "RetrievalNode": "node",
-    "Stage": "pool",
-    "StoreRef": "store_ref",
-    "Transition": "fan_out",
-    "TwoStage": "two_stage",
-}
-
-__all__ = [
-    "Fuse",
-    "OnHits",
-    "OverFetch",
-    "Pipeline",
-    "Pool",
-    "Rerank",
-    "RetrievalNode",
-    "Stage",
-    "StoreRef",
-    "Transition",
-    "TwoStage",
-]
-
-
-def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(import_module(f"resift.retrieval.{_HOMES[name]}"), name)
-    raise AttributeError(f"module 'resift.retrieval' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return __all__
+else:
+    __getattr__, __dir__, __all__ = lazy_exports(
+        __name__,
+        {
+            ".fan_out": ["Transition"],
+            ".node": ["RetrievalNode"],
+            ".over_fetch": ["OverFetch"],
+            ".pipeline": ["Pipeline"],
+            ".pool": ["Pool", "Stage"],
+            ".stages": ["Fuse", "OnHits", "Rerank"],
+            ".store_ref": ["StoreRef"],
+            ".two_stage": ["TwoStage"],
+        },
+    )

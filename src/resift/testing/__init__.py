@@ -5,8 +5,9 @@ Loaded on first use, so that importing one name does not import the others' depe
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from resift.lazy_exports import lazy_exports
+
+TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from resift.testing.clock import FakeClock as FakeClock
@@ -18,33 +19,14 @@ if TYPE_CHECKING:
     from resift.testing.provider_faults import FAULTS as FAULTS
     from resift.testing.provider_server import ProviderRequest as ProviderRequest
     from resift.testing.provider_server import ProviderServer as ProviderServer
-
-_HOMES = {
-    "FAULTS": "resift.testing.provider_faults",
-    "FakeClock": "resift.testing.clock",
-    "FakeStore": "resift.testing.fakes",
-    "OverlapScorer": "resift.testing.fakes",
-    "ProviderRequest": "resift.testing.provider_server",
-    "ProviderServer": "resift.testing.provider_server",
-    "check_reranker": "resift.testing.contracts",
-    "check_scorer": "resift.testing.contracts",
-    "check_store": "resift.testing.contracts",
-}
-
-__all__ = [
-    "FAULTS",
-    "FakeClock",
-    "FakeStore",
-    "OverlapScorer",
-    "ProviderRequest",
-    "ProviderServer",
-    "check_reranker",
-    "check_scorer",
-    "check_store",
-]
-
-
-def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(import_module(_HOMES[name]), name)
-    raise AttributeError(f"module 'resift.testing' has no attribute {name!r}")
+else:
+    __getattr__, __dir__, __all__ = lazy_exports(
+        __name__,
+        {
+            ".clock": ["FakeClock"],
+            ".contracts": ["check_reranker", "check_scorer", "check_store"],
+            ".fakes": ["FakeStore", "OverlapScorer"],
+            ".provider_faults": ["FAULTS"],
+            ".provider_server": ["ProviderRequest", "ProviderServer"],
+        },
+    )

@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from resift.rerankers.hosted.chat import ChatClient, Completion
-from resift.rerankers.hosted.dialects import DIALECTS, Dialect
-from resift.rerankers.hosted.factories import hosted_reranker
-from resift.rerankers.hosted.pools import close_connections
-from resift.rerankers.hosted.scorer import HostedReranker
+from resift.lazy_exports import lazy_exports
 
-__all__ = [
-    "DIALECTS",
-    "ChatClient",
-    "Completion",
-    "Dialect",
-    "HostedReranker",
-    "close_connections",
-    "hosted_reranker",
-]
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from resift.rerankers.hosted.chat import ChatClient as ChatClient
+    from resift.rerankers.hosted.chat import Completion as Completion
+    from resift.rerankers.hosted.dialects import DIALECTS as DIALECTS
+    from resift.rerankers.hosted.dialects import Dialect as Dialect
+    from resift.rerankers.hosted.factories import hosted_reranker as hosted_reranker
+    from resift.rerankers.hosted.pools import close_connections as close_connections
+    from resift.rerankers.hosted.scorer import HostedReranker as HostedReranker
+else:
+    __getattr__, __dir__, __all__ = lazy_exports(
+        __name__,
+        {
+            ".chat": ["ChatClient", "Completion"],
+            ".dialects": ["DIALECTS", "Dialect"],
+            ".factories": ["hosted_reranker"],
+            ".pools": ["close_connections"],
+            ".scorer": ["HostedReranker"],
+        },
+    )

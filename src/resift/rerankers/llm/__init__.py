@@ -2,6 +2,16 @@
 
 from __future__ import annotations
 
-from resift.rerankers.llm.scorer import LLMReranker
+from resift.lazy_exports import lazy_exports
 
-__all__ = ["LLMReranker"]
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from resift.rerankers.llm.scorer import LLMReranker as LLMReranker
+else:
+    __getattr__, __dir__, __all__ = lazy_exports(
+        __name__,
+        {
+            ".scorer": ["LLMReranker"],
+        },
+    )

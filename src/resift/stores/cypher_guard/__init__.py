@@ -8,6 +8,18 @@ walk.py     tokens to a verdict: operands, operators, brackets
 check.py    one statement, as written and with its escapes decoded
 """
 
-from resift.stores.cypher_guard.check import check_cypher
+from __future__ import annotations
 
-__all__ = ["check_cypher"]
+from resift.lazy_exports import lazy_exports
+
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from resift.stores.cypher_guard.check import check_cypher as check_cypher
+else:
+    __getattr__, __dir__, __all__ = lazy_exports(
+        __name__,
+        {
+            ".check": ["check_cypher"],
+        },
+    )

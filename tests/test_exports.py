@@ -1,0 +1,95 @@
+"""Every package offers its public names in one way: on first use, for Python, type checkers and editors."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+import resift
+
+SOURCE = Path(resift.__file__).parent
+PACKAGES = [
+    ".".join(["resift", *file.parent.relative_to(SOURCE).parts])
+    for file in sorted(SOURCE.rglob("__init__.py"))
+]
+EAGER = {"resift.explain", "resift.fusion", "resift.gate", "resift.shape"}  # still to be turned
+EXPORTING = [
+    package
+    for package in PACKAGES
+    if package not in EAGER and hasattr(importlib.import_module(package), "__all__")
+]
+
+
+def folder_of(package: str) -> Path:
+    return SOURCE.joinpath(*package.split(".")[1:])
+
+
+def names_for_type_checkers(package: str) -> dict[str, str]:
+    """Return name -> module of the imports that type checkers read."""
+    tree = ast.parse((folder_of(package) / "__init__.py").read_text(encoding="utf-8"))
+    guarded = next(node for node in tree.body if isinstance(node, ast.If))
+    return {
+        alias.asname: node.module
+        for node in guarded.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+
+
+@pytest.mark.parametrize("package", EXPORTING)
+def test_python_and_type_checkers_see_the_same_names(package):
+    """The imports under TYPE_CHECKING and the table name the same objects."""
+    module = importlib.import_module(package)
+    seen = names_for_type_checkers(package)
+    assert sorted(seen) == module.__all__
+    for name, home in seen.items():
+        assert getattr(module, name) is getattr(importlib.import_module(home), name)
+    assert set(module.__all__) <= set(dir(module))
+
+
+@pytest.mark.parametrize("package", EXPORTING)
+def test_no_name_is_shadowed_by_a_module(package):
+    """Importing a module sets its name on the package: an export of that name would change with time."""
+    folder = folder_of(package)
+    modules = {file.stem for file in folder.glob("*.py")} | {
+        each.name for each in folder.iterdir() if each.is_dir()
+    }
+    assert modules.isdisjoint(importlib.import_module(package).__all__)
+
+
+@pytest.mark.parametrize("package", EXPORTING)
+def test_a_wrong_name_is_an_attribute_error(package):
+    """Python's own message, so that `hasattr` and editors behave."""
+    with pytest.raises(AttributeError, match=f"module '{package}' has no attribute 'nonsense'"):
+        _ = importlib.import_module(package).nonsense
+
+
+def test_what_people_reach_for_first_is_at_the_top():
+    """No need to know the packages for the first hour."""
+    from resift import CrossEncoderReranker, Embedder, KnowledgeGraphAgent, MemoryStore, SQLiteStore, Tiered
+    from resift.models import Embedder as OfModels
+    from resift.rerankers import CrossEncoderReranker as OfRerankers
+    from resift.stores import SQLiteStore as OfStores
+
+    assert (Embedder, CrossEncoderReranker, SQLiteStore) == (OfModels, OfRerankers, OfStores)
+    assert all(isinstance(each, type) for each in (KnowledgeGraphAgent, MemoryStore, Tiered))
+
+
+def test_importing_a_package_imports_none_of_its_modules():
+    """A package costs nothing until one of its names is asked for."""
+    program = f"""
+        import importlib, sys
+        for package in {EXPORTING!r}:
+            importlib.import_module(package)
+        print([name for name in sys.modules if name.startswith("resift.") and name not in {PACKAGES!r}])
+    """
+    answer = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, check=True
+    )
+    assert answer.stdout.strip() == "['resift.lazy_exports']"
