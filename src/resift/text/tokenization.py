@@ -1,0 +1,127 @@
+"""Text into pieces: words where people put spaces, runs of characters elsewhere; folding for matching."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from functools import lru_cache
+
+# No spaces between words (in Hangul: endings glued on), so pairs of characters serve better.
+_UNSPACED = (
+    "\u0e00-\u0e4e\u0e50-\u0e59\u0e80-\u0ecf\u0ed0-\u0eff"  # Thai, Lao
+    # Myanmar, Khmer; Hangul letters, Kana, Han, Hangul syllables
+    "\u1000-\u1049\u1050-\u109f\u1780-\u17d3\u17d7\u17dc\u17dd\u17e0-\u17e9\ua9e0-\ua9fe\uaa60-\uaa7f"
+    "\u1100-\u11ff\u3005-\u3007\u3040-\u309a\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff"
+    "\u3130-\u318f\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff"
+    "\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff\U00020000-\U0003ffff"
+)
+# Marks that belong to the letter before them; Python's \w leaves them out and would cut words in two.
+_MARKS = (
+    "\u0300-\u036f\u0483-\u0487\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7"
+    "\u0610-\u061a\u064b-\u065f\u0670\u06d6-\u06dc\u06df-\u06e4\u06e7\u06e8\u06ea-\u06ed"
+    "\u0711\u0730-\u074a\u07a6-\u07b0\u07eb-\u07f3\u0816-\u0819\u081b-\u0823\u0825-\u0827\u0829-\u082d"
+    "\u0898-\u089f\u08ca-\u08e1\u08e3-\u0903\u093a-\u094f\u0951-\u0957\u0962\u0963\u0981-\u0983"
+    "\u09bc\u09be-\u09cd\u09d7\u09e2\u09e3\u09fe\u0a01-\u0a03\u0a3c-\u0a51\u0a70\u0a71\u0a75\u0a81-\u0a83"
+    "\u0abc\u0abe-\u0acd\u0ae2\u0ae3\u0afa-\u0aff\u0b01-\u0b03\u0b3c\u0b3e-\u0b57\u0b62\u0b63\u0b82"
+    "\u0bbe-\u0bcd\u0bd7\u0c00-\u0c04\u0c3c\u0c3e-\u0c56\u0c62\u0c63\u0c81-\u0c83\u0cbc\u0cbe-\u0cd6"
+    "\u0ce2\u0ce3\u0cf3\u0d00-\u0d03\u0d3b\u0d3c\u0d3e-\u0d4d\u0d57\u0d62\u0d63\u0d81-\u0d83\u0dca-\u0ddf"
+    "\u0df2\u0df3\u0f18\u0f19\u0f35\u0f37\u0f39\u0f3e\u0f3f\u0f71-\u0f84\u0f86\u0f87\u0f8d-\u0fbc\u0fc6"
+    "\u135d-\u135f\u1712-\u1715\u1732-\u1734\u1752\u1753\u180b-\u180d\u18a9\u1a17-\u1a1b\u1ab0-\u1ace"
+    "\u1b00-\u1b04\u1b34-\u1b44\u1b6b-\u1b73\u1b80-\u1b82\u1ba1-\u1bad\u1be6-\u1bf3\u1c24-\u1c37\u1dc0-\u1dff"
+    "\u20d0-\u20f0\ua802\ua806\ua80b\ua823-\ua827\ua880\ua881\ua8b4-\ua8c5\uabe3-\uabed\ufe00-\ufe0f\ufe20-\ufe2f"
+)
+_PIECE = re.compile(rf"[{_UNSPACED}]+|(?:[^\W_{_UNSPACED}]|[{_MARKS}])+")
+_UNSPACED_CHARACTER = re.compile(rf"[{_UNSPACED}]")
+# Han and Hangul: a single character is often a word (水, 물).
+_WORD_CHARACTER = re.compile(
+    "[\u3005-\u3007\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff]"
+)
+
+# Letters in lower case, digits as they are, all else a space: three times faster than a pattern.
+_ASCII_FOLD = bytes(
+    ord(chr(byte).lower()) if byte < 128 and chr(byte).isalnum() else ord(" ") for byte in range(256)
+)
+# Soft hyphens and joiners stand inside words and are not seen.
+_INVISIBLE = {0x00AD: None, 0x200D: None, 0x2060: None, 0xFEFF: None}
+# Vowel signs and letter forms that Arabic, Persian and Hebrew writers leave out or exchange at will.
+_SEMITIC = {
+    **dict.fromkeys([*range(0x0610, 0x061B), *range(0x064B, 0x0660), 0x0640, 0x0670]),
+    **dict.fromkeys([*range(0x06D6, 0x06DD), *range(0x06DF, 0x06E5), *range(0x0591, 0x05C8)]),
+    **dict.fromkeys(map(ord, "أإآٱ"), "ا"),
+    ord("ی"): "ي",
+    ord("ى"): "ي",
+    ord("ک"): "ك",
+}
+# Letters of their own in some alphabets that people without the key type as these.
+_LATIN_LETTERS = str.maketrans(
+    {"æ": "ae", "œ": "oe", "ø": "o", "ł": "l", "đ": "d", "ð": "d", "þ": "th", "ı": "i", "ħ": "h"}
+)
+FIRST_UNSPACED = "\u0e00"
+"""No script without spaces begins below this character."""
+
+_LONGEST = 100  # characters of a term; what is longer is data, not a word
+
+
+def words(text: str) -> list[str]:
+    """Return the folded words in order: NFKC, casefold, no accents; character pairs where nobody spaces."""
+    if text.isascii():
+        return ascii_pieces(text)
+    found: list[str] = []
+    for piece in pieces(text):
+        if is_unspaced(piece):
+            found += pairs(piece)
+        else:
+            found.append(without_accents(piece))
+    return found
+
+
+def jaccard(left: frozenset[str], right: frozenset[str]) -> float:
+    """Return shared words over all words; two empty texts are not similar, they are unknown."""
+    shared = len(left & right)
+    return shared / (len(left) + len(right) - shared) if shared else 0.0
+
+
+def pieces(text: str) -> list[str]:
+    """Return words and unspaced runs in order, without case, accents still on."""
+    if text.isascii():
+        return ascii_pieces(text)
+    shown = text.translate(_INVISIBLE)
+    folded = unicodedata.normalize("NFKC", shown).casefold()
+    return _PIECE.findall(unicodedata.normalize("NFC", folded))
+
+
+def ascii_pieces(text: str) -> list[str]:
+    """Return the words of a text that is ASCII throughout."""
+    return text.encode("ascii").translate(_ASCII_FOLD).decode("ascii").split()
+
+
+def is_unspaced(piece: str) -> bool:
+    """Say whether a piece is a run of a script without spaces."""
+    return piece[0] >= FIRST_UNSPACED and _UNSPACED_CHARACTER.match(piece) is not None
+
+
+def pairs(run: str) -> list[str]:
+    """Return the overlapping pairs of a run; a run of one character is that character."""
+    return [run[at : at + 2] for at in range(len(run) - 1)] or [run]
+
+
+def word_characters(run: str) -> list[str]:
+    """Return the characters of a run that may be words by themselves (Han and Hangul)."""
+    return _WORD_CHARACTER.findall(run)
+
+
+@lru_cache(maxsize=65_536)
+def without_accents(word: str) -> str:
+    """Fold what writers leave out: accents of Latin and Greek letters, ё, Arabic and Hebrew vowel signs.
+
+    Marks that make another letter stay: й is not и, and Indic vowels are vowels.
+    """
+    if word.isascii():
+        return word[:_LONGEST]
+    bare = []
+    for letter in unicodedata.normalize("NFC", word.translate(_SEMITIC)):
+        apart = unicodedata.normalize("NFD", letter)
+        folds = apart < "\u0400" or letter in "ёѐѝ"
+        bare.append(apart[0] if folds else letter)
+    joined = "".join(letter for letter in bare if not "\u0300" <= letter <= "\u036f") or word
+    return joined.translate(_LATIN_LETTERS)[:_LONGEST]
