@@ -6,7 +6,7 @@ from resift.lazy_exports import lazy_exports
 
 TYPE_CHECKING = False
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 if TYPE_CHECKING:
     from resift.agent.knowledge_graph_agent import KnowledgeGraphAgent as KnowledgeGraphAgent

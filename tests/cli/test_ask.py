@@ -22,7 +22,7 @@ def built(tmp_path_factory):
 
 
 def told(capsys, *words):
-    code = main(list(words))
+    code = main([*words, "--json"])
     return code, json.loads(capsys.readouterr().out)
 
 
@@ -49,7 +49,6 @@ def test_ask_answers_with_sources_and_reasons(built, capsys, flag):
 
 def test_people_see_that_it_is_extractive(built, capsys, monkeypatch):
     """On a terminal: a label, the answer, numbered sources, explanations."""
-    monkeypatch.setattr("resift.cli.render.wants_json", lambda _flag: False)
     assert main(["ask", "How many bees live in a hive?", "--pack", str(built), "--explain"]) == 0
     shown = capsys.readouterr().out
     assert "Extractive answer" in shown

@@ -27,7 +27,7 @@ def judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_true_curve_is_found(judged, capsys):
-    assert main(["calibrate", "judged.jsonl", "-o", "c.json"]) == 0
+    assert main(["calibrate", "judged.jsonl", "-o", "c.json", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["held_out"] is True
     assert told["error"] < 0.05
@@ -39,7 +39,7 @@ def test_the_true_curve_is_found(judged, capsys):
 
 @pytest.mark.parametrize("method", ["platt", "isotonic", "temperature"])
 def test_every_method_can_be_saved(judged, method, capsys):
-    assert main(["calibrate", "judged.jsonl", "--method", method, "-o", "c.json"]) == 0
+    assert main(["calibrate", "judged.jsonl", "--method", method, "-o", "c.json", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["calibrator"]["kind"] == method
     assert 0 <= load_calibrator("c.json").probability(0.3) <= 1
 

@@ -28,7 +28,6 @@ def few_questions(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_without_models_it_says_what_to_install(without_models, capsys, monkeypatch):
     """U1: words alone are searched, visibly; the exit code is 0."""
-    monkeypatch.setattr("resift.cli.render.wants_json", lambda flag: flag)
     assert main(["demo"]) == 0
     out, err = capsys.readouterr()
     assert "pip install 'resift[local]'" in err
@@ -55,7 +54,6 @@ def test_people_see_flow_and_quality(few_questions, capsys, monkeypatch, tmp_pat
     """U1: the rank flow of one question with reasons, then the table over all."""
     if running.missing_models():
         pytest.skip(running.missing_models())
-    monkeypatch.setattr("resift.cli.render.wants_json", lambda flag: flag)
     monkeypatch.setenv("COLUMNS", "100")
     assert main(["demo"]) == 0
     out, err = capsys.readouterr()

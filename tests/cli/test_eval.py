@@ -22,7 +22,7 @@ def folder(tmp_path):
 
 
 def answered(capsys, *words):
-    code = main([str(word) for word in words])
+    code = main([*map(str, words), "--json"])
     out = capsys.readouterr()
     return code, json.loads(out.out) if out.out else None, out.err
 

@@ -10,7 +10,7 @@ from tests.evaluation.small import write_collection
 
 def test_a_pipeline_compared_with_itself_shows_no_difference(tmp_path, capsys):
     folder = write_collection(tmp_path / "small")
-    assert main(["compare", str(folder), "bm25", "bm25", "--cache", str(tmp_path)]) == 0
+    assert main(["compare", str(folder), "bm25", "bm25", "--cache", str(tmp_path), "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
     assert {row["p"] for row in data["differences"]} == {1.0}
     assert {row["difference"] for row in data["differences"]} == {0.0}
@@ -22,7 +22,7 @@ def test_run_files_are_compared_too(tmp_path, capsys):
     (tmp_path / "one.run").write_text("1 Q0 a 1 2 t\n2 Q0 x 1 2 t\n2 Q0 b 2 1 t\n")
     (tmp_path / "two.run").write_text("1 Q0 a 1 2 t\n2 Q0 b 1 2 t\n")
     words = ["--qrels", tmp_path / "q.txt", tmp_path / "one.run", tmp_path / "two.run", "--measures", "RR"]
-    assert main(["compare", *map(str, words)]) == 0
+    assert main(["compare", *map(str, words), "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
     row = data["differences"][0]
     assert (row["base"], row["other"], row["wins"], row["ties"]) == ("one", "two", 1, 1)

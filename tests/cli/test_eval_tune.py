@@ -16,6 +16,7 @@ def recording(tmp_path, capsys):
     folder = write_collection(tmp_path / "small")
     out = tmp_path / "run.jsonl"
     words = ["record", str(folder), "--pipeline", "bm25", "-o", str(out), "--cache", str(tmp_path / "cache")]
+    words.append("--json")
     assert main(words) == 0
     assert json.loads(capsys.readouterr().out) == {"recording": str(out), "queries": 5, "new": 5}
     assert main(words) == 0
@@ -25,7 +26,7 @@ def recording(tmp_path, capsys):
 
 def test_tuning_reports_on_held_out_queries(recording, tmp_path, capsys):
     best = tmp_path / "best.yaml"
-    assert main(["tune", str(recording), "--budget", "20", "--yaml", str(best)]) == 0
+    assert main(["tune", str(recording), "--budget", "20", "--yaml", str(best), "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
     assert data["train"]["queries"] + data["held_out"]["queries"] == len(QRELS)
     assert data["tried"] <= 20

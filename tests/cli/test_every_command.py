@@ -113,7 +113,7 @@ def test_bad_files_get_one_line(name, bad, place, capsys):
     assert len(lines) == 1, err
     assert bad in lines[0]
     assert "Traceback" not in err
-    assert not out or json.loads(out)
+    assert "Traceback" not in out
     assert (file.read_bytes() if file.exists() else None) == before
     assert not list(place.glob("*.part")) + list(place.glob(".*.part"))
     assert not (place / "out.jsonl").exists()
@@ -127,7 +127,6 @@ def test_bad_files_get_one_line(name, bad, place, capsys):
         (["rerank", "q", "f.txt", "-k", "-3"], "whole number of 1 or more"),
         (["fuse", "f.jsonl", "-k", "0"], "whole number of 1 or more"),
         (["rerank", "q", "f.txt", "--deadline", "nan"], "seconds above 0"),
-        (["explain"], "required: FILE"),
         (["completion", "tcsh"], "invalid choice"),
         (["config"], "required: ACTION"),
     ],
@@ -299,15 +298,20 @@ def test_people_get_text_that_fits(words, columns, place):
     assert "\x1b[" in coloured
 
 
-@pytest.mark.parametrize(
-    "words",
-    [["explain", "ranking.json"], ["calibrate", "judged.jsonl"], ["doctor"], ["fuse", "list.jsonl"]],
-    ids=lambda words: words[0],
-)
-def test_pipes_get_json(words, place, capsys):
-    """U2: what is no terminal gets JSON without being asked."""
+PIPED = [["explain", "ranking.json"], ["calibrate", "judged.jsonl"], ["doctor"], ["fuse", "list.jsonl"]]
+
+
+@pytest.mark.parametrize("words", PIPED, ids=lambda words: words[0])
+def test_pipes_get_text_without_colour_or_braille(words, place, capsys):
+    """What is no terminal gets text too: no escape codes, no braille, JSON only when asked for."""
     writers(place)
     (place / "list.jsonl").write_text('{"id": "a"}\n')
     code, out, _ = call(capsys, *words)
     assert code == 0
+    assert out.strip()
+    assert "\x1b" not in out
+    assert not any(0x2800 <= ord(char) <= 0x28FF for char in out)
+    with pytest.raises(json.JSONDecodeError):
+        json.loads(out)
+    code, out, _ = call(capsys, *words, "--json")
     assert json.loads(out)

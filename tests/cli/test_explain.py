@@ -43,7 +43,7 @@ def test_pages_are_written(ranking, name, capsys):
 
 
 def test_one_hit_in_words(ranking, capsys):
-    assert main(["explain", "ranking.json", "--id", "a"]) == 0
+    assert main(["explain", "ranking.json", "--id", "a", "--json"]) == 0
     assert "cut: k=3" in json.loads(capsys.readouterr().out)["why"]
 
 
@@ -51,12 +51,12 @@ def test_wrapped_rankings_and_jsonl_are_read(ranking, capsys):
     """What demo, search and fuse write: a ranking inside, a query beside, one ranking a line."""
     data = fused_and_reranked().to_dict()
     Path("demo.json").write_text(json.dumps({"ranking": data, "question": "who?"}))
-    assert main(["explain", "demo.json"]) == 0
+    assert main(["explain", "demo.json", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["query"] == "who?"
     Path("two.jsonl").write_text(
         json.dumps({"query": "one", "hits": []}) + "\n" + json.dumps({"query": "two", **data})
     )
-    assert main(["explain", "two.jsonl", "--line", "2"]) == 0
+    assert main(["explain", "two.jsonl", "--line", "2", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["query"] == "two"
 
 
@@ -69,7 +69,7 @@ def test_wrapped_rankings_and_jsonl_are_read(ranking, capsys):
         ('{"hits": [3]}', [], "no ranking"),
         ('{"hits": [{"id": "a", "ledger": [["x"]]}]}', [], "no ranking"),
         ('{"hits": [{"id": "a", "score": "many"}]}', [], "no ranking"),
-        ('{"hits": []}', ["--line", "2"], "--line 2, but there is 1"),
+        ('{"hits": []}', ["--line", "2", "--json"], "--line 2, but there is 1"),
         ('{"hits": []}', ["-o", "page.pdf"], "name a .html, .svg or .txt file"),
     ],
 )

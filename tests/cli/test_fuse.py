@@ -26,7 +26,7 @@ def lists(tmp_path, monkeypatch):
 
 
 def fused(capsys, *words: str) -> list[dict]:
-    assert main(["fuse", *words]) == 0
+    assert main(["fuse", *words, "--json"]) == 0
     return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
 
@@ -63,7 +63,7 @@ def test_options_reach_the_method(lists, capsys):
 
 def test_compare_shows_engines(lists, capsys):
     """How engines would disagree, as data in a pipe."""
-    assert main(["fuse", "bm25.jsonl", "dense.jsonl", "--compare"]) == 0
+    assert main(["fuse", "bm25.jsonl", "dense.jsonl", "--compare", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer["ranks"]["b"]["resift"] == 1
 
@@ -134,3 +134,11 @@ def test_a_closed_pipe_is_no_error(lists):
     command = f"{sys.executable} -m resift.cli.main fuse bm25.jsonl | true"
     answer = subprocess.run(command, shell=True, capture_output=True, text=True, check=False, cwd=lists)
     assert "Traceback" not in answer.stderr
+
+
+def test_pipes_get_tab_separated_values(tmp_path, monkeypatch, capsys):
+    """In a pipe: rank, score, id, where it was found, text; no tab or line end within a value."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "odd.jsonl").write_text(json.dumps({"id": "a\tb", "text": "two\nlines"}) + "\n")
+    assert main(["fuse", "odd.jsonl"]) == 0
+    assert capsys.readouterr().out == "1\t0.0163934\ta b\todd:1\ttwo lines\n"

@@ -89,7 +89,6 @@ def test_people_get_tables(
     docs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a terminal: a summary with the next command, and a table of hits."""
-    monkeypatch.setattr("resift.cli.render.wants_json", lambda flag: flag)
     assert main(["index", "docs", "--store", "d.db", "--text-only"]) == 0
     assert "Next: resift search" in capsys.readouterr().out
     assert main(["search", "bamboo", "--store", "d.db", "--no-rerank", "--explain"]) == 0

@@ -32,7 +32,7 @@ def rows(name: str, content: str | bytes, form: str | None = None) -> list[dict[
 
 
 def rerank(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, Any, str]:
-    code = main(["rerank", "what is the capital of France?", *words])
+    code = main(["rerank", "what is the capital of France?", *words, "--json"])
     out, err = capsys.readouterr()
     return code, json.loads(out) if out else None, err
 
@@ -150,8 +150,24 @@ class TestWithTheModel:
         assert (code, [hit["id"] for hit in out["hits"]]) == (0, ["2", "1"])
 
     def test_people_get_a_table(self, capsys, monkeypatch):
-        monkeypatch.setattr("resift.cli.render.wants_json", lambda flag: flag)
+        monkeypatch.setattr("resift.cli.render.in_pipe", lambda: False)
         assert main(["rerank", "capital of France", write("a.txt", f"{CELLS}\n{PARIS}\n"), "-k", "1"]) == 0
         told = capsys.readouterr().out
         assert "Paris" in told
         assert "… and 1 more" in told
+
+    def test_in_a_pipe_it_is_a_filter(self, capsys):
+        """Lines come out as lines; JSONL and CSV as they were, with score and rank added."""
+        assert main(["rerank", "capital of France", write("a.txt", f"{CELLS}\n{PARIS}\n")]) == 0
+        assert capsys.readouterr().out == f"{PARIS}\n{CELLS}\n"
+        rows = [{"url": "u1", "body": CELLS, "score": 7}, {"url": "u2", "body": PARIS, "price": 12}]
+        file = write("a.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+        assert main(["rerank", "capital of France", file, "--text-key", "body", "--id-key", "url"]) == 0
+        first, second = map(json.loads, capsys.readouterr().out.splitlines())
+        assert {key: first[key] for key in ("url", "body", "price", "rank")} == {**rows[1], "rank": 1}
+        assert (second["input_score"], second["rank"]) == (7, 2)
+        assert first["score"] > second["score"]
+        assert main(["rerank", "capital of France", write("a.csv", f"id;text\n1;{CELLS}\n2;{PARIS}\n")]) == 0
+        head, best, *_ = capsys.readouterr().out.splitlines()
+        assert head == "id;text;score;rank"
+        assert best.startswith(f"2;{PARIS};")

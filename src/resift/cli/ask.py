@@ -63,7 +63,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Ask and show; exit code 0 also when the pack has no answer."""
     from resift.agent.knowledge_graph_agent import KnowledgeGraphAgent
-    from resift.cli.render import print_json, wants_json
+    from resift.cli.render import print_json
 
     writer = _writer(args)
     pack = args.pack or _sample()
@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
         writer=writer,
     ) as agent:
         answer = agent.query(args.question, deadline_s=args.deadline, explain=args.explain)
-    if wants_json(args.json):
+    if args.json:
         print_json(answer)
     else:
         _print_answer(answer)

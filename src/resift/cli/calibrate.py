@@ -33,7 +33,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Fit, show and write."""
-    from resift.cli.render import print_json, wants_json
+    from resift.cli.render import print_json
     from resift.evaluation.reliability import reliability
     from resift.shape import Isotonic, Platt, Temperature
 
@@ -43,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
     measured = reliability(kind.fit, scores, relevant)
     if args.output:
         fitted.save(args.output)
-    if wants_json(args.json):
+    if args.json:
         print_json({"calibrator": fitted.to_dict(), "pairs": len(scores), **_plain(measured)})
     else:
         _print(measured, len(scores), sum(relevant), args)

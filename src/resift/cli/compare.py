@@ -42,7 +42,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Compare and show."""
     from resift.cli.evaluating import measured, write_report
-    from resift.cli.render import print_json, wants_json
+    from resift.cli.render import print_json
     from resift.errors import InputError
     from resift.evaluation.differences import differences, moved
 
@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
     }
     if args.report:
         write_report(args.report, found)
-    if wants_json(args.json):
+    if args.json:
         print_json(_plain(found, rows, shifts))
     else:
         _print(rows, shifts, measures[0], found.queries)

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from resift.cli.render import paint, print_json, print_text, table, wants_json
+from resift.cli.render import paint, print_json, print_text, table
 
 _EXAMPLES = """examples:
   resift config check pipeline.yaml     every mistake with its line, or OK
@@ -53,7 +53,7 @@ def _check(args: argparse.Namespace) -> int:
         _tell_mistakes(mistakes, as_json=args.json)
         return 1
     summary = _summary(settings)
-    if wants_json(args.json):
+    if args.json:
         print_json(
             {"ok": True, "mistakes": [], "summary": [{"part": part, "is": told} for part, told in summary]}
         )

@@ -33,7 +33,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the demo; exit code 0 also where models are missing, which the output says."""
-    from resift.cli.render import Progress, print_json, wants_json
+    from resift.cli.render import Progress, print_json
     from resift.demo.running import run_demo
     from resift.sync import run_sync
 
@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
             meter.close()
     if args.page:
         shown.ranking.explain(query=shown.question).save(args.page)
-    if wants_json(args.json):
+    if args.json:
         print_json(_data(shown))
     else:
         _print(shown, args)
@@ -89,9 +89,10 @@ def _print(shown: Shown, args: argparse.Namespace) -> None:
 
 
 def _print_flow(shown: Shown) -> None:
-    from resift.cli.render import clip, paint, painter, print_text, prose, width
+    from resift.cli.render import clip, in_pipe, paint, painter, print_text, prose, width
 
-    print_text(shown.ranking.explain(top=8).text(width=width(), paint=painter()))
+    explanation = shown.ranking.explain(top=8)
+    print_text(explanation.text(width=width(), paint=painter(), curves=not in_pipe()))
     if not len(shown.ranking):
         return
     best = shown.ranking[0]

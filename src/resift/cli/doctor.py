@@ -34,14 +34,14 @@ def run(args: argparse.Namespace) -> int:
     from dataclasses import asdict
 
     from resift import __version__
-    from resift.cli.render import print_json, wants_json
+    from resift.cli.render import print_json
 
     findings = _findings(args.extras)
     sick = [
         one for one in findings if one.state == "broken" or (one.name in args.extras and one.state != "ok")
     ]
     step = _next_step(findings, sick)
-    if wants_json(args.json):
+    if args.json:
         print_json(
             {
                 "version": __version__,

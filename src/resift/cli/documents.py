@@ -1,4 +1,8 @@
-"""Documents from a file or a pipe: plain lines, JSONL, a JSON list or CSV, told apart by name and content."""
+"""Documents from a file or a pipe, and back: plain lines, JSONL, a JSON list or CSV.
+
+What a file is follows from its name and content. `write_documents` writes rows in the form they came in, so
+that a command can be a filter between two others.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +10,11 @@ import csv
 import io
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
-from resift.errors import DataFormatError
+from resift.errors import DataFormatError, InputError
 from resift.ingest.decoding import decode
 
 MAX_BYTES = 64 << 20
@@ -18,26 +22,63 @@ FORMATS = ("lines", "jsonl", "csv")
 
 
 class Documents:
-    """Rows read from one file, with what had to be flagged on the way."""
+    """Rows read from one file in one form, with what had to be flagged on the way."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, form: str) -> None:
         self.name = name
+        self.form = form
         self.rows: list[dict[str, Any]] = []
         self.flags: list[str] = []
+        self.delimiter = ","
+
+
+def input_file(named: str | None, *, expected: str) -> str:
+    """Return the file to read: the one named, or `-` where something is piped in."""
+    if named is not None:
+        return named
+    if sys.stdin is None or sys.stdin.isatty():
+        raise InputError(f"Name a file with {expected}, or pipe them in.")
+    return "-"
 
 
 def read_documents(file: str, *, form: str | None = None) -> Documents:
     """Read the rows of a file, or of the standard input for `-`; an empty one is refused."""
     name = "stdin" if file == "-" else file
     decoded = decode(_bytes(file, name), file=name)
-    found = Documents(name)
+    found = Documents(name, form or _form(file, decoded.text))
     if decoded.flag:
         found.flags.append(decoded.flag)
-    reader = {"lines": _lines, "jsonl": _json, "csv": _csv}[form or _form(file, decoded.text)]
+    reader = {"lines": _lines, "jsonl": _json, "csv": _csv}[found.form]
     found.rows.extend(reader(decoded.text, found))
     if not found.rows:
         raise DataFormatError("the file is empty; expected one document a line, JSONL or CSV", file=name)
     return found
+
+
+def write_documents(out: TextIO, found: Documents, places: Iterable[tuple[int, float | None]]) -> None:
+    """Write the rows at these places of the file, best first, in the file's own form.
+
+    Lines stay as they were. Other rows get `score` and `rank`; what they had under these names before stands
+    under `input_score` and `input_rank`.
+    """
+    if found.form == "lines":
+        out.writelines(f"{found.rows[at]['text']}\n" for at, _ in places)
+        return
+    ranked = [
+        {**_set_aside(found.rows[at]), "score": value, "rank": rank}
+        for rank, (at, value) in enumerate(places, start=1)
+    ]
+    if found.form == "csv":
+        columns = list(dict.fromkeys(key for row in ranked for key in row))
+        writer = csv.DictWriter(out, columns, delimiter=found.delimiter, lineterminator="\n", restval="")
+        writer.writeheader()
+        writer.writerows(ranked)
+        return
+    out.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in ranked)
+
+
+def _set_aside(row: dict[str, Any]) -> dict[str, Any]:
+    return {f"input_{key}" if key in ("score", "rank") else key: value for key, value in row.items()}
 
 
 def _bytes(file: str, name: str) -> bytes:
@@ -108,6 +149,7 @@ def _csv(text: str, found: Documents) -> Iterator[dict[str, Any]]:
         dialect: Any = csv.Sniffer().sniff(text[:4096], delimiters=",;\t|")
     except csv.Error:
         dialect = csv.excel
+    found.delimiter = dialect.delimiter
     reader = csv.DictReader(io.StringIO(text, newline=""), dialect=dialect, restkey="more", restval="")
     try:
         for row in reader:

@@ -38,12 +38,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Evaluate and show; exit code 0 unless an input is broken."""
     from resift.cli.evaluating import measured, write_report
-    from resift.cli.render import print_json, wants_json
+    from resift.cli.render import print_json
 
     found = measured(args, args.pipeline)
     if args.report:
         write_report(args.report, found)
-    if wants_json(args.json):
+    if args.json:
         print_json(found.plain(per_query=args.per_query, complete=args.complete))
     else:
         _print_tables(found.outcomes, args)

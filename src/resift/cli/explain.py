@@ -17,11 +17,12 @@ if TYPE_CHECKING:
 MAX_BYTES = 256 << 20
 
 EXAMPLES = """\
-FILE is a ranking as JSON: what search, rerank, fuse and demo write with --json, or `Ranking.to_json()`. "-"
-reads the standard input. The page is one file that loads nothing; it holds the texts, so it is as private.
+FILE is a ranking as JSON: what search, rerank, fuse and demo write with --json, or `Ranking.to_json()`.
+Without FILE the standard input is read. The page is one file that loads nothing; it holds the texts, so it
+is as private.
 
 examples:
-  resift search "rotate the keys" --store docs.db --explain --json | resift explain -
+  resift search "rotate the keys" --store docs.db --explain --json | resift explain
   resift explain ranking.json -o page.html
   resift explain ranking.json --id docs/keys.md#3
 """
@@ -30,7 +31,9 @@ examples:
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `resift explain`."""
     parser.epilog = EXAMPLES
-    parser.add_argument("file", metavar="FILE", help="a ranking as JSON, or - for the standard input")
+    parser.add_argument(
+        "file", metavar="FILE", nargs="?", help="a ranking as JSON (default, and -: the standard input)"
+    )
     parser.add_argument("-o", "--output", metavar="PAGE", help="write a .html, .svg or .txt file instead")
     parser.add_argument("--id", metavar="ID", help="say of this hit alone why it stands there or is absent")
     parser.add_argument(
@@ -44,12 +47,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Explain; exit code 0 unless the file is no ranking."""
-    from resift.cli.render import painter, print_json, print_text, prose, wants_json, width
+    from resift.cli.documents import input_file
+    from resift.cli.render import in_pipe, painter, print_json, print_text, prose, width
 
-    ranking, query = _read(args.file, args.line)
+    ranking, query = _read(input_file(args.file, expected="a ranking as JSON"), args.line)
     if args.id:
         told = ranking.why(args.id)
-        if wants_json(args.json):
+        if args.json:
             print_json({"id": args.id, "why": told})
         else:
             print_text(prose(told))
@@ -58,10 +62,10 @@ def run(args: argparse.Namespace) -> int:
     if args.output:
         written = explanation.save(args.output)
         sys.stderr.write(f"{written}\n")
-    elif wants_json(args.json):
+    elif args.json:
         print_json(_data(explanation))
     else:
-        print_text(explanation.text(width=width(), paint=painter()))
+        print_text(explanation.text(width=width(), paint=painter(), curves=not in_pipe()))
     return 0
 
 

@@ -17,6 +17,7 @@ or a TREC run (qid Q0 docid rank score tag). Run files are fused per query.
 
 examples:
   resift fuse bm25.jsonl dense.jsonl -k 10
+  resift fuse bm25.jsonl dense.jsonl | cut -f3              in a pipe: rank, score, id, found at, text
   resift fuse bm25.run dense.run --method rrf --json > fused.jsonl
   resift fuse bm25.run dense.run --trec > fused.run
   resift fuse bm25.jsonl dense.jsonl --compare
@@ -28,7 +29,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     parser.add_argument("files", nargs="+", metavar="FILE", help="a ranked list: JSONL, or a TREC run file")
     parser.add_argument(
-        "-k", type=at_least_one, default=None, help="keep the best K (default: 10 shown, all in pipes)"
+        "-k", type=at_least_one, default=None, help="keep the best K (default: 10 on a terminal, else all)"
     )
     parser.add_argument("--method", default="rrf", help="fusion method (default: rrf)")
     parser.add_argument("--k-param", type=float, default=None, help="the constant of rrf (default: 60)")
@@ -43,19 +44,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Read the files, fuse per query, write the result."""
     from resift.cli.ranked_files import read_ranked_file
-    from resift.cli.render import wants_json
+    from resift.cli.render import in_pipe
     from resift.fusion import fuse
 
     per_file = [read_ranked_file(Path(file)) for file in args.files]
     names = _names(args.files)
     options = _options(args)
     queries = list(dict.fromkeys(query for lists in per_file for query in lists))
-    as_data = args.trec or wants_json(args.json)
+    as_data = args.trec or args.json or in_pipe()
     k = args.k if args.k is not None or as_data else 10
     for query in queries:
         lists = {name: lists.get(query, []) for name, lists in zip(names, per_file, strict=True)}
         if args.compare:
-            _print_comparison(query, list(lists.values()), names, k if k is not None else 10)
+            _print_comparison(query, lists, k=10 if k is None else k, as_json=args.json)
             continue
         _print_ranking(query, fuse(lists, k=k, method=args.method, **options), args)
     return 0
@@ -97,15 +98,19 @@ def _accepted(method: str, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _print_ranking(query: str, ranking: Ranking, args: argparse.Namespace) -> None:
-    from resift.cli.render import bar, clip, print_json, print_text, table, wants_json
+    from resift.cli.render import bar, clip, in_pipe, print_json, print_text, print_tsv, table
 
     if args.trec:
         for rank, hit in enumerate(ranking, start=1):
             print_text(f"{query or '1'} Q0 {hit.id} {rank} {hit.score!r} resift-{args.method}")
         return
-    if wants_json(args.json):
+    if args.json:
         data = {"hits": [hit.to_dict() for hit in ranking]}
         print_json({"query": query, **data} if query else data)
+        return
+    if in_pipe():
+        for rank, hit in enumerate(ranking, start=1):
+            print_tsv(*([query] if query else []), rank, hit.score, hit.id, _found(hit), hit.text)
         return
     most = max((hit.score for hit in ranking), default=0.0)
     rows = [
@@ -130,17 +135,17 @@ def _found(hit: Hit) -> str:
     return " ".join(f"{step.source}:{step.rank}" for step in hit.ledger if step.stage == "retrieve")
 
 
-def _print_comparison(query: str, lists: list[list[Any]], names: list[str], k: int) -> None:
+def _print_comparison(query: str, lists: dict[str, list[Any]], *, k: int, as_json: bool) -> None:
     from resift.candidates import hits_from
-    from resift.cli.render import print_json, print_text, table, wants_json
+    from resift.cli.render import print_json, print_text, table
     from resift.fusion import compare
 
     hits = [
         hits_from(candidates, source=name, strings_are="id", unique=False, bad_score="raise")
-        for name, candidates in zip(names, lists, strict=True)
+        for name, candidates in lists.items()
     ]
     comparison = compare(hits, k=k)
-    if wants_json(False):
+    if as_json:
         print_json({"query": query, "ranks": comparison.ranks(), "disagreements": comparison.disagreements()})
         return
     rows = [(id, *ranks.values()) for id, ranks in comparison.ranks().items()]

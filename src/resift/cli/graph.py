@@ -65,9 +65,9 @@ def _build(args: argparse.Namespace) -> int:
 
 
 def _print_report(report: BuildReport, args: argparse.Namespace) -> None:
-    from resift.cli.render import print_json, print_text, wants_json
+    from resift.cli.render import print_json, print_text
 
-    if wants_json(args.json):
+    if args.json:
         facts = {name: getattr(report, name) for name in ("articles", "sections", "links", "resumed")}
         print_json({"pack": str(args.output), **facts, "failed": list(report.failed)})
         return
@@ -81,14 +81,14 @@ def _print_report(report: BuildReport, args: argparse.Namespace) -> None:
 
 def _info(args: argparse.Namespace) -> int:
     from resift.agent.pack import Pack
-    from resift.cli.render import print_json, wants_json
+    from resift.cli.render import print_json
 
     pack = Pack.open(args.pack)
     try:
         info = pack.info()
     finally:
         pack.close()
-    if wants_json(args.json):
+    if args.json:
         print_json({"pack": str(args.pack), **_facts(info), "meta": dict(info.meta)})
     else:
         _print_facts(info)

@@ -50,7 +50,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Index the paths; exit code 1 if a file could not be read, after all others were."""
-    from resift.cli.render import wants_json
     from resift.ingest.chunking import ChunkSize
     from resift.ingest.opening import open_index
     from resift.sync import run_sync
@@ -59,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
     started = time.monotonic()
     store = open_index(args.store, embedder=args.embedder, text_only=args.text_only)
     report = run_sync(_indexed(store, args, size))
-    show = _print_data if wants_json(args.json) else _print_report
+    show = _print_data if args.json else _print_report
     show(report, args.store, time.monotonic() - started)
     return 1 if report.count("failed") else 0
 

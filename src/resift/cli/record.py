@@ -30,7 +30,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Record and say how much is new."""
     from resift.cli.evaluating import opened, shown_by
-    from resift.cli.render import Progress, print_json, print_text, wants_json
+    from resift.cli.render import Progress, print_json, print_text
     from resift.errors import InputError
     from resift.evaluation.beir import read_collection
     from resift.evaluation.recording import record
@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
     )
     meter.close()
     total = sum(len(collection.queries) for collection in collections)
-    if wants_json(args.json):
+    if args.json:
         print_json({"recording": str(args.out), "queries": total, "new": new})
     else:
         print_text(f"{args.out} holds {total} queries, {new} of them new.")

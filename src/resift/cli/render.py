@@ -1,4 +1,4 @@
-"""Text for people: tables, bars, colour, progress. Data for pipes: JSON. Nothing else prints."""
+"""Text for people: tables, bars, colour, progress; lines and JSON for programs. Nothing else prints."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ _CODES = {
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 
 
-def wants_json(flag: bool) -> bool:
-    """Whether to write JSON: when asked, or when the output is no terminal."""
-    return flag or not sys.stdout.isatty()
+def in_pipe() -> bool:
+    """Whether the output goes to a file or another program instead of a terminal."""
+    return not sys.stdout.isatty()
 
 
 def print_json(data: Any) -> None:
@@ -41,6 +41,11 @@ def print_json(data: Any) -> None:
 def print_text(text: str = "") -> None:
     """Write a line for people."""
     sys.stdout.write(text + "\n")
+
+
+def print_tsv(*values: Any) -> None:
+    """Write one line of tab-separated values for other programs; tabs and line ends in them become spaces."""
+    sys.stdout.write("\t".join(_one_line(value) for value in values) + "\n")
 
 
 def complain(message: str) -> int:
@@ -79,7 +84,7 @@ def cells(text: str) -> int:
 
 def clip(text: str, columns: int) -> str:
     """Return the text on one line, shortened with … to at most that many columns."""
-    line = " ".join("".join(char if char.isprintable() else " " for char in text).split())
+    line = _one_line(text)
     if cells(line) <= columns:
         return line
     kept = ""
@@ -176,6 +181,14 @@ def _fit(sizes: list[int], stretch: int) -> None:
     sizes[stretch] = max(min(8, sizes[stretch]), sizes[stretch] - max(0, _total(sizes) - width()))
     while _total(sizes) > width() and max(sizes) > 4:
         sizes[sizes.index(max(sizes))] -= 1
+
+
+def _one_line(value: Any) -> str:
+    """Return a value as one line without control, tab and direction characters."""
+    if value is None:
+        return ""
+    text = f"{value:.6g}" if isinstance(value, float) else str(value)
+    return " ".join("".join(char if char.isprintable() else " " for char in text).split())
 
 
 def _cell(value: Any) -> str:

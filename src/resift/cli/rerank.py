@@ -13,14 +13,16 @@ if TYPE_CHECKING:
 
 EXAMPLES = """\
 FILE has one document a line, or is JSONL (objects with a text, content or title, and an id), a JSON list, or
-CSV with a header. "-" reads the standard input. What has no text stands last; what is not scored in time
-keeps its order behind what is.
+CSV with a header; without FILE the standard input is read. On a terminal you see a table. In a pipe it is a
+filter: lines come out as lines, best first; JSONL and CSV as they were, with score and rank added. What has
+no text stands last; what is not scored in time keeps its order behind what is.
 
 examples:
   resift rerank "who signs off travel costs?" notes.txt -k 3
   resift rerank "capital of France" hits.jsonl --text-key body --id-key url
-  grep -ri travel notes/ | resift rerank "who signs off travel costs?" - --deadline 2
-  resift rerank "travel costs" faq.csv --json | resift explain -
+  grep -rih travel notes/ | resift rerank "who signs off travel costs?" --deadline 2 | head -3
+  resift rerank "travel costs" hits.jsonl > reranked.jsonl
+  resift rerank "travel costs" faq.csv --json | resift explain
 """
 
 
@@ -28,7 +30,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `resift rerank`."""
     parser.epilog = EXAMPLES
     parser.add_argument("query", help="what to rank for")
-    parser.add_argument("file", metavar="FILE", help="the documents, or - for the standard input")
+    parser.add_argument(
+        "file", metavar="FILE", nargs="?", help="the documents (default, and -: the standard input)"
+    )
     parser.add_argument("-k", type=at_least_one, default=None, help="keep the best K (default: all)")
     parser.add_argument("--model", default=None, metavar="ID", help="an allowed cross-encoder")
     parser.add_argument("--format", choices=("lines", "jsonl", "csv"), help="instead of guessing it")
@@ -42,22 +46,25 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Rerank and show; exit code 1 when nothing could be scored."""
-    from resift.cli.documents import read_documents
-    from resift.cli.render import complain, print_json, wants_json
+    from resift.cli.documents import input_file, read_documents
+    from resift.cli.render import complain, in_pipe, print_json
 
     if not args.query.strip():
         from resift.errors import InputError
 
         raise InputError("The query is empty; pass the words or the question to rank for.")
-    found = read_documents(args.file, form=args.format)
+    file = input_file(args.file, expected="documents")
+    found = read_documents(file, form=args.format)
     candidates = _candidates(found, args)
     ranking = _reranked(args, candidates)
     for flag in found.flags[:5]:
         complain(f"{found.name}: {flag}")
     if ranking.degraded:
         complain(ranking.reason or "degraded")
-    if wants_json(args.json):
+    if args.json:
         print_json({"query": args.query, **ranking.to_dict()})
+    elif in_pipe():
+        _print_rows(ranking, found, candidates, _text_keys(args))
     else:
         _print(ranking)
     scored = len(ranking) + len(ranking.cut) - len(ranking.unscored)
@@ -110,6 +117,21 @@ def _candidates(found: Documents, args: argparse.Namespace) -> list[dict[str, An
     if bare:
         found.flags.append(f"{bare} of {len(found.rows)} documents have no text and stand last")
     return candidates
+
+
+def _print_rows(
+    ranking: Ranking, found: Documents, candidates: list[dict[str, Any]], keys: tuple[str, ...]
+) -> None:
+    """Write the rows of the file in the new order, for the next program of a pipe."""
+    import sys
+
+    from resift.candidates import hits_from
+    from resift.cli.documents import write_documents
+
+    rows = {hit.id: at for at, hit in enumerate(hits_from(candidates, text_keys=keys))}
+    unscored = set(ranking.unscored)
+    places = [(rows[hit.id], None if hit.id in unscored else hit.score) for hit in ranking]
+    write_documents(sys.stdout, found, places)
 
 
 def _print(ranking: Ranking) -> None:

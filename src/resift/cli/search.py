@@ -47,11 +47,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Search and show; exit code 0 also when nothing was found."""
-    from resift.cli.render import wants_json
     from resift.sync import run_sync
 
     ranking = run_sync(_searched(args))
-    if wants_json(args.json):
+    if args.json:
         _print_data(args.query, ranking, explain=args.explain)
     else:
         _print_hits(ranking, explain=args.explain)

@@ -23,9 +23,9 @@ class Explanation:
     flow: Flow
     top: int = 10
 
-    def text(self, *, width: int = 80, paint: Paint | None = None) -> str:
-        """Return the picture for a terminal of that many columns."""
-        return text_picture(self.flow, width=width, top=self.top, paint=paint)
+    def text(self, *, width: int = 80, paint: Paint | None = None, curves: bool = True) -> str:
+        """Return the picture for a terminal of that many columns; without curves, plain rows of ranks."""
+        return text_picture(self.flow, width=width, top=self.top, paint=paint, curves=curves)
 
     def svg(self) -> str:
         """Return the picture as a self-contained SVG file."""

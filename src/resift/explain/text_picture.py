@@ -22,14 +22,17 @@ _BLANK = 0x2800
 _DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 
 
-def text_picture(flow: Flow, *, width: int = 80, top: int = 10, paint: Paint | None = None) -> str:
-    """Draw the flow within that many columns; `paint` adds colour."""
+def text_picture(
+    flow: Flow, *, width: int = 80, top: int = 10, paint: Paint | None = None, curves: bool = True
+) -> str:
+    """Draw the flow within that many columns; `paint` adds colour, `curves=False` leaves braille out."""
     layout = layout_of(flow, top=top)
     style = paint or (lambda text, _: text)
     if not layout.lines:
         return "Nothing was found, so there is nothing to explain."
     gap = _gap(layout, width)
-    picture = _curves(layout, gap, width, style) if gap else []
+    draw = _curves if curves else _grid
+    picture = draw(layout, gap, width, style) if gap else []
     return "\n".join([*picture, *([""] if picture else []), *_legend(flow, layout, width, style)])
 
 
@@ -61,6 +64,19 @@ def _curves(layout: Layout, gap: int, width: int, style: Paint) -> list[str]:
         name = clip(last[at].path.id, width - size - 1) if at in last else ""
         drawn.append(f"{_painted(row, style)} {style(name, _colour(last[at])) if name else ''}".rstrip())
     return drawn
+
+
+def _grid(layout: Layout, gap: int, width: int, style: Paint) -> list[str]:
+    """Write one row per hit with its rank in each column, for files and pipes."""
+    step = _CELL + min(gap, 6)
+    heads = [clip(column.label, step - 1).ljust(step) for column in layout.columns]
+    rows = [style("".join(heads)[:width].rstrip(), "bold")]
+    for line in layout.lines:
+        ranks = {node.column: "–" if node.rank is None else str(node.rank) for node in line.nodes}
+        cells = [ranks.get(column, "").rjust(3).ljust(step) for column in range(len(layout.columns))]
+        name = clip(line.path.id, max(8, width - step * len(cells)))
+        rows.append(f"{''.join(cells)}{style(name, _colour(line))}")
+    return rows
 
 
 def _ends(line: Line, layout: Layout) -> bool:
