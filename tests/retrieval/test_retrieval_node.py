@@ -15,11 +15,18 @@ from types import SimpleNamespace
 import pytest
 from fake_stores import Answers, Graph, Hangs, HangsInThread, IgnoresCancellation, Points, Raises, hit
 
-from resift.errors import CapabilityError, InputError, ResiftError, RetrievalError, StoreError
+from resift.errors import (
+    CapabilityError,
+    InputError,
+    ResiftError,
+    RetrievalError,
+    StoreError,
+    UnsafeCypherError,
+)
 from resift.events import ListSink
 from resift.fusion.rerankers import RRFReranker
 from resift.protocols import Reranker
-from resift.retrieval import RetrievalNode, StoreRef
+from resift.retrieval import Pipeline, RetrievalNode, StoreRef
 from resift.stores import MemoryStore
 from resift.types import Ranking
 
@@ -74,6 +81,31 @@ def test_n1_graph_store_gets_the_query_as_a_parameter():
     assert graph.asked == [(cypher, {"most": 3, "query": QUERY}, 5)]
     assert ranking.ids == ["x"]
     assert [step.source for step in ranking[0].ledger if step.stage == "retrieve"] == ["g", "a"]
+
+
+@pytest.mark.parametrize("statement", ["MATCH (n) DETACH DELETE n", "RETURN [1, 2][1:nextval('sq')]"])
+def test_a_graph_store_by_somebody_else_is_behind_the_guard_too(statement):
+    """A statement that may write is refused when the node is built and, for a late one, when it is sent."""
+    graph = Graph("g", ["x"])
+    ref = StoreRef(store=graph, cypher=statement)
+    for build in (RetrievalNode, Pipeline):
+        with pytest.raises(UnsafeCypherError):
+            build([ref])
+    with pytest.raises(UnsafeCypherError):
+        asyncio.run(ref.ask(QUERY, k=3, where=None))
+    assert graph.asked == []
+
+
+def test_a_graph_store_may_allow_its_own_macros():
+    """The store's owner names functions of the database; the fan-out honours them."""
+
+    class WithMacros(Graph):
+        procedures = ()
+        functions = ("addTwice",)
+
+    graph = WithMacros("g", ["x"])
+    node = RetrievalNode([StoreRef(store=graph, cypher="MATCH (n) RETURN addTwice(n.x)")])
+    assert retrieved(node).ids == ["x"]
 
 
 def test_a_filter_holds_for_graph_stores_too():

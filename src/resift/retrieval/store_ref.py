@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from resift.errors import InputError
+from resift.stores.cypher_guard import check_cypher_for
 from resift.stores.filtering import matches
 from resift.types import Hit
 
@@ -48,6 +49,8 @@ class StoreRef:
     async def ask(self, query: str, *, k: int, where: Mapping[str, Any] | None) -> Sequence[Hit]:
         """Put the question to the store in its own way."""
         if self.cypher is not None:
+            # Here, and not only in our own stores: a store by somebody else may have no guard at all.
+            check_cypher_for(self.store, self.cypher)
             parameters = {**self.parameters, QUERY_PARAMETER: query}
             rows: Sequence[Hit] = await self.store.query(self.cypher, parameters, k=k)
             # Cypher knows nothing of our filter; what does not match it must not come through.
@@ -104,6 +107,8 @@ def _checked(ref: StoreRef) -> StoreRef:
         raise InputError(f"Store {ref.name!r}: k is {ref.k}; ask for k ≥ 1 hits.")
     if ref.timeout_s is not None and not ref.timeout_s > 0:
         raise InputError(f"Store {ref.name!r}: timeout_s is {ref.timeout_s}; give seconds > 0.")
+    if ref.cypher is not None:
+        check_cypher_for(ref.store, ref.cypher)
     needed = "query" if ref.cypher is not None else "search"
     if callable(getattr(ref.store, needed, None)):
         return ref

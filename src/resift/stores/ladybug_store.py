@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from resift.errors import InputError, MissingExtraError, StoreError
-from resift.stores.cypher_guard import check_cypher
+from resift.stores.cypher_guard import check_cypher_for
 from resift.stores.graph_rows import hits_from_rows
 from resift.stores.ladybug_process import EngineProcess
 from resift.stores.workers import Workers
@@ -58,7 +58,7 @@ class LadybugGraphStore:
         self._timeout_s, self._max_rows = timeout_s, max_rows
         # One thread: with more, rows without ORDER BY come in another order each time.
         self._limits = {"memory_bytes": memory_mb << 20, "threads": threads}
-        self._allowed = {"procedures": tuple(procedures), "functions": tuple(functions)}
+        self.procedures, self.functions = tuple(procedures), tuple(functions)
         self._workers = Workers(name, threads=processes)
         self._lock = threading.Lock()
         self._idle: list[EngineProcess] = []
@@ -70,7 +70,7 @@ class LadybugGraphStore:
         Raises UnsafeCypherError before the engine sees a statement that may do more than read, and
         StoreError when the engine fails or a limit is reached.
         """
-        check_cypher(cypher, **self._allowed)
+        check_cypher_for(self, cypher)
         values = _checked(parameters)
         if isinstance(k, bool) or not isinstance(k, int) or k < 0:
             raise InputError(f"k is {k!r}; ask for k ≥ 0 hits.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from typing import Protocol, runtime_checkable
 
 from resift.errors import UnsafeCypherError
 from resift.stores.cypher_guard.lexer import place, tokens
@@ -11,6 +12,15 @@ from resift.stores.cypher_guard.walk import Walk
 from resift.stores.cypher_guard.words import FUNCTIONS, PROCEDURES
 
 MAX_LENGTH = 200_000
+
+
+@runtime_checkable
+class AllowsMore(Protocol):
+    """A graph store whose owner allows more than the built-in lists, for instance macros by name."""
+
+    procedures: Iterable[str]
+    functions: Iterable[str]
+
 
 _ESCAPE = re.compile(r"\\u+([0-9a-fA-F]{4})|\\U([0-9a-fA-F]{8})")
 _ESCAPE_OR_PAIR = re.compile(r"\\\\|\\u+([0-9a-fA-F]{4})|\\U([0-9a-fA-F]{8})")
@@ -30,6 +40,18 @@ def check_cypher(statement: str, *, procedures: Iterable[str] = (), functions: I
     callable_functions = FUNCTIONS | {name.lower() for name in functions}
     for text in _readings(statement):
         _check_reading(text, callable_procedures, callable_functions)
+
+
+def check_cypher_for(store: object, statement: str) -> None:
+    """Check a statement before it is sent to a graph store, whoever wrote the store.
+
+    What the owner of the database allows beside the built-in lists is read from the store's own
+    `procedures` and `functions`, where it has them.
+    """
+    if isinstance(store, AllowsMore):
+        check_cypher(statement, procedures=store.procedures, functions=store.functions)
+    else:
+        check_cypher(statement)
 
 
 def _readings(statement: str) -> list[str]:

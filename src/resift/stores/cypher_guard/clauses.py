@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from resift.stores.cypher_guard.cursor import CALLED, CLAUSE, OPERAND, Cursor, Frame
+from resift.stores.cypher_guard.cursor import AFTER, CALLED, CLAUSE, OPERAND, Frame
+from resift.stores.cypher_guard.hints import Hints
 from resift.stores.cypher_guard.lexer import NAME, NUMBER, WORD
 from resift.stores.cypher_guard.words import CONTINUATIONS, PREPARSER_OPTIONS, READ_STARTS
 
-_HINT_WORDS = frozenset({"INDEX", "SCAN", "JOIN", "SEEK", "TEXT", "RANGE", "POINT", "ON"})
 
-
-class Clauses(Cursor):
+class Clauses(Hints):
     """Takes clauses; every word that is not a known read clause is refused."""
 
     def _skip_prefixes(self) -> None:
@@ -39,19 +38,21 @@ class Clauses(Cursor):
             self._read_clause(key)
         elif state == CLAUSE:
             raise self._refuse_word(key)
+        elif key == "HINT":
+            self._join_hint()
         elif key in CONTINUATIONS:
+            self._top.clause = key
             self._go(OPERAND)
         elif key == "UNION":
             wide = self._peek(1).key in ("ALL", "DISTINCT")
             self._go(CLAUSE, tokens=2 if wide else 1)
         elif key == "ORDER" and self._peek(1).key == "BY":
+            self._top.clause = key
             self._go(OPERAND, tokens=2)
         elif key == "FINISH":
             self._go(CALLED)
-        elif key == "USING" and self._peek(1).key in _HINT_WORDS:
-            self._at += 1
-            while self._peek().key in _HINT_WORDS:
-                self._go(OPERAND)
+        elif key == "USING":
+            self._index_hint()
         else:
             raise self._refuse_word(key)
 
@@ -61,6 +62,7 @@ class Clauses(Cursor):
             key = self._peek().key
             if key not in ("MATCH", "CALL"):
                 raise self._refuse("OPTIONAL without MATCH or CALL")
+        self._top.clause = key
         if key == "CALL":
             self._at += 1
             self._call()
@@ -68,13 +70,17 @@ class Clauses(Cursor):
             self._go(OPERAND)
 
     def _calls_function(self) -> bool:
-        """Take a function's name when one is called here; its brackets come next."""
+        """Take a function's name and its opening bracket when one is called here.
+
+        No other place lets a name stand before a bracket, so no call escapes the list.
+        """
         name, length = self._dotted()
         if not self._peek(length).is_("("):
             return False
         if name not in self._functions:
             raise self._refuse_name("function", name)
-        self._at += length - 1
+        self._go(AFTER, tokens=length)
+        self._push(Frame("(", OPERAND, function=name))
         return True
 
     def _call(self) -> None:

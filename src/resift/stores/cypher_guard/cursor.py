@@ -29,8 +29,10 @@ class Frame:
     pattern: bool = False  # may hold a bare pattern: EXISTS { (a)-->(b) }
     then: str = AFTER  # the state of the parent once this closes
     cases: int = 0  # CASE … END still open here
+    clause: str = ""  # the clause that the walk is in, where the frame holds clauses
     relationship: bool = False  # -[…]-, where * and + are lengths and not sums
-    trim: bool = False  # trim(BOTH 'x' FROM y)
+    subscript: bool = False  # x[…], where : separates two operands and starts no label
+    function: str = ""  # the function whose brackets these are: TRIM and CAST have a grammar of their own
     star: bool = False  # a variable-length relationship: numbers and path words may follow
 
 
@@ -55,6 +57,11 @@ class Cursor:
     @property
     def _top(self) -> Frame:
         return self._frames[-1]
+
+    @property
+    def _query(self) -> Frame:
+        """The innermost frame that holds clauses."""
+        return next(frame for frame in reversed(self._frames) if frame.query)
 
     def _left(self) -> int:
         return len(self._tokens) - self._at

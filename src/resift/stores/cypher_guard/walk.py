@@ -60,9 +60,7 @@ class Walk(Clauses):
             self._push(Frame("{", CLAUSE, query=True, pattern=key != "COLLECT"))
         elif self._top.opener == "{" and not self._top.query and self._is_key(before):
             self._go(OPERAND, tokens=2)
-        elif self._calls_function():
-            self._go(AFTER)
-        else:
+        elif not self._calls_function():
             self._refuse_hidden_clause(key, before)
             self._go(AFTER)
 
@@ -76,11 +74,15 @@ class Walk(Clauses):
         if key == "WHERE":
             return before.is_("(", "[", "|")
         if key in ("BOTH", "LEADING", "TRAILING"):
-            return before.is_("(") and self._top.trim
+            return before.is_("(") and self._top.function == "trim"
         if key in ("TYPED", "NFC", "NFD", "NFKC", "NFKD"):
             return before.key in ("IS", "NOT") and following.kind == WORD
-        in_path = self._top.query or self._top.star or before.is_("=", "(")
-        return key in PATH_WORDS and in_path and self._continues_path(key, following)
+        return key in PATH_WORDS and self._in_path and self._continues_path(key, following)
+
+    @property
+    def _in_path(self) -> bool:
+        """Whether SHORTEST, TRAIL and the like are words of a pattern here, and not functions."""
+        return self._top.star or self._query.clause == "MATCH" or self._query.pattern
 
     def _continues_path(self, key: str, following: Token) -> bool:
         if following.kind == NUMBER or following.key in PATH_WORDS:
@@ -116,7 +118,7 @@ class Walk(Clauses):
         elif self._top.cases and key == "END":
             self._top.cases -= 1
             self._go(AFTER)
-        elif key == "WHERE" or (key == "FROM" and self._top.trim):
+        elif key == "WHERE" or (key == "FROM" and self._top.function == "trim"):
             self._go(OPERAND)
         elif self._is_path_word_after(key):
             self._go(AFTER)
@@ -129,10 +131,13 @@ class Walk(Clauses):
 
     def _alias(self) -> None:
         self._at += 1
-        if self._peek().kind not in (WORD, NAME):
+        if self._top.function == "cast":
+            self._type()
+        elif self._peek().kind not in (WORD, NAME):
             raise self._refuse("AS without a name")
-        # Between clauses a name ends its item; in CAST(x AS type) it is part of an operand.
-        self._go(NAMED if self._top.query else AFTER)
+        else:
+            # Between clauses a name ends its item.
+            self._go(NAMED if self._top.query else AFTER)
 
     def _value(self, token: Token) -> None:
         """Take a string, number, parameter or backticked name."""
@@ -143,9 +148,8 @@ class Walk(Clauses):
             if frame.opener == "{" and token.kind in (NAME, STRING) and self._is_key(self._peek(-1)):
                 self._go(OPERAND, tokens=2)
                 return
-            if token.kind == NAME:
-                self._calls_function()
-            self._go(AFTER)
+            if token.kind != NAME or not self._calls_function():
+                self._go(AFTER)
         elif token.kind == NUMBER and frame.star and frame.state == AFTER:
             self._go(AFTER)
         else:
@@ -175,15 +179,19 @@ class Walk(Clauses):
     def _label_symbol(self, text: str) -> None:
         if text in ("!", "$"):
             self._at += 1
-        elif text in ("%", "-"):  # any label; a negative end of a slice
-            self._go(AFTER if text == "%" else OPERAND)
+        elif text == "%":  # any label
+            self._go(AFTER)
         else:
             raise self._refuse(f"{text!r} where a name is due")
 
     def _operator(self, text: str) -> None:
         following = self._peek(1)
-        if text in (":", "::"):
+        if text == ":" and self._top.subscript:
+            self._go(OPERAND)
+        elif text in (":", "::"):
             self._go(LABEL)
+        elif text == "!" and self._top.state == AFTER:
+            self._exclamation(following)
         elif text == ".":
             self._dot(following)
         elif text == "*":
@@ -192,6 +200,13 @@ class Walk(Clauses):
             self._go(AFTER)
         else:
             self._go(OPERAND)
+
+    def _exclamation(self, following: Token) -> None:
+        """Take the factorial of the operand before it, or the first half of !=."""
+        if following.is_("="):
+            self._go(OPERAND, tokens=2)
+        else:
+            self._go(AFTER)
 
     def _dot(self, following: Token) -> None:
         if following.is_("*"):
@@ -218,10 +233,24 @@ class Walk(Clauses):
             raise self._refuse(f"{text!r} where a clause is due")
         if frame.state in (CALLED, NAMED) or (frame.state == LABEL and text != "("):
             raise self._refuse(f"{text!r} where a clause or a name is due")
+        if text == "(" and frame.state == AFTER and not self._may_precede_bracket(self._peek(-1)):
+            raise self._refuse("'(' after something that is not a function")
         relationship = text == "[" and self._peek(-1).is_("-")
-        trim = text == "(" and self._peek(-1).key == "TRIM"
+        subscript = text == "[" and frame.state == AFTER
         frame.state = AFTER
-        self._push(Frame(text, OPERAND, relationship=relationship, trim=trim))
+        self._push(Frame(text, OPERAND, relationship=relationship, subscript=subscript))
+
+    def _may_precede_bracket(self, token: Token) -> bool:
+        """Whether an opening bracket may follow an operand: only in path patterns; functions took theirs."""
+        if self._top.star and (token.kind == NUMBER or token.is_("*", "..") or token.key in PATH_WORDS):
+            return True
+        return token.is_(")", "}") or (self._top.query and self._in_path and self._counts_paths(token))
+
+    def _counts_paths(self, token: Token) -> bool:
+        """Whether the token ends SHORTEST 2 or SHORTEST 2 PATHS, which stand before a pattern."""
+        before = self._peek(-2)
+        counts = token.kind == NUMBER and before.key in PATH_WORDS
+        return counts or (token.key in PATH_WORDS and before.kind == NUMBER)
 
     def _semicolon(self) -> None:
         if len(self._frames) > 1 or self._left() > 1:

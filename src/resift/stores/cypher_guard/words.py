@@ -28,7 +28,7 @@ FORBIDDEN = _words(
 )
 """Clauses that write, reach outside the graph, or run the server. Only their message needs this list."""
 
-INFIX = _words("AND OR XOR IN CONTAINS IS JOIN")
+INFIX = _words("AND OR XOR IN CONTAINS IS")
 PATH_WORDS = _words(
     """SHORTEST WSHORTEST ALL ANY TRAIL ACYCLIC WALK SIMPLE REPEATABLE DIFFERENT ELEMENT ELEMENTS RELATIONSHIP
     RELATIONSHIPS EDGE EDGES PATH PATHS GROUP GROUPS"""
@@ -56,6 +56,8 @@ PROCEDURES = _words(
     show_graphs show_warnings show_attached_databases show_loaded_extensions show_official_extensions
     show_projected_graphs projected_graph_info db_version catalog_version storage_version current_setting
     storage_info stats_info bm_info fsm_info disk_size_info query_vector_index query_fts_index
+    page_rank pr weakly_connected_components wcc strongly_connected_components scc
+    strongly_connected_components_kosaraju scc_ko k_core_decomposition kcore louvain spanning_forest sf
 
     db.labels db.relationshiptypes db.propertykeys db.info db.ping db.indexes db.constraints
     db.schema.visualization db.schema.nodetypeproperties db.schema.reltypeproperties db.meta.stats
@@ -131,7 +133,7 @@ FUNCTIONS = _words(
     struct_pack union union_extract union_tag union_value decimal constant_or_null currval error
     json to_json json_extract json_object json_array json_array_length json_contains json_keys
     json_structure
-    json_type json_valid json_merge_patch array_to_json row_to_json cast_to_json stem
+    json_type json_valid json_quote json_merge_patch array_to_json row_to_json cast_to_json stem
     equals not_equals greater_than greater_than_equals less_than less_than_equals
     wshortest
     apoc.text.join apoc.text.split apoc.text.replace apoc.text.clean apoc.text.distance
