@@ -20,11 +20,11 @@ async def fuse_then_rescore(
     query: str | None,
     deadline: Deadline | None = None,
 ) -> list[Hit]:
-    """Pool the lists by reciprocal rank (F2), score every hit of the pool, return the best k.
+    """Pool the lists by reciprocal rank, score every hit of the pool, return the best k.
 
     A scorer that fails leaves the fused order; each hit's ledger then says why.
     """
-    if query is None:
-        raise InputError(f"{provider_of(scorer)!r} scores hits against the query; pass query= to fuse.")
+    if query is None or not query.strip():
+        raise InputError(f"{provider_of(scorer)!r} scores hits against the query; pass it as query= to fuse.")
     ranking = await rescore(scorer, query, rrf(per_store), k=k, deadline=deadline)
     return list(ranking.hits)

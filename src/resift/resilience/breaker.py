@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import math
 import random as _random
-import threading
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -15,6 +14,7 @@ from typing import Any, TypeVar
 from resift.deadline import Clock, Deadline
 from resift.errors import CircuitOpenError, DeadlineExceeded, InputError, ProviderTimeout
 from resift.events import Sink, emit
+from resift.forking import ForkSafeLock, after_fork
 from resift.resilience.circuit import Change, Circuit, Rules, State, require_seconds
 from resift.resilience.events import CircuitBreakerChanged
 from resift.resilience.outcomes import NEUTRAL, SUCCESS, Outcome, Verdict, clamp_hold, classify
@@ -97,9 +97,10 @@ class CircuitBreaker:
         self.timeout_s = float(timeout_s)
         self._clock = clock
         self._circuit = Circuit(rules)
-        self._lock = threading.Lock()
+        self._lock = ForkSafeLock()
         self._listeners: tuple[Sink, ...] = () if sink is None else (sink,)
         self._totals: Counter[str] = Counter()
+        after_fork(self)
 
     def __repr__(self) -> str:
         return f"CircuitBreaker(name={self.name!r}, state={self.state.value})"
@@ -132,7 +133,7 @@ class CircuitBreaker:
             changes = self._take_changes()
             probe = self._circuit.probing
             refusal = self._refusal(now_s) if generation is None else None
-        self._tell(changes, sink)
+        self._emit(changes, sink)
         if generation is None:
             raise refusal or CircuitOpenError("The breaker is open.")
         return Permit(self, generation, sink, probe=probe)
@@ -207,8 +208,12 @@ class CircuitBreaker:
                 "trips": circuit.trips,
                 "totals": dict(self._totals),
             }
-        self._tell(changes)
+        self._emit(changes)
         return seen
+
+    def forget_parent(self) -> None:
+        """Let a forked child send its own probe: the one in flight reports to the parent."""
+        self._circuit.probing = False
 
     def _report(self, permit: Permit, verdict: Verdict) -> bool:
         with self._lock:
@@ -216,7 +221,7 @@ class CircuitBreaker:
             permit._open = False
             self._totals[verdict.outcome.value if acted else "ignored"] += 1
             changes = self._take_changes()
-        self._tell(changes, permit._sink)
+        self._emit(changes, permit._sink)
         return acted
 
     def _look(self, sink: Sink | None) -> tuple[State, bool]:
@@ -224,14 +229,14 @@ class CircuitBreaker:
             self._circuit.tick(self._clock())
             seen = self._circuit.state, self._circuit.probing
             changes = self._take_changes()
-        self._tell(changes, sink)
+        self._emit(changes, sink)
         return seen
 
     def _locked(self, act: Callable[[float], None]) -> None:
         with self._lock:
             act(self._clock())
             changes = self._take_changes()
-        self._tell(changes)
+        self._emit(changes)
 
     def _take_changes(self) -> list[Change]:
         changes = self._circuit.changes
@@ -239,7 +244,7 @@ class CircuitBreaker:
             self._circuit.changes = []
         return changes
 
-    def _tell(self, changes: list[Change], sink: Sink | None = None) -> None:
+    def _emit(self, changes: list[Change], sink: Sink | None = None) -> None:
         if not changes:
             return
         known = any(listener is sink for listener in self._listeners)
@@ -260,10 +265,10 @@ class CircuitBreaker:
         wait_s = self._circuit.retry_in_s(now_s)
         who = f"The breaker of {self.name!r}" if self.name else "The breaker"
         if self._circuit.state is State.HALF_OPEN:
-            told = f"{who} is half-open and its one probe is in flight; not asked."
+            message = f"{who} is half-open and its one probe is in flight; not asked."
         else:
-            told = f"{who} is open ({self._circuit.reason}); not asked for another {wait_s:.3g} s."
-        return CircuitOpenError(told, provider=self.name, retry_after_s=wait_s)
+            message = f"{who} is open ({self._circuit.reason}); not asked for another {wait_s:.3g} s."
+        return CircuitOpenError(message, provider=self.name, retry_after_s=wait_s)
 
     def _limit(self, deadline: Deadline | None, timeout_s: float | None) -> float:
         limit_s = self.timeout_s if timeout_s is None else timeout_s

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from bisect import bisect_left, insort
 from collections import deque
 
 from resift.deadline import Clock, Deadline
 from resift.errors import InputError
+from resift.forking import ForkSafeLock
 from resift.resilience.circuit import require_seconds
 
 WINDOW = 32
@@ -22,7 +22,7 @@ QUANTILE = 0.75
 
 
 class Budget:
-    """Admits a call when `remaining ≥ max(absolute_floor, n × per_item) + reserve` (T3).
+    """Admits a call when `remaining ≥ max(absolute_floor, n × per_item) + reserve`.
 
     `per_item` starts at `per_item_floor_s` and follows the measured latency: the 0.75 quantile of
     the last 32 calls of the last `memory_s` seconds, kept between the two bounds. Calls so small
@@ -49,7 +49,7 @@ class Budget:
             raise InputError(f"per_item_bounds_s is {per_item_bounds_s}; pass (lowest, highest).")
         self._memory_s = require_seconds("memory_s", memory_s)
         self._clock = clock
-        self._lock = threading.Lock()
+        self._lock = ForkSafeLock()
         self._recent: dict[str, _Recent] = {}
 
     def __repr__(self) -> str:

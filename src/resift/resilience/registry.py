@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import threading
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
+from resift.forking import ForkSafeLock
 from resift.resilience.breaker import CircuitBreaker
 
 log = logging.getLogger("resift.resilience")
@@ -31,7 +31,7 @@ class BreakerRegistry:
     """Breakers by key; the first caller's options make the breaker, later ones share it."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = ForkSafeLock()
         self._made: dict[BreakerKey, tuple[CircuitBreaker, dict[str, Any]]] = {}
 
     def for_key(

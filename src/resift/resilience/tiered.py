@@ -45,10 +45,10 @@ class Tier:
 class _Skip(Exception):
     """Why a tier did not score: the code for machines, words for people."""
 
-    def __init__(self, reason: SkipReason, told: str, error: str | None = None) -> None:
-        super().__init__(told)
+    def __init__(self, reason: SkipReason, message: str, error: str | None = None) -> None:
+        super().__init__(message)
         self.reason = reason
-        self.told = told
+        self.message = message
         self.error = error
 
 
@@ -114,10 +114,10 @@ class Tiered:
             try:
                 scores = await self._attempt(tier, query, hits, deadline)
             except _Skip as skip:
-                self._tell_skip(tier, skip, len(hits), deadline, started_s)
-                skipped.append(f"{skip.reason}: {skip.told.rstrip('.')}")
+                self._emit_skip(tier, skip, len(hits), deadline, started_s)
+                skipped.append(f"{skip.reason}: {skip.message.rstrip('.')}")
                 continue
-            self._tell_success(tier, scores, deadline, started_s)
+            self._emit_success(tier, scores, deadline, started_s)
             return _degraded(scores, skipped)
         return await self._last(query, hits, deadline, skipped)
 
@@ -152,8 +152,8 @@ class Tiered:
         except Exception as exc:
             if not skipped:
                 raise
-            told = str(exc) if isinstance(exc, ResiftError) else type(exc).__name__
-            raise ResiftError(f"{'; '.join(skipped)}; then {tier.name} failed: {told}") from exc
+            cause = str(exc) if isinstance(exc, ResiftError) else type(exc).__name__
+            raise ResiftError(f"{'; '.join(skipped)}; then {tier.name} failed: {cause}") from exc
         scores = _degraded(scores, skipped, ran=tier.name)
         emit(
             self._sink,
@@ -183,7 +183,7 @@ class Tiered:
                 raise
             raise ProviderTimeout(f"{tier.name} did not answer in time.", provider=tier.name) from exc
 
-    def _tell_skip(self, tier: Tier, skip: _Skip, n: int, deadline: Deadline, started_s: float) -> None:
+    def _emit_skip(self, tier: Tier, skip: _Skip, n: int, deadline: Deadline, started_s: float) -> None:
         left_s = deadline.remaining_s()
         emit(
             self._sink,
@@ -197,7 +197,7 @@ class Tiered:
             ),
         )
 
-    def _tell_success(self, tier: Tier, scores: Scores, deadline: Deadline, started_s: float) -> None:
+    def _emit_success(self, tier: Tier, scores: Scores, deadline: Deadline, started_s: float) -> None:
         emit(
             self._sink,
             CrossEncoderSucceeded(
@@ -219,8 +219,8 @@ async def _asked(tier: Tier, query: str, hits: Sequence[Hit], deadline: Deadline
         raise ProviderBadAnswer(f"{name} gave {len(scores.values)} scores for {n} hits.", provider=name)
     given = [value for value in scores.values if value is not None]
     if not given:
-        told = f": {scores.reason}" if scores.reason else ""
-        raise ProviderBadAnswer(f"{name} scored none of {n} hits{told}.", provider=name)
+        why = f": {scores.reason}" if scores.reason else ""
+        raise ProviderBadAnswer(f"{name} scored none of {n} hits{why}.", provider=name)
     if not all(map(math.isfinite, given)):
         raise ProviderBadAnswer(f"{name} gave a score that is no finite number.", provider=name)
     return scores
@@ -246,15 +246,17 @@ def _skip_for(tier: Tier, exc: Exception) -> _Skip:
     if isinstance(exc, DeadlineExceeded):
         return _Skip("budget", str(exc))
     # The text of a stranger's exception may quote a document; its type cannot.
-    told = str(exc) if isinstance(exc, ResiftError) else type(exc).__name__
-    return _Skip("api_error", f"{tier.name} failed: {told}", type(exc).__name__)
+    cause = str(exc) if isinstance(exc, ResiftError) else type(exc).__name__
+    return _Skip("api_error", f"{tier.name} failed: {cause}", type(exc).__name__)
 
 
 def _degraded(scores: Scores, skipped: list[str], *, ran: str = "") -> Scores:
     if not skipped:
         return scores
-    told = "; ".join(part for part in (*skipped, f"{ran} ran instead" if ran else "", scores.reason) if part)
-    return replace(scores, degraded=True, reason=told)
+    reason = "; ".join(
+        part for part in (*skipped, f"{ran} ran instead" if ran else "", scores.reason) if part
+    )
+    return replace(scores, degraded=True, reason=reason)
 
 
 def _ms(deadline: Deadline, started_s: float) -> float:

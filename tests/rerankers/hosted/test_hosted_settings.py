@@ -14,13 +14,26 @@ OWN = [name for name, dialect in DIALECTS.items() if not dialect.needs_key]
 
 
 @pytest.mark.parametrize(
-    ("url", "told"),
+    ("url", "message"),
     [
         ("http://example.org", "not https"),
         ("http://127.0.0.1.example.org", "not https"),
         ("http://localhost.example.org:80", "not https"),
-        ("http://10.0.0.1", "not https"),
+        ("http://10.0.0.1", "allow_private=True"),
         ("http://[::ffff:8.8.8.8]", "not https"),
+        ("https://10.0.0.1", "allow_private=True"),
+        ("https://192.168.1.1:8080/v1", "allow_private=True"),
+        ("https://3232235777", "allow_private=True"),
+        ("https://[fd12:3456::1]", "allow_private=True"),
+        ("https://[::ffff:10.0.0.1]", "allow_private=True"),
+        ("https://[64:ff9b::a00:1]", "allow_private=True"),
+        ("https://100.64.0.1", "allow_private=True"),
+        ("https://169.254.169.254/latest/meta-data", "metadata"),
+        ("https://[fd00:ec2::254]", "metadata"),
+        ("https://[::ffff:169.254.169.254]", "metadata"),
+        ("https://0xa9fea9fe", "metadata"),
+        ("https://metadata.google.internal.", "metadata"),
+        ("https://[fe80::1%25eth0]", "metadata"),
         ("https://user:pass@example.org", "user name"),
         ("http://127.0.0.1@example.org", "user name"),
         ("https://example.org?x=1", "query"),
@@ -39,19 +52,55 @@ OWN = [name for name, dialect in DIALECTS.items() if not dialect.needs_key]
         (None, "https://host"),
     ],
 )
-def test_an_unsafe_base_url_is_refused_in_one_sentence(url, told):
-    with pytest.raises(ConfigError, match=told) as caught:
+def test_an_unsafe_base_url_is_refused_in_one_sentence(url, message):
+    with pytest.raises(ConfigError, match=message) as caught:
         endpoint("voyage", url, allow_loopback=True)
     assert "pass@" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    "url", ["http://127.0.0.1:1", "http://localhost:1", "http://[::1]:1", "https://127.9.9.9"]
+    "url",
+    [
+        "http://127.0.0.1:1",
+        "http://localhost:1",
+        "http://[::1]:1",
+        "https://127.9.9.9",
+        "http://0.0.0.0:1",
+        "http://127.1:1",
+        "http://2130706433:1",
+        "http://[::ffff:127.0.0.1]:1",
+        "http://localhost.:1",
+        "http://[::]:1",
+        "http://0x7f.1:1",
+        "http://0177.0.0.1:1",
+        "http://LOCALHOST:1",
+        "http://a.localhost:1",
+        "http://[::127.0.0.1]:1",
+        "http://[64:ff9b::7f00:1]:1",
+        "http://[2002:7f00:1::]:1",
+        "http://0:1",
+        "http://127.0.0.1.:1",
+    ],
 )
 def test_loopback_needs_explicit_leave(url):
     with pytest.raises(ConfigError, match="allow_loopback=True"):
         endpoint("tei", url)
     assert endpoint("tei", url, allow_loopback=True).loopback
+
+
+def test_a_server_in_a_private_network_is_asked_over_https_where_that_is_allowed():
+    assert not endpoint("tei", "https://10.1.2.3", allow_private=True).loopback
+    with pytest.raises(ConfigError, match="not https"):
+        endpoint("tei", "http://10.1.2.3", allow_private=True)
+    with pytest.raises(ConfigError, match="metadata"):
+        endpoint("tei", "https://169.254.169.254", allow_private=True, allow_loopback=True)
+    for public in (
+        "https://8.8.8.8",
+        "https://api.example.org",
+        "https://[2606:4700::1111]",
+        "https://127.example.org",
+    ):
+        assert endpoint("tei", public).base_url == public
 
 
 def test_a_version_that_base_url_and_path_share_is_written_once():
@@ -65,7 +114,7 @@ def test_a_version_that_base_url_and_path_share_is_written_once():
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"timeout_s": 0}, "timeout_s is 0"),
         ({"timeout_s": float("nan")}, "timeout_s"),
@@ -80,8 +129,8 @@ def test_a_version_that_base_url_and_path_share_is_written_once():
         ({"api_key": "schlüssel"}, "is no key"),
     ],
 )
-def test_an_option_out_of_range_is_refused_by_name(options, told):
-    with pytest.raises(ConfigError, match=told) as caught:
+def test_an_option_out_of_range_is_refused_by_name(options, message):
+    with pytest.raises(ConfigError, match=message) as caught:
         HostedReranker("voyage", **{"api_key": "k", **options})
     assert "break" not in str(caught.value)
 
@@ -104,13 +153,13 @@ def test_a_key_file_is_stripped_and_an_empty_or_missing_one_is_one_clear_error(t
     empty.write_text("\n")
     binary.write_bytes(b"\xff\xfe\x00key")
     assert find_key("voyage", api_key_file=good).reveal() == "abc123"
-    for path, told in (
+    for path, message in (
         (empty, "is empty"),
         (binary, "not UTF-8"),
         (tmp_path / "none", "No such file"),
         (tmp_path, "directory"),
     ):
-        with pytest.raises(ConfigError, match=told):
+        with pytest.raises(ConfigError, match=message):
             hosted_reranker("voyage", api_key_file=path)
 
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from resift.rerankers.hosted.dialects import DIALECTS as DIALECTS
     from resift.rerankers.hosted.dialects import Dialect as Dialect
     from resift.rerankers.hosted.factories import hosted_reranker as hosted_reranker
-    from resift.rerankers.hosted.pools import close_connections as close_connections
+    from resift.rerankers.hosted.http_clients import close_connections as close_connections
     from resift.rerankers.hosted.scorer import HostedReranker as HostedReranker
 else:
     __getattr__, __dir__, __all__ = lazy_exports(
@@ -21,7 +21,7 @@ else:
             ".chat": ["ChatClient", "Completion"],
             ".dialects": ["DIALECTS", "Dialect"],
             ".factories": ["hosted_reranker"],
-            ".pools": ["close_connections"],
+            ".http_clients": ["close_connections"],
             ".scorer": ["HostedReranker"],
         },
     )

@@ -18,7 +18,7 @@ def split(
 ) -> list[range]:
     """Return disjoint ranges over documents of these sizes in bytes, in order, each within the caps.
 
-    A pool of at most `batch_over` documents stays together where the provider's caps allow (T4).
+    A pool of at most `batch_over` documents stays together where the provider's caps allow.
     """
     most = min(len(sizes) if len(sizes) <= batch_over else batch_size, max_documents)
     batches: list[range] = []

@@ -35,7 +35,7 @@ async def read_capped(chunks: AsyncIterator[bytes], encoding: str, *, cap: int =
 
 
 def parts_in(body: bytes) -> int:
-    """Return at most how many values a JSON text has: what parsing it costs, told without parsing."""
+    """Return at most how many values a JSON text has: what parsing it costs, known without parsing."""
     return body.count(b",") + body.count(b"[") + body.count(b"{")
 
 

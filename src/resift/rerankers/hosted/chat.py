@@ -50,6 +50,7 @@ class ChatClient:
         api_key_file: str | os.PathLike[str] | None = None,
         api_key_env: str | None = None,
         allow_loopback: bool = False,
+        allow_private: bool = False,
         timeout_s: float = 30.0,
         max_concurrency: int = 4,
         max_tokens: int = 1024,
@@ -66,7 +67,7 @@ class ChatClient:
         if api_key_env and key is None:
             raise ConfigError(f"{name}: no key. Set {api_key_env}, or leave api_key_env out to send none.")
         self._client = ProviderClient(
-            endpoint(name, base_url, allow_loopback=allow_loopback),
+            endpoint(name, base_url, allow_loopback=allow_loopback, allow_private=allow_private),
             key,
             timeout_s=timeout_s,
             max_concurrency=max_concurrency,

@@ -19,11 +19,11 @@ from resift.errors import (
 )
 from resift.rerankers.hosted.bodies import UnusableBody, dump_json, parse_json, parts_in, read_capped
 from resift.rerankers.hosted.endpoint import Endpoint
+from resift.rerankers.hosted.http_clients import prepare, warm_client
 from resift.rerankers.hosted.keys import Secret
-from resift.rerankers.hosted.leftovers import drop_leftovers
 from resift.rerankers.hosted.limits import shared_limit
-from resift.rerankers.hosted.pools import prepare, warm_client
 from resift.rerankers.hosted.statuses import error_for, message_in
+from resift.rerankers.hosted.trailing_data import close_if_trailing_data
 
 _ERROR_BODY = 64 * 1024
 _ERROR_BODY_S = 0.1
@@ -86,7 +86,7 @@ class ProviderClient:
             raise DeadlineExceeded(f"No time left to ask {provider}.")
         asked = False
         try:
-            async with asyncio.timeout(until.timeout_s), self._limit:
+            async with asyncio.timeout(until.timeout_s), self._limit.permit():
                 asked = True
                 body = await self._exchange(path, content)
         except TimeoutError as exc:
@@ -128,7 +128,7 @@ class ProviderClient:
                     raise await self._refusal(response)
                 encoding = response.headers.get("content-encoding", "").strip().lower()
                 body = await read_capped(response.aiter_raw(), encoding)
-                if await drop_leftovers(response):
+                if await close_if_trailing_data(response):
                     raise UnusableBody("something follows after its end")
                 return body
         except UnusableBody as exc:

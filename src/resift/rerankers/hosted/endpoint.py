@@ -1,12 +1,12 @@
-"""Which addresses may be asked: https, or loopback where that was allowed."""
+"""Which base URLs may be asked: https, and this machine or a private network only where that was allowed."""
 
 from __future__ import annotations
 
-import ipaddress
 from dataclasses import dataclass
 from urllib.parse import SplitResult, urlsplit
 
 from resift.errors import ConfigError
+from resift.rerankers.hosted.addresses import reach_of
 
 _VERSIONS = ("/v1", "/v2")
 
@@ -33,30 +33,31 @@ class Endpoint:
         return f"{parts.scheme}://{parts.netloc}"
 
 
-def endpoint(provider: str, base_url: str, *, allow_loopback: bool = False) -> Endpoint:
+def endpoint(
+    provider: str, base_url: str, *, allow_loopback: bool = False, allow_private: bool = False
+) -> Endpoint:
     """Return the endpoint, or raise ConfigError that says which rule the base URL breaks."""
     parts = _split(provider, base_url)
-    loopback = is_loopback(parts.hostname or "")
-    if loopback and not allow_loopback:
+    where = reach_of(parts.hostname or "")
+    if where == "link-local":
         raise ConfigError(
-            f"{provider}: base_url {base_url!r} is this machine. Pass allow_loopback=True if that is meant."
+            f"{provider}: base_url {base_url!r} is a link-local or metadata address, where machines keep "
+            "their own credentials. Use the address of the provider."
         )
-    if parts.scheme != "https" and not loopback:
+    for reach, allowed, option, what in (
+        ("loopback", allow_loopback, "allow_loopback", "this machine"),
+        ("private", allow_private, "allow_private", "in a private network"),
+    ):
+        if where == reach and not allowed:
+            raise ConfigError(
+                f"{provider}: base_url {base_url!r} is {what}. Pass {option}=True if that is meant."
+            )
+    if parts.scheme != "https" and where != "loopback":
         raise ConfigError(
             f"{provider}: base_url {base_url!r} is not https. "
             "Use https; plain http is only for loopback with allow_loopback=True."
         )
-    return Endpoint(provider, base_url.rstrip("/"), loopback)
-
-
-def is_loopback(host: str) -> bool:
-    """Return whether the host name or address is this machine by its spelling alone."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+    return Endpoint(provider, base_url.rstrip("/"), where == "loopback")
 
 
 def _split(provider: str, base_url: str) -> SplitResult:

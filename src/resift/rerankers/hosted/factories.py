@@ -20,7 +20,7 @@ _OFF = frozenset({"0", "false", "no", "off"})
 def hosted_reranker(
     provider: str, *, cross_encoder_reranking_enabled: bool | None = None, **options: Any
 ) -> HostedReranker | None:
-    """Return the provider's reranker; None when its key is unset or hosted reranking is switched off (T7).
+    """Return the provider's reranker; None when its key is unset or hosted reranking is switched off.
 
     None is a choice, not a failure: `Tiered(None, fallback)` runs on the fallback and is not degraded.
     """

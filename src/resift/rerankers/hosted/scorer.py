@@ -24,7 +24,7 @@ class HostedReranker:
     """Scores hits by a provider's rerank model: voyage, cohere, jina, mixedbread, tei, vllm, infinity.
 
     Raises ConfigError at once for an unknown provider, a missing key, an unsafe base URL or a number
-    out of range. Pools over `batch_over` go in parallel requests of `batch_size` (T4).
+    out of range. Pools over `batch_over` go in parallel requests of `batch_size`.
     """
 
     def __init__(
@@ -37,6 +37,7 @@ class HostedReranker:
         api_key_file: str | os.PathLike[str] | None = None,
         api_key_env: str | None = None,
         allow_loopback: bool = False,
+        allow_private: bool = False,
         timeout_s: float = 10.0,
         max_concurrency: int = 8,
         batch_over: int = 80,
@@ -51,7 +52,12 @@ class HostedReranker:
         key = find_key(provider, api_key=api_key, api_key_file=api_key_file, env=env)
         self._dialect = dialect
         self._client = ProviderClient(
-            endpoint(provider, _address(dialect, base_url), allow_loopback=allow_loopback),
+            endpoint(
+                provider,
+                _address(dialect, base_url),
+                allow_loopback=allow_loopback,
+                allow_private=allow_private,
+            ),
             _needed(dialect, key, env),
             timeout_s=timeout_s,
             max_concurrency=max_concurrency,
@@ -109,7 +115,7 @@ class HostedReranker:
     async def fuse(
         self, per_store: Sequence[Sequence[Hit]], *, k: int, query: str | None = None
     ) -> list[Hit]:
-        """Pool the lists by reciprocal rank and return the k that the provider scores best (F1)."""
+        """Pool the lists by reciprocal rank and return the k that the provider scores best."""
         deadline = Deadline.after(self._client.timeout_s)
         return await fuse_then_rescore(self, per_store, k=k, query=query, deadline=deadline)
 

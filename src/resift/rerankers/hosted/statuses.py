@@ -26,9 +26,9 @@ _ADVICE = {
     413: "The request is too large: lower batch_size or shorten the texts.",
     422: "Check model and options.",
 }
-# What a provider writes may quote the query, a document or the key, so only these words of it are told.
+# What a provider writes may quote the query, a document or the key, so only these words of it are repeated.
 # fmt: off
-_TELLABLE = frozenset(
+_REPEATABLE = frozenset(
     {
         "api", "batch", "billing", "chunks", "document", "documents", "empty", "field", "input", "key",
         "length", "limit", "long", "max", "model", "models", "parameter", "query", "quota", "required",
@@ -47,8 +47,8 @@ def error_for(provider: str, status: int, headers: Mapping[str, str], *, message
         return ProviderRateLimited(
             f"{about}: it asks for a pause{pause}.", provider=provider, status=status, retry_after_s=wait_s
         )
-    kind, told = _kind(status)
-    return kind(f"{about}: {told}{mentions(message)}", provider=provider, status=status)
+    kind, reason = _kind(status)
+    return kind(f"{about}: {reason}{mentions(message)}", provider=provider, status=status)
 
 
 def _kind(status: int) -> tuple[type[ProviderError], str]:
@@ -70,8 +70,8 @@ def _kind(status: int) -> tuple[type[ProviderError], str]:
 def mentions(message: str) -> str:
     """Return the harmless words of a provider's message as a sentence, or nothing."""
     words = dict.fromkeys(re.findall(r"[a-z_]+", message[:2000].lower()))
-    told = [word for word in words if word in _TELLABLE]
-    return f" Its message mentions: {', '.join(told)}." if told else ""
+    known = [word for word in words if word in _REPEATABLE]
+    return f" Its message mentions: {', '.join(known)}." if known else ""
 
 
 def message_in(answer: Any, path: Sequence[str]) -> str:

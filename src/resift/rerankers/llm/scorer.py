@@ -1,4 +1,4 @@
-"""A chat model as a listwise reranker: it orders windows from the end of the list to its top (T8).
+"""A chat model as a listwise reranker: it orders windows from the end of the list to its top.
 
 The sliding window is that of Sun et al., "Is ChatGPT Good at Search?" (EMNLP 2023).
 """
@@ -40,6 +40,7 @@ class LLMReranker:
         api_key_file: str | os.PathLike[str] | None = None,
         api_key_env: str | None = None,
         allow_loopback: bool = False,
+        allow_private: bool = False,
         timeout_s: float = 30.0,
         max_concurrency: int = 4,
         max_query_chars: int = 2000,
@@ -64,6 +65,7 @@ class LLMReranker:
             api_key_file=api_key_file,
             api_key_env=api_key_env,
             allow_loopback=allow_loopback,
+            allow_private=allow_private,
             timeout_s=timeout_s,
             max_concurrency=max_concurrency,
             max_tokens=64 + 8 * window,
@@ -120,7 +122,7 @@ class LLMReranker:
     async def fuse(
         self, per_store: Sequence[Sequence[Hit]], *, k: int, query: str | None = None
     ) -> list[Hit]:
-        """Pool the lists by reciprocal rank and return the k that the model places first (F1)."""
+        """Pool the lists by reciprocal rank and return the k that the model places first."""
         windows = starts(self._depth, window=self._window, step=self._step)
         deadline = Deadline.after(self._chat.timeout_s * max(1, len(windows)))
         return await fuse_then_rescore(self, per_store, k=k, query=query, deadline=deadline)
@@ -145,7 +147,7 @@ def starts(count: int, *, window: int, step: int) -> list[int]:
 
 
 def llm(*, api_key_env: str | None = None, **options: Any) -> LLMReranker | None:
-    """Return an LLMReranker; None when `api_key_env` names a variable that is not set (T7)."""
+    """Return an LLMReranker; None when `api_key_env` names a variable that is not set."""
     if api_key_env and not os.environ.get(api_key_env, "").strip():
         return None
     return LLMReranker(api_key_env=api_key_env, **options)

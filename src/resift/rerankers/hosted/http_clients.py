@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-import threading
 from collections.abc import AsyncGenerator
 from contextlib import suppress
 from functools import cache
@@ -14,12 +13,42 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from resift.errors import require
+from resift.forking import ForkSafeLock, abandon, after_fork
 from resift.rerankers.hosted.endpoint import Endpoint
 
-_Pool = dict[tuple[str, str], tuple[Any, AsyncGenerator[None, None]]]
+Clients = dict[tuple[str, str], tuple[Any, AsyncGenerator[None, None]]]
+"""The open clients of one event loop, by provider and origin."""
 
-_pools: WeakKeyDictionary[asyncio.AbstractEventLoop, _Pool] = WeakKeyDictionary()
-_lock = threading.Lock()
+
+class _ByLoop:
+    """The open clients of every event loop; a forked child starts without any."""
+
+    def __init__(self) -> None:
+        self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, Clients] = WeakKeyDictionary()
+        self._lock = ForkSafeLock()
+        after_fork(self)
+
+    def of(self, loop: asyncio.AbstractEventLoop) -> Clients:
+        """Return the clients of a loop, to look up and to add to."""
+        with self._lock:
+            if loop not in self._clients:
+                # A loop that was closed without ceremony is held by its own transports: let go of it.
+                for closed in [other for other in self._clients if other.is_closed()]:
+                    del self._clients[closed]
+            return self._clients.setdefault(loop, {})
+
+    def pop(self, loop: asyncio.AbstractEventLoop) -> Clients:
+        """Forget a loop and return what it had."""
+        with self._lock:
+            return self._clients.pop(loop, {})
+
+    def forget_parent(self) -> None:
+        """Leave the parent's connections alone: two processes on one TLS stream would break both."""
+        abandon(dict(self._clients))
+        self._clients = WeakKeyDictionary()
+
+
+_by_loop = _ByLoop()
 
 
 def prepare(endpoint: Endpoint) -> None:
@@ -33,31 +62,20 @@ def prepare(endpoint: Endpoint) -> None:
 
 async def warm_client(endpoint: Endpoint) -> Any:
     """Return the running loop's httpx.AsyncClient for an endpoint, opening it on first use."""
-    pool = _pool_of(asyncio.get_running_loop())
+    clients = _by_loop.of(asyncio.get_running_loop())
     key = (endpoint.provider, endpoint.origin)
-    if key not in pool:
+    if key not in clients:
         client = _new_client(endpoint)
         lifetime = _lifetime(client)
         # Nothing else runs between the check above and this line: anext suspends nowhere.
         await anext(lifetime)
-        pool[key] = (client, lifetime)
-    return pool[key][0]
-
-
-def _pool_of(loop: asyncio.AbstractEventLoop) -> _Pool:
-    with _lock:
-        if loop not in _pools:
-            # A loop that was closed without ceremony is held by its own transports: let go of it.
-            for gone in [other for other in _pools if other.is_closed()]:
-                del _pools[gone]
-        return _pools.setdefault(loop, {})
+        clients[key] = (client, lifetime)
+    return clients[key][0]
 
 
 async def close_connections() -> None:
     """Close all warm connections of the running loop; the next call opens new ones."""
-    with _lock:
-        pool = _pools.pop(asyncio.get_running_loop(), {})
-    for _, lifetime in pool.values():
+    for _, lifetime in _by_loop.pop(asyncio.get_running_loop()).values():
         await lifetime.aclose()
 
 

@@ -8,7 +8,7 @@ from typing import Any
 _CHAIN = ("stream", "_stream", "_httpcore_stream", "_stream", "_connection", "_h11_state")
 
 
-async def drop_leftovers(response: Any) -> bool:
+async def close_if_trailing_data(response: Any) -> bool:
     """Close the connection of a fully read response if more than the answer came; say whether it did."""
     state = response
     for name in _CHAIN:
