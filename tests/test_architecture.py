@@ -27,6 +27,7 @@ LEVELS = [
     {"config", "explain"},
     {"agent", "evaluation"},
     {"testing", "demo"},
+    {"server"},
     {"cli"},
 ]
 # Two arrows that point up, and why.

@@ -29,6 +29,7 @@ READERS = {
     "record": ["record", "FILE", "-o", "out.jsonl"],
     "rerank": ["rerank", "q", "FILE"],
     "search": ["search", "q", "--store", "FILE", "--text-only"],
+    "serve": ["serve", "--port", "0", "--pipeline", "FILE"],
     "tune": ["tune", "FILE"],
 }
 NO_FILE = {"bench", "completion", "demo", "doctor"}

@@ -31,6 +31,7 @@ COMMANDS = {
     "record": "write down what stores and reranker say, for tune",
     "rerank": "put documents from a file or a pipe into a better order",
     "search": "search an index and rerank what is found",
+    "serve": "answer rerank, embedding and search requests over HTTP",
     "tune": "find the best fusion, depth and blend on a recording",
 }
 """Command name -> one-line help. The module of `config check` is resift.cli.config, and so on."""
@@ -39,6 +40,7 @@ GROUPS = {
     "start here": ("demo", "doctor"),
     "rank": ("rerank", "fuse", "index", "search", "explain"),
     "answer": ("graph", "ask"),
+    "serve": ("serve",),
     "measure and tune": ("eval", "compare", "record", "tune", "calibrate", "bench"),
     "set up": ("config", "completion"),
 }

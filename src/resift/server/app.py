@@ -1,0 +1,122 @@
+"""`create_app`: the ASGI app that `resift serve`, Ray Serve or any other ASGI server runs."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from typing import Any
+
+from resift.errors import require
+from resift.protocols import Scorer
+from resift.server.endpoint import failure_reply, send_reply
+from resift.server.error_forms import error_form_at
+from resift.server.failures import RequestFailed
+from resift.server.health_routes import health_operations, openapi_operation
+from resift.server.middleware import Guarding, Observing
+from resift.server.openapi import Operation
+from resift.server.options import ServerOptions
+from resift.server.request_info import info_of
+from resift.server.rerank_routes import rerank_operations
+from resift.server.serving import Serving
+
+Lifespan = Callable[[Any], AbstractAsyncContextManager[Any]]
+
+
+def create_app(
+    options: ServerOptions | None = None,
+    *,
+    scorer: Scorer | None = None,
+    embedder: Any = None,
+    pipeline: Any = None,
+    mounts: Mapping[str, Any] | None = None,
+    lifespans: Sequence[Lifespan] = (),
+) -> Any:
+    """Return an ASGI app. Models are loaded when it starts, beside the event loop; `/readyz` says when.
+
+    A scorer, an embedder or a pipeline that is given is used instead of the one that the options name.
+    `mounts` puts further ASGI apps under paths, behind the same keys; `lifespans` are entered at the start
+    and left at the end. `app.state.serving` holds the shared parts.
+    """
+    require("starlette", extra="server")
+    from starlette.applications import Starlette
+    from starlette.middleware import Middleware
+    from starlette.routing import Mount
+
+    serving = Serving(options or ServerOptions(), scorer=scorer, embedder=embedder, pipeline=pipeline)
+    routes = _routes(operations_of(serving))
+    routes += [Mount(path, app=mounted) for path, mounted in (mounts or {}).items()]
+    middleware = [Middleware(Observing, serving=serving)]
+    if serving.options.cors_origins:
+        middleware.append(_cors(serving.options.cors_origins))
+    middleware.append(Middleware(Guarding, serving=serving))
+
+    @asynccontextmanager
+    async def lifespan(app: Any) -> AsyncIterator[None]:
+        async with AsyncExitStack() as stack:
+            for enter in lifespans:
+                await stack.enter_async_context(enter(app))
+            serving.start()
+            yield
+            await serving.close()
+
+    app = Starlette(routes=routes, middleware=middleware, lifespan=lifespan)
+    app.router.redirect_slashes = False
+    app.router.default = _nothing_here
+    app.state.serving = serving
+    return app
+
+
+def operations_of(serving: Serving) -> list[Operation]:
+    """Return all operations of a server, the one that describes them last."""
+    operations = [*health_operations(serving), *rerank_operations(serving)]
+    return [*operations, openapi_operation(serving, operations)]
+
+
+def _routes(operations: Sequence[Operation]) -> list[Any]:
+    from starlette.routing import Route
+
+    by_path: dict[str, dict[str, Any]] = {}
+    for operation in operations:
+        by_path.setdefault(operation.path, {})[operation.method] = operation.endpoint
+    return [Route(path, endpoint=_Methods(methods)) for path, methods in by_path.items()]
+
+
+class _Methods:
+    """The endpoints of one path by method; other methods get 405 with those that are allowed."""
+
+    def __init__(self, endpoints: Mapping[str, Any]) -> None:
+        self._endpoints = dict(endpoints)
+        if "GET" in self._endpoints:
+            self._endpoints.setdefault("HEAD", self._endpoints["GET"])
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        endpoint = self._endpoints.get(scope["method"])
+        if endpoint is not None:
+            await endpoint(scope, receive, send)
+            return
+        allowed = ", ".join(sorted(self._endpoints))
+        info = info_of(scope)
+        info.answer_headers["allow"] = allowed
+        failed = RequestFailed("method", f"The method is not allowed here; allowed: {allowed}")
+        await send_reply(send, failure_reply(failed, error_form_at(scope["path"]), info), info)
+
+
+async def _nothing_here(scope: Any, receive: Any, send: Any) -> None:
+    if scope["type"] != "http":
+        return
+    info = info_of(scope)
+    failed = RequestFailed("not_found", "There is nothing at this path; /openapi.json lists what there is")
+    await send_reply(send, failure_reply(failed, error_form_at(scope["path"]), info), info)
+
+
+def _cors(origins: Sequence[str]) -> Any:
+    from starlette.middleware import Middleware
+    from starlette.middleware.cors import CORSMiddleware
+
+    return Middleware(
+        CORSMiddleware,
+        allow_origins=list(origins),
+        allow_methods=["GET", "POST"],
+        allow_headers=["authorization", "content-type", "x-resift-deadline-ms", "x-request-id"],
+        expose_headers=["x-request-id", "x-resift-tier", "x-resift-degraded", "retry-after"],
+    )

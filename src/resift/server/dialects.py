@@ -1,0 +1,339 @@
+"""The rerank APIs that are served: what each calls its fields, its answer and its errors. Mostly data.
+
+The words that client and server share (fields, rows, scores) are those of `rerankers/hosted/dialects.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from resift.rerankers.hosted.dialects import DIALECTS, Dialect
+from resift.server.error_forms import COHERE, JINA, JOINED, OPENAI, TEI, VOYAGE, ErrorForm
+from resift.server.schema import (
+    Schema,
+    array,
+    either,
+    lenient_flag,
+    mapping,
+    number,
+    one_of,
+    record,
+    text,
+    whole,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One document of an answer."""
+
+    index: int
+    score: float
+    document: Any = None
+    spans: Sequence[Mapping[str, Any]] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What a rerank request found, before a dialect gives it a form."""
+
+    id: str
+    model: str
+    rows: Sequence[Row]
+    tokens: int = 0
+    documents: int = 0
+    created: int = 0
+    warnings: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedDialect:
+    """One API's words, as a server needs them.
+
+    `asks_for` is the field that wants the documents back; `plain_document` gives them back as strings;
+    `form` puts rows into the answer.
+    """
+
+    name: str
+    words: Dialect
+    required: tuple[str, ...]
+    optional: Mapping[str, Schema] = field(default_factory=dict)
+    objects: bool = False
+    asks_for: str | None = "return_documents"
+    plain_document: bool = False
+    form: Callable[[Answer, list[dict[str, Any]]], Any]
+    errors: ErrorForm
+    answer: Schema = field(default_factory=dict)
+
+    def request(self, *, most_documents: int, most_chars: int, strict: bool, least_cutoff: int = 1) -> Schema:
+        """Return the schema of a request."""
+        plain = text(most=most_chars)
+        documents = either(plain, mapping()) if self.objects else plain
+        fields: dict[str, Schema] = {
+            "query": text(least=1, most=most_chars),
+            self.words.documents_field: array(documents, least=1, most=most_documents),
+            "model": text(most=400),
+            "deadline_ms": whole(least=0),
+            **self.optional,
+        }
+        if self.words.cutoff_field:
+            fields[self.words.cutoff_field] = whole(least=least_cutoff)
+        if self.asks_for:
+            fields[self.asks_for] = lenient_flag()
+        return record(fields, required=self.required, closed=strict)
+
+    def rows(self, answer: Answer) -> list[dict[str, Any]]:
+        """Return the rows of an answer in this API's words."""
+        return [self._row(row) for row in answer.rows]
+
+    def _row(self, row: Row) -> dict[str, Any]:
+        found: dict[str, Any] = {"index": row.index, self.words.score_field: row.score}
+        if row.document is not None:
+            # Left out, never null: some clients look into it whenever the key is there.
+            key = "text" if self.words.documents_field == "texts" else "document"
+            found[key] = row.document
+        if row.spans is not None:
+            found["relevant_spans"] = list(row.spans)
+        return found
+
+
+def _usage(answer: Answer) -> dict[str, int]:
+    return {"prompt_tokens": answer.tokens, "total_tokens": answer.tokens}
+
+
+def _meta(answer: Answer, version: str) -> dict[str, Any]:
+    # Cohere bills a search unit per hundred documents.
+    units = {"search_units": -(-answer.documents // 100)}
+    meta: dict[str, Any] = {"api_version": {"version": version}, "billed_units": units}
+    if answer.warnings:
+        meta["warnings"] = list(answer.warnings)
+    return meta
+
+
+def _warned(answer: Answer, body: dict[str, Any]) -> dict[str, Any]:
+    return {**body, "warnings": list(answer.warnings)} if answer.warnings else body
+
+
+def _cohere(version: str) -> Callable[[Answer, list[dict[str, Any]]], Any]:
+    return lambda answer, rows: {"id": answer.id, "results": rows, "meta": _meta(answer, version)}
+
+
+def _jina(answer: Answer, rows: list[dict[str, Any]]) -> Any:
+    return _warned(answer, {"model": answer.model, "usage": _usage(answer), "results": rows})
+
+
+def _joined(answer: Answer, rows: list[dict[str, Any]]) -> Any:
+    """Return what Cohere v1 and Jina clients both understand."""
+    return {"id": answer.id, **_jina(answer, rows), "meta": _meta(answer, "1")}
+
+
+def _voyage(answer: Answer, rows: list[dict[str, Any]]) -> Any:
+    usage = {"total_tokens": answer.tokens}
+    return _warned(answer, {"object": "list", "data": rows, "model": answer.model, "usage": usage})
+
+
+def _openai(answer: Answer, rows: list[dict[str, Any]]) -> Any:
+    body = {"id": answer.id, "object": "rerank", "created": answer.created, "model": answer.model}
+    return _warned(answer, {**body, "usage": _usage(answer), "results": rows})
+
+
+_ROW = {
+    "index": whole(least=0),
+    "relevance_score": number(),
+    "document": {},
+    "relevant_spans": array(mapping()),
+}
+_RESULTS = array(record(_ROW, required=("index", "relevance_score"), nullable=False))
+_USAGE = mapping(whole(least=0))
+_ANSWERS: dict[str, Schema] = {
+    "cohere": record(
+        {"id": text(), "results": _RESULTS, "meta": mapping()}, required=("id", "results", "meta")
+    ),
+    "jina": record(
+        {"model": text(), "usage": _USAGE, "results": _RESULTS, "warnings": array(text())},
+        required=("model", "usage", "results"),
+    ),
+    "joined": record(
+        {
+            "id": text(), "model": text(), "usage": _USAGE, "results": _RESULTS, "meta": mapping(),
+            "warnings": array(text()),
+        },
+        required=("id", "model", "usage", "results", "meta"),
+    ),
+    "voyage": record(
+        {"object": text(), "data": _RESULTS, "model": text(), "usage": _USAGE, "warnings": array(text())},
+        required=("object", "data", "model", "usage"),
+    ),
+    "openai": record(
+        {
+            "id": text(), "object": text(), "created": whole(), "model": text(), "usage": _USAGE,
+            "results": _RESULTS, "warnings": array(text()),
+        },
+        required=("id", "model", "usage", "results"),
+    ),
+    "tei": array(
+        record({"index": whole(least=0), "score": number(), "text": text()}, required=("index", "score"))
+    ),
+}  # fmt: skip
+
+_SPANS = record(
+    {
+        "mode": one_of("enabled", "disabled"),
+        "threshold": number(least=0, most=1),
+        "max_spans": whole(least=1),
+    },
+    closed=False,
+)
+_COHERE_V1 = {
+    "rank_fields": array(text(), most=100),
+    "max_chunks_per_doc": whole(least=1),
+    "max_tokens_per_doc": whole(least=1),
+}
+_LENGTHS = {
+    name: whole() for name in ("max_tokens_per_doc", "max_tokens_per_query", "truncate_prompt_tokens")
+}
+
+SERVED: Mapping[str, ServedDialect] = {
+    dialect.name: dialect
+    for dialect in (
+        ServedDialect(
+            name="cohere-v2",
+            words=DIALECTS["cohere"],
+            required=("query", "documents"),
+            optional={
+                "max_tokens_per_doc": whole(least=1),
+                "priority": whole(least=0, most=999),
+                "relevant_spans": _SPANS,
+            },
+            asks_for=None,
+            form=_cohere("2"),
+            errors=COHERE,
+            answer=_ANSWERS["cohere"],
+        ),
+        ServedDialect(
+            name="cohere-v1",
+            words=DIALECTS["cohere-v1"],
+            required=("query", "documents"),
+            optional=_COHERE_V1,
+            objects=True,
+            form=_cohere("1"),
+            errors=COHERE,
+            answer=_ANSWERS["cohere"],
+        ),
+        ServedDialect(
+            name="jina",
+            words=DIALECTS["jina"],
+            required=("query", "documents"),
+            objects=True,
+            form=_jina,
+            errors=JINA,
+            answer=_ANSWERS["jina"],
+        ),
+        ServedDialect(
+            name="voyage",
+            words=DIALECTS["voyage"],
+            required=("query", "documents"),
+            optional={"truncation": lenient_flag()},
+            plain_document=True,
+            form=_voyage,
+            errors=VOYAGE,
+            answer=_ANSWERS["voyage"],
+        ),
+        ServedDialect(
+            name="tei",
+            words=DIALECTS["tei"],
+            required=("query", "texts"),
+            optional={
+                "truncate": lenient_flag(),
+                "truncation_direction": one_of("left", "Left", "right", "Right"),
+                "raw_scores": lenient_flag(),
+                "top_n": whole(),
+            },
+            asks_for="return_text",
+            plain_document=True,
+            form=lambda answer, rows: rows,
+            errors=TEI,
+            answer=_ANSWERS["tei"],
+        ),
+        ServedDialect(
+            name="vllm",
+            words=DIALECTS["vllm"],
+            required=("query", "documents"),
+            optional={**_LENGTHS, "truncation_side": text(), "use_activation": lenient_flag()},
+            objects=True,
+            form=_openai,
+            errors=OPENAI,
+            answer=_ANSWERS["openai"],
+        ),
+        ServedDialect(
+            name="infinity",
+            words=DIALECTS["infinity"],
+            required=("query", "documents"),
+            optional={"raw_scores": lenient_flag()},
+            plain_document=True,
+            form=_openai,
+            errors=OPENAI,
+            answer=_ANSWERS["openai"],
+        ),
+        ServedDialect(
+            name="cohere-v1-or-jina",
+            words=DIALECTS["jina"],
+            required=("query", "documents"),
+            optional={**_COHERE_V1, **_LENGTHS, "raw_scores": lenient_flag()},
+            objects=True,
+            form=_joined,
+            errors=JOINED,
+            answer=_ANSWERS["joined"],
+        ),
+        ServedDialect(
+            name="jina-or-vllm",
+            words=DIALECTS["jina"],
+            required=("query", "documents"),
+            optional={**_LENGTHS, "raw_scores": lenient_flag()},
+            objects=True,
+            form=_openai,
+            errors=JOINED,
+            answer=_ANSWERS["openai"],
+        ),
+    )
+}
+"""Served dialects by name; the last two answer at the root, where clients of several APIs call."""
+
+
+def at_rerank(body: Any) -> ServedDialect:
+    """Return the dialect of a body that was sent to `/rerank`."""
+    return SERVED["tei" if isinstance(body, dict) and "texts" in body else "jina-or-vllm"]
+
+
+def at_v1_rerank(body: Any) -> ServedDialect:
+    """Return the dialect of a body that was sent to `/v1/rerank`."""
+    voyage = isinstance(body, dict) and ("top_k" in body or "truncation" in body)
+    return SERVED["voyage" if voyage else "cohere-v1-or-jina"]
+
+
+Chosen = Callable[[Any], ServedDialect]
+
+
+def _only(name: str) -> tuple[Chosen, tuple[ServedDialect, ...]]:
+    return lambda body: SERVED[name], (SERVED[name],)
+
+
+ROUTES: Mapping[str, tuple[Chosen, tuple[ServedDialect, ...]]] = {
+    "/cohere/v2/rerank": _only("cohere-v2"),
+    "/cohere/v1/rerank": _only("cohere-v1"),
+    "/jina/v1/rerank": _only("jina"),
+    "/voyage/v1/rerank": _only("voyage"),
+    "/tei/rerank": _only("tei"),
+    "/tei/": _only("tei"),
+    "/vllm/rerank": _only("vllm"),
+    "/vllm/v1/rerank": _only("vllm"),
+    "/vllm/v2/rerank": _only("vllm"),
+    "/infinity/rerank": _only("infinity"),
+    "/v2/rerank": _only("cohere-v2"),
+    "/v1/rerank": (at_v1_rerank, (SERVED["cohere-v1-or-jina"], SERVED["voyage"])),
+    "/rerank": (at_rerank, (SERVED["jina-or-vllm"], SERVED["tei"])),
+    "/": _only("tei"),
+}
+"""Where rerank requests arrive, how the dialect of a body is found, and which ones are possible there."""

@@ -1,0 +1,62 @@
+"""Health, metrics and the API's description. Health never touches a model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from resift.server.endpoint import Call, Endpoint, Reply
+from resift.server.openapi import Operation, document
+from resift.server.schema import mapping, one_of, record, text
+from resift.server.serving import Serving
+
+OPEN_PATHS = frozenset({"/livez", "/readyz", "/health", "/ping", "/tei/health"})
+"""What needs no key."""
+
+_STATE = record({"status": one_of("ok", "starting", "draining", "closed", "failed")}, required=("status",))
+
+
+def health_operations(serving: Serving) -> list[Operation]:
+    """Return the operations of this file."""
+
+    async def live(call: Call) -> Reply:
+        return Reply({"status": "ok"})
+
+    async def ready(call: Call) -> Reply:
+        if serving.ready:
+            return Reply({"status": "ok"})
+        return Reply({"status": serving.state}, 503, {"retry-after": "1"})
+
+    async def metrics(call: Call) -> Reply:
+        body = serving.metrics.text(serving.admission, ready=serving.ready)
+        return Reply(body, media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    def get(path: str, summary: str, function: Any, **more: Any) -> Operation:
+        endpoint = Endpoint(serving, path, function)
+        return Operation(path=path, method="GET", summary=summary, endpoint=endpoint, **more)
+
+    health = {"answer": _STATE, "statuses": {503: _STATE}, "needs_key": False}
+    return [
+        get("/livez", "The process is alive", live, answer=_STATE, needs_key=False),
+        *(
+            get(path, "The models are loaded and the server is not shutting down", ready, **health)
+            for path in ("/readyz", "/health", "/ping", "/tei/health")
+        ),
+        get("/metrics", "Counters for Prometheus", metrics, answer=text(), media_type="text/plain"),
+    ]
+
+
+def openapi_operation(serving: Serving, others: Sequence[Operation]) -> Operation:
+    """Return the operation that describes all others, and itself."""
+
+    async def run(call: Call) -> Reply:
+        return Reply(document([*others, operation]))
+
+    operation = Operation(
+        path="/openapi.json",
+        method="GET",
+        summary="This description",
+        endpoint=Endpoint(serving, "/openapi.json", run),
+        answer=mapping(),
+    )
+    return operation

@@ -1,0 +1,96 @@
+"""The description at `/openapi.json`, made from the same values that route and check requests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from resift import __version__
+from resift.server.endpoint import DEADLINE_HEADER, Endpoint
+from resift.server.error_forms import OWN, ErrorForm
+from resift.server.schema import Schema, either
+
+_USUAL = (400, 401, 413, 422, 429, 500, 502, 503)
+_READING = (401, 500, 502, 503)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """One method of one path: who answers it, and what goes in and out."""
+
+    path: str
+    method: str
+    summary: str
+    endpoint: Endpoint
+    request: Schema | None = None
+    answer: Schema = field(default_factory=dict)
+    media_type: str = "application/json"
+    errors: Sequence[ErrorForm] = (OWN,)
+    statuses: Mapping[int, Schema] = field(default_factory=dict)
+    parameters: Sequence[Mapping[str, Any]] = ()
+    needs_key: bool = True
+
+    def described(self) -> dict[str, Any]:
+        """Return the OpenAPI object of this operation."""
+        forms = [form.schema for form in self.errors]
+        wrong = forms[0] if len(forms) == 1 else either(*forms)
+        codes = [*(_USUAL if self.request is not None else _READING), *({404} if self.request else ())]
+        responses = {"200": _content("The result.", self.answer, self.media_type)}
+        for code in sorted(codes):
+            responses[str(code)] = _content(_REASONS[code], wrong)
+        for code, schema in self.statuses.items():
+            responses[str(code)] = _content(_REASONS[code], schema)
+        found: dict[str, Any] = {"summary": self.summary, "responses": responses}
+        if self.request is not None:
+            found["requestBody"] = {
+                "required": True,
+                "content": {"application/json": {"schema": self.request}},
+            }
+        parameters = [*self.parameters, *([_DEADLINE] if self.request is not None else [])]
+        if parameters:
+            found["parameters"] = parameters
+        found["security"] = [{"key": []}, {}] if self.needs_key else []
+        return found
+
+
+_DEADLINE = {
+    "name": DEADLINE_HEADER,
+    "in": "header",
+    "required": False,
+    "description": "Milliseconds after which what is there is returned, flagged as partial.",
+    "schema": {"type": "string", "pattern": "^[0-9]{1,9}$"},
+}
+
+_REASONS = {
+    400: "The request is wrong.",
+    401: "The key is missing or unknown.",
+    404: "There is no such thing here.",
+    413: "The request is larger than the server takes.",
+    422: "A field is wrong.",
+    429: "Too busy: try again after the seconds in Retry-After.",
+    500: "The server made a mistake.",
+    502: "What the server asked behind it failed.",
+    503: "Starting or shutting down.",
+}
+
+
+def document(operations: Sequence[Operation]) -> dict[str, Any]:
+    """Return the OpenAPI document of a server."""
+    paths: dict[str, dict[str, Any]] = {}
+    for operation in operations:
+        paths.setdefault(operation.path, {})[operation.method.lower()] = operation.described()
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Resift",
+            "version": __version__,
+            "description": "Reranking, search and fusion. Routes of other APIs take what their clients send.",
+        },
+        "components": {"securitySchemes": {"key": {"type": "http", "scheme": "bearer"}}},
+        "paths": paths,
+    }
+
+
+def _content(description: str, schema: Schema, media_type: str = "application/json") -> dict[str, Any]:
+    return {"description": description, "content": {media_type: {"schema": schema}}}

@@ -1,0 +1,65 @@
+"""What an operator may set: plain values, so that they can be handed to worker processes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from resift.errors import ConfigError
+from resift.models.embedding import DEFAULT_EMBEDDER
+from resift.rerankers.cross_encoder import DEFAULT_MODEL
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Bounds that keep one client from taking the server away from the others.
+
+    A pair is a query with a document, or with one window of a long document. `max_pairs` bounds those
+    admitted at once; a request that does not fit waits at most `max_wait_s` and is then refused with 429.
+    """
+
+    max_body_bytes: int = 16 << 20
+    max_documents: int = 10_000
+    max_text_chars: int = 1_000_000
+    max_pairs: int = 2_048
+    max_requests: int = 128
+    max_wait_s: float = 1.0
+    max_backlog_s: float = 30.0
+    max_connections: int = 2_000
+    header_timeout_s: float = 10.0
+    body_timeout_s: float = 30.0
+
+    def __post_init__(self) -> None:
+        for name in self.__slots__:
+            if getattr(self, name) <= 0:
+                raise ConfigError(f"{name} is {getattr(self, name)}; it must be more than 0.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerOptions:
+    """Everything about a server but where it listens.
+
+    `aliases` map names that clients send to served models; `any_model` takes every name for the default.
+    `strict` refuses unknown fields on the routes that speak other servers' dialects. `keys` are fixed keys;
+    `key_file` is read again whenever it changes.
+    """
+
+    model: str = DEFAULT_MODEL
+    more_models: tuple[str, ...] = ()
+    embedder: str | None = DEFAULT_EMBEDDER
+    aliases: Mapping[str, str] = field(default_factory=dict)
+    any_model: bool = False
+    strict: bool = False
+    zero_means_all: bool = False
+    stores: tuple[Path, ...] = ()
+    pipeline: Path | None = None
+    pack: Path | None = None
+    judgements: Path | None = None
+    key_file: Path | None = None
+    key_env: str | None = "RESIFT_API_KEYS"
+    keys: tuple[str, ...] = field(default=(), repr=False)
+    cors_origins: tuple[str, ...] = ()
+    playground: bool = True
+    access_log: bool = True
+    limits: Limits = field(default_factory=Limits)

@@ -1,0 +1,47 @@
+"""What is known of a request while it is handled, for logs, metrics and headers. Never its texts."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+KEY = "resift.request"
+
+
+@dataclass(slots=True)
+class RequestInfo:
+    """One request's facts; endpoints fill them in."""
+
+    id: str
+    headers: Mapping[str, str]
+    route: str = "unknown"
+    dialect: str = ""
+    pairs: int = 0
+    documents: int = 0
+    status: int = 0
+    tier: str = ""
+    degraded: str = ""
+    answer_headers: dict[str, str] = field(default_factory=dict)
+
+
+def info_of(scope: Mapping[str, Any]) -> RequestInfo:
+    """Return the facts of a request, made anew where no middleware did."""
+    found = scope.get(KEY)
+    return found if isinstance(found, RequestInfo) else new_info(scope)
+
+
+def new_info(scope: Mapping[str, Any]) -> RequestInfo:
+    """Return the facts of a request that just came in; a client's own id is kept if it is harmless."""
+    headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope.get("headers", ())}
+    given = headers.get("x-request-id", "")
+    return RequestInfo(given if _ID.fullmatch(given) else uuid.uuid4().hex, headers)
+
+
+def header_safe(value: str) -> str:
+    """Return a text that fits into a header: printable ASCII, not too long."""
+    plain = "".join(char if " " <= char <= "~" else "?" for char in value.replace("\n", " "))
+    return plain[:300]

@@ -1,0 +1,142 @@
+"""From a checked rerank request to an answer: admission, scoring by the shared scorer, scores from 0 to 1."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from resift.candidates import hits_from, text_of
+from resift.protocols import Scorer
+from resift.rerankers.hosted.dialects import DIALECTS
+from resift.rerankers.rescore import rescore
+from resift.server.admission import pairs_in
+from resift.server.dialects import Answer, Row, ServedDialect
+from resift.server.endpoint import Call
+from resift.server.failures import RequestFailed
+from resift.server.spans import SpanOptions, relevant_spans
+from resift.types import Ranking
+
+FROM_0_TO_1 = frozenset({*DIALECTS, "semantic-bm25", "zero-shot"})
+"""Who scores from 0 to 1 already; what all others say goes through a sigmoid."""
+
+SENTENCES = 8
+"""Pairs that the spans of one document are counted for before they are known."""
+
+
+async def rerank(call: Call, dialect: ServedDialect, request: Mapping[str, Any]) -> Answer:
+    """Return the answer to a request that its dialect's schema has passed."""
+    words = dialect.words
+    name, scorer = call.serving.model(request.get("model"))
+    documents = request[words.documents_field]
+    texts = texts_of(documents, request.get("rank_fields"))
+    deadline = call.deadline(request.get("deadline_ms"))
+    call.info.documents = len(texts)
+    options = _span_options(request)
+    most = min(request.get(words.cutoff_field or "") or len(texts), len(texts))
+    call.info.pairs = pairs_in(texts) + (most * SENTENCES if options else 0)
+    async with call.serving.admission.admitted(call.info.pairs, wait_s=deadline.timeout_s):
+        hits = hits_from(texts)
+        query = request["query"]
+        ranking = await rescore(scorer, query, hits, k=len(hits), deadline=deadline)
+        shown = ranking.hits[:most]
+        spans: Mapping[str, Any] = {}
+        if options is not None:
+            spans = await relevant_spans(
+                scorer, query, shown, options, unit=unit_of(ranking), deadline=deadline
+            )
+        tokens = await _tokens(scorer, query, texts)
+    note_ranking(call, ranking)
+    unit = _raw if request.get("raw_scores") else unit_of(ranking)
+    wanted = bool(dialect.asks_for and request.get(dialect.asks_for))
+    unscored = frozenset(ranking.unscored)
+    rows = [
+        Row(
+            index=int(hit.id),
+            score=unit(None if hit.id in unscored else hit.score),
+            document=_document(documents[int(hit.id)], texts[int(hit.id)], dialect) if wanted else None,
+            spans=spans.get(hit.id) if spans else None,
+        )
+        for hit in shown
+    ]
+    return Answer(
+        id=call.info.id,
+        model=name,
+        rows=rows,
+        tokens=tokens,
+        documents=len(texts),
+        created=int(time.time()),
+        warnings=[call.info.degraded] if call.info.degraded else [],
+    )
+
+
+def texts_of(documents: Sequence[Any], rank_fields: Sequence[str] | None = None) -> list[str]:
+    """Return the text of each document: a string, or an object with a text or with the fields to rank by."""
+    return [
+        document if isinstance(document, str) else _object_text(document, at, rank_fields)
+        for at, document in enumerate(documents)
+    ]
+
+
+def note_ranking(call: Call, ranking: Ranking) -> None:
+    """Keep what headers, log and metrics say of a ranking."""
+    call.info.tier = ranking.tier or ""
+    if ranking.degraded:
+        call.info.degraded = ranking.reason or "degraded"
+    if ranking.unscored and ranking.degraded:
+        call.info.answer_headers["x-resift-unscored"] = str(len(ranking.unscored))
+
+
+def unit_of(ranking: Ranking) -> Callable[[float | None], float]:
+    """Return how scores of this ranking become numbers from 0 to 1, in the same order; 0 if unscored."""
+    return _clamped if ranking.tier in FROM_0_TO_1 else _sigmoid
+
+
+def _sigmoid(score: float | None) -> float:
+    if score is None:
+        return 0.0
+    # Both forms keep exp() from overflowing.
+    return 1 / (1 + math.exp(-score)) if score >= 0 else math.exp(score) / (1 + math.exp(score))
+
+
+def _clamped(score: float | None) -> float:
+    return 0.0 if score is None else min(1.0, max(0.0, score))
+
+
+def _raw(score: float | None) -> float:
+    return 0.0 if score is None else score
+
+
+def _object_text(document: Mapping[str, Any], at: int, rank_fields: Sequence[str] | None) -> str:
+    found = text_of(document)
+    if rank_fields:
+        found = "\n".join(str(document[name]) for name in rank_fields if document.get(name) is not None)
+    if not found:
+        wanted = f"one of {', '.join(rank_fields)}" if rank_fields else '"text"'
+        raise RequestFailed("invalid", f"documents[{at}] has no text; give it {wanted}")
+    return found
+
+
+def _document(given: Any, text: str, dialect: ServedDialect) -> Any:
+    if dialect.plain_document:
+        return text
+    return {**given, "text": text} if isinstance(given, dict) else {"text": text}
+
+
+def _span_options(request: Mapping[str, Any]) -> SpanOptions | None:
+    given = request.get("relevant_spans")
+    if not given or given.get("mode") != "enabled":
+        return None
+    return SpanOptions(threshold=given.get("threshold", 0.1), most=given.get("max_spans"))
+
+
+async def _tokens(scorer: Scorer, query: str, texts: Sequence[str]) -> int:
+    """Return how many tokens a model reads for these pairs; without its tokenizer a guess."""
+    count = getattr(
+        getattr(getattr(getattr(scorer, "_model", None), "model", None), "tokenizer", None), "count", None
+    )
+    if not callable(count):
+        return (len(query) * len(texts) + sum(map(len, texts))) // 4
+    return await asyncio.to_thread(lambda: count(query) * len(texts) + sum(map(count, texts)))

@@ -1,0 +1,140 @@
+"""Run the app with uvicorn: one process or several on one port, and an orderly end.
+
+On SIGTERM: `/readyz` says 503 while everything is still answered, then the port is closed, work in flight is
+finished, what is left after that hears 503, and the process ends with 0.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import socket
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import uvicorn
+
+from resift.server.app import create_app
+from resift.server.http_protocol import timed_protocol
+from resift.server.options import ServerOptions
+from resift.server.serving import Serving
+
+BACKLOG = 2048
+KEEP_ALIVE_S = 75
+FAILED = 1
+
+log = logging.getLogger("resift.server")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listening:
+    """Where and how a server listens, and how it ends. `tls` has uvicorn's ssl options."""
+
+    host: str = "127.0.0.1"
+    port: int = 8787
+    workers: int = 1
+    drain_delay_s: float = 2.0
+    drain_s: float = 20.0
+    tls: Mapping[str, Any] = field(default_factory=dict)
+
+
+def bound_socket(listening: Listening) -> socket.socket:
+    """Return a listening socket: a taken port is told at once, and early clients wait instead of failing."""
+    family = socket.AF_INET6 if ":" in listening.host else socket.AF_INET
+    made = socket.socket(family, socket.SOCK_STREAM)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        made.bind((listening.host, listening.port))
+        made.listen(BACKLOG)
+    except OSError:
+        made.close()
+        raise
+    made.set_inheritable(True)
+    return made
+
+
+def run_worker(
+    options: ServerOptions,
+    listening: Listening,
+    listener: socket.socket,
+    *,
+    make_app: Callable[[ServerOptions], Any] = create_app,
+) -> int:
+    """Serve until a signal ends it; return the exit code."""
+    _log_to_stderr()
+    app = make_app(options)
+    serving: Serving = app.state.serving
+    config = uvicorn.Config(
+        app,
+        http=timed_protocol(options.limits),
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        backlog=BACKLOG,
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=max(1, round(listening.drain_s)),
+        **listening.tls,
+    )
+    server = _DrainingServer(config, serving, delay_s=listening.drain_delay_s)
+    serving.on_failure = server.stop_now
+    server.run(sockets=[listener])
+    return FAILED if serving.failure else 0
+
+
+class _DrainingServer(uvicorn.Server):
+    """uvicorn closes its port as soon as a signal comes; this one first says that it is about to."""
+
+    def __init__(self, config: uvicorn.Config, serving: Serving, *, delay_s: float) -> None:
+        super().__init__(config)
+        self._serving = serving
+        self._delay_s = delay_s
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        # Not uvicorn's way: it raises the signal again at the end, and the exit code would not be 0.
+        loop = asyncio.get_running_loop()
+        before = {
+            number: signal.signal(number, lambda got, frame: loop.call_soon_threadsafe(self._signalled, got))
+            for number in (signal.SIGINT, signal.SIGTERM)
+        }
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def stop_now(self) -> None:
+        """End without a delay, because nothing can be answered."""
+        self.should_exit = True
+
+    def _signalled(self, number: int) -> None:
+        if self._serving.state == "draining" or self.should_exit:
+            if number == signal.SIGINT:
+                self.should_exit = self.force_exit = True
+            return
+        log.info("draining: not ready any more, closing the port in %.1f s", self._delay_s)
+        self._serving.state = "draining"
+        asyncio.get_running_loop().call_later(self._delay_s, self.stop_now)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        # Connections that the kernel has taken but nobody has accepted yet would be reset.
+        for _ in range(3):
+            await asyncio.sleep(0)
+        self._serving.state = "closed"
+        await super().shutdown(sockets)
+
+
+def _log_to_stderr() -> None:
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    for name in ("resift.server", "uvicorn.error"):
+        logger = logging.getLogger(name)
+        logger.handlers, logger.propagate = [handler], False
+    logging.getLogger("resift.server").setLevel(logging.INFO)
+    # uvicorn tells of its life at INFO; its warnings are about clients that speak no HTTP.
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)

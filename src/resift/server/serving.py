@@ -1,0 +1,143 @@
+"""What a running server holds: models, stores, keys, counts, and whether it is ready."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+from resift.errors import ConfigError, ModelLoadError
+from resift.models.embedding import Embedder
+from resift.protocols import Scorer
+from resift.rerankers.cross_encoder import CrossEncoderReranker
+from resift.server.admission import Admission
+from resift.server.failures import RequestFailed
+from resift.server.keys import Keys
+from resift.server.metrics import Metrics
+from resift.server.options import ServerOptions
+
+State = Literal["starting", "ready", "draining", "closed", "failed"]
+
+log = logging.getLogger("resift.server")
+
+
+class Serving:
+    """The shared parts behind all routes. Parts given to it are used; the others are made when it starts."""
+
+    def __init__(
+        self,
+        options: ServerOptions,
+        *,
+        scorer: Scorer | None = None,
+        embedder: Any = None,
+        pipeline: Any = None,
+    ) -> None:
+        self.options = options
+        self.metrics = Metrics()
+        self.admission = Admission(options.limits, on_refusal=self.metrics.refusals.inc)
+        self.keys = Keys(file=options.key_file, env=options.key_env, given=options.keys)
+        self.state: State = "starting"
+        self.failure = ""
+        self.on_failure: Callable[[], None] = lambda: None
+        self.pipeline = pipeline
+        self.embedder = embedder
+        self.scorers: dict[str, Scorer] = {} if scorer is None else {options.model: scorer}
+        self._loading: asyncio.Task[None] | None = None
+        _check_aliases(options)
+
+    @property
+    def ready(self) -> bool:
+        """Whether requests are answered; an open breaker does not change it."""
+        return self.state == "ready"
+
+    def check_open(self) -> None:
+        """Refuse work while the models are being loaded and when the server is about to end."""
+        if self.state in ("starting", "failed"):
+            raise RequestFailed("unavailable", self.failure or "The server is starting", retry_after_s=1)
+        if self.state == "closed":
+            raise RequestFailed("unavailable", "The server is shutting down", retry_after_s=1)
+
+    def start(self) -> None:
+        """Begin to load what is needed, beside the event loop, so that health can be asked meanwhile."""
+        if self._loading is None:
+            self._loading = asyncio.ensure_future(self._load())
+
+    async def close(self) -> None:
+        """Stop loading and close what can be closed."""
+        if self._loading is not None:
+            self._loading.cancel()
+        self.state = "closed"
+        if self.pipeline is not None:
+            await self.pipeline.close()
+
+    def model(self, asked: str | None) -> tuple[str, Scorer]:
+        """Return the name and the scorer of the model that a request names, or of the default."""
+        name = self.options.model if not asked else self.options.aliases.get(asked, asked)
+        if name in self.scorers:
+            return asked or name, self.scorers[name]
+        if self.options.any_model:
+            return asked or name, self.scorers[self.options.model]
+        served = ", ".join(self.model_names())
+        raise RequestFailed(
+            "unknown_model",
+            f"The model {str(asked)[:80]!r} is not served here. Served: {served}. "
+            "The server takes other names with --alias NAME=MODEL, or any name with --any-model",
+        )
+
+    def model_names(self) -> list[str]:
+        """Return the names that a request may use: served models, then aliases."""
+        return [*self.scorers, *self.options.aliases]
+
+    async def _load(self) -> None:
+        try:
+            await asyncio.to_thread(self._load_all)
+        except Exception as exc:
+            self.failure = f"The server cannot start: {exc}"
+            self.state = "failed"
+            log.error("%s", self.failure)
+            self.on_failure()
+            return
+        if self.state == "starting":
+            self.state = "ready"
+            log.info("ready: %s", ", ".join(self.model_names()))
+
+    def _load_all(self) -> None:
+        if self.options.pipeline is not None and self.pipeline is None:
+            from resift.config import pipeline_from_yaml
+
+            self.pipeline = pipeline_from_yaml(self.options.pipeline, sink=self.metrics.sink)
+        behind = scorer_of(self.pipeline)
+        if behind is not None:
+            self.scorers.setdefault(self.options.model, behind)
+        for name in (self.options.model, *self.options.more_models):
+            if name not in self.scorers:
+                self.scorers[name] = _cross_encoder(name)
+        if self.embedder is None and self.options.embedder is not None:
+            self.embedder = Embedder(self.options.embedder)
+
+
+def scorer_of(pipeline: Any) -> Scorer | None:
+    """Return the scorer of a pipeline's rerank stage: perhaps tiers with a hosted provider first."""
+    for stage in getattr(pipeline, "stages", ()):
+        scorer: Any = getattr(stage, "scorer", None)
+        if isinstance(scorer, Scorer):
+            return scorer
+    return None
+
+
+def _cross_encoder(name: str) -> Scorer:
+    scorer = CrossEncoderReranker(name)
+    if scorer.failure:
+        raise ModelLoadError(scorer.failure)
+    return scorer
+
+
+def _check_aliases(options: ServerOptions) -> None:
+    known = (options.model, *options.more_models)
+    aliases: Mapping[str, str] = options.aliases
+    for alias, model in aliases.items():
+        if model not in known:
+            raise ConfigError(
+                f"The alias {alias!r} names {model!r}, which is not served. Served: {', '.join(known)}."
+            )

@@ -1,0 +1,91 @@
+"""Several worker processes on one port: started, watched, started again when they die, ended together."""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import shutil
+import signal
+import socket
+import sys
+import tempfile
+import time
+from typing import Any
+
+from resift.server.metrics import MULTIPROCESS
+from resift.server.options import ServerOptions
+from resift.server.running import Listening, bound_socket, run_worker
+
+LOOK_EVERY_S = 0.2
+RESTART_AFTER_S = 1.0
+"""A worker that lived for less is not started again at once: it would only fail again."""
+
+log = logging.getLogger("resift.server")
+
+
+def serve(options: ServerOptions, listening: Listening, *, listener: socket.socket | None = None) -> int:
+    """Serve with as many processes as asked for; return the exit code."""
+    taken = listener or bound_socket(listening)
+    if listening.workers == 1:
+        return run_worker(options, listening, taken)
+    # Set before any worker imports the Prometheus client, which looks for it then.
+    shared = tempfile.mkdtemp(prefix="resift-metrics-")
+    os.environ[MULTIPROCESS] = shared
+    try:
+        return _Supervisor(options, listening, taken).run()
+    finally:
+        shutil.rmtree(shared, ignore_errors=True)
+
+
+class _Supervisor:
+    def __init__(self, options: ServerOptions, listening: Listening, listener: socket.socket) -> None:
+        self._work = (options, listening, listener)
+        self._count = listening.workers
+        self._spawn = multiprocessing.get_context("spawn")
+        self._workers: list[Any] = []
+        self._born_s: dict[int, float] = {}
+        self._ending = False
+        self._code = 0
+
+    def run(self) -> int:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._signalled)
+        self._workers = [self._started() for _ in range(self._count)]
+        while any(worker.is_alive() for worker in self._workers) or not self._ending:
+            self._workers[0].join(LOOK_EVERY_S)
+            if not self._ending:
+                self._replace_dead()
+        return self._code or max((abs(worker.exitcode or 0) for worker in self._workers), default=0)
+
+    def _started(self) -> Any:
+        worker = self._spawn.Process(target=_worker_main, args=self._work, daemon=False)
+        worker.start()
+        self._born_s[worker.pid or 0] = time.monotonic()
+        return worker
+
+    def _replace_dead(self) -> None:
+        for at, worker in enumerate(self._workers):
+            if worker.is_alive():
+                continue
+            if time.monotonic() - self._born_s[worker.pid or 0] < RESTART_AFTER_S or worker.exitcode == 1:
+                # It could not start: neither could another one.
+                self._code = 1
+                self._end_all()
+                return
+            log.warning("worker %d died with %s; starting another", worker.pid, worker.exitcode)
+            self._workers[at] = self._started()
+
+    def _signalled(self, number: int, frame: Any) -> None:
+        self._end_all()
+
+    def _end_all(self) -> None:
+        self._ending = True
+        for worker in self._workers:
+            if worker.is_alive():
+                worker.terminate()
+
+
+def _worker_main(options: ServerOptions, listening: Listening, listener: socket.socket) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears Ctrl+C too, and passes on SIGTERM
+    sys.exit(run_worker(options, listening, listener))

@@ -1,0 +1,59 @@
+"""`python -m tests.server.stub_server …`: the server of `resift serve` with a scorer that needs no model.
+
+A document scores the number of the query's words in it. "wait 0.5" takes half a second, "fail" raises, and
+"cost 0.001" makes each pair of the request cost a millisecond of waiting, two at a time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from functools import partial
+
+from resift.cli import serve
+from resift.server import create_app
+from resift.server.running import bound_socket, run_worker
+from resift.types import Scores
+
+_two = asyncio.Semaphore(2)
+
+
+class StubScorer:
+    name = "stub"
+
+    async def score(self, query, hits, *, deadline):
+        values = []
+        for hit in hits:
+            if deadline.expired:
+                values.append(None)
+                continue
+            await self._effects(hit.text)
+            values.append(float(sum(word in hit.text.split() for word in query.split())))
+        late = values.count(None)
+        reason = f"deadline: {len(values) - late} of {len(values)} hits scored" if late else None
+        return Scores(values, self.name, degraded=late > 0, reason=reason)
+
+    async def _effects(self, text):
+        if text.startswith("wait "):
+            await asyncio.sleep(float(text.split()[1]))
+        elif text.startswith("cost "):
+            async with _two:
+                await asyncio.sleep(float(text.split()[1]))
+        elif text.startswith("fail"):
+            raise RuntimeError(f"secret {text}")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    serve.configure(parser)
+    args = parser.parse_args()
+    options, listening = serve.server_options(args), serve.listening_of(args)
+    listener = bound_socket(listening)
+    sys.stderr.write(f"Resift is at http://127.0.0.1:{listener.getsockname()[1]}\n")
+    sys.stderr.flush()
+    return run_worker(options, listening, listener, make_app=partial(create_app, scorer=StubScorer()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

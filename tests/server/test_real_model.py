@@ -1,0 +1,101 @@
+"""`resift serve` itself, with the real models: the order of `resift.rerank`, and of real clients."""
+
+from __future__ import annotations
+
+import cohere
+import pytest
+import voyageai
+
+import resift
+from tests.server.process import real
+
+pytestmark = pytest.mark.real_model
+
+QUERY = "What governs subatomic particles?"
+DOCUMENTS = [
+    "Newton's laws describe motion.",
+    "Quantum mechanics describes subatomic particles.",
+    "Cooking pasta takes ten minutes.",
+    "The standard model names the forces between particles.",
+    "Quantum mechanics describes subatomic particles.",
+]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory):
+    keys = tmp_path_factory.mktemp("keys") / "keys.txt"
+    keys.write_text("# the test's key\nsecret\n", encoding="utf-8")
+    server = real("--api-key-file", str(keys), "--any-model")
+    yield server
+    assert server.stop() == 0
+
+
+@pytest.fixture(scope="module")
+def expected():
+    return [int(id) for id in resift.rerank(QUERY, DOCUMENTS).ids]
+
+
+def test_cohere_v2(server, expected):
+    """Cohere's newest client, only with another base URL."""
+    client = cohere.ClientV2(api_key="secret", base_url=server.url)
+    answer = client.rerank(model="rerank-v3.5", query=QUERY, documents=DOCUMENTS)
+    assert [row.index for row in answer.results] == expected
+    assert answer.results[0].relevance_score > 0.8
+
+
+def test_cohere_v1_with_documents(server, expected):
+    """The old client, also under its own mount."""
+    client = cohere.Client(api_key="secret", base_url=f"{server.url}/cohere")
+    objects = [{"text": text} for text in DOCUMENTS]
+    answer = client.rerank(model="m", query=QUERY, documents=objects, top_n=2, return_documents=True)
+    assert [row.index for row in answer.results] == expected[:2]
+    assert answer.results[0].document.text == DOCUMENTS[expected[0]]
+
+
+def test_cohere_errors_are_its_own(server):
+    """The client turns statuses into its exceptions, which needs its error bodies."""
+    from cohere.errors import BadRequestError, UnauthorizedError
+
+    with pytest.raises(UnauthorizedError):
+        cohere.ClientV2(api_key="wrong", base_url=server.url).rerank(model="m", query="q", documents=["a"])
+    client = cohere.ClientV2(api_key="secret", base_url=server.url)
+    with pytest.raises(BadRequestError, match="documents must not be empty"):
+        client.rerank(model="m", query="q", documents=[])
+
+
+@pytest.mark.parametrize("base", ["/v1", "/voyage/v1"])
+def test_voyage(server, expected, base):
+    """Voyage's client, at the root and under its mount."""
+    client = voyageai.Client(api_key="secret", base_url=server.url + base)
+    answer = client.rerank(QUERY, DOCUMENTS, model="rerank-2.5", top_k=3)
+    assert [row.index for row in answer.results] == expected[:3]
+    assert answer.total_tokens > 40
+    with pytest.raises(voyageai.error.InvalidRequestError):
+        client.rerank(QUERY, [], model="rerank-2.5")
+
+
+def test_relevant_spans(server):
+    """Cohere v2's spans: the sentence that answers, with its place in the document."""
+    text = "Rome is old. Quantum mechanics governs subatomic particles! Bread is made of flour."
+    body = {"query": QUERY, "documents": [text, "Nothing here."], "model": "m"}
+    spans = {"mode": "enabled", "threshold": 0.5, "max_spans": 1}
+    answer = server.post(
+        "/v2/rerank", {**body, "relevant_spans": spans}, authorization="Bearer secret"
+    ).json()
+    found = answer["results"][0]["relevant_spans"]
+    assert len(found) == 1
+    assert text[found[0]["start"] : found[0]["end"]] == "Quantum mechanics governs subatomic particles!"
+    assert answer["results"][1]["relevant_spans"] == []
+    off = server.post("/v2/rerank", {**body, "relevant_spans": None}, authorization="Bearer secret").json()
+    assert "relevant_spans" not in off["results"][0]
+
+
+def test_a_long_document_is_read_in_windows(server):
+    """The sentence that matters is found wherever it stands, and the query is not cut."""
+    filler = "The committee met again and talked about the budget of the harbour. " * 120
+    buried = filler + "Quantum mechanics governs subatomic particles. " + filler
+    answer = server.post(
+        "/rerank", {"query": QUERY, "texts": [filler, buried]}, authorization="secret"
+    ).json()
+    assert answer[0]["index"] == 1
+    assert answer[0]["score"] > 0.5 > answer[1]["score"]
