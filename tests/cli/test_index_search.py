@@ -85,10 +85,11 @@ def test_mistakes_get_one_line(
     assert err.count("\n") == 1
 
 
-def test_people_get_tables(
+def test_people_get_cards(
     docs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On a terminal: a summary with the next command, and a table of hits."""
+    """On a terminal: a summary with the next command, and a card per hit."""
+    monkeypatch.setattr("resift.cli.render.in_pipe", lambda: False)
     assert main(["index", "docs", "--store", "d.db", "--text-only"]) == 0
     assert "Next: resift search" in capsys.readouterr().out
     assert main(["search", "bamboo", "--store", "d.db", "--no-rerank", "--explain"]) == 0
@@ -97,6 +98,22 @@ def test_people_get_tables(
     assert "1st" in told
     assert main(["search", "zebra", "--store", "d.db", "--no-rerank"]) == 0
     assert "Nothing found" in capsys.readouterr().out
+
+
+def test_pipes_get_a_line_per_hit(docs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Rank, score, id and snippet with tabs between; --ids for ids alone; words need no quotes."""
+    assert main(["index", "docs", "--store", "d.db", "--text-only"]) == 0
+    capsys.readouterr()
+    assert main(["search", "giant", "bamboo", "--store", "d.db", "--text-only"]) == 0
+    rows = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+    assert rows[0][0] == "1"
+    assert all(len(row) == 4 for row in rows)
+    assert "bamboo" in rows[0][3]
+    assert main(["search", "bamboo", "--store", "d.db", "--text-only", "--ids"]) == 0
+    assert capsys.readouterr().out.splitlines()[0] == rows[0][2]
+    assert main(["search", "zebra", "--store", "d.db", "--text-only"]) == 0
+    out, err = capsys.readouterr()
+    assert (out, err) == ("", "resift: nothing found\n")
 
 
 @pytest.mark.real_model

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from resift.cli.index import DEFAULT_STORE
-from resift.cli.options import at_least_one
+from resift.cli.options import at_least_one, seconds
 from resift.errors import InputError
 
 if TYPE_CHECKING:
@@ -16,9 +16,12 @@ if TYPE_CHECKING:
 
 EXAMPLES = """\
 Words and vectors are searched, fused, and the best 20 reranked by the cross-encoder where it is installed.
+In a pipe each hit is a line: rank, score, id, snippet, with tabs between.
 
 examples:
-  resift search "how do I rotate the keys" --store docs.db
+  resift search how do I rotate the keys --store docs.db
+  resift search rotate keys --store docs.db --ids | xargs -n1 echo
+  resift search rotate keys --pipeline mine.yaml --deadline 0.5
   resift search "rotate keys" --store docs.db -k 3 --explain
   resift search "rotate keys" --store docs.db --where path=docs/keys.md --json
 """
@@ -27,7 +30,7 @@ examples:
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `resift search`."""
     parser.epilog = EXAMPLES
-    parser.add_argument("query", help="what to look for")
+    parser.add_argument("query", nargs="+", metavar="WORD", help="what to look for; quotes are not needed")
     parser.add_argument(
         "--store",
         type=Path,
@@ -35,39 +38,54 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help=f"the index (default: {DEFAULT_STORE})",
     )
+    parser.add_argument("--pipeline", type=Path, metavar="FILE", help="search as this pipeline file says")
     parser.add_argument("-k", type=at_least_one, default=10, help="how many hits (default: 10)")
     parser.add_argument(
         "--where", action="append", default=[], metavar="KEY=VALUE", help="only hits with this metadata"
     )
     parser.add_argument("--no-rerank", action="store_true", help="show the order of the first stage")
     parser.add_argument("--text-only", action="store_true", help="search words only, load no model")
+    parser.add_argument(
+        "--deadline", type=seconds, default=None, metavar="S", help="answer within so many seconds"
+    )
+    parser.add_argument("--full", action="store_true", help="show whole texts instead of snippets")
+    parser.add_argument("--ids", action="store_true", help="write ids only, one a line")
     parser.add_argument("--explain", action="store_true", help="say why each hit stands where it stands")
     parser.add_argument("--json", action="store_true", help="write the whole ranking as JSON")
 
 
 def run(args: argparse.Namespace) -> int:
     """Search and show; exit code 0 also when nothing was found."""
+    from resift.cli.render import in_pipe
     from resift.sync import run_sync
 
-    ranking = run_sync(_searched(args))
+    query = " ".join(args.query)
+    ranking = run_sync(_search(args, query))
     if args.json:
-        _print_data(args.query, ranking, explain=args.explain)
+        _print_data(query, ranking, explain=args.explain)
+        return 0
+    _print_degraded(ranking)
+    if args.ids or (in_pipe() and not args.explain):
+        _print_rows(ranking, query, ids=args.ids, full=args.full)
     else:
-        _print_hits(ranking, explain=args.explain)
+        _print_hits(ranking, query, explain=args.explain, full=args.full)
     return 0
 
 
-async def _searched(args: argparse.Namespace) -> Ranking:
+async def _search(args: argparse.Namespace, query: str) -> Ranking:
     from resift.ingest.opening import open_index
     from resift.retrieval.pipeline import Pipeline
 
     where = _where(args.where)
-    store = open_index(args.store, text_only=args.text_only, read_only=True)
+    if args.pipeline is not None:
+        pipeline = Pipeline.from_yaml(args.pipeline)
+    else:
+        store = open_index(args.store, text_only=args.text_only, read_only=True)
+        pipeline = Pipeline.default(store, rerank=not (args.no_rerank or args.text_only))
     try:
-        rerank = not (args.no_rerank or args.text_only)
-        return await Pipeline.default(store, rerank=rerank).search(args.query, k=args.k, where=where)
+        return await pipeline.search(query, k=args.k, where=where, deadline_s=args.deadline)
     finally:
-        await store.close()
+        await pipeline.close()
 
 
 def _where(pairs: list[str]) -> dict[str, Any] | None:
@@ -96,17 +114,37 @@ def _print_data(query: str, ranking: Ranking, *, explain: bool) -> None:
     print_json(data)
 
 
-def _print_hits(ranking: Ranking, *, explain: bool) -> None:
-    from resift.cli.render import complain, paint, print_text, prose, table
+def _print_degraded(ranking: Ranking) -> None:
+    from resift.cli.render import complain
 
     if ranking.degraded or ranking.failures:
         failed = "; ".join(f"{store}: {why}" for store, why in ranking.failures.items())
         complain(". ".join(part for part in (ranking.reason, failed) if part) or "degraded")
+
+
+def _print_rows(ranking: Ranking, query: str, *, ids: bool, full: bool) -> None:
+    """Write one line per hit for other programs."""
+    from resift.cli.render import complain, print_tsv
+    from resift.text import snippet
+
+    if not ranking.hits:
+        complain("nothing found")
+    for rank, hit in enumerate(ranking, start=1):
+        if ids:
+            print_tsv(hit.id)
+        else:
+            print_tsv(rank, hit.score, hit.id, hit.text if full else snippet(hit.text, query).text)
+
+
+def _print_hits(ranking: Ranking, query: str, *, explain: bool, full: bool) -> None:
+    from resift.cli.cards import cards
+    from resift.cli.render import paint, print_text, prose
+
     if not ranking.hits:
         print_text("Nothing found.")
         return
-    rows = [(rank, hit.score, hit.id, hit.text) for rank, hit in enumerate(ranking, start=1)]
-    print_text(table(("#", "score", "id", "text"), rows))
+    for line in cards(ranking, query, full=full):
+        print_text(line)
     if explain:
         for hit in ranking:
             print_text()

@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from resift.text.analysis import Analysis as Analysis
     from resift.text.analysis import Analyzer as Analyzer
     from resift.text.bm25 import BM25 as BM25
+    from resift.text.snippets import Snippet as Snippet
+    from resift.text.snippets import snippet as snippet
     from resift.text.tokenization import jaccard as jaccard
     from resift.text.tokenization import words as words
 else:
@@ -18,6 +20,7 @@ else:
         {
             ".analysis": ["Analysis", "Analyzer"],
             ".bm25": ["BM25"],
+            ".snippets": ["Snippet", "snippet"],
             ".tokenization": ["jaccard", "words"],
         },
     )

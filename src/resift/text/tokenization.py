@@ -90,6 +90,11 @@ def pieces(text: str) -> list[str]:
     return _PIECE.findall(unicodedata.normalize("NFC", folded))
 
 
+def piece_spans(text: str) -> list[tuple[int, int]]:
+    """Return where words and unspaced runs stand in a text as it is."""
+    return [match.span() for match in _PIECE.finditer(text)]
+
+
 def ascii_pieces(text: str) -> list[str]:
     """Return the words of a text that is ASCII throughout."""
     return text.encode("ascii").translate(_ASCII_FOLD).decode("ascii").split()

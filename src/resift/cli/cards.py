@@ -1,0 +1,150 @@
+"""Hits as cards for a terminal: where it is from, the words that matched, its score, what moved it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from resift.cli.render import bar, cells, clip, paint, width
+
+if TYPE_CHECKING:
+    from resift.text.snippets import Snippet
+    from resift.types import Hit, Ranking
+
+_BAR = 8
+_MARGIN = "   "
+
+
+def cards(ranking: Ranking, query: str, *, full: bool = False) -> list[str]:
+    """Return the lines of a ranking, a card per hit with an empty line between."""
+    from resift.explain.flow import flow_of
+    from resift.explain.moves import move_of
+
+    flow = flow_of(ranking, query=query)
+    moved = {path.id: move_of(path, flow) for path in flow.kept}
+    scores = [hit.score for hit in ranking if hit.score is not None]
+    lines: list[str] = []
+    for rank, hit in enumerate(ranking, start=1):
+        move = moved.get(hit.id)
+        lines += [
+            _head(rank, hit, scores),
+            *_place(hit),
+            *_text(hit, query, full=full),
+            *([_dim(f"{move.sign} {move.reason}")] if move else []),
+            "",
+        ]
+    return lines[:-1]
+
+
+def title_of(hit: Hit) -> str:
+    """Return what a person calls the place of a hit: title › heading, else its id."""
+    title, heading = (str(hit.metadata.get(key) or "").strip() for key in ("title", "heading"))
+    return " › ".join(part for part in (title, heading) if part) or hit.id
+
+
+def short_path(path: str, columns: int) -> str:
+    """Return a path within that many columns, cut between folders: the file's name stays readable."""
+    parts = path.split("/")
+    while len(parts) > 1 and cells("…/" + "/".join(parts)) > columns:
+        parts = parts[1:]
+    shown = "/".join(parts)
+    return clip(path if shown == path else "…/" + shown, columns)
+
+
+def _head(rank: int, hit: Hit, scores: Sequence[float]) -> str:
+    score = "–" if hit.score is None else f"{hit.score:.3g}"
+    size = _BAR if width() >= 60 else 0
+    full = bar(_share(hit.score, scores), 1.0, size)
+    tail = f"{full} {score:>7}" if size else f"{score:>7}"
+    name = clip(title_of(hit), width() - len(_MARGIN) - cells(tail) - 1)
+    gap = " " * max(1, width() - len(_MARGIN) - cells(name) - cells(tail))
+    return f"{rank:>2} {paint(name, 'bold')}{gap}{paint(tail, 'cyan')}"
+
+
+def _share(score: float | None, scores: Sequence[float]) -> float:
+    """Return how long the bar is: from the lowest score shown, which keeps a stump, to the highest."""
+    if score is None or not scores:
+        return 0.0
+    low, high = min(scores), max(scores)
+    return 1.0 if high == low else 0.1 + 0.9 * (score - low) / (high - low)
+
+
+def _place(hit: Hit) -> list[str]:
+    """Return the line with path, page and source of a hit, where the title did not already say it."""
+    facts = []
+    path = str(hit.metadata.get("path") or "")
+    if path:
+        facts.append(short_path(path, width() // 2))
+    for key, label in (("page", "p. "), ("slide", "slide "), ("sheet", "sheet "), ("line", "line ")):
+        if hit.metadata.get(key) is not None:
+            facts.append(f"{label}{hit.metadata[key]}")
+    if not path and title_of(hit) != hit.id:
+        facts.append(hit.id)
+    return [_dim("  ".join(facts))] if facts else []
+
+
+def _dim(text: str) -> str:
+    return _MARGIN + paint(clip(text, width() - len(_MARGIN)), "dim")
+
+
+def _text(hit: Hit, query: str, *, full: bool) -> list[str]:
+    from resift.text.snippets import snippet
+
+    columns = width() - len(_MARGIN)
+    body = _without_heading(hit)
+    if not full:
+        return [
+            _MARGIN + line
+            for line in _painted(snippet(body, query, length=2 * columns - 8), columns, lines=2)
+        ]
+    found = snippet(body, query, length=len(body) + 1)
+    return [_MARGIN + line for line in _painted(found, columns, lines=None)]
+
+
+def _without_heading(hit: Hit) -> str:
+    """Return the text without the heading that indexing puts before each chunk: the card shows it above."""
+    for key in ("heading", "title"):
+        head = str(hit.metadata.get(key) or "")
+        if head and hit.text.startswith(head) and hit.text[len(head) :].strip():
+            return hit.text[len(head) :].lstrip()
+    return hit.text
+
+
+def _painted(found: Snippet, columns: int, *, lines: int | None) -> list[str]:
+    """Wrap a snippet by terminal columns: matches bold, all but the best sentence dim."""
+    styles = ["dim" if found.matches else ""] * len(found.text)
+    for span, style in [(found.best, ""), *((match, "bold") for match in found.matches)]:
+        styles[slice(*span)] = [style] * (span[1] - span[0])
+    rows: list[str] = []
+    at = 0
+    while at < len(found.text) and (lines is None or len(rows) < lines):
+        end = _line_end(found.text, at, columns - (1 if lines is not None and len(rows) == lines - 1 else 0))
+        row = _runs(found.text[at:end], styles[at:end])
+        last = lines is not None and len(rows) == lines - 1 and end < len(found.text)
+        rows.append(row.rstrip() + ("…" if last else ""))
+        at = end
+        while at < len(found.text) and found.text[at] == " ":
+            at += 1
+    return rows
+
+
+def _line_end(text: str, start: int, columns: int) -> int:
+    """Return where a line that begins here must end: behind the last word that fits."""
+    used, space = 0, -1
+    for at in range(start, len(text)):
+        used += cells(text[at])
+        if used > columns:
+            return space if space > start else max(at, start + 1)
+        if text[at] == " ":
+            space = at
+    return len(text)
+
+
+def _runs(text: str, styles: Sequence[str]) -> str:
+    from itertools import groupby
+
+    parts = []
+    for style, run in groupby(zip(text, styles, strict=True), key=lambda pair: pair[1]):
+        plain = "".join(char if char.isprintable() else " " for char, _ in run)
+        parts.append(paint(plain, *{"bold": ("bold", "yellow"), "dim": ("dim",)}.get(style, ())))
+    return "".join(parts)
