@@ -93,6 +93,10 @@ def test_a_query_is_looked_for_in_every_language_of_the_index():
     """A single word has no language; it takes the stem that each language of the index gives it."""
     analyzer = Analyzer()
     assert analyzer.query_terms("Bücher", languages=["english", "german"]) == ["bucher", "buch"]
+    assert analyzer.query_words("Bücher lesen", languages=["english", "german"]) == [
+        ("bucher", "buch"),
+        ("lesen", "les"),
+    ]
     assert analyzer.query_terms("Bücher", languages=["german"]) == ["buch"]
     assert analyzer.query_terms("городов", languages=["english", "russian"]) == ["город"]
 

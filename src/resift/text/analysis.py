@@ -4,11 +4,12 @@ How a store uses it:
 
     analyzer = Analyzer(language)                      # "auto", a Snowball language, or "none"
     analysis = analyzer.analyze(text)                  # per document: .terms to index, .languages to remember
-    terms = analyzer.query_terms(query, languages=…)   # the union of .languages over the indexed documents
+    words = analyzer.query_words(query, languages=…)   # the union of .languages over the indexed documents
 
-A short query does not tell its language, so `languages` says which stems the index holds: the word is looked
-for under each of them. Without it the query's own language and the script's default are taken. Terms hold
-no white space. A file keeps `analyzer.version`; another version means other terms.
+A short query does not tell its language, so `languages` says which stems the index holds: each word is looked
+for under each of them. Without it the query's own language and the script's default are taken. `query_terms`
+is the same as one list, for engines that rank by themselves. Terms hold no white space. A file keeps
+`analyzer.version`; another version means other terms.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from resift.text.languages import SCRIPT_DEFAULTS, detect, script_of, script_of_language, stop_words
+from resift.text.languages import SCRIPT_DEFAULTS, Detected, detect, script_of, script_of_language, stop_words
 from resift.text.stemming import check_language, stemmer_version, terms_by_script, terms_in
 from resift.text.tokenization import FIRST_UNSPACED, ascii_pieces, is_unspaced, pairs, pieces, word_characters
 
@@ -74,38 +75,51 @@ class Analyzer:
         return Analysis(found, languages)
 
     def query_terms(self, text: str, *, languages: Iterable[str] = ()) -> list[str]:
-        """Return the terms to look for, without stop words unless there is nothing else.
+        """Return the terms to look for, without stop words unless there is nothing else."""
+        return [term for spellings in self.query_words(text, languages=languages) for term in spellings]
 
-        A word counts once for each different stem it has in `languages`.
+    def query_words(self, text: str, *, languages: Iterable[str] = ()) -> list[tuple[str, ...]]:
+        """Return the query word by word, each as the different terms that `languages` make of it.
+
+        A ranking that can should count the terms of one word as one: their occurrences together, and the
+        documents that hold any of them. A stem that only a few documents have must not look rare and telling.
         """
         cut = pieces(text)
         held = tuple(sorted(set(languages)))
-        own = self._languages(cut, held)
-        asked_in = own or {**SCRIPT_DEFAULTS, **detect(cut)}
-        telling = [piece for piece in cut if not _is_stop_word(piece, asked_in)]
-        return [term for piece in telling or cut for term in self._spellings(piece, own, held)]
+        named = () if self.language in ("auto", "none") else (self.language,)
+        detected = detect(cut, named or held)
+        spoken = {**SCRIPT_DEFAULTS, **{script: found.language for script, found in detected.items()}}
+        telling = [piece for piece in cut if piece not in stop_words(spoken[script_of(piece)])]
+        found: list[tuple[str, ...]] = []
+        for piece in telling or cut:
+            if is_unspaced(piece):
+                found += [(pair,) for pair in pairs(piece)]
+            else:
+                stems = self._query_languages(script_of(piece), detected, held)
+                found.append(tuple(dict.fromkeys(terms_in(name)[piece] for name in stems)))
+        return found
 
     def _ascii(self, text: str) -> Analysis:
         cut = ascii_pieces(text)
         language = self._languages(cut).get("latin", "none")
         return Analysis(list(map(terms_in(language).__getitem__, cut)), frozenset([language] if cut else []))
 
-    def _languages(self, cut: list[str], among: tuple[str, ...] = ()) -> dict[str, str]:
+    def _languages(self, cut: list[str]) -> dict[str, str]:
         """Return script -> language for the words of a text."""
         if self.language == "auto":
-            return {**SCRIPT_DEFAULTS, **detect(cut, among)}
+            return {**SCRIPT_DEFAULTS, **{script: one.language for script, one in detect(cut).items()}}
         return {} if self.language == "none" else {script_of_language(self.language): self.language}
 
-    def _spellings(self, piece: str, own: dict[str, str], held: tuple[str, ...]) -> list[str]:
-        if is_unspaced(piece):
-            return pairs(piece)
-        script = script_of(piece)
+    def _query_languages(
+        self, script: str, detected: dict[str, Detected], held: tuple[str, ...]
+    ) -> list[str]:
+        """Return the languages whose stems a query's words of this script take."""
         if self.language != "auto":
-            return [terms_in(own.get(script, "none"))[piece]]
+            return [self._languages([]).get(script, "none")]
+        default = SCRIPT_DEFAULTS[script]
         alike = [language for language in held if script_of_language(language) == script]
-        names = alike or [own[script], SCRIPT_DEFAULTS[script]]
-        return list(dict.fromkeys(terms_in(name)[piece] for name in names))
-
-
-def _is_stop_word(piece: str, languages: dict[str, str]) -> bool:
-    return piece in stop_words(languages.get(script_of(piece), "none"))
+        own = detected.get(script)
+        if own is None or not (own.sure or not alike):
+            return alike or [default]
+        # Texts too short to tell were indexed under the default.
+        return [own.language, *([default] if default in (alike or [default]) else [])]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import tomllib
 from bisect import bisect_right
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection
 from functools import cache, lru_cache
 from importlib import resources
+from typing import NamedTuple
 
 LATIN, CYRILLIC, ARABIC, HEBREW, DEVANAGARI = "latin", "cyrillic", "arabic", "hebrew", "devanagari"
 GREEK, ARMENIAN, TAMIL, OTHER = "greek", "armenian", "tamil", "other"
@@ -59,7 +60,7 @@ _BLOCKS = (
     (0xA720, LATIN),
     (0xA800, OTHER),
 )
-_SHORT = 20  # words; one small word that no other language has tells enough about a text this short
+_SHORT = 20  # words
 
 
 def script_of(word: str) -> str:
@@ -97,10 +98,18 @@ def stop_words(language: str) -> frozenset[str]:
     return frozenset(function_words().get(script_of_language(language), {}).get(language, "").split())
 
 
-def detect(words: Collection[str], among: Collection[str] = ()) -> dict[str, str]:
-    """Return script -> language for scripts whose small words say more than the default; deterministic.
+class Detected(NamedTuple):
+    """The language of a text's words in one script, and whether its own small words say so."""
 
-    `among` limits the languages that may be found. Words are in lower case with their accents on.
+    language: str
+    sure: bool
+
+
+def detect(words: Collection[str], among: Collection[str] = ()) -> dict[str, Detected]:
+    """Return script -> language by the small words among these; deterministic.
+
+    A script whose small words tell nothing is left out. `among` limits the languages that may be found.
+    Words are in lower case with their accents on.
     """
     table = _table()
     scores: dict[str, float] = {}
@@ -109,21 +118,18 @@ def detect(words: Collection[str], among: Collection[str] = ()) -> dict[str, str
         for language, weight in table[word]:
             scores[language] = scores.get(language, 0.0) + weight
             hits[language] = hits.get(language, 0) + 1
+    # One word that few languages share tells enough about a short text.
     needed = 1 if len(words) <= _SHORT else 2
-    found: dict[str, str] = {}
-    for script in {script_of_language(language) for language in scores}:
-        default = SCRIPT_DEFAULTS[script]
-        rivals = [name for name in function_words()[script] if hits.get(name, 0) >= needed]
-        best = _best(rivals, scores, among)
-        if best is not None and best != default and scores[best] > scores.get(default, 0.0):
-            found[script] = best
+    found = {}
+    for script, languages in function_words().items():
+        allowed = [name for name in languages if hits.get(name, 0) >= needed and (not among or name in among)]
+        if allowed:
+            # The first of equals: the default of the script, then the larger languages.
+            order = sorted(
+                allowed, key=lambda name: (-round(scores[name], 9), name != SCRIPT_DEFAULTS[script])
+            )
+            found[script] = Detected(order[0], hits[order[0]] >= 2)
     return found
-
-
-def _best(rivals: Iterable[str], scores: Mapping[str, float], among: Collection[str]) -> str | None:
-    allowed = [name for name in rivals if not among or name in among]
-    # The first of equals: the tables name larger languages first.
-    return max(allowed, key=lambda name: round(scores[name], 9), default=None)
 
 
 @cache
