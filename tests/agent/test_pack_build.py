@@ -183,3 +183,20 @@ def test_hostile_titles_and_texts_are_data(tmp_path):
     pack = Pack.open(tmp_path / "p.lbug")
     assert pack.info().articles == 2
     pack.close()
+
+
+def test_a_build_leaves_foreign_files_beside_the_pack_alone(tmp_path):
+    """Only the file under construction and what the engine keeps beside it are removed."""
+    from resift.agent.pack_build import _remove
+
+    working = tmp_path / "notes.lbug.building"
+    ours = [working, tmp_path / "notes.lbug.building.wal"]
+    foreign = [
+        tmp_path / name
+        for name in ("notes.lbug.building.txt", "notes.lbug.buildings", "notes.lbug.building-plan")
+    ]
+    for path in (*ours, *foreign):
+        path.write_text("x")
+    _remove(working)
+    assert not any(path.exists() for path in ours)
+    assert all(path.exists() for path in foreign)

@@ -186,13 +186,13 @@ def test_places_that_cannot_be_written(name, obstacle, place, capsys):
 
 def test_an_interrupted_write_leaves_the_old_file(place, monkeypatch):
     """A file is replaced whole or not at all."""
-    from resift.whole_files import write_whole
+    from resift.atomic_files import atomic_write
 
     target = place / "kept.txt"
     target.write_text("old")
     monkeypatch.setattr(Path, "replace", lambda self, other: (_ for _ in ()).throw(KeyboardInterrupt()))
     with pytest.raises(KeyboardInterrupt):
-        write_whole(target, "new")
+        atomic_write(target, "new")
     assert target.read_text() == "old"
     assert [path.name for path in place.iterdir()] == ["kept.txt"]
 

@@ -154,8 +154,9 @@ def _begun(connection: Any) -> str:
 
 
 def _remove(working: Path) -> None:
-    for path in working.parent.glob(f"{working.name}*"):
-        path.unlink(missing_ok=True)
+    """Remove the file under construction and what the engine keeps beside it, and nothing else."""
+    for suffix in ("", ".wal", ".shadow", ".checkpoint"):
+        working.with_name(working.name + suffix).unlink(missing_ok=True)
 
 
 async def _add_articles(work: _Work, articles: Sequence[Article]) -> None:

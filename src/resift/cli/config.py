@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from resift.cli.render import paint, print_json, print_text, table
+from resift.cli.render import paint, print_json, print_note, print_text, table
 
 _EXAMPLES = """examples:
   resift config check pipeline.yaml     every mistake with its line, or OK
@@ -68,9 +68,9 @@ def _tell_mistakes(mistakes: list[str], *, as_json: bool) -> None:
         print_json({"ok": False, "mistakes": mistakes})
         return
     for line in mistakes:
-        sys.stderr.write(" ".join(line.split()) + "\n")
+        print_note(" ".join(line.split()))
     many = "1 mistake" if len(mistakes) == 1 else f"{len(mistakes)} mistakes"
-    sys.stderr.write(f"{paint(many, 'red', stream=sys.stderr)}\n")
+    print_note(paint(many, "red", stream=sys.stderr))
 
 
 def _summary(settings: Any) -> list[tuple[str, str]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -98,15 +97,17 @@ def opened(
 
 def note(text: str) -> None:
     """Tell people something beside the results."""
-    sys.stderr.write(f"resift: {text}\n")
+    from resift.cli.render import print_note
+
+    print_note(f"resift: {text}")
 
 
 def write_report(path: Path, found: Measured) -> None:
     """Write the HTML report and say where it is."""
+    from resift.atomic_files import atomic_write
     from resift.evaluation.report import report
-    from resift.whole_files import write_whole
 
-    write_whole(path, report(found.title, found.outcomes, found.qrels, found.queries))
+    atomic_write(path, report(found.title, found.outcomes, found.qrels, found.queries))
     note(f"report: {path}")
 
 

@@ -48,7 +48,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Explain; exit code 0 unless the file is no ranking."""
     from resift.cli.documents import input_file
-    from resift.cli.render import in_pipe, painter, print_json, print_text, prose, width
+    from resift.cli.render import in_pipe, painter, print_json, print_note, print_text, prose, width
 
     ranking, query = _read(input_file(args.file, expected="a ranking as JSON"), args.line)
     if args.id:
@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
     explanation = ranking.explain(query=query, top=args.top)
     if args.output:
         written = explanation.save(args.output)
-        sys.stderr.write(f"{written}\n")
+        print_note(str(written))
     elif args.json:
         print_json(_data(explanation))
     else:

@@ -101,8 +101,8 @@ def _print_ranking(query: str, ranking: Ranking, args: argparse.Namespace) -> No
     from resift.cli.render import bar, clip, in_pipe, print_json, print_text, print_tsv, table
 
     if args.trec:
-        for rank, hit in enumerate(ranking, start=1):
-            print_text(f"{query or '1'} Q0 {hit.id} {rank} {hit.score!r} resift-{args.method}")
+        for line in _trec_lines(query or "1", ranking, args.method):
+            print_text(line)
         return
     if args.json:
         data = {"hits": [hit.to_dict() for hit in ranking]}
@@ -129,6 +129,22 @@ def _print_ranking(query: str, ranking: Ranking, args: argparse.Namespace) -> No
     print_text(table(["#", "id", "score", "", "found at", "text"], rows))
     if ranking.cut:
         print_text(f"… and {len(ranking.cut)} more; -k shows them.")
+
+
+def _trec_lines(query: str, ranking: Ranking, method: str) -> list[str]:
+    """Return the ranking as lines of a run file, where white space ends a field and a line end a row."""
+    from resift.errors import InputError
+
+    for name in (query, *ranking.ids):
+        if not name or name != "".join(name.split()) or not name.isprintable():
+            raise InputError(
+                f"The id {name!r} has white space or control characters, which a TREC run cannot hold. "
+                "Write --json instead."
+            )
+    return [
+        f"{query} Q0 {hit.id} {rank} {hit.score!r} resift-{method}"
+        for rank, hit in enumerate(ranking, start=1)
+    ]
 
 
 def _found(hit: Hit) -> str:

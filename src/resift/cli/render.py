@@ -11,6 +11,7 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TextIO, TypeVar
 
+from resift.cli.terminal import COLOUR, json_visible, visible, write
 from resift.types import to_json
 
 T = TypeVar("T")
@@ -35,12 +36,20 @@ def in_pipe() -> bool:
 
 def print_json(data: Any) -> None:
     """Write canonical JSON, indented on a terminal, one line in a pipe."""
-    sys.stdout.write(to_json(data, indent=2 if sys.stdout.isatty() else None) + "\n")
+    if in_pipe():
+        sys.stdout.write(to_json(data) + "\n")
+    else:
+        sys.stdout.write(json_visible(to_json(data, indent=2)) + "\n")
 
 
 def print_text(text: str = "") -> None:
     """Write a line for people."""
-    sys.stdout.write(text + "\n")
+    write(text + "\n", sys.stdout)
+
+
+def print_note(text: str) -> None:
+    """Write a line for people beside the output, to stderr."""
+    write(text + "\n", sys.stderr)
 
 
 def print_tsv(*values: Any) -> None:
@@ -51,17 +60,20 @@ def print_tsv(*values: Any) -> None:
 def complain(message: str) -> int:
     """Write one line of error to stderr and return the exit code 1."""
     one_line = " ".join(message.split())
-    sys.stderr.write(f"{paint('resift:', 'red', stream=sys.stderr)} {one_line}\n")
+    print_note(f"{paint('resift:', 'red', stream=sys.stderr)} {one_line}")
     return 1
 
 
 def paint(text: str, *styles: str, stream: TextIO | None = None) -> str:
-    """Return the text in colour where the stream is a terminal and NO_COLOR is unset."""
+    """Return the text in colour where the stream is a terminal and NO_COLOR is unset.
+
+    Only `print_text`, `print_note` and `complain` turn it into escape sequences.
+    """
     out = stream or sys.stdout
     if not styles or not out.isatty() or os.environ.get("NO_COLOR"):
         return text
     codes = ";".join(_CODES[style] for style in styles)
-    return f"\x1b[{codes}m{text}\x1b[0m"
+    return f"{COLOUR}[{codes}m{text}{COLOUR}[0m"
 
 
 def painter(stream: TextIO | None = None) -> Callable[[str, str], str]:
@@ -194,7 +206,7 @@ def _one_line(value: Any) -> str:
 def _cell(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.4g}"
-    return "–" if value is None else str(value)
+    return "–" if value is None else visible(str(value)).replace("\n", " ").replace("\t", " ")
 
 
 def _is_number(text: str) -> bool:

@@ -47,12 +47,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Tune and report on held-out queries."""
+    from resift.atomic_files import atomic_write
     from resift.cli.evaluating import shown_by
     from resift.cli.render import Progress
     from resift.evaluation.record_file import read_recording
     from resift.evaluation.replay import default_setting
     from resift.evaluation.tuning import tune
-    from resift.whole_files import write_whole
 
     recording = read_recording(args.recording)
     train, test = _halves(recording, args)
@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
     meter.close()
     row = _judged(test, default_setting(recording.header), tuned.best, args.measure)
     if args.yaml:
-        write_whole(args.yaml, as_yaml(tuned.best, recording.header))
+        atomic_write(args.yaml, as_yaml(tuned.best, recording.header))
     show = _print_data if args.json else _print_report
     show(tuned, row, len(train.queries))
     return 0

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from resift.atomic_files import atomic_write
 from resift.errors import InputError
 from resift.explain.flow import Flow
 from resift.explain.text_picture import Paint, text_picture
-from resift.whole_files import write_whole
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Explanation:
         form = forms.get(target.suffix.lower())
         if form is None:
             raise InputError(f"Cannot save {target.name!r}: name a .html, .svg or .txt file.")
-        return write_whole(target, form().rstrip("\n") + "\n")
+        return atomic_write(target, form().rstrip("\n") + "\n")
 
     def __str__(self) -> str:
         return self.text()

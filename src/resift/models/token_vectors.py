@@ -9,11 +9,14 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
+import zipfile
+import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from resift.atomic_files import atomic_file
 from resift.errors import DataFormatError, require
 from resift.models.loading import Model
 from resift.models.tokenizing import printable
@@ -94,17 +97,18 @@ class VectorCache:
         head = {"format": _FORMAT, "model": self._model, "keys": list(kept)}
         arrays = {f"v{number}": vectors for number, vectors in enumerate(kept.values())}
         written = np.frombuffer(json.dumps(head).encode(), dtype=np.uint8)
-        with Path(path).open("wb") as file:
+        with atomic_file(path) as file:
             np.savez(file, head=written, **arrays)
 
     def load(self, path: Path | str) -> int:
         """Take over what `save` wrote and return how many texts that were; never unpickles."""
         np = require("numpy", extra="local")
         try:
-            with np.load(Path(path), allow_pickle=False) as stored:
+            # Opened here: numpy leaves a damaged file open.
+            with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as stored:
                 head = json.loads(stored["head"].tobytes())
                 found = [(key, stored[f"v{number}"]) for number, key in enumerate(head["keys"])]
-        except (OSError, ValueError, KeyError, TypeError) as exc:
+        except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as exc:
             raise DataFormatError(
                 f"not a file of token vectors: {type(exc).__name__}", file=str(path)
             ) from exc

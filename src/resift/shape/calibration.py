@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
+from resift.atomic_files import atomic_write
 from resift.errors import DataFormatError, InputError, did_you_mean
 from resift.shape.fitting import (
     golden,
@@ -30,7 +31,6 @@ from resift.shape.fitting import (
     staircase,
 )
 from resift.types import to_json
-from resift.whole_files import write_whole
 
 
 class Calibrator(Protocol):
@@ -53,7 +53,7 @@ class _Saved:
 
     def save(self, path: str | Path) -> None:
         """Write the calibrator as JSON, whole or not at all."""
-        write_whole(path, to_json(self.to_dict(), indent=2) + "\n")
+        atomic_write(path, to_json(self.to_dict(), indent=2) + "\n")
 
 
 @dataclass(frozen=True, slots=True)

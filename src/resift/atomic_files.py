@@ -1,0 +1,58 @@
+"""Files that appear whole or not at all."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+
+
+def atomic_write(path: str | os.PathLike[str], text: str) -> Path:
+    """Write the text beside its place and move it there; what stood there stays until then."""
+    target = Path(path)
+    if target.exists() and not target.is_file():
+        # A pipe or /dev/stdout cannot be replaced, and a folder gives the right error here.
+        target.write_text(text, encoding="utf-8")
+        return target
+    with atomic_file(target) as file:
+        file.write(text.encode())
+    return target
+
+
+@contextlib.contextmanager
+def atomic_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """Open a new file that takes the place of `path` when the block ends well, and vanishes when not.
+
+    The data is on the disk before the name changes: neither a full disk nor a power cut leaves half a file.
+    """
+    target = Path(path)
+    # A name that nobody can foresee, and O_EXCL: a link planted there is not followed.
+    part = target.with_name(f".{target.name}.{secrets.token_hex(8)}.part")
+    try:
+        with os.fdopen(os.open(part, _NEW, 0o666), "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(target)
+        _sync_folder(target.parent)
+    except OSError as exc:
+        exc.filename = str(target)  # the reader never heard of the other name
+        raise
+    finally:
+        with contextlib.suppress(OSError):  # the error that brought us here is the one to tell
+            part.unlink(missing_ok=True)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Put the new name on the disk, where the system lets folders be synced."""
+    with contextlib.suppress(OSError):
+        fd = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)

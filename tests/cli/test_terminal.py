@@ -1,0 +1,65 @@
+"""Nothing that a document, an id or a file name holds acts on the terminal."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+
+from resift.cli.main import main
+from resift.cli.terminal import COLOUR, json_visible, visible, write
+from tests.cli.test_every_command import on_a_terminal
+
+HOSTILE = "a\x1b[2J\x1b]52;c;ZXZpbA==\x07\x9b31m\r\x08\u202e\u2066\u200f\u2028\x00\U000e0041\ufeffz"
+ACTIVE = "\x1b\x07\x9b\x08\u202e\u2066\u200f\u2028\x00\U000e0041\ufeff"
+
+
+def test_what_acts_is_shown_as_an_escape():
+    shown = visible(HOSTILE)
+    assert not set(shown) & set(ACTIVE + "\r")
+    assert shown.startswith(r"a\x1b[2J\x1b]52;c;ZXZpbA==\x07\x9b31m\x0d\x08\u202e")
+    family = "नमस्ते می‌خواهم 👨‍👩‍👧 שלום\tok\n"
+    assert visible(family) == family, "joiners and letters of every script stay"
+
+
+def test_only_our_own_colours_become_escape_sequences():
+    out = io.StringIO()
+    write(f"{COLOUR}[31mred{COLOUR}[0m \x1b[32mnot green\n", out)
+    assert out.getvalue() == "\x1b[31mred\x1b[0m \\x1b[32mnot green\n"
+
+
+def test_json_for_a_terminal_keeps_its_value():
+    data = json.dumps({"id": HOSTILE}, ensure_ascii=False)
+    assert json.loads(json_visible(data)) == {"id": HOSTILE}
+    assert not set(json_visible(data)) & set(ACTIVE)
+
+
+@pytest.mark.parametrize("options", [[], ["--json"], ["--compare"]])
+def test_documents_ids_and_file_names_do_not_reach_the_terminal_raw(options, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    row = {"id": HOSTILE, "text": f"text {HOSTILE}", "title": HOSTILE}
+    (tmp_path / "a.jsonl").write_text(json.dumps(row) + "\n")
+    (tmp_path / "\x1b[31mname\u202e.jsonl").write_text(json.dumps(row) + "\n")
+    code, out = on_a_terminal(
+        "fuse", "a.jsonl", "\x1b[31mname\u202e.jsonl", *options, columns=100, NO_COLOR="1"
+    )
+    assert code == 0
+    assert not set(out.replace("\r\n", "\n")) & set(ACTIVE + "\r")
+
+
+def test_an_error_about_a_hostile_name_is_harmless(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["fuse", "missing\x1b[2J\u202e.jsonl"]) == 1
+    err = capsys.readouterr().err
+    assert not set(err) & set(ACTIVE)
+
+
+@pytest.mark.parametrize("name", ["x\n2 Q0 forged 1 9.0 run", "two words", "tab\tid", "esc\x1b[2J"])
+def test_an_id_cannot_forge_lines_of_a_trec_run(name, tmp_path, capsys):
+    source = tmp_path / "a.jsonl"
+    source.write_text(json.dumps({"id": name}) + "\n" + json.dumps({"id": "b"}) + "\n")
+    assert main(["fuse", str(source), "--trec"]) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "--json" in err

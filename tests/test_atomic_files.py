@@ -1,0 +1,105 @@
+"""Files appear whole or not at all, and nothing else in the folder is touched."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import stat
+
+import pytest
+
+from resift.atomic_files import atomic_file, atomic_write
+
+np = pytest.importorskip("numpy")
+
+
+def test_a_planted_link_is_not_followed(tmp_path):
+    """Whoever guesses a name like the one of version 0.1 gets nothing written through it."""
+    victim = tmp_path / "victim"
+    victim.write_text("kept")
+    (tmp_path / f".out.txt.{os.getpid()}.part").symlink_to(victim)
+    atomic_write(tmp_path / "out.txt", "new")
+    assert victim.read_text() == "kept"
+    assert (tmp_path / "out.txt").read_text() == "new"
+
+
+def test_a_new_file_has_the_usual_permissions(tmp_path):
+    mask = os.umask(0o022)
+    try:
+        atomic_write(tmp_path / "out.txt", "x")
+    finally:
+        os.umask(mask)
+    assert stat.S_IMODE((tmp_path / "out.txt").stat().st_mode) == 0o644
+
+
+def full_disk(write) -> None:
+    """Run the write in a child that may write 4 kB to any file, as if the disk were full after that."""
+    child = os.fork()
+    if child == 0:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+        try:
+            write()
+        except OSError:
+            os._exit(7)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_a_full_disk_keeps_the_previous_file(tmp_path):
+    target = tmp_path / "out.txt"
+    atomic_write(target, "old")
+
+    def write() -> None:
+        with atomic_file(target) as file:
+            file.write(b"x" * 100_000)
+
+    full_disk(write)
+    assert target.read_text() == "old"
+    assert [path.name for path in tmp_path.iterdir()] == ["out.txt"]
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_a_vector_cache_on_a_full_disk_keeps_the_previous_file(tmp_path):
+    """`VectorCache.save` writes beside its place; what was saved before loads again."""
+    from resift.models.token_vectors import VectorCache
+
+    path = tmp_path / "vectors.npz"
+    cache = VectorCache(64, model="m")
+    cache.put("one", np.zeros((2, 4), dtype=np.float32))
+    cache.save(path)
+    cache.put("two", np.ones((500, 100), dtype=np.float32))
+    full_disk(lambda: cache.save(path))
+    assert VectorCache(64, model="m").load(path) == 1
+    cache.save(path)
+    assert VectorCache(64, model="m").load(path) == 2
+
+
+def test_every_cut_and_damaged_vector_file_is_named(tmp_path):
+    """A file cut anywhere, or with a byte changed, loads as it was or raises our error with its name."""
+    from resift.models.token_vectors import VectorCache
+
+    path = tmp_path / "vectors.npz"
+    cache = VectorCache(64, model="m")
+    cache.put("one", np.arange(12, dtype=np.float32).reshape(3, 4))
+    cache.save(path)
+    whole = path.read_bytes()
+    for at in range(0, len(whole), 7):
+        for damaged in (whole[:at], whole[:at] + bytes([whole[at] ^ 0x41]) + whole[at + 1 :]):
+            path.write_bytes(damaged)
+            assert loaded_or_named(path) in (cache.get("one").tolist(), "named")
+
+
+def loaded_or_named(path):
+    """Return what a new cache reads from the file, or "named" where our error names the file."""
+    from resift.errors import DataFormatError
+    from resift.models.token_vectors import VectorCache
+
+    cache = VectorCache(64, model="m")
+    try:
+        cache.load(path)
+    except DataFormatError as exc:
+        return "named" if path.name in str(exc) else str(exc)
+    return cache.get("one").tolist()
