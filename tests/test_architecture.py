@@ -26,6 +26,7 @@ LEVELS = [
     {"reranking", "ingest", "retrieval"},
     {"config", "explain"},
     {"agent", "evaluation"},
+    {"index"},
     {"testing", "demo"},
     {"server"},
     {"cli"},

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from resift.errors import ResiftError as ResiftError
     from resift.fusion.entry import fuse as fuse
     from resift.fusion.rerankers import RRFReranker as RRFReranker
+    from resift.index import Index as Index
     from resift.models.embedding import Embedder as Embedder
     from resift.plugins import available_rerankers as available_rerankers
     from resift.plugins import load_reranker as load_reranker
@@ -35,6 +36,7 @@ else:
             ".errors": ["ResiftError"],
             ".fusion.entry": ["fuse"],
             ".fusion.rerankers": ["RRFReranker"],
+            ".index": ["Index"],
             ".models.embedding": ["Embedder"],
             ".plugins": ["available_rerankers", "load_reranker"],
             ".protocols": ["Reranker"],

