@@ -27,7 +27,7 @@ LEVELS = [
     {"config", "explain"},
     {"agent", "evaluation"},
     {"index"},
-    {"testing", "demo"},
+    {"testing", "demo", "bill_of_materials"},
     {"server"},
     {"cli"},
 ]

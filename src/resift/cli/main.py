@@ -30,6 +30,7 @@ COMMANDS = {
     "index": "index files and folders into one searchable file",
     "record": "write down what stores and reranker say, for tune",
     "rerank": "put documents from a file or a pipe into a better order",
+    "sbom": "list packages and model files with their digests (CycloneDX)",
     "search": "search an index and rerank what is found",
     "serve": "answer rerank, embedding and search requests over HTTP",
     "tune": "find the best fusion, depth and blend on a recording",
@@ -42,7 +43,7 @@ GROUPS = {
     "answer": ("graph", "ask"),
     "serve": ("serve",),
     "measure and tune": ("eval", "compare", "record", "tune", "calibrate", "bench"),
-    "set up": ("config", "completion"),
+    "set up": ("config", "completion", "sbom"),
 }
 """How `resift --help` lists the commands."""
 
