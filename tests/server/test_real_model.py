@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import cohere
+import numpy as np
 import pytest
 import voyageai
 
 import resift
+from resift.models.embedding import Embedder
 from tests.server.process import real
 
 pytestmark = pytest.mark.real_model
@@ -99,3 +101,34 @@ def test_a_long_document_is_read_in_windows(server):
     ).json()
     assert answer[0]["index"] == 1
     assert answer[0]["score"] > 0.5 > answer[1]["score"]
+
+
+def test_openai_embeddings(server):
+    """OpenAI's client, which asks for base64 unless told otherwise."""
+    import openai
+
+    client = openai.OpenAI(api_key="secret", base_url=f"{server.url}/v1")
+    texts = ["a red fox", "a blue whale"]
+    answer = client.embeddings.create(model="text-embedding-3-small", input=texts)
+    direct = Embedder().embed_sync(texts, kind="document")
+    assert np.allclose([row.embedding for row in answer.data], direct, atol=1e-6)
+    plain = client.embeddings.create(model="m", input="a red fox", encoding_format="float")
+    assert plain.data[0].embedding == pytest.approx(direct[0].tolist())
+    with pytest.raises(openai.BadRequestError, match="token ids"):
+        client.embeddings.create(model="m", input=[1, 2, 3])
+    with pytest.raises(openai.BadRequestError, match="dimensions must be 384"):
+        client.embeddings.create(model="m", input="x", dimensions=7)
+    assert client.models.list().data[0].id == "cross-encoder/ms-marco-MiniLM-L-12-v2"
+    client.close()
+
+
+def test_tei_embeddings_and_info(server):
+    """TEI's bare array; queries get the model's prefix when their prompt is named."""
+    answer = server.post("/embed", {"inputs": ["a red fox"]}, authorization="Bearer secret").json()
+    assert answer == [pytest.approx(Embedder().embed_sync(["a red fox"], kind="document")[0].tolist())]
+    asked = {"inputs": "a red fox", "prompt_name": "query"}
+    query = server.post("/tei/embed", asked, authorization="Bearer secret").json()
+    assert query == [pytest.approx(Embedder().embed_sync(["a red fox"], kind="query")[0].tolist())]
+    info = server.get("/info", authorization="Bearer secret").json()
+    assert info["model_id"] == "cross-encoder/ms-marco-MiniLM-L-12-v2"
+    assert info["max_client_batch_size"] == 10_000

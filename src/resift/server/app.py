@@ -8,11 +8,13 @@ from typing import Any
 
 from resift.errors import require
 from resift.protocols import Scorer
+from resift.server.embedding_routes import embedding_operations
 from resift.server.endpoint import failure_reply, send_reply
 from resift.server.error_forms import error_form_at
 from resift.server.failures import RequestFailed
 from resift.server.health_routes import health_operations, openapi_operation
 from resift.server.middleware import Guarding, Observing
+from resift.server.model_routes import model_operations
 from resift.server.openapi import Operation
 from resift.server.options import ServerOptions
 from resift.server.request_info import info_of
@@ -55,7 +57,7 @@ def create_app(
         async with AsyncExitStack() as stack:
             for enter in lifespans:
                 await stack.enter_async_context(enter(app))
-            serving.start()
+            await serving.before_accepting()
             yield
             await serving.close()
 
@@ -68,7 +70,12 @@ def create_app(
 
 def operations_of(serving: Serving) -> list[Operation]:
     """Return all operations of a server, the one that describes them last."""
-    operations = [*health_operations(serving), *rerank_operations(serving)]
+    operations = [
+        *health_operations(serving),
+        *model_operations(serving),
+        *rerank_operations(serving),
+        *embedding_operations(serving),
+    ]
     return [*operations, openapi_operation(serving, operations)]
 
 

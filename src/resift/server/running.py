@@ -82,6 +82,7 @@ def run_worker(
     )
     server = _DrainingServer(config, serving, delay_s=listening.drain_delay_s)
     serving.on_failure = server.stop_now
+    serving.accept_when_ready = listening.workers > 1
     server.run(sockets=[listener])
     return FAILED if serving.failure else 0
 
@@ -98,15 +99,14 @@ class _DrainingServer(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         # Not uvicorn's way: it raises the signal again at the end, and the exit code would not be 0.
         loop = asyncio.get_running_loop()
-        before = {
-            number: signal.signal(number, lambda got, frame: loop.call_soon_threadsafe(self._signalled, got))
-            for number in (signal.SIGINT, signal.SIGTERM)
-        }
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda got, frame: loop.call_soon_threadsafe(self._signalled, got))
         try:
             yield
         finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+            # A second SIGTERM during the last moments must not turn an orderly end into a killed process.
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
 
     def stop_now(self) -> None:
         """End without a delay, because nothing can be answered."""

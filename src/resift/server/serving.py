@@ -40,6 +40,7 @@ class Serving:
         self.state: State = "starting"
         self.failure = ""
         self.on_failure: Callable[[], None] = lambda: None
+        self.accept_when_ready = False
         self.pipeline = pipeline
         self.embedder = embedder
         self.scorers: dict[str, Scorer] = {} if scorer is None else {options.model: scorer}
@@ -63,6 +64,12 @@ class Serving:
         if self._loading is None:
             self._loading = asyncio.ensure_future(self._load())
 
+    async def before_accepting(self) -> None:
+        """Wait for the models where other workers answer meanwhile, so that nobody meets a starting one."""
+        self.start()
+        if self.accept_when_ready and self._loading is not None:
+            await asyncio.wait([self._loading])
+
     async def close(self) -> None:
         """Stop loading and close what can be closed."""
         if self._loading is not None:
@@ -85,9 +92,30 @@ class Serving:
             "The server takes other names with --alias NAME=MODEL, or any name with --any-model",
         )
 
+    @property
+    def embedder_name(self) -> str:
+        """What the embedding model is called."""
+        return str(getattr(self.embedder, "model_name", None) or self.options.embedder or "embedder")
+
+    def embedder_for(self, asked: str | None) -> Any:
+        """Return the embedder that a request names, or the only one."""
+        if self.embedder is None:
+            raise RequestFailed(
+                "unknown_model", "No embedding model is served here; start with --embedder MODEL"
+            )
+        name = self.options.aliases.get(asked, asked) if asked else self.embedder_name
+        if name == self.embedder_name or self.options.any_model:
+            return self.embedder
+        raise RequestFailed(
+            "unknown_model",
+            f"The model {str(asked)[:80]!r} embeds nothing here. Served: {self.embedder_name}. "
+            "The server takes other names with --alias NAME=MODEL, or any name with --any-model",
+        )
+
     def model_names(self) -> list[str]:
         """Return the names that a request may use: served models, then aliases."""
-        return [*self.scorers, *self.options.aliases]
+        aliases = [alias for alias, model in self.options.aliases.items() if model in self.scorers]
+        return [*self.scorers, *aliases]
 
     async def _load(self) -> None:
         try:
@@ -134,7 +162,7 @@ def _cross_encoder(name: str) -> Scorer:
 
 
 def _check_aliases(options: ServerOptions) -> None:
-    known = (options.model, *options.more_models)
+    known = [options.model, *options.more_models, *filter(None, [options.embedder])]
     aliases: Mapping[str, str] = options.aliases
     for alias, model in aliases.items():
         if model not in known:

@@ -56,7 +56,9 @@ class _Supervisor:
             self._workers[0].join(LOOK_EVERY_S)
             if not self._ending:
                 self._replace_dead()
-        return self._code or max((abs(worker.exitcode or 0) for worker in self._workers), default=0)
+        # A worker that was told to end before it could listen to signals dies of SIGTERM, which is fine.
+        codes = [abs(worker.exitcode or 0) for worker in self._workers if worker.exitcode != -signal.SIGTERM]
+        return self._code or max(codes, default=0)
 
     def _started(self) -> Any:
         worker = self._spawn.Process(target=_worker_main, args=self._work, daemon=False)

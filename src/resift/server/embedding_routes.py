@@ -1,0 +1,170 @@
+"""Embeddings in OpenAI's and TEI's forms."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from typing import Any
+
+from resift.server.admission import pairs_in
+from resift.server.endpoint import Call, Endpoint, Reply
+from resift.server.error_forms import OPENAI, TEI
+from resift.server.failures import RequestFailed
+from resift.server.openapi import Operation
+from resift.server.schema import (
+    Schema,
+    array,
+    checked,
+    either,
+    lenient_flag,
+    mapping,
+    number,
+    one_of,
+    record,
+    text,
+    whole,
+)
+from resift.server.serving import Serving
+
+_VECTOR = array(number())
+_OPENAI_ANSWER = record(
+    {
+        "object": text(),
+        "data": array(
+            record(
+                {"object": text(), "index": whole(least=0), "embedding": either(_VECTOR, text())},
+                required=("object", "index", "embedding"),
+                nullable=False,
+            )
+        ),
+        "model": text(),
+        "usage": mapping(whole(least=0)),
+    },
+    required=("object", "data", "model", "usage"),
+    nullable=False,
+)
+
+
+def embedding_operations(serving: Serving) -> list[Operation]:
+    """Return the operations of this file."""
+    openai = [
+        _openai_operation(serving, path) for path in ("/v1/embeddings", "/embeddings", "/tei/v1/embeddings")
+    ]
+    return [*openai, *(_tei_operation(serving, path) for path in ("/embed", "/tei/embed"))]
+
+
+def _texts(serving: Serving) -> Schema:
+    plain = text(least=1, most=serving.options.limits.max_text_chars)
+    return either(plain, array(plain, least=1, most=serving.options.limits.max_documents))
+
+
+def _openai_operation(serving: Serving, path: str) -> Operation:
+    schema = record(
+        {
+            "input": _texts(serving),
+            "model": text(most=400),
+            "encoding_format": one_of("float", "base64"),
+            "dimensions": whole(least=1),
+            "input_type": one_of("query", "document"),
+            "user": text(most=1000),
+        },
+        required=("input",),
+        closed=serving.options.strict,
+    )
+
+    async def run(call: Call) -> Reply:
+        call.info.dialect = "openai"
+        body = await call.json()
+        _refuse_token_ids(body, "input")
+        request = checked(body, schema)
+        given = request["input"]
+        texts = [given] if isinstance(given, str) else given
+        kind = request.get("input_type", "document")
+        vectors = await call.unless_gone(_embedded(call, texts, kind, request))
+        as_text = request.get("encoding_format") == "base64"
+        rows = [_base64(vector) for vector in vectors] if as_text else vectors.tolist()
+        tokens = sum(map(len, texts)) // 4
+        return Reply(
+            {
+                "object": "list",
+                "data": [
+                    {"object": "embedding", "index": at, "embedding": row} for at, row in enumerate(rows)
+                ],
+                "model": request.get("model") or serving.embedder_name,
+                "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
+            }
+        )
+
+    return Operation(
+        path=path,
+        method="POST",
+        summary="Embed texts (OpenAI)",
+        endpoint=Endpoint(serving, path, run, errors=OPENAI),
+        request=schema,
+        answer=_OPENAI_ANSWER,
+        errors=(OPENAI,),
+    )
+
+
+def _tei_operation(serving: Serving, path: str) -> Operation:
+    schema = record(
+        {
+            "inputs": _texts(serving),
+            "truncate": lenient_flag(),
+            "truncation_direction": one_of("left", "Left", "right", "Right"),
+            "prompt_name": one_of("query", "document", "passage"),
+            "normalize": lenient_flag(),
+            "dimensions": whole(least=1),
+        },
+        required=("inputs",),
+        closed=serving.options.strict,
+    )
+
+    async def run(call: Call) -> Reply:
+        call.info.dialect = "tei"
+        body = await call.json()
+        _refuse_token_ids(body, "inputs")
+        request = checked(body, schema)
+        given = request["inputs"]
+        texts = [given] if isinstance(given, str) else given
+        kind = "query" if request.get("prompt_name") == "query" else "document"
+        vectors = await call.unless_gone(_embedded(call, texts, kind, request))
+        return Reply(vectors.tolist())
+
+    return Operation(
+        path=path,
+        method="POST",
+        summary="Embed texts (TEI); vectors always have length 1",
+        endpoint=Endpoint(serving, path, run, errors=TEI),
+        request=schema,
+        answer=array(_VECTOR),
+        errors=(TEI,),
+    )
+
+
+async def _embedded(call: Call, texts: list[str], kind: str, request: Mapping[str, Any]) -> Any:
+    embedder = call.serving.embedder_for(request.get("model"))
+    call.info.documents, call.info.pairs = len(texts), pairs_in(texts)
+    async with call.serving.admission.admitted(call.info.pairs):
+        vectors = await embedder.embed(texts, kind=kind)
+    wanted = request.get("dimensions", vectors.shape[1])
+    if wanted != vectors.shape[1]:
+        # Cutting a vector keeps its meaning only for models that were trained for it.
+        raise RequestFailed("invalid", f"dimensions must be {vectors.shape[1]} for this model, or left out")
+    return vectors
+
+
+def _base64(vector: Any) -> str:
+    return base64.b64encode(vector.astype("<f4").tobytes()).decode("ascii")
+
+
+def _refuse_token_ids(body: Any, name: str) -> None:
+    given = body.get(name) if isinstance(body, dict) else None
+    first = given[0] if isinstance(given, list) and given else None
+    inner = first[0] if isinstance(first, list) and first else first
+    if isinstance(inner, int):
+        raise RequestFailed(
+            "invalid",
+            f"{name} holds token ids, which only the tokenizer that made them can read. Send texts; "
+            "for langchain-openai: OpenAIEmbeddings(check_embedding_ctx_length=False)",
+        )
