@@ -43,6 +43,23 @@ def test_a_small_job_does_not_wait_for_a_large_one(engine):
     assert [n for n, who in enumerate(order) if who == "small"][-1] <= 4
 
 
+def test_a_small_job_passes_several_large_ones_and_none_of_them_starves():
+    """Ten tasks among four jobs of four hundred are done after few others; the oldest goes on meanwhile."""
+    engine = Engine(1)
+    done: list[str] = []
+    gate = threading.Event()
+    first = engine.submit([lambda: gate.wait(5) and None])
+    large = [engine.submit([partial(done.append, f"large {at}")] * 400) for at in range(4)]
+    small = [engine.submit([partial(done.append, "small")] * 10) for _ in range(3)]
+    gate.set()
+    for job in (first, *large, *small):
+        job.future.result(30)
+    engine.close()
+    last = len(done) - 1 - done[::-1].index("small")
+    assert last < 45
+    assert done[:last].count("large 0") >= 8
+
+
 def test_a_deadline_drops_what_has_not_begun(engine):
     now = [0.0]
     deadline = Deadline.after(1.0, clock=lambda: now[0])

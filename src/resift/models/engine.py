@@ -23,6 +23,9 @@ from resift.errors import ModelError
 Task = Callable[[], "Sequence[Task] | None"]
 """One uninterruptible piece of work; it may return further tasks of the same job, to be done next."""
 
+OLDEST_EVERY = 4
+"""Every so many turns the oldest job gets one, however many tasks it has left."""
+
 
 @dataclass(slots=True, eq=False, repr=False)
 class Job:
@@ -43,13 +46,14 @@ class Job:
 
 
 class Engine:
-    """A pool of workers that take one task of each waiting job in turn."""
+    """A pool of workers that take tasks of the job with fewest left, and now and then of the oldest."""
 
     def __init__(self, workers: int | None = None) -> None:
         self.workers = workers or cores()
         self._jobs: deque[Job] = deque()
         self._wake = threading.Condition()
         self._threads: list[threading.Thread] = []
+        self._turns = 0
         self._closed = False
 
     def submit(self, tasks: Sequence[Task], *, deadline: Deadline | None = None) -> Job:
@@ -99,20 +103,35 @@ class Engine:
                 self._run(*taken)
 
     def _take(self) -> tuple[Job, Task] | None:
-        # Round robin: a caller with two documents does not wait for one with two hundred.
-        job = self._jobs.popleft()
+        job = self._next()
         if job.tasks and job.deadline.expired:
             job.complete = False
             job.stop()
-        if not job.tasks:
+        task = job.tasks.popleft() if job.tasks else None
+        if job.tasks:
+            self._wake.notify()
+        else:
+            self._jobs.remove(job)
+        if task is None:
             self._settle(job)
             return None
-        task = job.tasks.popleft()
         job.running += 1
-        if job.tasks:
-            self._jobs.append(job)
-            self._wake.notify()
         return job, task
+
+    def _next(self) -> Job:
+        """Return the job whose turn it is.
+
+        A caller with ten documents must not wait for several with a thousand each, so the job with fewest
+        tasks left goes first, among equals the one that came first. Every fourth turn is the oldest job's,
+        so that a large one ends however many small ones come. A job whose time is over is told at once.
+        """
+        self._turns += 1
+        late = next((job for job in self._jobs if job.deadline.expired), None)
+        if late is not None:
+            return late
+        if self._turns % OLDEST_EVERY == 0:
+            return self._jobs[0]
+        return min(self._jobs, key=lambda job: len(job.tasks))
 
     def _run(self, job: Job, task: Task) -> None:
         more: list[Task] = []
