@@ -58,7 +58,9 @@ class TellingStore(SQLiteStore):
 
 
 def child(folder: Path) -> None:
-    asyncio.run(_index(TellingStore(folder / "index.db", embedder=SeededEmbedder()), folder / "files"))
+    asyncio.run(
+        _index(TellingStore(folder / "index.db", embedder=SeededEmbedder(), create=True), folder / "files")
+    )
 
 
 async def _index(store: SQLiteStore, files: Path) -> None:
@@ -109,13 +111,13 @@ def lost_after(folder: Path, acknowledged: list[str]) -> list[str]:
         ).fetchone()
         assert vectors == (0,), "a document without its vector"
         assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
-        connection.execute("INSERT INTO words (words) VALUES ('integrity-check')")
+        connection.execute("INSERT INTO terms (terms) VALUES ('integrity-check')")
     connection.close()
     return [id for id in acknowledged if id not in held]
 
 
 async def contents(file: Path) -> dict[str, str]:
-    store = SQLiteStore(file, embedder=SeededEmbedder())
+    store = SQLiteStore(file, embedder=SeededEmbedder(), create=True)
     ids = await store.ids()
     found = {hit.id: hit.text for hit in await store.get(ids)}
     await store.close()
@@ -132,9 +134,11 @@ def crash_test(folder: Path, *, kills: int, seed: int = 0) -> dict[str, Any]:
         acknowledged += len(told)
         lost += len(lost_after(folder, told))
         write_files(folder / "files", chance, share=0.4)
-    asyncio.run(_index(SQLiteStore(folder / "index.db", embedder=SeededEmbedder()), folder / "files"))
+    asyncio.run(
+        _index(SQLiteStore(folder / "index.db", embedder=SeededEmbedder(), create=True), folder / "files")
+    )
     fresh = folder / "fresh.db"
-    asyncio.run(_index(SQLiteStore(fresh, embedder=SeededEmbedder()), folder / "files"))
+    asyncio.run(_index(SQLiteStore(fresh, embedder=SeededEmbedder(), create=True), folder / "files"))
     after = asyncio.run(contents(folder / "index.db"))
     return {
         "kills": kills,

@@ -45,7 +45,7 @@ def resift(folder: Path, texts: list[str]):
     from resift.stores import SQLiteStore
 
     path = Path(tempfile.mkdtemp()) / "index.db"
-    store = SQLiteStore(path, embedder=FreeEmbedder())
+    store = SQLiteStore(path, embedder=FreeEmbedder(), create=True)
     asyncio.run(store.add([{"id": str(at), "text": text} for at, text in enumerate(texts)]))
     search = TwoStage(store.vectors, CrossEncoderReranker())
     return lambda query, limit: [row["id"] for row in search(query, limit)]

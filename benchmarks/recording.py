@@ -194,7 +194,7 @@ async def demo_rows() -> dict[str, dict]:
     """The demo sample as the default pipeline sees it, read from its ledgers."""
     rows = {}
     with tempfile.TemporaryDirectory() as folder:
-        store = SQLiteStore(Path(folder) / "sample.db", embedder=Embedder(DEFAULT_EMBEDDER))
+        store = SQLiteStore(Path(folder) / "sample.db", embedder=Embedder(DEFAULT_EMBEDDER), create=True)
         await store.add(passages())
         pipeline = Pipeline.default(store, fetch=OverFetch(minimum=50, cap=50))
         for question in questions():

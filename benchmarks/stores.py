@@ -84,7 +84,7 @@ class Corpus:
 async def build(size: int, folder: Path) -> dict[str, Any]:
     """Index `size` chunks."""
     corpus = Corpus()
-    store = SQLiteStore(folder / "index.db", embedder=FreeEmbedder())
+    store = SQLiteStore(folder / "index.db", embedder=FreeEmbedder(), create=True)
     spent = 0.0
     for start in range(0, size, 1000):
         chunks = corpus.chunks(start, min(1000, size - start))
@@ -139,7 +139,7 @@ async def indexing_share(folder: Path, *, count: int) -> dict[str, Any]:
     embedder = TimedEmbedder()
     await embedder.embed(["load the model"], kind="document")
     embedder.spent_s = 0.0
-    store = SQLiteStore(folder / "real.db", embedder=embedder)
+    store = SQLiteStore(folder / "real.db", embedder=embedder, create=True)
     begun = time.perf_counter()
     await store.add([{"id": str(at), "text": text} for at, text in enumerate(texts)])
     total_s = time.perf_counter() - begun
@@ -167,7 +167,7 @@ async def fan_out(folder: Path, *, queries: int) -> dict[str, Any]:
     """Compare a RetrievalNode over three stores with the slowest of them alone, query by query."""
     corpus = Corpus()
     store = SQLiteStore(folder / "index.db", embedder=FreeEmbedder(), read_only=True)
-    small = SQLiteStore(folder / "small.db", embedder=FreeEmbedder(), name="small")
+    small = SQLiteStore(folder / "small.db", embedder=FreeEmbedder(), name="small", create=True)
     await small.add(corpus.chunks(0, 1000))
     report = {}
     for name, stores in (

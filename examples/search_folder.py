@@ -27,7 +27,7 @@ def sample() -> Path:
 async def main(words: list[str]) -> None:
     question = words[0] if words else "what does a late book cost?"
     folder = Path(words[1]) if len(words) > 1 else sample()
-    store = SQLiteStore(f"{folder.name}.db", name="docs", embedder=Embedder())
+    store = SQLiteStore(f"{folder.name}.db", name="docs", embedder=Embedder(), create=True)
     try:
         report = await index_paths(store, [folder])
         print(f"{report.documents} chunks in {folder.name}.db")

@@ -14,7 +14,7 @@ from resift.stores import SQLiteStore
 @pytest.fixture
 def folder(tmp_path):
     async def fill():
-        store = SQLiteStore(tmp_path / "docs.db")
+        store = SQLiteStore(tmp_path / "docs.db", create=True)
         await store.add([{"id": "d1", "text": "some words"}])
         await store.close()
 

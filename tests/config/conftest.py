@@ -19,7 +19,7 @@ TEXTS = {
 @pytest.fixture
 def folder(tmp_path):
     async def fill():
-        store = SQLiteStore(tmp_path / "docs.db", name="docs")
+        store = SQLiteStore(tmp_path / "docs.db", name="docs", create=True)
         await store.add([{"id": id, "text": text} for id, text in TEXTS.items()])
         await store.close()
 

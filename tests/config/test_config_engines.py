@@ -47,7 +47,7 @@ async def fill_stores(folder) -> None:
 
     embedder = Embedder()
     for store in (
-        SQLiteStore(folder / "docs.db", embedder=embedder),
+        SQLiteStore(folder / "docs.db", embedder=embedder, create=True),
         LanceDBVectorStore(folder / "lance", embedder=embedder, mode="hybrid"),
         QdrantVectorStore(path=folder / "qdrant", embedder=embedder),
     ):

@@ -92,7 +92,7 @@ def test_the_order_of_the_reranker_alone_is_in_the_ledgers(tmp_path):
     from resift.stores.sqlite import SQLiteStore
 
     async def both() -> None:
-        store = SQLiteStore(tmp_path / "s.db", embedder=Embedder(DEFAULT_EMBEDDER))
+        store = SQLiteStore(tmp_path / "s.db", embedder=Embedder(DEFAULT_EMBEDDER), create=True)
         await store.add(passages()[:60])
         alone = Pipeline([store.text, store.vectors], rerank=Rerank(load_reranker("cross-encoder"), depth=20))
         for question in questions()[:3]:

@@ -38,7 +38,7 @@ class Workplace:
 
     def use(self, work: Callable[[SQLiteStore], Any]) -> Any:
         async def inside() -> Any:
-            store = SQLiteStore(self.path, embedder=self.embedder)
+            store = SQLiteStore(self.path, embedder=self.embedder, create=True)
             try:
                 return await work(store)
             finally:

@@ -31,7 +31,7 @@ def test_default_finds_by_words_and_meaning_and_reranks(tmp_path):
     from resift.models.embedding import Embedder
 
     async def work():
-        store = SQLiteStore(tmp_path / "docs.db", embedder=Embedder(), name="docs")
+        store = SQLiteStore(tmp_path / "docs.db", embedder=Embedder(), name="docs", create=True)
         await store.add([{"id": id, "text": text} for id, text in DOCUMENTS.items()])
         pipe = Pipeline.default(store, k=2)
         try:
@@ -61,7 +61,7 @@ from resift.retrieval import Pipeline
 from resift.stores import SQLiteStore
 
 async def work():
-    pipe = Pipeline.default(SQLiteStore(sys.argv[1], embedder=Embedder(), name="docs"), k=3)
+    pipe = Pipeline.default(SQLiteStore(sys.argv[1], embedder=Embedder(), name="docs", create=True), k=3)
     ranking = await pipe.search("What opens, and what governs?")
     await pipe.close()
     data = ranking.to_dict()
@@ -77,7 +77,7 @@ def test_n4_two_processes_with_real_models_give_the_same_bytes(tmp_path):
     from resift.models.embedding import Embedder
 
     async def fill():
-        store = SQLiteStore(tmp_path / "docs.db", embedder=Embedder(), name="docs")
+        store = SQLiteStore(tmp_path / "docs.db", embedder=Embedder(), name="docs", create=True)
         await store.add([{"id": id, "text": text} for id, text in DOCUMENTS.items()])
         await store.close()
 
@@ -99,7 +99,7 @@ def test_default_without_rerank_needs_no_model(tmp_path):
     """A store of words alone gives the smallest default."""
 
     async def work():
-        store = SQLiteStore(tmp_path / "docs.db")
+        store = SQLiteStore(tmp_path / "docs.db", create=True)
         await store.add([{"id": id, "text": text} for id, text in DOCUMENTS.items()])
         pipe = Pipeline.default(store, rerank=False)
         try:

@@ -17,8 +17,9 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 
-from resift.stores.memory import MemoryStore, words
+from resift.stores.memory import MemoryStore
 from resift.stores.sqlite import SQLiteStore
+from resift.text import words
 
 
 @dataclass
@@ -63,7 +64,7 @@ def sqlite(mode: Literal["hybrid", "text", "vector"]) -> Factory:
     @contextlib.asynccontextmanager
     async def opened(folder: Path) -> AsyncIterator[SQLiteStore]:
         embedder = None if mode == "text" else HashingEmbedder()
-        store = SQLiteStore(folder / "index.db", embedder=embedder, mode=mode)
+        store = SQLiteStore(folder / "index.db", embedder=embedder, mode=mode, create=True)
         try:
             yield store
         finally:

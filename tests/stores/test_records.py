@@ -8,8 +8,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resift.stores.filtering import matches
-from resift.stores.records import Record, Row, document_hit, enough, index_words, tag_groups, tags_of
+from resift.stores.filtering import matches, passes
+from resift.stores.records import Filter, Record, Row, document_hit, enough, tags_of
+from resift.text import Analyzer
 from resift.types import Hit
 
 SCALARS = st.one_of(
@@ -26,15 +27,17 @@ METADATA = st.dictionaries(st.sampled_from(["a", "b", "a.b", "'; --"]), SCALARS,
     ),
 )
 def test_tags_filter_as_the_reference_does(metadata: dict[str, Any], where: dict[str, Any]) -> None:
-    """A document has a tag of every group exactly when its metadata matches."""
+    """A document has a tag of every group and passes the tests exactly when its metadata matches."""
     tags = set(tags_of(metadata))
-    assert all(tags & set(group) for group in tag_groups(where)) == matches(metadata, where)
+    wanted = Filter.of(where)
+    found = all(tags & set(group) for group in wanted.groups) and passes(metadata, wanted.tests)
+    assert found == matches(metadata, where)
 
 
 @given(st.text(min_size=1), st.text(), st.dictionaries(st.text(), st.none() | SCALARS | st.lists(SCALARS)))
 def test_a_document_survives_any_engine(id: str, text: str, metadata: dict[str, Any]) -> None:
     """Its record is plain ASCII without control characters, and gives back the same document."""
-    record = Record.of(Hit(id, text, metadata=metadata), None)
+    record = Record.of(Hit(id, text, metadata=metadata), [], None)
     assert record.document.isascii()
     assert record.document.isprintable()
     held = document_hit(record.document, source="s")
@@ -43,8 +46,9 @@ def test_a_document_survives_any_engine(id: str, text: str, metadata: dict[str, 
 
 @given(st.text())
 def test_words_have_nothing_to_quote(text: str) -> None:
-    """Letters and digits only, of bounded length, whatever the text."""
-    assert all(word.isalnum() and len(word) <= 100 for word in index_words(text))
+    """No quotes, spaces or control characters, and of bounded length, whatever the text."""
+    terms = Analyzer().terms(text)
+    assert all(len(term) <= 100 and not set(term) & set("'\\\0 \n") for term in terms)
 
 
 @given(st.lists(st.sampled_from([0.5, 0.4999999, 0.3]), max_size=300), st.integers(1, 50))

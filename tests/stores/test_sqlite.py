@@ -18,7 +18,7 @@ import pytest
 from benchmarks.durability import crash_test
 from resift.errors import InputError, StoreError
 from resift.protocols import DocStore, VectorStore
-from resift.stores import postings, sqlite_rows, sqlite_vectors
+from resift.stores import postings
 from resift.stores.memory import MemoryStore
 from resift.stores.sqlite import SQLiteStore
 from tests.stores.factories import HashingEmbedder
@@ -29,7 +29,7 @@ DOCS = [{"id": f"d{n:02}", "text": " ".join(f"w{n * step % 17}" for step in rang
 
 @contextlib.contextmanager
 def opened(path: Path, **options: Any) -> Iterator[SQLiteStore]:
-    store = SQLiteStore(path, **options)
+    store = SQLiteStore(path, create=not options.get("read_only"), **options)
     try:
         yield store
     finally:
@@ -53,9 +53,9 @@ def test_one_file_holds_everything_and_opens_again(tmp_path: Path) -> None:
 
 def test_text_scores_equal_the_reference_without_stemming(tmp_path: Path) -> None:
     """BM25 over the FTS5 index gives MemoryStore's scores."""
-    reference = MemoryStore()
+    reference = MemoryStore(language="none")
     asyncio.run(reference.add(DOCS))
-    with opened(tmp_path / "a.db", stemming=False) as store:
+    with opened(tmp_path / "a.db", language="none") as store:
         asyncio.run(store.add(DOCS))
         for query in ("w1", "w2 w3 w2", "W4 w9 w16"):
             expected = {hit.id: hit.score for hit in asyncio.run(reference.search(query, k=60))}
@@ -83,7 +83,7 @@ def test_stemming_is_an_option_of_the_file(tmp_path: Path) -> None:
     with opened(tmp_path / "stem.db") as store:
         asyncio.run(store.add([doc]))
         assert ids(asyncio.run(store.search("running", k=1))) == ["a"]
-    with opened(tmp_path / "plain.db", stemming=False) as store:
+    with opened(tmp_path / "plain.db", language="none") as store:
         asyncio.run(store.add([doc]))
         assert asyncio.run(store.search("running", k=1)) == []
 
@@ -183,7 +183,7 @@ def test_databases_of_others_and_of_the_future_are_left_alone(tmp_path: Path) ->
     with pytest.raises(StoreError, match="another program"):
         SQLiteStore(other)
     future = tmp_path / "future.db"
-    SQLiteStore(future).release()
+    SQLiteStore(future, create=True).release()
     with contextlib.closing(sqlite3.connect(future)) as connection:
         connection.execute("PRAGMA user_version=99")
     with pytest.raises(StoreError, match="schema version 99"):
@@ -199,16 +199,18 @@ def test_damage_found_while_searching_is_a_store_error(tmp_path: Path) -> None:
     with path.open("r+b") as file:
         file.seek(8192 * 2)
         file.write(b"\xa5" * (size - 8192 * 2))
-    with pytest.raises(StoreError, match="Move it away and index again"), opened(path) as store:
+    with pytest.raises(StoreError, match="move it away and index again"), opened(path) as store:
         asyncio.run(store.search("bamboo", k=3))
 
 
 def test_paths_that_cannot_be_opened_say_why(tmp_path: Path) -> None:
     """A missing folder, a missing file for reading, a closed store."""
     with pytest.raises(StoreError, match="folder exists"):
-        SQLiteStore(tmp_path / "no" / "where.db")
-    with pytest.raises(StoreError, match="resift index"):
-        SQLiteStore(tmp_path / "none.db", read_only=True)
+        SQLiteStore(tmp_path / "no" / "where.db", create=True)
+    for options in ({}, {"read_only": True}, {"read_only": True, "create": True}):
+        with pytest.raises(StoreError, match=r"does not exist.*resift index.*create=True"):
+            SQLiteStore(tmp_path / "none.db", **options)
+    assert not list(tmp_path.iterdir())
     with opened(tmp_path / "a.db") as store:
         pass
     with pytest.raises(StoreError, match="is closed"):
@@ -258,7 +260,7 @@ def test_many_readers_while_one_writes(tmp_path: Path) -> None:
     path = tmp_path / "a.db"
 
     async def body() -> None:
-        writer, reader = SQLiteStore(path), SQLiteStore(path, read_only=True)
+        writer, reader = SQLiteStore(path, create=True), SQLiteStore(path, read_only=True)
 
         async def write() -> None:
             for step in range(30):
@@ -285,7 +287,7 @@ WRITER = """
 import asyncio, sys
 from resift.stores.sqlite import SQLiteStore
 async def main():
-    store = SQLiteStore(sys.argv[1])
+    store = SQLiteStore(sys.argv[1], create=True)
     for n in range(40):
         await store.add([{"id": f"{sys.argv[2]}-{n}", "text": f"bamboo {n}"}])
     await store.close()
@@ -375,20 +377,21 @@ def test_a_vector_never_outlives_its_text(tmp_path: Path) -> None:
             assert (hit.metadata, hit.score) == ({"n": 1}, pytest.approx(1.0))
 
 
-@pytest.mark.parametrize("remembered", [0, 3, 10_000])
-def test_a_view_kept_in_step_equals_one_read_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, remembered: int
-) -> None:
-    """After any mix of adds, updates and deletes, small blocks and a short memory, nothing differs."""
-    monkeypatch.setattr(sqlite_vectors, "_BLOCK_ROWS", 4)
-    monkeypatch.setattr(sqlite_rows, "_MOST_REMEMBERED", remembered)
-    chance = random.Random(remembered)
+@pytest.mark.parametrize("seed", [0, 3])
+@pytest.mark.parametrize("exact", [None, True, False])
+def test_a_view_kept_in_step_equals_one_read_anew(tmp_path: Path, seed: int, exact: bool | None) -> None:
+    """After any mix of adds, updates and deletes, also over block borders, nothing differs."""
+    chance = random.Random(seed)
     path = tmp_path / "a.db"
     with (
-        opened(path, embedder=HashingEmbedder()) as writer,
-        opened(path, embedder=HashingEmbedder()) as reader,
+        opened(path, embedder=HashingEmbedder(), exact=exact) as writer,
+        opened(path, embedder=HashingEmbedder(), exact=exact) as reader,
     ):
-        for _ in range(25):
+        crowd = [{"id": f"c{n}", "text": f"w{n % 17} w{n % 5}"} for n in range(1100)]
+        asyncio.run(writer.add(crowd))
+        for step in range(25):
+            if step == 12:
+                asyncio.run(writer.delete([doc["id"] for doc in crowd]))
             some = [chance.choice(DOCS) for _ in range(chance.randrange(1, 6))]
             if chance.random() < 0.5:
                 texts = {doc["id"]: f"{doc['text']} w{chance.randrange(17)}" for doc in some}
@@ -397,7 +400,7 @@ def test_a_view_kept_in_step_equals_one_read_anew(
                 asyncio.run(writer.delete([doc["id"] for doc in some]))
             if chance.random() < 0.3:
                 continue  # the reader lags behind
-            with opened(path, embedder=HashingEmbedder()) as fresh:
+            with opened(path, embedder=HashingEmbedder(), exact=exact) as fresh:
                 for old, new in ((reader.text, fresh.text), (reader.vectors, fresh.vectors)):
                     assert asyncio.run(old.search("w3 w5", k=70)) == asyncio.run(new.search("w3 w5", k=70))
 
@@ -406,7 +409,7 @@ WITHOUT_NUMPY = """
 import asyncio, sys
 sys.modules["numpy"] = None
 from resift.stores.sqlite import SQLiteStore
-store = SQLiteStore(sys.argv[1])
+store = SQLiteStore(sys.argv[1], create=True)
 asyncio.run(store.add([{"id": "a", "text": "pandas eat bamboo"}, {"id": "b", "text": "trains"}]))
 print([hit.id for hit in asyncio.run(store.search("panda", k=5))])
 store.release()

@@ -21,6 +21,7 @@ id of their own are kept whole; everything else is cut into overlapping chunks.
 examples:
   resift index docs/ --store docs.db
   resift index corpus.jsonl --store corpus.db --text-only
+  resift index --upgrade --store old.db
   resift index docs/ --store docs.db --prune --chunk-size 300 --overlap 50
 """
 
@@ -28,7 +29,7 @@ examples:
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `resift index`."""
     parser.epilog = EXAMPLES
-    parser.add_argument("paths", nargs="+", type=Path, metavar="PATH", help="files and folders to index")
+    parser.add_argument("paths", nargs="*", type=Path, metavar="PATH", help="files and folders to index")
     parser.add_argument(
         "--store",
         type=Path,
@@ -45,15 +46,25 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--overlap", type=int, default=40, metavar="WORDS", help="words shared by neighbours (default: 40)"
     )
     parser.add_argument("--prune", action="store_true", help="forget indexed files that no longer exist")
+    parser.add_argument(
+        "--upgrade", action="store_true", help="first bring an index of an older Resift up to date"
+    )
     parser.add_argument("--json", action="store_true", help="write the report as JSON")
 
 
 def run(args: argparse.Namespace) -> int:
     """Index the paths; exit code 1 if a file could not be read, after all others were."""
+    from resift.errors import InputError
     from resift.ingest.chunking import ChunkSize
     from resift.ingest.opening import open_index
     from resift.sync import run_sync
 
+    if args.upgrade:
+        _upgrade(args.store)
+        if not args.paths:
+            return 0
+    if not args.paths:
+        raise InputError("Name the files and folders to index, for example: resift index docs/")
     size = ChunkSize(args.chunk_size, args.overlap).checked()
     started = time.monotonic()
     store = open_index(args.store, embedder=args.embedder, text_only=args.text_only)
@@ -61,6 +72,19 @@ def run(args: argparse.Namespace) -> int:
     show = _print_data if args.json else _print_report
     show(report, args.store, time.monotonic() - started)
     return 1 if report.count("failed") else 0
+
+
+def _upgrade(path: Path) -> None:
+    from resift.cli.render import print_text
+    from resift.stores.sqlite import SQLiteStore
+    from resift.sync import run_sync
+
+    store = SQLiteStore(path)
+    try:
+        upgraded = run_sync(store.upgrade())
+    finally:
+        store.release()
+    print_text(f"{path} was upgraded; every document is there." if upgraded else f"{path} is up to date.")
 
 
 async def _indexed(store: SQLiteStore, args: argparse.Namespace, size: Any) -> IndexReport:

@@ -121,10 +121,10 @@ def _store(path: Path, *, with_models: bool) -> Any:
     from resift.stores.sqlite import SQLiteStore
 
     if not with_models:
-        return SQLiteStore(path)
+        return SQLiteStore(path, create=True)
     from resift.models.embedding import DEFAULT_EMBEDDER, Embedder
 
-    return SQLiteStore(path, embedder=Embedder(DEFAULT_EMBEDDER))
+    return SQLiteStore(path, embedder=Embedder(DEFAULT_EMBEDDER), create=True)
 
 
 async def _indexed(store: Any, documents: list[dict[str, Any]], progress: Progress) -> None:

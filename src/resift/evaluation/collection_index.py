@@ -51,7 +51,7 @@ def index_of(
 async def _build(
     path: Path, documents: list[dict[str, Any]], embedder: str | None, progress: Progress | None
 ) -> None:
-    store = SQLiteStore(path, embedder=Embedder(embedder) if embedder else None)
+    store = SQLiteStore(path, embedder=Embedder(embedder) if embedder else None, create=True)
     try:
         for start in range(0, len(documents), _BATCH):
             # Documents that an earlier, stopped build already stored are not embedded again.

@@ -16,7 +16,7 @@ def open_index(
     `text_only` makes a new file without vectors, or leaves an existing file's vectors unused.
     """
     if text_only:
-        return SQLiteStore(path, read_only=read_only)
+        return SQLiteStore(path, read_only=read_only, create=True)
     if read_only or (path.exists() and path.stat().st_size):
         built_with = _built_with(path)
         if embedder not in (None, built_with) and built_with is not None:
@@ -41,7 +41,8 @@ def _built_with(path: Path) -> str | None:
 
 def _opened(path: Path, embedder: str | None, *, read_only: bool) -> SQLiteStore:
     if embedder == "":
-        return SQLiteStore(path, read_only=read_only)
+        return SQLiteStore(path, read_only=read_only, create=True)
     from resift.models.embedding import DEFAULT_EMBEDDER, Embedder
 
-    return SQLiteStore(path, embedder=Embedder(embedder or DEFAULT_EMBEDDER), read_only=read_only)
+    model = Embedder(embedder or DEFAULT_EMBEDDER)
+    return SQLiteStore(path, embedder=model, read_only=read_only, create=True)

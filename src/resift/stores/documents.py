@@ -20,6 +20,19 @@ class Found(NamedTuple):
     note: str = ""
 
 
+class SearchHits(list[Hit]):
+    """A list of hits that says whether better ones may have been passed over."""
+
+    def __init__(self, hits: Iterable[Hit] = (), *, approximate: bool = False) -> None:
+        super().__init__(hits)
+        self.approximate = approximate
+
+
+def is_approximate(hits: Sequence[Hit]) -> bool:
+    """Say whether an index that may pass over some hits was used to find these."""
+    return bool(getattr(hits, "approximate", False))
+
+
 def documents_from(candidates: Iterable[Candidate]) -> list[Hit]:
     """Return the documents to store; each must bring its own id, once.
 
@@ -32,11 +45,11 @@ def documents_from(candidates: Iterable[Candidate]) -> list[Hit]:
     return hits_from(given)
 
 
-def ids_from(ids: Iterable[str]) -> list[str]:
+def ids_from(ids: Iterable[str | int]) -> list[str]:
     """Return the ids as a list without repetitions; one bare string is a mistake, not a list of letters."""
     if isinstance(ids, (str, bytes)):
         raise InputError(f"ids is one {type(ids).__name__}; pass a list of ids.")
-    return list(dict.fromkeys(ids))
+    return list(dict.fromkeys(map(_id, ids)))
 
 
 def nothing_to_find(query: str, k: int) -> bool:
@@ -67,6 +80,15 @@ def ranked(found: Iterable[Found], *, k: int, source: str) -> list[Hit]:
 def in_order(ids: Sequence[str], documents: Mapping[str, Hit]) -> list[Hit]:
     """Return the documents of these ids in the order asked; unknown ids are left out."""
     return [documents[id] for id in ids if id in documents]
+
+
+def _id(id: object) -> str:
+    """Return an id as documents keep it: a number is the string that it is written as, as in `add`."""
+    if isinstance(id, str):
+        return id
+    if isinstance(id, int) and not isinstance(id, bool):
+        return str(id)
+    raise InputError(f"ids holds a {type(id).__name__}; ids are strings.")
 
 
 def _refuse_nameless(candidate: Any, number: int) -> None:

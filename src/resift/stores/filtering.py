@@ -1,11 +1,23 @@
-"""What `where` means, for every store: equality on metadata keys; a list means any of its values."""
+"""What `where` means, for every store: tests on metadata values, all of which must hold.
+
+    {"topic": "food"}                     equal            {"topic": ["food", "drink"]}    any of them
+    {"path": "*.md"}                      pattern          {"title": {"=": "a*b"}}         with that star
+    {"price": {">": 10, "<=": 20}}        in a range       {"day": {">=": "2024-05-01"}}   from that day on
+    {"topic": {"!=": "food"}}             anything else, also nothing
+
+Types count: 1 equals 1.0, but neither True nor "1". Strings that are ISO dates compare as dates, others by
+their letters; a number is never compared with a string.
+"""
 
 from __future__ import annotations
 
-import hashlib
 import math
-from collections.abc import Mapping
-from typing import Any
+import operator
+import re
+from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, date, datetime
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 from resift.errors import InputError
 from resift.types import to_json
@@ -13,29 +25,75 @@ from resift.types import to_json
 Where = Mapping[str, Any]
 Value = str | int | float | bool
 
-_LONGEST_KEY = 80
+_COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
+    ">": operator.gt,
+    ">=": operator.ge,
+    "<": operator.lt,
+    "<=": operator.le,
+}
+OPERATORS = ("=", "!=", *_COMPARISONS)
+_ISO_DATE = re.compile(r"\d{4}-\d{2}-\d{2}(?:$|[T ])")
 
 
-def conditions(where: Where | None) -> dict[str, list[Value]]:
-    """Return the filter as key -> allowed values; None and {} allow everything.
+class Pattern(NamedTuple):
+    """A string with `*` for any letters."""
 
-    Raises InputError for values that equality is not defined on here (None, dicts, nested lists, NaN).
+    text: str
+
+    def accepts(self, value: Value) -> bool:
+        """Say whether the whole string fits; takes time in proportion to both lengths."""
+        if not isinstance(value, str):
+            return False
+        first, *rest = self.text.split("*")
+        if not rest:
+            return value == first
+        last = rest.pop()
+        if len(value) < len(first) + len(last) or not value.startswith(first) or not value.endswith(last):
+            return False
+        at, end = len(first), len(value) - len(last)
+        for part in rest:
+            at = value.find(part, at, end)
+            if at < 0:
+                return False
+            at += len(part)
+        return True
+
+
+class Condition(NamedTuple):
+    """One test on one metadata key; `values` are alternatives of = and !=, else the one compared with."""
+
+    key: str
+    operator: str
+    values: tuple[Value | Pattern, ...]
+
+    def accepts(self, value: Any) -> bool:
+        """Say whether a metadata value passes; None stands for a key that is not there."""
+        if self.operator in ("=", "!="):
+            equal = is_scalar(value) and any(_equal(value, one) for one in self.values)
+            return equal is (self.operator == "=")
+        return is_scalar(value) and _compared(self.operator, value, self.values[0])
+
+
+def conditions(where: Where | None) -> list[Condition]:
+    """Return the tests of a filter; None and {} have none.
+
+    Raises InputError for what no test is defined on here (None, nested lists, NaN, unknown operators).
     """
     if where is None:
-        return {}
+        return []
     if not isinstance(where, Mapping):
         raise InputError(f"where is a {type(where).__name__}; pass a dict of metadata keys and values.")
-    return {_key(key): [_value(key, one) for one in _alternatives(value)] for key, value in where.items()}
+    return [condition for key, value in where.items() for condition in _conditions(_key(key), value)]
 
 
 def matches(metadata: Mapping[str, Any], where: Where | None) -> bool:
     """Say whether metadata passes the filter; the reference that engines' own filters must equal."""
-    for key, allowed in conditions(where).items():
-        if key not in metadata or not is_scalar(metadata[key]):
-            return False
-        if value_key(metadata[key]) not in {value_key(value) for value in allowed}:
-            return False
-    return True
+    return passes(metadata, conditions(where))
+
+
+def passes(metadata: Mapping[str, Any], tests: Iterable[Condition]) -> bool:
+    """Say whether metadata passes all tests."""
+    return all(test.accepts(metadata.get(test.key)) for test in tests)
 
 
 def is_scalar(value: Any) -> bool:
@@ -45,13 +103,63 @@ def is_scalar(value: Any) -> bool:
     return isinstance(value, (str, int, bool))
 
 
-def value_key(value: Value) -> str:
-    """Return a short string that is equal exactly for equal values: 1 equals 1.0, but not True or "1"."""
-    plain = int(value) if isinstance(value, float) and value.is_integer() else value
-    text = to_json(plain)
-    if len(text) <= _LONGEST_KEY:
-        return text
-    return "#" + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+def canonical(value: Value) -> str:
+    """Return a string that is equal exactly for equal values: 1 equals 1.0, but not True or "1"."""
+    return to_json(int(value) if isinstance(value, float) and value.is_integer() else value)
+
+
+def is_date(value: object) -> bool:
+    """Say whether a string is an ISO date, with or without a time."""
+    return isinstance(value, str) and _instant(value) is not None
+
+
+def _conditions(key: str, value: Any) -> list[Condition]:
+    if not isinstance(value, Mapping):
+        return [Condition(key, "=", tuple(_pattern(_value(key, one)) for one in _alternatives(value)))]
+    if not value:
+        raise InputError(f"where[{key!r}] is an empty dict; name an operator: {', '.join(OPERATORS)}.")
+    found = []
+    for name, operand in value.items():
+        if name not in OPERATORS:
+            raise InputError(f"where[{key!r}] has the operator {name!r}; known are {', '.join(OPERATORS)}.")
+        if name in _COMPARISONS:
+            found.append(Condition(key, name, (_comparable(key, name, operand),)))
+        else:
+            found.append(Condition(key, name, tuple(_value(key, one) for one in _alternatives(operand))))
+    return found
+
+
+def _equal(value: Value, wanted: Value | Pattern) -> bool:
+    if isinstance(wanted, Pattern):
+        return wanted.accepts(value)
+    return isinstance(value, bool) is isinstance(wanted, bool) and value == wanted
+
+
+def _compared(name: str, value: Value, wanted: Any) -> bool:
+    compare = _COMPARISONS[name]
+    if isinstance(wanted, str):
+        if not isinstance(value, str):
+            return False
+        limit = _instant(wanted)
+        if limit is None:
+            return compare(value, wanted)
+        held = _instant(value)
+        if held is None:
+            return False
+        # A limit without a time means the whole day.
+        return compare(held.date(), limit.date()) if len(wanted) == 10 else compare(held, limit)
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and compare(value, wanted)
+
+
+@lru_cache(maxsize=4096)
+def _instant(text: str) -> datetime | None:
+    if not _ISO_DATE.match(text):
+        return None
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
 
 
 def _alternatives(value: Any) -> list[Any]:
@@ -65,10 +173,23 @@ def _key(key: Any) -> str:
 
 
 def _value(key: str, value: Any) -> Value:
+    if isinstance(value, date):
+        value = value.isoformat()
     if not is_scalar(value):
         raise InputError(
             f"where[{key!r}] holds a {type(value).__name__}; "
-            "pass a string, a number, a boolean or a list of them."
+            "pass a string, a number, a boolean, a list of them, or {operator: value}."
         )
     scalar: Value = value
     return scalar
+
+
+def _pattern(value: Value) -> Value | Pattern:
+    return Pattern(value) if isinstance(value, str) and "*" in value else value
+
+
+def _comparable(key: str, name: str, value: Any) -> Value:
+    given = _value(key, value)
+    if isinstance(given, bool):
+        raise InputError(f"where[{key!r}] compares {name} with {given}; pass a number, a date or a string.")
+    return given

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from resift.stores.documents import Found, ranked
+from resift.stores.documents import Found, SearchHits, is_approximate, ranked
 from resift.types import Hit
 
 DEPTH = 100
@@ -19,7 +19,7 @@ def fuse_views(views: Sequence[Sequence[Hit]], *, k: int, source: str) -> list[H
     names = [view[0].source.rpartition(".")[2] if view else "" for view in views]
     fused = rrf([list(view) for view in views], k_param=60, k=k)
     found = [Found(hit.id, hit.text, hit.score, hit.metadata, _note(hit.id, names, places)) for hit in fused]
-    return ranked(found, k=k, source=source)
+    return SearchHits(ranked(found, k=k, source=source), approximate=any(map(is_approximate, views)))
 
 
 def _note(id: str, names: Sequence[str], places: Sequence[dict[str, int]]) -> str:

@@ -1,52 +1,39 @@
-"""LanceDBVectorStore: documents in a LanceDB table, found by vectors, by words, or by both (N7)."""
+"""LanceDBVectorStore: documents in a LanceDB table, found by vectors, by words, or by both."""
 
 from __future__ import annotations
 
-import asyncio
 import datetime
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from resift.candidates import Candidate
-from resift.errors import ResiftError, StoreError, require
+from resift.errors import InputError, StoreError, require
+from resift.forking import abandon, after_fork
 from resift.protocols import Embedder
-from resift.stores.documents import ids_from, in_order, nothing_to_find, ranked
-from resift.stores.embedding import identity_of, unit_vectors
-from resift.stores.filtering import Where
-from resift.stores.hybrid import DEPTH, fuse_views
-from resift.stores.memory import Mode, resolve_mode
-from resift.stores.records import (
-    Record,
-    Row,
-    document_hit,
-    enough,
-    found_by_vector,
-    found_by_words,
-    index_words,
-    key_of,
-    records_from,
-    refuse_other_embedder,
-    tag_groups,
-)
-from resift.stores.workers import Workers
+from resift.stores.documents import ids_from, in_order
+from resift.stores.engine_store import EngineStore
+from resift.stores.memory import Mode
+from resift.stores.records import Record, Row, document_hit, key_of, records_from, refuse_other_embedder
 from resift.types import Hit
 
 T = TypeVar("T")
 U = TypeVar("U")
 
-_EMBEDDER = b"resift.embedder"
-_WORDS = "words"
+_EMBEDDER, _LANGUAGE = b"resift.embedder", b"resift.language"
+_WORDS, _VECTOR = "words", "vector"
 _BATCH = 500
 _THREADS = 4
+_LEAST_ROWS = 256  # fewer cannot be partitioned, and are searched at once anyway
 
 
-class LanceDBVectorStore:
-    """A LanceDB table: exact cosine in vector mode, BM25 in text mode, RRF(60) of both in hybrid.
+class LanceDBVectorStore(EngineStore):
+    """A LanceDB table: cosine in vector mode, BM25 in text mode, RRF(60) of both in hybrid.
 
     The table is made on the first `add`. Without an embedder the mode is "text"; with one it is "vector"
-    unless told otherwise. A table remembers whose vectors it holds and refuses another embedder.
+    unless told otherwise. A table remembers whose vectors it holds and refuses another embedder. Vectors
+    are compared with every row until `optimise` builds the index named by `index`; `exact=True` passes it by.
     """
 
     def __init__(
@@ -57,62 +44,58 @@ class LanceDBVectorStore:
         embedder: Embedder | None = None,
         mode: Mode | None = None,
         name: str = "lancedb",
+        language: str | None = None,
+        index: Literal["hnsw", "ivf"] = "hnsw",
+        exact: bool = False,
     ) -> None:
-        self.name = name
-        self.embedder = embedder
-        self.mode: Mode = resolve_mode(mode, embedder, default="vector")
+        super().__init__(
+            name=name, embedder=embedder, mode=mode, language=language, exact=exact, threads=_THREADS
+        )
+        if index not in ("hnsw", "ivf"):
+            raise InputError(f"index is {index!r}; LanceDB has 'hnsw' and 'ivf'.")
+        self.index = index
         self._uri, self._table_name = str(uri), table
         self._lance = require("lancedb", extra="lancedb")
         self._lock = threading.RLock()
-        self._workers = Workers(name, threads=_THREADS)
         self._connection: Any = None
         self._table: Any = None
         self._stale_words = False
+        after_fork(self)
 
     async def add(self, documents: Iterable[Candidate]) -> int:
         """Store the documents, replacing those of the same id; return how many were given."""
-        records = await records_from(documents, self.embedder, store=self.name)
+        records = await records_from(documents, self.embedder, await self._analyzer(), store=self.name)
         if records:
             await self._work(lambda: self._locked(self._upsert, records))
         return len(records)
 
-    async def delete(self, ids: Iterable[str]) -> int:
+    async def delete(self, ids: Iterable[str | int]) -> int:
         """Remove documents; return how many were there."""
         keys = [key_of(id) for id in ids_from(ids)]
         return await self._work(lambda: self._locked(self._remove, keys))
 
-    async def get(self, ids: Iterable[str]) -> list[Hit]:
+    async def get(self, ids: Iterable[str | int]) -> list[Hit]:
         """Return the documents of these ids in the order asked; unknown ids are left out."""
         asked = ids_from(ids)
         held = await self._work(lambda: self._selected([key_of(id) for id in asked], ["document"]))
         hits = [document_hit(row["document"], source=self.name) for row in held]
         return in_order(asked, {hit.id: hit for hit in hits})
 
-    async def vectors_of(self, ids: Iterable[str]) -> dict[str, Any]:
+    async def vectors_of(self, ids: Iterable[str | int]) -> dict[str, Any]:
         """Return id -> unit vector of the documents that have one."""
         if self.embedder is None:
             return {}
         asked = {key_of(id): id for id in ids_from(ids)}
-        rows = await self._work(lambda: self._selected(list(asked), ["key", "vector"]))
-        return {asked[row["key"]]: row["vector"] for row in rows}
+        rows = await self._work(lambda: self._selected(list(asked), ["key", _VECTOR]))
+        return {asked[row["key"]]: row[_VECTOR] for row in rows}
 
     async def count(self) -> int:
         """Return how many documents there are."""
         return await self._work(lambda: 0 if self._opened() is None else int(self._opened().count_rows()))
 
-    async def search(self, query: str, *, k: int, where: Where | None = None) -> list[Hit]:
-        """Return at most k hits, best first, whose metadata equals `where`."""
-        groups = tag_groups(where)
-        if nothing_to_find(query, k) or not all(groups) or not await self.count():
-            return []
-        if self.mode == "text":
-            return await self._by_words(query, groups, k, self.name)
-        if self.mode == "vector":
-            return await self._by_vector(query, groups, k, self.name)
-        depth = max(k, DEPTH)
-        text = await self._by_words(query, groups, depth, f"{self.name}.text")
-        vectors = await self._by_vector(query, groups, depth, f"{self.name}.vectors")
-        return fuse_views([text, vectors], k=k, source=self.name)
+    async def optimise(self) -> str:
+        """Build or renew the index of the vectors and compact the table's files; say what was done."""
+        return await self._work(lambda: self._locked(self._optimised, None))
 
     async def close(self) -> None:
         """Let go of the table; the next call opens it again."""
@@ -120,29 +103,50 @@ class LanceDBVectorStore:
             self._connection = self._table = None
         self._workers.close()
 
-    async def _by_vector(self, query: str, groups: list[list[str]], k: int, source: str) -> list[Hit]:
-        assert self.embedder is not None  # noqa: S101 - resolve_mode refuses vector mode without one
-        asked = (await unit_vectors(self.embedder, [query], kind="query", store=self.name))[0]
-        rows = await enough(lambda limit: self._work(lambda: self._nearest(asked, groups, limit)), k)
-        return ranked(found_by_vector(rows, asked), k=k, source=source)
+    def forget_parent(self) -> None:
+        """LanceDB's threads are gone in a forked child and its calls would wait for them for ever."""
+        abandon(self._connection, self._table)
+        self._lock = threading.RLock()
+        self._connection = self._table = None
 
-    async def _by_words(self, query: str, groups: list[list[str]], k: int, source: str) -> list[Hit]:
-        asked = list(dict.fromkeys(index_words(query)))
-        if not asked:
-            return []
-        rows = await enough(lambda limit: self._work(lambda: self._matching(asked, groups, limit)), k)
-        return ranked(found_by_words(rows), k=k, source=source)
+    async def _exists(self) -> bool:
+        return bool(await self.count())
 
-    async def _work(self, job: Callable[[], T]) -> T:
-        """Run blocking work in a worker thread; failures of the engine become StoreError."""
-        try:
-            return await self._workers.run(job)
-        except (ResiftError, asyncio.CancelledError):
-            raise
-        except Exception as exc:
-            raise StoreError(
-                f"LanceDB store {self.name!r} failed: {type(exc).__name__}.", store=self.name
-            ) from exc
+    async def _table_language(self) -> str | None:
+        def job() -> str | None:
+            table = self._opened()
+            # Tables of Resift 0.1 hold words that were not stemmed, and do not say so.
+            return None if table is None else _metadata(table, _LANGUAGE) or "none"
+
+        return await self._work(job)
+
+    async def _has_index(self) -> bool:
+        return await self._work(lambda: self._opened().index_stats(f"{_VECTOR}_idx") is not None)
+
+    async def _nearest(self, asked: Any, groups: list[list[str]], limit: int, *, exact: bool) -> list[Row]:
+        def job() -> list[Row]:
+            search = self._opened().search(asked, vector_column_name=_VECTOR)
+            # Dot, not cosine: vectors have length one, and empty texts have none to divide by.
+            search = search.distance_type("dot").select(["document", _VECTOR, "_distance"]).limit(limit)
+            search = search.bypass_vector_index() if exact else search.nprobes(_PROBES).refine_factor(_REFINE)
+            rows = _filtered(search, groups).to_list()
+            return [Row(row["document"], 1 - row["_distance"], row[_VECTOR]) for row in rows]
+
+        return await self._work(job)
+
+    async def _matching(self, terms: list[str], groups: list[list[str]], limit: int) -> list[Row]:
+        def job() -> list[Row]:
+            table = self._opened()
+            self._locked(self._index_words, table)
+            wanted = require("lancedb.query", extra="lancedb").MatchQuery(" ".join(terms), _WORDS)
+            search = table.search(wanted, query_type="fts").select(["document", "_score"]).limit(limit)
+            rows = _filtered(search, groups).to_list()
+            return [Row(row["document"], float(row["_score"])) for row in rows]
+
+        return await self._work(job)
+
+    def _failure(self, exc: Exception) -> StoreError:
+        return StoreError(f"LanceDB store {self.name!r} failed: {type(exc).__name__}.", store=self.name)
 
     def _locked(self, job: Callable[[U], T], argument: U) -> T:
         """Do work that changes the table or its index; one writer at a time."""
@@ -158,34 +162,29 @@ class LanceDBVectorStore:
                 self._connection = self._lance.connect(self._uri, read_consistency_interval=fresh)
             if self._table is None and self._table_name in _table_names(self._connection):
                 table = self._connection.open_table(self._table_name)
-                held = (table.schema.metadata or {}).get(_EMBEDDER, b"").decode()
-                refuse_other_embedder(held, self._identity, store=self.name)
+                refuse_other_embedder(_metadata(table, _EMBEDDER), self._identity, store=self.name)
                 self._table = table
             return self._table
-
-    @property
-    def _identity(self) -> str:
-        return "" if self.embedder is None else identity_of(self.embedder)
 
     def _upsert(self, records: Sequence[Record]) -> None:
         table = self._opened()
         if table is None:
             schema = self._schema(records[0])
             self._table = table = self._connection.create_table(self._table_name, schema=schema)
-        schema = table.schema
         rows = require("pyarrow", extra="lancedb").Table.from_pylist(
-            [_columns(record) for record in records], schema=schema
+            [_columns(record) for record in records], schema=table.schema
         )
         table.merge_insert("key").when_matched_update_all().when_not_matched_insert_all().execute(rows)
         self._stale_words = True
 
     def _schema(self, record: Record) -> Any:
         arrow = require("pyarrow", extra="lancedb")
-        fields = [(name, arrow.string()) for name in ("key", "document", "words")]
+        fields = [(name, arrow.string()) for name in ("key", "document", _WORDS)]
         fields.append(("tags", arrow.list_(arrow.string())))
         if record.vector is not None:
-            fields.append(("vector", arrow.list_(arrow.float32(), len(record.vector))))
-        return arrow.schema(fields, metadata={_EMBEDDER: self._identity.encode()})
+            fields.append((_VECTOR, arrow.list_(arrow.float32(), len(record.vector))))
+        language = (self._language or "auto").encode()
+        return arrow.schema(fields, metadata={_EMBEDDER: self._identity.encode(), _LANGUAGE: language})
 
     def _remove(self, keys: Sequence[str]) -> int:
         table = self._opened()
@@ -207,27 +206,29 @@ class LanceDBVectorStore:
             found += asked.to_list()
         return found
 
-    def _nearest(self, asked: Any, groups: list[list[str]], limit: int) -> list[Row]:
-        search = self._opened().search(asked, vector_column_name="vector")
-        # Dot, not cosine: vectors have length one, and empty texts have none to divide by.
-        search = search.distance_type("dot").select(["document", "vector", "_distance"]).limit(limit)
-        rows = _filtered(search, groups).to_list()
-        return [Row(row["document"], 1 - row["_distance"], row["vector"]) for row in rows]
-
-    def _matching(self, asked: Sequence[str], groups: list[list[str]], limit: int) -> list[Row]:
+    def _optimised(self, _: None) -> str:
         table = self._opened()
-        self._locked(self._index_words, table)
-        wanted = require("lancedb.query", extra="lancedb").MatchQuery(" ".join(asked), _WORDS)
-        search = table.search(wanted, query_type="fts").select(["document", "_score"]).limit(limit)
-        rows = _filtered(search, groups).to_list()
-        return [Row(row["document"], float(row["_score"])) for row in rows]
+        if table is None:
+            return "there is no table yet"
+        rows = int(table.count_rows())
+        done = "files compacted"
+        if self.embedder is not None and rows >= _LEAST_ROWS:
+            kinds = require("lancedb.index", extra="lancedb")
+            parts = max(1, round(rows**0.5 / 4))
+            kind = kinds.HnswSq if self.index == "hnsw" else kinds.IvfFlat
+            config = kind(distance_type="dot", num_partitions=parts)
+            table.create_index(_VECTOR, config=config, replace=True)
+            done = f"{self.index} index of {rows} vectors built, {done}"
+        self._index_words(table)
+        table.optimize()
+        return done
 
     def _index_words(self, table: Any) -> None:
         held = table.index_stats(f"{_WORDS}_idx")
         if held is not None and not held.num_unindexed_rows and not self._stale_words:
             return
         index = require("lancedb.index", extra="lancedb")
-        # Words come normalised, so the index must not stem, fold or drop any of them.
+        # Terms come analysed, so the index must not stem, fold or drop any of them.
         config = index.FTS(
             base_tokenizer="whitespace", stem=False, remove_stop_words=False, lower_case=False,
             ascii_folding=False, max_token_length=None,
@@ -236,14 +237,22 @@ class LanceDBVectorStore:
         self._stale_words = False
 
 
+_PROBES = 20  # partitions that are looked into
+_REFINE = 4  # times as many candidates are compared by their whole vectors
+
+
 def _columns(record: Record) -> dict[str, Any]:
     row = {
         "key": record.key,
         "document": record.document,
-        "words": " ".join(record.words),
+        _WORDS: " ".join(record.terms),
         "tags": record.tags,
     }
-    return row if record.vector is None else {**row, "vector": record.vector}
+    return row if record.vector is None else {**row, _VECTOR: record.vector}
+
+
+def _metadata(table: Any, name: bytes) -> str:
+    return str((table.schema.metadata or {}).get(name, b"").decode())
 
 
 def _filtered(search: Any, groups: Sequence[Sequence[str]]) -> Any:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import unicodedata
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any, Literal
@@ -11,15 +9,14 @@ from typing import Any, Literal
 from resift.candidates import Candidate
 from resift.errors import InputError
 from resift.protocols import Embedder
-from resift.stores.bm25 import BM25, idf
 from resift.stores.documents import Found, documents_from, ids_from, in_order, nothing_to_find, ranked
 from resift.stores.embedding import unit_vectors
 from resift.stores.filtering import Where, conditions, matches
+from resift.text import Analyzer
+from resift.text.bm25 import BM25, idf
 from resift.types import Hit
 
 Mode = Literal["hybrid", "text", "vector"]
-
-_WORD = re.compile(r"[^\W_]+")
 
 
 class MemoryStore:
@@ -29,14 +26,21 @@ class MemoryStore:
     """
 
     def __init__(
-        self, embedder: Embedder | None = None, *, name: str = "memory", mode: Mode | None = None
+        self,
+        embedder: Embedder | None = None,
+        *,
+        name: str = "memory",
+        mode: Mode | None = None,
+        language: str = "auto",
     ) -> None:
         self.name = name
         self.embedder = embedder
         self.mode: Mode = resolve_mode(mode, embedder, default="vector")
         self._documents: dict[str, Hit] = {}
         self._vectors: dict[str, Any] = {}
-        self._words: dict[str, Counter[str]] = {}
+        self._terms: dict[str, Counter[str]] = {}
+        self._analyzer = Analyzer(language)
+        self._languages: set[str] = set()
 
     async def add(self, documents: Iterable[Candidate]) -> int:
         """Store the documents, replacing those of the same id; return how many were given."""
@@ -47,14 +51,16 @@ class MemoryStore:
             self._vectors.update(zip((hit.id for hit in given), rows, strict=True))
         for hit in given:
             self._documents[hit.id] = Hit(hit.id, hit.text, source=self.name, metadata=dict(hit.metadata))
-            self._words[hit.id] = Counter(words(hit.text))
+            analysis = self._analyzer.analyze(hit.text)
+            self._terms[hit.id] = Counter(analysis.terms)
+            self._languages |= analysis.languages
         return len(given)
 
     async def delete(self, ids: Iterable[str]) -> int:
         """Remove documents; return how many were there."""
         gone = [id for id in ids_from(ids) if id in self._documents]
         for id in gone:
-            del self._documents[id], self._words[id]
+            del self._documents[id], self._terms[id]
             self._vectors.pop(id, None)
         return len(gone)
 
@@ -71,7 +77,7 @@ class MemoryStore:
         return len(self._documents)
 
     async def search(self, query: str, *, k: int, where: Where | None = None) -> list[Hit]:
-        """Return at most k hits, best first, whose metadata equals `where`."""
+        """Return at most k hits, best first, whose metadata passes `where`."""
         conditions(where)
         if nothing_to_find(query, k):
             return []
@@ -100,31 +106,26 @@ class MemoryStore:
         ]
 
     def _by_words(self, query: str, where: Where | None) -> list[Found]:
-        scores = self._bm25(words(query))
+        scores = self._bm25(self._analyzer.query_words(query, languages=self._languages))
         return [
             Found(id, self._documents[id].text, score, self._documents[id].metadata)
             for id, score in scores.items()
             if matches(self._documents[id].metadata, where)
         ]
 
-    def _bm25(self, asked: list[str]) -> dict[str, float]:
-        lengths = {id: counts.total() for id, counts in self._words.items()}
+    def _bm25(self, asked: list[tuple[str, ...]]) -> dict[str, float]:
+        lengths = {id: counts.total() for id, counts in self._terms.items()}
         mean = sum(lengths.values()) / max(1, len(lengths)) or 1.0
         model = BM25()
         scores: dict[str, float] = {}
         for word in asked:
-            holding = {id: counts[word] for id, counts in self._words.items() if word in counts}
-            rarity = idf(len(self._words), len(holding))
+            counted = {id: sum(counts[term] for term in word) for id, counts in self._terms.items()}
+            holding = {id: count for id, count in counted.items() if count}
+            rarity = idf(len(self._terms), len(holding))
             for id, tf in holding.items():
                 weight = model.weight(tf, lengths[id], idf=rarity, mean_length=mean)
                 scores[id] = scores.get(id, 0.0) + weight
         return scores
-
-
-def words(text: str) -> list[str]:
-    """Return the words of a text, case-folded and without diacritics."""
-    bare = "".join(char for char in unicodedata.normalize("NFKD", text) if not unicodedata.combining(char))
-    return _WORD.findall(bare.casefold())
 
 
 def resolve_mode(mode: Mode | None, embedder: Embedder | None, *, default: Mode) -> Mode:

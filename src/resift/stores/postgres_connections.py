@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from resift.errors import require
+from resift.forking import abandon, after_fork
 
 T = TypeVar("T")
 
@@ -21,6 +22,7 @@ class Connections:
         self._lock = threading.Lock()
         self._idle: list[Any] = []
         self._closed = 0  # how often; what was lent out before is not taken back
+        after_fork(self)
 
     def run(self, job: Callable[[Any], T]) -> T:
         """Run the job on a connection; blocks, so call it from a worker thread."""
@@ -46,6 +48,12 @@ class Connections:
             self._closed += 1
         for connection in idle:
             connection.close()
+
+    def forget_parent(self) -> None:
+        """Open connections anew in a forked child; the parent goes on speaking through its own."""
+        self._lock = threading.Lock()
+        abandon(*self._idle)
+        self._idle = []
 
     def _take(self) -> Any:
         with self._lock:

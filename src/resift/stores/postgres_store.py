@@ -1,50 +1,38 @@
-"""PostgresStore: documents in one PostgreSQL table, found by pgvector, by full text, or by both (N7)."""
+"""PostgresStore: documents in one PostgreSQL table, found by pgvector, by full text, or by both."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from resift.candidates import Candidate
-from resift.errors import ResiftError, StoreError, require
+from resift.errors import InputError, StoreError, require
 from resift.protocols import Embedder
-from resift.stores.documents import ids_from, in_order, nothing_to_find, ranked
-from resift.stores.embedding import identity_of, unit_vectors
-from resift.stores.filtering import Where
-from resift.stores.hybrid import DEPTH, fuse_views
-from resift.stores.memory import Mode, resolve_mode
+from resift.stores.documents import ids_from, in_order
+from resift.stores.engine_store import EngineStore
+from resift.stores.memory import Mode
 from resift.stores.postgres_connections import Connections
-from resift.stores.records import (
-    Record,
-    Row,
-    document_hit,
-    enough,
-    found_by_vector,
-    found_by_words,
-    index_words,
-    key_of,
-    records_from,
-    refuse_other_embedder,
-    tag_groups,
-)
-from resift.stores.workers import Workers
+from resift.stores.records import Record, Row, document_hit, key_of, records_from, refuse_other_embedder
 from resift.types import Hit
 
 T = TypeVar("T")
 
-_REMEMBERS = "resift embedder: "
+_EMBEDDER, _LANGUAGE = "resift embedder: ", "resift language: "
 _MOST_WORDS = 20_000  # a tsvector ends at 1 MB
 _MOST_PLACES = 256  # PostgreSQL keeps no more positions of one word
+_MOST_HALF, _MOST_WHOLE = 4000, 2000  # dimensions that an index of halfvec and of vector takes
+_CANDIDATES = 200  # that HNSW keeps in view at least; more find more and take longer
+_MOST_SCANNED = 100_000  # rows that a filtered search looks at before the index is passed by
 
 
-class PostgresStore:
-    """One table: exact cosine by pgvector, words by a tsvector, RRF(60) of both in hybrid mode.
+class PostgresStore(EngineStore):
+    """One table: cosine by pgvector, words by a tsvector, RRF(60) of both in hybrid mode.
 
     The table is made on the first `add`. Without an embedder the mode is "text"; with one it is "vector"
-    unless told otherwise. Values travel as parameters, the table's name as a quoted identifier.
+    unless told otherwise. Values travel as parameters, the table's name as a quoted identifier. Vectors are
+    compared with every row until `optimise` builds the index; `exact=True` passes it by.
     """
 
     def __init__(
@@ -57,37 +45,43 @@ class PostgresStore:
         name: str = "postgres",
         connections: int = 4,
         timeout_s: float = 10.0,
+        language: str | None = None,
+        index: Literal["hnsw", "hnsw-half"] = "hnsw-half",
+        exact: bool = False,
     ) -> None:
-        self.name = name
-        self.embedder = embedder
-        self.mode: Mode = resolve_mode(mode, embedder, default="vector")
+        super().__init__(
+            name=name, embedder=embedder, mode=mode, language=language, exact=exact, threads=connections
+        )
+        if index not in ("hnsw", "hnsw-half"):
+            raise InputError(f"index is {index!r}; PostgreSQL has 'hnsw' and 'hnsw-half' (half precision).")
+        self.index = index
         self._psycopg = require("psycopg", extra="postgres")
         self._connections = Connections(dsn, timeout_s=timeout_s)
-        self._workers = Workers(name, threads=connections)
         self._table = self._psycopg.sql.Identifier(*table.split("."))
-        self._ready = False
+        self._index_name = table.rsplit(".", maxsplit=1)[-1][:40] + "_resift_hnsw"
+        self._comment: str | None = None
 
     async def add(self, documents: Iterable[Candidate]) -> int:
         """Store the documents, replacing those of the same id, all or none; return how many were given."""
-        records = await records_from(documents, self.embedder, store=self.name)
+        records = await records_from(documents, self.embedder, await self._analyzer(), store=self.name)
         if records:
-            await self._work(lambda connection: self._upsert(connection, records))
+            await self._job(lambda connection: self._upsert(connection, records))
         return len(records)
 
-    async def delete(self, ids: Iterable[str]) -> int:
+    async def delete(self, ids: Iterable[str | int]) -> int:
         """Remove documents; return how many were there."""
         keys = [key_of(id) for id in ids_from(ids)]
 
         def job(connection: Any) -> int:
-            if not self._exists(connection):
+            if not self._ready(connection):
                 return 0
             return int(
                 connection.execute(self._sql("DELETE FROM {table} WHERE key = ANY(%s)"), [keys]).rowcount
             )
 
-        return await self._work(job)
+        return await self._job(job)
 
-    async def get(self, ids: Iterable[str]) -> list[Hit]:
+    async def get(self, ids: Iterable[str | int]) -> list[Hit]:
         """Return the documents of these ids in the order asked; unknown ids are left out."""
         asked = ids_from(ids)
         keys = [key_of(id) for id in asked]
@@ -95,7 +89,7 @@ class PostgresStore:
         hits = [document_hit(document, source=self.name) for (document,) in rows]
         return in_order(asked, {hit.id: hit for hit in hits})
 
-    async def vectors_of(self, ids: Iterable[str]) -> dict[str, Any]:
+    async def vectors_of(self, ids: Iterable[str | int]) -> dict[str, Any]:
         """Return id -> unit vector of the documents that have one."""
         if self.embedder is None:
             return {}
@@ -109,60 +103,90 @@ class PostgresStore:
         rows = await self._rows(self._sql("SELECT count(*) FROM {table}"), [])
         return int(rows[0][0]) if rows else 0
 
-    async def search(self, query: str, *, k: int, where: Where | None = None) -> list[Hit]:
-        """Return at most k hits, best first, whose metadata equals `where`."""
-        groups = tag_groups(where)
-        if nothing_to_find(query, k):
-            return []
-        if self.mode == "text":
-            return await self._by_words(query, groups, k, self.name)
-        if self.mode == "vector":
-            return await self._by_vector(query, groups, k, self.name)
-        depth = max(k, DEPTH)
-        text = await self._by_words(query, groups, depth, f"{self.name}.text")
-        vectors = await self._by_vector(query, groups, depth, f"{self.name}.vectors")
-        return fuse_views([text, vectors], k=k, source=self.name)
+    async def optimise(self) -> str:
+        """Build the HNSW index of the vectors anew, without locking writers out; say what was done."""
+
+        def job(connection: Any) -> str:
+            if not self._ready(connection):
+                return "there is no table yet"
+            connection.execute("SET statement_timeout = 0")
+            try:
+                if self.embedder is not None:
+                    self._build_index(connection)
+                connection.execute(self._sql("VACUUM (ANALYZE) {table}"))
+            finally:
+                connection.execute("RESET statement_timeout")
+            return (
+                "statistics renewed"
+                if self.embedder is None
+                else f"{self.index} index built, statistics renewed"
+            )
+
+        return await self._job(job)
 
     async def close(self) -> None:
         """Close the connections; the next call opens new ones."""
         await self._workers.run(self._connections.close)
         self._workers.close()
 
-    async def _by_vector(self, query: str, groups: list[list[str]], k: int, source: str) -> list[Hit]:
-        assert self.embedder is not None  # noqa: S101 - resolve_mode refuses vector mode without one
-        asked = (await unit_vectors(self.embedder, [query], kind="query", store=self.name))[0]
+    async def _exists(self) -> bool:
+        return await self._job(self._ready)
+
+    async def _table_language(self) -> str | None:
+        if not await self._exists():
+            return None
+        # Tables of Resift 0.1 hold words that were not stemmed, and do not say so.
+        return _remembered(self._comment or "", _LANGUAGE) or "none"
+
+    async def _has_index(self) -> bool:
+        statement = self._sql(
+            "SELECT count(*) FROM pg_catalog.pg_index WHERE indrelid = to_regclass(%s) AND indisvalid "
+            "AND indexrelid::regclass::text LIKE %s"
+        )
+        rows = await self._rows(statement, [self._table.as_string(None), f"%{self._index_name}%"])
+        return bool(rows and rows[0][0])
+
+    async def _nearest(self, asked: Any, groups: list[list[str]], limit: int, *, exact: bool) -> list[Row]:
         filters, values = _filter(groups)
-        # <#> is the negative inner product: cosine for unit vectors, and defined for empty texts.
+        column, kind = ("embedding", "vector") if exact or self.index == "hnsw" else self._half(len(asked))
+        # <#> is the negative inner product: cosine for unit vectors, and defined for empty texts. The index
+        # knows no second key, so ties are broken by it only where every row is compared.
         statement = self._sql(
             "SELECT document, -(embedding <#> %s::vector) AS score, embedding::text FROM {table} "
-            "WHERE true {filters} ORDER BY embedding <#> %s::vector, key LIMIT %s",
+            "WHERE true {filters} ORDER BY {column} <#> %s::{kind}{ties} LIMIT %s",
             filters=filters,
+            column=column,
+            kind=kind,
+            ties=", key" if exact else "",
         )
         vector = _vector(asked)
 
-        async def fetch(limit: int) -> list[Row]:
-            rows = await self._rows(statement, [vector, *values, vector, limit])
-            return [Row(document, float(score), json.loads(found)) for document, score, found in rows]
+        def job(connection: Any) -> list[tuple[Any, ...]]:
+            if not self._ready(connection):
+                return []
+            with connection.transaction():
+                for setting in _settings(limit, exact=exact):
+                    connection.execute(setting)
+                rows: list[tuple[Any, ...]] = connection.execute(
+                    statement, [vector, *values, vector, limit]
+                ).fetchall()
+                return rows
 
-        return ranked(found_by_vector(await enough(fetch, k), asked), k=k, source=source)
+        rows = [
+            Row(document, float(score), json.loads(found)) for document, score, found in await self._job(job)
+        ]
+        return sorted(rows, key=lambda row: -row.score)
 
-    async def _by_words(self, query: str, groups: list[list[str]], k: int, source: str) -> list[Hit]:
-        asked = list(dict.fromkeys(index_words(query)))[:_MOST_WORDS]
-        if not asked:
-            return []
+    async def _matching(self, terms: list[str], groups: list[list[str]], limit: int) -> list[Row]:
         filters, values = _filter(groups)
         statement = self._sql(
             "SELECT document, ts_rank(words, %s::tsquery) AS score FROM {table} "
             "WHERE words @@ %s::tsquery {filters} ORDER BY score DESC, key LIMIT %s",
             filters=filters,
         )
-        any_of = " | ".join(f"'{word}'" for word in asked)
-
-        async def fetch(limit: int) -> list[Row]:
-            rows = await self._rows(statement, [any_of, any_of, *values, limit])
-            return [Row(document, float(score)) for document, score in rows]
-
-        return ranked(found_by_words(await enough(fetch, k)), k=k, source=source)
+        any_of = " | ".join(f"'{term}'" for term in terms[:_MOST_WORDS])
+        rows = await self._rows(statement, [any_of, any_of, *values, limit])
+        return [Row(document, float(score)) for document, score in rows]
 
     def _sql(self, statement: str, **parts: str) -> Any:
         """Return the statement with the table's quoted name and these pieces of our own SQL filled in."""
@@ -171,31 +195,30 @@ class PostgresStore:
 
     async def _rows(self, statement: Any, values: Sequence[Any]) -> list[tuple[Any, ...]]:
         def job(connection: Any) -> list[tuple[Any, ...]]:
-            if not self._exists(connection):
+            if not self._ready(connection):
                 return []
             rows: list[tuple[Any, ...]] = connection.execute(statement, values).fetchall()
             return rows
 
-        return await self._work(job)
+        return await self._job(job)
 
-    async def _work(self, job: Callable[[Any], T]) -> T:
-        """Run blocking work in a worker thread; failures of the server become StoreError."""
-        try:
-            return await self._workers.run(lambda: self._connections.run(job))
-        except (ResiftError, asyncio.CancelledError):
-            raise
-        except self._psycopg.Error as exc:
-            lost = isinstance(exc, (self._psycopg.OperationalError, self._psycopg.InterfaceError))
-            code = getattr(exc, "sqlstate", None) or type(exc).__name__
-            # The server's message may quote documents; its code says what happened.
-            raise StoreError(
-                f"PostgreSQL store {self.name!r} failed with {code} ({type(exc).__name__}).",
-                store=self.name,
-                transient=lost,
-            ) from exc
+    async def _job(self, job: Callable[[Any], T]) -> T:
+        """Run a job on a connection in a worker thread."""
+        return await self._work(lambda: self._connections.run(job))
 
-    def _exists(self, connection: Any) -> bool:
-        if not self._ready:
+    def _failure(self, exc: Exception) -> StoreError:
+        lost = isinstance(exc, (self._psycopg.OperationalError, self._psycopg.InterfaceError))
+        code = getattr(exc, "sqlstate", None) or type(exc).__name__
+        # The server's message may quote documents; its code says what happened.
+        return StoreError(
+            f"PostgreSQL store {self.name!r} failed with {code} ({type(exc).__name__}).",
+            store=self.name,
+            transient=lost,
+        )
+
+    def _ready(self, connection: Any) -> bool:
+        """Say whether the table is there; refuses one with the vectors of another embedder."""
+        if self._comment is None:
             # From pg_class, not a bare to_regclass: that may answer from a cache older than a lock we took.
             held = connection.execute(
                 "SELECT obj_description(oid, 'pg_class') FROM pg_catalog.pg_class "
@@ -203,14 +226,9 @@ class PostgresStore:
                 [self._table.as_string(connection)],
             ).fetchone()
             if held is not None:
-                remembered = (held[0] or "").removeprefix(_REMEMBERS)
-                refuse_other_embedder(remembered, self._identity, store=self.name)
-            self._ready = held is not None
-        return self._ready
-
-    @property
-    def _identity(self) -> str:
-        return "" if self.embedder is None else identity_of(self.embedder)
+                refuse_other_embedder(_remembered(held[0] or "", _EMBEDDER), self._identity, store=self.name)
+                self._comment = held[0] or ""
+        return self._comment is not None
 
     def _create(self, connection: Any, record: Record) -> None:
         embedding = ""
@@ -226,15 +244,43 @@ class PostgresStore:
         )
         connection.execute(self._sql("CREATE INDEX ON {table} USING gin (words)"))
         connection.execute(self._sql("CREATE INDEX ON {table} USING gin (tags)"))
-        note = self._psycopg.sql.Literal(_REMEMBERS + self._identity)
+        comment = f"{_EMBEDDER}{self._identity}\n{_LANGUAGE}{self._language or 'auto'}"
+        note = self._psycopg.sql.Literal(comment)
         connection.execute(self._psycopg.sql.SQL("COMMENT ON TABLE {} IS {}").format(self._table, note))
 
+    def _build_index(self, connection: Any) -> None:
+        name = self._psycopg.sql.Identifier(self._index_name)
+        statement = self._sql("SELECT vector_dims(embedding) FROM {table} LIMIT 1")
+        found = connection.execute(statement).fetchone()
+        if found is None:
+            return
+        column, _ = ("embedding", "vector") if self.index == "hnsw" else self._half(found[0])
+        if self.index == "hnsw" and found[0] > _MOST_WHOLE:
+            raise InputError(f"'hnsw' takes up to {_MOST_WHOLE} dimensions, not {found[0]}; use 'hnsw-half'.")
+        operators = "vector_ip_ops" if self.index == "hnsw" else "halfvec_ip_ops"
+        schema = self._psycopg.sql.SQL("DROP INDEX CONCURRENTLY IF EXISTS {}").format(
+            self._psycopg.sql.Identifier(*self._table._obj[:-1], self._index_name)
+        )
+        connection.execute(schema)
+        connection.execute(
+            self._psycopg.sql.SQL("CREATE INDEX CONCURRENTLY {} ON {} USING hnsw (({}) {})").format(
+                name, self._table, self._psycopg.sql.SQL(column), self._psycopg.sql.SQL(operators)
+            )
+        )
+
+    def _half(self, dimension: int) -> tuple[str, str]:
+        if dimension > _MOST_HALF:
+            raise InputError(
+                f"'hnsw-half' takes up to {_MOST_HALF} dimensions, not {dimension}; use exact=True."
+            )
+        return f"embedding::halfvec({dimension})", f"halfvec({dimension})"
+
     def _upsert(self, connection: Any, records: Sequence[Record]) -> None:
-        if not self._exists(connection):
+        if not self._ready(connection):
             with connection.transaction():
                 # Two first writers at once: the second waits here and then finds the table.
                 connection.execute("SELECT pg_advisory_xact_lock(hashtext('resift.create'))")
-                if not self._exists(connection):
+                if not self._ready(connection):
                     self._create(connection, records[0])
         with connection.transaction():
             with_vectors = self.embedder is not None
@@ -252,12 +298,29 @@ class PostgresStore:
                 cursor.executemany(statement, rows)
 
 
+def _settings(limit: int, *, exact: bool) -> list[str]:
+    """Return the settings of one search: no index, or one that goes on until the limit is reached."""
+    if exact:
+        return ["SET LOCAL enable_indexscan = off"]
+    return [
+        f"SET LOCAL hnsw.ef_search = {min(1000, max(_CANDIDATES, limit))}",
+        "SET LOCAL hnsw.iterative_scan = relaxed_order",
+        f"SET LOCAL hnsw.max_scan_tuples = {_MOST_SCANNED}",
+        "SET LOCAL enable_seqscan = off",
+    ]
+
+
+def _remembered(comment: str, name: str) -> str:
+    lines = [line.removeprefix(name) for line in comment.split("\n") if line.startswith(name)]
+    return lines[0] if lines else ""
+
+
 def _filter(groups: Sequence[Sequence[str]]) -> tuple[str, list[list[str]]]:
     return "AND tags && %s::text[] " * len(groups), [list(group) for group in groups]
 
 
 def _values(record: Record) -> list[Any]:
-    values = [record.key, record.document, record.tags, _lexemes(record.words)]
+    values = [record.key, record.document, record.tags, _lexemes(record.terms)]
     return values if record.vector is None else [*values, _vector(record.vector)]
 
 
@@ -265,10 +328,10 @@ def _vector(row: Any) -> str:
     return "[" + ",".join(str(float(value)) for value in row) + "]"
 
 
-def _lexemes(words: Sequence[str]) -> str:
+def _lexemes(terms: Sequence[str]) -> str:
     """Return a tsvector literal; no parser of the server, so that its locale does not matter."""
     places: dict[str, list[int]] = defaultdict(list)
-    for position, word in enumerate(words[:_MOST_WORDS], start=1):
-        if len(places[word]) < _MOST_PLACES:
-            places[word].append(min(position, 16_383))
-    return " ".join(f"'{word}':{','.join(map(str, at))}" for word, at in places.items())
+    for position, term in enumerate(terms[:_MOST_WORDS], start=1):
+        if len(places[term]) < _MOST_PLACES:
+            places[term].append(min(position, 16_383))
+    return " ".join(f"'{term}':{','.join(map(str, at))}" for term, at in places.items())

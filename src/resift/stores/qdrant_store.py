@@ -1,32 +1,22 @@
-"""QdrantVectorStore: documents in a Qdrant collection, found by vectors (N7)."""
+"""QdrantVectorStore: documents in a Qdrant collection, found by vectors."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 from resift.candidates import Candidate
-from resift.errors import InputError, ResiftError, StoreError, require
+from resift.errors import InputError, StoreError, require
+from resift.forking import abandon, after_fork
 from resift.protocols import Embedder
-from resift.stores.documents import ids_from, in_order, nothing_to_find, ranked
-from resift.stores.embedding import unit_vectors
-from resift.stores.filtering import Where
-from resift.stores.records import (
-    Record,
-    Row,
-    document_hit,
-    enough,
-    found_by_vector,
-    key_of,
-    records_from,
-    tag_groups,
-)
-from resift.stores.workers import Workers
+from resift.stores.documents import ids_from, in_order
+from resift.stores.engine_store import EngineStore
+from resift.stores.records import Record, Row, document_hit, key_of, records_from
 from resift.types import Hit
 
 T = TypeVar("T")
@@ -34,13 +24,16 @@ T = TypeVar("T")
 _BATCH = 256
 _THREADS = 4
 _NAMESPACE = uuid.UUID("6f3c1f0e-8a44-5d0c-9d0e-0a4f5b6d7c8e")
+_CANDIDATES = 256  # that HNSW keeps in view; more find more and take longer
+_LONGEST_BUILD_S = 3600.0
 
 
-class QdrantVectorStore:
+class QdrantVectorStore(EngineStore):
     """A Qdrant collection on a server (`url`), in a folder (`path`) or behind a client of your own.
 
     The collection is made on the first `add`. Point ids are UUIDs made from the documents' ids, which are
-    in the payload with text and metadata.
+    in the payload with text and metadata. A server's HNSW index is used once `optimise` has built it, unless
+    `exact` is set; in a folder or in memory every vector is compared.
     """
 
     kind = "vector"
@@ -56,49 +49,51 @@ class QdrantVectorStore:
         api_key: str | None = None,
         name: str = "qdrant",
         timeout_s: float = 10.0,
+        exact: bool = False,
     ) -> None:
         if sum(given is not None for given in (url, path, client)) != 1:
             raise InputError("Say where Qdrant is: pass exactly one of url=, path= or client=.")
-        self.name = name
-        self.embedder = embedder
+        # Local mode is not made for threads: one at a time there, as many as wanted on a server.
+        threads = 1 if url is None else _THREADS
+        super().__init__(name=name, embedder=embedder, mode="vector", exact=exact, threads=threads)
         self.collection = collection
         qdrant = require("qdrant_client", extra="qdrant")
         self._models = qdrant.models
-        # Local mode is not made for threads: one at a time there, as many as wanted on a server.
         self._lock = threading.RLock() if url is None else None
-        self._workers = Workers(name, threads=1 if url is None else _THREADS)
-        self._owned = client is None
-        if client is not None:
-            self._client = client
-        elif path is not None:
-            self._client = qdrant.QdrantClient(path=str(path), force_disable_check_same_thread=True)
-        else:
+        self._given = client
+        self._open: Callable[[], Any] = lambda: client
+        if path is not None:
+            self._open = lambda: qdrant.QdrantClient(path=str(path), force_disable_check_same_thread=True)
+        elif url is not None:
             wait_s = max(1, round(timeout_s))
             # The version check runs in a thread of its own and would fail there, out of sight.
-            self._client = qdrant.QdrantClient(
+            self._open = lambda: qdrant.QdrantClient(
                 url=url, api_key=api_key, timeout=wait_s, check_compatibility=False
             )
+        self._client = self._open()
+        self._local = url is None
+        after_fork(self)
 
     async def add(self, documents: Iterable[Candidate]) -> int:
         """Store the documents, replacing those of the same id; return how many were given."""
-        records = await records_from(documents, self.embedder, store=self.name)
+        records = await records_from(documents, self.embedder, None, store=self.name)
         if records:
             await self._work(lambda: self._upsert(records))
         return len(records)
 
-    async def delete(self, ids: Iterable[str]) -> int:
+    async def delete(self, ids: Iterable[str | int]) -> int:
         """Remove documents; return how many were there."""
         points = [point_id(id) for id in ids_from(ids)]
         return await self._work(lambda: self._remove(points))
 
-    async def get(self, ids: Iterable[str]) -> list[Hit]:
+    async def get(self, ids: Iterable[str | int]) -> list[Hit]:
         """Return the documents of these ids in the order asked; unknown ids are left out."""
         asked = ids_from(ids)
         held = await self._work(lambda: self._held([point_id(id) for id in asked], payload=True))
         hits = [document_hit(_document(point.payload), source=self.name) for point in held]
         return in_order(asked, {hit.id: hit for hit in hits})
 
-    async def vectors_of(self, ids: Iterable[str]) -> dict[str, Any]:
+    async def vectors_of(self, ids: Iterable[str | int]) -> dict[str, Any]:
         """Return id -> unit vector of the documents that are there."""
         asked = {point_id(id): id for id in ids_from(ids)}
         held = await self._work(lambda: self._held(list(asked), payload=False, vectors=True))
@@ -108,38 +103,38 @@ class QdrantVectorStore:
         """Return how many documents there are."""
 
         def job() -> int:
-            return int(self._client.count(self.collection, exact=True).count) if self._exists() else 0
+            return int(self._client.count(self.collection, exact=True).count) if self._has_collection() else 0
 
         return await self._work(job)
 
-    async def search(self, query: str, *, k: int, where: Where | None = None) -> list[Hit]:
-        """Return at most k hits, best first, whose metadata equals `where`."""
-        groups = tag_groups(where)
-        if nothing_to_find(query, k) or not all(groups) or not await self._work(self._exists):
-            return []
-        asked = (await unit_vectors(self.embedder, [query], kind="query", store=self.name))[0]
-        rows = await enough(lambda limit: self._work(lambda: self._nearest(asked, groups, limit)), k)
-        return ranked(found_by_vector(rows, asked), k=k, source=self.name)
+    async def optimise(self) -> str:
+        """Have the server index all vectors, and wait for it; say what was done."""
+        return await self._work(self._optimised)
 
     async def close(self) -> None:
         """Close the client, unless it was given."""
-        if self._owned:
+        if self._given is None:
             await self._workers.run(self._client.close)
         self._workers.close()
 
+    def forget_parent(self) -> None:
+        """Open a client anew in a forked child; one that was given is the caller's."""
+        if self._given is None:
+            abandon(self._client)
+            self._client = self._open()
+        if self._lock is not None:
+            self._lock = threading.RLock()
+
     async def _work(self, job: Callable[[], T]) -> T:
-        """Run blocking work in a worker thread; failures of the engine become StoreError."""
-        try:
-            return await self._workers.run(lambda: self._locked(job))
-        except (ResiftError, asyncio.CancelledError):
-            raise
-        except Exception as exc:
-            code = getattr(exc, "status_code", None)
-            raise StoreError(
-                f"Qdrant store {self.name!r} failed: {type(exc).__name__}{f' {code}' if code else ''}.",
-                store=self.name,
-                transient=code is None or code >= 500,
-            ) from exc
+        return await super()._work(lambda: self._locked(job))
+
+    def _failure(self, exc: Exception) -> StoreError:
+        code = getattr(exc, "status_code", None)
+        return StoreError(
+            f"Qdrant store {self.name!r} failed: {type(exc).__name__}{f' {code}' if code else ''}.",
+            store=self.name,
+            transient=code is None or code >= 500,
+        )
 
     def _locked(self, job: Callable[[], T]) -> T:
         if self._lock is None:
@@ -147,17 +142,30 @@ class QdrantVectorStore:
         with self._lock:
             return job()
 
-    def _exists(self) -> bool:
+    async def _exists(self) -> bool:
+        return await self._work(self._has_collection)
+
+    async def _has_index(self) -> bool:
+        if self._local:
+            return False
+        return await self._work(
+            lambda: bool(self._client.get_collection(self.collection).indexed_vectors_count)
+        )
+
+    async def _nearest(self, asked: Any, groups: list[list[str]], limit: int, *, exact: bool) -> list[Row]:
+        return await self._work(lambda: self._queried(asked, groups, limit, exact=exact))
+
+    def _has_collection(self) -> bool:
         return bool(self._client.collection_exists(self.collection))
 
     def _upsert(self, records: Sequence[Record]) -> None:
         models = self._models
-        if not self._exists():
+        if not self._has_collection():
             # Dot, not cosine: vectors have length one, and Qdrant would change those of empty texts.
             size = len(records[0].vector)
             vectors = models.VectorParams(size=size, distance=models.Distance.DOT)
             self._client.create_collection(self.collection, vectors_config=vectors)
-            if self._lock is None:
+            if not self._local:
                 keyword = models.PayloadSchemaType.KEYWORD
                 self._client.create_payload_index(self.collection, "tags", field_schema=keyword)
         for start in range(0, len(records), _BATCH):
@@ -172,7 +180,7 @@ class QdrantVectorStore:
             self._client.upsert(self.collection, points=points, wait=True)
 
     def _held(self, points: Sequence[str], *, payload: bool, vectors: bool = False) -> list[Any]:
-        if not points or not self._exists():
+        if not points or not self._has_collection():
             return []
         found = self._client.retrieve(
             self.collection, ids=list(points), with_payload=payload, with_vectors=vectors
@@ -186,9 +194,10 @@ class QdrantVectorStore:
             self._client.delete(self.collection, points_selector=selector, wait=True)
         return len(held)
 
-    def _nearest(self, asked: Any, groups: list[list[str]], limit: int) -> list[Row]:
+    def _queried(self, asked: Any, groups: list[list[str]], limit: int, *, exact: bool) -> list[Row]:
         models = self._models
         must = [models.FieldCondition(key="tags", match=models.MatchAny(any=list(group))) for group in groups]
+        params = models.SearchParams(exact=exact, hnsw_ef=None if exact else max(_CANDIDATES, limit))
         found = self._client.query_points(
             self.collection,
             query=[float(value) for value in asked],
@@ -197,9 +206,25 @@ class QdrantVectorStore:
             with_payload=True,
             with_vectors=True,
             # Local mode is always exact, and warns when told to be.
-            search_params=None if self._lock else models.SearchParams(exact=True),
+            search_params=None if self._local else params,
         )
         return [Row(_document(point.payload), float(point.score), point.vector) for point in found.points]
+
+    def _optimised(self) -> str:
+        if not self._has_collection():
+            return "there is no collection yet"
+        if self._local:
+            return "nothing to do: without a server every vector is compared"
+        lowest = self._models.OptimizersConfigDiff(indexing_threshold=1)
+        self._client.update_collection(self.collection, optimizers_config=lowest)
+        give_up_at = time.monotonic() + _LONGEST_BUILD_S
+        while str(self._client.get_collection(self.collection).status.value) != "green":
+            if time.monotonic() > give_up_at:
+                raise StoreError(
+                    f"Qdrant did not finish its index in {_LONGEST_BUILD_S:.0f} s.", store=self.name
+                )
+            time.sleep(0.2)
+        return "hnsw index built"
 
 
 def point_id(id: str) -> str:

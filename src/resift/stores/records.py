@@ -1,7 +1,7 @@
-"""Documents in the shape that server and file engines hold: hashed keys, filter tags, words, a vector.
+"""Documents in the shape that server and file engines hold: hashed keys, filter tags, terms, a vector.
 
 Ids, metadata keys and values reach an engine only as hashes or as JSON text, so that nothing in them can
-be read as syntax, and every engine filters by the same equality (`filtering.value_key`).
+be read as syntax, and every engine filters by the same equality (`filtering.canonical`).
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from resift.errors import StoreError
 from resift.protocols import Embedder
 from resift.stores.documents import Found, documents_from
 from resift.stores.embedding import unit_vectors
-from resift.stores.filtering import Where, conditions, is_scalar, value_key
-from resift.stores.memory import words
+from resift.stores.filtering import Condition, Pattern, Value, Where, canonical, conditions, is_scalar, passes
+from resift.text import Analyzer
 from resift.types import Hit, to_json
 
 _SPARE = 32
 _CLOSE = 1e-5
-_LONGEST_WORD = 100
+_LONGEST_VALUE = 80
 
 
 class Record(NamedTuple):
@@ -31,14 +31,14 @@ class Record(NamedTuple):
     key: str
     document: str
     tags: list[str]
-    words: list[str]
+    terms: list[str]
     vector: Any
 
     @classmethod
-    def of(cls, hit: Hit, vector: Any) -> Record:
-        """Return the record of a document and its vector (None without an embedder)."""
+    def of(cls, hit: Hit, terms: list[str], vector: Any) -> Record:
+        """Return the record of a document, its index terms and its vector (None without an embedder)."""
         plain = json.loads(to_json({"id": hit.id, "text": hit.text, "metadata": dict(hit.metadata)}))
-        return cls(key_of(hit.id), json.dumps(plain), tags_of(hit.metadata), index_words(hit.text), vector)
+        return cls(key_of(hit.id), json.dumps(plain), tags_of(hit.metadata), terms, vector)
 
 
 class Row(NamedTuple):
@@ -50,37 +50,52 @@ class Row(NamedTuple):
 
 
 async def records_from(
-    documents: Iterable[Candidate], embedder: Embedder | None, *, store: str
+    documents: Iterable[Candidate], embedder: Embedder | None, analyzer: Analyzer | None, *, store: str
 ) -> list[Record]:
     """Return the records to store, embedded in one call with the store's own embedder."""
     given = documents_from(documents)
+    terms = [[] if analyzer is None else analyzer.terms(hit.text) for hit in given]
     if embedder is None or not given:
-        return [Record.of(hit, None) for hit in given]
+        return [Record.of(hit, words, None) for hit, words in zip(given, terms, strict=True)]
     rows = await unit_vectors(embedder, [hit.text for hit in given], kind="document", store=store)
-    return [Record.of(hit, row) for hit, row in zip(given, rows, strict=True)]
+    return [Record.of(hit, words, row) for hit, words, row in zip(given, terms, rows, strict=True)]
 
 
 def key_of(id: str) -> str:
     """Return the hash under which an engine knows a document."""
-    return hashlib.sha256(str(id).encode("utf-8", "surrogatepass")).hexdigest()
+    return hashlib.sha256(id.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def tags_of(metadata: Mapping[str, Any]) -> list[str]:
     """Return one tag per metadata entry that can be filtered on."""
-    return sorted(_tag(key, value_key(value)) for key, value in metadata.items() if is_scalar(value))
+    return sorted(_tag(key, value) for key, value in metadata.items() if is_scalar(value))
 
 
-def tag_groups(where: Where | None) -> list[list[str]]:
-    """Return the filter as groups of tags: a document passes when it has a tag of every group."""
-    return [
-        sorted({_tag(key, value_key(value)) for value in allowed})
-        for key, allowed in conditions(where).items()
-    ]
+class Filter(NamedTuple):
+    """A filter in two parts: groups of tags for the engine, tests that are made on what it finds.
 
+    A document has a tag of every group; an empty group has none, so nothing passes.
+    """
 
-def index_words(text: str) -> list[str]:
-    """Return the words to index or ask for; overlong ones by their hash, so that no engine drops them."""
-    return [word if len(word) <= _LONGEST_WORD else key_of(word) for word in words(text)]
+    groups: list[list[str]]
+    tests: list[Condition]
+
+    @classmethod
+    def of(cls, where: Where | None) -> Filter:
+        """Return the filter, or raise InputError for one that means nothing."""
+        groups, tests = [], []
+        for test in conditions(where):
+            plain = [value for value in test.values if not isinstance(value, Pattern)]
+            if test.operator == "=" and len(plain) == len(test.values):
+                groups.append(sorted({_tag(test.key, value) for value in plain}))
+            else:
+                tests.append(test)
+        return cls(groups, tests)
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing can pass."""
+        return not all(self.groups)
 
 
 def document_hit(document: str, *, source: str) -> Hit:
@@ -89,13 +104,16 @@ def document_hit(document: str, *, source: str) -> Hit:
     return Hit(held["id"], held["text"], source=source, metadata=held["metadata"])
 
 
-async def enough(fetch: Callable[[int], Awaitable[list[Row]]], k: int) -> list[Row]:
-    """Fetch until no row left behind can tie with the k-th, so that the cut is by id and not by chance."""
+async def enough(
+    fetch: Callable[[int], Awaitable[list[Row]]], k: int, tests: Sequence[Condition] = ()
+) -> list[Row]:
+    """Fetch until k rows pass the tests and no row left behind can tie with the last of them."""
     limit = k + _SPARE
     while True:
         rows = await fetch(limit)
-        if len(rows) < limit or rows[k - 1].score - rows[-1].score > _CLOSE:
-            return rows
+        kept = [row for row in rows if passes(json.loads(row.document)["metadata"], tests)] if tests else rows
+        if len(rows) < limit or (len(kept) >= k and kept[k - 1].score - rows[-1].score > _CLOSE):
+            return kept
         limit *= 4
 
 
@@ -128,5 +146,8 @@ def _found(row: Row, score: float) -> Found:
     return Found(held["id"], held["text"], score, held["metadata"])
 
 
-def _tag(key: str, value: str) -> str:
-    return hashlib.sha256(json.dumps([key, value]).encode("ascii")).hexdigest()[:32]
+def _tag(key: str, value: Value) -> str:
+    text = canonical(value)
+    if len(text) > _LONGEST_VALUE:
+        text = "#" + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    return hashlib.sha256(json.dumps([key, text]).encode("ascii")).hexdigest()[:32]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
 
@@ -13,30 +12,37 @@ from resift.candidates import Candidate
 from resift.errors import InputError, require
 from resift.protocols import Embedder
 from resift.stores import sqlite_rows as sql
-from resift.stores.bm25 import BM25
 from resift.stores.documents import documents_from, ids_from, in_order, nothing_to_find
 from resift.stores.embedding import identity_of, unit_vectors
 from resift.stores.filtering import Where, conditions
 from resift.stores.hybrid import DEPTH, fuse_views
 from resift.stores.memory import Mode, resolve_mode
-from resift.stores.sqlite_file import DatabaseFile
-from resift.stores.sqlite_schema import FileFacts, read_facts
+from resift.stores.sqlite_attributes import allowed_rows
+from resift.stores.sqlite_file import DatabaseFile, FileChanged
+from resift.stores.sqlite_schema import FileFacts, first_facts, read_facts
 from resift.stores.sqlite_search import Searcher
-from resift.stores.sqlite_write import Owner, same, write_batch
+from resift.stores.sqlite_upgrade import upgrade_file
+from resift.stores.sqlite_write import Batch, Owner, Writing, same, write_batch
+from resift.stores.workers import Workers
+from resift.text import Analyzer
+from resift.text.bm25 import BM25
 from resift.types import Hit
 
 T = TypeVar("T")
 
 _BATCH = 512  # documents per embedding call and transaction
 _READERS = 4
+_TRIES = 5  # reads of a file that is replaced meanwhile
 
 
 class SQLiteStore:
-    """Documents in one SQLite file, found by words (BM25), by vectors (exact cosine) or by both (RRF 60).
+    """Documents in one SQLite file, found by words (BM25), by vectors (cosine) or by both (RRF 60).
 
     `add` and `delete` return after the commit reached the disk. Several processes may read while one
-    writes. Without an embedder the mode is "text", with one "hybrid". `stemming` and the embedder are
-    properties of the file: they are fixed when it is created, and a different embedder is refused.
+    writes. A missing file is an error unless `create` is set. Without an embedder the mode is "text", with
+    one "hybrid". `language` and the embedder are properties of the file: they are fixed when it is created,
+    and others are refused. From some size on vectors are found by bit codes and the answer says
+    `approximate`; `exact=True` compares all of them at any size, `exact=False` never does.
     """
 
     def __init__(
@@ -46,22 +52,26 @@ class SQLiteStore:
         embedder: Embedder | None = None,
         name: str = "sqlite",
         mode: Mode | None = None,
-        stemming: bool = True,
+        create: bool = False,
+        read_only: bool = False,
+        language: str | None = None,
+        exact: bool | None = None,
         k1: float = BM25().k1,
         b: float = BM25().b,
-        read_only: bool = False,
     ) -> None:
         self.name = name
         self.path = os.fspath(path)
         self.embedder = embedder
         self.mode: Mode = resolve_mode(mode, embedder, default="hybrid")
         model = BM25(k1, b).checked()
-        self._file = DatabaseFile(path, name=name, stemming=stemming, read_only=read_only)
-        self._writer = ThreadPoolExecutor(1, thread_name_prefix=f"resift-{name}-write")
-        self._readers = ThreadPoolExecutor(_READERS, thread_name_prefix=f"resift-{name}-read")
+        new = Analyzer(language or "auto")
+        facts = first_facts(new.language, new.version) if create else None
+        self._file = DatabaseFile(path, name=name, facts=facts, read_only=read_only)
+        self._writer = Workers(f"{name}-write", threads=1)
+        self._readers = Workers(f"{name}-read", threads=_READERS)
         self._owner = Owner(self.path, name, None if embedder is None else identity_of(embedder))
-        self._searcher = Searcher(self._file, self._owner, model)
-        self._refuse_wrong_file()
+        self._analyzer = self._checked_analyzer(language)
+        self._searcher = Searcher(self._file, self._owner, model, self._analyzer, exact=exact)
 
     @property
     def text(self) -> TextSearch:
@@ -73,22 +83,18 @@ class SQLiteStore:
         """The same documents found by vectors only, as a store of its own."""
         if self.embedder is None:
             raise InputError(f"Store {self.name!r} has no embedder, so it cannot search by vectors.")
-        return VectorSearch(self)
+        return VectorSearch(self, self.embedder)
+
+    def vectors_by(self, embedder: Embedder) -> VectorSearch:
+        """Return the same documents found by vectors, whose questions this embedder embeds."""
+        owner = Owner(self.path, self.name, identity_of(embedder))
+        owner.check(self.facts())
+        return VectorSearch(self, embedder)
 
     def facts(self) -> FileFacts:
-        """Return what the file says about itself: generation, embedder, dimension, tokenizer."""
+        """Return what the file says about itself: version, generation, embedder, languages, size."""
         with self._file.reading() as connection:
             return read_facts(connection)
-
-    def _refuse_wrong_file(self) -> None:
-        try:
-            facts = self.facts()
-            self._owner.check(facts)
-            if self.embedder is not None and not facts.dimension:
-                self._owner.refuse_wordy(self._file)
-        except BaseException:
-            self._file.close()
-            raise
 
     async def add(self, documents: Iterable[Candidate]) -> int:
         """Store the documents, replacing those of the same id; return how many were given.
@@ -101,20 +107,21 @@ class SQLiteStore:
             await self._add_batch(given[start : start + _BATCH])
         return len(given)
 
-    async def delete(self, ids: Iterable[str]) -> int:
+    async def delete(self, ids: Iterable[str | int]) -> int:
         """Remove documents; return how many were there."""
         self._file.refuse_read_only()
         wanted = ids_from(ids)
-        if not wanted:
-            return 0
 
         def work() -> int:
             with self._file.writing() as connection:
-                return sql.remove(connection, sql.rows_by_id(connection, wanted).values())
+                writing = Writing(connection, self._analyzer)
+                removed = writing.remove(list(sql.rows_by_id(connection, wanted).values()))
+                writing.finish()
+                return removed
 
-        return await self._run(self._writer, work)
+        return await self._run(self._writer, work) if wanted else 0
 
-    async def get(self, ids: Iterable[str]) -> list[Hit]:
+    async def get(self, ids: Iterable[str | int]) -> list[Hit]:
         """Return the documents of these ids in the order asked; unknown ids are left out."""
         wanted = ids_from(ids)
 
@@ -125,7 +132,7 @@ class SQLiteStore:
 
         return await self._run(self._readers, work)
 
-    async def vectors_of(self, ids: Iterable[str]) -> dict[str, Any]:
+    async def vectors_of(self, ids: Iterable[str | int]) -> dict[str, Any]:
         """Return id -> unit vector of the documents that have one."""
         wanted = ids_from(ids)
         if self.embedder is None:
@@ -140,12 +147,12 @@ class SQLiteStore:
         return await self._run(self._readers, work)
 
     async def ids(self, where: Where | None = None) -> list[str]:
-        """Return the ids of all documents whose metadata equals `where`, sorted."""
+        """Return the ids of all documents whose metadata passes `where`, sorted."""
         conditions(where)
 
         def work() -> list[str]:
             with self._file.reading() as connection:
-                numbers = sql.allowed_rows(connection, where)
+                numbers = allowed_rows(connection, where)
                 if numbers is None:
                     return [id for (id,) in connection.execute("SELECT id FROM documents ORDER BY id")]
                 return sorted(sql.ids_by_number(connection, numbers).values())
@@ -157,22 +164,26 @@ class SQLiteStore:
 
         def work() -> int:
             with self._file.reading() as connection:
-                return int(connection.execute("SELECT count(*) FROM documents").fetchone()[0])
+                facts = read_facts(connection)
+                if facts.version == 1:
+                    return int(connection.execute("SELECT count(*) FROM documents").fetchone()[0])
+                return facts.documents
 
         return await self._run(self._readers, work)
 
     async def search(self, query: str, *, k: int, where: Where | None = None) -> list[Hit]:
-        """Return at most k hits, best first, whose metadata equals `where`."""
+        """Return at most k hits, best first, whose metadata passes `where`."""
         if self.mode == "text":
             return await self.search_text(query, k=k, where=where, source=self.name)
+        assert self.embedder is not None  # noqa: S101 - resolve_mode refuses these modes without one
         if self.mode == "vector":
-            return await self.search_vectors(query, k=k, where=where, source=self.name)
+            return await self.search_vectors(query, self.embedder, k=k, where=where, source=self.name)
         depth = max(k, DEPTH) if k else 0
         sides = await asyncio.gather(
             self.search_text(query, k=depth, where=where, source=f"{self.name}.text"),
-            self.search_vectors(query, k=depth, where=where, source=f"{self.name}.vectors"),
+            self.search_vectors(query, self.embedder, k=depth, where=where, source=f"{self.name}.vectors"),
         )
-        return fuse_views(sides, k=k, source=self.name) if any(sides) else []
+        return fuse_views(sides, k=k, source=self.name)
 
     async def search_text(self, query: str, *, k: int, where: Where | None, source: str) -> list[Hit]:
         """Search by words: BM25 over the FTS5 index."""
@@ -182,15 +193,21 @@ class SQLiteStore:
         work = partial(self._searcher.by_words, query, k=k, where=where, source=source)
         return await self._run(self._readers, work)
 
-    async def search_vectors(self, query: str, *, k: int, where: Where | None, source: str) -> list[Hit]:
-        """Search by meaning: exact cosine over all vectors."""
+    async def search_vectors(
+        self, query: str, embedder: Embedder, *, k: int, where: Where | None, source: str
+    ) -> list[Hit]:
+        """Search by meaning: cosine to the query's vector."""
         conditions(where)
         if nothing_to_find(query, k):
             return []
-        assert self.embedder is not None  # noqa: S101 - resolve_mode and `vectors` refuse to come here without
-        asked = (await unit_vectors(self.embedder, [query], kind="query", store=self.name))[0]
-        work = partial(self._searcher.by_vector, asked, k=k, where=where, source=source)
+        asked = (await unit_vectors(embedder, [query], kind="query", store=self.name))[0]
+        owner = Owner(self.path, self.name, identity_of(embedder))
+        work = partial(self._searcher.by_vector, asked, k=k, where=where, source=source, owner=owner)
         return await self._run(self._readers, work)
+
+    async def document_frequencies(self, terms: Sequence[str]) -> Mapping[str, int]:
+        """Return how many documents hold each of these index terms; `facts()` has the totals for an idf."""
+        return await self._run(self._readers, lambda: self._searcher.frequencies(terms))
 
     async def sources(self) -> Mapping[str, str]:
         """Return path -> digest of every file that was indexed to its end."""
@@ -213,14 +230,24 @@ class SQLiteStore:
 
         await self._run(self._writer, work)
 
+    async def upgrade(self) -> bool:
+        """Bring the file to this version's tables and text analysis; say whether it had to be.
+
+        It is one transaction. Documents, vectors and sources stay as they are; readers see the old file
+        until it is done.
+        """
+        self._file.refuse_read_only()
+        analyzer = Analyzer(self._analyzer.language)
+        return await self._run(self._writer, lambda: upgrade_file(self._file, analyzer))
+
     async def close(self) -> None:
         """Finish running work and close the file."""
         await asyncio.to_thread(self.release)
 
     def release(self) -> None:
         """Do what `close` does, without async: waits for running work."""
-        self._writer.shutdown()
-        self._readers.shutdown()
+        self._writer.close(wait=True)
+        self._readers.close(wait=True)
         self._file.close()
 
     async def _add_batch(self, given: Sequence[Hit]) -> None:
@@ -242,20 +269,49 @@ class SQLiteStore:
             return sql.rows_by_id(connection, [hit.id for hit in given])
 
     def _write(self, given: Sequence[Hit], vectors: Mapping[str, bytes]) -> list[Hit]:
+        analyses = {hit.id: self._analyzer.analyze(hit.text) for hit in given}
         with self._file.writing() as connection:
-            return write_batch(connection, given, vectors, self._owner)
+            return write_batch(connection, Batch(given, analyses, vectors), self._owner, self._analyzer)
 
     def _document(self, row: sql.Row) -> Hit:
-        return Hit(row.id, row.text, source=self.name, metadata=sql.metadata_of(row))
+        return Hit(row.id, row.text, source=self.name, metadata=row.decoded())
 
-    async def _run(self, pool: ThreadPoolExecutor, work: Callable[[], T]) -> T:
+    def _checked_analyzer(self, language: str | None) -> Analyzer:
+        """Return the file's analysis; raises StoreError for a file that does not fit what was asked for."""
+        try:
+            facts = self.facts()
+            self._owner.check(facts)
+            if self.embedder is not None and not facts.dimension:
+                self._owner.refuse_wordy(self._file)
+            if facts.version == 1:
+                return Analyzer(language or "auto")
+            if language not in (None, facts.language):
+                raise InputError(
+                    f"{self.path} was made with language {facts.language!r}, not {language!r}. "
+                    "Leave language out, or index again into a new file."
+                )
+            return Analyzer(facts.language)
+        except BaseException:
+            self._file.close()
+            raise
+
+    async def _run(self, workers: Workers, work: Callable[[], T]) -> T:
         self._file.refuse_closed()
         try:
-            return await asyncio.get_running_loop().run_in_executor(pool, work)
-        except UnicodeEncodeError as exc:
-            raise InputError(
-                "A text holds half a character (a lone surrogate); clean it and try again."
-            ) from exc
+            return await workers.run(partial(_repeated, work))
+        except UnicodeEncodeError:
+            pass  # and not as the cause of what follows: it holds the text
+        raise InputError("A text holds half a character (a lone surrogate); clean it and try again.")
+
+
+def _repeated(work: Callable[[], T]) -> T:
+    """Do the work, again where the file was replaced meanwhile."""
+    for _ in range(_TRIES - 1):
+        try:
+            return work()
+        except FileChanged:
+            continue
+    return work()
 
 
 class TextSearch:
@@ -277,10 +333,11 @@ class VectorSearch:
 
     kind = "vector"
 
-    def __init__(self, store: SQLiteStore) -> None:
+    def __init__(self, store: SQLiteStore, embedder: Embedder) -> None:
         self.store = store
+        self.embedder = embedder
         self.name = f"{store.name}.vectors"
 
     async def search(self, query: str, *, k: int, where: Where | None = None) -> list[Hit]:
         """Return at most k hits by cosine."""
-        return await self.store.search_vectors(query, k=k, where=where, source=self.name)
+        return await self.store.search_vectors(query, self.embedder, k=k, where=where, source=self.name)

@@ -6,32 +6,45 @@ import contextlib
 import os
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from urllib.parse import quote
 
 from resift.errors import StoreError
+from resift.forking import abandon, after_fork
+from resift.stores.sqlite_checks import Damage
 from resift.stores.sqlite_schema import (
     APPLICATION_ID,
     BUSY_TIMEOUT_S,
+    READABLE_VERSIONS,
     SCHEMA_VERSION,
     count_tables,
     create_tables,
-    tokenizer_for,
     version_of,
 )
+from resift.stores.sqlite_version_1 import show_as_version_2
+
+Stamp = tuple[int, int, int] | None
 
 
 class Connection(sqlite3.Connection):
-    """A connection that remembers whether its temporary search tables exist."""
+    """A connection that knows what it was opened on and which temporary tables it has."""
 
-    stop_words: frozenset[str] | None = None
+    version = SCHEMA_VERSION
+    stamp: Stamp = None
+
+
+class FileChanged(StoreError):
+    """A file without locks was replaced while it was read."""
 
 
 class DatabaseFile:
     """Connections to one file. Each is used by one thread at a time and goes back into the pool."""
 
-    def __init__(self, path: str | os.PathLike[str], *, name: str, stemming: bool, read_only: bool) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], *, name: str, facts: Mapping[str, str] | None, read_only: bool
+    ) -> None:
+        """Open the file; with `facts` make it where it is missing."""
         self.path = Path(path)
         self.name = name
         self.read_only = read_only
@@ -39,7 +52,8 @@ class DatabaseFile:
         self._lock = threading.Lock()
         self._closed = False
         with self.errors():
-            self._create_or_check(stemming)
+            self._create_or_check(facts)
+        after_fork(self)
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[Connection]:
@@ -50,12 +64,16 @@ class DatabaseFile:
             finally:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
+            if connection.stamp is not None and connection.stamp != self._stamp():
+                raise FileChanged(f"{self.path} changed while it was read.", store=self.name, transient=True)
 
     @contextlib.contextmanager
-    def writing(self) -> Iterator[Connection]:
+    def writing(self, *, upgrade: bool = False) -> Iterator[Connection]:
         """Lend a connection inside a write transaction; commits at the end, rolls back on any error."""
         self.refuse_read_only()
         with self._lent() as connection:
+            if connection.version != SCHEMA_VERSION and not upgrade:
+                raise StoreError(self.how_to_upgrade(), store=self.name)
             connection.execute("BEGIN IMMEDIATE")
             try:
                 yield connection
@@ -65,6 +83,13 @@ class DatabaseFile:
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
                 raise
+
+    def how_to_upgrade(self) -> str:
+        """Return what to tell the owner of a file of version 1."""
+        return (
+            f"{self.path} was written by Resift 0.1 and can only be read. "
+            f"Upgrade it, nothing is lost: resift index --upgrade --store {self.path}"
+        )
 
     def refuse_read_only(self) -> None:
         """Raise StoreError where this file may only be read."""
@@ -76,17 +101,34 @@ class DatabaseFile:
     def close(self) -> None:
         """Close all idle connections; those still in use close when they come back."""
         with self._lock:
-            self._closed = True
+            was_closed, self._closed = self._closed, True
+        self.drop_connections()
+        if self.read_only and not was_closed and _beside(self.path, "-wal").exists():
+            self._tidy()
+
+    def drop_connections(self) -> None:
+        """Close the idle connections; the next call opens new ones."""
+        with self._lock:
             idle, self._idle = self._idle, []
         for connection in idle:
             connection.close()
+
+    def forget_parent(self) -> None:
+        """Open connections anew in a forked child."""
+        self._lock = threading.Lock()
+        abandon(*self._idle)
+        self._idle = []
 
     @contextlib.contextmanager
     def errors(self) -> Iterator[None]:
         """Translate what SQLite says into a StoreError with the next step."""
         try:
             yield
+        except Damage as exc:
+            raise self._damaged(str(exc)) from None
         except sqlite3.Error as exc:
+            if "decode" in str(exc):
+                exc.args = ("a text is not UTF-8",)  # SQLite's own words quote the text
             raise self._explained(exc) from exc
 
     @contextlib.contextmanager
@@ -105,10 +147,15 @@ class DatabaseFile:
 
     def _take(self) -> Connection:
         self.refuse_closed()
-        with self._lock:
-            if self._idle:
-                return self._idle.pop()
-        return self._connect()
+        while True:
+            with self._lock:
+                connection = self._idle.pop() if self._idle else None
+            if connection is None:
+                return self._connect()
+            # Another process may have upgraded the file, or replaced one that is read without locks.
+            if connection.version == version_of(connection) and connection.stamp in (None, self._stamp()):
+                return connection
+            connection.close()
 
     def _give_back(self, connection: Connection) -> None:
         with self._lock:
@@ -118,14 +165,13 @@ class DatabaseFile:
         connection.close()
 
     def _connect(self) -> Connection:
-        mode = "ro" if self.read_only else "rwc"
-        uri = f"file:{quote(str(self.path.absolute()))}?mode={mode}"
-        if (
-            self.read_only
-            and not os.access(self.path.absolute().parent, os.W_OK)
-            and not _wal(self.path).exists()
-        ):
-            uri += "&immutable=1"  # a reader of a WAL file must otherwise create its -shm beside it
+        uri = f"file:{quote(str(self.path.absolute()))}?mode={'ro' if self.read_only else 'rwc'}"
+        stamp = None
+        if self.read_only and _unlockable(self.path):
+            # A reader of a WAL file must create its -shm beside it, or else be told that nobody writes. That
+            # may be wrong, so the file's stamp is compared before and after each read.
+            uri += "&immutable=1"
+            stamp = self._stamp()
         connection = sqlite3.connect(
             uri,
             uri=True,
@@ -137,30 +183,59 @@ class DatabaseFile:
         try:
             connection.execute("PRAGMA synchronous=FULL")  # what was acknowledged survives a power cut
             connection.execute("PRAGMA temp_store=MEMORY")
-            connection.execute("PRAGMA cache_size=-16384")
-        except sqlite3.Error:
+            connection.execute("PRAGMA cache_size=-8192")
+            connection.stamp = stamp
+            self._prepare(connection)
+        except BaseException:
             connection.close()
             raise
         return connection
 
-    def _create_or_check(self, stemming: bool) -> None:
-        if self.read_only and not self.path.exists():
+    def _prepare(self, connection: Connection) -> None:
+        """Make the connection's temporary tables: a snapshot that is given up would take them with it."""
+        connection.version = version_of(connection)
+        if connection.version in READABLE_VERSIONS and count_tables(connection):
+            table = "words" if connection.version == 1 else "terms"
+            connection.execute(
+                f"CREATE VIRTUAL TABLE temp.instances USING fts5vocab(main, {table}, instance)"
+            )
+        if connection.version == 1:
+            show_as_version_2(connection)
+
+    def _stamp(self) -> Stamp:
+        if _beside(self.path, "-wal").exists():
+            return (0, 0, 0)  # a writer is there: from now on its locks are used
+        held = self.path.stat()
+        return held.st_ino, held.st_mtime_ns, held.st_size
+
+    def _tidy(self) -> None:
+        """Let SQLite remove -wal and -shm if nobody else uses the file; readers alone leave them behind."""
+        with contextlib.suppress(sqlite3.Error):
+            uri = f"file:{quote(str(self.path.absolute()))}?mode=rw"
+            with contextlib.closing(sqlite3.connect(uri, uri=True, timeout=0)) as connection:
+                version_of(connection)
+
+    def _create_or_check(self, facts: Mapping[str, str] | None) -> None:
+        creating = facts is not None and not self.read_only
+        if not creating and not self.path.exists():
             raise StoreError(
-                f"{self.path} does not exist. Build it first: resift index PATH --store {self.path}",
+                f"{self.path} does not exist. Build it with: resift index PATH --store {self.path} "
+                "(in Python: create=True)",
                 store=self.name,
             )
         connection = self._connect()
         try:
             # A new file has version 0 and no tables; two processes may both find that, one of them creates.
-            if version_of(connection) == 0 and not self.read_only:
-                create_tables(connection, tokenizer_for(stemming))
+            if connection.version == 0 and facts is not None and creating:
+                create_tables(connection, facts)
+                self._prepare(connection)
             self._check(connection)
         except BaseException:
             connection.close()
             raise
         self._idle.append(connection)
 
-    def _check(self, connection: sqlite3.Connection) -> None:
+    def _check(self, connection: Connection) -> None:
         (application,) = connection.execute("PRAGMA application_id").fetchone()
         if application == 0 and count_tables(connection) == 0:
             raise StoreError(f"{self.path} is empty. Index into it first.", store=self.name)
@@ -169,33 +244,44 @@ class DatabaseFile:
                 f"{self.path} is a database of another program. Choose another file for the index.",
                 store=self.name,
             )
-        version = version_of(connection)
-        if version != SCHEMA_VERSION:
+        if connection.version not in READABLE_VERSIONS:
             raise StoreError(
-                f"{self.path} has schema version {version}; this Resift reads version {SCHEMA_VERSION}. "
-                "Index again into a new file, or use the Resift that wrote it.",
+                f"{self.path} has schema version {connection.version}; this Resift reads up to "
+                f"{SCHEMA_VERSION}. Index again into a new file, or use the Resift that wrote it.",
                 store=self.name,
             )
 
+    def _damaged(self, place: str) -> StoreError:
+        return StoreError(
+            f"{self.path} is damaged ({place}). Restore a copy, or move it away and index again; "
+            f"resift doctor --store {self.path} lists all that is wrong.",
+            store=self.name,
+        )
+
     def _explained(self, exc: sqlite3.Error) -> StoreError:
-        told = str(exc)
-        if "locked" in told or "busy" in told:
+        reason = str(exc)
+        if "locked" in reason or "busy" in reason:
             why = f"{self.path} is busy: another process held it for {BUSY_TIMEOUT_S:.0f} s. Try again."
             return StoreError(why, store=self.name, transient=True)
-        if "not a database" in told or "malformed" in told:
-            why = f"{self.path} is no usable index ({told}). Move it away and index again."
-        elif "unable to open" in told:
+        if any(word in reason for word in ("not a database", "malformed", "not UTF-8", "no such", "corrupt")):
+            return self._damaged(reason)
+        if "unable to open" in reason:
             why = f"{self.path} cannot be opened. Check that its folder exists and may be written."
-        elif "readonly" in told:
+        elif "readonly" in reason:
             why = f"{self.path} cannot be written. Check its permissions, or open it with read_only=True."
-        elif "full" in told:
+        elif "full" in reason:
             why = (
                 f"{self.path}: the disk is full. Free some space and run again; nothing acknowledged is lost."
             )
         else:
-            why = f"{self.path}: {told}."
+            why = f"{self.path}: {reason}."
         return StoreError(why, store=self.name)
 
 
-def _wal(path: Path) -> Path:
-    return path.with_name(path.name + "-wal")
+def _unlockable(path: Path) -> bool:
+    """Say whether a reader can neither make nor find the files that readers and writers share."""
+    return not os.access(path.absolute().parent, os.W_OK) and not _beside(path, "-wal").exists()
+
+
+def _beside(path: Path, suffix: str) -> Path:
+    return path.with_name(path.name + suffix)

@@ -1,17 +1,21 @@
-"""Rows in and out of the database file: write, remove, fetch, filter. Plain SQL on a lent connection."""
+"""Rows in and out of the database file: write, remove, fetch. Plain SQL on a lent connection."""
 
 from __future__ import annotations
 
 import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
-from resift.stores.filtering import Where, conditions, is_scalar, value_key
+from resift.stores.sqlite_attributes import attributes_of
+from resift.stores.sqlite_blocks import BlockChanges
+from resift.stores.sqlite_checks import Damage, checksum
 from resift.types import Hit, to_json
 
-_MOST_REMEMBERED = 10_000  # removals; a reader that lags further behind reads the list of rows anew
+K = TypeVar("K", str, int)
+
 _MOST_PARAMETERS = 500  # older SQLite builds allow 999
+_AFTER = "SELECT row, id, text, metadata, checksum FROM documents WHERE row > ? ORDER BY row LIMIT 1000"
 
 
 class Row(NamedTuple):
@@ -22,6 +26,26 @@ class Row(NamedTuple):
     text: str
     metadata: str
 
+    def checksum(self) -> int:
+        """Return the checksum of what was written."""
+        return checksum(self.row, self.id.encode(), self.text.encode(), self.metadata.encode())
+
+    def decoded(self) -> Mapping[str, Any]:
+        """Return the metadata as it was given, as far as JSON can tell."""
+        try:
+            metadata: Mapping[str, Any] = json.loads(self.metadata)
+        except ValueError:
+            raise Damage("documents", self.row) from None
+        return metadata
+
+
+def documents_in(connection: sqlite3.Connection, *, checked: bool = True) -> Iterator[Row]:
+    """Yield all documents in the order of their rows; rows may be changed meanwhile."""
+    last = -1
+    while rows := connection.execute(_AFTER, (last,)).fetchall():
+        yield from _rows(rows, checked=checked)
+        last = rows[-1][0]
+
 
 def rows_by_id(connection: sqlite3.Connection, ids: Sequence[str]) -> dict[str, Row]:
     """Return the rows of these ids."""
@@ -29,8 +53,12 @@ def rows_by_id(connection: sqlite3.Connection, ids: Sequence[str]) -> dict[str, 
 
 
 def rows_by_number(connection: sqlite3.Connection, numbers: Sequence[int]) -> dict[int, Row]:
-    """Return the rows of these row numbers."""
-    return {row.row: row for row in _select(connection, "row", numbers)}
+    """Return the rows of these row numbers, all of which must be there."""
+    found = {row.row: row for row in _select(connection, "row", numbers)}
+    for number in numbers:
+        if number not in found:
+            raise Damage("documents", number)
+    return found
 
 
 def ids_by_number(connection: sqlite3.Connection, numbers: Sequence[int]) -> dict[int, str]:
@@ -39,13 +67,10 @@ def ids_by_number(connection: sqlite3.Connection, numbers: Sequence[int]) -> dic
     for some in _slices(numbers):
         marks = ",".join("?" * len(some))
         found.update(connection.execute(f"SELECT row, id FROM documents WHERE row IN ({marks})", some))  # noqa: S608
+    for number in numbers:
+        if number not in found:
+            raise Damage("documents", number)
     return found
-
-
-def metadata_of(row: Row) -> Mapping[str, Any]:
-    """Return the metadata as it was given, as far as JSON can tell."""
-    metadata: Mapping[str, Any] = json.loads(row.metadata)
-    return metadata
 
 
 def metadata_text(hit: Hit) -> str:
@@ -53,90 +78,85 @@ def metadata_text(hit: Hit) -> str:
     return to_json(dict(hit.metadata))
 
 
-def vector_of(connection: sqlite3.Connection, number: int) -> bytes | None:
-    """Return the stored vector of a row, if it has one."""
-    found = connection.execute("SELECT vector FROM vectors WHERE row = ?", (number,)).fetchone()
-    return None if found is None else bytes(found[0])
+def vectors_by_row(connection: sqlite3.Connection, numbers: Sequence[int]) -> dict[int, bytes]:
+    """Return the stored vectors of these rows."""
+    return dict(
+        _checked_vectors(connection, "SELECT row, vector, checksum FROM vectors WHERE row IN", numbers)
+    )
 
 
 def vectors_by_id(connection: sqlite3.Connection, ids: Sequence[str]) -> dict[str, bytes]:
     """Return the stored vectors of these ids, without reading their texts."""
-    found: dict[str, bytes] = {}
+    rows: dict[int, str] = {}
     for some in _slices(ids):
         marks = ",".join("?" * len(some))
-        statement = f"SELECT id, vector FROM documents JOIN vectors USING (row) WHERE id IN ({marks})"  # noqa: S608
-        found.update(connection.execute(statement, some))
-    return found
+        rows.update(connection.execute(f"SELECT row, id FROM documents WHERE id IN ({marks})", some))  # noqa: S608
+    return {rows[row]: vector for row, vector in vectors_by_row(connection, list(rows)).items()}
 
 
-def allowed_rows(connection: sqlite3.Connection, where: Where | None) -> list[int] | None:
-    """Return the row numbers that pass the filter in ascending order, or None where all pass."""
-    wanted = conditions(where)
-    if not wanted:
-        return None
-    parts: list[str] = []
-    values: list[str] = []
-    for key, allowed in wanted.items():
-        keys = sorted({value_key(value) for value in allowed})
-        parts.append(f"SELECT row FROM attributes WHERE key = ? AND value IN ({','.join('?' * len(keys))})")  # noqa: S608
-        values += [key, *keys]
-    statement = " INTERSECT ".join(parts)
-    return sorted(row for (row,) in connection.execute(statement, values))
-
-
-def write(connection: sqlite3.Connection, hit: Hit, vector: bytes | None) -> None:
-    """Insert a document with its words, vector and attributes; the id must be free."""
+def write(
+    connection: sqlite3.Connection,
+    changes: BlockChanges,
+    hit: Hit,
+    terms: Sequence[str],
+    vector: bytes | None,
+) -> None:
+    """Insert a document with its terms, vector and attributes; the id must be free."""
     metadata = metadata_text(hit)
     cursor = connection.execute(
-        "INSERT INTO documents (id, text, metadata) VALUES (?, ?, ?)", (hit.id, hit.text, metadata)
+        "INSERT INTO documents (id, text, metadata, checksum) VALUES (?, ?, ?, 0)",
+        (hit.id, hit.text, metadata),
     )
-    row = cursor.lastrowid
-    connection.execute("INSERT INTO words (rowid, text) VALUES (?, ?)", (row, hit.text))
+    row = cursor.lastrowid or 0
+    check = Row(row, hit.id, hit.text, metadata).checksum()
+    connection.execute("UPDATE documents SET checksum = ? WHERE row = ?", (check, row))
+    connection.execute("INSERT INTO terms (rowid, words) VALUES (?, ?)", (row, " ".join(terms)))
     if vector is not None:
-        connection.execute("INSERT INTO vectors (row, vector) VALUES (?, ?)", (row, vector))
+        connection.execute("INSERT INTO vectors VALUES (?, ?, ?)", (row, vector, checksum(row, vector)))
     # What was read back from JSON is what a search returns, so that is what filters see.
-    pairs = [(key, value_key(value), row) for key, value in json.loads(metadata).items() if is_scalar(value)]
-    connection.executemany("INSERT INTO attributes (key, value, row) VALUES (?, ?, ?)", pairs)
+    pairs = [(key, value, row) for key, value in attributes_of(json.loads(metadata))]
+    connection.executemany("INSERT INTO attributes VALUES (?, ?, ?)", pairs)
+    changes.add(row, len(terms), vector)
 
 
-def remove(connection: sqlite3.Connection, rows: Iterable[Row]) -> int:
-    """Delete documents everywhere; return how many."""
-    removed = 0
-    for row in rows:
-        # FTS5 forgets a document only when given exactly the text that it was told.
-        connection.execute(
-            "INSERT INTO words (words, rowid, text) VALUES ('delete', ?, ?)", (row.row, row.text)
-        )
-        connection.execute("DELETE FROM vectors WHERE row = ?", (row.row,))
-        pairs = [
-            (key, value_key(value), row.row) for key, value in metadata_of(row).items() if is_scalar(value)
-        ]
-        connection.executemany("DELETE FROM attributes WHERE key = ? AND value = ? AND row = ?", pairs)
-        connection.execute("DELETE FROM documents WHERE row = ?", (row.row,))
-        connection.execute("INSERT INTO removed (row) VALUES (?)", (row.row,))
-        removed += 1
-    if removed:
-        connection.execute("UPDATE facts SET value = value + ? WHERE name = 'removals'", (removed,))
-        oldest = "DELETE FROM removed WHERE number <= (SELECT max(number) FROM removed) - ?"
-        connection.execute(oldest, (_MOST_REMEMBERED,))
-    return removed
-
-
-def removed_since(connection: sqlite3.Connection, before: int, now: int) -> list[int] | None:
-    """Return the rows that went away between two counts, or None where the file no longer remembers."""
-    if now - before > _MOST_REMEMBERED:
-        return None
-    later = "SELECT row FROM removed WHERE number > ? ORDER BY row"
-    return [row for (row,) in connection.execute(later, (before,))]
+def remove(connection: sqlite3.Connection, changes: BlockChanges, row: Row, terms: Sequence[str]) -> None:
+    """Delete a document everywhere; `terms` are those that it was written with."""
+    # FTS5 forgets a document only when given exactly what it was told.
+    connection.execute(
+        "INSERT INTO terms (terms, rowid, words) VALUES ('delete', ?, ?)", (row.row, " ".join(terms))
+    )
+    connection.execute("DELETE FROM vectors WHERE row = ?", (row.row,))
+    pairs = [(key, value, row.row) for key, value in attributes_of(row.decoded())]
+    connection.executemany("DELETE FROM attributes WHERE key = ? AND value = ? AND row = ?", pairs)
+    connection.execute("DELETE FROM documents WHERE row = ?", (row.row,))
+    changes.remove(row.row)
 
 
 def _select(connection: sqlite3.Connection, column: str, keys: Sequence[Any]) -> Iterator[Row]:
     for some in _slices(keys):
         marks = ",".join("?" * len(some))
-        statement = f"SELECT row, id, text, metadata FROM documents WHERE {column} IN ({marks})"  # noqa: S608
-        yield from map(Row._make, connection.execute(statement, some))
+        statement = f"SELECT row, id, text, metadata, checksum FROM documents WHERE {column} IN ({marks})"  # noqa: S608
+        yield from _rows(connection.execute(statement, some))
 
 
-def _slices(values: Sequence[Any]) -> Iterator[Sequence[Any]]:
+def _rows(held: Iterable[tuple[Any, ...]], *, checked: bool = True) -> Iterator[Row]:
+    for *columns, check in held:
+        row = Row._make(columns)
+        if checked and check is not None and row.checksum() != check:
+            raise Damage("documents", row.row)
+        yield row
+
+
+def _checked_vectors(
+    connection: sqlite3.Connection, statement: str, numbers: Sequence[int]
+) -> Iterator[tuple[int, bytes]]:
+    for some in _slices(numbers):
+        for row, vector, check in connection.execute(f"{statement} ({','.join('?' * len(some))})", some):
+            if check is not None and checksum(row, vector) != check:
+                raise Damage("vectors", row)
+            yield row, vector
+
+
+def _slices(values: Sequence[K]) -> Iterator[Sequence[K]]:
     for start in range(0, len(values), _MOST_PARAMETERS):
         yield values[start : start + _MOST_PARAMETERS]

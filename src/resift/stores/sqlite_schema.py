@@ -7,67 +7,110 @@ import time
 from collections.abc import Mapping
 from typing import NamedTuple
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+READABLE_VERSIONS = (1, 2)
 APPLICATION_ID = 0x52534654  # "RSFT"
 BUSY_TIMEOUT_S = 30.0
 
-_SCHEMA = """
-CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE documents (
-    row INTEGER PRIMARY KEY AUTOINCREMENT,
-    id TEXT NOT NULL UNIQUE,
-    text TEXT NOT NULL,
-    metadata TEXT NOT NULL
-);
-CREATE TABLE vectors (row INTEGER PRIMARY KEY, vector BLOB NOT NULL);
-CREATE TABLE attributes (
-    key TEXT NOT NULL, value TEXT NOT NULL, row INTEGER NOT NULL, PRIMARY KEY (key, value, row)
-) WITHOUT ROWID;
-CREATE TABLE removed (number INTEGER PRIMARY KEY AUTOINCREMENT, row INTEGER NOT NULL);
-CREATE TABLE sources (path TEXT PRIMARY KEY, digest TEXT NOT NULL) WITHOUT ROWID;
-CREATE VIRTUAL TABLE words USING fts5(text, content='documents', content_rowid='row', tokenize='{tokenizer}');
-"""
-_FIRST_FACTS = {"generation": "0", "removals": "0", "embedder": "", "dimension": "0"}
+TABLES = {
+    "facts": "TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
+    "documents": "TABLE documents (row INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, "
+    "text TEXT NOT NULL, metadata TEXT NOT NULL, checksum INTEGER NOT NULL)",
+    "vectors": "TABLE vectors (row INTEGER PRIMARY KEY, vector BLOB NOT NULL, checksum INTEGER NOT NULL)",
+    "sources": "TABLE sources (path TEXT PRIMARY KEY, digest TEXT NOT NULL) WITHOUT ROWID",
+}
+"""What was given: documents, their vectors, where they came from."""
+
+DERIVED_TABLES = {
+    "attributes": "TABLE attributes (key TEXT NOT NULL, value BLOB NOT NULL, row INTEGER NOT NULL, "
+    "PRIMARY KEY (key, value, row)) WITHOUT ROWID",
+    "row_blocks": "TABLE row_blocks (block INTEGER PRIMARY KEY, generation INTEGER NOT NULL, "
+    "lengths BLOB NOT NULL, checksum INTEGER NOT NULL)",
+    "row_blocks_by_generation": "INDEX row_blocks_by_generation ON row_blocks (generation)",
+    "code_blocks": "TABLE code_blocks (block INTEGER PRIMARY KEY, codes BLOB NOT NULL, "
+    "checksum INTEGER NOT NULL)",
+    # Terms come analysed, so the tokenizer only has to split at spaces: "ascii" leaves letters beyond ASCII
+    # as they are, and all punctuation is declared to be part of a word.
+    "terms": "VIRTUAL TABLE terms USING fts5(words, content='', columnsize=0, "
+    """tokenize="ascii tokenchars '!#$%&()*+,-./:;<=>?@[\\]^_`{|}~'")""",
+}
+"""What follows from that and can be made anew: filters, lengths, codes, words."""
 
 
 class FileFacts(NamedTuple):
-    """What a file says about itself; `generation` counts writes, `removals` rows that went away."""
+    """What a file says about itself; `generation` counts writes.
 
+    `analyzer` is the version of the text analysis that made its terms, `languages` those of its stems;
+    `documents` and `tokens` are what BM25 needs of the whole: how many there are, and how long together.
+    """
+
+    version: int
     generation: int
-    removals: int
-    embedder: str
-    dimension: int
-    tokenizer: str
+    embedder: str = ""
+    dimension: int = 0
+    language: str = ""
+    analyzer: str = ""
+    languages: frozenset[str] = frozenset()
+    documents: int = 0
+    tokens: int = 0
+    tokenizer: str = ""
 
-
-def tokenizer_for(stemming: bool) -> str:
-    """Return FTS5's tokenizer setting: words without case and diacritics, English stems if asked."""
-    return ("porter " if stemming else "") + "unicode61 remove_diacritics 2"
+    @property
+    def mean_length(self) -> float:
+        """Mean number of terms of a document."""
+        return self.tokens / self.documents if self.documents and self.tokens else 1.0
 
 
 def read_facts(connection: sqlite3.Connection) -> FileFacts:
     """Return the facts as they are in the connection's snapshot."""
-    facts: Mapping[str, str] = dict(connection.execute("SELECT name, value FROM facts"))
+    held: Mapping[str, str] = dict(connection.execute("SELECT name, value FROM facts"))
+    if "tokenizer" in held:
+        return FileFacts(
+            1, int(held["generation"]), held["embedder"], int(held["dimension"]), tokenizer=held["tokenizer"]
+        )
     return FileFacts(
-        int(facts["generation"]),
-        int(facts["removals"]),
-        facts["embedder"],
-        int(facts["dimension"]),
-        facts["tokenizer"],
+        2,
+        int(held["generation"]),
+        held["embedder"],
+        int(held["dimension"]),
+        held["language"],
+        held["analyzer"],
+        frozenset(held["languages"].split()),
+        int(held["documents"]),
+        int(held["tokens"]),
     )
 
 
-def create_tables(connection: sqlite3.Connection, tokenizer: str) -> None:
+def first_facts(language: str, analyzer: str) -> dict[str, str]:
+    """Return the facts of a file that holds nothing yet."""
+    return {
+        "generation": "0",
+        "embedder": "",
+        "dimension": "0",
+        "language": language,
+        "analyzer": analyzer,
+        "languages": "",
+        "documents": "0",
+        "tokens": "0",
+    }
+
+
+def write_facts(connection: sqlite3.Connection, facts: Mapping[str, object]) -> None:
+    """Set some facts."""
+    pairs = [(name, str(value)) for name, value in facts.items()]
+    connection.executemany("INSERT OR REPLACE INTO facts VALUES (?, ?)", pairs)
+
+
+def create_tables(connection: sqlite3.Connection, facts: Mapping[str, str]) -> None:
     """Make a new file an index, once, also when two processes try."""
     connection.execute("PRAGMA page_size=8192")  # five 384-d vectors a page instead of two in 4096
     _use_wal(connection)
     connection.execute("BEGIN IMMEDIATE")
     try:
         if count_tables(connection) == 0:
-            for statement in _SCHEMA.format(tokenizer=tokenizer).split(";\n"):
-                connection.execute(statement)
-            facts = {**_FIRST_FACTS, "tokenizer": tokenizer}
-            connection.executemany("INSERT INTO facts VALUES (?, ?)", facts.items())
+            for definition in (*TABLES.values(), *DERIVED_TABLES.values()):
+                connection.execute(f"CREATE {definition}")
+            write_facts(connection, facts)
             connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
             connection.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
         connection.execute("COMMIT")

@@ -6,57 +6,102 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
+from resift.errors import StoreError
+from resift.forking import after_fork
 from resift.stores import sqlite_rows as sql
-from resift.stores.bm25 import BM25
-from resift.stores.documents import Found, ranked
-from resift.stores.filtering import Where
+from resift.stores import sqlite_version_1 as version_1
+from resift.stores.documents import Found, SearchHits, ranked
+from resift.stores.filtering import Where, conditions, passes
+from resift.stores.sqlite_attributes import allowed_rows
+from resift.stores.sqlite_checks import Damage
 from resift.stores.sqlite_file import Connection, DatabaseFile
 from resift.stores.sqlite_schema import FileFacts, read_facts
-from resift.stores.sqlite_text import TextIndex, terms_of
+from resift.stores.sqlite_text import TextIndex
 from resift.stores.sqlite_vectors import VectorIndex
+from resift.stores.sqlite_view import RowView, RowViews
 from resift.stores.sqlite_write import Owner
+from resift.text import Analyzer
+from resift.text.bm25 import BM25
 from resift.types import Hit
 
 
 class Searcher:
     """Both indexes of a file and the snapshots they are asked on."""
 
-    def __init__(self, file: DatabaseFile, owner: Owner, model: BM25) -> None:
+    def __init__(
+        self, file: DatabaseFile, owner: Owner, model: BM25, analyzer: Analyzer, *, exact: bool | None
+    ) -> None:
         self._file = file
         self._owner = owner
+        self._analyzer = analyzer
         self._lock = threading.Lock()
+        self._rows = RowViews()
         self._words = TextIndex(model)
-        self._vectors = VectorIndex()
+        self._vectors = VectorIndex(exact)
+        after_fork(self)
 
     def by_words(self, query: str, *, k: int, where: Where | None, source: str) -> list[Hit]:
         """Return the best k by BM25."""
         with self._file.reading() as connection:
-            terms = terms_of(connection, query)
             with self._lock:
-                view = self._words.view(connection, _snapshot(connection))
-            best = view.best(connection, terms, k, sql.allowed_rows(connection, where)) if terms else []
-            return _hits(connection, best, k, source)
+                rows = self._snapshot(connection)
+                view = self._words.view(rows)
+            words = self._words_of(connection, rows.facts, query)
+            best = view.best(connection, words, k, allowed_rows(connection, where))
+            return _hits(connection, best, k, where, source)
 
-    def by_vector(self, asked: Any, *, k: int, where: Where | None, source: str) -> list[Hit]:
+    def by_vector(
+        self, asked: Any, *, k: int, where: Where | None, source: str, owner: Owner | None = None
+    ) -> list[Hit]:
         """Return the best k by cosine to a unit vector."""
         with self._file.reading() as connection:
             with self._lock:
-                facts = _snapshot(connection)
-                self._owner.check(facts, dimension=len(asked))
-                view = self._vectors.view(connection, facts)
-            best = view.best(asked, k, sql.allowed_rows(connection, where)) if len(view.rows) else []
-            return _hits(connection, best, k, source)
+                rows = self._snapshot(connection)
+                (owner or self._owner).check(rows.facts, dimension=len(asked))
+                view = self._vectors.view(connection, rows)
+            best = view.best(connection, asked, k, allowed_rows(connection, where))
+            hits = _hits(connection, best.found, k, where, source)
+            return SearchHits(hits, approximate=best.approximate)
+
+    def frequencies(self, terms: Sequence[str]) -> dict[str, int]:
+        """Return how many documents hold each of these index terms."""
+        with self._file.reading() as connection:
+            with self._lock:
+                view = self._words.view(self._snapshot(connection))
+            return {term: len(view.postings(connection, (term,)).places) for term in terms}
+
+    def forget_parent(self) -> None:
+        """Take a lock of its own in a forked child."""
+        self._lock = threading.Lock()
+
+    def _snapshot(self, connection: Connection) -> RowView:
+        # Begun under the lock: each later snapshot is at least as new as the view that is cached.
+        connection.execute("BEGIN")
+        facts = read_facts(connection)
+        if facts.version != connection.version:
+            raise StoreError(
+                "The file was upgraded just now; ask again.", store=self._owner.store, transient=True
+            )
+        return self._rows.current(connection, facts)
+
+    def _words_of(self, connection: Connection, facts: FileFacts, query: str) -> list[tuple[str, ...]]:
+        if facts.version == 1:
+            return [(term,) for term in version_1.query_terms(connection, query)]
+        return self._analyzer.query_words(query, languages=facts.languages)
 
 
-def _snapshot(connection: Connection) -> FileFacts:
-    # Begun under the lock: each later snapshot is at least as new as the view that is cached.
-    connection.execute("BEGIN")
-    return read_facts(connection)
-
-
-def _hits(connection: Connection, best: Sequence[tuple[int, float]], k: int, source: str) -> list[Hit]:
+def _hits(
+    connection: Connection, best: Sequence[tuple[int, float]], k: int, where: Where | None, source: str
+) -> list[Hit]:
     ids = sql.ids_by_number(connection, [row for row, _ in best])
     kept = sorted(best, key=lambda one: (-one[1], ids[one[0]]))[:k]
     rows = sql.rows_by_number(connection, [row for row, _ in kept])
-    found = [Found(rows[row].id, rows[row].text, score, sql.metadata_of(rows[row])) for row, score in kept]
+    tests = conditions(where)
+    found = []
+    for number, score in kept:
+        row = rows[number]
+        metadata = row.decoded()
+        if not passes(metadata, tests):
+            raise Damage("attributes", number)
+        found.append(Found(row.id, row.text, score, metadata))
     return ranked(found, k=k, source=source)

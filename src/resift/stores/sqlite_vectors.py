@@ -1,146 +1,204 @@
-"""Exact vector search: the file's vectors in memory blocks, kept in step with the file row by row."""
+"""Search by vector: all of them exactly while they are few, candidates by bit codes when they are many."""
 
 from __future__ import annotations
 
 import sqlite3
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 from resift.errors import require
-from resift.stores.sqlite_rows import removed_since
-from resift.stores.sqlite_schema import FileFacts
+from resift.stores.sqlite_blocks import ABSENT, ROWS, read_codes
+from resift.stores.sqlite_checks import Damage, checksum
+from resift.stores.sqlite_codes import CodeTable, fits, question_of
+from resift.stores.sqlite_rows import vectors_by_row
+from resift.stores.sqlite_view import RowView
 
-_BLOCK_ROWS = 8192
-# Below this size BLAS stays in the calling thread. The sweep is bound by memory, so more threads gain
+EXACT_UP_TO = 20_000
+"""Documents that are all compared; measured, see docs/scale.md."""
+
+_SWEEP_ROWS = 512
+# BLAS stays in the calling thread for so few rows. The sweep is bound by memory, so more threads gain
 # nothing, and waiting for one that a busy machine does not schedule costs ten times the sweep.
-_SWEEP_VALUES = 200_000
 _MARGIN = 1e-5  # float32 sums of a few hundred products are off by less than this
+_BATCH = 1000
+_MOST_BATCHES = 16
+
+
+class Nearest(NamedTuple):
+    """(row, cosine) of the best k and of all that tie with the last; whether others may have been missed."""
+
+    found: list[tuple[int, float]]
+    approximate: bool
 
 
 class VectorView:
-    """The vectors as of one generation. Blocks may grow behind `size`, never change before it."""
+    """The vectors as of one generation: their codes, or all of them in memory, or neither."""
 
-    def __init__(self, facts: FileFacts, blocks: tuple[Any, ...], rows: Any, alive: Any) -> None:
-        self.generation = facts.generation
-        self.removals = facts.removals
-        self.blocks = blocks
+    def __init__(self, rows: RowView, codes: dict[int, Any] | None, vectors: dict[int, Any] | None) -> None:
         self.rows = rows
-        self.alive = alive
+        self.codes = codes
+        self.vectors = vectors
+        self._table = None if codes is None else CodeTable([codes[block] for block in rows.blocks])
 
-    @property
-    def dead(self) -> int:
-        """How many places belong to rows that are gone."""
-        return 0 if self.alive is None else int((~self.alive).sum())
+    def best(
+        self, connection: sqlite3.Connection, query: Any, k: int, allowed: Sequence[int] | None
+    ) -> Nearest:
+        """Return the best k by cosine.
 
-    def best(self, query: Any, k: int, allowed: list[int] | None) -> list[tuple[int, float]]:
-        """Return (row, cosine) of the best k, and of all that may tie with the last of them.
-
-        A fast float32 sweep finds the candidates; their scores are then summed in float64, so that they
-        depend neither on where a row lies in memory nor on the number of threads.
+        A fast float32 sweep finds them; their scores are then summed in float64, so that they depend
+        neither on where a row lies in memory nor on the number of threads.
         """
-        np = require("numpy", extra="local")
-        rough = self._rough(query)
-        usable = self.alive
-        if allowed is not None:
-            passing = np.isin(self.rows, np.asarray(allowed, dtype=np.int64))
-            usable = passing if usable is None else usable & passing
-        if usable is not None:
-            rough[~usable] = -np.inf
-        many = len(rough) if usable is None else int(usable.sum())
-        if many > k:
-            last = np.partition(rough, len(rough) - k)[len(rough) - k]
-            places = np.flatnonzero(rough >= last - _MARGIN)
-        else:
-            places = np.flatnonzero(rough > -np.inf)
-        return self._exact(places, query)
+        if not self.rows.blocks:
+            return Nearest([], approximate=False)
+        mask = self.rows.mask(allowed)
+        batch = max(_BATCH, 10 * k)
+        possible = int(mask.sum())
+        if self._table is None:
+            return Nearest(self._swept(connection, query, k, mask), approximate=False)
+        if possible <= 2 * batch:
+            rows = self.rows.rows_at(mask.nonzero()[0])
+            return Nearest(_Read(connection, query).read(rows.tolist()).best(k), approximate=False)
+        return Nearest(self._by_codes(connection, query, k, mask, batch), approximate=True)
 
-    def _rough(self, query: Any) -> Any:
-        np = require("numpy", extra="local")
-        scores = np.empty(len(self.rows), dtype=np.float32)
-        sweep = max(1, _SWEEP_VALUES // len(query))
-        for number, block in enumerate(self.blocks):
-            start = number * _BLOCK_ROWS
-            end = min(_BLOCK_ROWS, len(self.rows) - start)
-            for at in range(0, end, sweep):
-                to = min(at + sweep, end)
-                np.dot(block[at:to], query, out=scores[start + at : start + to])
-        return scores
+    def _by_codes(
+        self, connection: sqlite3.Connection, query: Any, k: int, mask: Any, batch: int
+    ) -> list[tuple[int, float]]:
+        """Read candidates in the order of their codes until a batch brings nobody into the best k."""
+        assert self._table is not None  # noqa: S101 - `best` comes here only with codes
+        places = self._table.nearest(question_of(query), batch * _MOST_BATCHES, mask)
+        rows = self.rows.rows_at(places).tolist()
+        read = _Read(connection, query).read(rows[:batch])
+        before: set[int] = set()
+        for start in range(batch, len(rows), batch):
+            now = read.rows_of_best(k)
+            if now == before:
+                break
+            before = now
+            read.read(rows[start : start + batch])
+        return read.best(k)
 
-    def _exact(self, places: Any, query: Any) -> list[tuple[int, float]]:
-        asked = query.astype("float64")
-        return [
-            (int(self.rows[at]), float((self.blocks[at // _BLOCK_ROWS][at % _BLOCK_ROWS] * asked).sum()))
-            for at in places.tolist()
-        ]
+    def _swept(
+        self, connection: sqlite3.Connection, query: Any, k: int, mask: Any
+    ) -> list[tuple[int, float]]:
+        np = require("numpy", extra="local")
+        scores = np.empty(len(mask), dtype=np.float32)
+        for at, block in enumerate(self._matrices(connection, len(query))):
+            for half in range(0, ROWS, _SWEEP_ROWS):
+                out = scores[at * ROWS + half : at * ROWS + half + _SWEEP_ROWS]
+                np.dot(block[half : half + _SWEEP_ROWS], query, out=out)
+        scores[mask == 0] = -np.inf
+        places = _top(scores, min(k, int(mask.sum())))
+        rows = self.rows.rows_at(places).tolist()
+        if self.vectors is None:
+            return _Read(connection, query).read(rows).best(k)
+        blocks = [self.vectors[self.rows.blocks[place // ROWS]][place % ROWS] for place in places.tolist()]
+        return [(row, _cosine(vector, query)) for row, vector in zip(rows, blocks, strict=True)]
+
+    def _matrices(self, connection: sqlite3.Connection, dimension: int) -> Iterator[Any]:
+        for block in self.rows.blocks:
+            if self.vectors is not None:
+                yield self.vectors[block]
+            else:
+                yield read_vectors(connection, self.rows, block, dimension)
 
 
 class VectorIndex:
-    """Keeps one VectorView in step with the file: reads only new rows, forgets removed ones."""
+    """Keeps one VectorView in step with the rows; call under the store's lock."""
 
-    def __init__(self) -> None:
+    def __init__(self, exact: bool | None) -> None:
+        self._exact = exact
         self._view: VectorView | None = None
 
-    def view(self, connection: sqlite3.Connection, facts: FileFacts) -> VectorView:
-        """Return the view of the connection's snapshot; call under the store's lock."""
-        view = self._view
-        if view is None:
-            np = require("numpy", extra="local")
-            view = VectorView(facts._replace(generation=-1), (), np.zeros(0, dtype=np.int64), None)
-        if view.generation != facts.generation:
-            view = _appended(connection, facts, view)
-            if view.removals != facts.removals:
-                view = _without_removed(connection, facts, view)
-        self._view = view
-        return view
+    def view(self, connection: sqlite3.Connection, rows: RowView) -> VectorView:
+        """Return the view of these rows."""
+        if self._view is None or self._view.rows is not rows:
+            self._view = self._advanced(connection, rows, self._view)
+        return self._view
+
+    def _advanced(self, connection: sqlite3.Connection, rows: RowView, old: VectorView | None) -> VectorView:
+        facts = rows.facts
+        few = facts.documents <= EXACT_UP_TO
+        if facts.version == 1 or (few and self._exact is not False):
+            held = _unchanged(rows, old, None if old is None else old.vectors)
+            for block in rows.blocks:
+                if block not in held:
+                    held[block] = read_vectors(connection, rows, block, facts.dimension)
+            return VectorView(rows, None, held)
+        if self._exact or not fits(facts.dimension):
+            return VectorView(rows, None, None)
+        held = _unchanged(rows, old, None if old is None else old.codes)
+        missing = [block for block in rows.blocks if block not in held]
+        held.update(read_codes(connection, missing, facts.dimension))
+        return VectorView(rows, held, None)
 
 
-def _appended(connection: sqlite3.Connection, facts: FileFacts, old: VectorView) -> VectorView:
+class _Read:
+    """Vectors read from the file so far, with their cosines to a query."""
+
+    def __init__(self, connection: sqlite3.Connection, query: Any) -> None:
+        self._connection = connection
+        self._query = query
+        self._rows: list[int] = []
+        self._vectors: list[bytes] = []
+        self._scores: Any = None
+
+    def read(self, rows: Sequence[int]) -> _Read:
+        """Read these rows, too."""
+        np = require("numpy", extra="local")
+        found = vectors_by_row(self._connection, sorted(rows))
+        if len(found) != len(rows):
+            raise Damage("vectors", min(set(rows) - set(found)))
+        vectors = np.frombuffer(b"".join(found.values()), dtype="<f4").reshape(len(found), -1)
+        scores = vectors @ self._query if len(found) else np.zeros(0, dtype=np.float32)
+        self._scores = scores if self._scores is None else np.concatenate([self._scores, scores])
+        self._rows += found
+        self._vectors += found.values()
+        return self
+
+    def rows_of_best(self, k: int) -> set[int]:
+        """Return the rows of the best k so far, with those that may tie."""
+        return {self._rows[at] for at in _top(self._scores, k).tolist()}
+
+    def best(self, k: int) -> list[tuple[int, float]]:
+        """Return (row, cosine) of the best k, and of all that may tie with the last of them."""
+        np = require("numpy", extra="local")
+        places = _top(self._scores, k).tolist()
+        held = [np.frombuffer(self._vectors[at], dtype="<f4") for at in places]
+        return [(self._rows[at], _cosine(one, self._query)) for at, one in zip(places, held, strict=True)]
+
+
+def read_vectors(connection: sqlite3.Connection, rows: RowView, block: int, dimension: int) -> Any:
+    """Return the vectors of a block as one matrix, zeros where there is no document."""
     np = require("numpy", extra="local")
-    blocks, filled = list(old.blocks), len(old.rows)
-    last = int(old.rows[-1]) if filled else 0
-    added: list[int] = []
-    cursor = connection.execute("SELECT row, vector FROM vectors WHERE row > ? ORDER BY row", (last,))
-    while batch := cursor.fetchmany(1024):
-        new = np.frombuffer(b"".join(vector for _, vector in batch), dtype="<f4").reshape(len(batch), -1)
-        filled = _fill(blocks, filled, new)
-        added.extend(row for row, _ in batch)
-    rows = np.concatenate([old.rows, np.asarray(added, dtype=np.int64)])
-    alive = None
-    if old.alive is not None:
-        alive = np.concatenate([old.alive, np.ones(len(added), dtype=bool)])
-    return VectorView(facts._replace(removals=old.removals), tuple(blocks), rows, alive)
+    matrix = np.zeros((ROWS, dimension), dtype=np.float32)
+    statement = "SELECT row, vector, checksum FROM vectors WHERE row BETWEEN ? AND ?"
+    missing = sum(length != ABSENT for length in rows.lengths_by_block[block])
+    for row, vector, check in connection.execute(statement, (block * ROWS, block * ROWS + ROWS - 1)):
+        if len(vector) != 4 * dimension or (check is not None and checksum(row, vector) != check):
+            raise Damage("vectors", row)
+        matrix[row % ROWS] = np.frombuffer(vector, dtype="<f4")
+        missing -= 1
+    if missing:
+        raise Damage("vectors", f"{block * ROWS} and following")
+    return matrix
 
 
-def _fill(blocks: list[Any], filled: int, new: Any) -> int:
+def _unchanged(rows: RowView, old: VectorView | None, held: dict[int, Any] | None) -> dict[int, Any]:
+    """Return what is held of blocks that are still the same."""
+    if old is None or held is None:
+        return {}
+    before, now = old.rows.lengths_by_block, rows.lengths_by_block
+    return {block: one for block, one in held.items() if block in now and before[block] is now[block]}
+
+
+def _top(scores: Any, k: int) -> Any:
+    """Return the places of the best k and of all that may tie with the last of them."""
     np = require("numpy", extra="local")
-    done = 0
-    while done < len(new):
-        at = filled % _BLOCK_ROWS
-        if at == 0:
-            blocks.append(np.empty((_BLOCK_ROWS, new.shape[1]), dtype=np.float32))
-        some = new[done : done + _BLOCK_ROWS - at]
-        blocks[-1][at : at + len(some)] = some
-        done += len(some)
-        filled += len(some)
-    return filled
+    if len(scores) > k > 0:
+        last = np.partition(scores, len(scores) - k)[len(scores) - k]
+        return np.flatnonzero(scores >= last - _MARGIN)
+    return np.flatnonzero(scores > -np.inf) if k else np.zeros(0, dtype=np.int64)
 
 
-def _without_removed(connection: sqlite3.Connection, facts: FileFacts, view: VectorView) -> VectorView:
-    """Mark the rows that are gone, or copy the living ones together once a quarter is gone."""
-    np = require("numpy", extra="local")
-    gone = removed_since(connection, view.removals, facts.removals)
-    if gone is None:
-        held = connection.execute("SELECT row FROM documents")
-        alive = np.isin(view.rows, np.fromiter((row for (row,) in held), dtype=np.int64))
-    else:
-        alive = ~np.isin(view.rows, np.asarray(gone, dtype=np.int64))
-        if view.alive is not None:
-            alive &= view.alive
-    marked = VectorView(facts, view.blocks, view.rows, None if alive.all() else alive)
-    if marked.dead * 4 <= len(marked.rows):
-        return marked
-    blocks: list[Any] = []
-    filled = 0
-    for number, block in enumerate(view.blocks):
-        kept = alive[number * _BLOCK_ROWS : (number + 1) * _BLOCK_ROWS]
-        filled = _fill(blocks, filled, block[: len(kept)][kept])
-    return VectorView(facts, tuple(blocks), view.rows[alive], None)
+def _cosine(vector: Any, query: Any) -> float:
+    return float((vector * query.astype("float64")).sum())

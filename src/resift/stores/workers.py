@@ -8,11 +8,13 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+from resift.forking import after_fork
+
 T = TypeVar("T")
 
 
 class Workers:
-    """A few threads, made on first use and again after `close`; further work waits its turn.
+    """A few threads, made on first use and again after `close` or in a forked child; further work waits.
 
     Work that is still waiting when its caller gives up is never begun.
     """
@@ -22,6 +24,7 @@ class Workers:
         self._threads = threads
         self._lock = threading.Lock()
         self._pool: ThreadPoolExecutor | None = None
+        after_fork(self)
 
     async def run(self, job: Callable[[], T]) -> T:
         """Run blocking work and return its result."""
@@ -31,9 +34,14 @@ class Workers:
             future = asyncio.get_running_loop().run_in_executor(self._pool, job)
         return await future
 
-    def close(self) -> None:
-        """Let the threads end once they are done; work that waits is dropped."""
+    def close(self, *, wait: bool = False) -> None:
+        """Let the threads end once they are done; work that waits is dropped, or finished with `wait`."""
         with self._lock:
             pool, self._pool = self._pool, None
         if pool is not None:
-            pool.shutdown(wait=False, cancel_futures=True)
+            pool.shutdown(wait=wait, cancel_futures=not wait)
+
+    def forget_parent(self) -> None:
+        """Make new threads in a forked child; the parent's are not here."""
+        self._lock = threading.Lock()
+        self._pool = None

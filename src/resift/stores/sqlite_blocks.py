@@ -1,0 +1,159 @@
+"""Blocks of 1,024 rows: how long each document is, which rows are there, and the bit codes of their vectors.
+
+A row's number says where it stands: block = row // 1024. Blocks are what a reader keeps in memory; a write
+stamps those it changes with its generation, so that a reader reads these again and no others.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import sys
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from resift.errors import require
+from resift.stores.sqlite_checks import Damage, checksum
+
+ROWS = 1024
+ABSENT = -1
+"""Length of a row that holds no document."""
+
+SPARSE = ROWS // 4
+"""A block with fewer documents than this is emptied into the last one, so that deleting frees memory."""
+
+
+def words_per_code(dimension: int) -> int:
+    """Return how many 64-bit words the code of a vector takes."""
+    return -(-dimension // 64)
+
+
+def read_lengths(connection: sqlite3.Connection, after: int = -1) -> Iterator[tuple[int, array[int]]]:
+    """Yield (block, lengths) of the blocks that were written after a generation."""
+    statement = "SELECT block, lengths, checksum FROM row_blocks WHERE generation > ?"
+    for block, lengths, check in connection.execute(statement, (after,)):
+        yield block, _lengths(block, lengths, check)
+
+
+def read_codes(
+    connection: sqlite3.Connection, blocks: Sequence[int], dimension: int
+) -> Iterator[tuple[int, Any]]:
+    """Yield (block, codes) of these blocks: one array of 64-bit words, word by word over all rows."""
+    np = require("numpy", extra="local")
+    statement = "SELECT codes, checksum FROM code_blocks WHERE block = ?"
+    for block in blocks:
+        found = connection.execute(statement, (block,)).fetchone()
+        size = words_per_code(dimension) * ROWS * 8
+        if found is None or len(found[0]) != size or checksum(block, found[0]) != found[1]:
+            raise Damage("code_blocks", block)
+        yield block, np.frombuffer(found[0], dtype="<u8").reshape(-1, ROWS)
+
+
+def codes_of(vectors: Any) -> Any:
+    """Return the sign bits of some vectors, one row of 64-bit words each."""
+    np = require("numpy", extra="local")
+    wide = np.zeros((len(vectors), words_per_code(vectors.shape[1]) * 64), dtype=bool)
+    wide[:, : vectors.shape[1]] = vectors > 0
+    return np.packbits(wide, axis=1, bitorder="little").view("<u8")
+
+
+class BlockChanges:
+    """What one transaction changes in the blocks; `flush` writes it."""
+
+    def __init__(self, connection: sqlite3.Connection, generation: int) -> None:
+        self._connection = connection
+        self._generation = generation
+        self._lengths: dict[int, array[int]] = {}
+        self._vectors: dict[int, dict[int, bytes]] = {}
+        self.documents = 0
+        self.tokens = 0
+
+    def add(self, row: int, length: int, vector: bytes | None) -> None:
+        """Note a new row."""
+        self._of(row // ROWS)[row % ROWS] = length
+        if vector is not None:
+            self._vectors.setdefault(row // ROWS, {})[row % ROWS] = vector
+        self.documents += 1
+        self.tokens += length
+
+    def remove(self, row: int) -> None:
+        """Note that a row is gone; its code stays until the block is emptied, unseen."""
+        lengths = self._of(row // ROWS)
+        if lengths[row % ROWS] == ABSENT:
+            raise Damage("row_blocks", row // ROWS)
+        self.documents -= 1
+        self.tokens -= lengths[row % ROWS]
+        lengths[row % ROWS] = ABSENT
+
+    def sparse_rows(self) -> list[int]:
+        """Return the rows of changed blocks that hold few documents; the newest block may be so."""
+        newest = _newest_block(self._connection)
+        return [
+            block * ROWS + at
+            for block, lengths in self._lengths.items()
+            if block != newest and ROWS - lengths.count(ABSENT) < SPARSE
+            for at, length in enumerate(lengths)
+            if length != ABSENT
+        ]
+
+    def flush(self) -> None:
+        """Write the changed blocks; those without any document keep nothing but their generation."""
+        for block, lengths in self._lengths.items():
+            packed = b"" if lengths.count(ABSENT) == ROWS else _little(lengths)
+            self._connection.execute(
+                "INSERT OR REPLACE INTO row_blocks VALUES (?, ?, ?, ?)",
+                (block, self._generation, packed, checksum(block, packed)),
+            )
+            if not packed:
+                self._connection.execute("DELETE FROM code_blocks WHERE block = ?", (block,))
+            elif block in self._vectors:
+                write_codes(self._connection, block, self._vectors[block])
+
+    def _of(self, block: int) -> array[int]:
+        if block not in self._lengths:
+            statement = "SELECT lengths, checksum FROM row_blocks WHERE block = ?"
+            found = self._connection.execute(statement, (block,)).fetchone()
+            empty = array("i", [ABSENT]) * ROWS
+            self._lengths[block] = empty if found is None else _lengths(block, *found)
+        return self._lengths[block]
+
+
+def write_codes(connection: sqlite3.Connection, block: int, vectors: Mapping[int, bytes]) -> None:
+    """Set the codes of some rows of a block, by their offset in it."""
+    np = require("numpy", extra="local")
+    rows = np.frombuffer(b"".join(vectors.values()), dtype="<f4").reshape(len(vectors), -1)
+    new = codes_of(rows)
+    found = connection.execute("SELECT codes, checksum FROM code_blocks WHERE block = ?", (block,)).fetchone()
+    if found is None:
+        codes = np.zeros((new.shape[1], ROWS), dtype="<u8")
+    elif len(found[0]) != new.shape[1] * ROWS * 8 or checksum(block, found[0]) != found[1]:
+        raise Damage("code_blocks", block)
+    else:
+        codes = np.frombuffer(found[0], dtype="<u8").reshape(-1, ROWS).copy()
+    codes[:, list(vectors)] = new.T
+    packed = codes.tobytes()
+    connection.execute(
+        "INSERT OR REPLACE INTO code_blocks VALUES (?, ?, ?)", (block, packed, checksum(block, packed))
+    )
+
+
+def _newest_block(connection: sqlite3.Connection) -> int:
+    (row,) = connection.execute("SELECT max(row) FROM documents").fetchone()
+    return -1 if row is None else int(row) // ROWS
+
+
+def _lengths(block: int, packed: bytes, check: int) -> array[int]:
+    if checksum(block, packed) != check or len(packed) not in (0, ROWS * 4):
+        raise Damage("row_blocks", block)
+    lengths = array("i", packed) if packed else array("i", [ABSENT]) * ROWS
+    if sys.byteorder == "big" and packed:
+        lengths.byteswap()
+    return lengths
+
+
+def _little(lengths: array[int]) -> bytes:
+    if sys.byteorder == "little":
+        return lengths.tobytes()
+    swapped = lengths[:]
+    swapped.byteswap()
+    return swapped.tobytes()

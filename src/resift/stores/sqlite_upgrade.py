@@ -1,0 +1,83 @@
+"""An older file to this version: new tables, words analysed anew, checksums and codes; in one transaction."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from resift.stores import sqlite_version_1 as version_1
+from resift.stores.sqlite_attributes import attributes_of
+from resift.stores.sqlite_blocks import BlockChanges
+from resift.stores.sqlite_checks import checksum
+from resift.stores.sqlite_file import DatabaseFile
+from resift.stores.sqlite_rows import documents_in
+from resift.stores.sqlite_schema import (
+    DERIVED_TABLES,
+    SCHEMA_VERSION,
+    FileFacts,
+    first_facts,
+    read_facts,
+    write_facts,
+)
+from resift.text import Analyzer
+
+_OLD_TABLES = ("attributes", "words", "removed")
+
+
+def upgrade_file(file: DatabaseFile, analyzer: Analyzer) -> bool:
+    """Upgrade a file of version 1, or one whose words another analysis made; say whether it had to be."""
+    with file.reading() as connection:
+        facts = read_facts(connection)
+    if facts.version == SCHEMA_VERSION and facts.analyzer == analyzer.version:
+        return False
+    with file.writing(upgrade=True) as connection:
+        facts = read_facts(connection)
+        if facts.version == 1:
+            _new_tables(connection)
+        rebuild(connection, facts, analyzer)
+    file.drop_connections()  # they show the tables as they were
+    return True
+
+
+def rebuild(connection: sqlite3.Connection, facts: FileFacts, analyzer: Analyzer) -> None:
+    """Make everything anew that follows from documents and vectors; inside a write transaction."""
+    for name, definition in DERIVED_TABLES.items():
+        if "INDEX" not in definition:  # an index goes with its table
+            connection.execute(f"DROP TABLE IF EXISTS main.{name}")
+        connection.execute(f"CREATE {definition}")
+    languages: set[str] = set()
+    changes = BlockChanges(connection, facts.generation + 1)
+    for row in documents_in(connection):
+        analysis = analyzer.analyze(row.text)
+        languages |= analysis.languages
+        connection.execute(
+            "INSERT INTO terms (rowid, words) VALUES (?, ?)", (row.row, " ".join(analysis.terms))
+        )
+        pairs = [(key, value, row.row) for key, value in attributes_of(row.decoded())]
+        connection.executemany("INSERT INTO attributes VALUES (?, ?, ?)", pairs)
+        found = connection.execute("SELECT vector FROM vectors WHERE row = ?", (row.row,)).fetchone()
+        changes.add(row.row, len(analysis.terms), None if found is None else found[0])
+    changes.flush()
+    kept = {"generation": facts.generation, "embedder": facts.embedder, "dimension": facts.dimension}
+    counted = {
+        "documents": changes.documents,
+        "tokens": changes.tokens,
+        "languages": " ".join(sorted(languages)),
+    }
+    write_facts(connection, {**first_facts(analyzer.language, analyzer.version), **kept, **counted})
+
+
+def _new_tables(connection: sqlite3.Connection) -> None:
+    """Give documents and vectors their checksums, and drop what version 2 does not have."""
+    version_1.show_as_it_is(connection)
+    for table in ("documents", "vectors"):
+        connection.execute(f"ALTER TABLE {table} ADD COLUMN checksum INTEGER NOT NULL DEFAULT 0")
+    for row in documents_in(connection, checked=False):
+        connection.execute("UPDATE documents SET checksum = ? WHERE row = ?", (row.checksum(), row.row))
+    rows = [row for (row,) in connection.execute("SELECT row FROM vectors")]
+    for row in rows:
+        (vector,) = connection.execute("SELECT vector FROM vectors WHERE row = ?", (row,)).fetchone()
+        connection.execute("UPDATE vectors SET checksum = ? WHERE row = ?", (checksum(row, vector), row))
+    for table in _OLD_TABLES:
+        connection.execute(f"DROP TABLE {table}")
+    connection.execute("DELETE FROM facts WHERE name IN ('tokenizer', 'removals')")
+    connection.execute(f"PRAGMA user_version={SCHEMA_VERSION}")

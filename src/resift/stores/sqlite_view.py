@@ -1,0 +1,121 @@
+"""The rows of a file as one reader keeps them: lengths by block, in step with the file's generation."""
+
+from __future__ import annotations
+
+import sqlite3
+from array import array
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from resift.errors import require
+from resift.stores import sqlite_version_1 as version_1
+from resift.stores.sqlite_blocks import ABSENT, ROWS, read_lengths
+from resift.stores.sqlite_schema import FileFacts
+
+
+class RowView:
+    """The rows as of one generation; never changes.
+
+    A row's place is its position in memory: the position of its block among those kept, times the size of a
+    block, and its offset there. Blocks are kept in ascending order, so places order as rows do.
+    """
+
+    def __init__(self, facts: FileFacts, lengths_by_block: dict[int, array[int]]) -> None:
+        self.facts = facts
+        self.lengths_by_block = lengths_by_block
+        self.blocks = sorted(lengths_by_block)
+        self.position = {block: at for at, block in enumerate(self.blocks)}
+        self.lengths = array("i")
+        for block in self.blocks:
+            self.lengths.extend(lengths_by_block[block])
+        self._block_starts: Any = None
+
+    def row_at(self, place: int) -> int:
+        """Return the row that stands at a place."""
+        return self.blocks[place // ROWS] * ROWS + place % ROWS
+
+    def place_of(self, row: int) -> int:
+        """Return the place of a row, or -1 where it is not there."""
+        position = self.position.get(row // ROWS)
+        if position is None:
+            return -1
+        place = position * ROWS + row % ROWS
+        return -1 if self.lengths[place] == ABSENT else place
+
+    def places_of(self, rows: Any) -> tuple[Any, Any]:
+        """Return the places of many rows (numpy), and for each row whether it is there."""
+        np = _numpy()
+        starts = self._starts(np)
+        rows = np.asarray(rows, dtype=np.int64)
+        within = (rows >= 0) & (rows < len(starts) * ROWS)
+        start = starts[np.where(within, rows // ROWS, 0)]
+        places = start + rows % ROWS
+        present = within & (start >= 0)
+        present[present] = self.lengths_array(np)[places[present]] != ABSENT
+        return places[present], present
+
+    def rows_at(self, places: Any) -> Any:
+        """Return the rows that stand at many places (numpy)."""
+        np = _numpy()
+        return np.asarray(self.blocks, dtype=np.int64)[places // ROWS] * ROWS + places % ROWS
+
+    def lengths_array(self, np: Any) -> Any:
+        """Return the lengths as an array that shares their memory."""
+        return np.frombuffer(self.lengths, dtype=np.int32) if self.lengths else np.zeros(0, dtype=np.int32)
+
+    def mask(self, allowed: Sequence[int] | None) -> Any:
+        """Return 1 for the places that may be found, as bytes (numpy)."""
+        np = _numpy()
+        present = (self.lengths_array(np) != ABSENT).astype(np.uint8)
+        if allowed is None:
+            return present
+        passing = np.zeros(len(present), dtype=np.uint8)
+        passing[self.places_of(allowed)[0]] = 1
+        return passing
+
+    def _starts(self, np: Any) -> Any:
+        if self._block_starts is None:
+            starts = np.full((self.blocks[-1] if self.blocks else 0) + 1, -1, dtype=np.int64)
+            starts[self.blocks] = np.arange(len(self.blocks)) * ROWS
+            self._block_starts = starts
+        return self._block_starts
+
+
+class RowViews:
+    """Keeps one RowView in step with the file; call under the store's lock."""
+
+    def __init__(self) -> None:
+        self._view: RowView | None = None
+
+    def current(self, connection: sqlite3.Connection, facts: FileFacts) -> RowView:
+        """Return the view of the connection's snapshot."""
+        old = self._view
+        if old is not None and old.facts.generation == facts.generation:
+            return old
+        if facts.version == 1:
+            held = dict(version_1.read_lengths(connection))
+            sizes = [length for lengths in held.values() for length in lengths if length != ABSENT]
+            facts = facts._replace(documents=len(sizes), tokens=sum(sizes))
+            self._view = _view(facts, {}, held.items())
+        elif old is None or old.facts.version != facts.version:
+            self._view = _view(facts, {}, read_lengths(connection))
+        else:
+            changed = read_lengths(connection, after=old.facts.generation)
+            self._view = _view(facts, old.lengths_by_block, changed)
+        return self._view
+
+
+def _view(
+    facts: FileFacts, before: dict[int, array[int]], changed: Iterable[tuple[int, array[int]]]
+) -> RowView:
+    held = dict(before)
+    for block, lengths in changed:
+        if lengths.count(ABSENT) == ROWS:
+            held.pop(block, None)
+        else:
+            held[block] = lengths
+    return RowView(facts, held)
+
+
+def _numpy() -> Any:
+    return require("numpy", extra="local")

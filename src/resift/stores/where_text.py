@@ -1,0 +1,58 @@
+"""Filters as people type them in a shell: `topic=food`, `price>=10`, `path=*.md`, `topic!=food`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from resift.errors import InputError
+from resift.stores.filtering import conditions
+
+_TEST = re.compile(r"([^=!<>]+)(!=|>=|<=|=|>|<)(.*)", re.DOTALL)
+_NUMBER = re.compile(r"[+-]?(?:\d{1,300}\.?\d{0,300}|\.\d{1,300})(?:[eE][+-]?\d{1,3})?")
+
+
+def where_from(tests: Iterable[str]) -> dict[str, Any]:
+    """Return the filter of some typed tests; `=` of one key twice means either of the values.
+
+    What looks like a number or true/false is looked for as that and as text, for a shell has no types.
+    """
+    where: dict[str, Any] = {}
+    for test in tests:
+        found = _TEST.fullmatch(test)
+        if found is None or not found[1].strip():
+            raise InputError(
+                f"{test!r} is no filter; write key=value, key!=value, key>value or key<value (in quotes)."
+            )
+        key, operator, value = found[1].strip(), found[2], found[3].strip()
+        held = where.setdefault(key, {})
+        if operator in ("=", "!="):
+            held[operator] = [*held.get(operator, []), *_spellings(value)]
+        else:
+            held[operator] = _typed(value)
+    return {key: _plain(tests) for key, tests in where.items()}
+
+
+def _plain(tests: dict[str, Any]) -> Any:
+    """Return `=` alone as a plain list, in which `*` is a pattern."""
+    if set(tests) == {"="}:
+        return tests["="]
+    if "=" in tests:
+        raise InputError("One key has = and another operator; = alone says it all.")
+    conditions({"key": tests})
+    return tests
+
+
+def _spellings(value: str) -> list[Any]:
+    typed = _typed(value)
+    return [value] if typed == value else [typed, value]
+
+
+def _typed(value: str) -> Any:
+    if value.lower() in ("true", "false"):
+        return value.lower() == "true"
+    if _NUMBER.fullmatch(value):
+        number = float(value)
+        return int(value) if value.lstrip("+-").isdigit() and len(value) < 300 else number
+    return value
