@@ -138,3 +138,51 @@ def test_a_forked_child_gets_an_engine_of_its_own():
 
 def test_there_is_a_worker_per_usable_core():
     assert Engine().workers == cores() >= 1
+
+
+def occupied(engine):
+    """Keep the engine's one worker busy; return the job and the event that ends it."""
+    begun, release = threading.Event(), threading.Event()
+
+    def block():
+        begun.set()
+        release.wait(30)
+
+    job = engine.submit([block])
+    begun.wait(5)
+    return job, release
+
+
+def test_a_caller_leaves_at_its_deadline_although_every_worker_is_busy(engine):
+    """Workers look at deadlines between tasks; the caller does not wait for them, and its work is dropped."""
+    busy, release = occupied(engine)
+    done = []
+    asyncio.run(engine.run([partial(done.append, 1)], deadline=Deadline.after(0.02)))
+    assert not busy.future.done(), "the worker is still busy: nobody waited for it"
+    release.set()
+    engine.submit([lambda: None]).future.result(5)
+    assert done == []
+
+
+def test_what_a_task_raises_reaches_the_caller_that_waits(engine):
+    def fail():
+        raise ValueError("broken")
+
+    with pytest.raises(ValueError, match="broken"):
+        asyncio.run(engine.run([fail], deadline=Deadline.never()))
+
+
+def test_a_caller_that_is_cancelled_drops_its_work(engine):
+    _, release = occupied(engine)
+    done = []
+
+    async def give_up():
+        task = asyncio.create_task(engine.run([partial(done.append, 1)], deadline=Deadline.never()))
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(give_up())
+    release.set()
+    engine.submit([lambda: None]).future.result(5)
+    assert done == []

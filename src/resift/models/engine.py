@@ -7,6 +7,7 @@ workers as cores keep the machine busy without any thread waiting for another.
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import os
 import threading
@@ -19,6 +20,9 @@ from typing import Any
 
 from resift.deadline import Deadline
 from resift.errors import ModelError
+
+HANDOVER_S = 0.02
+"""How long before its deadline a caller takes what there is, at most: waking up takes time."""
 
 Task = Callable[[], "Sequence[Task] | None"]
 """One uninterruptible piece of work; it may return further tasks of the same job, to be done next."""
@@ -70,6 +74,10 @@ class Engine:
             self._jobs.append(job)
             self._wake.notify(min(len(tasks), self.workers))
         return job
+
+    async def run(self, tasks: Sequence[Task], *, deadline: Deadline) -> None:
+        """Do the tasks while this loop goes on, until the deadline at the latest."""
+        await until_deadline(self.submit(tasks, deadline=deadline))
 
     def close(self, *, wait_s: float = 2.0) -> None:
         """Drop waiting work and let running tasks end."""
@@ -166,6 +174,23 @@ class Engine:
             job.stop()
             if job in self._jobs:
                 self._jobs.remove(job)
+
+
+async def until_deadline(job: Job) -> None:
+    """Wait for a job, at its deadline no longer; what was not begun by then is dropped.
+
+    Workers look at deadlines only between two tasks, and a busy engine comes round late: a caller that
+    waited for them would overshoot by as many tasks as others have waiting.
+    """
+    done = asyncio.wrap_future(job.future)
+    early_s = min(HANDOVER_S, 0.1 * job.deadline.remaining_s())
+    try:
+        await asyncio.wait({done}, timeout=job.deadline.reserve(early_s).timeout_s)
+    finally:
+        if not done.done():
+            job.future.cancel()
+    if done.done():
+        done.result()
 
 
 def cores() -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import threading
 from collections.abc import Callable, Sequence
@@ -11,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from resift.deadline import Deadline
-from resift.models.engine import Job, Task, shared_engine
+from resift.models.engine import Job, Task, shared_engine, until_deadline
 from resift.models.loading import Model
 from resift.models.windows import Aggregate, combine, most_promising, spans
 
@@ -84,7 +83,7 @@ class PairModel:
     ) -> PairCall:
         """Score the texts on the engine's threads while this loop goes on."""
         call = self.start(query, texts, deadline=deadline, on_progress=on_progress)
-        await asyncio.wrap_future(_job(call).future)
+        await until_deadline(_job(call))
         return call
 
     def start(
@@ -101,9 +100,13 @@ class PairModel:
         if call.deadline.timeout_s is None:
             unique.sort(key=len, reverse=True)
         call.total = len(unique)
-        call.query = self._query_ids(query, call)
-        tasks: list[Task] = [partial(self._document, call, text) for text in unique]
-        call.job = shared_engine().submit(tasks, deadline=call.deadline)
+
+        def begin() -> list[Task]:
+            # In a worker: on the caller's loop a busy tokenizer would hold up every other deadline.
+            call.query = self._query_ids(query, call)
+            return [partial(self._document, call, text) for text in unique]
+
+        call.job = shared_engine().submit([begin] if unique else [], deadline=call.deadline)
         return call
 
     def _query_ids(self, query: str, call: PairCall) -> list[int]:

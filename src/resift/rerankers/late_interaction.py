@@ -92,7 +92,7 @@ class LateInteractionReranker:
             return [partial(self._compare, encoder, call, text) for text in order]
 
         deadline_set = call.deadline.timeout_s is not None
-        await asyncio.wrap_future(shared_engine().submit([ask], deadline=call.deadline).future)
+        await shared_engine().run([ask], deadline=call.deadline)
 
     def _compare(self, encoder: TokenEncoder, call: _Call, text: str) -> None:
         vectors = self._document(encoder, text, give_up=lambda: call.deadline.expired)
