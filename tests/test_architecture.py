@@ -18,7 +18,7 @@ DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 # A room may import rooms of lower levels and its own. Files beside __init__ are named by their stem.
 LEVELS = [
     {"errors", "lazy_exports"},
-    {"types", "deadline", "events", "forking", "sync", "atomic_files", "text"},
+    {"types", "deadline", "events", "forking", "native", "sync", "atomic_files", "text"},
     {"wording", "candidates", "protocols", "plugins"},
     {"fusion", "gate", "shape", "resilience", "telemetry", "tokens"},
     {"models"},

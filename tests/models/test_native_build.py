@@ -1,80 +1,79 @@
-"""The C files of the forward pass compile without a warning, and never read memory that is not theirs."""
+"""The C code compiles without a warning, stays within its memory, and all kernels return the same bits."""
 
 from __future__ import annotations
 
-import os
+import platform
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from resift.models.native_code import LIBRARY, native_code
+from resift.native.library import native_kernel
+from tools.native_build import FLAGS, FOLDER, CompileError, compile_objects, run
 
-COMPILER = shutil.which("cc") or shutil.which("gcc")
-FLAGS = ["-std=c11", "-O1", "-Wall", "-Wextra", "-Werror", "-ffp-contract=off", "-fno-math-errno"]
+COMPILER = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+PROGRAM = Path(__file__).parent / "kernel_check.c"
+WARNINGS = ("-Wall", "-Wextra", "-Werror")
+SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-O1")
+KERNELS = ("portable", "avx2", "avx512", "neon")
 
-pytestmark = pytest.mark.skipif(COMPILER is None, reason="no C compiler")
-
-PROGRAM = """
-#include <stdlib.h>
-#include <string.h>
-#include "bert.h"
-
-int64_t resift_scratch(const Bert *, int32_t);
-void resift_forward(const Bert *, const int32_t *, const int32_t *, int32_t, int32_t, float *, float *);
-
-static void *memory(size_t size) { return memset(aligned_alloc(64, (size + 63) / 64 * 64), 1, size); }
-static float *floats(size_t count) { return memset(memory(count * 4), 0, count * 4); }
-static Dense dense(int32_t inputs, int32_t outputs)
-{
-    return (Dense){inputs, outputs, memory((size_t)inputs * outputs), memory((size_t)outputs * 4),
-                   floats(outputs), floats(outputs)};
-}
-
-int main(void)
-{
-    const Norm norm = {floats(64), floats(64)};
-    const Layer layer = {dense(64, 192), dense(64, 64), dense(64, 128), dense(128, 64), norm, norm};
-    Bert bert = {64, 2, 128, 1, 0.5f, 1, {memory(640), 1, 0}, {memory(128), 1, 0}, floats(64 * 200),
-                 norm, &layer, 1, dense(64, 64), dense(64, 64)};
-    for (int32_t rows = 1; rows <= 200; rows += rows < 70 ? 1 : 13) {
-        int32_t *ids = memory(rows * 4), *kinds = memory(rows * 4);
-        memset(ids, 0, rows * 4), memset(kinds, 0, rows * 4);
-        bert.classes = rows % 2, bert.on_each_side = rows % 3 == 0;
-        float *scratch = malloc(resift_scratch(&bert, rows) * 4), *out = malloc(rows * 64 * 4);
-        resift_forward(&bert, ids, kinds, rows, bert.classes ? 1 : rows, scratch, out);
-        free(ids), free(kinds), free(scratch), free(out);
-    }
-    return 0;
-}
-"""
+needs_compiler = pytest.mark.skipif(COMPILER is None, reason="no C compiler")
 
 
-def compiled(folder: Path, program: str, *flags: str) -> Path:
-    (folder / "main.c").write_text(program)
+def linked(folder: Path, compiler: list[str], machine: str, *flags: str) -> Path:
+    """Compile the library's files and the checking program into one program."""
     target = folder / "program"
-    sources = sorted(map(str, LIBRARY.parent.glob("*.c")))
-    include = ["-I", str(LIBRARY.parent)]
-    command = [str(COMPILER), *FLAGS, *flags, *include, "-o", str(target), str(folder / "main.c"), *sources]
-    done = subprocess.run([*command, "-lm"], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
+    objects = compile_objects(compiler, machine, folder, flags=(*FLAGS, *flags))
+    run(
+        [*compiler, *FLAGS, *flags, f"-I{FOLDER}", "-o", str(target), str(PROGRAM), *map(str, objects), "-lm"]
+    )
     return target
 
 
-def test_it_compiles_without_a_warning(tmp_path):
-    assert compiled(tmp_path, "int main(void) { return 0; }").exists()
-
-
-@pytest.mark.skipif(native_code() is None, reason="no compiled code for this processor")
-def test_every_length_stays_within_its_memory(tmp_path):
-    """Rows of up to 200 tokens in buffers of exactly the size that was asked for, under a sanitizer."""
-    flags = ("-fsanitize=address,undefined", "-fno-sanitize-recover", "-g")
-    nothing = tmp_path / "nothing.c"
-    nothing.write_text("int main(void) { return 0; }")
-    if subprocess.run([str(COMPILER), *flags, "-o", os.devnull, str(nothing)], check=False).returncode != 0:
-        pytest.skip("this compiler has no sanitizers")
-    program = compiled(tmp_path, PROGRAM, *flags)
-    environment = {"ASAN_OPTIONS": "detect_leaks=0"}
-    done = subprocess.run([str(program)], capture_output=True, text=True, check=False, env=environment)
+def answer(command: list[str], kernel: str, tokens: int) -> str:
+    """Return what the program prints; skip a kernel that this processor cannot run."""
+    done = subprocess.run([*command, kernel, str(tokens)], capture_output=True, text=True, check=False)
+    if done.returncode == 2:
+        pytest.skip(f"this processor does not run {kernel}")
     assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory):
+    return linked(tmp_path_factory.mktemp("plain"), [str(COMPILER)], platform.machine(), *WARNINGS)
+
+
+@pytest.fixture(scope="module")
+def watched_program(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("watched")
+    try:
+        return linked(folder, [str(COMPILER)], platform.machine(), *SANITIZERS)
+    except CompileError as exc:
+        if "asan" in str(exc) or "sanitize" in str(exc):
+            pytest.skip("this compiler has no sanitizers")
+        raise
+
+
+@needs_compiler
+@pytest.mark.parametrize("kernel", KERNELS[1:])
+def test_each_kernel_returns_the_oracles_bits(program, kernel):
+    """Random weights, every length to 70 and some to 200, both layer norms, states and classes."""
+    assert answer([str(program)], kernel, 200) == answer([str(program)], "portable", 200)
+
+
+@needs_compiler
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_every_length_stays_within_its_memory(watched_program, kernel, monkeypatch):
+    """Buffers of exactly the size that was asked for, under AddressSanitizer and UBSan."""
+    monkeypatch.setenv("ASAN_OPTIONS", "detect_leaks=0")
+    assert answer([str(watched_program)], kernel, 80 if kernel == "portable" else 200)
+
+
+def test_the_library_holds_all_kernels_of_this_processor():
+    kernel = native_kernel()
+    if kernel.library is None:
+        pytest.skip(kernel.reason)
+    able = kernel.library.resift_kernels().decode().split()
+    assert [name for name in able if not hasattr(kernel.library, f"bert_forward_{name}")] == []

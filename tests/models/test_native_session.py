@@ -10,17 +10,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from resift.models import native_code as built
 from resift.models.bert_file import UnknownArchitectureError
 from resift.models.loading import Model
 from resift.models.locate import resolve
 from resift.models.native_session import NativeSession
-from resift.models.onnx_wire import Node, write_model
 from resift.models.session import OnnxSession
+from resift.native import library
+from tests.models.onnx_writer import Node, write_model
 
 pytestmark = [
     pytest.mark.real_model,
-    pytest.mark.skipif(built.native_code() is None, reason="no compiled code for this processor"),
+    pytest.mark.skipif(library.native_kernel().name is None, reason="no compiled code for this processor"),
 ]
 
 CROSS_ENCODER = "cross-encoder/ms-marco-MiniLM-L-12-v2"
@@ -137,7 +137,7 @@ def test_a_model_computes_in_compiled_code_unless_it_is_switched_off(monkeypatch
     """RESIFT_NATIVE=0 asks ONNX Runtime instead, and the score is the same."""
     files = resolve(CROSS_ENCODER)
     compiled = Model(files)
-    monkeypatch.setenv(built.SWITCH, "0")
+    monkeypatch.setenv(library.SWITCH, "0")
     runtime = Model(files)
     assert isinstance(compiled._session, NativeSession)
     assert isinstance(runtime._session, OnnxSession)
@@ -147,10 +147,10 @@ def test_a_model_computes_in_compiled_code_unless_it_is_switched_off(monkeypatch
 
 def test_without_the_library_the_runtime_computes(monkeypatch, tmp_path):
     """An installation without a C compiler has no library."""
-    monkeypatch.setattr(built, "LIBRARY", tmp_path / "absent.so")
-    built._loaded.cache_clear()
+    monkeypatch.setattr(library, "LIBRARY", tmp_path / "absent.so")
+    library._loaded.cache_clear()
     try:
         assert isinstance(Model(resolve(CROSS_ENCODER))._session, OnnxSession)
     finally:
         monkeypatch.undo()
-        built._loaded.cache_clear()
+        library._loaded.cache_clear()

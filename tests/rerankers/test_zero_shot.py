@@ -11,10 +11,10 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processor
 from resift.deadline import Deadline
 from resift.errors import InputError, ModelError
 from resift.models.local_models import allow_local, disallow_local
-from resift.models.onnx_wire import Node, write_model
 from resift.protocols import Reranker, Scorer
 from resift.rerankers.zero_shot import ZeroShotReranker
 from resift.types import Hit
+from tests.models.onnx_writer import Node, write_model
 
 WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "this", "text", "is", "about", "rain", "storm", "cheese", "."]
 CONTRADICTION, ENTAILMENT, NEUTRAL = 0, 1, 2

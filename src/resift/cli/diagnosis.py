@@ -95,10 +95,10 @@ def search_finding() -> Finding:
 
 def rerank_finding() -> Finding:
     """Rerank two sentences and see whether the right one wins."""
-    from resift.models.native_code import native_code
+    from resift.native.library import native_kernel
     from resift.reranking import rerank
 
-    by = "ONNX Runtime" if native_code() is None else "compiled code"
+    by = "ONNX Runtime" if native_kernel().name is None else f"compiled code ({native_kernel().name})"
     started = time.perf_counter()
     query, texts = _SELF_TEST
     ranking = rerank(query, texts)

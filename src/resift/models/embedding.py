@@ -74,8 +74,10 @@ class Embedder:
         ids = model.tokenizer.ids(prefix + text) or []
         template = model.tokenizer.template
         budget = model.spec.max_length - len(template.before) - len(template.after)
+        # Only the first token's state is read of a model that pools by it.
+        first = 1 if model.spec.pooling == "cls" else None
         vectors = [
-            _unit(_pooled(model.forward(*template.single(ids[start:end])), model.spec.pooling))
+            _unit(_pooled(model.forward(*template.single(ids[start:end]), first=first), model.spec.pooling))
             for start, end in spans(len(ids), budget)
         ]
         found[text] = _unit(sum(vectors[1:], start=vectors[0]))

@@ -8,10 +8,9 @@ import time
 from pathlib import Path
 from typing import Any, Protocol
 
-from resift.errors import ModelLoadError, ModelNotAllowedError, require
+from resift.errors import MissingExtraError, ModelLoadError, ModelNotAllowedError
 from resift.models.allowlist import Kind, ModelSpec, known, shipped
 from resift.models.bert_file import UnknownArchitectureError
-from resift.models.lean_graph import lean_graph
 from resift.models.locate import ModelFiles, find_spec, resolve
 from resift.models.native_session import NativeSession
 from resift.models.session import OnnxSession, finite
@@ -26,8 +25,8 @@ log = logging.getLogger("resift.models")
 class Session(Protocol):
     """A loaded graph that takes one row of tokens."""
 
-    def run(self, ids: list[int], types: list[int]) -> Any:
-        """Return the graph's first output for one row, without the batch dimension."""
+    def run(self, ids: list[int], types: list[int], *, first: int | None = None) -> Any:
+        """Return one row's logits, or the states of its tokens (of the first so many)."""
 
 
 class Model:
@@ -41,10 +40,10 @@ class Model:
         self._session = _session(files, self._probe())
         self.width = self._check()
 
-    def forward(self, ids: list[int], types: list[int]) -> Any:
-        """Return the graph's first output for one row of tokens."""
+    def forward(self, ids: list[int], types: list[int], *, first: int | None = None) -> Any:
+        """Return the graph's first output for one row of tokens; with `first` only of so many tokens."""
         started = time.perf_counter()
-        output = self._session.run(ids, types)
+        output = self._session.run(ids, types, first=first)
         measured = (time.perf_counter() - started) / max(1, len(ids))
         # Quick to believe good news: a first run is slow, and a neighbour's load passes.
         weight = 0.5 if measured < self._s_per_token else 0.1
@@ -102,32 +101,26 @@ def load(model_id: str, *, kind: Kind, folder: Path | str | None = None) -> Mode
 
 
 def _session(files: ModelFiles, probe: tuple[list[int], list[int]]) -> Session:
-    """Return the fastest session that this machine and this file allow."""
+    """Return the compiled code's session, or the runtime's for a file that only the runtime knows."""
     model = files.onnx_bytes()
-    quick = _quick(files, model)
-    # Tests compare the sessions of the carried files; all others are compared here.
-    if quick is not None and (files.spec.carrier is not None or _agree(quick, OnnxSession(model), probe)):
-        return quick
-    log.debug("%s runs as exported", files.spec.id)
-    return OnnxSession(model)
-
-
-def _quick(files: ModelFiles, model: bytes) -> Session | None:
-    for make in (NativeSession, _lean):
-        try:
-            return make(model)
-        except (UnknownArchitectureError, ModelLoadError) as exc:
-            log.debug("%s: %s", files.spec.id, exc)
-    return None
-
-
-def _lean(model: bytes) -> OnnxSession:
-    return OnnxSession(lean_graph(model, require("numpy", extra="local")))
+    try:
+        native = NativeSession(model)
+    except UnknownArchitectureError as exc:
+        log.debug("%s is left to ONNX Runtime: %s", files.spec.id, exc)
+        return OnnxSession(model)
+    # Tests compare the sessions of the carried files; others are compared here, if the runtime is there.
+    if files.spec.carrier is not None:
+        return native
+    try:
+        exported = OnnxSession(model)
+    except MissingExtraError:
+        return native
+    if _agree(native, exported, probe):
+        return native
+    log.debug("%s is left to ONNX Runtime: the compiled code gives other numbers", files.spec.id)
+    return exported
 
 
 def _agree(one: Session, other: Session, probe: tuple[list[int], list[int]]) -> bool:
-    return _same(one.run(*probe), other.run(*probe))
-
-
-def _same(one: Any, other: Any) -> bool:
-    return bool(one.shape == other.shape and abs(one - other).max() < _TOLERANCE)
+    first, second = one.run(*probe), other.run(*probe)
+    return bool(first.shape == second.shape and abs(first - second).max() < _TOLERANCE)

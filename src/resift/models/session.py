@@ -7,33 +7,24 @@ import os
 from typing import Any
 
 from resift.errors import ModelLoadError, require
-from resift.models.lean_graph import LeanGraph
 
 
 class OnnxSession:
-    """A loaded graph that takes one row of tokens; several threads may run it at the same time.
+    """A loaded graph that takes one row of tokens; several threads may run it at the same time."""
 
-    Takes a model file's bytes, or a lean graph, whose large weights it shares with the file's memory.
-    """
-
-    def __init__(self, graph: bytes | LeanGraph) -> None:
+    def __init__(self, model: bytes) -> None:
         self._numpy = require("numpy", extra="local")
         runtime = onnx_runtime()
         options = _options(runtime)
-        model = graph.model if isinstance(graph, LeanGraph) else graph
         try:
-            if isinstance(graph, LeanGraph):
-                # Fused already: the runtime's own passes would only cost time and change bits.
-                options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_ENABLE_BASIC
-                self._memory = _shared(graph, runtime, options)
             self._session = runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
         except Exception as exc:
             raise ModelLoadError(f"The runtime refuses the graph: {type(exc).__name__}: {exc}") from exc
         self._inputs = {given.name for given in self._session.get_inputs()}
         self._output = [self._session.get_outputs()[0].name]
 
-    def run(self, ids: list[int], types: list[int]) -> Any:
-        """Return the graph's first output for one row, without the batch dimension."""
+    def run(self, ids: list[int], types: list[int], *, first: int | None = None) -> Any:
+        """Return the graph's first output for one row, without the batch dimension; `first` cuts rows off."""
         np = self._numpy
         row = np.array([ids], dtype=np.int64)
         feeds = {"input_ids": row}
@@ -41,7 +32,8 @@ class OnnxSession:
             feeds["attention_mask"] = np.ones_like(row)
         if "token_type_ids" in self._inputs:
             feeds["token_type_ids"] = np.array([types], dtype=np.int64)
-        return self._session.run(self._output, feeds)[0][0]
+        output = self._session.run(self._output, feeds)[0][0]
+        return output[:first] if output.ndim > 1 else output
 
 
 def onnx_runtime() -> Any:
@@ -54,13 +46,6 @@ def onnx_runtime() -> Any:
 def finite(values: Any) -> bool:
     """Whether every number of an array is one."""
     return math.isfinite(float(abs(values).sum()))
-
-
-def _shared(graph: LeanGraph, runtime: Any, options: Any) -> list[Any]:
-    # The session reads this memory for as long as it lives; whoever holds the session must hold it too.
-    values = [runtime.OrtValue.ortvalue_from_numpy(array) for array in graph.outside.values()]
-    options.add_external_initializers(list(graph.outside), values)
-    return [*values, *graph.outside.values()]
 
 
 def _options(runtime: Any) -> Any:

@@ -1,0 +1,3 @@
+#include "lanes_avx2.h"
+#include "vector_math.h"
+#include "encoder.h"

@@ -1,0 +1,3 @@
+#include "lanes_avx512.h"
+#include "vector_math.h"
+#include "encoder.h"

@@ -1,0 +1,3 @@
+#include "lanes_neon.h"
+#include "vector_math.h"
+#include "encoder.h"

@@ -1,0 +1,93 @@
+/* One forward pass of one text on the calling thread; the last part of every kernel. */
+#include "attention.h"
+#include "layer_norm.h"
+#include "linear.h"
+
+#include <string.h>
+
+INLINE Lanes looked_up(const Embedding *table, int64_t at)
+{
+    const Ints level = sub_ints(load_bytes(table->values + at), all_ints(table->zero_point));
+    return mul(to_floats(level), all(table->scale));
+}
+
+static void embeddings(const Bert *bert, const int32_t *ids, const int32_t *token_types, int32_t tokens, float *out)
+{
+    const int32_t hidden = bert->hidden;
+    for (int32_t token = 0; token < tokens; token++)
+        for (int32_t d = 0; d < hidden; d += LANES) {
+            const Lanes word = looked_up(&bert->word, (int64_t)ids[token] * hidden + d);
+            const Lanes token_type = looked_up(&bert->token_type, (int64_t)token_types[token] * hidden + d);
+            const Lanes position = load(bert->position + (int64_t)token * hidden + d);
+            store(out + (int64_t)token * hidden + d, add(add(word, token_type), position));
+        }
+}
+
+/* The widest activations of a layer: query, key and value together, or the feed-forward layer. */
+INLINE int64_t widest(const Bert *bert) { return bert->ffn > 3 * bert->hidden ? bert->ffn : 3 * bert->hidden; }
+
+/* Floats that hold the levels of so many tokens. */
+INLINE int64_t levels_scratch(const Bert *bert, int64_t tokens)
+{
+    return tokens * widest(bert) * (int64_t)sizeof(Activation) / (int64_t)sizeof(float);
+}
+
+EXPORT int64_t KERNEL_FUNCTION(bert_scratch, KERNEL)(const Bert *bert, int32_t tokens)
+{
+    const int64_t states = tokens * (3 * (int64_t)bert->hidden + widest(bert));
+    return levels_scratch(bert, tokens) + states + attention_scratch(tokens, bert->hidden / bert->heads);
+}
+
+/* Pool the first token's state and write the classes' logits. */
+static void classify(const Bert *bert, const float *state, Quantised *in, float *scratch, float *out)
+{
+    Range range = no_range();
+    for (int32_t d = 0; d < bert->hidden; d += LANES) widen_range(&range, load(state + d));
+    quantise(state, bert->hidden, &range, in);
+    linear_layer(&bert->pooler, in, 1, PLAIN, NULL, scratch, NULL);
+    range = no_range();
+    for (int32_t d = 0; d < bert->hidden; d += LANES) {
+        const Lanes value = hyperbolic_tangent(load(scratch + d));
+        widen_range(&range, value);
+        store(scratch + d, value);
+    }
+    quantise(scratch, bert->hidden, &range, in);
+    linear_layer(&bert->classifier, in, 1, PLAIN, NULL, scratch, NULL);
+    memcpy(out, scratch, (size_t)bert->classes * sizeof *out);
+}
+
+EXPORT void KERNEL_FUNCTION(bert_forward, KERNEL)(const Bert *bert, const int32_t *ids, const int32_t *token_types,
+                                                  int32_t tokens, int32_t wanted, float *scratch, float *out)
+{
+    const int64_t size = (int64_t)tokens * bert->hidden;
+    Quantised in = {(Activation *)(void *)scratch, 0, 0};
+    float *states = scratch + levels_scratch(bert, tokens), *mixed = states + size, *attended = mixed + size;
+    float *wide = attended + size, *private = wide + tokens * widest(bert);
+    Range range = no_range();
+
+    embeddings(bert, ids, token_types, tokens, mixed);
+    layer_norm(&bert->embedding_norm, mixed, tokens, bert->hidden, states, &range);
+    for (int32_t number = 0; number < bert->layers; number++) {
+        const Layer *layer = bert->layer + number;
+        /* Activations are quantised over all tokens, so only what follows the last range can be left out. */
+        const int32_t kept = number + 1 < bert->layers ? tokens : wanted;
+        quantise(states, size, &range, &in);
+        linear_layer(&layer->qkv, &in, tokens, PLAIN, NULL, wide, NULL);
+        range = no_range();
+        self_attention(bert, wide, tokens, private, mixed, &range);
+        quantise(mixed, size, &range, &in);
+        linear_layer(&layer->attention_output, &in, tokens, ADD_RESIDUAL, states, mixed, NULL);
+        range = no_range();
+        layer_norm(&layer->attention_norm, mixed, tokens, bert->hidden, attended, &range);
+        quantise(attended, size, &range, &in);
+        range = no_range();
+        linear_layer(&layer->ffn_up, &in, tokens, GELU, NULL, wide, &range);
+        quantise(wide, (int64_t)tokens * bert->ffn, &range, &in);
+        linear_layer(&layer->ffn_down, &in, kept, ADD_RESIDUAL, attended, mixed, NULL);
+        range = no_range();
+        (bert->scale_query_and_key ? layer_norm_of_sum : layer_norm)(&layer->ffn_norm, mixed, kept, bert->hidden,
+                                                                     states, &range);
+    }
+    if (bert->classes) classify(bert, states, &in, wide, out);
+    else memcpy(out, states, (size_t)wanted * (size_t)bert->hidden * sizeof *out);
+}

@@ -1,0 +1,9 @@
+/* For kernels with vector instructions: everything in one function, loops over registers unrolled. */
+#ifndef RESIFT_INLINE_H
+#define RESIFT_INLINE_H
+
+#define INLINE static inline __attribute__((always_inline))
+#define PRAGMA(text) _Pragma(#text)
+#define UNROLL(times) PRAGMA(GCC unroll times)
+
+#endif

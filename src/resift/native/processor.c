@@ -1,0 +1,58 @@
+/* Which kernels this processor can run. Compiled without any processor's flags: it must run everywhere. */
+#include "processor.h"
+
+#if defined(__x86_64__) || defined(__i386__)
+#include <cpuid.h>
+
+typedef struct {
+    uint32_t a, b, c, d;
+} Registers;
+
+static Registers cpuid(uint32_t leaf, uint32_t sub)
+{
+    Registers found = {0, 0, 0, 0};
+    __get_cpuid_count(leaf, sub, &found.a, &found.b, &found.c, &found.d);
+    return found;
+}
+
+/* Which registers the system saves when it switches threads; without that they cannot be used. */
+static uint32_t saved_registers(void)
+{
+    uint32_t low, high;
+    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    return low;
+}
+
+const char *resift_kernels(void)
+{
+    const uint32_t fma = 1u << 12, osxsave = 1u << 27;                    /* leaf 1, ecx */
+    const uint32_t popcnt = 1u << 23, avx2 = 1u << 5;                     /* leaf 1, ecx; leaf 7, ebx */
+    const uint32_t avx512 = 1u << 16 | 1u << 17 | 1u << 30 | 1u << 31;    /* leaf 7, ebx: f, dq, bw, vl */
+    const uint32_t vnni = 1u << 11;                                       /* leaf 7, ecx */
+    const uint32_t ymm = 0x6, zmm = 0xe6;
+    const Registers basic = cpuid(1, 0), extended = cpuid(7, 0);
+    const uint32_t saved = basic.c & osxsave ? saved_registers() : 0;
+    if ((basic.c & (fma | popcnt)) != (fma | popcnt) || !(extended.b & avx2) || (saved & ymm) != ymm) return "portable";
+    if ((extended.b & avx512) == avx512 && extended.c & vnni && (saved & zmm) == zmm) return "avx512 avx2 portable";
+    return "avx2 portable";
+}
+
+#elif defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
+
+const char *resift_kernels(void)
+{
+    const unsigned long dot_product = 1ul << 20; /* HWCAP_ASIMDDP */
+    return getauxval(AT_HWCAP) & dot_product ? "neon portable" : "portable";
+}
+
+#elif defined(__aarch64__) && defined(__APPLE__)
+
+/* Every Mac with an ARM processor has the dot product. */
+const char *resift_kernels(void) { return "neon portable"; }
+
+#else
+
+const char *resift_kernels(void) { return "portable"; }
+
+#endif

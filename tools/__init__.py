@@ -1,0 +1,1 @@
+"""Commands for developers of Resift: building the compiled code and the wheels."""
