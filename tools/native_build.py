@@ -17,12 +17,14 @@ FOLDER = Path(__file__).resolve().parent.parent / "src" / "resift" / "native"
 _AVX512 = ("avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512vnni", "avx2", "fma")
 
 SOURCES: dict[str, dict[str, Sequence[str]]] = {
-    "any": {"processor.c": (), "bert_portable.c": ()},
+    "any": {"processor.c": (), "bert_portable.c": (), "codes_portable.c": (), "fts5_postings.c": ()},
     "x86_64": {
         "bert_avx2.c": ("-mavx2", "-mfma"),
+        "codes_avx2.c": ("-mavx2",),
+        "codes_avx512.c": tuple(f"-m{feature}" for feature in _AVX512),
         "bert_avx512.c": tuple(f"-m{feature}" for feature in _AVX512),
     },
-    "aarch64": {"bert_neon.c": ("-march=armv8.2-a+dotprod",)},
+    "aarch64": {"bert_neon.c": ("-march=armv8.2-a+dotprod",), "codes_neon.c": ()},
 }
 """The C files of each processor architecture and the flags of each."""
 

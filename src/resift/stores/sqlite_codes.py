@@ -8,10 +8,11 @@ distance.
 
 from __future__ import annotations
 
-from functools import cache
+from ctypes import c_int32, c_int64, c_void_p
 from typing import Any, NamedTuple
 
 from resift.errors import require
+from resift.native.library import native_kernel
 from resift.stores.sqlite_blocks import ROWS, codes_of, words_per_code
 
 MOST_DIMENSIONS = 4096
@@ -109,7 +110,12 @@ def _popcount(words: Any) -> Any:
     return table[words.view(np.uint8)].reshape(len(words), 8).sum(axis=1)
 
 
-@cache
 def _compiled() -> Any:
     """Return the C function for this processor, or None where there is no compiled code."""
-    return None
+    kernel = native_kernel()
+    if kernel.name is None:
+        return None
+    function = kernel.function("code_distances")
+    function.argtypes = (c_void_p, c_int64, c_int32, c_void_p, c_void_p, c_void_p, c_void_p)
+    function.restype = None
+    return function

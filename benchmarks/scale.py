@@ -1,0 +1,258 @@
+"""A million passages in one file: time, memory and recall as the file grows, beside other vector indexes.
+
+    python -m benchmarks.scale --folder DIR          # 10,000 to 1,000,000; an hour, most of it building
+    python -m benchmarks.scale --quick               # 3,000 made-up vectors: a smoke test
+
+What the passages are: benchmarks/scale_data.py. Each size is searched by a process of its own, so that its
+memory is its own. Recall is against the exact scan of the same vectors. Peers get the same vectors and
+questions in the same run; files stay in DIR, so that a second run measures without building.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.harness import HERE, machine, rss_mb, versions, write_results
+from benchmarks.scale_data import Passages
+from resift.stores.sqlite import SQLiteStore
+
+QUESTIONS = 100
+LIMITS = {
+    "vector_p50_ms": 40.0,
+    "hybrid_p50_ms": 80.0,
+    "rss_mb": 350.0,
+    "open_s": 1.0,
+    "add_10000_s": 10.0,
+    "reader_while_adding_p95_extra_ms": 100.0,
+}
+LEAST = {"recall_10": 0.99, "recall_100": 0.97}
+PEERS = ("usearch", "faiss", "sqlite-vec", "lancedb")
+
+
+class Prepared:
+    """An embedder whose answers are laid ready: what is measured is the store."""
+
+    name = "prepared"
+
+    def __init__(self) -> None:
+        self.rows: Any = None
+
+    async def embed(self, texts: Any, *, kind: str) -> Any:
+        rows, self.rows = self.rows[: len(texts)], self.rows[len(texts) :]
+        return rows
+
+
+def file_of(folder: Path, size: int) -> Path:
+    return folder / f"passages-{size}.db"
+
+
+async def build(passages: Passages, folder: Path, size: int) -> None:
+    """Write the first `size` passages into a file, going on where an earlier run stopped."""
+    embedder = Prepared()
+    store = SQLiteStore(file_of(folder, size), embedder=embedder, create=True)
+    for start in range(await store.count(), size, 2048):
+        end = min(start + 2048, size)
+        embedder.rows = passages.vectors[start:end]
+        await store.add([passages.document(number) for number in range(start, end)])
+    await store.close()
+
+
+def exact_answers(passages: Passages, folder: Path, size: int) -> Any:
+    """Return the 100 nearest passages of every question by a scan of all vectors."""
+    path = folder / f"exact-{size}.npy"
+    if not path.exists():
+        asked = passages.question_vectors[:QUESTIONS]
+        best = np.zeros((len(asked), 0), dtype=np.int64)
+        scores = np.zeros((len(asked), 0), dtype=np.float32)
+        for start in range(0, size, 50_000):
+            block = passages.vectors[start : start + 50_000]
+            scores = np.concatenate([scores, asked @ block.T], axis=1)
+            places = np.broadcast_to(np.arange(start, start + len(block)), (len(asked), len(block)))
+            best = np.concatenate([best, places], axis=1)
+            keep = np.argsort(-scores, axis=1, kind="stable")[:, :100]
+            scores, best = np.take_along_axis(scores, keep, 1), np.take_along_axis(best, keep, 1)
+        np.save(path, best)
+    return np.load(path)
+
+
+async def search(passages: Passages, folder: Path, size: int) -> dict[str, Any]:
+    """Open a file in this fresh process and ask it the questions."""
+    embedder = Prepared()
+    wanted = exact_answers(passages, folder, size)
+    before_mb = rss_mb()
+    begun = time.perf_counter()
+    store = SQLiteStore(file_of(folder, size), embedder=embedder, read_only=True)
+    embedder.rows = passages.question_vectors[:1]
+    await store.search(passages.questions[0], k=10)
+    report: dict[str, Any] = {"size": size, "open_s": round(time.perf_counter() - begun, 3)}
+    recall_10, recall_100 = [], []
+    for name, view in (("text", store.text), ("vector", store.vectors), ("hybrid", store)):
+        walls, spent = [], []
+        for at in range(1, QUESTIONS):
+            embedder.rows = passages.question_vectors[at : at + 1]
+            wall, processor = time.perf_counter(), time.process_time()
+            hits = await view.search(passages.questions[at], k=100)
+            walls.append((time.perf_counter() - wall) * 1000)
+            spent.append((time.process_time() - processor) * 1000)
+            if name == "vector":
+                found = [int(hit.id[1:]) for hit in hits]
+                recall_10.append(len(set(found[:10]) & set(wanted[at, :10].tolist())) / 10)
+                recall_100.append(len(set(found) & set(wanted[at].tolist())) / 100)
+        report[f"{name}_p50_ms"] = round(statistics.median(walls), 2)
+        report[f"{name}_p95_ms"] = round(statistics.quantiles(walls, n=20)[18], 2)
+        report[f"{name}_processor_p50_ms"] = round(statistics.median(spent), 2)
+    report["recall_10"] = round(statistics.mean(recall_10), 4)
+    report["recall_100"] = round(statistics.mean(recall_100), 4)
+    embedder.rows = passages.question_vectors[1:2]
+    few = await store.vectors.search(passages.questions[1], k=5000, where={"part": 3})
+    report["filter_of_0.1_percent_finds_all"] = len(few) == len(range(3, size, 1000))
+    report["rss_mb"] = round(rss_mb() - _mapped_mb(passages), 1)
+    report["rss_above_start_mb"] = round(rss_mb() - before_mb, 1)
+    await store.close()
+    return report
+
+
+def _mapped_mb(passages: Passages) -> float:
+    """Return the memory of the benchmark's own data in this process: texts and the questions' vectors."""
+    return (sum(map(len, passages.texts)) + passages.question_vectors.nbytes) / 1e6
+
+
+async def grow(passages: Passages, folder: Path, size: int) -> dict[str, Any]:
+    """Add 10,000 passages (again as new ones) while another store of the same file is asked all the time."""
+    embedder, asking = Prepared(), Prepared()
+    path = file_of(folder, size)
+    writer = SQLiteStore(path, embedder=embedder)
+    reader = SQLiteStore(path, embedder=asking, read_only=True)
+    calm = [await _asked(reader, asking, passages, at) for at in range(1, 21)]
+    new = [{**passages.document(number), "id": f"new{number}"} for number in range(min(10_000, size))]
+    done = asyncio.Event()
+
+    async def write() -> float:
+        begun = time.perf_counter()
+        for start in range(0, len(new), 2048):
+            some = new[start : start + 2048]
+            embedder.rows = passages.vectors[start : start + len(some)]
+            await writer.add(some)
+        done.set()
+        return time.perf_counter() - begun
+
+    async def read() -> list[float]:
+        times = []
+        while not done.is_set():
+            times.append(await _asked(reader, asking, passages, 1 + len(times) % 20))
+        return times
+
+    spent, busy = await asyncio.gather(write(), read())
+    await writer.delete([one["id"] for one in new])
+    await writer.close()
+    await reader.close()
+    extra = statistics.quantiles(busy, n=20)[18] - statistics.median(calm) if len(busy) > 1 else 0.0
+    return {
+        "add_10000_s": round(spent, 2),
+        "reader_calm_p50_ms": round(statistics.median(calm), 1),
+        "reader_while_adding_p50_ms": round(statistics.median(busy), 1),
+        "reader_while_adding_p95_extra_ms": round(extra, 1),
+    }
+
+
+async def _asked(store: SQLiteStore, embedder: Prepared, passages: Passages, at: int) -> float:
+    embedder.rows = passages.question_vectors[at : at + 1]
+    begun = time.perf_counter()
+    await store.search(passages.questions[at], k=10)
+    return (time.perf_counter() - begun) * 1000
+
+
+def _child(*args: str) -> dict[str, Any]:
+    done = subprocess.run(
+        [sys.executable, "-m", *args], check=False, capture_output=True, text=True, cwd=HERE.parent
+    )
+    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
+    if done.returncode or not lines:
+        return {"failed": (done.stderr.strip().splitlines() or ["no answer"])[-1][:200]}
+    answer: dict[str, Any] = json.loads(lines[-1])
+    return answer
+
+
+def measure(folder: Path, sizes: list[int], largest: int, *, peers: bool) -> list[dict[str, Any]]:
+    rows = []
+    for size in sizes:
+        passages = Passages(folder, largest)
+        asyncio.run(build(passages, folder, size))
+        exact_answers(passages, folder, size)
+        common = ("--folder", str(folder), "--size", str(size), "--largest", str(largest))
+        row = _child("benchmarks.scale", "--search", *common)
+        row |= _child("benchmarks.scale", "--grow", *common)
+        if peers:
+            row["peers"] = {peer: _child("benchmarks.peer_vectors", peer, *common) for peer in PEERS}
+        rows.append(row)
+        print(json.dumps(row), flush=True)
+    return rows
+
+
+def verdict(row: dict[str, Any]) -> dict[str, bool]:
+    """Say which of the limits the largest size keeps."""
+    met = {name: row.get(name, float("inf")) <= limit for name, limit in LIMITS.items()}
+    return met | {name: row.get(name, 0.0) >= least for name, least in LEAST.items()}
+
+
+def smoke() -> dict[str, Any]:
+    """Do the same with a few made-up vectors, so that a test can run it."""
+    chance = np.random.default_rng(1)
+    passages = Passages.__new__(Passages)
+    passages.texts = [f"passage {n} about topic{n % 50}" for n in range(3000)]
+    passages.questions = [f"topic{n}" for n in range(QUESTIONS)]
+    rows = chance.standard_normal((3000 + QUESTIONS, 64), dtype=np.float32)
+    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+    passages.vectors, passages.question_vectors = rows[:3000], rows[3000:]
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        asyncio.run(build(passages, folder, 3000))
+        found = asyncio.run(search(passages, folder, 3000))
+        return found | asyncio.run(grow(passages, folder, 3000))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "resift-scale")
+    parser.add_argument("--sizes", type=int, nargs="+", default=[10_000, 100_000, 1_000_000])
+    parser.add_argument("--no-peers", action="store_true")
+    parser.add_argument("--search", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--grow", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--build", action="store_true", help="only make the files")
+    parser.add_argument("--size", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--largest", type=int, help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.search or args.grow:
+        passages = Passages(args.folder, args.largest)
+        work = search if args.search else grow
+        print(json.dumps(asyncio.run(work(passages, args.folder, args.size))))
+        return
+    if args.quick:
+        print(json.dumps(smoke()))
+        return
+    if args.build:
+        for size in args.sizes:
+            asyncio.run(build(Passages(args.folder, max(args.sizes)), args.folder, size))
+        return
+    rows = measure(args.folder, args.sizes, max(args.sizes), peers=not args.no_peers)
+    met = verdict(rows[-1])
+    print(json.dumps(met))
+    packages = ["resift", "numpy", "usearch", "faiss-cpu", "sqlite-vec", "lancedb"]
+    data = {"growth": rows, "met": met, "machine": machine(), "versions": versions(packages)}
+    print("written:", write_results("scale", data).name)
+
+
+if __name__ == "__main__":
+    main()

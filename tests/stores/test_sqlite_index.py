@@ -1,0 +1,154 @@
+"""The parts of the SQLite index: compiled and plain code agree, codes find what a scan finds."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from resift.native.library import SWITCH, native_kernel
+from resift.stores import sqlite_vectors
+from resift.stores.sqlite import SQLiteStore
+from resift.stores.sqlite_blocks import ROWS, codes_of
+from resift.stores.sqlite_codes import CodeTable, question_of
+from resift.stores.sqlite_postings import read_occurrences
+from tests.stores.factories import HashingEmbedder
+
+
+class GivenVectors:
+    """Embeds "17" as row 17 of a matrix."""
+
+    name = "given"
+
+    def __init__(self, rows: Any) -> None:
+        self.rows = rows
+
+    async def embed(self, texts: Any, *, kind: str) -> Any:
+        return self.rows[[int(text.split()[0]) for text in texts]]
+
+
+def clustered(count: int, dimension: int, seed: int = 0) -> Any:
+    chance = np.random.default_rng(seed)
+    centres = chance.standard_normal((20, dimension))
+    rows = centres[chance.integers(0, 20, count)] + 0.6 * chance.standard_normal((count, dimension))
+    return (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
+
+
+@pytest.mark.parametrize("dimension", [1, 63, 64, 65, 384])
+def test_every_kernel_gives_the_distances_of_the_definition(
+    monkeypatch: pytest.MonkeyPatch, dimension: int
+) -> None:
+    """The sum of four-bit sizes where signs differ; masked rows are never found; ties come by place."""
+    chance = np.random.default_rng(dimension)
+    vectors = chance.standard_normal((2 * ROWS, dimension)).astype(np.float32)
+    vectors[7] = vectors[1500]
+    blocks = [np.ascontiguousarray(codes_of(vectors[at : at + ROWS]).T) for at in (0, ROWS)]
+    mask = (chance.random(2 * ROWS) < 0.8).astype(np.uint8)
+    mask[[7, 1500]] = 1
+    query = vectors[7]
+    scale = 2.5 * np.sqrt(np.mean(query.astype(np.float64) ** 2))
+    sizes = np.minimum(np.rint(np.abs(query.astype(np.float64)) * 15 / scale), 15)
+    wanted = ((vectors > 0) != (query > 0)) @ sizes
+    order = sorted(np.flatnonzero(mask).tolist(), key=lambda at: (wanted[at], at))
+    kernels = [None] if native_kernel().name is None else ["0", "portable", native_kernel().name]
+    for kernel in kernels:
+        if kernel is not None:
+            monkeypatch.setenv(SWITCH, kernel)
+        found = CodeTable(blocks).nearest(question_of(query), 300, mask).tolist()
+        assert found == order[: len(found)]
+        assert len(found) >= 300 or dimension == 1
+        assert wanted[found[-1]] < wanted[order[len(found)]] if len(found) < len(order) else True
+
+
+def test_pages_of_the_word_index_give_what_its_vocabulary_gives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Short and long lists, many segments, removed documents: the same rows and counts either way."""
+    if native_kernel().name is None:
+        pytest.skip("no compiled code here")
+    chance = random.Random(5)
+
+    def text() -> str:
+        words = [f"w{int(chance.paretovariate(0.6))}" for _ in range(chance.randrange(1, 60))]
+        return " ".join(words + ["all"] * chance.choice([1, 1, 2, 9, 700]))
+
+    async def body() -> None:
+        store = SQLiteStore(tmp_path / "a.db", create=True, language="none")
+        await store.add([{"id": str(n), "text": text()} for n in range(700)])
+        for step in range(40):
+            await store.add([{"id": str(chance.randrange(900)), "text": text()} for _ in range(1)])
+            if step % 4 == 0:
+                await store.delete([str(chance.randrange(900)) for _ in range(3)])
+        with store._file.reading() as connection:
+            for term in ["all", "nobody", *(f"w{n}" for n in range(1, 60)), "w100", "w1000"]:
+                monkeypatch.delenv(SWITCH, raising=False)
+                fast = read_occurrences(connection, term)
+                monkeypatch.setenv(SWITCH, "0")
+                slow = read_occurrences(connection, term)
+                live = np.isin(fast.rows, slow.rows)
+                assert fast.rows[live].tolist() == slow.rows.tolist()
+                assert fast.counts[live].tolist() == slow.counts.tolist()
+        await store.close()
+
+    asyncio.run(body())
+
+
+def test_codes_find_nearly_all_that_a_scan_finds_and_every_score_is_exact(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Recall of the first ten is 0.99 or more; another store gives the same bytes; scores are the scan's."""
+    monkeypatch.setattr(sqlite_vectors, "_BATCH", 200)
+    rows = clustered(6000, 96)
+    embedder = GivenVectors(rows)
+
+    async def body() -> None:
+        path = tmp_path / "a.db"
+        store = SQLiteStore(path, embedder=embedder, mode="vector", exact=False, create=True)
+        await store.add([{"id": f"d{n:04}", "text": f"{n}", "metadata": {"n": n}} for n in range(6000)])
+        scan = SQLiteStore(path, embedder=embedder, mode="vector", exact=True, read_only=True)
+        again = SQLiteStore(path, embedder=embedder, mode="vector", exact=False, read_only=True)
+        recalls = []
+        for question in range(0, 6000, 200):
+            found = await store.search(f"{question}", k=10)
+            wanted = await scan.search(f"{question}", k=10)
+            assert (found.approximate, wanted.approximate) == (True, False)
+            assert await again.search(f"{question}", k=10) == found
+            exact = {hit.id: hit.score for hit in await scan.search(f"{question}", k=6000)}
+            assert all(hit.score == exact[hit.id] for hit in found)
+            recalls.append(len({hit.id for hit in found} & {hit.id for hit in wanted}) / 10)
+        assert sum(recalls) / len(recalls) >= 0.99
+        few = {"n": list(range(0, 6000, 1000))}
+        assert {hit.metadata["n"] for hit in await store.search("3", k=10, where=few)} == set(few["n"])
+        some = await store.search("3", k=10, where={"n": {"<": 3000}})
+        assert [hit.metadata["n"] < 3000 for hit in some] == [True] * 10
+        for one in (store, scan, again):
+            await one.close()
+
+    asyncio.run(body())
+
+
+def test_more_documents_than_the_limit_are_found_by_codes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The choice follows the size of the file, also while it grows and shrinks."""
+    monkeypatch.setattr(sqlite_vectors, "EXACT_UP_TO", 30)
+    monkeypatch.setattr(sqlite_vectors, "_BATCH", 10)
+
+    async def body() -> None:
+        store = SQLiteStore(tmp_path / "a.db", embedder=HashingEmbedder(), create=True)
+        docs = [{"id": f"d{n}", "text": f"w{n % 7} w{n % 11} w{n}"} for n in range(3000)]
+        await store.add(docs[:30])
+        assert not (await store.vectors.search("w1", k=3)).approximate
+        await store.add(docs)
+        assert (await store.vectors.search("w1", k=3)).approximate
+        assert (await store.search("w1 w2", k=3)).approximate
+        await store.delete([doc["id"] for doc in docs[20:]])
+        assert not (await store.vectors.search("w1", k=3)).approximate
+        assert await store.count() == 20
+        await store.close()
+
+    asyncio.run(body())
