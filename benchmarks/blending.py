@@ -6,7 +6,7 @@
 Every number is nDCG@10. Pools are the top 20 of RRF over BM25 and dense lists of 100 (50 on the demo sample).
 Families of blends are tuned on all collections but one and tested on that one, among SciFact, NFCorpus and
 Cranfield and among all five; the shipped default is run through `resift.shape.blend` on hits with real
-ledgers; the stress part adds noise to one side or takes one store away.
+traces; the stress part adds noise to one side or takes one store away.
 """
 
 from __future__ import annotations
@@ -14,19 +14,20 @@ from __future__ import annotations
 import json
 import math
 import sys
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
 import numpy as np
 
 from benchmarks.harness import write_results
-from resift.fusion import rrf
+from resift.fusion import fuse
 from resift.shape import Blend, ShapePolicy, blend, shape
 from resift.shape.blending import ABOVE, USUAL_SPREAD
 from resift.shape.evidence import evidence
+from resift.shape.first_stage import first_stage_values
 from resift.shape.neighbours import pulls
-from resift.shape.standard import first_stage_values
-from resift.types import Hit
+from resift.types import Hit, Ranking, StageKind, record_of, rescored
 
 TUNED = ("scifact.test", "nfcorpus.test", "cranfield.test")
 OTHERS = ("chunkeval-multisource.test", "demo.test")
@@ -51,7 +52,7 @@ class Collection:
         self.logit = table([[r["ce"][h.id] for h in p] for r, p in self.zipped(pools)])
         self.rrf = table([[h.score for h in p] for p in pools])
         self.min_max = table([min_max_sum(r, p) for r, p in self.zipped(pools)])
-        self.first = table([first_stage_values([evidence(h) for h in hits])[:DEPTH] for hits in self.hits])
+        self.first = table([first_stage_values(evidence(one.trace, one.ids))[:DEPTH] for one in self.hits])
 
     def zipped(self, pools):
         return zip(self.rows, pools, strict=True)
@@ -68,23 +69,18 @@ def table(rows) -> np.ndarray:
     return np.array([[*row, *([0.0] * (DEPTH - len(row)))][:DEPTH] for row in rows])
 
 
-def fused(row) -> list[Hit]:
-    lists = [
-        [
-            Hit(doc, score=score, source=store).step("retrieve", store, rank=rank, score=score)
-            for rank, (doc, score) in enumerate(row[store], start=1)
-        ]
-        for store in ("bm25", "dense")
-    ]
-    return rrf([hits for hits in lists if hits])
+def fused(row) -> Ranking:
+    stores = [store for store in ("bm25", "dense") if row[store]]
+    lists = {store: [Hit(doc, score=score, source=store) for doc, score in row[store]] for store in stores}
+    return fuse(lists)
 
 
-def reranked(row, hits: list[Hit]) -> list[Hit]:
-    order = sorted(hits[:DEPTH], key=lambda hit: (-row["ce"][hit.id], hit.id))
-    scored = [
-        h.step("rerank", "cross-encoder", rank=n, score=row["ce"][h.id]) for n, h in enumerate(order, 1)
-    ]
-    return scored + [h.step("rerank", "", rank=n, score=None) for n, h in enumerate(hits[DEPTH:], DEPTH + 1)]
+def reranked(row, ranking: Ranking) -> Ranking:
+    top = sorted(ranking[:DEPTH], key=lambda hit: (-row["ce"][hit.id], hit.id))
+    scores = [*(row["ce"][hit.id] for hit in top), *(None for _ in ranking[DEPTH:])]
+    hits = rescored([*top, *ranking[DEPTH:]], scores)
+    record = record_of(StageKind.RERANK, "rerank", hits, scored=True, source="cross-encoder")
+    return Ranking(tuple(hits), trace=ranking.trace.then(record))
 
 
 def min_max_sum(row, pool) -> list[float]:
@@ -208,7 +204,7 @@ def held_out(scores: dict, names: tuple[str, ...]) -> dict:
 
 
 def shipped(sets) -> dict:
-    """The library's own default on real ledgers, blend alone and the whole default shape."""
+    """The library's own default on real traces, blend alone and the whole default shape."""
     result, ratio = {}, Blend().weight / (1 - Blend().weight)
     for name, collection in sets.items():
         pools = [reranked(row, hits) for row, hits in collection.zipped(collection.hits)]
@@ -356,16 +352,13 @@ def damped(sets) -> dict:
     return found
 
 
-def one_store(hits: list[Hit], store: str) -> list[float]:
-    found = [evidence(hit) for hit in hits]
+def one_store(ranking: Ranking, store: str) -> list[float]:
+    found = evidence(ranking.trace, ranking.ids)
     other = {"bm25": "dense", "dense": "bm25"}[store]
     # The other list stays for its length; the difference of both means is this store's part.
     both = first_stage_values(found)
-    without = first_stage_values(
-        [one._replace(lists={k: v for k, v in one.lists.items() if k == other}) for one in found]
-    )
-    stores = len({name for one in found for name in one.lists})
-    return [stores * total - rest for total, rest in zip(both, without, strict=True)][:DEPTH]
+    without = first_stage_values(replace(found, lists={k: v for k, v in found.lists.items() if k == other}))
+    return [len(found.lists) * total - rest for total, rest in zip(both, without, strict=True)][:DEPTH]
 
 
 def signs(sets) -> dict:

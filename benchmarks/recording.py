@@ -35,6 +35,7 @@ from resift.retrieval.over_fetch import OverFetch
 from resift.retrieval.pipeline import Pipeline
 from resift.shape import nearest
 from resift.stores.sqlite import SQLiteStore
+from resift.types import StageKind
 
 DATA = Path(os.environ.get("RESIFT_DATA", "../shared/data"))
 SPLITS = (
@@ -191,7 +192,7 @@ def record(which: str, out: Path, workers: ThreadPoolExecutor, embedder: Model, 
 
 
 async def demo_rows() -> dict[str, dict]:
-    """The demo sample as the default pipeline sees it, read from its ledgers."""
+    """The demo sample as the default pipeline sees it, read from its trace."""
     rows = {}
     with tempfile.TemporaryDirectory() as folder:
         store = SQLiteStore(Path(folder) / "sample.db", embedder=Embedder(DEFAULT_EMBEDDER), create=True)
@@ -200,12 +201,12 @@ async def demo_rows() -> dict[str, dict]:
         for question in questions():
             ranking = await pipeline.search(question.text, k=10)
             row: dict = {"bm25": [], "dense": [], "ce": {}, "qrels": dict(question.grades)}
-            steps = [(hit.id, step) for hit in (*ranking.hits, *ranking.cut) for step in hit.ledger]
-            for doc, step in steps:
-                if step.stage == "retrieve":
-                    row["bm25" if step.source.endswith("text") else "dense"].append([doc, step.score])
-                elif step.stage == "rerank" and step.score is not None:
-                    row["ce"][doc] = step.score
+            for record in ranking.trace:
+                pairs = list(zip(record.ids, record.scores, strict=False))
+                if record.kind is StageKind.RETRIEVE:
+                    row["bm25" if record.source.endswith("text") else "dense"] += map(list, pairs)
+                elif record.kind is StageKind.RERANK:
+                    row["ce"] |= {doc: score for doc, score in pairs if score is not None}
             for ranked in (row["bm25"], row["dense"]):
                 ranked.sort(key=lambda pair: (-pair[1], pair[0]))
             ids = [doc for ranked in (row["bm25"], row["dense"]) for doc, _ in ranked]

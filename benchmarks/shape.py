@@ -20,44 +20,42 @@ import numpy as np
 
 from benchmarks.harness import write_results
 from resift import gate, shape
-from resift.fusion import rrf
-from resift.types import Hit
+from resift.fusion import fuse
+from resift.types import Hit, Ranking, StageKind, record_of, rescored
 
 SIZE, DEPTH, K, ROUNDS = 200, 20, 10, 200
 VOCABULARY = [f"word{number}" for number in range(2000)]
 
 
-def pool(seed: int) -> list[Hit]:
-    """Return 200 fused hits with their ledgers written out."""
+def pool(seed: int) -> Ranking:
+    """Return 200 fused hits with their trace."""
     source = random.Random(seed)
     names = [f"chunk-{number:03}" for number in range(SIZE)]
     texts = {name: " ".join(source.choices(VOCABULARY, k=150)) for name in names}
     kinds = {name: source.choice(["USER", "EXCEL", "COSTAR", "PDF"]) for name in names}
-    lists = []
+    lists = {}
     for store, high in (("bm25", 20.0), ("dense", 0.9)):
         order = source.sample(names, SIZE)
-        lists.append(
-            [
-                Hit(
-                    name,
-                    texts[name],
-                    high * (1 - place / SIZE),
-                    store,
-                    {"source_type": kinds[name], "document": name[:-1], "stage": source.choice("AAAB")},
-                ).step("retrieve", store, rank=place + 1, score=high * (1 - place / SIZE))
-                for place, name in enumerate(order)
-            ]
-        )
-    fused = rrf(lists)
-    assert all(len(hit.ledger) for hit in fused)  # writes the ledgers that fusion left for later
-    return fused
+        lists[store] = [
+            Hit(
+                name,
+                texts[name],
+                high * (1 - place / SIZE),
+                store,
+                {"source_type": kinds[name], "document": name[:-1], "stage": source.choice("AAAB")},
+            )
+            for place, name in enumerate(order)
+        ]
+    return fuse(lists)
 
 
-def reranked(hits: Sequence[Hit]) -> list[Hit]:
+def reranked(ranking: Ranking) -> Ranking:
     """Return the hits as a reranker leaves them: the top 20 in another order, the rest unscored behind."""
-    order = sorted(hits[:DEPTH], key=lambda hit: hit.id)
-    top = [h.step("rerank", "cross-encoder", rank=n, score=6.0 - n) for n, h in enumerate(order, 1)]
-    return top + [h.step("rerank", "", rank=n, score=None) for n, h in enumerate(hits[DEPTH:], DEPTH + 1)]
+    top = sorted(ranking[:DEPTH], key=lambda hit: hit.id)
+    scores = [*(5.0 - place for place in range(len(top))), *(None for _ in ranking[DEPTH:])]
+    hits = rescored([*top, *ranking[DEPTH:]], scores)
+    record = record_of(StageKind.RERANK, "rerank", hits, scored=True, source="cross-encoder")
+    return Ranking(tuple(hits), trace=ranking.trace.then(record))
 
 
 def vectors_of(hits: Sequence[Hit]) -> dict[str, Any]:
@@ -91,7 +89,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help="a smoke run: three rounds, nothing written")
     quick = parser.parse_args(argv).quick
     fused = pool(1)
-    hits = reranked(gate.gate(fused, profile=PROFILE, rerank_top_n=K).kept)
+    gated = gate.gate(fused, profile=PROFILE, rerank_top_n=K)
+    hits = reranked(Ranking(gated.kept, trace=fused.trace.then(gated.record)))
 
     vectors = vectors_of(fused)
     near = shape.nearest(vectors)

@@ -18,11 +18,22 @@ DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 # A room may import rooms of lower levels and its own. Files beside __init__ are named by their stem.
 LEVELS = [
     {"errors", "lazy_exports"},
-    {"types", "deadline", "events", "forking", "native", "sync", "atomic_files", "text"},
-    {"wording", "candidates", "protocols", "plugins"},
-    {"fusion", "gate", "shape", "resilience", "telemetry", "tokens"},
+    {
+        "types",
+        "deadline",
+        "events",
+        "forking",
+        "native",
+        "sync",
+        "atomic_files",
+        "text",
+        "arguments",
+        "scaling",
+    },
+    {"candidates", "protocols", "plugins", "text"},
+    {"fusion", "gate", "shape", "resilience", "telemetry"},
     {"models"},
-    {"rerankers", "stores", "chat"},
+    {"rerankers", "stores"},
     {"reranking", "ingest", "retrieval"},
     {"config", "explain"},
     {"agent", "evaluation"},
@@ -31,10 +42,9 @@ LEVELS = [
     {"server"},
     {"cli"},
 ]
-# Two arrows that point up, and why.
+# The arrow that points up, and why.
 EXCEPTIONS = {
-    ("types", "wording"): "Ranking.why puts the value into words when asked",
-    ("types", "explain"): "Ranking.explain draws the value when asked",
+    ("types", "explain"): "Ranking.why and Ranking.explain tell of the value when asked",
 }
 
 

@@ -77,17 +77,17 @@ def test_hits_pass_through_unchanged():
 
 @pytest.mark.parametrize("score", [math.nan, math.inf, "x", True])
 def test_a_score_that_is_no_number_is_flagged(score):
-    """V3: the hit keeps its place, and its ledger says what came."""
-    hit = hits_from([{"id": "a", "score": score}])[0]
-    assert hit.score == 0.0
-    assert "no number" in hit.ledger[-1].note
-    assert hit.ledger[-1].score is None
+    """V3: the hit keeps its place without a score, and the flags say what came."""
+    flags = {}
+    hit = hits_from([{"id": "a", "score": score}], flags=flags)[0]
+    assert hit.score is None
+    assert "no number" in flags["a"]
 
 
 def test_a_score_that_is_no_number_can_be_refused():
     """Fusion by score cannot work with it."""
     with pytest.raises(InvalidHitError, match="Candidate 0 has score nan"):
-        hits_from([{"id": "a", "score": math.nan}], bad_score="raise")
+        hits_from([{"id": "a", "score": math.nan}])
 
 
 def test_duplicate_ids_are_refused_with_both_places():
@@ -114,7 +114,13 @@ def test_unusable_candidates_say_what_to_pass(candidates, message):
         hits_from(candidates)
 
 
-def test_a_ledger_in_a_dict_comes_along():
+def test_a_hit_as_a_dict_comes_back():
     """What `to_dict` wrote can go in again."""
-    hit = Hit("a", "t").step("retrieve", "s", rank=1, score=2.0)
-    assert hits_from([hit.to_dict()])[0].ledger == hit.ledger
+    hit = Hit("a", "t", 2.0, "s", {"page": 3})
+    assert hits_from([hit.to_dict()]) == [hit]
+
+
+def test_texts_are_found_in_metadata_too():
+    """Many stores keep the text beside their other columns."""
+    row = {"id": "a", "metadata": {"content": "words", "page": 3}}
+    assert hits_from([row])[0].text == "words"

@@ -1,4 +1,4 @@
-"""Hit, Ledger, Scores and Ranking: frozen, exact, able to say why (V1–V5)."""
+"""Hit, Scores, Ranking and the trace: frozen, exact, able to say why."""
 
 from __future__ import annotations
 
@@ -8,21 +8,33 @@ import datetime
 import json
 import math
 import pickle
+import types
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import resift
-from resift import Hit, Ranking, fusion
+from resift import Hit, Ranking
 from resift.errors import InputError, InvalidHitError
-from resift.types import Ledger, Scores, Step, cut_to, to_json
-
-STEPS = (Step("retrieve", "bm25", 3, 12.5), Step("rerank", "cross-encoder", 1, 9.1, "windowed"))
+from resift.explain.reasons import ordinal
+from resift.types import (
+    Fused,
+    Scores,
+    StageKind,
+    StageRecord,
+    Trace,
+    by_score,
+    cut_record,
+    record_of,
+    rescored,
+    to_json,
+    trace_of,
+)
 
 
 def test_a_hit_is_frozen_and_slotted():
-    """V1: nobody can change a hit, nor hang something on it."""
+    """Nobody can change a hit, nor hang something on it."""
     hit = Hit("a", "text", 1.0, "bm25")
     with pytest.raises(AttributeError):
         hit.score = 2.0
@@ -32,18 +44,25 @@ def test_a_hit_is_frozen_and_slotted():
 
 
 def test_a_hit_has_the_names_of_citations():
-    """V1, N8: doc_id and source_store are read-only aliases."""
-    hit = Hit("a", source="bm25")
+    """doc_id and source_store are other names of id and source, read and given."""
+    hit = Hit(doc_id="a", source_store="bm25")
+    assert hit == Hit("a", source="bm25")
     assert (hit.doc_id, hit.source_store) == ("a", "bm25")
-    with pytest.raises(AttributeError):
+    with pytest.raises((AttributeError, TypeError)):
         hit.doc_id = "b"
+    with pytest.raises(InvalidHitError, match="one field"):
+        Hit("a", doc_id="b")
+    assert Hit("a", doc_id="a").id == "a"
 
 
-@pytest.mark.parametrize("score", [math.nan, math.inf, -math.inf, "high", None, True, [1]])
-def test_scores_are_finite_numbers(score):
-    """V3: anything else is refused with the value and what to do."""
+@pytest.mark.parametrize("score", [math.nan, math.inf, -math.inf, "high", True, [1]])
+def test_scores_are_finite_numbers_or_none(score):
+    """Anything else is refused with the value and what to do."""
     with pytest.raises(InvalidHitError, match="finite number"):
         Hit("a", score=score)
+    assert Hit("a").score is None
+    assert Hit("a", score=3).score == 3.0
+    assert type(Hit("a", score=3).score) is float
 
 
 @pytest.mark.parametrize("id", ["", None, 7])
@@ -61,58 +80,47 @@ def test_text_must_be_text():
 
 def test_hits_are_equal_by_value_and_can_be_hashed():
     """Two hits of the same values are one in a set, though metadata is a dict."""
-    one, two = (Hit("a", "t", 1.0, "s", {"k": [1]}, Ledger(STEPS)) for _ in range(2))
+    one, two = (Hit("a", "t", 1.0, "s", {"k": [1]}) for _ in range(2))
     assert one == two
     assert len({one, two}) == 1
     assert one != dataclasses.replace(two, score=2.0)
     assert one != "a"
 
 
-def test_a_step_adds_to_the_ledger_and_takes_the_score():
-    """V1: going through a stage gives a new hit; without a score the old one stays."""
-    hit = (
-        Hit("a", score=1.0)
-        .step("rrf", "", rank=1, score=0.5)
-        .step("rerank", "ce", rank=2, score=None, note="late")
-    )
-    assert hit.score == 0.5
-    assert hit.ledger.steps == (Step("rrf", "", 1, 0.5), Step("rerank", "ce", 2, None, "late"))
+@pytest.mark.parametrize("clone", [copy.copy, copy.deepcopy, lambda hit: pickle.loads(pickle.dumps(hit))])
+def test_values_survive_copying(clone):
+    """Hits and whole rankings can be copied and pickled."""
+    ranking = resift.fuse({"s1": ["a", "b"], "s2": ["b"]}, k=1)
+    assert clone(ranking) == ranking
+    assert clone(ranking[0]) == ranking[0]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Tagged(Hit):
+    """A hit with one more field."""
+
+    language: str = ""
+
+
+def test_a_new_field_is_carried_by_the_one_place_that_copies():
+    """Rescoring, metadata and plain data keep a field that Resift does not know."""
+    hit = Tagged("a", "t", 1.0, "s", {}, "fi")
+    (copied,) = rescored([hit], [2.0])
+    assert (copied.language, copied.score) == ("fi", 2.0)
+    assert hit.with_metadata(page=1).language == "fi"
+    assert Tagged.from_dict(hit.to_dict()) == hit
 
 
 def test_the_rerank_provider_is_read_from_metadata():
-    """T1: the provider that ran is on the hit."""
+    """The provider that ran is on the hit."""
     assert Hit("a").rerank_provider is None
     assert Hit("a").with_metadata(rerank_provider="voyage").rerank_provider == "voyage"
 
 
-def test_a_ledger_behaves_like_a_tuple_of_steps():
-    """Length, items, slices, equality, hash and repr."""
-    ledger = Ledger(STEPS)
-    assert len(ledger) == 2
-    assert ledger[0] == STEPS[0]
-    assert ledger[1:] == STEPS[1:]
-    assert list(ledger) == list(STEPS)
-    assert ledger == STEPS
-    assert ledger == Ledger(STEPS)
-    assert ledger != "steps"
-    assert hash(ledger) == hash(Ledger(STEPS))
-    assert "windowed" in repr(ledger)
-    assert not Ledger()
-
-
-@pytest.mark.parametrize("clone", [copy.copy, copy.deepcopy, lambda hit: pickle.loads(pickle.dumps(hit))])
-def test_a_fused_hit_survives_copying(clone):
-    """The ledger that is written late is written when a hit is copied or pickled."""
-    fused = fusion.rrf([[Hit("a", "x", source="s1")], [Hit("a", "x", source="s2")]])[0]
-    other = clone(fused)
-    assert other == fused
-    assert [step.source for step in other.ledger] == ["s1", "s2", "s1", "s2", ""]
-
-
-def test_replace_keeps_a_late_ledger():
-    """dataclasses.replace works on fused hits."""
-    fused = fusion.rrf([[Hit("a", "x", source="s1")]])[0]
-    assert dataclasses.replace(fused, score=2.0).ledger == fused.ledger
+def test_what_nobody_judged_sorts_last():
+    """The one order of hits is (-score, id); None is below every number."""
+    hits = [Hit("d"), Hit("b", score=-5.0), Hit("c", score=1.0), Hit("a", score=1.0), Hit("e")]
+    assert [hit.id for hit in sorted(hits, key=by_score)] == ["a", "c", "b", "d", "e"]
 
 
 json_values = st.recursive(
@@ -120,20 +128,45 @@ json_values = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
     max_leaves=6,
 )
+scores = st.none() | st.floats(allow_nan=False, allow_infinity=False)
+names = st.text(min_size=1, max_size=5)
 hits = st.builds(
     Hit,
-    id=st.text(min_size=1, max_size=5),
+    id=names,
     text=st.text(max_size=10),
-    score=st.floats(allow_nan=False, allow_infinity=False),
+    score=scores,
     source=st.text(max_size=4),
     metadata=st.dictionaries(st.text(max_size=4), json_values, max_size=3),
-    ledger=st.just(Ledger(STEPS)),
 )
 
 
-@given(kept=st.lists(hits, max_size=4), cut=st.lists(hits, max_size=2), degraded=st.booleans())
-def test_json_round_trips(kept, cut, degraded):
-    """V2: a ranking comes back from its JSON equal to itself, and writes the same bytes again."""
+@st.composite
+def records(draw):
+    rows = draw(st.lists(st.tuples(names, scores), max_size=4))
+    ids = tuple(id for id, _ in rows)
+    part = {id: score for id, score in rows if score is not None}
+    return StageRecord(
+        kind=draw(st.sampled_from(StageKind)),
+        name=draw(names),
+        source=draw(st.text(max_size=3)),
+        ids=ids,
+        scores=draw(st.sampled_from([(), tuple(score for _, score in rows)])),
+        kept=draw(st.none() | st.integers(0, len(ids))),
+        parts=draw(st.sampled_from([{}, {"part": part}])),
+        note=draw(st.text(max_size=3)),
+        notes=draw(st.dictionaries(names, names, max_size=2)),
+        merged=draw(st.dictionaries(names, names, max_size=2)),
+    )
+
+
+@given(
+    kept=st.lists(hits, max_size=4),
+    cut=st.lists(hits, max_size=2),
+    trace=st.lists(records(), max_size=3),
+    degraded=st.booleans(),
+)
+def test_json_round_trips(kept, cut, trace, degraded):
+    """A ranking comes back from its JSON equal to itself, and writes the same bytes again."""
     ranking = Ranking(
         tuple(kept),
         degraded=degraded,
@@ -143,6 +176,7 @@ def test_json_round_trips(kept, cut, degraded):
         failures={"pg": "down"},
         timings={"fuse": 0.5},
         cut=tuple(cut),
+        trace=Trace(tuple(trace)),
     )
     text = ranking.to_json()
     assert Ranking.from_json(text) == ranking
@@ -150,8 +184,13 @@ def test_json_round_trips(kept, cut, degraded):
     assert Ranking.from_json(ranking.to_json(timings=True)).timings == {"fuse": 0.5}
 
 
+def test_json_says_null_where_nobody_judged():
+    """An unjudged hit has no number that could be compared."""
+    assert json.loads(Ranking((Hit("a"),)).to_json())["hits"][0]["score"] is None
+
+
 def test_json_is_the_same_whatever_the_order_of_metadata():
-    """F4: same values, same bytes."""
+    """Same values, same bytes."""
     one = Ranking((Hit("a", metadata={"x": 1, "y": 2}),))
     two = Ranking((Hit("a", metadata={"y": 2, "x": 1}),))
     assert one.to_json() == two.to_json()
@@ -166,8 +205,6 @@ def test_json_of_dates_arrays_and_sets():
 
     data = {"day": datetime.date(2026, 1, 2), "array": Array(), "set": {2, 1}, "map": Hit("a").metadata}
     assert json.loads(to_json(data)) == {"day": "2026-01-02", "array": [1, 2], "set": [1, 2], "map": {}}
-    import types
-
     assert to_json(types.MappingProxyType({"a": 1})) == '{"a": 1}'
 
 
@@ -183,7 +220,7 @@ def fused() -> Ranking:
 
 
 def test_a_ranking_is_a_sequence():
-    """V2: length, items, slices, iteration and membership by id or hit."""
+    """Length, items, slices, iteration and membership by id or hit."""
     ranking = fused()
     assert (len(ranking), ranking[0].id, [hit.id for hit in ranking[:1]]) == (2, "b", ["b"])
     assert ranking.ids == [hit.id for hit in ranking] == ["b", "a"]
@@ -193,8 +230,36 @@ def test_a_ranking_is_a_sequence():
     assert next(reversed(ranking)).id == "a"
 
 
+def test_a_trace_is_a_sequence_of_records():
+    """Length, items, slices, and records by kind."""
+    trace = fused().trace
+    assert [record.kind for record in trace] == ["retrieve", "retrieve", "fuse", "cut"]
+    assert len(trace) == 4
+    assert trace[:1] == (trace[0],)
+    assert [record.source for record in trace.of(StageKind.RETRIEVE)] == ["bm25", "dense"]
+
+
+def test_a_path_has_a_step_per_stage():
+    """Ranks, scores, parts and the cut of one hit; a cut that it survived is no step."""
+    ranking = fused()
+    found, total = ranking.path("a")
+    assert (found.kind, found.source, found.rank, found.score) == ("retrieve", "bm25", 1, 3.0)
+    assert (total.name, total.rank, total.parts) == ("rrf", 2, (("bm25", 1 / 61),))
+    last = ranking.path("c")[-1]
+    assert (last.kind, last.cut, last.rank, last.note) == ("cut", True, 4, "k=2")
+    assert ranking.path("zebra") == ()
+
+
+def test_a_merged_id_lends_its_places():
+    """Where two ids are the same text, the path of the one that stayed has both lists."""
+    lists = {"x": [Hit("a", "same")], "y": [Hit("b", "same")]}
+    ranking = resift.fuse(lists, identity="content")
+    assert [(step.source, step.rank) for step in ranking.path("a")] == [("x", 1), ("y", 1), ("", 1)]
+    assert ranking.why("b") == "'b' was found to be the same as 'a', which stands for both."
+
+
 def test_why_of_a_present_hit():
-    """V2: every list, what it added, the total and the place."""
+    """Every list, what it added, the total and the place."""
     assert fused().why("b") == (
         "'b' is 1st of 2, chosen from 4. Found: bm25 had it 2nd, dense had it 1st. "
         "rrf: 0.01613 from bm25 + 0.01639 from dense = 0.03252, 1st."
@@ -203,7 +268,7 @@ def test_why_of_a_present_hit():
 
 
 def test_why_of_a_cut_hit():
-    """V2: how far it came and what cut it."""
+    """How far it came and what cut it."""
     assert fused().why("c") == (
         "'c' is not among the 2: it was 4th of 4 and was cut: k=2. Found: bm25 had it 3rd. "
         "rrf: 0.01587 from bm25 = 0.01587, 4th."
@@ -211,57 +276,80 @@ def test_why_of_a_cut_hit():
 
 
 def test_why_of_an_unknown_id():
-    """V2: it was never there; failures of stores are named as a likely cause."""
+    """It was never there; failures of stores are named as a likely cause."""
     assert "was not among the 4 candidates" in fused().why("zebra")
     failed = dataclasses.replace(fused(), failures={"pg": "timed out"})
     assert "These stores gave nothing: pg (timed out)." in failed.why("zebra")
 
 
 def test_why_of_an_unscored_hit():
-    """V2: a hit that no scorer judged says so."""
-    hit = Hit("a").step("rerank", "ce", rank=1, score=None, note="out of time")
-    told = Ranking((hit,), unscored=("a",)).why("a")
+    """A hit that no scorer judged says so."""
+    record = StageRecord(
+        kind=StageKind.RERANK, name="rerank", source="ce", ids=("a",), scores=(None,), note="out of time"
+    )
+    told = Ranking((Hit("a"),), unscored=("a",), trace=Trace((record,))).why("a")
     assert "no score by ce, 1st (out of time)" in told
     assert "No scorer judged it" in told
 
 
 def test_why_of_a_stage_that_only_places():
-    """A step without score and source tells the place alone."""
-    hit = Hit("a").step("guard", "", rank=2, score=None)
-    assert Ranking((hit,)).why("a").endswith(" guard: 2nd.")
+    """A record without scores and source tells the place alone."""
+    hits = (Hit("b"), Hit("a"))
+    ranking = Ranking(hits, trace=Trace((record_of(StageKind.GUARD, "guard", hits),)))
+    assert ranking.why("a").endswith(" guard: 2nd.")
+
+
+def test_why_without_a_trace():
+    """A ranking made by hand can be asked too."""
+    assert Ranking((Hit("a"),)).why("a") == "'a' is 1st of 1, chosen from 1."
+    assert Ranking(cut=(Hit("a"),)).why("a") == "'a' is not among the 0; the trace does not say why."
 
 
 def test_public_shows_no_scores_and_no_internals():
-    """V2: scores are not for end users, wherever they hide."""
+    """Scores are not for end users, wherever they hide; what nobody judged is shown like the others."""
     hit = Hit("a", "t", 9.0, "bm25", {"page": 3, "ce_score": 9.0, "rerank_provider": "x", "_vector": [1]})
     assert Ranking((hit,)).public() == [{"id": "a", "text": "t", "source": "bm25", "metadata": {"page": 3}}]
     assert "9.0" not in json.dumps(Ranking((hit,)).public())
+    assert Ranking((Hit("b"),)).public() == [{"id": "b", "text": "", "source": "", "metadata": {}}]
 
 
 def test_citations_carry_id_score_store_and_metadata():
-    """N8: hits round-trip to citations."""
-    assert Ranking((Hit("a", score=1.0, source="s", metadata={"p": 1}),)).citations() == [
-        ("a", 1.0, "s", {"p": 1})
-    ]
+    """Hits round-trip to citations."""
+    hit = Hit("a", score=1.0, source="s", metadata={"p": 1})
+    (citation,) = Ranking((hit,)).citations()
+    assert citation == ("a", 1.0, "s", {"p": 1})
+    assert Hit.from_citation(citation) == hit
+    assert Hit.from_citation(citation, text="t").text == "t"
 
 
-def test_replay_of_plain_hits_keeps_ids_apart():
-    """V5: hits without any step replay by id."""
-    assert Ranking((Hit("b"), Hit("a"))).replay() == ["a", "b"]
+def test_replay_is_the_order_of_the_last_record():
+    """One list is an order, several lists are none, and every later record is."""
+    one = StageRecord(kind=StageKind.RETRIEVE, name="retrieve", ids=("b", "a"))
+    assert Ranking((Hit("b"), Hit("a")), trace=Trace((one,))).replay() == ["b", "a"]
+    assert Trace((one, one)).order() == ()
+    assert Trace((one, *cut_record(("b", "a"), 1))).order() == ("b",)
+    assert Trace().order() == ()
 
 
-def test_cut_to_keeps_what_it_leaves_out():
-    """Nothing is lost: the rest gets a step that says why."""
-    kept, cut = cut_to([Hit("a"), Hit("b")], 1)
-    assert [hit.id for hit in kept] == ["a"]
-    assert cut[0].ledger[-1] == Step("cut", "", 2, None, "k=1")
-    assert cut_to([Hit("a")], 0, note="floor 0.2")[1][0].ledger[-1].note == "floor 0.2"
-    with pytest.raises(InputError, match="k is -1"):
-        cut_to([], -1)
+def test_a_cut_keeps_what_it_leaves_out():
+    """Nothing is lost: the record has everybody, and how many went on."""
+    (record,) = cut_record(("a", "b"), 1)
+    assert (record.order, record.left_out, record.note) == (("a",), ("b",), "k=1")
+    assert cut_record(("a", "b"), 2) == ()
+    assert cut_record(("a",), 0, note="floor 0.2")[0].note == "floor 0.2"
+
+
+def test_a_traced_list_brings_its_trace():
+    """Rankings and fused lists know how they came about; plain lists do not."""
+    record = StageRecord(kind=StageKind.FUSE, name="rrf", ids=("a",))
+    assert trace_of(Fused([Hit("a")], record)) == Trace((record,))
+    assert trace_of(Ranking((Hit("a"),), trace=Trace((record,)))) == Trace((record,))
+    assert trace_of([Hit("a")]) == Trace()
+    assert Fused([Hit("a")], record) == [Hit("a")]
 
 
 def test_partial_means_some_but_not_all():
-    """T4: scores and rankings tell partial answers from whole and empty ones."""
+    """Scores and rankings tell partial answers from whole and empty ones."""
     assert Scores([1.0, None], "x").partial
     assert not Scores([1.0], "x").partial
     assert not Scores([None], "x").partial
@@ -290,6 +378,4 @@ def test_lists_given_to_a_ranking_become_tuples():
 )
 def test_ordinals(number, expected):
     """Ranks read as people say them."""
-    from resift.wording import ordinal
-
     assert ordinal(number) == expected

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 from resift.errors import DuplicateIdError, InputError, InvalidHitError
-from resift.types import Hit, Ledger, Step, finite
+from resift.types import Hit, finite
 
 Candidate = str | Mapping[str, Any] | Hit
 MissingText = Literal["last", "empty", "id", "raise"]
 
 TEXT_KEYS = ("text", "content", "title")
 ID_KEYS = ("id", "_id", "doc_id")
-_OWN_KEYS = frozenset({"id", "_id", "doc_id", "score", "source", "source_store", "metadata", "ledger"})
+_OWN_KEYS = frozenset({*ID_KEYS, "score", "source", "source_store", "metadata"})
 
 
 def text_of(row: Mapping[str, Any], *, keys: Sequence[str] = TEXT_KEYS) -> str:
-    """Return the first non-empty text among the keys, or an empty string (V4)."""
+    """Return the first non-empty text among the keys, or an empty string."""
     for key in keys:
         value = row.get(key)
         if isinstance(value, str) and value.strip():
@@ -34,57 +34,42 @@ def hits_from(
     missing_text: MissingText = "last",
     strings_are: Literal["text", "id"] = "text",
     unique: bool = True,
-    bad_score: Literal["flag", "raise"] = "flag",
+    flags: dict[str, str] | None = None,
 ) -> list[Hit]:
     """Return one hit per candidate, in order.
 
-    Strings and dicts without an id are numbered from "0". Other keys of a dict become metadata.
-    A score that is no finite number counts as none, and the hit's ledger says so; with
-    bad_score="raise" it is refused.
+    Strings and dicts without an id are numbered from "0". Other keys of a dict become metadata. A score
+    that is no finite number is refused, unless there are `flags` to note it in (id -> what came).
     """
     if isinstance(candidates, (str, bytes, Mapping)):
         kind = type(candidates).__name__
         raise InputError(f"Candidates are one {kind}; pass a list of strings, dicts or Hits.")
-    hits = [
-        _hit(
-            candidate,
-            number,
-            source=source,
-            text_keys=text_keys,
-            strings_are=strings_are,
-            bad_score=bad_score,
-        )
-        for number, candidate in enumerate(candidates)
-    ]
+    given: list[Any] = list(candidates)
+    hits: list[Hit] = [] if set(map(type, given)) - {Hit} else given  # the usual case: all are hits already
+    for number, candidate in enumerate(given if hits is not given else ()):
+        if isinstance(candidate, Hit):
+            hits.append(candidate)
+        elif isinstance(candidate, str):
+            as_id = strings_are == "id"
+            hits.append(Hit(candidate if as_id else str(number), "" if as_id else candidate, source=source))
+        elif isinstance(candidate, Mapping):
+            hits.append(_from_mapping(candidate, number, source=source, text_keys=text_keys, flags=flags))
+        else:
+            kind = type(candidate).__name__
+            raise InvalidHitError(f"Candidate {number} is a {kind}; pass a string, a dict or a Hit.")
     if unique:
         _refuse_duplicates(hits)
-    return [_filled(hit, missing_text) for hit in hits]
+    # The two usual policies leave every hit as it is.
+    return hits if missing_text in ("last", "empty") else [_filled(hit, missing_text) for hit in hits]
 
 
-def _hit(
-    candidate: Candidate,
+def _from_mapping(
+    row: Mapping[str, Any],
     number: int,
     *,
     source: str,
     text_keys: Sequence[str],
-    strings_are: str,
-    bad_score: str,
-) -> Hit:
-    if isinstance(candidate, Hit):
-        return candidate
-    if isinstance(candidate, str):
-        if strings_are == "id":
-            return Hit(candidate, source=source)
-        return Hit(str(number), candidate, source=source)
-    if isinstance(candidate, Mapping):
-        return _from_mapping(candidate, number, source=source, text_keys=text_keys, bad_score=bad_score)
-    raise InvalidHitError(
-        f"Candidate {number} is a {type(candidate).__name__}; pass a string, a dict or a Hit."
-    )
-
-
-def _from_mapping(
-    row: Mapping[str, Any], number: int, *, source: str, text_keys: Sequence[str], bad_score: str
+    flags: dict[str, str] | None,
 ) -> Hit:
     text = text_of(row, keys=text_keys)
     used = next((key for key in text_keys if row.get(key) == text), None) if text else None
@@ -92,15 +77,10 @@ def _from_mapping(
     nested = row.get("metadata") or {}
     if not isinstance(nested, Mapping):
         raise InvalidHitError(f"Candidate {number}: metadata is a {type(nested).__name__}; pass a dict.")
-    given = row.get("score")
-    score, note = _score(given)
+    id = _id(row, number)
+    score = _score(row.get("score"), id, number, flags)
     store = str(row.get("source") or row.get("source_store") or source)
-    ledger = Ledger(Step(*step) for step in row.get("ledger", ()))
-    if note and bad_score == "raise":
-        finite(given, of=f"Candidate {number}")
-    if note:
-        ledger = ledger.then(Step("input", store, number + 1, None, note))
-    return Hit(_id(row, number), text, score, store, {**nested, **extra}, ledger)
+    return Hit(id, text or text_of(nested, keys=text_keys), score, store, {**nested, **extra})
 
 
 def _id(row: Mapping[str, Any], number: int) -> str:
@@ -115,14 +95,16 @@ def _id(row: Mapping[str, Any], number: int) -> str:
     return str(number)
 
 
-def _score(given: Any) -> tuple[float, str]:
+def _score(given: Any, id: str, number: int, flags: dict[str, str] | None) -> float | None:
     if given is None:
-        return 0.0, ""
+        return None
     try:
-        number = math.nan if isinstance(given, bool) else float(given)
-    except (TypeError, ValueError, OverflowError):
-        number = math.nan
-    return (number, "") if math.isfinite(number) else (0.0, f"came with score {given!r}, which is no number")
+        return finite(given, of=f"Candidate {number}")
+    except InvalidHitError:
+        if flags is None:
+            raise
+        flags[id] = f"came with score {given!r}, which is no number"
+        return None
 
 
 def _refuse_duplicates(hits: Sequence[Hit]) -> None:
@@ -137,10 +119,10 @@ def _refuse_duplicates(hits: Sequence[Hit]) -> None:
 
 
 def _filled(hit: Hit, policy: MissingText) -> Hit:
-    if hit.text.strip() or policy in ("last", "empty"):
+    if hit.text.strip():
         return hit
     if policy == "id":
-        return Hit(hit.id, hit.id, hit.score, hit.source, hit.metadata, hit.ledger)
+        return replace(hit, text=hit.id)
     if policy == "raise":
         raise InvalidHitError(f"Candidate {hit.id!r} has no text; looked in its text keys.")
     raise InputError(f"missing_text is {policy!r}; pass 'last', 'empty', 'id' or 'raise'.")

@@ -242,6 +242,14 @@ def require(module: str, *, extra: str) -> Any:
         raise MissingExtraError(module, extra) from exc
 
 
+def redacted(exc: BaseException) -> str:
+    """Return what may be shown of an exception: our own words, but of a foreign one only its type.
+
+    A foreign exception's text may quote the query or a document.
+    """
+    return str(exc) if isinstance(exc, ResiftError) else type(exc).__name__
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return "Did you mean 'x'? Known: …" for a word that is not among the known ones."""
     names = sorted(known)

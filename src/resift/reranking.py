@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from resift.candidates import TEXT_KEYS, Candidate, MissingText, hits_from
@@ -15,7 +15,7 @@ from resift.models.pairs import Progress
 from resift.rerankers.cross_encoder import DEFAULT_MODEL, CrossEncoderReranker
 from resift.rerankers.rescore import rescore
 from resift.sync import run_sync
-from resift.types import Hit, Ranking, Scores
+from resift.types import Hit, Ranking, Scores, StageKind, StageRecord, Trace, record_of
 
 
 def rerank(
@@ -39,10 +39,25 @@ def rerank(
     """
     deadline = Deadline.after(deadline_s)
     check_kind(model, "cross-encoder")
-    hits = hits_from(documents, text_keys=text_keys, missing_text=missing_text)
+    flags: dict[str, str] = {}
+    hits = hits_from(documents, text_keys=text_keys, missing_text=missing_text, flags=flags)
     scorer = _Shared(model, folder, on_progress)
-    wanted = len(hits) if k is None else k
-    return run_sync(rescore(scorer, query, hits, k=wanted, deadline=deadline, missing_text=missing_text))
+    work = rescore(
+        scorer,
+        query,
+        hits,
+        k=len(hits) if k is None else k,
+        trace=documents.trace if isinstance(documents, Ranking) else Trace((_as_given(hits, flags),)),
+        deadline=deadline,
+        missing_text=missing_text,
+        text_keys=text_keys,
+    )
+    return run_sync(work)
+
+
+def _as_given(hits: Sequence[Hit], flags: Mapping[str, str]) -> StageRecord:
+    """Return the record of the caller's own order, where each place in the answer is reckoned from."""
+    return record_of(StageKind.RETRIEVE, "retrieve", hits, scored=True, source="input", notes=flags)
 
 
 class _Shared:

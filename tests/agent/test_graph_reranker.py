@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from resift.agent import GraphReranker, Pack
 from resift.agent.expansion import Neighbourhood, expand
 from resift.errors import InputError
-from resift.types import Hit, Ranking
+from resift.types import Hit
 
 NAMES = [f"a{at}" for at in range(6)]
 
@@ -42,9 +42,10 @@ def test_nothing_is_lost_and_input_order_does_not_matter(hits, around, random):
     shuffled = list(hits)
     random.shuffle(shuffled)
     assert [hit.id for hit in reranker.rerank(shuffled, around)] == [hit.id for hit in done]
-    assert Ranking(done).replay() == [hit.id for hit in done]
+    assert list(done.records[0].order) == [hit.id for hit in done]
     assert all(0 <= hit.score <= 1 for hit in done)
-    assert all(hit.score == math.fsum(step.score for step in hit.ledger[-4:-1]) for hit in done)
+    parts = done.records[0].parts
+    assert all(hit.score == math.fsum(part[hit.id] for part in parts.values()) for hit in done)
 
 
 @given(neighbourhoods(), st.dictionaries(st.sampled_from(NAMES), st.floats(0.01, 5)))
@@ -64,7 +65,7 @@ def test_a_central_article_wins_a_tie():
 
 
 def test_sparse_graphs_switch_it_off_and_say_so():
-    """Below two links per article it counts for nothing, and the ledger tells why."""
+    """Below two links per article it counts for nothing, and the record tells why."""
     around = Neighbourhood(dict.fromkeys(NAMES, 0), (("a0", "a1", 1),))
     hits = [
         Hit("a5#1", "t", 0.9, "vectors", {"article": "a5"}),
@@ -72,8 +73,8 @@ def test_sparse_graphs_switch_it_off_and_say_so():
     ]
     done = GraphReranker().rerank(hits, around)
     assert [hit.id for hit in done] == ["a5#1", "a0#1"]
-    assert "too sparse" in done[0].ledger[-1].note
-    assert [step.score for step in done[0].ledger if step.source == "pagerank"] == [0.0]
+    assert "too sparse" in done.records[0].note
+    assert done.records[0].parts["pagerank"]["a5#1"] == 0.0
 
 
 @pytest.mark.parametrize("weights", [(0.9, 0.2), (1.1, -0.1), (0.0, 0.0)])

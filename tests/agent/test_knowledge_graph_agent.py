@@ -51,7 +51,7 @@ def test_use_enhancements_false_overrides_every_flag(pack_file):
         assert agent.graph_reranker is None
         assert agent.enable_multidoc is False
         ranking = agent.retrieve("bees and honey")
-        assert {step.stage for hit in ranking for step in hit.ledger} == {"retrieve"}
+        assert {record.kind for record in ranking.trace} == {"retrieve"}
 
 
 def test_from_connection_never_has_a_cross_encoder(pack_file):
@@ -189,7 +189,7 @@ def test_the_ranking_accounts_for_every_candidate(agent):
     assert ranking.replay() == ranking.ids
     ids = [hit.id for hit in (*ranking.hits, *ranking.cut)]
     assert len(ids) == len(set(ids))
-    assert all(hit.ledger[-1].stage == "cut" for hit in ranking.cut)
+    assert all(ranking.path(hit.id)[-1].cut for hit in ranking.cut)
     assert len(ranking) == 5
 
 

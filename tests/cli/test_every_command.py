@@ -145,7 +145,10 @@ def test_no_command_shows_the_overview(capsys):
     assert "resift demo" in err
 
 
-RANKING = {"hits": [{"id": "a", "text": "alpha", "score": 1.0, "ledger": [["rrf", "", 1, 1.0]]}]}
+RANKING = {
+    "hits": [{"id": "a", "text": "alpha", "score": 1.0}],
+    "trace": [{"kind": "fuse", "name": "rrf", "ids": ["a"], "scores": [1.0]}],
+}
 
 
 def writers(place: Path) -> dict[str, list[str]]:

@@ -67,7 +67,7 @@ def test_wrapped_rankings_and_jsonl_are_read(ranking, capsys):
         ("[1]", [], 'expected an object with "hits"'),
         ('{"hits": 3}', [], 'no list of "hits"'),
         ('{"hits": [3]}', [], "no ranking"),
-        ('{"hits": [{"id": "a", "ledger": [["x"]]}]}', [], "no ranking"),
+        ('{"hits": [{"id": "a"}], "trace": [["x"]]}', [], "no ranking"),
         ('{"hits": [{"id": "a", "score": "many"}]}', [], "no ranking"),
         ('{"hits": []}', ["--line", "2", "--json"], "--line 2, but there is 1"),
         ('{"hits": []}', ["-o", "page.pdf"], "name a .html, .svg or .txt file"),

@@ -31,7 +31,7 @@ def fused(capsys, *words: str) -> list[dict]:
 
 
 def test_jsonl_lists(lists, capsys):
-    """Piped output is JSON, whole hits with their ledgers."""
+    """Piped output is JSON, whole hits and the trace."""
     (answer,) = fused(capsys, "bm25.jsonl", "dense.jsonl")
     assert [hit["id"] for hit in answer["hits"]] == ["b", "a", "c"]
     assert answer["hits"][0]["text"] == "beta"

@@ -120,7 +120,7 @@ def test_pipes_get_a_line_per_hit(docs: Path, capsys: pytest.CaptureFixture[str]
 def test_the_default_pipeline_uses_words_vectors_and_the_cross_encoder(
     docs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Without options both models are used, and the ledger tells it."""
+    """Without options both models are used, and the trace tells it."""
     for package in ("numpy", "onnxruntime", "tokenizers"):
         pytest.importorskip(package)
     code, _, _ = run(capsys, "index", "docs", "--store", "d.db")
@@ -128,5 +128,5 @@ def test_the_default_pipeline_uses_words_vectors_and_the_cross_encoder(
     code, ranking, _ = run(capsys, "search", "what do bears in China feed on", "--store", "d.db", "-k", "1")
     assert (code, ranking["degraded"]) == (0, False)
     assert ranking["hits"][0]["text"] == "Giant pandas eat bamboo."
-    sources = {step[1] for step in ranking["hits"][0]["ledger"]}
+    sources = {record.get("source") for record in ranking["trace"]}
     assert {"sqlite.vectors", "cross-encoder"} <= sources

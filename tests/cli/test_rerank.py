@@ -127,7 +127,7 @@ class TestWithTheModel:
         assert (code, err) == (0, "")
         assert [hit["id"] for hit in out["hits"]] == ["3", "1"]
         assert [hit["id"] for hit in out["cut"]] == ["2"]
-        assert out["hits"][0]["ledger"][0] == ["retrieve", "input", 3, None]
+        assert out["trace"][0]["ids"].index(out["hits"][0]["id"]) == 2
         assert out["query"] == "what is the capital of France?"
 
     def test_keys_can_be_named(self, capsys):

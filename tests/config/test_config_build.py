@@ -157,7 +157,7 @@ def test_guard_is_on_with_a_reranker_unless_switched_off(build):
 
 
 def test_every_stage_of_the_flow_from_one_file(build):
-    """N9: stores, fusion, gate, rerank, guard and shape in one file; the ledger replays."""
+    """N9: stores, fusion, gate, rerank, guard and shape in one file; the trace replays."""
     pipe = build(
         STORE
         + """\

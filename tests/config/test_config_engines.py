@@ -81,6 +81,10 @@ def test_n7_n9_four_engines_from_one_file_give_one_list(tmp_path):
     assert pipe.requires == ("db.docs:read", "db.lance:read", "db.points:read", "db.graph:read")
     assert (first["failures"], first["degraded"]) == ({}, False)
     assert first["hits"][0]["id"] == "d0"
-    found_by = [step[1] for step in first["hits"][0]["ledger"] if step[0] == "retrieve"]
+    found_by = [
+        record["source"]
+        for record in first["trace"]
+        if record["kind"] == "retrieve" and first["hits"][0]["id"] in record["ids"]
+    ]
     assert found_by == ["docs.text", "docs.vectors", "lance", "points", "graph"]
     assert json.dumps(answered(file)[1], sort_keys=True) == json.dumps(first, sort_keys=True)

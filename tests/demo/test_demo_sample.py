@@ -9,10 +9,11 @@ from collections import Counter
 import pytest
 
 from resift.demo.quality import ndcg, reciprocal_rank
-from resift.demo.running import missing_models, order_after, run_demo
+from resift.demo.running import missing_models, run_demo
 from resift.demo.sample import SHOWN, passages, questions
 from resift.retrieval.pipeline import Pipeline
 from resift.retrieval.stages import Rerank
+from resift.types import StageKind
 
 
 def test_sample_is_large_enough_and_consistent():
@@ -83,8 +84,8 @@ def test_demo_reranks_and_improves():
 
 
 @pytest.mark.real_model
-def test_the_order_of_the_reranker_alone_is_in_the_ledgers(tmp_path):
-    """The row "cross-encoder only", read from ledgers, is what a run of its own gives."""
+def test_the_order_of_the_reranker_alone_is_in_the_trace(tmp_path):
+    """The row "cross-encoder only", read from the trace, is what a run of its own gives."""
     if missing_models():
         pytest.skip(missing_models())
     from resift.models.embedding import DEFAULT_EMBEDDER, Embedder
@@ -96,8 +97,9 @@ def test_the_order_of_the_reranker_alone_is_in_the_ledgers(tmp_path):
         await store.add(passages()[:60])
         alone = Pipeline([store.text, store.vectors], rerank=Rerank(load_reranker("cross-encoder"), depth=20))
         for question in questions()[:3]:
-            read = order_after(await Pipeline.default(store).search(question.text, k=10), "rerank")
-            assert read[:10] == (await alone.search(question.text, k=10)).ids
+            whole = await Pipeline.default(store).search(question.text, k=10)
+            read = whole.trace.of(StageKind.RERANK)[-1].order
+            assert list(read[:10]) == (await alone.search(question.text, k=10)).ids
         await store.close()
 
     asyncio.run(both())

@@ -1,10 +1,10 @@
-"""Comparing outcomes: a thing compared with itself, wins and losses, and the reason in the ledger."""
+"""Comparing outcomes: a thing compared with itself, wins and losses, and the reason in the path."""
 
 from __future__ import annotations
 
 import pytest
 
-from resift.evaluation.differences import differences, moved, path_of
+from resift.evaluation.differences import differences, moved
 from resift.evaluation.measures import Judge
 from resift.evaluation.running import Outcome
 from resift.evaluation.work_file import Answer
@@ -12,20 +12,17 @@ from resift.evaluation.work_file import Answer
 QRELS = {"1": {"a": 1}, "2": {"b": 1}, "3": {"c": 1}}
 BASE = {"1": ["a", "x"], "2": ["x", "b"], "3": ["x", "c"]}
 OTHER = {"1": ["x", "a"], "2": ["b", "x"], "3": ["c", "x"]}
-LEDGER = [
-    ["retrieve", "text", 4, 1.0],
-    ["retrieve", "vectors", 9, 0.5],
-    ["rrf", "text", 6, 0.01],
-    ["rrf", "", 6, 0.03],
-    ["rerank", "cross-encoder", 2, 4.0],
-    ["blend", "first stage", 1, 0.1],
-    ["blend", "cross-encoder", 1, 0.3],
-    ["blend", "", 1, 0.4],
+PATH = [
+    ("retrieve", "text", 4),
+    ("retrieve", "vectors", 9),
+    ("fuse", "rrf", 6),
+    ("rerank", "rerank", 2),
+    ("guard", "blend", 1),
 ]
 
 
-def outcome(name, run, steps=None):
-    answers = {query: Answer(query, "", tuple(ids), 1.0, steps=steps or {}) for query, ids in run.items()}
+def outcome(name, run, paths=None):
+    answers = {query: Answer(query, "", tuple(ids), 1.0, paths=paths or {}) for query, ids in run.items()}
     return Outcome(name, Judge(QRELS, ["RR", "P@1"]).quality(run), run, answers)
 
 
@@ -56,14 +53,10 @@ def test_many_comparisons_are_corrected():
     assert all(row.p_holm >= row.p for row in rows)
 
 
-def test_what_moved_most_says_why_from_the_ledger():
-    shifts = moved(outcome("a", BASE), outcome("b", OTHER, {"b": LEDGER}), "RR", QRELS)
+def test_what_moved_most_says_why_from_the_path():
+    shifts = moved(outcome("a", BASE), outcome("b", OTHER, {"b": PATH}), "RR", QRELS)
     assert [one.query for one in shifts] == ["1", "2", "3"]
     document = shifts[1].documents[0]
     assert (document.id, document.before, document.after) == ("b", 2, 1)
     assert document.why == "text 4, vectors 9, rrf 6, rerank 2, blend 1; lifted most by rerank"
     assert "no store found it" in shifts[0].documents[0].why
-
-
-def test_a_path_has_one_place_per_store_and_one_per_stage():
-    assert path_of(LEDGER) == [("text", 4), ("vectors", 9), ("rrf", 6), ("rerank", 2), ("blend", 1)]

@@ -25,15 +25,15 @@ def outcome(name, shift, ms):
     for at, query in enumerate(QRELS):
         ids = [f"d{(at + place * shift) % 14}" for place in range(10)] + ["d<b>"]
         ids = list(dict.fromkeys(ids))
-        steps = {
+        paths = {
             id: [
-                ["retrieve", "collection.text", place, 1.0],
-                ["rrf", "", place, 0.1],
-                ["rerank", "ce", place + 1, 2],
+                ("retrieve", "collection.text", place),
+                ("fuse", "rrf", place),
+                ("rerank", "rerank", place + 1),
             ]
             for place, id in enumerate(ids, start=1)
         }
-        answers[query] = Answer(query, "", tuple(ids), ms + at, steps=steps)
+        answers[query] = Answer(query, "", tuple(ids), ms + at, paths=paths)
     run = {query: answer.ids for query, answer in answers.items()}
     return Outcome(name, Judge(QRELS).quality(run), run, answers)
 
@@ -83,7 +83,7 @@ def test_the_same_outcomes_give_the_same_page(page):
     assert again == page
 
 
-def test_run_files_without_latency_or_ledgers_have_a_page_too():
+def test_run_files_without_latency_or_paths_have_a_page_too():
     run = {query: ["d1", "d2"] for query in QRELS}
     bare = [Outcome(name, Judge(QRELS).quality(run), run, {}) for name in ("a", "b")]
     page = report("runs", bare, QRELS, {})

@@ -1,4 +1,4 @@
-"""Rankings with known ledgers, made by the real stages."""
+"""Rankings with known traces, made by the real stages."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import asyncio
 from resift.deadline import Deadline
 from resift.fusion import fuse
 from resift.rerankers.rescore import rescore
-from resift.types import Hit, Ranking, Scores
+from resift.types import Hit, Ranking, Scores, StageKind, Trace, record_of
 
 
 class Wise:
@@ -28,7 +28,7 @@ def fused_and_reranked(*, k: int = 3) -> Ranking:
 
 
 def reranked(ranking: Ranking, *, k: int) -> Ranking:
-    return asyncio.run(rescore(Wise(), "q", list(ranking), k=k, deadline=Deadline.after(None)))
+    return asyncio.run(rescore(Wise(), "q", ranking, k=k, deadline=Deadline.after(None)))
 
 
 HOSTILE = (
@@ -43,9 +43,10 @@ HOSTILE = (
 
 def hostile() -> Ranking:
     """Return a ranking whose ids, texts, sources and notes try to break out of markup."""
-    hits = [
-        Hit(bad, bad, 1.0 / (at + 1), bad).step("retrieve", bad, rank=at + 1, score=1.0, note=bad)
-        for at, bad in enumerate(HOSTILE)
+    hits = [Hit(bad, bad, 1.0 / (at + 1), bad) for at, bad in enumerate(HOSTILE)]
+    records = [
+        record_of(StageKind.RETRIEVE, bad, hits, scored=True, source=bad, notes=dict.fromkeys(HOSTILE, bad))
+        for bad in HOSTILE
     ]
     return Ranking(
         tuple(hits[:4]),
@@ -53,4 +54,5 @@ def hostile() -> Ranking:
         degraded=True,
         reason=HOSTILE[0],
         failures={HOSTILE[1]: HOSTILE[2]},
+        trace=Trace((*records, record_of(StageKind.SHAPE, HOSTILE[0], hits[:4], hits[4:], note=HOSTILE[1]))),
     )

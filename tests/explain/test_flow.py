@@ -1,4 +1,4 @@
-"""Ledgers read into columns, places and moves."""
+"""Traces read into columns, places and moves."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 from resift.explain.flow import flow_of
 from resift.explain.layout import layout_of
 from resift.explain.moves import move_of
-from resift.types import Hit, Ranking
+from resift.types import Hit, Ranking, StageKind, Trace, record_of
 from tests.explain.rankings import fused_and_reranked
 
 
@@ -22,16 +22,18 @@ def test_columns_are_lists_then_stages():
     ]
 
 
-def test_places_are_the_ledgers_ranks_and_parts():
+def test_places_are_the_ranks_and_parts_of_the_trace():
     flow = flow_of(fused_and_reranked())
     first = flow.kept[0]
     assert first.id == "f"
-    assert {key: place.rank for key, place in first.places.items()} == {
-        "retrieve:db.vectors": 4,
+    labels = {column.key: column.label for column in flow.columns}
+    assert {labels[key]: place.rank for key, place in first.places.items()} == {
+        "vectors": 4,
         "rrf": 5,
         "rerank": 1,
     }
-    assert [part.source for part in flow.kept[1].places["rrf"].parts] == ["db.text", "db.vectors"]
+    fused = next(column.key for column in flow.columns if column.label == "rrf")
+    assert [name for name, _ in flow.kept[1].places[fused].parts] == ["db.text", "db.vectors"]
 
 
 def test_moves_name_the_stage_that_did_it():
@@ -51,23 +53,22 @@ def test_a_hit_in_one_list_says_so_where_nothing_moved():
 
 
 def test_stages_that_change_nothing_share_a_column():
-    hits = tuple(
-        Hit(id).step("rrf", "", rank=rank, score=1.0).step("guard", "", rank=rank, score=None)
-        for rank, id in enumerate("ab", start=1)
-    )
-    assert [column.label for column in flow_of(Ranking(hits)).columns] == ["rrf, guard"]
+    hits = (Hit("a", score=1.0), Hit("b", score=1.0))
+    fused = record_of(StageKind.FUSE, "rrf", hits, scored=True)
+    ranking = Ranking(hits, trace=Trace((fused, record_of(StageKind.GUARD, "guard", hits))))
+    assert [column.label for column in flow_of(ranking).columns] == ["rrf, guard"]
 
 
-def test_a_last_column_is_added_where_ledgers_end_elsewhere():
-    """A ranking whose last step is no final place still ends in its true order."""
-    hits = (Hit("b").step("x", "", rank=2, score=0.0), Hit("a").step("x", "", rank=1, score=1.0))
-    flow = flow_of(Ranking(hits))
+def test_a_last_column_is_added_where_the_trace_ends_elsewhere():
+    """A ranking whose last record is not its order still ends in its true order."""
+    hits = (Hit("b"), Hit("a"))
+    flow = flow_of(Ranking(hits, trace=Trace((record_of(StageKind.SHAPE, "x", hits[::-1]),))))
     assert [column.label for column in flow.columns] == ["x", "final"]
-    assert [path.places["final"].rank for path in flow.kept] == [1, 2]
+    assert [path.places[flow.columns[-1].key].rank for path in flow.kept] == [1, 2]
 
 
 @pytest.mark.parametrize("ranking", [Ranking(), Ranking((Hit("a"),)), Ranking(cut=(Hit("a"),))])
-def test_rankings_without_ledgers_can_be_explained(ranking):
+def test_rankings_without_a_trace_can_be_explained(ranking):
     shown = ranking.explain()
     for form in (shown.text(), shown.svg(), shown.html(), repr(shown)):
         assert form

@@ -194,13 +194,14 @@ def test_unknown_dialects_get_a_suggestion():
 
 
 @pytest.mark.parametrize("name", sorted(DIALECTS))
-def test_dialects_keep_the_ledger_and_k(name):
-    """V5: a dialect's fused hits replay their order, and k cuts it."""
+def test_dialects_write_the_record_and_keep_k(name):
+    """A dialect's fused hits replay their order, and k cuts it."""
     lists = [[Hit("a", "x", 0.9, "s1"), Hit("b", "y", 0.5, "s1")], [Hit("b", "y", 0.8, "s2")], []]
     fused = fuse_as(name, lists)
-    assert [hit.ledger[-1].rank for hit in fused] == [1, 2]
-    assert [hit.ledger[-1].score for hit in fused] == [hit.score for hit in fused]
-    assert {step.source for step in fused[0].ledger} >= {"s1"}
+    (record,) = fused.records
+    assert record.ids == tuple(hit.id for hit in fused)
+    assert record.scores == tuple(hit.score for hit in fused)
+    assert fused[0].id in record.parts["s1"]
     assert fuse_as(name, lists, k=1) == fused[:1]
     assert fuse_as(name, []) == []
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from resift.errors import InputError
 from resift.events import ListSink
 from resift.gate import MEMOSA, NEUTRAL, Profile, Relax, apply_rates, gate, profile_named
-from resift.types import Hit, Ranking
+from resift.types import Hit, StageKind, StageRecord, Trace
 
 
 def pool(*scores, types=()):
@@ -66,7 +66,7 @@ def test_tighten_drops_the_tail_past_the_cliff():
     assert (event.tighten_applied, event.tighten_effective_floor) == (True, 0.84)
     assert (event.tighten_cliff_position, event.tighten_dropped_count) == (4, 2)
     assert event.tighten_skip_reason is None
-    assert "past the cliff" in gated.cut[0].ledger[-1].note
+    assert "past the cliff" in gated.record.notes[gated.cut[0].id]
 
 
 def test_last_chunk_of_a_source_type_stops_the_tighten():
@@ -120,10 +120,14 @@ def test_relaxing_never_raises_a_floor_below_zero():
 
 def test_signal_reads_one_stores_scores():
     """After fusion the floor still judges the cosine of the store named, and spares hits without one."""
-    near = Hit("a", score=0.03).step("retrieve", "dense", rank=1, score=0.9)
-    far = Hit("b", score=0.02).step("retrieve", "dense", rank=2, score=0.1)
-    other = Hit("c", score=0.01).step("retrieve", "words", rank=1, score=12.0)
-    gated = gate([near, far, other], profile=Profile(default=0.5, signal="dense"), rerank_top_n=1)
+    hits = [Hit("a", score=0.03), Hit("b", score=0.02), Hit("c", score=0.01)]
+    lists = {"dense": (("a", "b"), (0.9, 0.1)), "words": (("c",), (12.0,))}
+    records = [
+        StageRecord(kind=StageKind.RETRIEVE, name="retrieve", source=name, ids=ids, scores=scores)
+        for name, (ids, scores) in lists.items()
+    ]
+    profile = Profile(default=0.5, signal="dense")
+    gated = gate(hits, trace=Trace(tuple(records)), profile=profile, rerank_top_n=1)
     assert [hit.id for hit in gated.kept] == ["a", "c"]
 
 
@@ -161,7 +165,7 @@ POOLS = st.lists(st.tuples(TIED, st.sampled_from(["PDF", "EXCEL", "COSTAR"])), m
 
 @given(POOLS, st.integers(1, 12), st.sampled_from([None, 3, 30]), st.booleans(), st.booleans())
 def test_invariants_over_random_pools(rows, top_n, top_k, first, second):
-    """Nothing is lost or invented, order stays, tightening spares core and source types, ledgers replay."""
+    """Nothing is lost or invented, order stays, tightening spares core and source types, records replay."""
     hits = [
         Hit(f"h{at:02}", score=score, metadata={"source_type": kind}) for at, (score, kind) in enumerate(rows)
     ]
@@ -173,8 +177,8 @@ def test_invariants_over_random_pools(rows, top_n, top_k, first, second):
     assert [hit.score for hit in gated.kept] == [
         hit.score for hit in hits if hit.id in {kept.id for kept in gated.kept}
     ]
-    assert Ranking(gated.kept).replay() == Ranking(gated.kept).ids
-    assert all(hit.ledger[-1].stage == "cut" and hit.ledger[-1].note for hit in gated.cut)
+    assert list(gated.record.order) == [hit.id for hit in gated.kept]
+    assert all(gated.record.notes[hit.id] for hit in gated.cut)
     if top_k is not None:
         assert len(gated.kept) <= (result.top_k or 0)
     if result.tighten_applied:

@@ -49,7 +49,7 @@ def run(scorer, sink, deadline=None):
         ranking.reason,
         ranking.timings,
         ranking.unscored,
-        [step for hit in ranking for step in hit.ledger],
+        ranking.trace,
     ]
 
 

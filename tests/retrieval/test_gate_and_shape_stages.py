@@ -29,7 +29,7 @@ class Scored(Answers):
 
 
 def test_g1_the_gate_cuts_by_a_stores_own_scores():
-    """G1: floors apply to the named store's scores, and the ledger says which floor."""
+    """G1: floors apply to the named store's scores, and the record says which floor."""
     store = Scored("docs", [("x", 0.9, {}), ("y", 0.3, {}), ("z", 0.1, {})])
     profile = Profile(floors={"risk": 0.5}, default=0.2, signal="docs")
     pipe = Pipeline([store], gate=Gate(profile))

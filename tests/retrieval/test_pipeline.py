@@ -153,7 +153,9 @@ def test_a_stage_that_drops_without_a_word_is_recorded():
     """Nothing is ever lost: what a stage leaves out is in `cut` under its name."""
     ranking = pipeline(gate=OnHits("picky", lambda hits: hits[:1])).rank(QUERY)
     assert ranking.ids == ["z"]
-    assert {hit.id: hit.ledger[-1].note for hit in ranking.cut} == dict.fromkeys("xwy", "dropped by picky")
+    assert {hit.id: ranking.path(hit.id)[-1].note for hit in ranking.cut} == dict.fromkeys(
+        "xwy", "dropped by picky"
+    )
     assert "dropped by picky" in ranking.why("x")
 
 
@@ -175,7 +177,6 @@ def test_a_stage_may_bring_back_what_was_cut():
         (lambda hits: [*hits, Hit("invented", "text")], "not among its input"),
         (lambda hits: [*hits, hits[0]], "a hit twice"),
         (lambda hits: [replace(hit, text="other") for hit in hits], "changed the text"),
-        (lambda hits: [Hit(hit.id, hit.text, source=hit.source) for hit in hits], "removed steps"),
         (lambda hits: 5, "TypeError"),
     ],
 )
@@ -216,8 +217,8 @@ _ids = st.lists(st.sampled_from("abcdefgh"), max_size=8, unique=True)
 
 @settings(max_examples=60, deadline=None)
 @given(lists=st.lists(_ids, min_size=1, max_size=4), k=st.integers(0, 10), data=st.data())
-def test_v5_nothing_is_lost_and_the_ledger_replays(lists, k, data):
-    """Any lists, any order a stage chooses, any cut: every id is in hits or cut once, and V5 holds."""
+def test_nothing_is_lost_and_the_trace_replays(lists, k, data):
+    """Any lists, any order a stage chooses, any cut: every id is in hits or cut once, the trace replays."""
     every = {id for ids in lists for id in ids}
 
     def shuffled(hits):
@@ -238,8 +239,8 @@ def test_v5_nothing_is_lost_and_the_ledger_replays(lists, k, data):
     assert set(told) == (every if k else set())
     assert len(ranking) <= k
     assert ranking.replay() == ranking.ids
-    assert [hit.ledger[-1].rank for hit in ranking] == list(range(1, len(ranking) + 1))
-    assert all(hit.ledger[-1].stage == "cut" for hit in ranking.cut)
+    assert [ranking.path(hit.id)[-1].rank for hit in ranking] == list(range(1, len(ranking) + 1))
+    assert all(ranking.path(hit.id)[-1].cut for hit in ranking.cut)
 
 
 def test_two_runs_give_the_same_bytes():

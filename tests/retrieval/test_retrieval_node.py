@@ -80,7 +80,7 @@ def test_n1_graph_store_gets_the_query_as_a_parameter():
     ranking = retrieved(RetrievalNode([ref, Answers("a", ["x"])], k=5))
     assert graph.asked == [(cypher, {"most": 3, "query": QUERY}, 5)]
     assert ranking.ids == ["x"]
-    assert [step.source for step in ranking[0].ledger if step.stage == "retrieve"] == ["g", "a"]
+    assert [step.source for step in ranking.path(ranking[0].id) if step.kind == "retrieve"] == ["g", "a"]
 
 
 @pytest.mark.parametrize("statement", ["MATCH (n) DETACH DELETE n", "RETURN [1, 2][1:nextval('sq')]"])

@@ -1,10 +1,12 @@
-"""Pools of hits for shaping tests: small, tied on purpose, with ledgers as a pipeline writes them."""
+"""Pools of hits for shaping tests: small, tied on purpose, with traces as a pipeline writes them."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import strategies as st
 
-from resift.types import Hit, Ledger, Ranking, Step
+from resift.types import Hit, Ranking, StageKind, StageRecord, Trace
 
 TYPES = ("USER", "EXCEL", "COSTAR", "PDF", "OTHER")
 TIED = st.sampled_from([0.0, 0.1, 0.2, 0.2, 0.849, 0.85, 0.851, 0.9, 0.95])
@@ -34,29 +36,31 @@ def pools(draw, max_size=14):
     return sorted(hits, key=lambda one: (-one.score, one.id))
 
 
-def pipeline_hits(lists, logits=None, *, k_param=60, provider="cross-encoder"):
-    """Return hits with the ledger of fusion by RRF and reranking; lists map a store to (id, score) pairs."""
-    totals, steps = {}, {}
+def pipeline_hits(lists, logits=None, *, k_param=60, provider="cross-encoder", stage="rerank"):
+    """Return the ranking after fusion by RRF and reranking; lists map a store to (id, score) pairs."""
+    totals, records = {}, []
     for store, ranked in lists.items():
-        for rank, (name, score) in enumerate(ranked, start=1):
-            steps.setdefault(name, []).append(Step("retrieve", store, rank, score))
+        records.append(column(StageKind.RETRIEVE, "retrieve", ranked, source=store))
+        for rank, (name, _) in enumerate(ranked, start=1):
             totals[name] = totals.get(name, 0.0) + 1 / (k_param + rank)
     fused = sorted(totals, key=lambda name: (-totals[name], name))
-    hits = {
-        name: Hit(
-            name, f"text {name}", totals[name], "bm25", {},
-            Ledger([*steps[name], Step("rrf", "", rank, totals[name])]),
-        )
-        for rank, name in enumerate(fused, start=1)
-    }  # fmt: skip
+    hits = {name: Hit(name, f"text {name}", totals[name], "bm25") for name in fused}
+    records.append(column(StageKind.FUSE, "rrf", [(name, totals[name]) for name in fused]))
     if logits is None:
-        return list(hits.values())
+        return Ranking(tuple(hits.values()), trace=Trace(tuple(records)))
     scored = sorted((name for name in fused if logits.get(name) is not None), key=lambda n: (-logits[n], n))
-    rest = [name for name in fused if logits.get(name) is None]
-    return [
-        hits[name].step("rerank", provider, rank=rank, score=logits.get(name))
-        for rank, name in enumerate([*scored, *rest], start=1)
-    ]
+    order = [*scored, *(name for name in fused if logits.get(name) is None)]
+    said = [(name, logits.get(name)) for name in order]
+    records.append(column(StageKind.RERANK, stage, said, source=provider))
+    return Ranking(
+        tuple(replace(hits[name], score=score) for name, score in said), trace=Trace(tuple(records))
+    )
+
+
+def column(kind, name, pairs, *, source=""):
+    """Return a record of (id, score) pairs."""
+    ids, scores = tuple(id for id, _ in pairs), tuple(score for _, score in pairs)
+    return StageRecord(kind=kind, name=name, source=source, ids=ids, scores=scores)
 
 
 def everything(shaped):
@@ -64,4 +68,9 @@ def everything(shaped):
 
 
 def replays(shaped):
-    return Ranking(shaped.kept).replay() == [one.id for one in shaped.kept]
+    return Trace(shaped.records).order() == tuple(shaped.ids)
+
+
+def note(shaped, id):
+    """Return what the last record that mentions the id says of it."""
+    return Trace(shaped.records).path(id)[-1].note

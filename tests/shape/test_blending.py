@@ -10,8 +10,9 @@ from resift.errors import InputError
 from resift.events import ListSink
 from resift.shape import Blend, blend
 from resift.shape.blending import lifts
-from resift.types import Hit, Ranking, Step
-from tests.shape.pools import everything, pipeline_hits, replays
+from resift.shape.evidence import Judged
+from resift.types import Hit, Ranking, StageKind, Trace
+from tests.shape.pools import column, everything, pipeline_hits, replays
 
 LISTS = {
     "bm25": [("a", 9.0), ("b", 8.0), ("c", 3.0), ("d", 2.0), ("e", 1.0)],
@@ -54,10 +55,11 @@ def test_worked_example():
     assert shaped.ids == ["y", "x"]
     assert shaped.kept[0].score == pytest.approx(0.2 * -1 + 0.8 * (2 * share + 0.2 * 2) / 2.8)
     assert shaped.kept[1].score == pytest.approx(0.2 * 1 + 0.8 * 2 * (1 - share) / 2.8)
-    first, lifted, total = shaped.kept[0].ledger[-3:]
-    assert (first.source, lifted.source, total.source) == ("first stage", "cross-encoder", "")
-    assert first.score + lifted.score == total.score
-    assert "from cross-encoder" in Ranking(shaped.kept).why("y")
+    blended = Ranking(shaped.kept, trace=hits.trace.then(*shaped.records))
+    step = blended.path("y")[-1]
+    assert [name for name, _ in step.parts] == ["first stage", "cross-encoder"]
+    assert sum(value for _, value in step.parts) == step.score
+    assert "from cross-encoder" in blended.why("y")
 
 
 def test_a_flat_reranker_changes_nothing():
@@ -101,10 +103,10 @@ def test_nothing_to_blend_leaves_the_order():
     """No reranker score (it failed), or no first stage (plain candidates): the order stays, and says so."""
     failed = pipeline_hits(LISTS, dict.fromkeys("abcde"))
     assert blend(failed).ids == [hit.id for hit in failed]
-    plain = [Hit(name).step("rerank", "m", rank=rank, score=-rank) for rank, name in enumerate("ba", start=1)]
-    shaped = blend(plain)
+    said = column(StageKind.RERANK, "rerank", [("b", -1.0), ("a", -2.0)], source="m")
+    shaped = blend([Hit("b"), Hit("a")], trace=Trace((said,)))
     assert shaped.ids == ["b", "a"]
-    assert shaped.kept[0].ledger[-1].note == "nothing to blend"
+    assert shaped.records[0].note == "nothing to blend"
     assert blend([]).kept == ()
 
 
@@ -150,13 +152,13 @@ def reranked(draw):
 
 @given(reranked(), st.sampled_from([0.0, 0.3, 2 / 3, 1.0]), st.sampled_from(["promote", "z-score", "rank"]))
 def test_blend_over_random_pools(hits, weight, method):
-    """Nothing is lost, scores are finite and sorted (ties by id), ledgers replay, events tell."""
+    """Nothing is lost, scores are finite and sorted (ties by id), records replay, events tell."""
     sink = ListSink()
     shaped = blend(hits, policy=Blend(weight=weight, method=method), sink=sink)
     assert everything(shaped) == sorted(hit.id for hit in hits)
     assert replays(shaped)
-    assert all(math.isfinite(hit.score) for hit in shaped.kept)
-    if 0 < weight < 1 and any(hit.ledger[-1].note != "nothing to blend" for hit in shaped.kept):
+    assert all(hit.score is None or math.isfinite(hit.score) for hit in shaped.kept)
+    if 0 < weight < 1 and shaped.records[0].note != "nothing to blend":
         keys = [(-hit.score, hit.id) for hit in shaped.kept]
         assert keys == sorted(keys)
     assert len(sink.named("shape")) == 1
@@ -165,8 +167,8 @@ def test_blend_over_random_pools(hits, weight, method):
 @given(st.lists(TIED, min_size=1))
 def test_promotion_keeps_the_rerankers_order_and_sinks_nothing(values):
     """H1: a higher score never gets a smaller lift, and no lift is below that of an unscored hit."""
-    steps = [Step("rerank", "cross-encoder", 0, value) for value in sorted(values)]
-    lifted = lifts([*steps, None], Blend())
+    judged = Judged("cross-encoder", [*sorted(values), None])
+    _, lifted = lifts([judged], Blend(), size=len(values) + 1)
     assert lifted[-1] == 0
     assert lifted[:-1] == sorted(lifted[:-1])
     assert min(lifted) == 0
@@ -174,16 +176,17 @@ def test_promotion_keeps_the_rerankers_order_and_sinks_nothing(values):
 
 @given(reranked(), st.sampled_from([0.2, 2 / 3, 0.9]))
 def test_blending_twice_is_blending_once(hits, weight):
-    """The evidence is in the ledger, so a second blend finds the same."""
+    """The evidence is in the trace, so a second blend finds the same."""
     once = blend(hits, policy=Blend(weight=weight))
-    assert blend(once.kept, policy=Blend(weight=weight)).ids == once.ids
+    assert blend(once.kept, trace=hits.trace, policy=Blend(weight=weight)).ids == once.ids
 
 
 @given(reranked())
 def test_the_end_points_are_exact(hits):
     """H1: weight 1 sorts by the reranker's scores; weight 0 by the fused ranks."""
-    reranker = {h.id: s.score for h in hits for s in h.ledger if s.stage == "rerank" and s.score is not None}
-    fused = {h.id: s.rank for h in hits for s in h.ledger if s.stage == "rrf"}
+    (said,), (rrf,) = hits.trace.of(StageKind.RERANK), hits.trace.of(StageKind.FUSE)
+    reranker = {id: score for id, score in zip(said.ids, said.scores, strict=True) if score is not None}
+    fused = rrf.places()
     if reranker and hits:
         ordered = blend(hits, policy=Blend(weight=1)).ids
         assert ordered[: len(reranker)] == sorted(reranker, key=lambda name: (-reranker[name], name))

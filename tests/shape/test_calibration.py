@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from resift.errors import DataFormatError, InputError
 from resift.shape import Isotonic, Platt, Temperature, above, calibrate, load_calibrator
 from resift.shape.fitting import sigmoid
-from resift.types import Ranking
-from tests.shape.pools import hit
+from resift.types import Ranking, StageKind, Trace
+from tests.shape.pools import column, hit, note
 
 
 def drawn(slope, intercept, size=4000):
@@ -103,17 +103,20 @@ def test_a_wrong_file_is_named(text, tmp_path):
 def test_one_threshold_across_providers():
     """Hits of two providers are cut by one probability; a hit nobody scored is kept and told."""
     calibrators = {"voyage": Platt(40.0, -32.0), "cross-encoder": Temperature(1.0)}
-    hits = [
-        hit("v-good").step("rerank", "voyage", rank=1, score=0.9),
-        hit("v-bad").step("rerank", "voyage", rank=2, score=0.7),
-        hit("c-good").step("rerank", "cross-encoder", rank=3, score=2.0).step("blend", "", rank=3, score=0.1),
-        hit("c-bad").step("rerank", "cross-encoder", rank=4, score=-2.0),
-        hit("none").step("rerank", "voyage", rank=5, score=None),
-    ]
-    shaped = above(calibrate(hits, calibrators), 0.5)
+    voyage = [("v-good", 0.9), ("v-bad", 0.7), ("none", None)]
+    local = [("c-good", 2.0), ("c-bad", -2.0)]
+    trace = Trace(
+        (
+            column(StageKind.RERANK, "rerank", voyage, source="voyage"),
+            column(StageKind.RERANK, "rerank", local, source="cross-encoder"),
+            column(StageKind.GUARD, "blend", [("c-good", 0.1)]),
+        )
+    )
+    hits = [hit(id, None) for id in ("v-good", "v-bad", "c-good", "c-bad", "none")]
+    shaped = above(calibrate(hits, calibrators, trace=trace), 0.5)
     assert shaped.ids == ["v-good", "c-good", "none"]
     assert shaped.notes == ("1 hits have no probability and were kept",)
-    assert shaped.cut[0].ledger[-1].note == "probability 0.018 < 0.5"
+    assert note(shaped, shaped.cut[0].id) == "probability 0.018 < 0.5"
     ranking = Ranking(shaped.kept)
     assert Ranking.from_json(ranking.to_json()) == ranking
     assert "probability" not in ranking.public()[0]["metadata"]

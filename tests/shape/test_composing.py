@@ -1,4 +1,4 @@
-"""The whole shape in its documented order: k, quotas, recovery, ledgers (S1–S3)."""
+"""The whole shape in its documented order: k, quotas, recovery, records."""
 
 import pytest
 from hypothesis import given
@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from resift.errors import InputError
 from resift.events import ListSink
 from resift.shape import DIVERSITY, FAIRNESS, Blend, Guard, Precedence, Quota, Recovery, ShapePolicy, shape
-from tests.shape.pools import everything, hit, pipeline_hits, pools, replays
+from tests.shape.pools import everything, hit, note, pipeline_hits, pools, replays
 
 ALL = ShapePolicy(
     blend=Blend(),
@@ -42,7 +42,7 @@ def test_recovered_hits_are_inside_k():
     hits = [hit(f"a{n}", 0.9, stage="A") for n in range(4)] + [hit("b", 0.1, stage="B")]
     shaped = shape(hits, k=3, policy=ShapePolicy(recovery=Recovery()))
     assert shaped.ids == ["a0", "a1", "b"]
-    assert shaped.kept[2].ledger[-1].note == "recovered: protected by stage=B"
+    assert note(shaped, shaped.kept[2].id) == "recovered: protected by stage=B"
 
 
 def test_default_shape_blends_and_guards():
@@ -61,15 +61,15 @@ def test_k_below_zero_is_refused():
 
 @given(pools(), st.integers(0, 8), st.sampled_from([ALL, ShapePolicy(), ShapePolicy(fold=0.8)]))
 def test_shape_over_random_pools(hits, k, policy):
-    """k is respected, nothing is lost or invented, ledgers replay, recovered and required hits are there."""
+    """k is respected, nothing is lost or invented, records replay, recovered and required hits are there."""
     shaped = shape(hits, k=k, policy=policy, section="s")
     assert len(shaped.kept) == min(
-        k, len(shaped.kept) + len([c for c in shaped.cut if c.ledger[-1].source == ""])
+        k, len(shaped.kept) + len([c for c in shaped.cut if note(shaped, c.id) == f"k={k}"])
     )
     assert everything(shaped) == sorted(one.id for one in hits)
     assert replays(shaped)
     assert len(shaped.protected & {one.id for one in shaped.kept}) == min(k, len(shaped.protected))
-    assert all(one.ledger[-1].note for one in shaped.cut)
+    assert all(note(shaped, one.id) for one in shaped.cut)
 
 
 @given(pools(), st.integers(1, 8), st.sampled_from([1, 2]))

@@ -59,7 +59,7 @@ def plain_mmr(hits, k, trade_off):
 
 @given(pools(), st.integers(0, 10), st.sampled_from([0.0, 0.3, 0.5, 0.7, 0.9]))
 def test_lazy_greedy_equals_the_textbook(hits, k, trade_off):
-    """Skipping comparisons changes nothing, ties included; nothing is lost, the ledger replays."""
+    """Skipping comparisons changes nothing, ties included; nothing is lost, the record replays."""
     shaped = mmr(hits, k=k, trade_off=trade_off)
     assert shaped.ids == plain_mmr(hits, k, trade_off)
     assert everything(shaped) == sorted(one.id for one in hits)

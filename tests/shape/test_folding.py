@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from resift.errors import InputError
 from resift.shape import fold
 from resift.shape.tokens import jaccard, words
-from tests.shape.pools import everything, hit, pools, replays
+from tests.shape.pools import everything, hit, note, pools, replays
 
 
 def test_same_text_from_two_sources_takes_one_slot():
@@ -17,7 +17,7 @@ def test_same_text_from_two_sources_takes_one_slot():
     assert shaped.kept[0].metadata["folded"] == [
         {"id": "b", "source": "store", "metadata": {"source_type": "EXCEL"}}
     ]
-    assert shaped.cut[0].ledger[-1].note == "same text as 'a'"
+    assert note(shaped, shaped.cut[0].id) == "same text as 'a'"
 
 
 def test_hits_without_text_are_never_folded():

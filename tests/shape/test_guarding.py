@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from resift.errors import InputError
 from resift.shape import Blend, Guard, blend, guard
-from tests.shape.pools import everything, pipeline_hits, replays
+from resift.types import StageKind
+from tests.shape.pools import column, everything, note, pipeline_hits, replays
 from tests.shape.test_blending import reranked
 
 NAMES = [f"d{n}" for n in range(8)]
@@ -16,19 +17,21 @@ AGAINST = {name: float(at) for at, name in enumerate(NAMES)}
 
 def test_first_in_two_lists_stays_in_the_top_n():
     """The reranker puts the hit that leads both lists last; the guard holds it at place 3."""
-    hits = blend(pipeline_hits(BOTH, AGAINST), policy=Blend(weight=1)).kept
+    reranked = pipeline_hits(BOTH, AGAINST)
+    hits = blend(reranked, policy=Blend(weight=1)).kept
     assert hits[-1].id == "d0"
-    shaped = guard(hits, n=3)
+    shaped = guard(hits, n=3, trace=reranked.trace)
     assert shaped.ids == ["d7", "d6", "d0", "d5", "d4", "d3", "d2", "d1"]
-    assert shaped.kept[2].ledger[-1].note == "guarded: first in 2 lists, so it stays in the top 3"
+    assert note(shaped, shaped.kept[2].id) == "guarded: first in 2 lists, so it stays in the top 3"
     assert shaped.protected == {"d0"}
 
 
 def test_two_rerankers_that_agree_are_followed():
     """Two opinions are not one reranker's opinion."""
-    hits = blend(pipeline_hits(BOTH, AGAINST), policy=Blend(weight=1)).kept
-    twice = [hit.step("rerank", "other", rank=at, score=-at) for at, hit in enumerate(hits, start=1)]
-    assert guard(twice, n=3).ids == [hit.id for hit in hits]
+    hits = pipeline_hits(BOTH, AGAINST)
+    again = column(StageKind.RERANK, "second look", [(hit.id, hit.score) for hit in hits], source="other")
+    assert guard(hits, n=3).ids != hits.ids
+    assert guard(hits, n=3, trace=hits.trace.then(again)).ids == hits.ids
 
 
 def test_a_wide_margin_of_the_fused_score_is_strong():
@@ -53,4 +56,4 @@ def test_guarded_hits_are_in_the_top_n(hits, n, firsts):
     assert everything(once) == sorted(hit.id for hit in hits)
     assert replays(once)
     assert len(once.protected & set(once.ids[:n])) == min(n, len(once.protected))
-    assert guard(once.kept, n=n, policy=Guard(firsts=firsts)).ids == once.ids
+    assert guard(once.kept, n=n, trace=hits.trace, policy=Guard(firsts=firsts)).ids == once.ids

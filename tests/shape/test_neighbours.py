@@ -46,7 +46,7 @@ def test_pull_is_the_distance_to_the_mean_of_the_nearest_in_the_pool():
     assert pulls(["a", "b"], [2.0, 1.0], {"a": (("b", 1.0),)}) == [0.0, 0.0]
 
 
-def test_what_is_like_the_leader_is_lifted_and_the_ledger_says_by_whom():
+def test_what_is_like_the_leader_is_lifted_and_the_record_says_by_whom():
     """'e' is like the reranker's favourite: it rises above its equal, and the parts add up to the total."""
     lists = {"s": [("a", 3.0), ("b", 2.0), ("d", 1.0), ("e", 1.0)]}
     logits = {"a": 6.0, "b": 0.0, "d": -1.0, "e": -1.0}
@@ -54,18 +54,14 @@ def test_what_is_like_the_leader_is_lifted_and_the_ledger_says_by_whom():
     near = {"e": (("a", 0.9),), "d": (("b", 0.9),)}
     assert blend(hits).ids == ["a", "b", "d", "e"]
     shaped = blend(hits, near=near)
-    lifted = next(hit for hit in shaped.kept if hit.id == "e")
     assert shaped.ids.index("e") < shaped.ids.index("d")
-    first, reranker, neighbours, total = lifted.ledger[-4:]
-    assert [first.source, reranker.source, neighbours.source] == [
-        "first stage",
-        "cross-encoder",
-        "neighbours",
-    ]
-    assert first.score + reranker.score + neighbours.score == pytest.approx(total.score)
-    assert neighbours.score > 0
-    assert "from neighbours" in Ranking(shaped.kept).why("e")
-    assert "from neighbours" not in Ranking(shaped.kept).why("a")
+    blended = Ranking(shaped.kept, trace=hits.trace.then(*shaped.records))
+    step = blended.path("e")[-1]
+    assert [name for name, _ in step.parts] == ["first stage", "cross-encoder", "neighbours"]
+    assert sum(value for _, value in step.parts) == pytest.approx(step.score)
+    assert step.parts[-1][1] > 0
+    assert "from neighbours" in blended.why("e")
+    assert "from neighbours" not in blended.why("a")
 
 
 def test_shape_passes_on_what_is_near():
@@ -101,20 +97,20 @@ def test_nearest_over_vectors_with_ties(vectors):
 
 @given(reranked(), VECTORS, st.sampled_from([0.0, 0.5, 1.0]), st.sampled_from([0.0, 0.3, 0.75, 1.0]))
 def test_blending_with_neighbours_over_random_pools(hits, vectors, neighbours, weight):
-    """Nothing is lost, ledgers replay, ties stand by id; nobody sinks or leaves the range of the pool."""
+    """Nothing is lost, records replay, ties stand by id; nobody sinks or leaves the range of the pool."""
     near, policy = nearest(vectors), Blend(weight=weight, neighbours=neighbours)
     alone = blend(hits, policy=policy)
     shaped = blend(hits, policy=policy, near=near)
     assert everything(shaped) == sorted(hit.id for hit in hits)
     assert replays(shaped)
-    assert blend(shaped.kept, policy=policy, near=near).ids == shaped.ids
+    assert blend(shaped.kept, trace=hits.trace, policy=policy, near=near).ids == shaped.ids
     if not policy.asks_neighbours or not near:
         assert [(hit.id, hit.score) for hit in shaped.kept] == [(hit.id, hit.score) for hit in alone.kept]
-    elif hits and alone.kept[0].ledger[-1].note != "nothing to blend":
+    elif hits and alone.records[-1].note != "nothing to blend":
         keys = [(-hit.score, hit.id) for hit in shaped.kept]
         low, high = min(hit.score for hit in alone.kept), max(hit.score for hit in alone.kept)
         assert keys == sorted(keys)
-        assert blend(hits[::-1], policy=policy, near=near).ids == shaped.ids
+        assert blend(hits[::-1], trace=hits.trace, policy=policy, near=near).ids == shaped.ids
         own = {hit.id: hit.score for hit in alone.kept}
         assert all(hit.score >= own[hit.id] for hit in shaped.kept)
         assert all(low - 1e-9 <= hit.score <= high + 1e-9 for hit in shaped.kept)

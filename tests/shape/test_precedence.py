@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from resift.errors import InputError
 from resift.events import ListSink
 from resift.shape import Precedence, precede
+from resift.types import Trace
 from tests.shape.pools import TYPES, everything, hit, pools, replays
 
 POLICY = Precedence()
@@ -55,13 +56,14 @@ def test_a_bm25_gap_of_half_the_margin_is_real():
         )
 
 
-def test_score_stays_and_ledger_tells():
-    """The relevance is untouched; the ledger has the boosted value and says why."""
+def test_score_stays_and_the_record_tells():
+    """The relevance is untouched; the record has the boosted value and says why."""
     sink = ListSink()
-    (only,) = precede([hit("a", 0.5, "USER")], sink=sink).kept
-    assert only.score == 0.5
-    assert only.ledger[-1].score == pytest.approx(0.5075)
-    assert only.ledger[-1].note == "USER +0.0075"
+    shaped = precede([hit("a", 0.5, "USER")], sink=sink)
+    (step,) = Trace(shaped.records).path("a")
+    assert shaped.kept[0].score == 0.5
+    assert step.score == pytest.approx(0.5075)
+    assert step.note == "USER +0.0075"
     assert sink.events[0].stage == "precedence"
 
 

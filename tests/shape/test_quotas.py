@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from resift.errors import InputError
 from resift.events import ListSink
 from resift.shape import DIVERSITY, FAIRNESS, Quota, balance
-from tests.shape.pools import everything, hit, pools, replays
+from tests.shape.pools import everything, hit, note, pools, replays
 
 
 def test_one_document_cannot_take_every_place():
@@ -28,13 +28,13 @@ def test_every_source_type_gets_a_place():
 
 
 def test_a_quota_that_cannot_be_met_is_relaxed_and_told():
-    """Only one document in the pool: its share is exceeded, the notes and the ledger say so."""
+    """Only one document in the pool: its share is exceeded, the notes and the record say so."""
     sink = ListSink()
     hits = [hit(f"a{n}", 0.9 - n / 100, document="a") for n in range(4)]
     shaped = balance(hits, k=4, quotas=[FAIRNESS], sink=sink)
     assert shaped.ids == ["a0", "a1", "a2", "a3"]
     assert shaped.notes == ("document 'a': 4 of at most 2",) == sink.events[0].notes
-    assert shaped.kept[2].ledger[-1].note.startswith("quota relaxed")
+    assert note(shaped, shaped.kept[2].id).startswith("quota relaxed")
 
 
 def test_more_types_than_places_is_told():

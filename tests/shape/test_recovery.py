@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from resift.errors import InputError
 from resift.shape import Recovery, recover
-from tests.shape.pools import everything, hit, pools, replays
+from tests.shape.pools import everything, hit, note, pools, replays
 
 
 def test_up_to_eight_protected_hits_come_back():
@@ -18,7 +18,7 @@ def test_up_to_eight_protected_hits_come_back():
     assert shaped.ids == ["a0", "a1", "a2", *(f"b{n}" for n in range(8))]
     assert [one.id for one in shaped.cut] == ["a3", "b8", "b9"]
     assert shaped.protected == {f"b{n}" for n in range(8)}
-    assert shaped.kept[3].ledger[-1].note == "recovered: protected by stage=B"
+    assert note(shaped, shaped.kept[3].id) == "recovered: protected by stage=B"
 
 
 def test_survivor_floor_of_a_section():

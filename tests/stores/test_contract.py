@@ -14,7 +14,7 @@ import pytest
 from resift.errors import DuplicateIdError, InputError
 from resift.stores.memory import MemoryStore
 from resift.testing.contracts import check_store
-from resift.types import Hit, Step
+from resift.types import Hit
 from tests.stores.factories import STORES, HashingEmbedder
 
 DOCS = [
@@ -59,7 +59,7 @@ def test_an_empty_store_answers_with_nothing(kind: str) -> None:
 
 
 def test_the_best_match_comes_first_and_tells_where_it_was_found(kind: str) -> None:
-    """A hit carries text, metadata, source and one ledger step "retrieve" with rank and score."""
+    """A hit carries text, metadata, source and score."""
 
     async def body(store: Any) -> None:
         assert await store.add(DOCS) == len(DOCS)
@@ -69,10 +69,9 @@ def test_the_best_match_comes_first_and_tells_where_it_was_found(kind: str) -> N
         assert first.id == "pandas"
         assert first.text == DOCS[0]["text"]
         assert first.metadata == DOCS[0]["metadata"]
-        for rank, hit in enumerate(hits, start=1):
+        for hit in hits:
             assert hit.source == store.name
-            assert len(hit.ledger) == 1
-            assert hit.ledger[0][:4] == Step("retrieve", store.name, rank, hit.score)[:4]
+            assert hit.score is not None
 
     run(kind, body)
 
@@ -268,17 +267,15 @@ def test_documents_need_ids_and_only_once(kind: str) -> None:
 
 
 def test_hits_and_dicts_are_equal_documents(kind: str) -> None:
-    """A Hit can be stored as it is; its old score, source and ledger are not part of the document."""
+    """A Hit can be stored as it is; its old score and source are not part of the document."""
 
     async def body(store: Any) -> None:
-        old = Hit("h", "a walrus on the ice", 0.9, "elsewhere", {"n": 1}).step(
-            "rerank", "x", rank=1, score=3.0
-        )
+        old = Hit("h", "a walrus on the ice", 0.9, "elsewhere", {"n": 1})
         await store.add([old])
         (hit,) = await store.search("walrus ice", k=1)
-        assert (hit.id, hit.source, hit.metadata, len(hit.ledger)) == ("h", store.name, {"n": 1}, 1)
+        assert (hit.id, hit.source, hit.metadata) == ("h", store.name, {"n": 1})
         (kept,) = await store.get(["h"])
-        assert (kept.score, kept.source, len(kept.ledger)) == (0.0, store.name, 0)
+        assert (kept.score, kept.source) == (None, store.name)
 
     run(kind, body)
 

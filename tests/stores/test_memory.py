@@ -37,12 +37,11 @@ def test_more_matching_words_never_hurt() -> None:
 
 
 def test_hybrid_is_rrf_60_of_both_sides() -> None:
-    """A document first by words and first by vectors scores 2/61, and its step tells both places."""
+    """A document first by words and first by vectors scores 2/61."""
     store = MemoryStore(HashingEmbedder(), mode="hybrid")
     asyncio.run(store.add([{"id": "a", "text": "pandas eat bamboo"}, {"id": "b", "text": "trains"}]))
     first = asyncio.run(store.search("pandas bamboo", k=2))[0]
     assert (first.id, first.score) == ("a", pytest.approx(2 / 61))
-    assert first.ledger[0].note == "text rank 1, vectors rank 1"
 
 
 def test_modes_are_checked() -> None:

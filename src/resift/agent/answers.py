@@ -1,10 +1,11 @@
-"""Questions made safe, and answers as plain data without scores (seed 004)."""
+"""Questions made safe, and answers as plain data without scores."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
+from resift.agent.graph_reranker import STAGE as CENTRALITY
 from resift.agent.multi_doc import Synthesis
 from resift.agent.passages import Passage
 from resift.errors import InputError
@@ -62,7 +63,7 @@ def _reported(
         "reason": "; ".join(filter(None, reasons)) or None,
         "extractive": made.extractive if made else False,
         "writer": made.draft.writer if made else None,
-        "notes": [*notes, *_ledger_notes(ranking)],
+        "notes": [*notes, *_graph_notes(ranking)],
     }
     if explain:
         data["explanation"] = [
@@ -84,9 +85,6 @@ def _source(number: int, hit: Any, cited: set[int]) -> dict[str, Any]:
     }
 
 
-def _ledger_notes(ranking: Ranking) -> list[str]:
-    """Return what the graph stage said of all hits, once."""
-    told = {
-        step.note for hit in ranking.hits for step in hit.ledger if step.stage == "centrality" and step.note
-    }
-    return sorted(told)
+def _graph_notes(ranking: Ranking) -> list[str]:
+    """Return what the graph stage said of all hits."""
+    return sorted({record.note for record in ranking.trace if record.name == CENTRALITY and record.note})

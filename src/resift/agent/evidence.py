@@ -14,7 +14,7 @@ from typing import NamedTuple
 from resift.agent.pack import Pack
 from resift.agent.question_words import coverage, missing_from, names_in
 from resift.rerankers.words import words
-from resift.types import Hit, Ranking
+from resift.types import Ranking, StageKind, Trace
 
 CROSS_ENCODER, VECTORS, WORDS = "cross-encoder", "vectors", "words"
 
@@ -69,15 +69,10 @@ class Evidence:
         return max(0.05, min(1.0, (self.cosine - 0.5) / 0.35))
 
 
-def judgement(hit: Hit, judge: str) -> float:
-    """Return what a judge said of a hit, 0 where it said nothing."""
-    return next(iter(_said(hit, judge)), 0.0)
-
-
 def evidence_in(ranking: Ranking, question: str, *, embedder: str) -> Evidence:
-    """Return the best evidence in a ranking, from what its ledgers and texts say."""
-    logits = [score for hit in ranking.hits for score in _said(hit, CROSS_ENCODER)]
-    cosines = [score for hit in ranking.hits for score in _said(hit, VECTORS)] if embedder in COSINES else []
+    """Return the best evidence in a ranking, from what its trace and texts say."""
+    logits = _of_hits(ranking, CROSS_ENCODER)
+    cosines = _of_hits(ranking, VECTORS) if embedder in COSINES else []
     covered = max((coverage(question, hit.text) for hit in ranking.hits), default=0.0)
     return Evidence(max(logits, default=None), max(cosines, default=None), covered)
 
@@ -100,10 +95,18 @@ def absent_names(question: str, ranking: Ranking, pack: Pack) -> AbsentNames:
     return AbsentNames(unknown, [f"{where}: {', '.join(missing)}"])
 
 
-def _said(hit: Hit, judge: str) -> list[float]:
-    stage = "rerank" if judge == CROSS_ENCODER else "retrieve"
-    return [
-        step.score
-        for step in hit.ledger
-        if step.stage == stage and step.source == judge and step.score is not None
-    ]
+def _of_hits(ranking: Ranking, judge: str) -> list[float]:
+    said = judgements(ranking.trace, judge)
+    return [said[id] for id in ranking.ids if id in said]
+
+
+def judgements(trace: Trace, judge: str) -> dict[str, float]:
+    """Return id -> what a judge said of a hit, for the hits of which it said anything."""
+    kind = StageKind.RERANK if judge == CROSS_ENCODER else StageKind.RETRIEVE
+    return {
+        id: score
+        for record in reversed(trace.of(kind))
+        if record.source == judge
+        for id, score in zip(record.ids, record.scores, strict=True)
+        if score is not None
+    }

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from resift.agent.evidence import CROSS_ENCODER, VECTORS, WORDS, judgement
+from resift.agent.evidence import CROSS_ENCODER, VECTORS, WORDS
 from resift.agent.passages import Draft, Passage, Sentence, sentences_of
 from resift.deadline import Deadline
 from resift.protocols import Embedder, Scorer
@@ -27,7 +27,7 @@ class _Candidate(NamedTuple):
     position: int
     text: str
     context: str
-    hit: Hit
+    judged: Mapping[str, float]
 
 
 class ExtractiveWriter:
@@ -50,7 +50,7 @@ class ExtractiveWriter:
             return Draft((), self.name)
         judge, own = await self._judged(question, candidates, deadline)
         # A sentence alone often lacks its subject; what its passage is worth makes up for it.
-        scores = [mine + judgement(one.hit, judge) for one, mine in zip(candidates, own, strict=True)]
+        scores = [mine + one.judged.get(judge, 0.0) for one, mine in zip(candidates, own, strict=True)]
         ranked = sorted(range(len(candidates)), key=lambda at: (-scores[at], at))
         least = scores[ranked[0]] - _MARGIN[judge]
         chosen = [candidates[at] for at in ranked[: self._max] if scores[at] >= least]
@@ -94,5 +94,7 @@ def _candidates(passages: Sequence[Passage]) -> list[_Candidate]:
     found: dict[str, _Candidate] = {}
     for passage in passages:
         for position, text in enumerate(sentences_of(passage.text)):
-            found.setdefault(text, _Candidate(passage.number, position, text, passage.heading, passage.hit))
+            found.setdefault(
+                text, _Candidate(passage.number, position, text, passage.heading, passage.judged)
+            )
     return list(found.values())[:MOST_SENTENCES_READ]

@@ -24,8 +24,7 @@ def by_vectors(pack: Pack, query: Any, k: int) -> list[Hit]:
     order = np.argsort(-scores, kind="stable")[:k].tolist()
     rows = pack.sections([vectors.ids[at] for at in order])
     return [
-        hit_from(row, rank=rank, score=float(scores[at]), source=VECTORS)
-        for rank, (at, row) in enumerate(zip(order, rows, strict=True), start=1)
+        hit_from(row, score=float(scores[at]), source=VECTORS) for at, row in zip(order, rows, strict=True)
     ]
 
 
@@ -35,10 +34,7 @@ def by_words(pack: Pack, question: str, k: int) -> list[Hit]:
     scores = PoolBM25().scores(question, [text for _, text in texts])
     found = sorted((-score, id) for (id, _), score in zip(texts, scores, strict=True) if score > 0)[:k]
     values = {id: -score for score, id in found}
-    return [
-        hit_from(row, rank=rank, score=values[row.id], source=WORDS)
-        for rank, row in enumerate(pack.sections(list(values)), start=1)
-    ]
+    return [hit_from(row, score=values[row.id], source=WORDS) for row in pack.sections(list(values))]
 
 
 def query_vector(embedder: Embedder, question: str) -> Any:

@@ -8,7 +8,7 @@ from typing import Any
 
 from resift.agent.expansion import Neighbourhood
 from resift.errors import InputError, require
-from resift.types import Hit, moved
+from resift.types import Fused, Hit, StageKind, StageRecord, Trace, rescored, trace_of
 
 STAGE = "centrality"
 PARTS = ("relevance", "nearness", "pagerank")
@@ -20,7 +20,7 @@ class GraphReranker:
     The walk starts at the hits, in proportion to their relevance, and follows links both ways. All three
     parts are spread over 0 to 1 within the pool before they are weighted. A neighbourhood with fewer
     than `min_mean_degree` links per article says nothing about centrality: it then counts for nothing,
-    and each hit's ledger says so.
+    and the record says so.
     """
 
     name = "graph"
@@ -51,23 +51,28 @@ class GraphReranker:
         least = self.min_mean_degree
         return f"graph too sparse for centrality: {degree:.1f} links per article, {least:g} needed"
 
-    def rerank(self, hits: Sequence[Hit], around: Neighbourhood) -> tuple[Hit, ...]:
-        """Return the hits in their new order; scores are between 0 and 1 afterwards."""
-        why_not = self.off_because(around)
-        weights = self._weights_without_graph() if why_not else self.weights
-        relevance = _spread({hit.id: hit.score for hit in hits})
-        nearness = _spread({hit.id: _cosine(hit) for hit in hits})
-        ranks = {} if why_not else self.pagerank(around, _starts(hits, relevance))
+    def rerank(self, hits: Sequence[Hit], around: Neighbourhood, *, trace: Trace | None = None) -> Fused:
+        """Return the hits in their new order; scores are between 0 and 1 afterwards.
+
+        The nearness of vectors is what the first stage of the trace said; a ranking brings its own.
+        """
+        off = self.off_because(around)
+        weights = self._weights_without_graph() if off else self.weights
+        relevance = _spread({hit.id: hit.score or 0.0 for hit in hits})
+        cosines = _first_scores(trace_of(hits) if trace is None else trace)
+        nearness = _spread({hit.id: cosines.get(hit.id, hit.score or 0.0) for hit in hits})
+        ranks = {} if off else self.pagerank(around, _starts(hits, relevance))
         central = _spread({hit.id: ranks.get(article_of(hit), 0.0) for hit in hits})
         parts = {
-            hit.id: tuple(
-                weight * part[hit.id]
-                for weight, part in zip(weights, (relevance, nearness, central), strict=True)
-            )
-            for hit in hits
+            name: {id: weight * value for id, value in part.items()}
+            for name, weight, part in zip(PARTS, weights, (relevance, nearness, central), strict=True)
         }
-        order = sorted(hits, key=lambda hit: (-math.fsum(parts[hit.id]), hit.id))
-        return tuple(_placed(hit, rank, parts[hit.id], why_not) for rank, hit in enumerate(order, start=1))
+        totals = {hit.id: math.fsum(part[hit.id] for part in parts.values()) for hit in hits}
+        order = sorted(hits, key=lambda hit: (-totals[hit.id], hit.id))
+        ids = tuple(hit.id for hit in order)
+        scores = tuple(totals[id] for id in ids)
+        record = StageRecord(kind=StageKind.RERANK, name=STAGE, ids=ids, scores=scores, parts=parts, note=off)
+        return Fused(rescored(order, scores), record)
 
     def _weights_without_graph(self) -> tuple[float, float, float]:
         relevance, nearness, _ = self.weights
@@ -114,13 +119,11 @@ def _spread(values: Mapping[str, float]) -> dict[str, float]:
     return {id: (value - low) / (high - low) for id, value in values.items()}
 
 
-def _cosine(hit: Hit) -> float:
-    """Return what the first stage said of a hit, else its score."""
-    found = (step.score for step in hit.ledger if step.stage == "retrieve" and step.score is not None)
-    return next(found, hit.score)
-
-
-def _placed(hit: Hit, rank: int, parts: Sequence[float], note: str) -> Hit:
-    total = math.fsum(parts)
-    steps = [(STAGE, name, rank, part, "") for name, part in zip(PARTS, parts, strict=True)]
-    return moved(hit, total, *steps, (STAGE, "", rank, total, note))
+def _first_scores(trace: Trace) -> dict[str, float]:
+    """Return id -> the first score that a list of the first stage gave it."""
+    return {
+        id: score
+        for record in reversed(trace.of(StageKind.RETRIEVE))
+        for id, score in zip(record.ids, record.scores, strict=True)
+        if score is not None
+    }

@@ -1,10 +1,9 @@
-"""KnowledgeGraphAgent (seed 004): vector-first, widened over the graph, reranked, answered with citations."""
+"""KnowledgeGraphAgent: vector-first, widened over the graph, reranked, answered with citations."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
@@ -14,19 +13,20 @@ from resift.agent.evidence import VECTORS, absent_names, evidence_in
 from resift.agent.expansion import MAX_NODES, Neighbourhood, check_bounds, expand
 from resift.agent.extractive import ExtractiveWriter
 from resift.agent.first_stage import by_vectors, by_words, embedder_for, query_vector
+from resift.agent.graph_reranker import STAGE as CENTRALITY
 from resift.agent.graph_reranker import GraphReranker, article_of
 from resift.agent.multi_doc import MultiDocSynthesizer, Writer
 from resift.agent.pack import Pack
-from resift.agent.widening import merged, widened
+from resift.agent.widening import merged, retrieved, widened
 from resift.deadline import Deadline
-from resift.errors import InputError, ResiftError, StoreError
+from resift.errors import InputError, StoreError, redacted
 from resift.events import Sink
 from resift.protocols import Embedder
 from resift.rerankers.cross_encoder import CrossEncoderReranker
 from resift.rerankers.rescore import rescore
 from resift.retrieval.waiting import TooLate, within
 from resift.sync import run_sync
-from resift.types import Hit, Ranking, cut_to, placed
+from resift.types import Fused, Hit, Ranking, StageKind, StageRecord, Trace, cut_record, record_of
 
 
 class KnowledgeGraphAgent:
@@ -40,7 +40,7 @@ class KnowledgeGraphAgent:
 
     cross_encoder: CrossEncoderReranker | None
 
-    def __init__(  # noqa: PLR0917 - the order of the seed
+    def __init__(  # noqa: PLR0917 - the documented order
         self,
         db_path: Path | str,
         use_enhancements: bool = True,
@@ -152,7 +152,7 @@ class KnowledgeGraphAgent:
         notes += absent.notes
         if absent.unknown:
             return not_found(ranking, notes, explain=explain)
-        made = await self._synthesizer().synthesize(asked, ranking.hits, deadline=deadline)
+        made = await self._synthesizer().synthesize(asked, ranking, deadline=deadline)
         if not made.draft.sentences:
             return not_found(ranking, [*notes, *made.draft.notes], made=made, explain=explain)
         confidence = evidence.confidence * (0.5 if absent.notes else 1.0)
@@ -186,13 +186,20 @@ class KnowledgeGraphAgent:
         until = deadline or Deadline.never()
         pool = self.max_results * 2 if self.cross_encoder is not None else self.max_results
         hits, failures = await self._first_stage(question, pool, until)
-        told = "; ".join(failures.values()) or None
+        reason = "; ".join(failures.values()) or None
+        trace = Trace((retrieved(hits, hits[0].source),) if hits else ())
         if self.cross_encoder is None:
-            return Ranking(tuple(hits), bool(failures), told, failures=failures)
+            return Ranking(tuple(hits), bool(failures), reason, failures=failures, trace=trace)
         ranking = await rescore(
-            self.cross_encoder, question, hits, k=keep or self.max_results, deadline=until, sink=self._sink
+            self.cross_encoder,
+            question,
+            hits,
+            k=keep or self.max_results,
+            trace=trace,
+            deadline=until,
+            sink=self._sink,
         )
-        return _with_reason(replace(ranking, failures=failures), told)
+        return _with_reason(replace(ranking, failures=failures), reason)
 
     async def _first_stage(
         self, question: str, k: int, deadline: Deadline
@@ -205,8 +212,7 @@ class KnowledgeGraphAgent:
             except (TooLate, StoreError):
                 raise
             except Exception as exc:
-                told = str(exc) if isinstance(exc, ResiftError) else type(exc).__name__
-                why = f"searched by words, because the embedder failed: {told}"
+                why = f"searched by words, because the embedder failed: {redacted(exc)}"
         return await within(deadline, asyncio.to_thread(by_words, self.pack, question, k)), {VECTORS: why}
 
     async def _over_graph(self, question: str, ranking: Ranking, deadline: Deadline) -> Ranking:
@@ -219,8 +225,8 @@ class KnowledgeGraphAgent:
             wider = await self._widened(question, ranking, around, deadline)
             return self._centred(wider, around)
         except Exception as exc:
-            told = str(exc) if isinstance(exc, ResiftError) else type(exc).__name__
-            return _with_reason(self._cut(ranking), f"vectors only: the graph could not be used ({told})")
+            reason = f"vectors only: the graph could not be used ({redacted(exc)})"
+            return _with_reason(self._cut(ranking), reason)
 
     async def _widened(
         self, question: str, ranking: Ranking, around: Neighbourhood, deadline: Deadline
@@ -234,30 +240,38 @@ class KnowledgeGraphAgent:
         if not extra:
             return ranking
         if self.cross_encoder is None:
-            return replace(ranking, hits=tuple(merged(ranking.hits, extra)))
+            return _then(ranking, merged(ranking.hits, extra), *extra.records)
         judged = await rescore(
             self.cross_encoder, question, extra, k=len(extra), deadline=deadline, sink=self._sink
         )
         scored = [hit for hit in judged.hits if hit.id not in judged.unscored]
-        left = placed(
-            [hit for hit in judged.hits if hit.id in judged.unscored], "cut", note="not scored in time"
-        )
-        return replace(ranking, hits=tuple(merged(ranking.hits, scored)), cut=(*ranking.cut, *left))
+        late = [hit for hit in judged.hits if hit.id in judged.unscored]
+        wider = _then(ranking, merged(ranking.hits, scored, late), *judged.trace)
+        return replace(wider, cut=(*wider.cut, *late))
 
-    def _neighbours(self, question: str, around: Neighbourhood, known: set[str], most: int) -> list[Hit]:
+    def _neighbours(self, question: str, around: Neighbourhood, known: set[str], most: int) -> Fused:
         return widened(self.pack, self._vector(question), around, known=known, most=most)
 
     def _centred(self, ranking: Ranking, around: Neighbourhood) -> Ranking:
         assert self.graph_reranker is not None  # noqa: S101 - only called when it is there
         if ranking.partial:
-            order: Sequence[Hit] = placed(ranking.hits, "centrality", note="not all were scored; order kept")
-        else:
-            order = self.graph_reranker.rerank(ranking.hits, around)
-        return self._cut(replace(ranking, hits=tuple(order)))
+            note = "not all were scored; order kept"
+            return self._cut(
+                _then(
+                    ranking,
+                    Fused(ranking.hits, record_of(StageKind.RERANK, CENTRALITY, ranking.hits, note=note)),
+                )
+            )
+        return self._cut(_then(ranking, self.graph_reranker.rerank(ranking, around)))
 
     def _cut(self, ranking: Ranking) -> Ranking:
-        kept, cut = cut_to(ranking.hits, self.max_results)
-        return replace(ranking, hits=kept, cut=(*ranking.cut, *cut))
+        k = self.max_results
+        return replace(
+            ranking,
+            hits=ranking.hits[:k],
+            cut=(*ranking.cut, *ranking.hits[k:]),
+            trace=ranking.trace.then(*cut_record(ranking.ids, k)),
+        )
 
     def _vector(self, question: str) -> Any:
         if self._embedder is None:
@@ -271,8 +285,12 @@ class KnowledgeGraphAgent:
         return MultiDocSynthesizer(quoting, writer=self.writer, max_documents=documents)
 
 
+def _then(ranking: Ranking, order: Fused, *before: StageRecord) -> Ranking:
+    """Return the ranking in a new order, with the records of what led to it."""
+    return replace(ranking, hits=tuple(order), trace=ranking.trace.then(*before, *order.records))
+
+
 def _with_reason(ranking: Ranking, why: str | None) -> Ranking:
     if not why:
         return ranking
-    told = "; ".join(filter(None, (ranking.reason, why)))
-    return replace(ranking, degraded=True, reason=told)
+    return replace(ranking, degraded=True, reason="; ".join(filter(None, (ranking.reason, why))))

@@ -8,11 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from resift.agent.evidence import CROSS_ENCODER, VECTORS, WORDS, judgements
 from resift.agent.graph_reranker import article_of
 from resift.agent.passages import Draft, Passage, unknown_citations
 from resift.deadline import Deadline
-from resift.errors import InputError, ResiftError
-from resift.types import Hit
+from resift.errors import InputError, ResiftError, redacted
+from resift.types import Hit, trace_of
 
 log = logging.getLogger("resift.agent")
 
@@ -61,6 +62,8 @@ class MultiDocSynthesizer:
 
     def passages(self, hits: Sequence[Hit]) -> list[Passage]:
         """Return the passages to answer from, numbered by rank."""
+        trace = trace_of(hits)
+        said = {judge: judgements(trace, judge) for judge in (CROSS_ENCODER, VECTORS, WORDS)}
         used: Counter[str] = Counter()
         chosen: list[Passage] = []
         for number, hit in enumerate(hits, start=1):
@@ -69,7 +72,8 @@ class MultiDocSynthesizer:
             if (fresh and len(used) >= self.max_documents) or used[article] >= self.per_document:
                 continue
             used[article] += 1
-            chosen.append(Passage(number, hit))
+            judged = {judge: known[hit.id] for judge, known in said.items() if hit.id in known}
+            chosen.append(Passage(number, hit, judged))
         return chosen
 
     async def synthesize(self, question: str, hits: Sequence[Hit], *, deadline: Deadline) -> Synthesis:
@@ -82,9 +86,7 @@ class MultiDocSynthesizer:
                     await self._written(self.writer, question, passages, deadline), extractive=False
                 )
             except Exception as exc:
-                # Exception text of others may quote a document; its type cannot.
-                told = str(exc) if isinstance(exc, ResiftError) else type(exc).__name__
-                reason = f"extractive answer, because {self.writer.name} failed: {told}"
+                reason = f"extractive answer, because {self.writer.name} failed: {redacted(exc)}"
                 log.warning("answer degraded: %s", reason)
         draft = await self._written(self.extractive, question, passages, deadline)
         return Synthesis(draft, extractive=True, degraded=reason is not None, reason=reason)

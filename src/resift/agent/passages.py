@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import NamedTuple
 
 from resift.rerankers.words import words
@@ -26,6 +27,8 @@ class Passage(NamedTuple):
 
     number: int
     hit: Hit
+    judged: Mapping[str, float] = MappingProxyType({})
+    """What each judge said of it."""
 
     @property
     def title(self) -> str:

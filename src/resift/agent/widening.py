@@ -8,41 +8,42 @@ from typing import Any
 from resift.agent.evidence import VECTORS
 from resift.agent.expansion import Neighbourhood
 from resift.agent.pack import Pack, SectionRow
-from resift.types import Hit, Ledger, Step
+from resift.types import Fused, Hit, StageKind, StageRecord, by_score, record_of
 
 STAGE = "widen"
 
 
-def hit_from(
-    row: SectionRow, *, rank: int, score: float, source: str, stage: str = "retrieve", note: str = ""
-) -> Hit:
-    """Return a section as a hit whose ledger begins with how it was found."""
+def hit_from(row: SectionRow, *, score: float, source: str) -> Hit:
+    """Return a section as a hit."""
     metadata = {
         "article": row.article,
         "title": row.title,
         "heading": row.heading,
         "position": row.position,
     }
-    ledger = Ledger((Step(stage, source, rank, score, note),))
-    return Hit(row.id, f"{row.heading}\n{row.text}", score, source, metadata, ledger)
+    return Hit(row.id, f"{row.heading}\n{row.text}", score, source, metadata)
 
 
-def widened(pack: Pack, query: Any, around: Neighbourhood, *, known: Collection[str], most: int) -> list[Hit]:
+def retrieved(hits: Sequence[Hit], source: str, notes: Mapping[str, str] | None = None) -> StageRecord:
+    """Return the record of a first-stage list."""
+    return record_of(StageKind.RETRIEVE, "retrieve", hits, scored=True, source=source, notes=notes)
+
+
+def widened(pack: Pack, query: Any, around: Neighbourhood, *, known: Collection[str], most: int) -> Fused:
     """Return the best section of each neighbouring article by cosine with the query vector, best first."""
     near = {article: hops for article, hops in around.distance.items() if hops > 0}
     best = _best_sections(pack, query, near, known)
     order = sorted(best, key=lambda id: (-best[id], id))[:most]
     rows = pack.sections(order)
-    return [
-        hit_from(row, rank=rank, score=best[row.id], source=VECTORS, note=_told(near[row.article]))
-        for rank, row in enumerate(rows, start=1)
-    ]
+    hits = [hit_from(row, score=best[row.id], source=VECTORS) for row in rows]
+    return Fused(hits, retrieved(hits, VECTORS, {row.id: _by_link(near[row.article]) for row in rows}))
 
 
-def merged(hits: Sequence[Hit], extra: Sequence[Hit]) -> list[Hit]:
-    """Return both in one order by score; each hit's ledger notes its new place."""
-    order = sorted([*hits, *extra], key=lambda hit: (-hit.score, hit.id))
-    return [hit.step(STAGE, "graph", rank=rank, score=None) for rank, hit in enumerate(order, start=1)]
+def merged(hits: Sequence[Hit], extra: Sequence[Hit], left_out: Sequence[Hit] = ()) -> Fused:
+    """Return both in one order by score, and the record of it."""
+    order = sorted([*hits, *extra], key=by_score)
+    notes = {hit.id: "not scored in time" for hit in left_out}
+    return Fused(order, record_of(StageKind.FUSE, STAGE, order, left_out, notes=notes))
 
 
 def _best_sections(
@@ -63,5 +64,5 @@ def _best_sections(
     return {id: float(score) for score, id in found.values()}
 
 
-def _told(hops: int) -> str:
+def _by_link(hops: int) -> str:
     return f"by a link, {hops} hop{'s' if hops > 1 else ''} away"

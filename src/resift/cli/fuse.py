@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from resift.cli.options import at_least_one
 
 if TYPE_CHECKING:
-    from resift.types import Hit, Ranking
+    from resift.types import Ranking
 
 EXAMPLES = """\
 A file is JSONL (one candidate a line, best first: {"id": …, "text": …, "score": …}, or a bare string id)
@@ -85,12 +85,10 @@ def _options(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _accepted(method: str, options: dict[str, Any]) -> dict[str, Any]:
-    import inspect
-
     from resift.errors import InputError
-    from resift.fusion import fusion_method
+    from resift.fusion.methods import fusion_method, options_of
 
-    allowed = inspect.signature(fusion_method(method)).parameters
+    allowed = options_of(fusion_method(method))
     for name in options:
         if name not in allowed:
             raise InputError(f"{method} takes no --{name.replace('_', '-')}.")
@@ -105,21 +103,23 @@ def _print_ranking(query: str, ranking: Ranking, args: argparse.Namespace) -> No
             print_text(line)
         return
     if args.json:
-        data = {"hits": [hit.to_dict() for hit in ranking]}
+        whole = ranking.to_dict()
+        data = {"hits": whole["hits"], "trace": whole["trace"]}
         print_json({"query": query, **data} if query else data)
         return
     if in_pipe():
         for rank, hit in enumerate(ranking, start=1):
-            print_tsv(*([query] if query else []), rank, hit.score, hit.id, _found(hit), hit.text)
+            found = _found(ranking, hit.id)
+            print_tsv(*([query] if query else []), rank, hit.score, hit.id, found, hit.text)
         return
-    most = max((hit.score for hit in ranking), default=0.0)
+    most = max((hit.score or 0.0 for hit in ranking), default=0.0)
     rows = [
         (
             rank,
             clip(hit.id, 24),
-            f"{hit.score:.5f}",
-            bar(hit.score, most, 10),
-            _found(hit),
+            f"{hit.score or 0.0:.5f}",
+            bar(hit.score or 0.0, most, 10),
+            _found(ranking, hit.id),
             clip(hit.text, 200),
         )
         for rank, hit in enumerate(ranking, start=1)
@@ -147,8 +147,11 @@ def _trec_lines(query: str, ranking: Ranking, method: str) -> list[str]:
     ]
 
 
-def _found(hit: Hit) -> str:
-    return " ".join(f"{step.source}:{step.rank}" for step in hit.ledger if step.stage == "retrieve")
+def _found(ranking: Ranking, id: str) -> str:
+    from resift.types import StageKind
+
+    lists = [step for step in ranking.path(id) if step.kind is StageKind.RETRIEVE]
+    return " ".join(f"{step.source}:{step.rank}" for step in lists)
 
 
 def _print_comparison(query: str, lists: dict[str, list[Any]], *, k: int, as_json: bool) -> None:
@@ -157,7 +160,7 @@ def _print_comparison(query: str, lists: dict[str, list[Any]], *, k: int, as_jso
     from resift.fusion import compare
 
     hits = [
-        hits_from(candidates, source=name, strings_are="id", unique=False, bad_score="raise")
+        hits_from(candidates, source=name, strings_are="id", unique=False)
         for name, candidates in lists.items()
     ]
     comparison = compare(hits, k=k)

@@ -108,7 +108,7 @@ def _candidates(found: Documents, args: argparse.Namespace) -> list[dict[str, An
         named = {**row, "id": row.get(args.id_key)} if args.id_key else row
         if args.id_key and named["id"] in (None, ""):
             raise DataFormatError(f"document {place} has no {args.id_key!r}", file=found.name)
-        candidates.append({**named, "ledger": [("retrieve", "input", place, None)]})
+        candidates.append(dict(named))
     bare = sum(not text_of(row, keys=keys) for row in found.rows)
     if bare == len(found.rows):
         have = ", ".join(dict.fromkeys(key for row in found.rows[:50] for key in row)) or "nothing"
@@ -138,7 +138,7 @@ def _print(ranking: Ranking) -> None:
     from resift.cli.render import print_text, table
 
     rows = [
-        (rank, f"{hit.score:+.2f}" if hit.id not in ranking.unscored else None, hit.id, hit.text)
+        (rank, None if hit.score is None else f"{hit.score:+.2f}", hit.id, hit.text)
         for rank, hit in enumerate(ranking, start=1)
     ]
     print_text(table(("#", "score", "id", "text"), rows))

@@ -13,9 +13,8 @@ from typing import Any
 from resift.demo.quality import ndcg, reciprocal_rank
 from resift.demo.sample import SHOWN, Question, passages, questions
 from resift.errors import ResiftError, require
-from resift.explain.flow import flow_of
 from resift.retrieval.pipeline import Pipeline
-from resift.types import Ranking
+from resift.types import Ranking, StageKind
 
 K = 10
 Progress = Callable[[str, int, int], None]
@@ -158,8 +157,9 @@ async def _measured(
             ranking, ms = await _timed(pipeline, question.text)
             noted.add(ranking.ids, ms)
         if len(ways) > 1:
-            # The default pipeline's ledgers hold the order that the reranker alone gave.
-            reranked.add(order_after(ranking, "rerank"), ms - ranking.timings.get("guard", 0.0))
+            # The default pipeline's trace holds the order that the reranker alone gave.
+            alone = ranking.trace.of(StageKind.RERANK)[-1].order
+            reranked.add(list(alone), ms - ranking.timings.get("guard", 0.0))
         progress("asking", done, len(asked))
     rows = [noted.row(asked) for noted in answers]
     return [*rows[:-1], reranked.row(asked), rows[-1]] if len(ways) > 1 else rows
@@ -169,10 +169,3 @@ async def _timed(pipeline: Pipeline, query: str) -> tuple[Ranking, float]:
     started = time.perf_counter()
     ranking = await pipeline.search(query, k=K)
     return ranking, (time.perf_counter() - started) * 1000
-
-
-def order_after(ranking: Ranking, stage: str) -> list[str]:
-    """Return the ids in the order that they had after a stage, read from the ledgers."""
-    flow = flow_of(ranking)
-    placed = [(path.places[stage].rank, path.id) for path in (*flow.kept, *flow.cut) if stage in path.places]
-    return [id for _, id in sorted(placed)]

@@ -6,11 +6,11 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
 
 from resift.evaluation.running import Outcome
 from resift.evaluation.significance import bootstrap_interval, holm, randomisation_p
 from resift.evaluation.work_file import Answer
+from resift.types import StageKind
 
 TIE = 1e-9
 """Values closer than this are the same."""
@@ -86,18 +86,6 @@ def moved(
     ]
 
 
-def path_of(steps: Sequence[Sequence[Any]]) -> list[tuple[str, int]]:
-    """Return (where, rank) along a ledger: one entry per store, then one per stage with its total."""
-    path: list[tuple[str, int]] = []
-    for at, step in enumerate(steps):
-        stage, source, rank = step[0], step[1], step[2]
-        if stage == "retrieve":
-            path.append((str(source), int(rank)))
-        elif at + 1 == len(steps) or steps[at + 1][0] != stage:
-            path.append((str(stage), int(rank)))
-    return path
-
-
 def _difference(base: Outcome, other: Outcome, measure: str) -> Difference:
     before, after = base.quality.per_query[measure], other.quality.per_query[measure]
     queries = [query for query in before if query in after]
@@ -149,25 +137,16 @@ def _places(ids: Sequence[str]) -> dict[str, int]:
 
 
 def _why(answer: Answer | None, id: str) -> str:
-    """Say in words which stage moved the document most; nothing for run files, which have no ledger."""
+    """Say in words which stage moved the document most; nothing for run files, which have no paths."""
     if answer is None:
         return ""
-    if id not in answer.steps:
+    if id not in answer.paths:
         return "no store found it, or a stage threw it out"
-    # "cut" and "final" only repeat the place that the last stage gave.
-    path = [step for step in path_of(answer.steps[id]) if step[0] not in ("cut", "final")]
-    told = ", ".join(f"{where} {rank}" for where, rank in path)
-    stages = [at for at, step in enumerate(path) if step[0] not in _stores(answer.steps[id])]
-    jumps = [
-        (path[at][1] - path[before][1], path[at][0])
-        for before, at in pairwise(stages)
-        if path[at][1] != path[before][1]
-    ]
+    path = answer.paths[id]
+    places = ", ".join(f"{where} {rank}" for _, where, rank in path)
+    stages = [(where, rank) for kind, where, rank in path if kind != StageKind.RETRIEVE]
+    jumps = [(after - before, where) for (_, before), (where, after) in pairwise(stages) if after != before]
     if not jumps:
-        return told
+        return places
     jump, stage = max(jumps, key=lambda one: abs(one[0]))
-    return f"{told}; {'sunk' if jump > 0 else 'lifted'} most by {stage}"
-
-
-def _stores(steps: Sequence[Sequence[Any]]) -> set[str]:
-    return {str(step[1]) for step in steps if step[0] == "retrieve"}
+    return f"{places}; {'sunk' if jump > 0 else 'lifted'} most by {stage}"

@@ -11,12 +11,11 @@ from typing import Any
 from resift.errors import require
 from resift.evaluation.record_file import Recording
 from resift.evaluation.replay import RECORDED, Setting, policy_of
-from resift.fusion.normalize import min_max
+from resift.scaling import min_max
 from resift.shape.blending import Blend, lifts
-from resift.shape.evidence import evidence
+from resift.shape.evidence import Evidence, Judged, Place
+from resift.shape.first_stage import first_stage_values
 from resift.shape.neighbours import NEIGHBOURS, Near
-from resift.shape.standard import first_stage_values
-from resift.types import Hit, Ledger, Step
 
 METHODS = ("rrf", "linear")
 
@@ -53,16 +52,15 @@ class FastReplay:
         for row, one in enumerate(recording.queries):
             at = {id: column for column, id in enumerate(self.ids[row])}
             self.real[row, : len(at)] = True
-            found: list[list[Step]] = [[] for _ in at]
+            found: dict[str, list[Place | None]] = {}
             for store, name in enumerate(stores):
-                scales = min_max([score for _, score in one.lists[name]])
+                scales = min_max([score or 0.0 for _, score in one.lists[name]])
+                column = found[name] = [None] * len(at)
                 for rank, (id, score) in enumerate(one.lists[name], start=1):
                     self.ranks[store, row, at[id]] = rank
                     self.scaled[store, row, at[id]] = scales[rank - 1]
-                    found[at[id]].append(Step("retrieve", name, rank, score))
-            self.first[row, : len(at)] = first_stage_values(
-                [evidence(Hit(id, ledger=Ledger(steps))) for id, steps in zip(at, found, strict=True)]
-            )
+                    column[at[id]] = Place(rank, score)
+            self.first[row, : len(at)] = first_stage_values(Evidence(found, [None] * len(at), ()))
             self._remember(row, at, one.near)
             for id, score in one.rerank.items():
                 if id in at:
@@ -145,6 +143,6 @@ class FastReplay:
         for row, values in enumerate(scores):
             known = np.flatnonzero(~np.isnan(values))
             if len(known):
-                steps = [Step("rerank", self._reranker, 0, score) for score in values[known].tolist()]
-                lift[row, known] = lifts(steps, policy)
+                judged = Judged(self._reranker, values[known].tolist())
+                lift[row, known] = lifts([judged], policy, size=len(known))[1]
         return lift

@@ -1,11 +1,10 @@
-"""How documents of one query move through a pipeline's stages, drawn from their ledgers."""
+"""How documents of one query move through a pipeline's stages, drawn from their paths."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from html import escape
 
-from resift.evaluation.differences import path_of
 from resift.evaluation.svg import Frame, figure
 from resift.evaluation.work_file import Answer
 
@@ -15,7 +14,7 @@ SHOWN = 10
 
 def rank_flow(answer: Answer, judged: Mapping[str, int], *, label: str, width: int = 350) -> str:
     """Draw a line per document from its first list to its final place; relevant ones stand out."""
-    paths = {id: _with_final(answer, id) for id in answer.steps}
+    paths = {id: _with_final(answer, id) for id in answer.paths}
     columns = _columns(list(paths.values()))
     frame = Frame(width, 30 + 19 * (SHOWN + 2), left=24, right=102, top=34, bottom=8)
     step = frame.inner_width / max(1, len(columns) - 1)
@@ -34,12 +33,12 @@ def rank_flow(answer: Answer, judged: Mapping[str, int], *, label: str, width: i
 
 
 def _with_final(answer: Answer, id: str) -> list[tuple[str, int]]:
-    path = [(where, rank) for where, rank in path_of(answer.steps[id]) if where not in ("cut", "final")]
+    path = [(where, rank) for _, where, rank in answer.paths[id]]
     return [*path, ("final", answer.ids.index(id) + 1)] if id in answer.ids else path
 
 
 def _columns(paths: list[list[tuple[str, int]]]) -> list[str]:
-    """Return the stages in the order in which ledgers name them; "final" is always last."""
+    """Return the stages in the order in which paths name them; "final" is always last."""
     seen = dict.fromkeys(where for path in sorted(paths, key=len, reverse=True) for where, _ in path)
     return [where for where in seen if where != "final"] + ["final"]
 

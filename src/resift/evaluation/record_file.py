@@ -40,7 +40,7 @@ class Recorded:
 
     query: str
     split: str
-    lists: Mapping[str, Sequence[tuple[str, float]]]
+    lists: Mapping[str, Sequence[tuple[str, float | None]]]
     rerank: Mapping[str, float] = field(default_factory=dict)
     qrels: Mapping[str, int] = field(default_factory=dict)
     near: Near = field(default_factory=dict)
@@ -111,7 +111,9 @@ def _header(row: Mapping[str, Any], path: Path, line: int) -> Header:
 def _recorded(row: Mapping[str, Any], path: Path, line: int, header: Header) -> Recorded:
     try:
         lists = {
-            str(store): tuple((str(id), float(score)) for id, score in row["lists"][store])
+            str(store): tuple(
+                (str(id), None if score is None else float(score)) for id, score in row["lists"][store]
+            )
             for store in header.stores
         }
         rerank = {str(id): float(score) for id, score in row["rerank"].items()}
@@ -125,11 +127,17 @@ def _recorded(row: Mapping[str, Any], path: Path, line: int, header: Header) -> 
     except (KeyError, TypeError, ValueError, AttributeError):
         told = "not a recorded query: needs query, split, lists, rerank, qrels"
         raise DataFormatError(told, file=str(path), line=line) from None
-    scores = [score for ranked in lists.values() for _, score in ranked] + list(rerank.values())
+    scores = [score for ranked in lists.values() for _, score in ranked if score is not None] + list(
+        rerank.values()
+    )
     scores += [cosine for others in near.values() for _, cosine in others]
     if not all(math.isfinite(score) for score in scores):
         raise DataFormatError("a score that is no finite number", file=str(path), line=line)
     return one
+
+
+def _score(given: Any) -> float | None:
+    return None if given is None else float(given)
 
 
 def read_header(path: Path) -> Header:

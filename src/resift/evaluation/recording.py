@@ -22,7 +22,7 @@ from resift.evaluation.record_file import (
 from resift.evaluation.subjects import Subject
 from resift.fusion.methods import METHODS
 from resift.retrieval.fan_out import failures_of, fan_out
-from resift.retrieval.nearness import MOST, with_near
+from resift.retrieval.neighbours import MOST, with_neighbours
 from resift.retrieval.pipeline import Pipeline
 from resift.retrieval.pool import Pool
 from resift.retrieval.stages import Rerank
@@ -128,7 +128,7 @@ async def _raw_scores(
 
 async def _near(pipeline: Pipeline, text: str, lists: Sequence[Sequence[Hit]]) -> Near:
     hits = METHODS["rrf"](lists, k=MOST)
-    asked = await with_near(pipeline.stores, Pool(query=text, k=pipeline.k, hits=tuple(hits)))
+    asked = await with_neighbours(pipeline.stores, Pool(query=text, k=pipeline.k, hits=tuple(hits)))
     if asked.degraded:
         raise ResiftError(f"Cannot record: {'; '.join(asked.reasons)}. Start again to go on from here.")
     return asked.near

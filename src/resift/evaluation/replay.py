@@ -94,7 +94,7 @@ async def _replayed(recording: Recording, setting: Setting) -> dict[str, list[st
             store.ranked = one.lists[store.name]
         scorer.known, alike.near = one.rerank, one.near
         ranking = await pipeline.search(one.query)
-        run[one.query] = [hit.id for hit in answer_of(ranking, pipeline.k)]
+        run[one.query] = [hit.id for hit in answer_of(ranking)]
     return run
 
 
@@ -146,12 +146,9 @@ def _fuse_options(setting: Setting) -> dict[str, Any]:
     return options
 
 
-def _hits(ranked: Sequence[tuple[str, float]], store: str) -> list[Hit]:
+def _hits(ranked: Sequence[tuple[str, float | None]], store: str) -> list[Hit]:
     # The id stands in for the text, which a recording does not hold: a hit without text is not reranked.
-    return [
-        Hit(id, id, score, store).step("retrieve", store, rank=rank, score=score)
-        for rank, (id, score) in enumerate(ranked, start=1)
-    ]
+    return [Hit(id, id, score, store) for id, score in ranked]
 
 
 class _RecordedStore:
@@ -159,7 +156,7 @@ class _RecordedStore:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.ranked: Sequence[tuple[str, float]] = ()
+        self.ranked: Sequence[tuple[str, float | None]] = ()
 
     async def search(self, query: str, *, k: int, where: Any = None) -> list[Hit]:
         return _hits(self.ranked, self.name)[:k]

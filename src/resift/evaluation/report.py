@@ -125,7 +125,7 @@ def _moved(base: Outcome, other: Outcome, measure: str, qrels: Qrels, queries: M
 
 
 def _flows(outcomes: Sequence[Outcome], measure: str, qrels: Qrels, queries: Mapping[str, str]) -> list[str]:
-    explained = [outcome for outcome in outcomes if any(answer.steps for answer in outcome.answers.values())]
+    explained = [outcome for outcome in outcomes if any(answer.paths for answer in outcome.answers.values())]
     chosen = _examples(outcomes, measure, qrels) if explained else []
     if not chosen:
         return []

@@ -13,14 +13,14 @@ from resift.evaluation.collection_index import Progress, index_of
 from resift.evaluation.latency import latency
 from resift.evaluation.measures import Judge, Quality
 from resift.evaluation.subjects import Subject
-from resift.evaluation.work_file import Answer, WorkFile, asked_digest, work_key
+from resift.evaluation.work_file import Answer, Stop, WorkFile, asked_digest, work_key
 from resift.models.embedding import DEFAULT_EMBEDDER
 from resift.retrieval.pipeline import Pipeline
 from resift.sync import run_sync
-from resift.types import CUT, Hit, Ranking
+from resift.types import Hit, Ranking, StageKind
 
 EXPLAINED = 10
-"""Of how many first hits the ledgers are kept."""
+"""Of how many first hits the paths are kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ async def _answer(
     started = time.perf_counter()
     ranking = await pipeline.search(text)
     ms = (time.perf_counter() - started) * 1000
-    hits = answer_of(ranking, pipeline.k)
+    hits = answer_of(ranking)
     explained = [hit for place, hit in enumerate(hits) if place < EXPLAINED or judged.get(hit.id, 0) > 0]
     return Answer(
         query=query,
@@ -118,25 +118,28 @@ async def _answer(
         ms=round(ms, 3),
         warm=warm,
         k=pipeline.k,
-        steps={hit.id: [list(step) for step in hit.ledger] for hit in explained},
+        paths={hit.id: _path(ranking, hit.id) for hit in explained},
         reason=ranking.reason if ranking.degraded else None,
         timings={stage: round(value, 3) for stage, value in ranking.timings.items()},
     )
 
 
-def answer_of(ranking: Ranking, k: int) -> list[Hit]:
+def _path(ranking: Ranking, id: str) -> list[Stop]:
+    return [
+        (step.kind.value, step.source if step.kind is StageKind.RETRIEVE else step.name, step.rank)
+        for step in ranking.path(id)
+        if not step.cut
+    ]
+
+
+def answer_of(ranking: Ranking) -> list[Hit]:
     """Return the hits, and behind them what only k left out, so that recall@100 can be told at k=10.
 
     What a gate, a fold or a quota threw out stays out.
     """
-    behind = [hit for hit in ranking.cut if _cut_by_k(hit, k)]
-    behind.sort(key=lambda hit: (hit.ledger[-1].rank, hit.id))
+    left = {hit.id: hit for hit in reversed(ranking.cut)}
+    behind = [left[id] for record in ranking.trace.of(StageKind.CUT) for id in record.left_out if id in left]
     seen: dict[str, Hit] = {}
     for hit in (*ranking.hits, *behind):
         seen.setdefault(hit.id, hit)
     return list(seen.values())
-
-
-def _cut_by_k(hit: Hit, k: int) -> bool:
-    last = hit.ledger[-1]
-    return last.stage == CUT and last.note == f"k={k}"

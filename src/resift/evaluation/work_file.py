@@ -13,13 +13,16 @@ from typing import Any, TextIO
 from resift.models.file_lock import locked
 from resift.types import to_json
 
+Stop = tuple[str, str, int]
+"""One place on a document's path: the kind of stage, the name of the store or stage, the rank."""
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:
     """What a pipeline gave for one query.
 
-    `ids` go on behind the pipeline's k with what k alone left out; `steps` are the ledgers of the first
-    ten and of judged documents; `reason` says why an answer is degraded.
+    `ids` go on behind the pipeline's k with what k alone left out; `paths` are those of the first ten
+    and of judged documents, stop by stop; `reason` says why an answer is degraded.
     """
 
     query: str
@@ -28,7 +31,7 @@ class Answer:
     ms: float
     warm: bool = True
     k: int = 0
-    steps: Mapping[str, Sequence[Sequence[Any]]] = field(default_factory=dict)
+    paths: Mapping[str, Sequence[Stop]] = field(default_factory=dict)
     reason: str | None = None
     timings: Mapping[str, float] = field(default_factory=dict)
 

@@ -52,8 +52,8 @@ class Explanation:
         return self.text()
 
     def __repr__(self) -> str:
-        told = f"{len(self.flow.kept)} hits, {len(self.flow.cut)} left out"
-        return f"<Explanation of {told}; print it, or .save('page.html')>"
+        text = f"{len(self.flow.kept)} hits, {len(self.flow.cut)} left out"
+        return f"<Explanation of {text}; print it, or .save('page.html')>"
 
     def _repr_html_(self) -> str:
         from resift.explain.svg_picture import svg_file

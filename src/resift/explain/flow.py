@@ -1,13 +1,12 @@
-"""Ledgers as columns and places: the model behind every picture. Pure functions on a ranking."""
+"""A trace as columns and places: the model behind every picture. Pure functions on a ranking."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from resift.types import CUT, Hit, Ranking, Step
-
-RETRIEVE, FINAL = "retrieve", "final"
+from resift.explain.reasons import why
+from resift.types import Hit, Ranking, StageKind, StageRecord, Trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +25,8 @@ class Place:
 
     rank: int
     score: float | None
-    parts: tuple[Step, ...] = ()
-    notes: tuple[str, ...] = ()
+    parts: tuple[tuple[str, float], ...] = ()
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +43,11 @@ class Path:
     def id(self) -> str:
         """The hit's id."""
         return self.hit.id
+
+    @property
+    def last_rank(self) -> int | None:
+        """The rank that the hit had last."""
+        return next((place.rank for place in reversed(list(self.places.values()))), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,21 +70,21 @@ class Flow:
 
 
 def flow_of(ranking: Ranking, *, query: str = "") -> Flow:
-    """Read a ranking's ledgers into a flow."""
-    stages = [_stages(hit) for hit in (*ranking.hits, *ranking.cut)]
-    order = _merged_order(list(stage) for stage in stages)
+    """Read a ranking's trace into a flow."""
+    hits = (*ranking.hits, *ranking.cut)
+    columns, places = _columns(ranking.trace, [hit.id for hit in hits])
+    reasons = _cut_reasons(ranking.trace)
     kept = [
-        _path(hit, places, ranking, final=at)
-        for at, (hit, places) in enumerate(zip(ranking.hits, stages, strict=False), start=1)
+        Path(hit, places[hit.id], final, why(ranking, hit.id))
+        for final, hit in enumerate(ranking.hits, start=1)
     ]
-    cut = [
-        _path(hit, places, ranking, final=None)
-        for hit, places in zip(ranking.cut, stages[len(ranking.hits) :], strict=True)
-    ]
-    columns = _columns(order, [*kept, *cut])
+    cut = [Path(hit, places[hit.id], None, "", reasons.get(hit.id, "")) for hit in ranking.cut]
     if not columns or any(path.places.get(columns[-1].key, _NOWHERE).rank != path.final for path in kept):
-        columns.append(Column(FINAL, FINAL))
-        kept = [_finished(path) for path in kept]
+        columns.append(Column("final", "final"))
+        kept = [
+            replace(path, places={**path.places, "final": Place(path.final or 0, path.hit.score)})
+            for path in kept
+        ]
     return Flow(
         tuple(columns),
         tuple(kept),
@@ -96,87 +100,50 @@ def flow_of(ranking: Ranking, *, query: str = "") -> Flow:
 _NOWHERE = Place(0, None)
 
 
-def _stages(hit: Hit) -> dict[str, Place]:
-    """Return column key -> place; several steps of one stage are parts, and the last is the total."""
-    groups: dict[str, list[Step]] = {}
-    for step in hit.ledger:
-        if step.stage in (CUT, FINAL):
-            continue
-        key = f"{RETRIEVE}:{step.source}" if step.stage == RETRIEVE else step.stage
-        groups.setdefault(key, []).append(step)
-    return {key: _place(steps) for key, steps in groups.items()}
-
-
-def _place(steps: Sequence[Step]) -> Place:
-    total = steps[-1]
-    parts = tuple(step for step in steps[:-1] if step.source) or ((total,) if total.source else ())
-    notes = tuple(dict.fromkeys(step.note for step in steps if step.note))
-    return Place(total.rank, total.score, parts, notes)
-
-
-def _merged_order(paths: Iterable[list[str]]) -> list[str]:
-    """Merge the orders in which hits met their stages into one; what is new goes behind its predecessor."""
-    order: list[str] = []
-    for keys in sorted(paths, key=len, reverse=True):
-        at = 0
-        for key in keys:
-            if key in order:
-                at = order.index(key) + 1
-            else:
-                order.insert(at, key)
-                at += 1
-    # Lists of the first stage stand side by side, so they come first even if one was met later.
-    return sorted(order, key=lambda key: not key.startswith(f"{RETRIEVE}:"))
-
-
-def _columns(order: Sequence[str], paths: Sequence[Path]) -> list[Column]:
-    lists = [key.partition(":")[2] for key in order if key.startswith(f"{RETRIEVE}:")]
-    one_store = len(lists) > 1 and len({name.rpartition(".")[0] for name in lists}) == 1
-    shorts = [_short(key, cut=one_store) for key in order]
+def _columns(trace: Trace, ids: Sequence[str]) -> tuple[list[Column], dict[str, dict[str, Place]]]:
+    """Return a column per record that shows anything, and per id its place in each."""
     columns: list[Column] = []
-    for key, short in zip(order, shorts, strict=True):
-        first = key.startswith(f"{RETRIEVE}:")
-        full = key.partition(":")[2] if first else key
-        label = short if shorts.count(short) == 1 else full
-        if not first and columns and not columns[-1].first_stage and _same(columns[-1].key, key, paths):
-            columns[-1] = Column(columns[-1].key, f"{columns[-1].label}, {label}", columns[-1].by)
+    places: dict[str, dict[str, Place]] = {id: {} for id in ids}
+    merged = {other: id for record in trace for other, id in record.merged.items()}
+    lists = [record.source for record in trace.of(StageKind.RETRIEVE)]
+    shown = [record for record in trace if record.kind is not StageKind.CUT]
+    # Lists of the first stage stand side by side, so they come first even if one was asked later.
+    shown.sort(key=lambda record: record.kind is not StageKind.RETRIEVE)
+    before: StageRecord | None = None
+    for number, record in enumerate(shown):
+        first = record.kind is StageKind.RETRIEVE
+        if not first and before is not None and _changed_nothing(before, record):
+            columns[-1] = replace(columns[-1], label=f"{columns[-1].label}, {record.name}")
             continue
-        columns.append(Column(key, label or "list", full if first else _judge(key, paths), first))
-    return columns
+        before = None if first else record
+        key = f"{number}"
+        label = _short(record.source, lists) if first else record.name
+        columns.append(Column(key, label or "list", record.source, first))
+        for id, at in record.places().items():
+            step = record.step(at)
+            own = places.get(merged.get(id, id) if first else id)
+            if own is not None and not step.cut:
+                own[key] = Place(step.rank, step.score, step.parts, step.note)
+    return columns, places
 
 
-def _short(key: str, *, cut: bool) -> str:
+def _changed_nothing(before: StageRecord, record: StageRecord) -> bool:
+    """Whether a stage left every hit where the one before had it, without a word."""
+    silent = not (record.source or record.parts or record.note or record.notes)
+    return silent and record.kept is None and record.ids == before.order
+
+
+def _short(name: str, lists: Sequence[str]) -> str:
     """Return a list's name; where all are views of one store, the store's name says nothing."""
-    if not key.startswith(f"{RETRIEVE}:"):
-        return key
-    name = key.partition(":")[2]
-    return name.rpartition(".")[2] if cut else name
+    one_store = len(lists) > 1 and len({other.rpartition(".")[0] for other in lists}) == 1
+    short = name.rpartition(".")[2] if one_store else name
+    return short if [other.rpartition(".")[2] for other in lists].count(short) <= 1 else name
 
 
-def _same(before: str, key: str, paths: Sequence[Path]) -> bool:
-    """Whether a stage changed nothing: no rank, no parts, no notes."""
-    pairs = [(path.places.get(before), path.places.get(key)) for path in paths]
-    return all(
-        one is not None and other is not None and one.rank == other.rank and not (other.parts or other.notes)
-        for one, other in pairs
-        if one or other
-    )
-
-
-def _judge(key: str, paths: Sequence[Path]) -> str:
-    """Return who decided in a stage, if it was one judge for all."""
-    judges = {tuple(part.source for part in path.places[key].parts) for path in paths if key in path.places}
-    judges.discard(())
-    found = judges.pop() if len(judges) == 1 else ()
-    return found[0] if len(found) == 1 else ""
-
-
-def _path(hit: Hit, places: Mapping[str, Place], ranking: Ranking, *, final: int | None) -> Path:
-    last = hit.ledger[-1] if len(hit.ledger) else None
-    cut = "" if final or last is None else last.note or last.stage
-    return Path(hit, places, final, ranking.why(hit.id) if final else "", cut)
-
-
-def _finished(path: Path) -> Path:
-    final = Place(path.final or 0, path.hit.score)
-    return Path(path.hit, {**path.places, FINAL: final}, path.final, path.why)
+def _cut_reasons(trace: Trace) -> dict[str, str]:
+    """Return id -> why it was left out, by the last stage that did so."""
+    return {
+        id: record.notes.get(id, record.note if record.kind is StageKind.CUT else "") or record.name
+        for record in trace
+        for id in record.left_out
+    }

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from resift.explain.flow import Column, Flow, Path, Place
-from resift.wording import ordinal, show
+from resift.explain.reasons import format_score, ordinal
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,18 +70,15 @@ def _reason(path: Path, flow: Flow, stops: list[tuple[Column, Place]]) -> str:
         return _found(path, flow)
     _, _, before, column, after = max(turns, key=lambda turn: turn[:2])
     verb = "lifted" if after.rank < before.rank else "lowered"
-    told = "; ".join([*_because(after), *after.notes])
-    made = f": {told}" if told else ""
-    return f"{column.key} {verb} it from {ordinal(before.rank)} to {ordinal(after.rank)}{made}"
+    cause = "; ".join(filter(None, (_because(column, after), after.note)))
+    moved = f"{column.label} {verb} it from {ordinal(before.rank)} to {ordinal(after.rank)}"
+    return f"{moved}: {cause}" if cause else moved
 
 
-def _because(place: Place) -> list[str]:
-    if not place.parts:
-        return []
-    if len(place.parts) == 1:
-        part = place.parts[0]
-        return [f"{part.source} {show(part.score)}"]
-    return [" + ".join(f"{part.source} {show(part.score)}" for part in place.parts)]
+def _because(column: Column, place: Place) -> str:
+    if place.parts:
+        return " + ".join(f"{name} {format_score(value)}" for name, value in place.parts)
+    return f"{column.by} {format_score(place.score)}" if column.by else ""
 
 
 def _found(path: Path, flow: Flow) -> str:
@@ -89,5 +86,5 @@ def _found(path: Path, flow: Flow) -> str:
     by = [column.label for column in lists if column.key in path.places]
     if len(lists) < 2 or not by:
         return "stayed"
-    told = "all lists" if len(by) == len(lists) else f"{' and '.join(by)} only"
-    return f"stayed; found by {told}"
+    where = "all lists" if len(by) == len(lists) else f"{' and '.join(by)} only"
+    return f"stayed; found by {where}"

@@ -9,10 +9,9 @@ from collections.abc import Mapping
 from resift.explain.escaping import clip, escape
 from resift.explain.flow import Column, Flow, Path, Place
 from resift.explain.layout import Layout, Line, layout_of
+from resift.explain.reasons import format_score
 from resift.explain.style import SCRIPT, STYLE
 from resift.explain.svg_picture import NARROW, WIDE, picture
-from resift.types import Step
-from resift.wording import show
 
 MOST_CUT = 200
 """Rows of the table of hits that were left out."""
@@ -34,7 +33,7 @@ def page(flow: Flow, *, top: int = 10) -> str:
         f"<h2>{'Hits' if flow.kept else 'Nothing was found'}</h2>",
         *_hits(flow, layout),
         _left_out(flow),
-        '<footer class="dim small">Made by Resift from the ranking’s own ledgers. This page loads nothing.</footer>',
+        '<footer class="dim small">Made by Resift from the ranking’s own trace. This page loads nothing.</footer>',
     ]
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -58,9 +57,9 @@ def _summary(flow: Flow) -> str:
 
 
 def _warning(flow: Flow) -> str:
-    told = [flow.reason] if flow.degraded and flow.reason else ["Degraded."] if flow.degraded else []
-    told += [f"{store}: {why}" for store, why in flow.failures.items()]
-    return f'<div class="card warn" role="note">{escape("; ".join(told))}</div>' if told else ""
+    lines = [flow.reason] if flow.degraded and flow.reason else ["Degraded."] if flow.degraded else []
+    lines += [f"{store}: {why}" for store, why in flow.failures.items()]
+    return f'<div class="card warn" role="note">{escape("; ".join(lines))}</div>' if lines else ""
 
 
 def _picture(flow: Flow, layout: Layout) -> str:
@@ -83,8 +82,8 @@ def _times(timings: Mapping[str, float]) -> str:
     if not stages:
         return ""
     bars = "".join(f'<i style="flex:{ms:.3f}" title="{escape(name)}"></i>' for name, ms in stages.items())
-    told = " · ".join(f"{escape(name)} {ms:.1f} ms" for name, ms in stages.items())
-    return f'<div class="times" aria-hidden="true">{bars}</div><p class="dim small">{told}</p>'
+    text = " · ".join(f"{escape(name)} {ms:.1f} ms" for name, ms in stages.items())
+    return f'<div class="times" aria-hidden="true">{bars}</div><p class="dim small">{text}</p>'
 
 
 def _hits(flow: Flow, layout: Layout) -> list[str]:
@@ -121,23 +120,23 @@ def _rows(column: Column, place: Place, scale: Mapping[str, float]) -> list[str]
     named = (
         column.by if column.first_stage else " · ".join(part for part in (column.label, column.by) if part)
     )
-    notes = f'<span class="dim small"> {escape("; ".join(place.notes))}</span>' if place.notes else ""
+    notes = f'<span class="dim small"> {escape(place.note)}</span>' if place.note else ""
     cells = [
         f"<td>{escape(named or column.label)}{notes}</td>",
         f'<td class="n">{place.rank}</td>',
-        f'<td class="n">{escape(show(place.score))}</td>',
+        f'<td class="n">{escape(format_score(place.score))}</td>',
         f"<td>{_bar(place.score, scale.get(column.key, 0.0))}</td>",
     ]
     rows = [f"<tr>{''.join(cells)}</tr>"]
     if len(place.parts) > 1:
-        rows += [_part(part, scale.get(column.key, 0.0)) for part in place.parts]
+        rows += [_part(*part, scale.get(column.key, 0.0)) for part in place.parts]
     return rows
 
 
-def _part(part: Step, most: float) -> str:
+def _part(name: str, value: float, most: float) -> str:
     return (
-        f'<tr class="part"><td>&nbsp;&nbsp;+ {escape(part.source)}</td><td></td>'
-        f'<td class="n">{escape(show(part.score))}</td><td>{_bar(part.score, most)}</td></tr>'
+        f'<tr class="part"><td>&nbsp;&nbsp;+ {escape(name)}</td><td></td>'
+        f'<td class="n">{escape(format_score(value))}</td><td>{_bar(value, most)}</td></tr>'
     )
 
 
@@ -155,7 +154,7 @@ def _scales(flow: Flow) -> dict[str, float]:
     most: dict[str, float] = {}
     for path in (*flow.kept, *flow.cut):
         for key, place in path.places.items():
-            sizes = [abs(score) for score in (place.score, *(part.score for part in place.parts)) if score]
+            sizes = [abs(score) for score in (place.score, *(value for _, value in place.parts)) if score]
             most[key] = max([most.get(key, 0.0), *sizes])
     return most
 
@@ -165,7 +164,7 @@ def _left_out(flow: Flow) -> str:
         return ""
     rows = "".join(_cut_row(path) for path in flow.cut[:MOST_CUT])
     more = len(flow.cut) - MOST_CUT
-    told = f'<p class="dim">… and {more} more.</p>' if more > 0 else ""
+    text = f'<p class="dim">… and {more} more.</p>' if more > 0 else ""
     reasons: dict[str, int] = {}
     for path in flow.cut:
         reasons[path.cut or "cut"] = reasons.get(path.cut or "cut", 0) + 1
@@ -173,12 +172,12 @@ def _left_out(flow: Flow) -> str:
     return (
         f'<h2>Left out ({len(flow.cut)})</h2><p class="dim small">{counted}</p>'
         '<div class="card scroll"><table><thead><tr><th>hit</th><th class="n">last rank</th><th>why</th><th>text</th></tr></thead>'
-        f"<tbody>{rows}</tbody></table></div>{told}"
+        f"<tbody>{rows}</tbody></table></div>{text}"
     )
 
 
 def _cut_row(path: Path) -> str:
-    last = path.hit.ledger[-1].rank if len(path.hit.ledger) else "–"
+    last = path.last_rank or "–"
     short = clip(path.hit.text, 90)
     return (
         f'<tr><td><bdi>{escape(path.id)}</bdi></td><td class="n">{last}</td><td>{escape(path.cut)}</td>'

@@ -67,16 +67,16 @@ def _heading(column: Column, at: int, layout: Layout, flow: Flow, frame: Frame) 
     x = x - frame.radius if at == 0 else x
     # On a narrow picture neighbours would touch: every second label stands a line lower.
     y = 18 if wide else (14 if at % 2 == 0 else 30)
-    told = f'<text class="stage" x="{x:.1f}" y="{y}" text-anchor="{anchor}">{escape(clip(column.label, fits if wide else fits * 2))}</text>'
+    text = f'<text class="stage" x="{x:.1f}" y="{y}" text-anchor="{anchor}">{escape(clip(column.label, fits if wide else fits * 2))}</text>'
     by = clip(column.by, fits) if wide and column.by not in ("", column.label) else ""
     if by:
-        told += f'<text class="by" x="{x:.1f}" y="35" text-anchor="{anchor}">{escape(by)}</text>'
+        text += f'<text class="by" x="{x:.1f}" y="35" text-anchor="{anchor}">{escape(by)}</text>'
     guide = f'<line class="guide" x1="{frame.x(at, count):.1f}" x2="{frame.x(at, count):.1f}" y1="{frame.top}" y2="{frame.y(layout.rows - 1):.1f}"/>'
-    return guide + told
+    return guide + text
 
 
 def _line(line: Line, layout: Layout, frame: Frame, *, links: bool) -> str:
-    inside = [f"<title>{escape(_told(line, layout))}</title>"]
+    inside = [f"<title>{escape(_label(line, layout))}</title>"]
     inside += [
         _curve(one, other, len(layout.columns), frame)
         for one, other in zip(line.nodes, line.nodes[1:], strict=False)
@@ -85,7 +85,7 @@ def _line(line: Line, layout: Layout, frame: Frame, *, links: bool) -> str:
     if line.nodes:
         inside.append(_name(line, line.nodes[-1], len(layout.columns), frame))
     attributes = f'class="hit {line.move.kind}" data-hit="{line.number}"'
-    label = escape(_told(line, layout))
+    label = escape(_label(line, layout))
     if links:
         return f'<a href="#hit-{line.number}" {attributes} aria-label="{label}" tabindex="0">{"".join(inside)}</a>'
     return f'<g {attributes} tabindex="0" role="img" aria-label="{label}">{"".join(inside)}</g>'
@@ -104,10 +104,10 @@ def _node(node: Node, line: Line, columns: int, frame: Frame) -> str:
     if node.rank is None:
         return f'<circle class="unknown" cx="{x:.1f}" cy="{y:.1f}" r="5"/>'
     end = " end" if node.column == columns - 1 and line.path.final else ""
-    told = str(node.rank) if node.rank < 1000 else "…"
+    text = str(node.rank) if node.rank < 1000 else "…"
     return (
         f'<circle class="node{end}" cx="{x:.1f}" cy="{y:.1f}" r="{frame.radius}"/>'
-        f'<text class="rank{end}" x="{x:.1f}" y="{y + 4:.1f}" text-anchor="middle">{told}</text>'
+        f'<text class="rank{end}" x="{x:.1f}" y="{y + 4:.1f}" text-anchor="middle">{text}</text>'
     )
 
 
@@ -129,7 +129,7 @@ def _isolated(text: str, most: int) -> str:
     return f'<tspan class="isolated">{escape(clip(text, most))}</tspan>'
 
 
-def _told(line: Line, layout: Layout) -> str:
+def _label(line: Line, layout: Layout) -> str:
     ranks = [
         f"{layout.columns[node.column].label} {node.rank if node.rank is not None else 'not found'}"
         for node in line.nodes

@@ -98,8 +98,8 @@ def _draw(cells: list[list[Cell]], start: int, gap: int, rows: tuple[int, int], 
 
 
 def _put(row: list[Cell], at: int, rank: int | None, colour: str) -> None:
-    told = "·" if rank is None else str(rank) if rank < 1000 else "…"
-    for place, char in enumerate(told.rjust(3) + " ", start=at):
+    text = "·" if rank is None else str(rank) if rank < 1000 else "…"
+    for place, char in enumerate(text.rjust(3) + " ", start=at):
         row[place] = (char, colour)
 
 
@@ -124,8 +124,8 @@ def _legend(flow: Flow, layout: Layout, width: int, style: Paint) -> list[str]:
         if width >= _NARROW:
             lines.append(f"{first}  {clip(line.move.reason, room)}" if room >= 12 else first)
         else:
-            told = f"{line.move.reason}. {_ranks(line, layout)}"
-            wrapped = textwrap.wrap(clip(told, 400), max(8, width - len(head)), max_lines=4, placeholder=" …")
+            text = f"{line.move.reason}. {_ranks(line, layout)}"
+            wrapped = textwrap.wrap(clip(text, 400), max(8, width - len(head)), max_lines=4, placeholder=" …")
             lines += [first, *(" " * len(head) + style(text, "dim") for text in wrapped)]
     left = len(flow.kept) + len(flow.cut) - len(layout.lines)
     if left > 0:
@@ -135,8 +135,8 @@ def _legend(flow: Flow, layout: Layout, width: int, style: Paint) -> list[str]:
 
 def _ranks(line: Line, layout: Layout) -> str:
     """Return the way in words, for terminals that have no room for the picture."""
-    told = [f"{layout.columns[node.column].label} {node.rank or '–'}" for node in line.nodes]
-    return " → ".join(told)
+    text = [f"{layout.columns[node.column].label} {node.rank or '–'}" for node in line.nodes]
+    return " → ".join(text)
 
 
 def _colour(line: Line) -> str:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from resift.arguments import DEFAULT_K
 from resift.fusion.dialects import DIALECTS, fuse_as
-from resift.fusion.lists import Rankings, Weights, checked_k
+from resift.fusion.lists import Rankings, Weights
 from resift.fusion.rank_based import rrf
 from resift.types import Hit
 
@@ -41,9 +42,8 @@ class Comparison:
         return sorted((each for each, wide in spread.items() if wide), key=lambda each: (-spread[each], each))
 
 
-def compare(rankings: Rankings, *, k: int = 10, weights: Weights | None = None) -> Comparison:
+def compare(rankings: Rankings, *, k: int = DEFAULT_K, weights: Weights | None = None) -> Comparison:
     """Fuse the same lists as Resift and as each known engine does."""
-    checked_k(k)
-    orders = {"resift": rrf(rankings, k=k, weights=weights)}
+    orders: dict[str, Sequence[Hit]] = {"resift": rrf(rankings, k=k, weights=weights)}
     orders.update({name: fuse_as(name, rankings, k=k, weights=weights) for name in DIALECTS})
     return Comparison(orders)

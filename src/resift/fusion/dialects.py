@@ -1,4 +1,4 @@
-"""How named engines compute reciprocal rank fusion, each as one row of data (F7).
+"""How named engines compute reciprocal rank fusion, each as one row of data.
 
 They disagree on the first rank, the constant, weights, what makes two hits the same, whose copy is
 kept, and ties. A row here gives that engine's numbers bit for bit, on lists in that engine's order.
@@ -6,15 +6,17 @@ kept, and ties. A row here gives that engine's numbers bit for bit, on lists in 
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import fsum
 from typing import Literal
 
 from resift.errors import InputError, did_you_mean
-from resift.fusion.lists import Rankings, Weights, checked_k, content_key, list_names, list_weights
-from resift.types import Hit, Ledger, Step, draft
+from resift.fusion.lists import Rankings, Weights, content_key, labels, list_names, list_weights
+from resift.fusion.totals import fused_list
+from resift.types import Fused, Hit, StageKind, StageRecord
 
 DialectName = Literal["elasticsearch", "haystack", "langchain", "llama-index", "qdrant", "txtai", "weaviate"]
 DbsfDialect = Literal["haystack", "llama-index", "qdrant"]
@@ -87,23 +89,55 @@ def dialect_named(name: str) -> str:
     return plain[asked]
 
 
-def fuse_as(
-    name: str, rankings: Rankings, *, k: int | None = None, weights: Weights | None = None
-) -> list[Hit]:
+@dataclass(slots=True)
+class _Total:
+    """One key on its way: what each list added, and the hits that were added up."""
+
+    parts: dict[str, float] = field(default_factory=dict)
+    hits: list[Hit] = field(default_factory=list)
+    total: float = 0.0
+
+
+def fuse_as(name: str, rankings: Rankings, *, k: int | None = None, weights: Weights | None = None) -> Fused:
     """Fuse as the named engine does, in the order of lists given."""
-    checked_k(k)
     dialect = DIALECTS[dialect_named(name)]
     names = list_names(rankings)
     factors = _factors(dialect, weights, names)
-    parts: dict[str, list[tuple[str, int, float, Hit]]] = {}
-    for number, (hits, factor) in enumerate(zip(rankings, factors, strict=True)):
-        label = names[number] or f"list {number + 1}"
+    totals: dict[str, _Total] = {}
+    for label, hits, factor in zip(labels(names), rankings, factors, strict=True):
         for rank, hit in enumerate(_in_engine_order(hits, dialect) if factor > 0 else ()):
+            one = totals.setdefault(dialect.same(hit), _Total())
             part = dialect.part(rank, factor, len(names))
-            parts.setdefault(dialect.same(hit), []).append((label, rank, part, hit))
-    fused = [_fused(dialect, added, len(names)) for added in parts.values()]
-    fused.sort(key=_TIES[dialect.ties])
-    return [_placed(hit, rank) for rank, hit in enumerate(fused[:k], start=1)]
+            one.total = dialect.add(one.total, part)
+            # Engines count an id that a list repeats at each of its ranks.
+            one.parts[label] = one.parts.get(label, 0.0) + part
+            one.hits.append(hit)
+    for one in totals.values():
+        if dialect.ties == "id":
+            one.total = fsum(one.parts.values())
+        one.total = dialect.finish(one.total, len(names))
+    order = sorted(totals.values(), key=lambda one: (-one.total, *_TIES[dialect.ties](one)))
+    kept = [one.hits[0 if dialect.keeps == "first" else -1] for one in order]
+    record = StageRecord(
+        kind=StageKind.FUSE,
+        name="rrf",
+        ids=tuple(hit.id for hit in kept),
+        scores=tuple(one.total for one in order),
+        parts={
+            label: {
+                hit.id: one.parts[label] for hit, one in zip(kept, order, strict=True) if label in one.parts
+            }
+            for label in labels(names)
+        },
+        note=f"as {dialect_named(name)} computes it",
+        merged={
+            hit.id: first.id
+            for first, one in zip(kept, order, strict=True)
+            for hit in one.hits
+            if hit.id != first.id
+        },
+    )
+    return fused_list(kept, record, k=k)
 
 
 def _factors(dialect: Dialect, weights: Weights | None, names: Sequence[str]) -> list[float]:
@@ -116,35 +150,16 @@ def _factors(dialect: Dialect, weights: Weights | None, names: Sequence[str]) ->
 
 
 def _in_engine_order(hits: Sequence[Hit], dialect: Dialect) -> Sequence[Hit]:
-    return sorted(hits, key=lambda hit: hit.score, reverse=True) if dialect.sorts_lists else hits
+    if not dialect.sorts_lists:
+        return hits
+    return sorted(hits, key=lambda hit: -math.inf if hit.score is None else hit.score, reverse=True)
 
 
-def _fused(dialect: Dialect, added: Sequence[tuple[str, int, float, Hit]], lists: int) -> Hit:
-    total = 0.0
-    steps: list[Step] = []
-    for label, rank, part, hit in added:
-        total = dialect.add(total, part)
-        steps.extend(hit.ledger or (Step("retrieve", label, rank + 1, hit.score),))
-    if dialect.ties == "id":
-        total = fsum(part for _, _, part, _ in added)
-    kept = added[0 if dialect.keeps == "first" else -1][3]
-    ledger = Ledger([*steps, *(Step("rrf", label, rank + 1, part) for label, rank, part, _ in added)])
-    return draft(kept.id, kept.text, dialect.finish(total, lists), kept.source, kept.metadata, ledger)
-
-
-def _placed(hit: Hit, rank: int) -> Hit:
-    return hit.step("rrf", "", rank=rank, score=hit.score)
-
-
-def _best_list_score(hit: Hit) -> float:
-    return max(step.score or 0.0 for step in hit.ledger if step.stage != "rrf")
-
-
-_TIES: dict[str, Callable[[Hit], tuple[float, float | str]]] = {
-    "id": lambda hit: (-hit.score, hit.id),
-    "score": lambda hit: (-hit.score, -_best_list_score(hit)),
+_TIES: dict[str, Callable[[_Total], tuple[float | str, ...]]] = {
+    "id": lambda one: (one.hits[0].id,),
+    "score": lambda one: (-max(hit.score or 0.0 for hit in one.hits),),
     # Python's sort is stable, so equal keys stay in the order they were first seen.
-    "seen": lambda hit: (-hit.score, ""),
+    "seen": lambda one: (),
 }
 
 

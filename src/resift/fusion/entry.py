@@ -7,11 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from resift.arguments import check_k
 from resift.candidates import Candidate, hits_from
 from resift.errors import InputError
-from resift.fusion.lists import checked_k
+from resift.fusion.lists import labels
 from resift.fusion.methods import fusion_method
-from resift.types import Hit, Ledger, Ranking, Step, cut_to
+from resift.types import Hit, Ranking, StageKind, StageRecord, Trace, cut_record
 
 Lists = Mapping[str, Iterable[Candidate]] | Sequence[Iterable[Candidate]]
 
@@ -22,14 +23,34 @@ def fuse(lists: Lists, *, k: int | None = None, method: str = "rrf", **options: 
     Lists are given as {source: candidates} or as a list of lists; strings in them are ids.
     """
     started = time.perf_counter()
-    limit = checked_k(k)
+    limit = None if k is None else check_k(k)
     rankings, names = _hits(lists)
     if names and "sources" not in options and options.get("dialect") is None:
         options["sources"] = names
     fused = fusion_method(method)(rankings, **options)
-    kept, cut = cut_to(fused, len(fused) if limit is None else limit)
-    elapsed_ms = (time.perf_counter() - started) * 1000
-    return Ranking(kept, cut=cut, timings={"fuse": elapsed_ms})
+    kept = len(fused) if limit is None else min(limit, len(fused))
+    records = [*_retrieved(rankings), *fused.records, *cut_record(fused.records[0].ids, kept)]
+    return Ranking(
+        tuple(fused[:kept]),
+        cut=tuple(fused[kept:]),
+        trace=Trace(tuple(records)),
+        timings={"fuse": (time.perf_counter() - started) * 1000},
+    )
+
+
+def _retrieved(rankings: Sequence[Sequence[Hit]]) -> list[StageRecord]:
+    """Return the record of each list as it came in."""
+    names = labels([hits[0].source if hits else "" for hits in rankings])
+    return [
+        StageRecord(
+            kind=StageKind.RETRIEVE,
+            name="retrieve",
+            source=name,
+            ids=tuple([hit.id for hit in hits]),
+            scores=tuple([hit.score for hit in hits]),
+        )
+        for name, hits in zip(names, rankings, strict=True)
+    ]
 
 
 def _hits(lists: Lists) -> tuple[list[list[Hit]], list[str]]:
@@ -42,21 +63,8 @@ def _hits(lists: Lists) -> tuple[list[list[Hit]], list[str]]:
 
 
 def _ranked(candidates: Iterable[Candidate], name: str) -> list[Hit]:
-    given = candidates if isinstance(candidates, (str, Mapping)) else list(candidates)
-    hits = hits_from(given, source=name, strings_are="id", unique=False, bad_score="raise")
-    return [
-        _told(hit, name or hit.source, rank, has_score=_has_score(candidate))
-        for rank, (candidate, hit) in enumerate(zip(given, hits, strict=True), start=1)
-    ]
-
-
-def _has_score(candidate: Candidate) -> bool:
-    return isinstance(candidate, Hit) or (
-        isinstance(candidate, Mapping) and candidate.get("score") is not None
-    )
-
-
-def _told(hit: Hit, name: str, rank: int, *, has_score: bool) -> Hit:
-    """Name the hit's source after its list, and say where it stood there."""
-    steps = hit.ledger or Ledger([Step("retrieve", name, rank, hit.score if has_score else None)])
-    return replace(hit, source=name, ledger=steps)
+    hits = hits_from(candidates, source=name, strings_are="id", unique=False)
+    if not name or {hit.source for hit in hits} <= {name}:
+        return hits
+    # A list's name is what its hits are from, whatever they were called before.
+    return [hit if hit.source == name else replace(hit, source=name) for hit in hits]

@@ -1,4 +1,4 @@
-"""Ranked lists made ready for fusion: checked, without duplicates, in an order nobody can shuffle."""
+"""Ranked lists made ready for fusion: checked, without duplicates, in their declared order."""
 
 from __future__ import annotations
 
@@ -6,14 +6,30 @@ import hashlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypedDict
 
 from resift.errors import InputError, InvalidHitError, did_you_mean
-from resift.types import Hit, to_json
+from resift.types import Hit
 
 Identity = Literal["id", "content", "id-source"] | Callable[[Hit], str]
 Weights = Sequence[float] | Mapping[str, float]
 Rankings = Sequence[Sequence[Hit]]
+
+
+class ListOptions(TypedDict, total=False):
+    """What every fusion method takes beside its own options.
+
+    k          how many of the fused hits to return; all of them unless given
+    weights    how much each list counts, by position or by source name; 0 leaves a list out
+    sources    whose text and metadata win where several lists hold a hit, the first one first; lists that
+               are not named follow in the order given
+    identity   what makes two hits the same: id (default), content, id-source, or a function
+    """
+
+    k: int | None
+    weights: Weights | None
+    sources: Sequence[str] | None
+    identity: Identity
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,15 +44,24 @@ class RankedList:
     duplicates: Mapping[str, int]
     by_id: bool = True
 
+    def scores(self) -> list[float]:
+        """Return the hits' scores; one that nobody judged counts as the lowest of its list, or as 0."""
+        found = [hit.score for hit in self.hits]
+        if None not in found:
+            return found  # type: ignore[return-value]
+        lowest = min((score for score in found if score is not None), default=0.0)
+        return [lowest if score is None else score for score in found]
+
 
 def prepare(
     rankings: Rankings,
     *,
+    k: int | None = None,
     weights: Weights | None = None,
     sources: Sequence[str] | None = None,
     identity: Identity = "id",
 ) -> list[RankedList]:
-    """Check the lists and put them into their canonical order; lists of weight 0 are absent (F6)."""
+    """Check the lists and put them into their declared order; lists of weight 0 are absent."""
     names = list_names(rankings)
     factors = list_weights(weights, names)
     key_of = key_function(identity)
@@ -45,11 +70,15 @@ def prepare(
         for name, hits, factor in zip(names, rankings, factors, strict=True)
         if factor > 0
     ]
-    return _canonical(lists, sources)
+    if not sources:
+        return lists
+    declared = {name: place for place, name in enumerate(sources)}
+    # Python's sort is stable: lists that are not declared stay in the order given.
+    return sorted(lists, key=lambda ranked: declared.get(ranked.name, len(declared)))
 
 
 def key_function(identity: Identity) -> Callable[[Hit], str] | None:
-    """Return what makes two hits the same (F5); None stands for the plain id."""
+    """Return what makes two hits the same; None stands for the plain id."""
     if callable(identity):
         return identity
     if identity == "id":
@@ -71,17 +100,6 @@ def content_key(hit: Hit) -> str:
     return "sha256:" + hashlib.sha256(hit.text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def checked_k(k: int | None) -> int | None:
-    """Return k, or raise InputError unless it is a whole number ≥ 0 or None (all)."""
-    if k is None:
-        return None
-    if isinstance(k, bool) or not isinstance(k, int):
-        raise InputError(f"k is {k!r}; pass a whole number ≥ 0.")
-    if k < 0:
-        raise InputError(f"k is {k}; ask for k ≥ 0 hits.")
-    return k
-
-
 def list_names(rankings: Rankings) -> list[str]:
     """Return the source of each list's first hit; raise InputError for anything but lists of hits."""
     if isinstance(rankings, (str, Mapping)) or not isinstance(rankings, Sequence):
@@ -89,6 +107,14 @@ def list_names(rankings: Rankings) -> list[str]:
             f"Rankings are a {type(rankings).__name__}; pass a list of lists of Hits, or use resift.fuse."
         )
     return [_name(hits, number) for number, hits in enumerate(rankings)]
+
+
+def labels(names: Sequence[str]) -> list[str]:
+    """Return a different name for each list: its source, or its number where that says too little."""
+    return [
+        name if name and names.count(name) == 1 else f"{name} list {number}".strip()
+        for number, name in enumerate(names, start=1)
+    ]
 
 
 def list_weights(weights: Weights | None, names: Sequence[str]) -> list[float]:
@@ -154,25 +180,3 @@ def _without_duplicates(
     places = list(first.values())
     unique = [hits[at] for at in places]
     return RankedList(name, unique, list(first), [at + 1 for at in places], weight, repeats, by_id)
-
-
-def _canonical(lists: list[RankedList], sources: Sequence[str] | None) -> list[RankedList]:
-    """Sort by declared source order, then name; lists of one name by their content (F4)."""
-    declared = {name: place for place, name in enumerate(sources or ())}
-    last = len(declared)
-    places = [(declared.get(ranked.name, last), ranked.name) for ranked in lists]
-    if len(set(places)) == len(places):
-        return [ranked for _, ranked in sorted(zip(places, lists, strict=True), key=lambda pair: pair[0])]
-    fingerprints = [(*place, *_content(ranked)) for place, ranked in zip(places, lists, strict=True)]
-    order = sorted(range(len(lists)), key=fingerprints.__getitem__)
-    return [lists[at] for at in order]
-
-
-def _content(ranked: RankedList) -> tuple[list[str], list[int], list[float], float, str]:
-    """Return everything about a list that could show in the result."""
-    hits = ranked.hits
-    rest = [
-        [hit.text, hit.source, repr(sorted(hit.metadata.items(), key=repr)), list(hit.ledger)] for hit in hits
-    ]
-    told = to_json([rest, sorted(ranked.duplicates.items())])
-    return ([hit.id for hit in hits], list(ranked.ranks), [hit.score for hit in hits], ranked.weight, told)

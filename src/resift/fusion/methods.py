@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 
 from resift.errors import InputError, did_you_mean
+from resift.fusion.lists import ListOptions
 from resift.fusion.rank_based import borda, isr, rbc, rrf
 from resift.fusion.score_based import (
     comb_anz,
@@ -17,9 +19,9 @@ from resift.fusion.score_based import (
     log_odds,
     relative_score,
 )
-from resift.types import Hit
+from resift.types import Fused
 
-METHODS: dict[str, Callable[..., list[Hit]]] = {
+METHODS: dict[str, Callable[..., Fused]] = {
     "borda": borda,
     "comb-anz": comb_anz,
     "comb-max": comb_max,
@@ -36,9 +38,15 @@ METHODS: dict[str, Callable[..., list[Hit]]] = {
 }
 
 
-def fusion_method(name: str) -> Callable[..., list[Hit]]:
+def fusion_method(name: str) -> Callable[..., Fused]:
     """Return the fusion function of that name; dashes and underscores are the same."""
     known = name.replace("_", "-") if isinstance(name, str) else ""
     if known not in METHODS:
         raise InputError(f"Unknown fusion method {name!r}. {did_you_mean(str(name), METHODS)}")
     return METHODS[known]
+
+
+def options_of(method: Callable[..., Fused]) -> frozenset[str]:
+    """Return the names of a method's options: its own, and those that all methods take."""
+    own = {one.name for one in inspect.signature(method).parameters.values() if one.kind is one.KEYWORD_ONLY}
+    return frozenset(own | set(ListOptions.__annotations__))

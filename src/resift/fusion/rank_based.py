@@ -5,39 +5,37 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 from math import fsum, ldexp
+from typing import Unpack
 
 from resift.errors import InputError
 from resift.fusion.dialects import DialectName, fuse_as
-from resift.fusion.lists import Identity, RankedList, Rankings, Weights, prepare
+from resift.fusion.lists import Identity, ListOptions, RankedList, Rankings, Weights, prepare
 from resift.fusion.totals import Scaled, fuse_values
-from resift.types import Hit
+from resift.types import Fused
 
 
 def rrf(
     rankings: Rankings,
     *,
     k_param: float = 60,
-    k: int | None = None,
-    weights: Weights | None = None,
-    sources: Sequence[str] | None = None,
-    identity: Identity = "id",
     dialect: DialectName | None = None,
-) -> list[Hit]:
+    **options: Unpack[ListOptions],
+) -> Fused:
     """Fuse by reciprocal rank: Σ w / (k_param + rank), rank from 1 (Cormack et al., SIGIR 2009).
 
-    The order of the lists never matters: `sources` declares whose metadata wins, by default the first
-    in alphabetical order; equal scores sort by id. A `dialect` computes as that engine does instead.
+    The order of the lists never changes scores or order; equal scores sort by id. A `dialect` computes as
+    that engine does instead.
     """
     if dialect is not None:
-        return fuse_as(dialect, rankings, k=k, weights=weights)
+        return fuse_as(dialect, rankings, k=options.get("k"), weights=options.get("weights"))
     _check_k_param(k_param)
-    lists = prepare(rankings, weights=weights, sources=sources, identity=identity)
+    lists = prepare(rankings, **options)
     plain = all(ranked.weight == 1.0 and isinstance(ranked.ranks, range) for ranked in lists)
     if plain:
         floats, scaled = _unit_reciprocals(lists, k_param)
-        return fuse_values(lists, floats, stage="rrf", k=k, scaled=scaled)
+        return fuse_values(lists, floats, name="rrf", k=options.get("k"), scaled=scaled)
     values = [[ranked.weight / (k_param + rank) for rank in ranked.ranks] for ranked in lists]
-    return fuse_values(lists, values, stage="rrf", k=k)
+    return fuse_values(lists, values, name="rrf", k=options.get("k"))
 
 
 def weighted_rrf(
@@ -48,60 +46,53 @@ def weighted_rrf(
     k: int | None = None,
     sources: Sequence[str] | None = None,
     identity: Identity = "id",
-) -> list[Hit]:
+) -> Fused:
     """Fuse by reciprocal rank with one weight per list; a weight of 0 leaves its list out."""
     return rrf(rankings, k_param=k_param, k=k, weights=weights, sources=sources, identity=identity)
 
 
 def isr(
     rankings: Rankings,
-    *,
-    k: int | None = None,
-    weights: Weights | None = None,
-    sources: Sequence[str] | None = None,
-    identity: Identity = "id",
-) -> list[Hit]:
+    **options: Unpack[ListOptions],
+) -> Fused:
     """Fuse by inverse square rank: number of lists × Σ w / rank² (Mourão et al., 2014)."""
-    lists = prepare(rankings, weights=weights, sources=sources, identity=identity)
+    lists = prepare(rankings, **options)
     values = [[ranked.weight / rank**2 for rank in ranked.ranks] for ranked in lists]
-    return fuse_values(lists, values, stage="isr", k=k, total=lambda parts: len(parts) * fsum(parts))
+    return fuse_values(
+        lists, values, name="isr", k=options.get("k"), total=lambda parts: len(parts) * fsum(parts)
+    )
 
 
 def rbc(
     rankings: Rankings,
     *,
     phi: float = 0.8,
-    k: int | None = None,
-    weights: Weights | None = None,
-    sources: Sequence[str] | None = None,
-    identity: Identity = "id",
-) -> list[Hit]:
+    **options: Unpack[ListOptions],
+) -> Fused:
     """Fuse by rank-biased centroids: Σ w (1-φ) φ^(rank-1) (Bailey et al., SIGIR 2017)."""
     if not 0 < phi < 1:
         raise InputError(f"phi is {phi}; it must lie between 0 and 1 (0.8 is usual).")
-    lists = prepare(rankings, weights=weights, sources=sources, identity=identity)
+    lists = prepare(rankings, **options)
     values = [[ranked.weight * (1 - phi) * phi ** (rank - 1) for rank in ranked.ranks] for ranked in lists]
-    return fuse_values(lists, values, stage="rbc", k=k)
+    return fuse_values(lists, values, name="rbc", k=options.get("k"))
 
 
 def borda(
     rankings: Rankings,
-    *,
-    k: int | None = None,
-    weights: Weights | None = None,
-    sources: Sequence[str] | None = None,
-    identity: Identity = "id",
-) -> list[Hit]:
+    **options: Unpack[ListOptions],
+) -> Fused:
     """Fuse by Borda count: n points for the first, n-1 for the next, … of n candidates in all.
 
     Candidates that a list does not rank share its remaining points (Aslam & Montague, SIGIR 2001).
     """
-    lists = prepare(rankings, weights=weights, sources=sources, identity=identity)
+    lists = prepare(rankings, **options)
     everyone = {key for ranked in lists for key in ranked.keys}
     # Points are relative to an unranked candidate's share: every total moves by the same constant.
     values = [_borda_gain(ranked, len(everyone)) for ranked in lists]
     shared = fsum(ranked.weight * _share(ranked, len(everyone)) for ranked in lists)
-    return fuse_values(lists, values, stage="borda", k=k, total=lambda parts: fsum([*parts, shared]))
+    return fuse_values(
+        lists, values, name="borda", k=options.get("k"), total=lambda parts: fsum([*parts, shared])
+    )
 
 
 def _borda_gain(ranked: RankedList, candidates: int) -> list[float]:

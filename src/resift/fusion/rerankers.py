@@ -1,19 +1,20 @@
-"""Fusion behind the Reranker protocol (F1): for nodes, pipelines and plugins."""
+"""Fusion behind the Reranker protocol: for nodes, pipelines and plugins."""
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+from resift import events
+from resift.arguments import check_k
 from resift.errors import InputError, did_you_mean
-from resift.events import Fused, Sink, emit
+from resift.events import Sink
 from resift.fusion.dialects import DialectName, dialect_named
-from resift.fusion.lists import Identity, Weights, checked_k
-from resift.fusion.methods import fusion_method
+from resift.fusion.lists import Identity, Weights
+from resift.fusion.methods import fusion_method, options_of
 from resift.fusion.rank_based import rrf
-from resift.types import Hit
+from resift.types import Fused, Hit
 
 
 class FusionReranker:
@@ -24,7 +25,7 @@ class FusionReranker:
     def __init__(self, method: str, *, sink: Sink | None = None, **options: Any) -> None:
         self._fuse = fusion_method(method)
         self.name = method.replace("_", "-")
-        allowed = set(inspect.signature(self._fuse).parameters) - {"rankings", "k"}
+        allowed = options_of(self._fuse) - {"k"}
         for option in options:
             if option not in allowed:
                 raise InputError(f"{self.name} has no option {option!r}. {did_you_mean(option, allowed)}")
@@ -34,31 +35,29 @@ class FusionReranker:
         self._fuse([], k=0, **{key: value for key, value in options.items() if key != "weights"})
 
     def __repr__(self) -> str:
-        told = "".join(f", {key}={value!r}" for key, value in self.options.items())
-        return f"{type(self).__name__}({self.name!r}{told})"
+        options = "".join(f", {key}={value!r}" for key, value in self.options.items())
+        return f"{type(self).__name__}({self.name!r}{options})"
 
-    async def fuse(
-        self, per_store: Sequence[Sequence[Hit]], *, k: int, query: str | None = None
-    ) -> list[Hit]:
+    async def fuse(self, per_store: Sequence[Sequence[Hit]], *, k: int, query: str | None = None) -> Fused:
         """Return the best k of the fused lists; the query is not needed."""
-        if checked_k(k) is None:
-            raise InputError("k is None; pass a whole number ≥ 0.")
-        fused = self._fuse(per_store, k=k, **self.options)
+        fused = self._fuse(per_store, k=check_k(k), **self.options)
         if self._sink is not None:
-            self._tell(per_store, kept=len(fused))
+            self._report(per_store, kept=len(fused))
         return fused
 
-    def _tell(self, per_store: Sequence[Sequence[Hit]], *, kept: int) -> None:
+    def _report(self, per_store: Sequence[Sequence[Hit]], *, kept: int) -> None:
         repeated = sum(len(hits) - len({hit.id for hit in hits}) for hits in per_store)
         pool = len({hit.id for hits in per_store for hit in hits})
-        emit(
+        events.emit(
             self._sink,
-            Fused(method=self.name, lists=len(per_store), candidates=pool, duplicates=repeated, kept=kept),
+            events.Fused(
+                method=self.name, lists=len(per_store), candidates=pool, duplicates=repeated, kept=kept
+            ),
         )
 
 
 class RRFReranker(FusionReranker):
-    """Reciprocal rank fusion, the default: no model, no key, same bytes for any order of lists (F2).
+    """Reciprocal rank fusion, the default: no model, no key, same scores for any order of lists.
 
     `sources` declares the order in which sources lend their metadata to a hit that several of them have.
     """

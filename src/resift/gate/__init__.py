@@ -1,11 +1,12 @@
 """Gate: which candidates go to the reranker. Pure functions on hits; every policy is data; no I/O.
 
-gate(hits, *, profile=NEUTRAL, section=None, rerank_top_n=None, top_k=None, breaker_closed=None, sink=None)
+gate(hits, *, trace=None, profile=NEUTRAL, section=None, rerank_top_n=None, top_k=None,
+     breaker_closed=None, sink=None)
     -> Gated: grade the retrieval, relax floor and top-k (C, D, F) or tighten at a cliff (A, B)
     `Gated.kept` and `Gated.cut` are tuples of hits, each in the order given; `Gated.result` is the event.
 grade(scores, *, floor, wanted, policy=Grading()) -> Grade           A–F from coverage, spread and top score
 find_cliff(scores, *, floor, rerank_top_n, policy=Cliff()) -> Hint   the tighten hint; never cached
-profile_named(name) -> Profile                                       "memosa" (the seed's floors), "neutral"
+profile_named(name) -> Profile                                       "memosa" (floors of cosines), "neutral"
 apply_rates(events, *, band=(0.02, 0.40)) -> list[ApplyRate]         how often tightening applied, per section
 """
 

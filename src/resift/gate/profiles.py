@@ -45,7 +45,7 @@ class Profile:
     """Everything the gate goes by.
 
     `signal` says which score is meant: "score" is the hit's own, any other name is that store's score in
-    the hit's first steps. A hit without it is never dropped by a floor. `source_type` is the metadata key
+    the trace. A hit without it is never dropped by a floor. `source_type` is the metadata key
     whose values must not vanish through tightening (hits without it count by their `source`).
     """
 
@@ -79,7 +79,7 @@ MEMOSA = Profile(
     ),
     default=0.18,
 )
-"""The floors of seed 001, for cosine scores of its embedding model."""
+"""Floors of a house that writes investment memos, for cosine scores of its embedding model."""
 
 _SHIPPED = {profile.name: profile for profile in (NEUTRAL, MEMOSA)}
 

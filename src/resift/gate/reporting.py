@@ -28,7 +28,7 @@ class ApplyRate:
 
 
 def apply_rates(events: Iterable[Event], *, band: tuple[float, float] = (0.02, 0.40)) -> list[ApplyRate]:
-    """Return one line per section, in name order; `in_band` is the seed's target of 2–40 %."""
+    """Return one line per section, in name order; `in_band` is the target of 2–40 %."""
     sections: dict[str, list[VectorSearchToolResult]] = {}
     for event in events:
         if isinstance(event, VectorSearchToolResult):

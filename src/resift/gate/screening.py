@@ -11,7 +11,7 @@ from resift.events import Event, Sink, emit
 from resift.gate.cliff import Hint, find_cliff
 from resift.gate.grading import Grade, grade
 from resift.gate.profiles import NEUTRAL, Profile
-from resift.types import CUT, Hit, moved, placed
+from resift.types import Hit, StageKind, StageRecord, Trace, record_of, trace_of
 
 STAGE = "gate"
 
@@ -21,7 +21,7 @@ BreakerClosed = Callable[[], bool]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VectorSearchToolResult(Event):
-    """What the gate did to one retrieval (G5)."""
+    """What the gate did to one retrieval."""
 
     name: ClassVar[str] = "vector_search_tool_result"
     section: str | None
@@ -43,12 +43,13 @@ class VectorSearchToolResult(Event):
 
 @dataclass(frozen=True, slots=True)
 class Gated:
-    """What goes on, what does not, and the numbers behind it; both in the order given."""
+    """What goes on, what does not, the numbers behind it, and the record for the trace."""
 
     kept: tuple[Hit, ...]
     cut: tuple[Hit, ...]
     grade: Grade
     result: VectorSearchToolResult
+    record: StageRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +89,7 @@ class _Tightened:
 def gate(
     hits: Sequence[Hit],
     *,
+    trace: Trace | None = None,
     profile: Profile = NEUTRAL,
     section: str | None = None,
     rerank_top_n: int | None = None,
@@ -98,10 +100,11 @@ def gate(
     """Keep what clears the floor, at most `top_k`; relax for a weak retrieval, tighten for a strong one.
 
     `rerank_top_n` is how many hits the reranker will keep: the must-have core that tightening spares.
-    Without `breaker_closed` the breaker counts as CLOSED.
+    Without `breaker_closed` the breaker counts as CLOSED. A ranking brings its own trace, in which the scores
+    of the store that the profile names are looked up.
     """
     _check(rerank_top_n, top_k)
-    signals = signals_of(hits, profile.signal)
+    signals = signals_of(hits, profile.signal, trace_of(hits) if trace is None else trace)
     scores = [value for value in signals if value is not None]
     static = profile.floor_for(section)
     pool = _Pool(hits, signals, scores, profile, static, rerank_top_n, breaker_closed or _always)
@@ -111,7 +114,7 @@ def gate(
     limits = _Limits(
         relax.floor_for(graded.letter, static), tight.floor, relax.top_k_for(graded.letter, top_k)
     )
-    kept, cut = _split(pool, limits, graded.letter)
+    kept, cut, record = _split(pool, limits, graded.letter)
     result = VectorSearchToolResult(
         section=section,
         profile=profile.name,
@@ -130,22 +133,18 @@ def gate(
         tighten_skip_reason=tight.skip_reason,
     )
     emit(sink, result)
-    return Gated(kept, cut, graded, result)
+    return Gated(kept, cut, graded, result, record)
 
 
-def signals_of(hits: Sequence[Hit], signal: str) -> list[float | None]:
+def signals_of(hits: Sequence[Hit], signal: str, trace: Trace) -> list[float | None]:
     """Return the scores the gate goes by: the hits' own, or those that the named store gave."""
     if signal == "score":
         return [hit.score for hit in hits]
-    found: list[float | None] = []
-    for hit in hits:
-        for stage, source, _, score, _ in hit.ledger.steps:
-            if source == signal and stage == "retrieve":
-                found.append(score)
-                break
-        else:
-            found.append(None)
-    return found
+    known: dict[str, float | None] = {}
+    for record in trace.of(StageKind.RETRIEVE):
+        if record.source == signal:
+            known |= dict(zip(record.ids, record.scores, strict=True))
+    return [known.get(hit.id) for hit in hits]
 
 
 def _tighten(pool: _Pool, graded: Grade) -> _Tightened:
@@ -186,18 +185,21 @@ def _refused(pool: _Pool, floor: float) -> str | None:
     return "source_diversity_loss" if lost else None
 
 
-def _split(pool: _Pool, limits: _Limits, letter: str) -> tuple[tuple[Hit, ...], tuple[Hit, ...]]:
+def _split(pool: _Pool, limits: _Limits, letter: str) -> tuple[tuple[Hit, ...], tuple[Hit, ...], StageRecord]:
     kept: list[Hit] = []
     cut: list[Hit] = []
-    effective = limits.floor if limits.tight is None else limits.tight
-    told = f"grade {letter}" if effective is None else f"grade {letter}, floor {effective:.4g}"
-    for place, (hit, value) in enumerate(zip(pool.hits, pool.signals, strict=True), start=1):
-        why = _why_cut(value, limits, len(kept))
-        if why:
-            cut.append(moved(hit, hit.score, (CUT, STAGE, place, None, why)))
+    reasons: dict[str, str] = {}
+    for hit, value in zip(pool.hits, pool.signals, strict=True):
+        reason = _why_cut(value, limits, len(kept))
+        if reason:
+            cut.append(hit)
+            reasons[hit.id] = reason
         else:
             kept.append(hit)
-    return placed(kept, STAGE, note=told), tuple(cut)
+    effective = limits.floor if limits.tight is None else limits.tight
+    note = f"grade {letter}" if effective is None else f"grade {letter}, floor {effective:.4g}"
+    record = record_of(StageKind.GATE, STAGE, kept, cut, note=note, notes=reasons)
+    return tuple(kept), tuple(cut), record
 
 
 def _why_cut(value: float | None, limits: _Limits, kept: int) -> str:

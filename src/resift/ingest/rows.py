@@ -15,7 +15,7 @@ from resift.errors import DataFormatError
 from resift.ingest.decoding import decode, is_wide
 from resift.ingest.sections import Section
 
-_NOT_METADATA = frozenset({*ID_KEYS, "text", "content", "metadata", "score", "ledger", "embedding", "vector"})
+_NOT_METADATA = frozenset({*ID_KEYS, "text", "content", "metadata", "score", "embedding", "vector"})
 
 
 def jsonl_sections(path: Path, *, name: str) -> Iterator[Section]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from resift.arguments import DEFAULT_K, check_k
 from resift.deadline import Deadline
-from resift.errors import InputError
 from resift.protocols import Scorer
 from resift.rerankers.cross_encoder import CrossEncoderReranker
 from resift.rerankers.fusing import fuse_then_rescore
@@ -29,11 +29,11 @@ class CascadeReranker:
         scorer: Scorer | None = None,
         *,
         cheap: Scorer | None = None,
-        k: int = 10,
+        k: int = DEFAULT_K,
         patience: int = 20,
     ) -> None:
-        if k < 1 or patience < 1:
-            raise InputError(f"k is {k} and patience is {patience}; both must be at least 1.")
+        check_k(k, least=1)
+        check_k(patience, name="patience", least=1)
         self.scorer: Scorer = scorer if scorer is not None else CrossEncoderReranker()
         self.cheap = cheap
         self.k = k
@@ -46,12 +46,12 @@ class CascadeReranker:
         asked = 0
         while asked < len(order) and not self._settled([values[at] for at in order[:asked]]):
             batch = order[asked : asked + _BATCH]
-            told = await self.scorer.score(query, [hits[at] for at in batch], deadline=deadline)
-            for at, value in zip(batch, told.values, strict=True):
+            said = await self.scorer.score(query, [hits[at] for at in batch], deadline=deadline)
+            for at, value in zip(batch, said.values, strict=True):
                 values[at] = value
             asked += len(batch)
-            if told.degraded:
-                return Scores(values, self.name, degraded=True, reason=told.reason, note=told.note)
+            if said.degraded:
+                return Scores(values, self.name, degraded=True, reason=said.reason, note=said.note)
         note = f"cascade: {asked} of {len(hits)} hits scored"
         reason = f"top {self.k} settled after {asked} of {len(hits)} hits" if asked < len(hits) else None
         return Scores(values, self.name, reason=reason, note=note, settled=asked < len(hits))
@@ -66,9 +66,9 @@ class CascadeReranker:
     async def _cheap_order(self, query: str, hits: Sequence[Hit], deadline: Deadline) -> list[int]:
         if self.cheap is None:
             return list(range(len(hits)))
-        told = (await self.cheap.score(query, hits, deadline=deadline)).values
+        said = (await self.cheap.score(query, hits, deadline=deadline)).values
         # What the cheap scorer could not judge comes last, in the order given.
-        keys = [(value is None, -value if value is not None else 0.0, at) for at, value in enumerate(told)]
+        keys = [(value is None, -value if value is not None else 0.0, at) for at, value in enumerate(said)]
         return [at for *_, at in sorted(keys)]
 
     def _settled(self, scored: Sequence[float | None]) -> bool:

@@ -9,7 +9,7 @@ from resift.errors import InputError
 from resift.fusion import rrf
 from resift.protocols import Scorer
 from resift.rerankers.rescore import provider_of, rescore
-from resift.types import Hit
+from resift.types import Fused, Hit
 
 
 async def fuse_then_rescore(
@@ -19,12 +19,12 @@ async def fuse_then_rescore(
     k: int,
     query: str | None,
     deadline: Deadline | None = None,
-) -> list[Hit]:
+) -> Fused:
     """Pool the lists by reciprocal rank, score every hit of the pool, return the best k.
 
-    A scorer that fails leaves the fused order; each hit's ledger then says why.
+    A scorer that fails leaves the fused order; the record then says why.
     """
     if query is None or not query.strip():
         raise InputError(f"{provider_of(scorer)!r} scores hits against the query; pass it as query= to fuse.")
     ranking = await rescore(scorer, query, rrf(per_store), k=k, deadline=deadline)
-    return list(ranking.hits)
+    return Fused(ranking.hits, *ranking.trace)

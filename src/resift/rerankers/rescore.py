@@ -1,4 +1,4 @@
-"""One place where scores become an order: sorting, what was not scored, ledger, cut, degradation."""
+"""One place where scores become an order: sorting, what was not scored, the record, cut, degradation."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ import logging
 import math
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
-from resift.candidates import MissingText
+from resift.arguments import check_k
+from resift.candidates import TEXT_KEYS, MissingText, text_of
 from resift.deadline import Deadline
-from resift.errors import InvalidHitError, ResiftError
+from resift.errors import InvalidHitError, ResiftError, redacted
 from resift.events import Reranked, Sink, emit
 from resift.protocols import Scorer
-from resift.types import Hit, Ranking, Scores, cut_to
+from resift.types import Hit, Ranking, Scores, StageKind, StageRecord, Trace, cut_record, rescored, trace_of
 
 log = logging.getLogger("resift.rerankers")
 
@@ -23,44 +25,49 @@ async def rescore(
     hits: Sequence[Hit],
     *,
     k: int,
+    trace: Trace | None = None,
     deadline: Deadline | None = None,
     missing_text: MissingText = "last",
+    text_keys: Sequence[str] = TEXT_KEYS,
     stage: str = "rerank",
     sink: Sink | None = None,
 ) -> Ranking:
     """Order hits by a scorer's judgement and keep the best k.
 
-    Never raises for a scorer that fails: the order stays, and the ranking says `degraded` and why.
-    Unscored hits stand last in their old order; nothing is lost (`cut` holds what k left out).
+    Never raises for a scorer that fails: the order and the scores stay, and the ranking says `degraded` and
+    why. Hits that were not judged stand last in their old order, without a score; nothing is lost (`cut`
+    holds what k left out). `trace` is how the hits got here; a ranking brings its own.
     """
-    cut_to((), k)  # a wrong k is refused before any work
+    check_k(k)
     started = time.perf_counter()
-    texts = [_with_text(hit, missing_text) for hit in hits]
+    texts = [_with_text(hit, missing_text, text_keys) for hit in hits]
     asked = [position for position, hit in enumerate(texts) if hit is not None]
     scores = await _ask(
         scorer, query, [hit for hit in texts if hit is not None], deadline or Deadline.never()
     )
-    values = dict(zip(asked, map(_usable, scores.values), strict=True))
-    ordered, unscored = _ordered(hits, values, scores, stage=stage)
-    kept, cut = cut_to(ordered, k)
+    values: list[float | None] = [None] * len(hits)
+    for at, value in zip(asked, scores.values, strict=True):
+        values[at] = _usable(value)
+    ordered, record = _ordered(hits, values, set(asked), scores, stage=stage)
     elapsed_ms = (time.perf_counter() - started) * 1000
-    failed = sum(value is None for value in values.values())
+    degraded, reason = _degraded(values, asked, scores)
     ranking = Ranking(
-        kept,
-        degraded=scores.degraded or (failed > 0 and not scores.settled),
-        reason=scores.reason or (f"{failed} of {len(asked)} hits were not scored" if failed else None),
+        tuple(ordered[:k]),
+        degraded=degraded,
+        reason=reason,
         tier=scores.provider,
-        unscored=tuple(unscored),
+        unscored=tuple(id for id, score in zip(record.ids, record.scores, strict=True) if score is None),
         timings={stage: elapsed_ms},
-        cut=cut,
+        cut=tuple(ordered[k:]),
+        trace=(trace_of(hits) if trace is None else trace).then(record, *cut_record(record.ids, k)),
     )
     emit(
         sink,
         Reranked(
             provider=scores.provider,
             candidates=len(hits),
-            unscored=len(unscored),
-            kept=len(kept),
+            unscored=len(ranking.unscored),
+            kept=len(ranking),
             latency_ms=elapsed_ms,
             degraded=ranking.degraded,
             reason=ranking.reason,
@@ -82,33 +89,44 @@ async def _ask(scorer: Scorer, query: str, hits: list[Hit], deadline: Deadline) 
         if len(scores.values) != len(hits):
             raise ResiftError(f"{len(scores.values)} scores for {len(hits)} hits")
     except Exception as exc:
-        # Exception text may quote a document; its type cannot.
-        told = str(exc) if isinstance(exc, ResiftError) else type(exc).__name__
-        reason = f"{provider_of(scorer)} failed: {told}"
+        reason = f"{provider_of(scorer)} failed: {redacted(exc)}"
         log.warning("reranking degraded: %s", reason)
         return Scores([None] * len(hits), provider_of(scorer), degraded=True, reason=reason)
     return scores
 
 
 def _ordered(
-    hits: Sequence[Hit], values: dict[int, float | None], scores: Scores, *, stage: str
-) -> tuple[list[Hit], list[str]]:
-    scored = [(-value, hits[at].id, at) for at, value in values.items() if value is not None]
-    order = [at for _, _, at in sorted(scored)]
-    rest = [at for at in range(len(hits)) if values.get(at) is None]
-    ranked: list[Hit] = []
-    for rank, at in enumerate([*order, *rest], start=1):
-        value = values.get(at)
-        note = scores.note if value is not None else _why_unscored(at in values, scores)
-        hit = hits[at].step(stage, scores.provider, rank=rank, score=value, note=note)
-        ranked.append(hit.with_metadata(rerank_provider=scores.provider) if value is not None else hit)
-    return ranked, [hits[at].id for at in rest]
+    hits: Sequence[Hit], values: Sequence[float | None], asked: set[int], scores: Scores, *, stage: str
+) -> tuple[list[Hit], StageRecord]:
+    judged = sorted((-value, hits[at].id, at) for at, value in enumerate(values) if value is not None)
+    rest = [at for at, value in enumerate(values) if value is None]
+    order = [*(at for _, _, at in judged), *rest]
+    given = tuple(values[at] for at in order)
+    # Where nobody was judged, the scores that the hits came with still compare with one another.
+    ranked = rescored((hits[at] for at in order), given) if judged else list(hits)
+    for place in range(len(judged)):
+        ranked[place] = ranked[place].with_metadata(rerank_provider=scores.provider)
+    unasked, why = "no text to score", scores.reason or "not scored"
+    record = StageRecord(
+        kind=StageKind.RERANK,
+        name=stage,
+        source=scores.provider,
+        ids=tuple(hit.id for hit in ranked),
+        scores=given,
+        note=scores.note,
+        notes={hits[at].id: why if at in asked else unasked for at in rest},
+    )
+    return ranked, record
 
 
-def _why_unscored(asked: bool, scores: Scores) -> str:
-    if not asked:
-        return "no text to score"
-    return scores.reason or "not scored"
+def _degraded(
+    values: Sequence[float | None], asked: Sequence[int], scores: Scores
+) -> tuple[bool, str | None]:
+    if values and not asked:
+        return True, scores.reason or f"{scores.provider} judged nothing: no hit has text to score"
+    failed = sum(values[at] is None for at in asked)
+    reason = scores.reason or (f"{failed} of {len(asked)} hits were not scored" if failed else None)
+    return scores.degraded or (failed > 0 and not scores.settled), reason
 
 
 def _usable(value: float | None) -> float | None:
@@ -118,11 +136,12 @@ def _usable(value: float | None) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _with_text(hit: Hit, policy: MissingText) -> Hit | None:
-    if hit.text.strip() or policy == "empty":
+def _with_text(hit: Hit, policy: MissingText, keys: Sequence[str]) -> Hit | None:
+    if hit.text.strip():
         return hit
-    if policy == "id":
-        return Hit(hit.id, hit.id, hit.score, hit.source, hit.metadata, hit.ledger)
+    text = text_of(hit.metadata, keys=keys) or (hit.id if policy == "id" else "")
+    if text:
+        return replace(hit, text=text)
     if policy == "raise":
         raise InvalidHitError(f"Hit {hit.id!r} has no text to score.")
-    return None
+    return hit if policy == "empty" else None

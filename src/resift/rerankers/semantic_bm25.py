@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from resift.deadline import Deadline
-from resift.errors import InputError, ResiftError
+from resift.errors import InputError, ResiftError, redacted
 from resift.protocols import Embedder
 from resift.rerankers.bm25 import PoolBM25
 from resift.rerankers.cosine import cosines
@@ -79,7 +79,7 @@ class SemanticBM25Reranker:
             semantic = await self._cosines(query, hits, deadline, query_vector)
         except Exception as exc:
             # The text of a stranger's exception may quote a document; its type cannot.
-            told = str(exc) if isinstance(exc, ResiftError) else type(exc).__name__
+            told = redacted(exc)
             reason = f"BM25 alone: {told}"
             return Scores(lexical, self.name, degraded=True, reason=reason, note=reason)
         if semantic is None:

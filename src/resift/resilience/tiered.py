@@ -15,6 +15,7 @@ from resift.errors import (
     ProviderBadAnswer,
     ProviderTimeout,
     ResiftError,
+    redacted,
 )
 from resift.events import Sink, emit
 from resift.protocols import Scorer
@@ -152,8 +153,7 @@ class Tiered:
         except Exception as exc:
             if not skipped:
                 raise
-            cause = str(exc) if isinstance(exc, ResiftError) else type(exc).__name__
-            raise ResiftError(f"{'; '.join(skipped)}; then {tier.name} failed: {cause}") from exc
+            raise ResiftError(f"{'; '.join(skipped)}; then {tier.name} failed: {redacted(exc)}") from exc
         scores = _degraded(scores, skipped, ran=tier.name)
         emit(
             self._sink,
@@ -246,8 +246,7 @@ def _skip_for(tier: Tier, exc: Exception) -> _Skip:
     if isinstance(exc, DeadlineExceeded):
         return _Skip("budget", str(exc))
     # The text of a stranger's exception may quote a document; its type cannot.
-    cause = str(exc) if isinstance(exc, ResiftError) else type(exc).__name__
-    return _Skip("api_error", f"{tier.name} failed: {cause}", type(exc).__name__)
+    return _Skip("api_error", f"{tier.name} failed: {redacted(exc)}", type(exc).__name__)
 
 
 def _degraded(scores: Scores, skipped: list[str], *, ran: str = "") -> Scores:

@@ -1,4 +1,4 @@
-"""What must be granted before any store or service is touched (N3)."""
+"""What must be granted before any store or service is touched."""
 
 from __future__ import annotations
 

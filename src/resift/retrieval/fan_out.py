@@ -7,21 +7,18 @@ import logging
 import time
 import traceback
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 from resift.candidates import hits_from
 from resift.deadline import Deadline
-from resift.errors import ResiftError, RetrievalError
+from resift.errors import ResiftError, RetrievalError, redacted
 from resift.events import Event, Sink, emit
 from resift.retrieval.store_ref import StoreRef
 from resift.retrieval.waiting import TooLate, within
-from resift.types import Hit, Ledger, Step, draft
+from resift.types import Hit, StageKind, StageRecord, record_of
 
 log = logging.getLogger("resift.retrieval")
-
-RETRIEVE = "retrieve"
-"""The stage name of the step that a hit gets from its store."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,11 +37,18 @@ class Transition(Event):
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """What one store gave: its hits, or why there are none."""
+    """What one store gave: its hits, or why there are none; `flags` say what was odd about single hits."""
 
     ref: StoreRef
     hits: tuple[Hit, ...] = ()
     failure: str | None = None
+    flags: Mapping[str, str] = field(default_factory=dict)
+
+    def record(self) -> StageRecord:
+        """Return the record of this store's list."""
+        return record_of(
+            StageKind.RETRIEVE, "retrieve", self.hits, scored=True, source=self.ref.name, notes=self.flags
+        )
 
 
 async def fan_out(
@@ -104,7 +108,7 @@ async def _branch(
     branch = Branch(ref)
     try:
         rows = await within(limit, ref.ask(query, k=asked, where=where))
-        branch = Branch(ref, _from_store(rows, ref.name, asked))
+        branch = _from_store(ref, rows, asked)
     except TooLate:
         status, error = "late", TimeoutError.__name__
         # Which of the two limits it was: the store's own, or what the whole search had left.
@@ -112,7 +116,7 @@ async def _branch(
         branch = Branch(ref, failure=f"no answer in time{f' (timeout_s={ref.timeout_s:g})' if own else ''}")
     except Exception as exc:
         status, error = "failed", type(exc).__name__
-        branch = Branch(ref, failure=_told(exc))
+        branch = Branch(ref, failure=_reason(exc))
         _log_failure(ref.name, exc)
     ms = (time.perf_counter() - started) * 1000
     emit(
@@ -130,32 +134,21 @@ async def _branch(
     return branch
 
 
-def _from_store(rows: Any, store: str, k: int) -> tuple[Hit, ...]:
-    found = hits_from(rows, source=store, unique=False)[:k]
-    return tuple(_stamped(hit, store, rank) for rank, hit in enumerate(found, start=1))
+def _from_store(ref: StoreRef, rows: Any, k: int) -> Branch:
+    flags: dict[str, str] = {}
+    hits = hits_from(rows, source=ref.name, unique=False, flags=flags)[:k]
+    if not {hit.source for hit in hits} <= {ref.name}:
+        # A store that knows itself by another name goes by the name it has here.
+        hits = [hit if hit.source == ref.name else replace(hit, source=ref.name) for hit in hits]
+    return Branch(ref, tuple(hits), flags=flags)
 
 
-def _stamped(hit: Hit, store: str, rank: int) -> Hit:
-    """Return the hit as this store's: source and a last step that says where it stood."""
-    last = hit.ledger[-1] if len(hit.ledger) else None
-    if last is not None and hit.source == store and last[:3] == (RETRIEVE, store, rank):
-        return hit
-    step = Step(
-        RETRIEVE, store, rank, hit.score, last.note if last is not None and last.stage == RETRIEVE else ""
-    )
-    # A store that knows itself by another name leaves one step, under the name it has here.
-    renamed = last is not None and last.stage == RETRIEVE and len(hit.ledger) == 1
-    ledger = Ledger((step,)) if renamed else hit.ledger.then(step)
-    return draft(hit.id, hit.text, hit.score, store, hit.metadata, ledger)
-
-
-def _told(exc: Exception) -> str:
-    # A foreign exception may quote the query or a document; its type cannot.
-    return f"{type(exc).__name__}: {exc}" if isinstance(exc, ResiftError) else type(exc).__name__
+def _reason(exc: Exception) -> str:
+    return f"{type(exc).__name__}: {exc}" if isinstance(exc, ResiftError) else redacted(exc)
 
 
 def _log_failure(store: str, exc: Exception) -> None:
     if not log.isEnabledFor(logging.WARNING):
         return
     frames = "".join(traceback.format_tb(exc.__traceback__)).rstrip()
-    log.warning("store %s failed: %s\n%s", store, _told(exc), frames)
+    log.warning("store %s failed: %s\n%s", store, _reason(exc), frames)

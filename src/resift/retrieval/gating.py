@@ -8,16 +8,18 @@ from typing import Any
 from resift.gate import NEUTRAL, Profile, gate
 from resift.resilience import State
 from resift.retrieval.pool import Pool
+from resift.types import StageKind
 
 
 class Gate:
-    """Grades the retrieval and cuts what lies under the floor or past the cliff (G1–G5).
+    """Grades the retrieval and cuts what lies under the floor or past the cliff.
 
     `section` stands in where a search names none. `rerank_top_n` hits are never cut by tightening (k
     unless given); `breaker_closed` says whether the reranker can be trusted to choose among fewer.
     """
 
     name = "gate"
+    kind = StageKind.GATE
 
     def __init__(
         self,
@@ -40,6 +42,7 @@ class Gate:
             return pool
         gated = gate(
             pool.hits,
+            trace=pool.trace,
             profile=self.profile,
             section=pool.section or self.section,
             rerank_top_n=self.rerank_top_n or pool.k,
@@ -47,7 +50,8 @@ class Gate:
             breaker_closed=self.breaker_closed,
             sink=pool.sink,
         )
-        return pool.reorder(gated.kept, cut=gated.cut).noting(grade=gated.grade.letter)
+        done = pool.reorder(gated.kept, cut=gated.cut).recorded(gated.record)
+        return done.noting(grade=gated.grade.letter)
 
 
 def closed(scorer: Any) -> Callable[[], bool]:

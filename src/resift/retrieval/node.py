@@ -1,10 +1,11 @@
-"""RetrievalNode: the fan-out as a node of a graph engine; reads `state.query`, writes `retrieved` (N1–N5)."""
+"""RetrievalNode: the fan-out as a node of a graph engine; reads `state.query`, writes `retrieved`."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, cast
 
+from resift.arguments import DEFAULT_K
 from resift.errors import InputError
 from resift.events import Sink
 from resift.protocols import Reranker, Scorer
@@ -28,7 +29,7 @@ class RetrievalNode:
     def __init__(
         self,
         stores: Iterable[Any],
-        k: int = 10,
+        k: int = DEFAULT_K,
         rerank: Reranker | Scorer | None = None,
         *,
         store_resolver: Callable[[str], Any] | None = None,

@@ -1,4 +1,4 @@
-"""How many candidates the first stage fetches so that the second has something to choose from (X2)."""
+"""How many candidates the first stage fetches so that the second has something to choose from."""
 
 from __future__ import annotations
 

@@ -10,21 +10,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from resift.arguments import DEFAULT_K, check_k, check_query
 from resift.deadline import Clock, Deadline
-from resift.errors import InputError, ResiftError
+from resift.errors import InputError, redacted
 from resift.events import Sink
 from resift.protocols import Reranker, Scorer
 from resift.retrieval.capabilities import check_granted, required
 from resift.retrieval.fan_out import failures_of, fan_out
-from resift.retrieval.nearness import with_near
+from resift.retrieval.neighbours import with_neighbours
 from resift.retrieval.over_fetch import OverFetch
 from resift.retrieval.pool import Pool, Stage
-from resift.retrieval.stage_contract import settle
+from resift.retrieval.stage_contract import checked
 from resift.retrieval.stages import Fuse, Rerank
 from resift.retrieval.store_ref import store_refs
 from resift.retrieval.waiting import TooLate, within
 from resift.sync import run_sync
-from resift.types import Hit, Ranking, cut_to
+from resift.types import Ranking, StageKind, cut_record
 
 log = logging.getLogger("resift.retrieval")
 
@@ -63,7 +64,7 @@ class Pipeline:
         rerank: Scorer | Stages = None,
         guard: Stages = None,
         shape: Stages = None,
-        k: int = 10,
+        k: int = DEFAULT_K,
         fetch: OverFetch = FETCH,
         deadline_s: float | None = None,
         timeout_s: float | None = TIMEOUT_S,
@@ -72,10 +73,17 @@ class Pipeline:
         clock: Clock = time.monotonic,
     ) -> None:
         self.stores = store_refs(stores)
-        self.stages = (
-            _fuse_stage(fuse), *_listed(gate), *_rerank_stages(rerank), *_listed(guard), *_listed(shape),
-        )  # fmt: skip
-        _check_k(k)
+        slots: list[tuple[StageKind, list[Stage]]] = [
+            (StageKind.FUSE, [_fuse_stage(fuse)]),
+            (StageKind.GATE, _listed(gate)),
+            (StageKind.RERANK, _rerank_stages(rerank)),
+            (StageKind.GUARD, _listed(guard)),
+            (StageKind.SHAPE, _listed(shape)),
+        ]
+        self.stages = tuple(stage for _, stages in slots for stage in stages)
+        # What a stage does is what it says, else what it was passed as; never what it is called.
+        self._kinds = tuple(getattr(stage, "kind", kind) for kind, stages in slots for stage in stages)
+        check_k(k)
         for seconds in (deadline_s, timeout_s):
             Deadline.after(seconds)  # refuses a wrong one now, not at the first search
         self.k = k
@@ -107,8 +115,8 @@ class Pipeline:
         every store failed.
         """
         wanted = self.k if k is None else k
-        _check_k(wanted)
-        _check_query(query)
+        check_k(wanted)
+        check_query(query)
         check_granted(self.requires, self.capabilities)
         check_granted(self.requires, capabilities)
         seconds = self.deadline_s if deadline_s is None else deadline_s
@@ -125,10 +133,10 @@ class Pipeline:
             return pool.ranking()
         started = time.perf_counter()
         pool = await self._first_stage(pool, seconds)
-        for stage in self.stages:
+        for kind, stage in zip(self._kinds, self.stages, strict=True):
             if getattr(stage, "asks_neighbours", False):
-                pool = await with_near(self.stores, pool)
-            pool = await _through(stage, pool)
+                pool = await with_neighbours(self.stores, pool)
+            pool = await _through(stage, pool, kind)
         return finish(pool).timed("total", (time.perf_counter() - started) * 1000).ranking()
 
     def rank(
@@ -188,52 +196,44 @@ class Pipeline:
         )
         failures = failures_of(branches)
         lists = {branch.ref.name: branch.hits for branch in branches}
-        pool = replace(pool, lists=lists, failures=failures)
+        # A store that failed has no list; one that found nothing has an empty one.
+        records = [branch.record() for branch in branches if not branch.failure]
+        pool = replace(pool, lists=lists, failures=failures).recorded(*records)
         if failures:
             pool = pool.degrade(f"{len(failures)} of {len(branches)} stores failed: {', '.join(failures)}")
         return pool.timed("fan-out", (time.perf_counter() - started) * 1000)
 
 
 def stage_name(stage: Any) -> str:
-    """Return what a stage is called in timings, ledgers and reasons."""
+    """Return what a stage is called in timings, records and reasons."""
     return str(getattr(stage, "name", "") or getattr(stage, "__name__", "") or type(stage).__name__)
 
 
 def finish(pool: Pool) -> Pool:
-    """Cut to k and make the last step of every hit say its final rank (V5)."""
-    kept, cut = cut_to(pool.hits, pool.k)
-    placed = [_placed(hit, rank) for rank, hit in enumerate(kept, start=1)]
-    return pool.reorder(placed, cut=cut)
+    """Cut to k."""
+    kept = pool.reorder(pool.hits[: pool.k], cut=pool.hits[pool.k :])
+    return kept.recorded(*cut_record([hit.id for hit in pool.hits], pool.k))
 
 
-async def _through(stage: Stage, pool: Pool) -> Pool:
+async def _through(stage: Stage, pool: Pool, kind: StageKind) -> Pool:
     """Run one stage; if it fails or is late, the order stays and the pool says so."""
     name = stage_name(stage)
     started = time.perf_counter()
     # A stage is told to stop a little before it is left behind, so that part of its work is not lost.
     asked = replace(pool, deadline=_earlier(pool.deadline, pool.deadline.timeout_s, STOP_S, STOP_SHARE))
     try:
-        done = settle(pool, await within(pool.deadline, stage(asked)), name)
+        done = checked(pool, await within(pool.deadline, stage(asked)), kind=kind, name=name)
     except TooLate:
         done = (await _as_it_was(pool)).degrade(f"{name}: no answer in time")
     except Exception as exc:
-        # Exception text may quote a document; its type cannot.
-        told = str(exc) if isinstance(exc, ResiftError) else type(exc).__name__
-        log.warning("stage %s failed: %s", name, told)
-        done = (await _as_it_was(pool)).degrade(f"{name} failed: {told}")
+        log.warning("stage %s failed: %s", name, redacted(exc))
+        done = (await _as_it_was(pool)).degrade(f"{name} failed: {redacted(exc)}")
     return done.timed(name, (time.perf_counter() - started) * 1000)
 
 
 async def _as_it_was(pool: Pool) -> Pool:
     """Return the pool in the order it had; before any order, in the order that plain RRF gives."""
     return pool if pool.hits or pool.cut else await Fuse()(pool)
-
-
-def _placed(hit: Hit, rank: int) -> Hit:
-    last = hit.ledger[-1] if len(hit.ledger) else None
-    if last is not None and last.rank == rank:
-        return hit
-    return hit.step("final", "", rank=rank, score=None)
 
 
 def _earlier(deadline: Deadline, seconds: float | None, most_s: float, share: float) -> Deadline:
@@ -259,18 +259,6 @@ def _stage(stage: Any) -> Stage:
         raise InputError(f"A stage is a {type(stage).__name__}; pass an async function from Pool to Pool.")
     made: Stage = stage
     return made
-
-
-def _check_k(k: int) -> None:
-    if not isinstance(k, int) or isinstance(k, bool) or k < 0:
-        raise InputError(f"k is {k!r}; ask for a whole number of hits ≥ 0.")
-
-
-def _check_query(query: str) -> None:
-    if not isinstance(query, str):
-        raise InputError(f"The query is a {type(query).__name__}; pass a string.")
-    if not query.strip():
-        raise InputError("The query is empty; pass the words or the question to search for.")
 
 
 async def _closed(part: Any) -> None:

@@ -9,15 +9,15 @@ from typing import Any, Protocol, runtime_checkable
 from resift.deadline import Deadline
 from resift.events import Sink
 from resift.shape.neighbours import Near
-from resift.types import Hit, Ranking
+from resift.types import Hit, Ranking, StageRecord, Trace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pool:
     """Candidates on their way, and everything that is known about them.
 
-    `hits` is the order so far; `cut` what was left out, each with a last step that says why; `lists`
-    the first-stage answers per store in declared order; `k` what the caller asked for in the end;
+    `hits` is the order so far; `cut` what was left out; `trace` how both came about, a record per stage;
+    `lists` the first-stage answers per store in declared order; `k` what the caller asked for in the end;
     `section` the part of a document that the search is for, by which gate and shape choose their rules;
     `vectors` maps ids to vectors where a stage has them, for diversity by meaning; `near` says which hits
     are alike where a store can tell.
@@ -27,6 +27,7 @@ class Pool:
     k: int
     hits: tuple[Hit, ...] = ()
     cut: tuple[Hit, ...] = ()
+    trace: Trace = field(default_factory=Trace)
     lists: Mapping[str, tuple[Hit, ...]] = field(default_factory=dict)
     where: Mapping[str, Any] | None = None
     section: str | None = None
@@ -56,6 +57,10 @@ class Pool:
         still = [hit for hit in self.cut if (hit.id, hit.source) not in back]
         return replace(self, hits=tuple(hits), cut=(*still, *cut))
 
+    def recorded(self, *records: StageRecord) -> Pool:
+        """Return a copy whose trace has these records at the end."""
+        return replace(self, trace=self.trace.then(*records))
+
     def noting(self, **facts: Any) -> Pool:
         """Return a copy that carries facts from one stage to later ones (a grade, a decision)."""
         return replace(self, notes={**self.notes, **facts})
@@ -75,6 +80,7 @@ class Pool:
             failures=dict(self.failures),
             timings=dict(self.timings),
             cut=self.cut,
+            trace=self.trace,
         )
 
 
@@ -82,7 +88,9 @@ class Pool:
 class Stage(Protocol):
     """One step of a pipeline: a pool in, a pool out, nothing lost, invented or changed.
 
-    An optional attribute `name` names it in timings and reasons; `requires` lists capabilities.
+    A stage may write its own record (`Pool.recorded`); where it writes none, the pipeline does. An optional
+    attribute `name` names it in timings and reasons; `kind` is what it does, where that is not what it was
+    passed as; `requires` lists capabilities.
     """
 
     async def __call__(self, pool: Pool) -> Pool:

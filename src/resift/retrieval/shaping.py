@@ -7,14 +7,17 @@ from typing import Any
 
 from resift.retrieval.pool import Pool
 from resift.shape import ShapePolicy, shape
+from resift.types import StageKind
 
 
 class Shape:
-    """Blends, guards, folds, diversifies and recovers by one policy, then cuts to k (H1, H2, S1–S3).
+    """Blends, guards, folds, diversifies and recovers by one policy, then cuts to k.
 
     Without a policy: blend and guard, the defaults of `resift.shape`. `section` stands in where a search
     names none; `vectors` (id -> vector) lets diversity compare meaning instead of words.
     """
+
+    kind = StageKind.SHAPE
 
     def __init__(
         self,
@@ -41,11 +44,12 @@ class Shape:
         shaped = shape(
             pool.hits,
             k=pool.k,
+            trace=pool.trace,
             policy=self.policy,
             section=pool.section or self.section,
             vectors=self.vectors or pool.vectors,
             near=pool.near,
             sink=pool.sink,
         )
-        done = pool.reorder(shaped.kept, cut=shaped.cut)
+        done = pool.reorder(shaped.kept, cut=shaped.cut).recorded(*shaped.records)
         return done.noting(relaxed=shaped.notes) if shaped.notes else done

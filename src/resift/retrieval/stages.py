@@ -14,7 +14,7 @@ from resift.protocols import Reranker, Scorer
 from resift.rerankers.rescore import provider_of, rescore
 from resift.retrieval.capabilities import needs_of
 from resift.retrieval.pool import Pool
-from resift.types import Hit
+from resift.types import Fused, Hit, StageKind, StageRecord, Trace, record_of, rescored
 
 
 class Fuse:
@@ -25,6 +25,7 @@ class Fuse:
     """
 
     name = "fuse"
+    kind = StageKind.FUSE
 
     def __init__(
         self,
@@ -42,8 +43,12 @@ class Fuse:
         """Return the pool with fused hits; hits of equal score stand by id."""
         per_store = [list(hits) for hits in pool.lists.values()]
         every = sum(len(hits) for hits in per_store)
-        keep = every if self.keep is None else self.keep
-        return pool.reorder(await self._chosen(pool).fuse(per_store, k=keep, query=pool.query))
+        reranker = self._chosen(pool)
+        # A reranker of the plain form `fuse(per_store, *, k)` is not asked with the query.
+        asked = {"query": pool.query} if _takes(reranker.fuse, "query") else {}
+        fused = await reranker.fuse(per_store, k=every if self.keep is None else self.keep, **asked)
+        records = fused.records if isinstance(fused, Fused) else (_plain_record(reranker, fused),)
+        return pool.reorder(fused).recorded(*records)
 
     def _chosen(self, pool: Pool) -> Reranker:
         if self.reranker is not None:
@@ -53,8 +58,20 @@ class Fuse:
         return self.make(names) if self.make else RRFReranker(sources=names, sink=pool.sink)
 
 
+def _takes(function: Callable[..., Any], name: str) -> bool:
+    parameters = inspect.signature(function).parameters.values()
+    return any(one.name == name or one.kind is one.VAR_KEYWORD for one in parameters)
+
+
+def _plain_record(reranker: Reranker, hits: Sequence[Hit]) -> StageRecord:
+    name = str(getattr(reranker, "name", "") or "fuse")
+    return record_of(StageKind.FUSE, name, hits, scored=True)
+
+
 class Rerank:
     """Let a scorer put the best `depth` hits into its own order; the others keep theirs, behind."""
+
+    kind = StageKind.RERANK
 
     def __init__(
         self,
@@ -85,20 +102,28 @@ class Rerank:
             pool.query,
             top,
             k=len(top),
+            trace=Trace(),
             deadline=pool.deadline,
             missing_text=self.missing_text,
             stage=self.name,
             sink=pool.sink,
         )
+        judged = any(score is not None for score in ranking.trace[0].scores)
+        # Below a judged hit no other score may stand that compares above it.
+        behind = rescored(rest, (None,) * len(rest)) if judged else list(rest)
         unjudged = [hit.id for hit in rest[: max(0, pool.k - len(top))]]
-        behind = [_behind(hit, rank, self) for rank, hit in enumerate(rest, start=len(top) + 1)]
-        done = pool.reorder([*ranking.hits, *behind])
+        done = pool.reorder([*ranking.hits, *behind]).recorded(self._record(ranking.trace[0], rest))
         done = replace(done, tier=ranking.tier, unscored=(*ranking.unscored, *unjudged))
         return done.degrade(ranking.reason or self.name) if ranking.degraded else done
 
-
-def _behind(hit: Hit, rank: int, stage: Rerank) -> Hit:
-    return hit.step(stage.name, "", rank=rank, score=None, note=f"below the top {stage.depth}, not reranked")
+    def _record(self, top: StageRecord, rest: Sequence[Hit]) -> StageRecord:
+        note = f"below the top {self.depth}, not reranked"
+        return replace(
+            top,
+            ids=(*top.ids, *(hit.id for hit in rest)),
+            scores=(*top.scores, *(None for _ in rest)),
+            notes={**top.notes, **{hit.id: note for hit in rest}},
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Two-stage search: a broad first search, then a careful second look at what it found (X1, X2)."""
+"""Two-stage search: a broad first search, then a careful second look at what it found."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, overload
 
+from resift.arguments import check_k
 from resift.candidates import TEXT_KEYS
 from resift.deadline import Deadline
 from resift.errors import InputError
@@ -72,8 +73,7 @@ class TwoStage:
     ) -> list[Row] | list[list[Row]]:
         """Do what a call does, async. A `factor` given here replaces that of the fetch policy."""
         queries = _queries(query)
-        if not isinstance(limit, int) or isinstance(limit, bool) or limit < 0:
-            raise InputError(f"limit is {limit!r}; ask for a whole number of rows ≥ 0.")
+        check_k(limit, name="limit")
         policy = self.fetch if factor is TEN else replace(self.fetch, factor=factor)
         if limit == 0 or not queries:
             ranked: list[list[Row]] = [[] for _ in queries]
@@ -115,8 +115,8 @@ class TwoStage:
                 Hit(str(at), text, metadata=_metadata(row))
                 for at, (row, text) in enumerate(zip(rows, texts, strict=True))
             ]
-            said = await score(query, hits, deadline=Deadline.never())
-            return _paired(enumerate(said.values), len(rows))
+            given = await score(query, hits, deadline=Deadline.never())
+            return _paired(enumerate(given.values), len(rows))
         similar: Any = self.similarity
         pairs = await asyncio.to_thread(similar, query, texts)
         return _paired(await pairs if inspect.isawaitable(pairs) else pairs, len(rows))
@@ -131,9 +131,7 @@ def _queries(query: Any) -> list[str]:
 
 def _row(row: Any, place: int) -> Row:
     if isinstance(row, Hit):
-        plain = row.to_dict()
-        del plain["ledger"]
-        return plain
+        return row.to_dict()
     if isinstance(row, Mapping):
         return dict(row)
     raise InputError(

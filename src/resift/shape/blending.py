@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from operator import itemgetter
-from typing import Any, Literal
+from typing import Literal
 
 from resift.errors import InputError, did_you_mean
 from resift.events import Sink
-from resift.shape.evidence import Evidence, evidence
+from resift.scaling import mean_and_deviation, z_scores
+from resift.shape.evidence import Evidence, Judged, evidence
+from resift.shape.first_stage import RANKS, first_stage_values
 from resift.shape.neighbours import Near, pulls
-from resift.shape.shaped import Shaped, told
-from resift.shape.standard import RANKS, first_stage_values, mean_and_spread, z_scores
-from resift.types import Hit, Step, draft
+from resift.shape.shaped import Shaped, shaped
+from resift.types import Hit, StageKind, StageRecord, Trace, rescored, trace_of
 
 STAGE = "blend"
 
@@ -73,152 +73,156 @@ class Blend:
 def blend(
     hits: Sequence[Hit],
     *,
+    trace: Trace | None = None,
     policy: Blend | None = None,
-    found: Sequence[Evidence] | None = None,
+    found: Evidence | None = None,
     near: Near | None = None,
     sink: Sink | None = None,
 ) -> Shaped:
-    """Order hits by first-stage and reranker evidence, both read from their ledgers (H1).
+    """Order hits by first-stage and reranker evidence, both read from the trace by kind of stage.
 
-    Hits that no reranker scored are not promoted: their first-stage evidence places them among the others.
-    Without any reranker score, or without any first-stage evidence, the order stays. `found` is the
-    evidence of the hits, for callers who read it already; `near` says which candidates are alike
-    (`resift.shape.nearest`), and without it each hit stands for itself.
+    Of several rerankers each is read on its own scale, and the last one that judged a hit speaks for it.
+    Hits that none judged are not promoted: their first-stage evidence places them among the others.
+    Without any reranker score, or without any first-stage evidence, the order stays. A ranking brings its
+    own trace. `found` is the evidence, for callers who read it already; `near` says which candidates are
+    alike (`resift.shape.nearest`), and without it each hit stands for itself.
     """
     rules = policy or Blend()
     if found is None:
-        found = [evidence(hit) for hit in hits]
-    scored = [one.rerank.score for one in found if one.rerank is not None and one.rerank.score is not None]
-    if not scored or not any(one.lists or one.fused for one in found):
-        kept = _as_they_stand(hits, "nothing to blend")
-    elif rules.weight == 1:
-        kept = _by(hits, found, _reranker_place)
-    elif rules.weight == 0:
-        kept = _by(hits, found, _first_stage_place)
+        found = evidence(trace_of(hits) if trace is None else trace, [hit.id for hit in hits])
+    if (
+        not any(score is not None for one in found.judged for score in one.scores)
+        or not found.has_first_stage
+    ):
+        return shaped(STAGE, hits, hits, record=_record(hits, note="nothing to blend"), sink=sink)
+    if rules.weight in (0, 1):
+        kept, record = _one_side(hits, found, reranker=rules.weight == 1)
     else:
-        kept = _blended(hits, found, rules, near or {})
-    return told(STAGE, hits, Shaped(tuple(kept)), sink)
+        kept, record = _blended(hits, found, rules, near or {})
+    return shaped(STAGE, hits, kept, record=record, sink=sink)
 
 
-def _blended(hits: Sequence[Hit], found: Sequence[Evidence], rules: Blend, near: Near) -> list[Hit]:
+def _blended(hits: Sequence[Hit], found: Evidence, rules: Blend, near: Near) -> tuple[list[Hit], StageRecord]:
     ids = [hit.id for hit in hits]
     weight, rest = rules.weight, 1 - rules.weight
-    held = [rest * value for value in first_stage_values(found)]
-    lifted = [weight * extra for extra in lifts([one.rerank for one in found], rules)]
-    total = [value + extra for value, extra in zip(held, lifted, strict=True)]
+    providers, lifted = lifts(found.judged, rules, size=len(hits))
+    parts = {"first stage": [rest * value for value in first_stage_values(found)]}
+    total = [value + weight * extra for value, extra in zip(parts["first stage"], lifted, strict=True)]
     pulled: list[float] = []
     if near and rules.neighbours:
         pulled = [rules.neighbours * value for value in pulls(ids, total, near)]
         total = [value + extra for value, extra in zip(total, pulled, strict=True)]
-    parts = (hits, found, held, lifted, pulled)
     # The old place comes last: what is equal in all else stays as it stood.
     rows = sorted(zip([-value for value in total], ids, range(len(hits)), strict=True))
-    kept = []
-    for rank, (negative, id, at) in enumerate(rows, start=1):
-        hit = hits[at]
-        kept.append(
-            draft(id, hit.text, -negative, hit.source, hit.metadata, _Parts((parts, at, rank, -negative)))
-        )
-    return kept
+    order = [at for _, _, at in rows]
+    kept = rescored([hits[at] for at in order], [-negative for negative, _, _ in rows])
+    added: dict[str, dict[str, float]] = {"first stage": dict(zip(ids, parts["first stage"], strict=True))}
+    for id, provider, extra in zip(ids, providers, lifted, strict=True):
+        if provider is not None:
+            added.setdefault(provider, {})[id] = weight * extra
+    added["neighbours"] = {id: value for id, value in zip(ids, pulled, strict=False) if value}
+    unjudged = {id: "not reranked" for id, provider in zip(ids, providers, strict=True) if provider is None}
+    return kept, _record(
+        kept,
+        scores=tuple([hit.score for hit in kept]),
+        parts={name: column for name, column in added.items() if column},
+        notes=unjudged,
+    )
 
 
-class _Parts(tuple[Any, ...]):
-    """A ledger writer: what the total of one hit is made of, written when somebody reads it."""
-
-    __slots__ = ()
-
-    def steps(self, _: Hit) -> tuple[Step, ...]:
-        (hits, found, held, lifted, pulled), at, rank, total = self
-        rerank = found[at].rerank
-        steps = [Step(STAGE, "first stage", rank, held[at])]
-        if rerank is not None:
-            steps.append(Step(STAGE, rerank.source or "reranker", rank, lifted[at]))
-        if pulled and pulled[at]:
-            steps.append(Step(STAGE, "neighbours", rank, pulled[at]))
-        steps.append(Step(STAGE, "", rank, total, "not reranked" if rerank is None else ""))
-        return (*hits[at].ledger.steps, *steps)
-
-
-def lifts(steps: Sequence[Step | None], policy: Blend) -> list[float]:
-    """Return what the reranker's steps are worth before weighting; 0 for hits without one."""
-    return _RERANKER[policy.method](steps, policy)
+def _record(
+    hits: Sequence[Hit],
+    *,
+    scores: tuple[float | None, ...] = (),
+    parts: Mapping[str, Mapping[str, float]] | None = None,
+    note: str = "",
+    notes: Mapping[str, str] | None = None,
+) -> StageRecord:
+    return StageRecord(
+        kind=StageKind.GUARD,
+        name=STAGE,
+        ids=tuple([hit.id for hit in hits]),
+        scores=scores,
+        parts=parts or {},
+        note=note,
+        notes=notes or {},
+    )
 
 
-def _promote(steps: Sequence[Step | None], rules: Blend) -> list[float]:
+def lifts(judged: Sequence[Judged], policy: Blend, *, size: int) -> tuple[list[str | None], list[float]]:
+    """Return per hit who judged it last, and what that is worth before weighting; 0 where nobody did."""
+    providers: list[str | None] = [None] * size
+    lifted = [0.0] * size
+    for one in judged:
+        scores = [score for score in one.scores if score is not None]
+        values = iter(_RERANKER[policy.method](scores, one.provider, policy) if scores else ())
+        for at, score in enumerate(one.scores):
+            if score is not None:
+                providers[at], lifted[at] = one.provider, next(values)
+    return providers, lifted
+
+
+def _promote(scores: Sequence[float], provider: str, rules: Blend) -> list[float]:
     """Return each hit's share of exp(logit / temperature), times the spread, plus what is above the mean."""
-    values = _logits(steps, rules)
+    logits = provider in rules.logits
+    values = scores if logits else [USUAL_SPREAD * value for value in z_scores(scores)]
     best = max(values)
     odds = [math.exp((value - best) / rules.temperature) for value in values]
-    mean, spread = mean_and_spread(values)
+    mean, spread = mean_and_deviation(values)
     share = spread / math.fsum(odds)
     lifted = [share * odd + ABOVE * max(0.0, value - mean) for odd, value in zip(odds, values, strict=True)]
-    return _spread_out(steps, [value / USUAL_SPREAD for value in lifted])
+    return [value / USUAL_SPREAD for value in lifted]
 
 
-def _logits(steps: Sequence[Step | None], rules: Blend) -> list[float]:
-    scores = _scores(steps)
-    if {step.source for step in steps if step is not None} <= set(rules.logits):
-        return scores
-    return [USUAL_SPREAD * value for value in z_scores(scores)]
-
-
-def _standard(steps: Sequence[Step | None], _: Blend) -> list[float]:
+def _z_scores(scores: Sequence[float], _provider: str, _: Blend) -> list[float]:
     """Return z-scores; hits without a score count as average, for nobody said otherwise."""
-    return _spread_out(steps, z_scores(_scores(steps)))
+    return z_scores(scores)
 
 
-def _ranks(steps: Sequence[Step | None], _: Blend) -> list[float]:
-    scores = _scores(steps)
+def _ranks(scores: Sequence[float], _provider: str, _: Blend) -> list[float]:
     place = {score: rank for rank, score in enumerate(sorted(set(scores), reverse=True), start=1)}
-    return _spread_out(steps, [1 / (RANKS + place[score]) for score in scores])
+    return [1 / (RANKS + place[score]) for score in scores]
 
 
-def _scores(steps: Sequence[Step | None]) -> list[float]:
-    return [step.score for step in steps if step is not None and step.score is not None]
-
-
-def _spread_out(steps: Sequence[Step | None], values: Sequence[float]) -> list[float]:
-    """Put the values of scored hits back to their places, 0 for the others."""
-    known = iter(values)
-    return [0.0 if step is None else next(known) for step in steps]
-
-
-_RERANKER: Mapping[str, Callable[[Sequence[Step | None], Blend], list[float]]] = {
+_RERANKER: Mapping[str, Callable[[Sequence[float], str, Blend], list[float]]] = {
     "promote": _promote,
     "rank": _ranks,
-    "z-score": _standard,
+    "z-score": _z_scores,
 }
 
 
-def _as_they_stand(hits: Sequence[Hit], note: str) -> list[Hit]:
-    return [hit.step(STAGE, "", rank=rank, score=None, note=note) for rank, hit in enumerate(hits, start=1)]
-
-
-def _by(
-    hits: Sequence[Hit],
-    found: Sequence[Evidence],
-    place: Callable[[Evidence], tuple[float, float | None]],
-) -> list[Hit]:
+def _one_side(hits: Sequence[Hit], found: Evidence, *, reranker: bool) -> tuple[list[Hit], StageRecord]:
     """Order by one side alone, with that side's own scores; what it does not know stays behind, in order."""
-    rows = []
-    for at, (hit, one) in enumerate(zip(hits, found, strict=True)):
-        key, score = place(one)
-        rows.append((key, hit.id if math.isfinite(key) else "", at, hit, score))
-    rows.sort(key=itemgetter(0, 1, 2))
-    return [
-        hit.step(STAGE, "", rank=rank, score=score)
-        for rank, (_, _, _, hit, score) in enumerate(rows, start=1)
+    keys = _reranker_keys(found) if reranker else _first_stage_keys(found)
+    rows = [
+        (*key, hit.id if math.isfinite(key[0]) else "", at)
+        for at, (hit, (key, _)) in enumerate(zip(hits, keys, strict=True))
     ]
+    order = [row[-1] for row in sorted(rows)]
+    scores = [keys[at][1] for at in order]
+    kept = rescored([hits[at] for at in order], scores)
+    return kept, _record(kept, scores=tuple(scores))
 
 
-def _reranker_place(one: Evidence) -> tuple[float, float | None]:
-    if one.rerank is None or one.rerank.score is None:
-        return math.inf, None
-    return -one.rerank.score, one.rerank.score
+Key = tuple[tuple[float, float], float | None]
+"""What a hit is sorted by (lower is better, infinity is unknown), and the score it gets."""
 
 
-def _first_stage_place(one: Evidence) -> tuple[float, float | None]:
-    if one.fused is not None:
-        return one.fused.rank, one.fused.score
-    best = min(one.lists.values(), key=lambda step: step.rank, default=None)
-    return (math.inf, None) if best is None else (best.rank, best.score)
+def _reranker_keys(found: Evidence) -> list[Key]:
+    # A later reranker looked at what an earlier one chose, so whatever it judged stands before the others.
+    keys: list[Key] = [((math.inf, 0.0), None)] * len(found.fused)
+    for stage, one in enumerate(found.judged):
+        keys = [
+            key if score is None else ((-float(stage), -score), score)
+            for key, score in zip(keys, one.scores, strict=True)
+        ]
+    return keys
+
+
+def _first_stage_keys(found: Evidence) -> list[Key]:
+    keys: list[Key] = []
+    for at, fused in enumerate(found.fused):
+        places = [column[at] for column in found.lists.values()]
+        best = fused or min((one for one in places if one), key=lambda one: one.rank, default=None)
+        keys.append(((math.inf, 0.0), None) if best is None else ((float(best.rank), 0.0), best.score))
+    return keys

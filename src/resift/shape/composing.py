@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from resift.errors import InputError
+from resift.arguments import check_k
 from resift.events import Sink
 from resift.shape.blending import Blend, blend
 from resift.shape.diversity import mmr
@@ -16,11 +16,10 @@ from resift.shape.guarding import STAGE as GUARD
 from resift.shape.guarding import Guard, guard, strong_ids
 from resift.shape.neighbours import Near
 from resift.shape.precedence import Precedence, precede
-from resift.shape.quotas import STAGE as BALANCE
-from resift.shape.quotas import Quota, arranged
+from resift.shape.quotas import Quota, balance
 from resift.shape.recovery import Recovery, recoverable
-from resift.shape.shaped import Shaped, told
-from resift.types import Hit, cut_to, placed
+from resift.shape.shaped import Shaped, shaped
+from resift.types import Hit, StageRecord, Trace, cut_record, trace_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +42,7 @@ def shape(
     hits: Sequence[Hit],
     *,
     k: int,
+    trace: Trace | None = None,
     policy: ShapePolicy | None = None,
     section: str | None = None,
     vectors: Mapping[str, Any] | None = None,
@@ -53,35 +53,49 @@ def shape(
 
     What recovery and the guard protect has its place among the k before quotas fill the others.
     """
-    if k < 0:
-        raise InputError(f"k is {k}; ask for k ≥ 0 hits.")
+    check_k(k)
     rules = policy or ShapePolicy()
-    kept: Sequence[Hit] = hits
-    cut: tuple[Hit, ...] = ()
-    # Ledgers are read once, before the stages make them longer.
-    found = [evidence(hit) for hit in hits] if rules.blend or rules.guard else []
-    strong = strong_ids(hits, found, rules.guard) if rules.guard else {}
-    if rules.blend:
-        kept = blend(kept, policy=rules.blend, found=found, near=near, sink=sink).kept
+    done = _Run(hits)
+    strong: dict[str, str] = {}
+    if rules.blend or rules.guard:
+        # Evidence is about the hits as they came in, whatever the stages below do to their order.
+        found = evidence(trace_of(hits) if trace is None else trace, [hit.id for hit in hits])
+        strong = strong_ids(hits, found, rules.guard) if rules.guard else {}
+        if rules.blend:
+            done.add(blend(hits, policy=rules.blend, found=found, near=near, sink=sink))
     if rules.precedence:
-        kept = precede(kept, policy=rules.precedence, sink=sink).kept
+        done.add(precede(done.kept, policy=rules.precedence, sink=sink))
     if strong and k:
-        kept = guard(kept, n=k, policy=rules.guard, strong=strong, sink=sink).kept
-    elif rules.guard and k:  # nothing to guard: told, but not worth a step in every ledger
-        told(GUARD, kept, Shaped(tuple(kept)), sink)
+        done.add(guard(done.kept, n=k, policy=rules.guard, strong=strong, sink=sink))
+    elif rules.guard and k:  # nothing to guard: an event, but not worth a record
+        shaped(GUARD, done.kept, done.kept, sink=sink)
     if rules.fold is not None:
-        folded = fold(kept, threshold=rules.fold, sink=sink)
-        kept, cut = folded.kept, folded.cut
+        done.add(fold(done.kept, threshold=rules.fold, sink=sink))
     if rules.mmr is not None:
-        kept = mmr(kept, k=k, trade_off=rules.mmr, vectors=vectors, sink=sink).kept
-    spared = dict.fromkeys((hit.id for hit in kept if hit.id in strong), "guarded")
+        done.add(mmr(done.kept, k=k, trade_off=rules.mmr, vectors=vectors, sink=sink))
+    spared = dict.fromkeys((hit.id for hit in done.kept if hit.id in strong), "guarded")
     if rules.recovery:
-        spared |= recoverable(kept, k=k, policy=rules.recovery, section=section)
-    if not rules.quotas and spared.keys() <= {hit.id for hit in kept[:k]}:
-        final, left = cut_to(kept, k)
-        return Shaped(final, (*cut, *left), (), frozenset(spared))
-    order, notes, single = arranged(kept, k=k, quotas=rules.quotas, protected=spared)
-    # Balance and cut in one: what is cut anyway need not be written down twice.
-    final, left = cut_to(order, k)
-    shaped = Shaped(placed(final, BALANCE, notes=single), (*cut, *left), notes, frozenset(spared))
-    return told(BALANCE, kept, shaped, sink)
+        spared |= recoverable(done.kept, k=k, policy=rules.recovery, section=section)
+    if rules.quotas or not spared.keys() <= {hit.id for hit in done.kept[:k]}:
+        done.add(balance(done.kept, k=k, quotas=rules.quotas, protected=spared, sink=sink))
+    return done.cut_to(k, protected=frozenset(spared))
+
+
+class _Run:
+    """The hits on their way through the stages, with what each stage left out and wrote down."""
+
+    def __init__(self, hits: Sequence[Hit]) -> None:
+        self.kept = tuple(hits)
+        self.cut: tuple[Hit, ...] = ()
+        self.notes: tuple[str, ...] = ()
+        self.records: tuple[StageRecord, ...] = ()
+
+    def add(self, one: Shaped) -> None:
+        self.kept = one.kept
+        self.cut += one.cut
+        self.notes += one.notes
+        self.records += one.records
+
+    def cut_to(self, k: int, *, protected: frozenset[str]) -> Shaped:
+        records = self.records + cut_record([hit.id for hit in self.kept], k)
+        return Shaped(self.kept[:k], self.cut + self.kept[k:], self.notes, protected, records)

@@ -6,11 +6,12 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from resift.arguments import check_k
 from resift.errors import InputError
 from resift.events import Sink
-from resift.shape.shaped import Shaped, told
+from resift.shape.shaped import Shaped, shaped
 from resift.shape.tokens import jaccard, words
-from resift.types import Hit, placed
+from resift.types import Hit
 
 STAGE = "mmr"
 
@@ -29,14 +30,15 @@ def mmr(
     id (never below 0), or the Jaccard similarity of words where a vector is missing. The rest follow in
     their old order; a trade_off of 1 changes nothing.
     """
-    if not 0 <= trade_off <= 1 or k < 0:
-        raise InputError(f"mmr(k={k}, trade_off={trade_off}); use k ≥ 0 and a trade_off from 0 to 1.")
+    check_k(k)
+    if not 0 <= trade_off <= 1:
+        raise InputError(f"trade_off is {trade_off}; use 0 (novelty alone) to 1 (relevance alone).")
     alike = _likeness(hits, vectors or {})
     relevance = _relevance(hits)
     chosen = list(range(len(hits)))[:k] if trade_off == 1 else _choose(relevance, k, trade_off, alike)
     taken = set(chosen)
     order = [*chosen, *(at for at in range(len(hits)) if at not in taken)]
-    return told(STAGE, hits, Shaped(placed((hits[at] for at in order), STAGE)), sink)
+    return shaped(STAGE, hits, [hits[at] for at in order], sink=sink)
 
 
 def _choose(
@@ -66,9 +68,12 @@ def _choose(
 
 
 def _relevance(hits: Sequence[Hit]) -> list[float]:
-    low = min((hit.score for hit in hits), default=0.0)
-    high = max((hit.score for hit in hits), default=0.0)
-    return [(hit.score - low) / (high - low) if high > low else 1.0 for hit in hits]
+    """Return the scores on a scale of 0 to 1 within the pool; what nobody judged is at its low end."""
+    known = [hit.score for hit in hits if hit.score is not None]
+    low, high = min(known, default=0.0), max(known, default=0.0)
+    if high <= low:
+        return [1.0] * len(hits)
+    return [0.0 if hit.score is None else (hit.score - low) / (high - low) for hit in hits]
 
 
 def _likeness(hits: Sequence[Hit], vectors: Mapping[str, Any]) -> Callable[[int, int], float]:

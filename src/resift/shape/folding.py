@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from resift.errors import InputError
 from resift.events import Sink
-from resift.shape.shaped import Shaped, told
+from resift.shape.shaped import Shaped, shaped
 from resift.shape.tokens import jaccard, words
-from resift.types import CUT, Hit, placed
+from resift.types import Hit
 
 STAGE = "fold"
 _WORDS = 2
@@ -24,23 +24,17 @@ def fold(hits: Sequence[Hit], *, threshold: float = 1.0, sink: Sink | None = Non
     if not 0 < threshold <= 1:
         raise InputError(f"threshold is {threshold}; use a similarity above 0 and up to 1.")
     leaders = _same(hits) if threshold == 1 else _similar(hits, threshold)
-    if leaders == list(range(len(hits))):
-        return told(STAGE, hits, Shaped(placed(hits, STAGE)), sink)
     groups: dict[int, list[int]] = {}
     for at, leader in enumerate(leaders):
         groups.setdefault(leader, []).append(at)
+    notes: dict[str, str] = {}
+    for leader, members in groups.items():
+        if len(members) > 1:
+            notes[hits[leader].id] = f"stands for {len(members) - 1} more with the same text"
+            notes |= {hits[at].id: f"same text as {hits[leader].id!r}" for at in members[1:]}
     kept = [_leading(hits, members) for members in groups.values()]
-    notes = {
-        hits[leader].id: f"stands for {len(members) - 1} more with the same text"
-        for leader, members in groups.items()
-        if len(members) > 1
-    }
-    cut = tuple(
-        hit.step(CUT, STAGE, rank=at + 1, score=None, note=f"same text as {hits[leader].id!r}")
-        for at, (hit, leader) in enumerate(zip(hits, leaders, strict=True))
-        if at != leader
-    )
-    return told(STAGE, hits, Shaped(placed(kept, STAGE, notes=notes), cut), sink)
+    cut = [hit for at, hit in enumerate(hits) if leaders[at] != at]
+    return shaped(STAGE, hits, kept, cut, by_id=notes, sink=sink)
 
 
 def _leading(hits: Sequence[Hit], members: list[int]) -> Hit:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from resift.arguments import DEFAULT_K, check_k
 from resift.errors import InputError
 from resift.events import Sink
 from resift.shape.evidence import Evidence, evidence
-from resift.shape.shaped import Shaped, told
-from resift.types import Hit, placed
+from resift.shape.shaped import Shaped, shaped
+from resift.types import Hit, StageKind, Trace, trace_of
 
 STAGE = "guard"
 
@@ -34,7 +35,8 @@ class Guard:
 def guard(
     hits: Sequence[Hit],
     *,
-    n: int = 10,
+    n: int = DEFAULT_K,
+    trace: Trace | None = None,
     policy: Guard | None = None,
     strong: Mapping[str, str] | None = None,
     sink: Sink | None = None,
@@ -43,13 +45,11 @@ def guard(
 
     `strong` is what `strong_ids` found, for callers who asked already.
     """
-    if n < 1:
-        raise InputError(f"n is {n}; guard at least the first place.")
+    check_k(n, name="n", least=1)
     if strong is None:
-        strong = strong_ids(hits, [evidence(hit) for hit in hits], policy)
+        found = evidence(trace_of(hits) if trace is None else trace, [hit.id for hit in hits])
+        strong = strong_ids(hits, found, policy)
     fallen = [hit for hit in hits[n:] if hit.id in strong] if strong else []
-    if not fallen:
-        return told(STAGE, hits, Shaped(placed(hits, STAGE), protected=frozenset(strong)), sink)
     lifted = {hit.id for hit in fallen}
     stay = [hit for hit in hits if hit.id not in lifted]
     # Strong hits that already stand in the top n are not what makes room.
@@ -58,34 +58,41 @@ def guard(
     head = [hit for hit in stay[:n] if hit.id not in strong][: max(0, room - len(top))]
     leading = {hit.id for hit in (*top, *head)}
     order = [h for h in stay if h.id in leading] + fallen + [h for h in stay if h.id not in leading]
-    notes = {hit.id: f"guarded: {strong[hit.id]}, so it stays in the top {n}" for hit in fallen}
-    return told(STAGE, hits, Shaped(placed(order, STAGE, notes=notes), protected=frozenset(strong)), sink)
+    return shaped(
+        STAGE,
+        hits,
+        order if fallen else hits,
+        kind=StageKind.GUARD,
+        by_id={hit.id: f"guarded: {strong[hit.id]}, so it stays in the top {n}" for hit in fallen},
+        protected=frozenset(strong),
+        sink=sink,
+    )
 
 
-def strong_ids(hits: Sequence[Hit], found: Sequence[Evidence], policy: Guard | None = None) -> dict[str, str]:
+def strong_ids(hits: Sequence[Hit], found: Evidence, policy: Guard | None = None) -> dict[str, str]:
     """Return the ids of strong first-stage hits that too few rerankers judged, each with the reason."""
     rules = policy or Guard()
-    strong: dict[str, str] = {}
+    firsts = [0] * len(hits)
+    for column in found.lists.values():
+        for at, place in enumerate(column):
+            if place is not None and place.rank == 1:
+                firsts[at] += 1
     leader = _wide_leader(found, rules.margin)
-    for at, (hit, one) in enumerate(zip(hits, found, strict=True)):
-        firsts = 0
-        for step in one.lists.values():
-            if step[2] == 1:
-                firsts += 1
-        if (firsts >= rules.firsts or at == leader) and len(one.judges) <= rules.opinions:
+    judges = found.judges()
+    strong: dict[str, str] = {}
+    for at, hit in enumerate(hits):
+        if (firsts[at] >= rules.firsts or at == leader) and judges[at] <= rules.opinions:
             strong[hit.id] = (
-                f"first in {firsts} lists"
-                if firsts >= rules.firsts
+                f"first in {firsts[at]} lists"
+                if firsts[at] >= rules.firsts
                 else "first of the fused by a wide margin"
             )
     return strong
 
 
-def _wide_leader(found: Sequence[Evidence], margin: float) -> int | None:
+def _wide_leader(found: Evidence, margin: float) -> int | None:
     """Return where the one stands that leads the fused scores by at least that share of their range."""
-    scores = [
-        (one.fused.score, at) for at, one in enumerate(found) if one.fused and one.fused.score is not None
-    ]
+    scores = [(place.score, at) for at, place in enumerate(found.fused) if place and place.score is not None]
     if len(scores) < 3:
         return None
     (second, _), (best, leader) = sorted(scores)[-2:]

@@ -8,8 +8,8 @@ from types import MappingProxyType
 
 from resift.errors import InputError
 from resift.events import Sink
-from resift.shape.shaped import Shaped, told
-from resift.types import Hit, all_moved
+from resift.shape.shaped import Shaped, shaped
+from resift.types import Hit, StageKind, StageRecord
 
 STAGE = "precedence"
 
@@ -52,27 +52,32 @@ def precede(hits: Sequence[Hit], *, policy: Precedence | None = None, sink: Sink
     """Order by score plus boost; equal scores follow the precedence, a gap ≥ the margin is never flipped.
 
     `Hit.score` stays the relevance that was measured (so running it twice changes nothing); the boosted
-    value is in the ledger.
+    value is in the record. Hits that nobody judged stay behind, in their order.
     """
     rules = policy or Precedence()
-    known: dict[tuple[str, str | None], tuple[float, int, str]] = {}
+    known: dict[tuple[str, str | None], tuple[float, int]] = {}
     keyed = []
+    notes: dict[str, str] = {}
     for at, hit in enumerate(hits):
-        metadata, score = hit.metadata, hit.score
-        kind, provider = str(metadata.get(rules.key, "")), metadata.get("rerank_provider")
+        if hit.score is None:
+            keyed.append((True, 0.0, 0.0, 0, "", at))
+            continue
+        kind, provider = str(hit.metadata.get(rules.key, "")), hit.metadata.get("rerank_provider")
         found = known.get((kind, provider))
         if found is None:
-            boost = rules.boost(kind, provider)
-            found = boost, rules.rank(kind), f"{kind} +{boost:.4g}" if boost else ""
-            known[kind, provider] = found
+            found = known[kind, provider] = rules.boost(kind, provider), rules.rank(kind)
+        if found[0]:
+            notes[hit.id] = f"{kind} +{found[0]:.4g}"
         # The plain score comes second: where a huge score swallows the boosts, a real gap still decides.
         # The old place comes last: what is equal in all else stays as it stood.
-        keyed.append((-(score + found[0]), -score, found[1], hit.id, at, found[2]))
+        keyed.append((False, -(hit.score + found[0]), -hit.score, found[1], hit.id, at))
     keyed.sort()
-    kept = all_moved(
-        [
-            (hits[at], -score, (STAGE, "", rank, -boosted, note))
-            for rank, (boosted, score, _, _, at, note) in enumerate(keyed, start=1)
-        ]
+    kept = [hits[row[-1]] for row in keyed]
+    record = StageRecord(
+        kind=StageKind.SHAPE,
+        name=STAGE,
+        ids=tuple(hit.id for hit in kept),
+        scores=tuple(None if unjudged else -boosted for unjudged, boosted, *_ in keyed),
+        notes=notes,
     )
-    return told(STAGE, hits, Shaped(tuple(kept)), sink)
+    return shaped(STAGE, hits, kept, record=record, sink=sink)

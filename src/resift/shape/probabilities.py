@@ -7,45 +7,55 @@ from collections.abc import Mapping, Sequence
 from resift.errors import InputError
 from resift.events import Sink
 from resift.shape.calibration import Calibrator
-from resift.shape.evidence import rerank_step
-from resift.shape.shaped import Shaped, told
-from resift.types import CUT, Hit, placed
+from resift.shape.evidence import evidence
+from resift.shape.shaped import Shaped, shaped
+from resift.types import Hit, Trace, trace_of
 
 STAGE = "threshold"
 
 
-def calibrate(hits: Sequence[Hit], calibrators: Calibrator | Mapping[str, Calibrator]) -> tuple[Hit, ...]:
+def calibrate(
+    hits: Sequence[Hit],
+    calibrators: Calibrator | Mapping[str, Calibrator],
+    *,
+    trace: Trace | None = None,
+) -> tuple[Hit, ...]:
     """Return the hits with metadata["probability"], each by the calibrator of the provider that scored it.
 
-    The provider's own score is taken from the ledger, so that blending before does not matter; hits that no
-    provider scored are judged by their score under the name "". Hits without a calibrator stay as they are.
+    The provider's own score is taken from the trace (a ranking brings its own), so that blending before
+    does not matter; hits that no provider scored are judged by their score under the name "". Hits without
+    a calibrator, or without any score, stay as they are.
     """
-    return tuple(_calibrated(hit, calibrators) for hit in hits)
+    known = trace_of(hits) if trace is None else trace
+    judged = evidence(known, [hit.id for hit in hits]).last_judged()
+    return tuple(_calibrated(hit, said, calibrators) for hit, said in zip(hits, judged, strict=True))
 
 
 def above(hits: Sequence[Hit], threshold: float, *, sink: Sink | None = None) -> Shaped:
-    """Keep the hits whose probability reaches the threshold; those without one are kept and told in notes."""
+    """Keep the hits whose probability reaches the threshold; those without one are kept and noted."""
     if not 0 <= threshold <= 1:
         raise InputError(f"threshold is {threshold}; a probability lies between 0 and 1.")
-    kept = [hit for hit in hits if _probability(hit) is None or float(_probability(hit) or 0.0) >= threshold]
-    stays = {hit.id for hit in kept}
-    cut = tuple(
-        hit.step(
-            CUT, STAGE, rank=rank, score=None, note=f"probability {_probability(hit):.3g} < {threshold:.3g}"
-        )
-        for rank, hit in enumerate(hits, start=1)
-        if hit.id not in stays
-    )
-    unknown = sum(_probability(hit) is None for hit in kept)
+    values = [_probability(hit) for hit in hits]
+    kept = [hit for hit, value in zip(hits, values, strict=True) if value is None or value >= threshold]
+    under = {
+        hit.id: f"probability {value:.3g} < {threshold:.3g}"
+        for hit, value in zip(hits, values, strict=True)
+        if value is not None and value < threshold
+    }
+    unknown = values.count(None)
     notes = (f"{unknown} hits have no probability and were kept",) if unknown else ()
-    return told(STAGE, hits, Shaped(placed(kept, STAGE), cut, notes), sink)
+    cut = [hit for hit in hits if hit.id in under]
+    return shaped(STAGE, hits, kept, cut, notes=notes, by_id=under, sink=sink)
 
 
-def _calibrated(hit: Hit, calibrators: Calibrator | Mapping[str, Calibrator]) -> Hit:
-    step = rerank_step(hit)
-    score, provider = (hit.score, "") if step is None or step.score is None else (step.score, step.source)
+def _calibrated(
+    hit: Hit, said: tuple[str, float] | None, calibrators: Calibrator | Mapping[str, Calibrator]
+) -> Hit:
+    provider, score = said or ("", hit.score)
     calibrator = calibrators.get(provider) if isinstance(calibrators, Mapping) else calibrators
-    return hit if calibrator is None else hit.with_metadata(probability=calibrator.probability(score))
+    if calibrator is None or score is None:
+        return hit
+    return hit.with_metadata(probability=calibrator.probability(score))
 
 
 def _probability(hit: Hit) -> float | None:

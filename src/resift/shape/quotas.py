@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal
 
+from resift.arguments import check_k
 from resift.errors import InputError
 from resift.events import Sink
-from resift.shape.shaped import Shaped, told
-from resift.types import Hit, placed
+from resift.shape.shaped import Shaped, shaped
+from resift.types import Hit
 
 STAGE = "balance"
 
@@ -74,21 +75,18 @@ def balance(
     """Reorder so that the first k satisfy the quotas and hold the protected ids; nothing is cut.
 
     Chosen hits keep their order, and so do the others behind them. `protected` may map an id to the reason
-    that its ledger gives when it moves up. Quotas hold whenever they can be met:
-    exactly so for one quota, and for nested ones (documents of one source type each). What cannot be met is
-    relaxed and told in `notes` and in the ledger.
+    that the record gives when it moves up. Quotas hold whenever they can be met: exactly so for one quota,
+    and for nested ones (documents of one source type each). What cannot be met is relaxed; `notes` and the
+    record say so.
     """
-    order, general, single = arranged(hits, k=k, quotas=quotas, protected=protected)
-    shaped = Shaped(placed(order, STAGE, notes=single), (), general, frozenset(protected))
-    return told(STAGE, hits, shaped, sink)
+    order, general, single = _arranged(hits, k=check_k(k), quotas=quotas, protected=protected)
+    return shaped(STAGE, hits, order, notes=general, by_id=single, protected=frozenset(protected), sink=sink)
 
 
-def arranged(
+def _arranged(
     hits: Sequence[Hit], *, k: int, quotas: Sequence[Quota], protected: Collection[str] | Mapping[str, str]
 ) -> tuple[list[Hit], tuple[str, ...], dict[str, str]]:
     """Return the hits in balanced order, what had to be relaxed, and notes for single hits."""
-    if k < 0:
-        raise InputError(f"k is {k}; ask for k ≥ 0 hits.")
     slots = min(k, len(hits))
     table = _Table(hits, quotas, k)
     chosen = [at for at, hit in enumerate(hits) if hit.id in protected][:slots] if protected else []
@@ -150,7 +148,7 @@ class _Table:
         )
 
     def pays(self, at: int) -> int:
-        """Return how many owed places the hit would settle."""
+        """Return how many owed places the hit would pay."""
         return sum(self.owed[number].get(value, 0) > 0 for number, value in enumerate(self.values[at]))
 
     def take(self, at: int) -> None:

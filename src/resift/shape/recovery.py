@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from resift.arguments import check_k
 from resift.errors import InputError
 from resift.events import Sink
-from resift.shape.shaped import Shaped, told
-from resift.types import CUT, Hit
+from resift.shape.shaped import Shaped, shaped
+from resift.types import Hit
 
 STAGE = "recover"
 
@@ -68,15 +69,9 @@ def recover(
 
     Bring in the whole reranked pool. `protected` names the spared ids, so that a later cut can make room.
     """
-    if k < 0:
-        raise InputError(f"k is {k}; ask for k ≥ 0 hits.")
+    check_k(k)
     spared = recoverable(hits, k=k, policy=policy or Recovery(), section=section)
-    kept: list[Hit] = []
-    cut: list[Hit] = []
-    for place, hit in enumerate(hits, start=1):
-        if place <= k or hit.id in spared:
-            note = spared.get(hit.id, "") if place > k else ""
-            kept.append(hit.step(STAGE, "", rank=len(kept) + 1, score=None, note=note))
-        else:
-            cut.append(hit.step(CUT, STAGE, rank=place, score=None, note=f"k={k}"))
-    return told(STAGE, hits, Shaped(tuple(kept), tuple(cut), (), frozenset(spared)), sink)
+    kept = [hit for place, hit in enumerate(hits) if place < k or hit.id in spared]
+    cut = [hit for hit in hits[k:] if hit.id not in spared]
+    notes = {hit.id: spared[hit.id] for hit in kept[k:]} | {hit.id: f"k={k}" for hit in cut}
+    return shaped(STAGE, hits, kept, cut, by_id=notes, protected=frozenset(spared), sink=sink)

@@ -1,23 +1,27 @@
-"""What every shaping stage returns, and the one way they write ledgers and events."""
+"""What every shaping stage returns, and the one way they report what they did."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from resift.events import Event, Sink, emit
-from resift.types import Hit
+from resift.types import Hit, StageKind, StageRecord, record_of
 
 
 @dataclass(frozen=True, slots=True)
 class Shaped:
-    """Hits in their new order, hits left out, what had to be relaxed, and ids a later cut must spare."""
+    """Hits in their new order, hits left out, what had to be relaxed, and ids a later cut must spare.
+
+    `records` say what was done, for the trace.
+    """
 
     kept: tuple[Hit, ...]
     cut: tuple[Hit, ...] = ()
     notes: tuple[str, ...] = ()
     protected: frozenset[str] = frozenset()
+    records: tuple[StageRecord, ...] = ()
 
     @property
     def ids(self) -> list[str]:
@@ -37,18 +41,28 @@ class ShapeApplied(Event):
     notes: tuple[str, ...] = ()
 
 
-def told(stage: str, before: Sequence[Hit], shaped: Shaped, sink: Sink | None) -> Shaped:
-    """Emit what the stage did, and hand its result through."""
+def shaped(
+    stage: str,
+    before: Sequence[Hit],
+    kept: Sequence[Hit],
+    cut: Sequence[Hit] = (),
+    *,
+    kind: StageKind = StageKind.SHAPE,
+    record: StageRecord | None = None,
+    notes: tuple[str, ...] = (),
+    by_id: Mapping[str, str] | None = None,
+    protected: frozenset[str] = frozenset(),
+    sink: Sink | None = None,
+) -> Shaped:
+    """Return what a stage made of the hits before it, with its record, and emit the event.
+
+    `by_id` are notes for single hits. A stage that scores brings its own record.
+    """
+    done = record or record_of(kind, stage, kept, cut, notes=by_id)
     if sink is not None:
-        moved = sum(old.id != new.id for old, new in zip(before, shaped.kept, strict=False))
+        moved = sum(old.id != new.id for old, new in zip(before, kept, strict=False))
         emit(
             sink,
-            ShapeApplied(
-                stage=stage,
-                candidates=len(before),
-                kept=len(shaped.kept),
-                moved=moved,
-                notes=shaped.notes,
-            ),
+            ShapeApplied(stage=stage, candidates=len(before), kept=len(kept), moved=moved, notes=notes),
         )
-    return shaped
+    return Shaped(tuple(kept), tuple(cut), notes, protected, (done,))

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from resift.arguments import check_k
 from resift.candidates import ID_KEYS, Candidate, hits_from
 from resift.errors import InputError
-from resift.types import Hit, Ledger, Step, draft
+from resift.types import Hit
 
 
 class Found(NamedTuple):
@@ -17,7 +18,6 @@ class Found(NamedTuple):
     text: str
     score: float
     metadata: Mapping[str, Any]
-    note: str = ""
 
 
 class SearchHits(list[Hit]):
@@ -42,7 +42,7 @@ def documents_from(candidates: Iterable[Candidate]) -> list[Hit]:
     if not isinstance(given, (str, bytes, Mapping)):
         for number, candidate in enumerate(given):
             _refuse_nameless(candidate, number)
-    return hits_from(given)
+    return hits_from(given, flags={})
 
 
 def ids_from(ids: Iterable[str | int]) -> list[str]:
@@ -56,25 +56,13 @@ def nothing_to_find(query: str, k: int) -> bool:
     """Say whether the answer is empty without looking; refuses a query that is no text and k < 0."""
     if not isinstance(query, str):
         raise InputError(f"The query is a {type(query).__name__}; pass a string.")
-    if isinstance(k, bool) or not isinstance(k, int) or k < 0:
-        raise InputError(f"k is {k!r}; ask for k ≥ 0 hits.")
-    return k == 0 or not query.strip()
+    return check_k(k) == 0 or not query.strip()
 
 
 def ranked(found: Iterable[Found], *, k: int, source: str) -> list[Hit]:
-    """Return the best k as hits in the order (-score, id), each with its first ledger step."""
+    """Return the best k as hits in the order (-score, id)."""
     best = sorted(found, key=lambda one: (-one.score, one.id))[:k]
-    return [
-        draft(
-            one.id,
-            one.text,
-            one.score,
-            source,
-            one.metadata,
-            Ledger((Step("retrieve", source, rank, one.score, one.note),)),
-        )
-        for rank, one in enumerate(best, start=1)
-    ]
+    return [Hit(one.id, one.text, one.score, source, one.metadata) for one in best]
 
 
 def in_order(ids: Sequence[str], documents: Mapping[str, Hit]) -> list[Hit]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from resift.candidates import text_of
-from resift.types import Hit, Ledger, Step, to_json
+from resift.types import Hit, to_json
 
 
 def hits_from_rows(
@@ -36,10 +36,9 @@ def hits_from_rows(
             break
         text = text_of(fields, keys=(text_column, "text", "content", "title"))
         rank = len(hits) + 1
-        ledger = Ledger((Step("retrieve", source, rank, 1 / rank),))
         used = {id_column, text_column}
         metadata = {key: value for key, value in values.items() if key not in used}
-        hits[id] = Hit(id, text, 1 / rank, source, metadata, ledger)
+        hits[id] = Hit(id, text, 1 / rank, source, metadata)
     return list(hits.values())
 
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from resift.arguments import check_k
 from resift.errors import InputError, MissingExtraError, StoreError
 from resift.stores.cypher_guard import check_cypher_for
 from resift.stores.graph_rows import hits_from_rows
@@ -72,9 +73,7 @@ class LadybugGraphStore:
         """
         check_cypher_for(self, cypher)
         values = _checked(parameters)
-        if isinstance(k, bool) or not isinstance(k, int) or k < 0:
-            raise InputError(f"k is {k!r}; ask for k ≥ 0 hits.")
-        if k == 0:
+        if check_k(k) == 0:
             return []
         call = _Call()
         try:

@@ -99,7 +99,7 @@ class Filter(NamedTuple):
 
 
 def document_hit(document: str, *, source: str) -> Hit:
-    """Return the stored document as a hit without score or ledger."""
+    """Return the stored document as a hit without a score."""
     held = json.loads(document)
     return Hit(held["id"], held["text"], source=source, metadata=held["metadata"])
 

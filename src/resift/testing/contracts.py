@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from resift.deadline import Deadline
 from resift.errors import InputError
 from resift.protocols import Reranker, Scorer
-from resift.types import Hit, Scores
+from resift.types import Hit, Scores, by_score
 
 T = TypeVar("T")
 
@@ -39,7 +39,7 @@ def sample_lists() -> list[list[Hit]]:
 def check_reranker(
     reranker: Reranker, lists: Sequence[Sequence[Hit]] | None = None, *, query: str = QUERY
 ) -> None:
-    """Check F1: at most k hits, only ids of the input, inputs untouched, same answer twice, k < 0 refused."""
+    """Check a reranker: at most k hits of the input, untouched; the same answer twice; k < 0 refused."""
     given = [list(hits) for hits in (sample_lists() if lists is None else lists)]
     before = [list(hits) for hits in given]
     known = {hit.id for hits in given for hit in hits}
@@ -99,11 +99,8 @@ async def _check_search(store: Any) -> None:
     found = await store.search(QUERY, k=3)
     _expect([hit.id for hit in found][:1] == ["paris"], f"{QUERY!r} must find 'paris' first")
     _expect(all(hit.source == store.name for hit in found), "a hit's source must be the store's name")
-    order = [(-hit.score, hit.id) for hit in found]
+    order = [by_score(hit) for hit in found]
     _expect(order == sorted(order), "hits must be sorted by (-score, id)")
-    for rank, hit in enumerate(found, start=1):
-        last = hit.ledger[-1]
-        _expect((last.stage, last.source, last.rank) == ("retrieve", store.name, rank), "wrong ledger")
     _expect(found[0].text == "Paris is the capital of France.", "text must come back as it went in")
     _expect(found[0].metadata["page"] == 1, "metadata must come back as it went in")
     _expect(len(await store.search(QUERY, k=1)) == 1, "k must be respected")

@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from resift.arguments import check_k
 from resift.candidates import Candidate, hits_from
 from resift.deadline import Deadline
-from resift.errors import InputError, ProviderServerError, StoreError
-from resift.types import Hit, Ledger, Scores, Step
+from resift.errors import ProviderServerError, StoreError
+from resift.types import Hit, Scores
 
 
 def words(text: str) -> set[str]:
@@ -37,8 +38,7 @@ class FakeStore:
 
     async def search(self, query: str, *, k: int, where: Mapping[str, Any] | None = None) -> list[Hit]:
         """Return at most k hits that share a word with the query."""
-        if k < 0:
-            raise InputError(f"k is {k}; ask for k ≥ 0 hits.")
+        check_k(k)
         self.queries.append(query)
         if self._hangs:
             await asyncio.Event().wait()
@@ -51,8 +51,7 @@ class FakeStore:
             if asked & words(hit.text) and _matches(hit, where)
         ]
         return [
-            replace(hit, score=-score, ledger=Ledger([Step("retrieve", self.name, rank, -score)]))
-            for rank, (score, _, hit) in enumerate(sorted(found, key=lambda entry: entry[:2])[:k], start=1)
+            replace(hit, score=-score) for score, _, hit in sorted(found, key=lambda entry: entry[:2])[:k]
         ]
 
 

@@ -1,4 +1,4 @@
-"""Query, documents and key appear in no log, event, metric, exception, ledger or repr, in any fault."""
+"""Query, documents and key appear in no log, event, metric, exception, trace or repr, in any fault."""
 
 import asyncio
 import io
@@ -64,7 +64,7 @@ async def everything_said(scorer, name):
     ranking = await rescore(tiers, QUERY, HITS, k=3, deadline=Deadline.after(0.3), sink=sink)
     parts += [
         str(ranking.reason),
-        *(repr(hit.ledger) for hit in ranking),
+        repr(ranking.trace),
         repr(breaker.snapshot()),
         repr(tiers),
     ]

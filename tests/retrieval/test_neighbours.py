@@ -8,7 +8,7 @@ import pytest
 from fake_stores import Answers, Points
 
 from resift.retrieval import Pipeline, StoreRef
-from resift.retrieval.nearness import MOST
+from resift.retrieval.neighbours import MOST
 from resift.retrieval.shaping import Shape
 from resift.shape import Blend, Guard, ShapePolicy
 from resift.stores.sqlite import TextSearch, VectorSearch
@@ -53,9 +53,9 @@ def test_what_is_like_the_best_rises():
 
 
 def test_hits_without_a_vector_stand_for_themselves():
-    """'e' has no vector: its ledger knows no neighbours."""
+    """'e' has no vector: its path knows no neighbours."""
     ranking = pipeline(Keeps()).rank("words")
-    assert "neighbours" not in {step.source for hit in ranking if hit.id == "e" for step in hit.ledger}
+    assert "neighbours" not in {name for step in ranking.path("e") for name, _ in step.parts}
 
 
 def test_two_views_of_a_store_are_asked_once():

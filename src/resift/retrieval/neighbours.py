@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from resift.errors import ResiftError
+from resift.errors import redacted
 from resift.retrieval.pool import Pool
 from resift.retrieval.store_ref import StoreRef
 from resift.retrieval.waiting import TooLate, within
@@ -23,14 +23,14 @@ MOST = 200
 """How many of the pool are compared with one another; the work grows with the square."""
 
 
-async def with_near(refs: Sequence[StoreRef], pool: Pool) -> Pool:
+async def with_neighbours(refs: Sequence[StoreRef], pool: Pool) -> Pool:
     """Return the pool with what is near to what, where a store can tell; else as it is.
 
     A store that keeps vectors offers `async vectors_of(ids) -> Mapping[id, vector]`. Vectors of two stores
     may be of two embedders, so those of one are compared: of the store that knows most of the hits.
     """
     owners = [getattr(ref.store, "store", ref.store) for ref in refs]
-    able = [owner for owner in {id(one): one for one in owners}.values() if _can_tell(owner)]
+    able = [owner for owner in {id(one): one for one in owners}.values() if _keeps_vectors(owner)]
     if pool.near or not able or len(pool.hits) < 2 or pool.deadline.expired:
         return pool
     started = time.perf_counter()
@@ -40,13 +40,12 @@ async def with_near(refs: Sequence[StoreRef], pool: Pool) -> Pool:
     except TooLate:
         return pool.degrade(f"{STAGE}: no vectors in time")
     except Exception as exc:
-        told = str(exc) if isinstance(exc, ResiftError) else type(exc).__name__
-        log.warning("%s: no vectors: %s", STAGE, told)
-        return pool.degrade(f"{STAGE}: no vectors: {told}")
+        log.warning("%s: no vectors: %s", STAGE, redacted(exc))
+        return pool.degrade(f"{STAGE}: no vectors: {redacted(exc)}")
     return replace(pool, near=near).timed(STAGE, (time.perf_counter() - started) * 1000)
 
 
-def _can_tell(owner: Any) -> bool:
+def _keeps_vectors(owner: Any) -> bool:
     return callable(getattr(owner, "vectors_of", None))
 
 

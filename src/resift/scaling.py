@@ -1,0 +1,42 @@
+"""Scores on a common scale: min-max, z-scores, mean and deviation. Plain functions on lists of numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+
+def min_max(scores: Sequence[float]) -> list[float]:
+    """Map to [0, 1]; equal scores are all 1.0, because each is the best of its list."""
+    if not scores:
+        return []
+    low, high = min(scores), max(scores)
+    if high == low:
+        return [1.0] * len(scores)
+    # Halved first: the difference of two huge scores would overflow.
+    span = high / 2 - low / 2
+    return [(score / 2 - low / 2) / span for score in scores]
+
+
+def z_scores(values: Sequence[float]) -> list[float]:
+    """Return the distances from the mean in (population) standard deviations; equal values are all 0."""
+    if not values:
+        return []
+    # Scaled first, so that squares of huge scores stay finite.
+    size = max(-min(values), *values) or 1.0
+    scaled = [value / size for value in values]
+    mean = math.fsum(scaled) / len(scaled)
+    centred = [value - mean for value in scaled]
+    deviation = math.sqrt(math.fsum([value * value for value in centred]) / len(centred))
+    if deviation < 1e-12:  # rounding noise, not a difference
+        return [0.0] * len(values)
+    return [value / deviation for value in centred]
+
+
+def mean_and_deviation(values: Sequence[float]) -> tuple[float, float]:
+    """Return mean and (population) standard deviation of at least one value."""
+    size = max(-min(values), *values) or 1.0  # as above: squares stay finite
+    scaled = [value / size for value in values]
+    mean = math.fsum(scaled) / len(scaled)
+    deviation = math.sqrt(math.fsum([(value - mean) ** 2 for value in scaled]) / len(scaled))
+    return size * mean, size * deviation

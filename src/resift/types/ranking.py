@@ -1,0 +1,189 @@
+"""Scores and Ranking: what a scorer says of a pool, and the final order with the truth about it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, overload
+
+from resift.errors import InputError
+from resift.types.hit import Hit
+from resift.types.trace import StageRecord, Step, Trace
+
+if TYPE_CHECKING:
+    from resift.explain import Explanation
+
+INTERNAL_METADATA = frozenset({"score", "ce_score", "rerank_score", "rerank_provider", "probability"})
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """What a scorer says of a pool: one value per hit, None where it says nothing.
+
+    `settled` means that hits without a value were left out on purpose, because they cannot matter.
+    """
+
+    values: Sequence[float | None]
+    provider: str
+    degraded: bool = False
+    reason: str | None = None
+    note: str = ""
+    settled: bool = False
+
+    @property
+    def partial(self) -> bool:
+        """Whether some hits, but not all, were left without a score."""
+        missing = sum(value is None for value in self.values)
+        return 0 < missing < len(self.values)
+
+
+@dataclass(frozen=True, slots=True)
+class Ranking(Sequence[Hit]):
+    """Hits in their final order, and the truth about how they got there.
+
+    `cut` keeps what was left out, so that `why` can answer for it; `unscored` names hits that no
+    scorer judged; `failures` says per store what went wrong; `trace` has one record per stage; `timings`
+    are milliseconds per stage, and no part of what makes two rankings equal.
+    """
+
+    hits: tuple[Hit, ...] = ()
+    degraded: bool = False
+    reason: str | None = None
+    tier: str | None = None
+    unscored: tuple[str, ...] = ()
+    failures: Mapping[str, str] = field(default_factory=dict)
+    timings: Mapping[str, float] = field(default_factory=dict, compare=False)
+    cut: tuple[Hit, ...] = ()
+    trace: Trace = field(default_factory=Trace)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "hits", tuple(self.hits))
+        object.__setattr__(self, "cut", tuple(self.cut))
+        object.__setattr__(self, "unscored", tuple(self.unscored))
+
+    @overload
+    def __getitem__(self, index: int) -> Hit: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Hit, ...]: ...
+    def __getitem__(self, index: int | slice) -> Hit | tuple[Hit, ...]:
+        return self.hits[index]
+
+    def __len__(self) -> int:
+        return len(self.hits)
+
+    def __contains__(self, item: object) -> bool:
+        if isinstance(item, str):
+            return any(hit.id == item for hit in self.hits)
+        return item in self.hits
+
+    @property
+    def ids(self) -> list[str]:
+        """The ids in order."""
+        return [hit.id for hit in self.hits]
+
+    @property
+    def partial(self) -> bool:
+        """Whether some of the hits were scored and some were not."""
+        return 0 < len(self.unscored) < len(self.hits) + len(self.cut)
+
+    def path(self, id: str) -> tuple[Step, ...]:
+        """Return every step of one hit: in which stage, by whose judgement, at what rank and score."""
+        return self.trace.path(id)
+
+    def why(self, id: str) -> str:
+        """Say in words why a hit stands where it stands, or why it is absent."""
+        from resift.explain.reasons import why
+
+        return why(self, id)
+
+    def explain(self, *, query: str = "", top: int = 10) -> Explanation:
+        """Return the path of each hit through the stages: print it, or `.save("page.html")`."""
+        from resift.explain import Explanation, flow_of
+
+        return Explanation(flow_of(self, query=query), top=top)
+
+    def replay(self) -> list[str]:
+        """Return the ids in the order that the trace alone gives; equals `ids`."""
+        return list(self.trace.order())
+
+    def public(self) -> list[dict[str, Any]]:
+        """Return what end users may see: no scores, no trace, no provider."""
+        return [
+            {
+                "id": hit.id,
+                "text": hit.text,
+                "source": hit.source,
+                "metadata": {
+                    key: value
+                    for key, value in hit.metadata.items()
+                    if key not in INTERNAL_METADATA and not key.startswith("_")
+                },
+            }
+            for hit in self.hits
+        ]
+
+    def citations(self) -> list[tuple[str, float | None, str, Mapping[str, Any]]]:
+        """Return (doc_id, score, source_store, metadata) per hit; `Hit.from_citation` goes back."""
+        return [(hit.id, hit.score, hit.source, hit.metadata) for hit in self.hits]
+
+    def to_dict(self, *, timings: bool = False) -> dict[str, Any]:
+        """Return plain data that `from_dict` turns back into an equal ranking.
+
+        Timings differ from run to run, so they are left out unless asked for.
+        """
+        times = {"timings": dict(self.timings)} if timings else {}
+        return {
+            **times,
+            "hits": [hit.to_dict() for hit in self.hits],
+            "degraded": self.degraded,
+            "reason": self.reason,
+            "tier": self.tier,
+            "unscored": list(self.unscored),
+            "failures": dict(self.failures),
+            "cut": [hit.to_dict() for hit in self.cut],
+            "trace": [record.to_dict() for record in self.trace],
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Ranking:
+        """Return the ranking that `to_dict` described."""
+        return cls(
+            tuple(Hit.from_dict(hit) for hit in data.get("hits", ())),
+            cut=tuple(Hit.from_dict(hit) for hit in data.get("cut", ())),
+            trace=Trace(tuple(StageRecord.from_dict(record) for record in data.get("trace", ()))),
+            **{key: data[key] for key in _PLAIN_FIELDS if key in data},
+        )
+
+    def to_json(self, *, indent: int | None = None, timings: bool = False) -> str:
+        """Return canonical JSON: same ranking, same bytes (unless timings are asked for)."""
+        return to_json(self.to_dict(timings=timings), indent=indent)
+
+    @classmethod
+    def from_json(cls, text: str) -> Ranking:
+        """Return the ranking that `to_json` wrote."""
+        return cls.from_dict(json.loads(text))
+
+
+_PLAIN_FIELDS = ("degraded", "reason", "tier", "unscored", "failures", "timings")
+
+
+def to_json(data: Any, *, indent: int | None = None) -> str:
+    """Return canonical JSON: sorted keys, UTF-8 as is, no NaN; dates and array scalars as plain values."""
+    try:
+        return json.dumps(
+            data, sort_keys=True, ensure_ascii=False, allow_nan=False, indent=indent, default=_plain
+        )
+    except (TypeError, ValueError) as exc:
+        raise InputError(f"Not JSON: {exc}. Keep metadata to strings, numbers, lists and dicts.") from exc
+
+
+def _plain(value: Any) -> Any:
+    for method in ("isoformat", "tolist"):  # dates; numpy scalars and arrays
+        if hasattr(value, method):
+            return getattr(value, method)()
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, (set, frozenset)):
+        return sorted(value)
+    raise TypeError(f"{type(value).__name__} is not JSON serializable")

@@ -1,0 +1,228 @@
+"""The trace: one record per stage says what came out of it, in which order, by which scores, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from enum import StrEnum
+from typing import Any, overload
+
+from resift.errors import InputError
+from resift.types.hit import Hit
+
+
+class StageKind(StrEnum):
+    """What a stage does. Evidence is looked up by kind; a display name is for people only."""
+
+    RETRIEVE = "retrieve"
+    FUSE = "fuse"
+    GATE = "gate"
+    RERANK = "rerank"
+    GUARD = "guard"
+    SHAPE = "shape"
+    CUT = "cut"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageRecord:
+    """What one stage did. The rank of an id is its place in `ids`, from 1.
+
+    `scores` stand beside `ids`; without any the stage only moved hits. `parts` are what totals are made of:
+    part -> id -> value. The first `kept` ids went on (None: all of them), the others were left out here.
+    `notes` are for single ids, `note` is for all that have none. `merged` maps an id that came in to the id
+    that stands for it from here on.
+    """
+
+    kind: StageKind
+    name: str
+    ids: tuple[str, ...]
+    scores: tuple[float | None, ...] = ()
+    source: str = ""
+    kept: int | None = None
+    parts: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    note: str = ""
+    notes: Mapping[str, str] = field(default_factory=dict)
+    merged: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def order(self) -> tuple[str, ...]:
+        """The ids that went on, best first."""
+        return self.ids if self.kept is None else self.ids[: self.kept]
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """The ids that this stage cut."""
+        return () if self.kept is None else self.ids[self.kept :]
+
+    def places(self) -> dict[str, int]:
+        """Return id -> place in the columns, from 0; of an id that is listed twice the better one."""
+        return {self.ids[at]: at for at in range(len(self.ids) - 1, -1, -1)}
+
+    def step(self, at: int) -> Step:
+        """Return what the record says of the id at a place, from 0."""
+        id = self.ids[at]
+        parts = tuple((name, column[id]) for name, column in self.parts.items() if id in column)
+        return Step(
+            kind=self.kind,
+            name=self.name,
+            source=self.source,
+            rank=at + 1,
+            score=self.scores[at] if self.scores else None,
+            note=self.notes.get(id, self.note),
+            parts=parts,
+            cut=self.kept is not None and at >= self.kept,
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data that `from_dict` turns back into an equal record."""
+        data = {one.name: getattr(self, one.name) for one in fields(self)}
+        given = {name: value for name, value in data.items() if name in _ALWAYS or value not in _EMPTY}
+        for name in ("ids", "scores"):
+            if name in given:
+                given[name] = list(given[name])
+        if self.parts:
+            given["parts"] = {name: dict(column) for name, column in self.parts.items()}
+        return {**given, "kind": self.kind.value}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> StageRecord:
+        """Return the record that `to_dict` described."""
+        try:
+            given = {one.name: data[one.name] for one in fields(cls) if one.name in data}
+            given["kind"] = StageKind(given["kind"])
+            given["ids"] = tuple(given["ids"])
+            given["scores"] = tuple(given.get("scores", ()))
+            return cls(**given)
+        except (KeyError, TypeError, ValueError) as exc:
+            raise InputError(f"Not the record of a stage: {exc}. It needs kind, name and ids.") from exc
+
+
+_ALWAYS = ("kind", "name", "ids")
+_EMPTY: tuple[Any, ...] = (None, "", (), {})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One hit in one stage: its rank, its score there (None: not judged), a note, and its score's parts.
+
+    `cut` says that the stage left the hit out; the rank is then the one it had before.
+    """
+
+    kind: StageKind
+    name: str
+    source: str
+    rank: int
+    score: float | None
+    note: str = ""
+    parts: tuple[tuple[str, float], ...] = ()
+    cut: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Trace(Sequence[StageRecord]):
+    """The records of all stages, in the order in which they ran."""
+
+    records: tuple[StageRecord, ...] = ()
+
+    @overload
+    def __getitem__(self, index: int) -> StageRecord: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[StageRecord, ...]: ...
+    def __getitem__(self, index: int | slice) -> StageRecord | tuple[StageRecord, ...]:
+        return self.records[index]
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def then(self, *records: StageRecord) -> Trace:
+        """Return a trace with these records at the end."""
+        return Trace(self.records + records)
+
+    def of(self, kind: StageKind) -> tuple[StageRecord, ...]:
+        """Return the records of one kind, whatever their stages are called."""
+        return tuple(record for record in self.records if record.kind is kind)
+
+    def order(self) -> tuple[str, ...]:
+        """Return the ids in the order that the records alone give."""
+        ordered = [record for record in self.records if record.kind is not StageKind.RETRIEVE]
+        if ordered:
+            return ordered[-1].order
+        # One list is an order; several lists are none before they are fused.
+        return self.records[0].order if len(self.records) == 1 else ()
+
+    def path(self, id: str) -> tuple[Step, ...]:
+        """Return the steps of one hit, in order; a cut that it survived is no step."""
+        steps: list[Step] = []
+        names = {other for record in self.records for other, kept in record.merged.items() if kept == id}
+        names.add(id)
+        for record in self.records:
+            at = next((place for place, one in enumerate(record.ids) if one in names), None)
+            if at is None:
+                continue
+            step = record.step(at)
+            if step.cut:
+                steps.append(_cut_from(step, steps))
+            elif record.kind is not StageKind.CUT:
+                steps.append(step)
+        return tuple(steps)
+
+
+def _cut_from(step: Step, before: Sequence[Step]) -> Step:
+    """Return the step of a hit that was left out, with the rank it had when it was."""
+    last = next((one for one in reversed(before) if one.kind is not StageKind.RETRIEVE), None)
+    if last is None and len(before) == 1:
+        last = before[0]
+    return step if last is None else replace(step, rank=last.rank)
+
+
+class Fused(list[Hit]):
+    """Hits in their new order, with the records of how they got it: what the rerankers of Resift return.
+
+    To everybody who does not ask for `records` it is a plain list.
+    """
+
+    __slots__ = ("records",)
+
+    def __init__(self, hits: Iterable[Hit] = (), *records: StageRecord) -> None:
+        super().__init__(hits)
+        self.records = records
+
+
+def trace_of(hits: Sequence[Hit]) -> Trace:
+    """Return what is known of how these hits got their order: a ranking's trace, a fused list's records."""
+    trace = getattr(hits, "trace", None)
+    if isinstance(trace, Trace):
+        return trace
+    return Trace(hits.records) if isinstance(hits, Fused) else Trace()
+
+
+def record_of(
+    kind: StageKind,
+    name: str,
+    kept: Sequence[Hit],
+    cut: Sequence[Hit] = (),
+    *,
+    scored: bool = False,
+    source: str = "",
+    note: str = "",
+    notes: Mapping[str, str] | None = None,
+) -> StageRecord:
+    """Return the record of a stage that left these hits in this order; `scored`: it judged them."""
+    hits = [*kept, *cut] if cut else kept
+    return StageRecord(
+        kind=kind,
+        name=name,
+        ids=tuple([hit.id for hit in hits]),
+        scores=tuple([hit.score for hit in hits]) if scored else (),
+        source=source,
+        kept=len(kept) if cut else None,
+        note=note,
+        notes=notes or {},
+    )
+
+
+def cut_record(ids: Sequence[str], k: int, *, note: str = "") -> tuple[StageRecord, ...]:
+    """Return the record of a cut to the first k, or nothing where k leaves nothing out."""
+    if k >= len(ids):
+        return ()
+    return (StageRecord(kind=StageKind.CUT, name="cut", ids=tuple(ids), kept=k, note=note or f"k={k}"),)
