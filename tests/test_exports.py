@@ -18,12 +18,7 @@ PACKAGES = [
     ".".join(["resift", *file.parent.relative_to(SOURCE).parts])
     for file in sorted(SOURCE.rglob("__init__.py"))
 ]
-EAGER = {"resift.explain", "resift.fusion", "resift.gate", "resift.shape"}  # still to be turned
-EXPORTING = [
-    package
-    for package in PACKAGES
-    if package not in EAGER and hasattr(importlib.import_module(package), "__all__")
-]
+EXPORTING = [package for package in PACKAGES if hasattr(importlib.import_module(package), "__all__")]
 
 
 def folder_of(package: str) -> Path:

@@ -65,10 +65,11 @@ def test_two_views_of_a_store_are_asked_once():
         async def search_text(self, query, *, k, where, source):
             return await self.search(query, k=k)
 
-        search_vectors = search_text
+        async def search_vectors(self, query, embedder, *, k, where, source):
+            return await self.search(query, k=k)
 
     store = Hybrid()
-    pipeline(TextSearch(store), VectorSearch(store)).rank("words")
+    pipeline(TextSearch(store), VectorSearch(store, None)).rank("words")
     assert len(store.wanted) == 1
     assert sorted(store.wanted[0]) == IDS
 

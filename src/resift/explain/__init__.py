@@ -5,7 +5,21 @@ and places, `moves` says who rose and why, `layout` puts them on a grid; `text_p
 `page` draw. Nothing here ranks, and only `Explanation.save` writes.
 """
 
-from resift.explain.explanation import Explanation
-from resift.explain.flow import Flow, flow_of
+from __future__ import annotations
 
-__all__ = ["Explanation", "Flow", "flow_of"]
+from resift.lazy_exports import lazy_exports
+
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from resift.explain.explanation import Explanation as Explanation
+    from resift.explain.flow import Flow as Flow
+    from resift.explain.flow import flow_of as flow_of
+else:
+    __getattr__, __dir__, __all__ = lazy_exports(
+        __name__,
+        {
+            ".explanation": ("Explanation",),
+            ".flow": ("Flow", "flow_of"),
+        },
+    )

@@ -4,44 +4,54 @@
 function by its registry name. All take lists of `Hit`s and return a new list; nothing is mutated.
 """
 
-from resift.fusion.compare import Comparison, compare
-from resift.fusion.dialects import DIALECTS
-from resift.fusion.entry import fuse
-from resift.fusion.methods import METHODS, fusion_method
-from resift.fusion.normalize import NORMALIZATIONS
-from resift.fusion.rank_based import borda, isr, rbc, rrf, weighted_rrf
-from resift.fusion.score_based import (
-    comb_anz,
-    comb_max,
-    comb_min,
-    comb_mnz,
-    comb_sum,
-    dbsf,
-    linear,
-    log_odds,
-    relative_score,
-)
+from __future__ import annotations
 
-__all__ = [
-    "DIALECTS",
-    "METHODS",
-    "NORMALIZATIONS",
-    "Comparison",
-    "borda",
-    "comb_anz",
-    "comb_max",
-    "comb_min",
-    "comb_mnz",
-    "comb_sum",
-    "compare",
-    "dbsf",
-    "fuse",
-    "fusion_method",
-    "isr",
-    "linear",
-    "log_odds",
-    "rbc",
-    "relative_score",
-    "rrf",
-    "weighted_rrf",
-]
+from resift.lazy_exports import lazy_exports
+
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from resift.fusion.comparison import Comparison as Comparison
+    from resift.fusion.comparison import compare as compare
+    from resift.fusion.dialects import DIALECTS as DIALECTS
+    from resift.fusion.entry import fuse as fuse
+    from resift.fusion.methods import METHODS as METHODS
+    from resift.fusion.methods import fusion_method as fusion_method
+    from resift.fusion.normalize import NORMALIZATIONS as NORMALIZATIONS
+    from resift.fusion.rank_based import borda as borda
+    from resift.fusion.rank_based import isr as isr
+    from resift.fusion.rank_based import rbc as rbc
+    from resift.fusion.rank_based import rrf as rrf
+    from resift.fusion.rank_based import weighted_rrf as weighted_rrf
+    from resift.fusion.score_based import comb_anz as comb_anz
+    from resift.fusion.score_based import comb_max as comb_max
+    from resift.fusion.score_based import comb_min as comb_min
+    from resift.fusion.score_based import comb_mnz as comb_mnz
+    from resift.fusion.score_based import comb_sum as comb_sum
+    from resift.fusion.score_based import dbsf as dbsf
+    from resift.fusion.score_based import linear as linear
+    from resift.fusion.score_based import log_odds as log_odds
+    from resift.fusion.score_based import relative_score as relative_score
+else:
+    __getattr__, __dir__, __all__ = lazy_exports(
+        __name__,
+        {
+            ".comparison": ("Comparison", "compare"),
+            ".dialects": ("DIALECTS",),
+            ".entry": ("fuse",),
+            ".methods": ("METHODS", "fusion_method"),
+            ".normalize": ("NORMALIZATIONS",),
+            ".rank_based": ("borda", "isr", "rbc", "rrf", "weighted_rrf"),
+            ".score_based": (
+                "comb_anz",
+                "comb_max",
+                "comb_min",
+                "comb_mnz",
+                "comb_sum",
+                "dbsf",
+                "linear",
+                "log_odds",
+                "relative_score",
+            ),
+        },
+    )

@@ -10,27 +10,37 @@ profile_named(name) -> Profile                                       "memosa" (f
 apply_rates(events, *, band=(0.02, 0.40)) -> list[ApplyRate]         how often tightening applied, per section
 """
 
-from resift.gate.cliff import Cliff, Hint, find_cliff
-from resift.gate.grading import Grade, Grading, grade
-from resift.gate.profiles import MEMOSA, NEUTRAL, Profile, Relax, profile_named
-from resift.gate.reporting import ApplyRate, apply_rates
-from resift.gate.screening import Gated, VectorSearchToolResult, gate
+from __future__ import annotations
 
-__all__ = [
-    "MEMOSA",
-    "NEUTRAL",
-    "ApplyRate",
-    "Cliff",
-    "Gated",
-    "Grade",
-    "Grading",
-    "Hint",
-    "Profile",
-    "Relax",
-    "VectorSearchToolResult",
-    "apply_rates",
-    "find_cliff",
-    "gate",
-    "grade",
-    "profile_named",
-]
+from resift.lazy_exports import lazy_exports
+
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from resift.gate.cliff import Cliff as Cliff
+    from resift.gate.cliff import Hint as Hint
+    from resift.gate.cliff import find_cliff as find_cliff
+    from resift.gate.grading import Grade as Grade
+    from resift.gate.grading import Grading as Grading
+    from resift.gate.grading import grade as grade
+    from resift.gate.profiles import MEMOSA as MEMOSA
+    from resift.gate.profiles import NEUTRAL as NEUTRAL
+    from resift.gate.profiles import Profile as Profile
+    from resift.gate.profiles import Relax as Relax
+    from resift.gate.profiles import profile_named as profile_named
+    from resift.gate.reporting import ApplyRate as ApplyRate
+    from resift.gate.reporting import apply_rates as apply_rates
+    from resift.gate.screening import Gated as Gated
+    from resift.gate.screening import VectorSearchToolResult as VectorSearchToolResult
+    from resift.gate.screening import gate as gate
+else:
+    __getattr__, __dir__, __all__ = lazy_exports(
+        __name__,
+        {
+            ".cliff": ("Cliff", "Hint", "find_cliff"),
+            ".grading": ("Grade", "Grading", "grade"),
+            ".profiles": ("MEMOSA", "NEUTRAL", "Profile", "Relax", "profile_named"),
+            ".reporting": ("ApplyRate", "apply_rates"),
+            ".screening": ("Gated", "VectorSearchToolResult", "gate"),
+        },
+    )

@@ -19,52 +19,62 @@ Calibration: Platt, Isotonic, Temperature (`fit`, `from_history`, `save`, `load_
 calibrate(hits, calibrators) -> hits with metadata["probability"], above(hits, threshold) -> Shaped.
 """
 
-from resift.shape.blending import Blend, blend
-from resift.shape.calibration import (
-    Calibrator,
-    Isotonic,
-    Platt,
-    Temperature,
-    calibrator_from,
-    load_calibrator,
-)
-from resift.shape.composing import ShapePolicy, shape
-from resift.shape.diversity import mmr
-from resift.shape.folding import fold
-from resift.shape.guarding import Guard, guard
-from resift.shape.neighbours import nearest
-from resift.shape.precedence import Precedence, precede
-from resift.shape.probabilities import above, calibrate
-from resift.shape.quotas import DIVERSITY, FAIRNESS, Quota, balance
-from resift.shape.recovery import Recovery, recover
-from resift.shape.shaped import ShapeApplied, Shaped
+from __future__ import annotations
 
-__all__ = [
-    "DIVERSITY",
-    "FAIRNESS",
-    "Blend",
-    "Calibrator",
-    "Guard",
-    "Isotonic",
-    "Platt",
-    "Precedence",
-    "Quota",
-    "Recovery",
-    "ShapeApplied",
-    "ShapePolicy",
-    "Shaped",
-    "Temperature",
-    "above",
-    "balance",
-    "blend",
-    "calibrate",
-    "calibrator_from",
-    "fold",
-    "guard",
-    "load_calibrator",
-    "mmr",
-    "nearest",
-    "precede",
-    "recover",
-    "shape",
-]
+from resift.lazy_exports import lazy_exports
+
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from resift.shape.blending import Blend as Blend
+    from resift.shape.blending import blend as blend
+    from resift.shape.calibration import Calibrator as Calibrator
+    from resift.shape.calibration import Isotonic as Isotonic
+    from resift.shape.calibration import Platt as Platt
+    from resift.shape.calibration import Temperature as Temperature
+    from resift.shape.calibration import calibrator_from as calibrator_from
+    from resift.shape.calibration import load_calibrator as load_calibrator
+    from resift.shape.composing import ShapePolicy as ShapePolicy
+    from resift.shape.composing import shape as shape
+    from resift.shape.diversity import mmr as mmr
+    from resift.shape.folding import fold as fold
+    from resift.shape.guarding import Guard as Guard
+    from resift.shape.guarding import guard as guard
+    from resift.shape.neighbours import nearest as nearest
+    from resift.shape.precedence import Precedence as Precedence
+    from resift.shape.precedence import precede as precede
+    from resift.shape.probabilities import above as above
+    from resift.shape.probabilities import calibrate as calibrate
+    from resift.shape.quotas import DIVERSITY as DIVERSITY
+    from resift.shape.quotas import FAIRNESS as FAIRNESS
+    from resift.shape.quotas import Quota as Quota
+    from resift.shape.quotas import balance as balance
+    from resift.shape.recovery import Recovery as Recovery
+    from resift.shape.recovery import recover as recover
+    from resift.shape.shaped import ShapeApplied as ShapeApplied
+    from resift.shape.shaped import Shaped as Shaped
+else:
+    __getattr__, __dir__, __all__ = lazy_exports(
+        __name__,
+        {
+            ".blending": ("Blend", "blend"),
+            ".calibration": (
+                "Calibrator",
+                "Isotonic",
+                "Platt",
+                "Temperature",
+                "calibrator_from",
+                "load_calibrator",
+            ),
+            ".composing": ("ShapePolicy", "shape"),
+            ".diversity": ("mmr",),
+            ".folding": ("fold",),
+            ".guarding": ("Guard", "guard"),
+            ".neighbours": ("nearest",),
+            ".precedence": ("Precedence", "precede"),
+            ".probabilities": ("above", "calibrate"),
+            ".quotas": ("DIVERSITY", "FAIRNESS", "Quota", "balance"),
+            ".recovery": ("Recovery", "recover"),
+            ".shaped": ("ShapeApplied", "Shaped"),
+        },
+    )

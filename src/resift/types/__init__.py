@@ -1,23 +1,42 @@
 """The values that flow through everything: Hit, Scores, Ranking and the trace. No I/O, no policy."""
 
-from resift.types.hit import Hit, by_score, finite, rescored
-from resift.types.ranking import Ranking, Scores, to_json
-from resift.types.trace import Fused, StageKind, StageRecord, Step, Trace, cut_record, record_of, trace_of
+from __future__ import annotations
 
-__all__ = [
-    "Fused",
-    "Hit",
-    "Ranking",
-    "Scores",
-    "StageKind",
-    "StageRecord",
-    "Step",
-    "Trace",
-    "by_score",
-    "cut_record",
-    "finite",
-    "record_of",
-    "rescored",
-    "to_json",
-    "trace_of",
-]
+from resift.lazy_exports import lazy_exports
+
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from resift.types.hit import Hit as Hit
+    from resift.types.hit import by_score as by_score
+    from resift.types.hit import finite as finite
+    from resift.types.hit import rescored as rescored
+    from resift.types.ranking import Ranking as Ranking
+    from resift.types.ranking import Scores as Scores
+    from resift.types.ranking import to_json as to_json
+    from resift.types.trace import Fused as Fused
+    from resift.types.trace import StageKind as StageKind
+    from resift.types.trace import StageRecord as StageRecord
+    from resift.types.trace import Step as Step
+    from resift.types.trace import Trace as Trace
+    from resift.types.trace import cut_record as cut_record
+    from resift.types.trace import record_of as record_of
+    from resift.types.trace import trace_of as trace_of
+else:
+    __getattr__, __dir__, __all__ = lazy_exports(
+        __name__,
+        {
+            ".hit": ("Hit", "by_score", "finite", "rescored"),
+            ".ranking": ("Ranking", "Scores", "to_json"),
+            ".trace": (
+                "Fused",
+                "StageKind",
+                "StageRecord",
+                "Step",
+                "Trace",
+                "cut_record",
+                "record_of",
+                "trace_of",
+            ),
+        },
+    )
