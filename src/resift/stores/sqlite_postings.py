@@ -37,7 +37,7 @@ class _UnknownForm(Exception):
 
 def read_occurrences(connection: Connection, term: str) -> Occurrences:
     """Return the rows that hold a term and how often."""
-    if connection.version > 1 and native_kernel().name is not None:
+    if connection.version > 1 and hasattr(native_kernel().library, "fts5_postings"):
         try:
             return _from_pages(connection, term.encode())
         except _UnknownForm:
