@@ -9,7 +9,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
-from functools import partial
+
+import numpy as np
 
 from resift.cli import serve
 from resift.server import create_app
@@ -44,6 +45,22 @@ class StubScorer:
             raise RuntimeError(f"secret {text}")
 
 
+class StubEmbedder:
+    """Unit vectors from the letters of a text."""
+
+    model_name = "stub-embedder"
+
+    async def embed(self, texts, *, kind):
+        rows = [[1.0 + text.count(letter) for letter in "aeiorstw"] for text in texts]
+        vectors = np.array(rows or np.zeros((0, 8)), dtype="float32")
+        return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+def made(options):
+    embedder = None if options.embedder is None else StubEmbedder()
+    return create_app(options, scorer=StubScorer(), embedder=embedder)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser()
     serve.configure(parser)
@@ -52,7 +69,7 @@ def main() -> int:
     listener = bound_socket(listening)
     sys.stderr.write(f"Resift is at http://127.0.0.1:{listener.getsockname()[1]}\n")
     sys.stderr.flush()
-    return run_worker(options, listening, listener, make_app=partial(create_app, scorer=StubScorer()))
+    return run_worker(options, listening, listener, make_app=made)
 
 
 if __name__ == "__main__":

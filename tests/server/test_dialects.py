@@ -118,7 +118,9 @@ def test_objects_as_documents(stub):
     fields = [{"a": "nothing", "b": "x"}, {"a": "red", "b": "fox"}]
     answer = stub.post("/v1/rerank", {"query": QUERY, "documents": fields, "rank_fields": ["a", "b"]})
     assert answer.json()["results"][0]["index"] == 1
-    assert stub.post("/v1/rerank", {"query": QUERY, "documents": [{"image": "x"}]}).status == 400
+    answer = stub.post("/v1/rerank", {"query": QUERY, "documents": [{"image": "x"}, "fox"]}).json()
+    assert [row["index"] for row in answer["results"]] == [1, 0]
+    assert answer["warnings"] == ["1 of 2 documents have no text and stand last"]
 
 
 ERRORS = [

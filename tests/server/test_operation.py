@@ -153,14 +153,14 @@ def test_unknown_paths_and_methods(stub):
 
 
 def test_limits_on_size():
-    """Too many documents, too long a text, too large a body: 413 before any work."""
+    """Too many documents, too long a text, too large a body are refused before any work."""
     server = start(
         "--max-documents", "5", "--max-text-chars", "100", "--max-body-bytes", "5000", "--any-model"
     )
     try:
-        assert server.post("/v2/rerank", {"query": "q", "documents": ["x"] * 6}).status == 413
-        assert server.post("/v2/rerank", {"query": "q", "documents": ["x" * 101]}).status == 413
-        assert server.post("/v2/rerank", {"query": "q" * 101, "documents": ["x"]}).status == 413
+        assert server.post("/v2/rerank", {"query": "q", "documents": ["x"] * 6}).status == 400
+        assert server.post("/v2/rerank", {"query": "q", "documents": ["x" * 101]}).status == 400
+        assert server.post("/v2/rerank", {"query": "q" * 101, "documents": ["x"]}).status == 400
         assert server.post("/v2/rerank", b" " * 6000).status == 413
         lied = (
             b"POST /v2/rerank HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"

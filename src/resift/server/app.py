@@ -12,13 +12,18 @@ from resift.server.embedding_routes import embedding_operations
 from resift.server.endpoint import failure_reply, send_reply
 from resift.server.error_forms import error_form_at
 from resift.server.failures import RequestFailed
+from resift.server.fuse_routes import fuse_operations
 from resift.server.health_routes import health_operations, openapi_operation
+from resift.server.judge_routes import judge_operations
 from resift.server.middleware import Guarding, Observing
 from resift.server.model_routes import model_operations
 from resift.server.openapi import Operation
 from resift.server.options import ServerOptions
 from resift.server.request_info import info_of
 from resift.server.rerank_routes import rerank_operations
+from resift.server.score_routes import score_operations
+from resift.server.search_routes import search_operations
+from resift.server.search_work import Searching
 from resift.server.serving import Serving
 
 Lifespan = Callable[[Any], AbstractAsyncContextManager[Any]]
@@ -45,7 +50,8 @@ def create_app(
     from starlette.routing import Mount
 
     serving = Serving(options or ServerOptions(), scorer=scorer, embedder=embedder, pipeline=pipeline)
-    routes = _routes(operations_of(serving))
+    searching = Searching(serving)
+    routes = _routes(operations_of(serving, searching))
     routes += [Mount(path, app=mounted) for path, mounted in (mounts or {}).items()]
     middleware = [Middleware(Observing, serving=serving)]
     if serving.options.cors_origins:
@@ -59,6 +65,7 @@ def create_app(
                 await stack.enter_async_context(enter(app))
             await serving.before_accepting()
             yield
+            await searching.close()
             await serving.close()
 
     app = Starlette(routes=routes, middleware=middleware, lifespan=lifespan)
@@ -68,13 +75,17 @@ def create_app(
     return app
 
 
-def operations_of(serving: Serving) -> list[Operation]:
+def operations_of(serving: Serving, searching: Searching) -> list[Operation]:
     """Return all operations of a server, the one that describes them last."""
     operations = [
         *health_operations(serving),
         *model_operations(serving),
         *rerank_operations(serving),
+        *score_operations(serving),
         *embedding_operations(serving),
+        *search_operations(serving, searching),
+        *fuse_operations(serving),
+        *judge_operations(serving, searching),
     ]
     return [*operations, openapi_operation(serving, operations)]
 

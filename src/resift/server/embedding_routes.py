@@ -64,7 +64,7 @@ def _openai_operation(serving: Serving, path: str) -> Operation:
             "input": _texts(serving),
             "model": text(most=400),
             "encoding_format": one_of("float", "base64"),
-            "dimensions": whole(least=1),
+            **_strictly(serving),
             "input_type": one_of("query", "document"),
             "user": text(most=1000),
         },
@@ -80,7 +80,8 @@ def _openai_operation(serving: Serving, path: str) -> Operation:
         given = request["input"]
         texts = [given] if isinstance(given, str) else given
         kind = request.get("input_type", "document")
-        vectors = await call.unless_gone(_embedded(call, texts, kind, request))
+        vectors = await call.unless_gone(_embedded(call, texts, kind, request.get("model")))
+        _check_dimensions(body, vectors.shape[1])
         as_text = request.get("encoding_format") == "base64"
         rows = [_base64(vector) for vector in vectors] if as_text else vectors.tolist()
         tokens = sum(map(len, texts)) // 4
@@ -114,7 +115,7 @@ def _tei_operation(serving: Serving, path: str) -> Operation:
             "truncation_direction": one_of("left", "Left", "right", "Right"),
             "prompt_name": one_of("query", "document", "passage"),
             "normalize": lenient_flag(),
-            "dimensions": whole(least=1),
+            **_strictly(serving),
         },
         required=("inputs",),
         closed=serving.options.strict,
@@ -128,7 +129,8 @@ def _tei_operation(serving: Serving, path: str) -> Operation:
         given = request["inputs"]
         texts = [given] if isinstance(given, str) else given
         kind = "query" if request.get("prompt_name") == "query" else "document"
-        vectors = await call.unless_gone(_embedded(call, texts, kind, request))
+        vectors = await call.unless_gone(_embedded(call, texts, kind, None))
+        _check_dimensions(body, vectors.shape[1])
         return Reply(vectors.tolist())
 
     return Operation(
@@ -142,16 +144,22 @@ def _tei_operation(serving: Serving, path: str) -> Operation:
     )
 
 
-async def _embedded(call: Call, texts: list[str], kind: str, request: Mapping[str, Any]) -> Any:
-    embedder = call.serving.embedder_for(request.get("model"))
+async def _embedded(call: Call, texts: list[str], kind: str, model: str | None) -> Any:
+    embedder = call.serving.embedder_for(model)
     call.info.documents, call.info.pairs = len(texts), pairs_in(texts)
     async with call.serving.admission.admitted(call.info.pairs):
-        vectors = await embedder.embed(texts, kind=kind)
-    wanted = request.get("dimensions", vectors.shape[1])
-    if wanted != vectors.shape[1]:
-        # Cutting a vector keeps its meaning only for models that were trained for it.
-        raise RequestFailed("invalid", f"dimensions must be {vectors.shape[1]} for this model, or left out")
-    return vectors
+        return await embedder.embed(texts, kind=kind)
+
+
+def _strictly(serving: Serving) -> dict[str, Schema]:
+    """Name the field whose only value is not known before the model is loaded, where all must be named."""
+    return {"dimensions": whole(least=1)} if serving.options.strict else {}
+
+
+def _check_dimensions(body: Mapping[str, Any], dimension: int) -> None:
+    # Cutting a vector keeps its meaning only for models that were trained for it.
+    if body.get("dimensions") not in (None, dimension):
+        raise RequestFailed("invalid", f"dimensions must be {dimension} for this model, or left out")
 
 
 def _base64(vector: Any) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import traceback
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
@@ -25,6 +26,7 @@ Send = Callable[[Any], Awaitable[None]]
 Receive = Callable[[], Awaitable[Any]]
 
 DEADLINE_HEADER = "x-resift-deadline-ms"
+_MILLISECONDS = re.compile(r"[0-9]{1,9}")
 
 log = logging.getLogger("resift.server")
 
@@ -53,6 +55,7 @@ class Call:
         """Return the body as a JSON value; refused unread while the server is too busy."""
         self.serving.check_open()
         self.serving.admission.check()
+        self.deadline(None)
         body = await read_body(
             self.receive, self.info.headers, limit=self.serving.options.limits.max_body_bytes
         )
@@ -60,10 +63,10 @@ class Call:
 
     def deadline(self, given_ms: int | None) -> Deadline:
         """Return the earlier of the deadlines in the body and in the header."""
-        written = self.info.headers.get(DEADLINE_HEADER, "").strip()
-        if written and not (written.isdecimal() and len(written) < 10):
+        written = self.info.headers.get(DEADLINE_HEADER)
+        if written is not None and not _MILLISECONDS.fullmatch(written):
             raise RequestFailed("invalid", f"{DEADLINE_HEADER} must be a whole number of milliseconds")
-        asked = [ms for ms in (given_ms, int(written) if written else None) if ms is not None]
+        asked = [ms for ms in (given_ms, None if written is None else int(written)) if ms is not None]
         return Deadline.after(min(asked) / 1000 if asked else None)
 
     async def unless_gone(self, work: Coroutine[Any, Any, T]) -> T:

@@ -63,3 +63,11 @@ class ServerOptions:
     playground: bool = True
     access_log: bool = True
     limits: Limits = field(default_factory=Limits)
+
+    def __post_init__(self) -> None:
+        served = [self.model, *self.more_models, *filter(None, [self.embedder])]
+        for alias, model in self.aliases.items():
+            if model not in served:
+                raise ConfigError(
+                    f"The alias {alias!r} names {model!r}, which is not served. Served: {', '.join(served)}."
+                )

@@ -15,7 +15,6 @@ from resift.rerankers.rescore import rescore
 from resift.server.admission import pairs_in
 from resift.server.dialects import Answer, Row, ServedDialect
 from resift.server.endpoint import Call
-from resift.server.failures import RequestFailed
 from resift.server.spans import SpanOptions, relevant_spans
 from resift.types import Ranking
 
@@ -68,15 +67,15 @@ async def rerank(call: Call, dialect: ServedDialect, request: Mapping[str, Any])
         tokens=tokens,
         documents=len(texts),
         created=int(time.time()),
-        warnings=[call.info.degraded] if call.info.degraded else [],
+        warnings=_warnings(call, texts),
     )
 
 
 def texts_of(documents: Sequence[Any], rank_fields: Sequence[str] | None = None) -> list[str]:
     """Return the text of each document: a string, or an object with a text or with the fields to rank by."""
     return [
-        document if isinstance(document, str) else _object_text(document, at, rank_fields)
-        for at, document in enumerate(documents)
+        document if isinstance(document, str) else _object_text(document, rank_fields)
+        for document in documents
     ]
 
 
@@ -109,14 +108,16 @@ def _raw(score: float | None) -> float:
     return 0.0 if score is None else score
 
 
-def _object_text(document: Mapping[str, Any], at: int, rank_fields: Sequence[str] | None) -> str:
-    found = text_of(document)
+def _object_text(document: Mapping[str, Any], rank_fields: Sequence[str] | None) -> str:
     if rank_fields:
-        found = "\n".join(str(document[name]) for name in rank_fields if document.get(name) is not None)
-    if not found:
-        wanted = f"one of {', '.join(rank_fields)}" if rank_fields else '"text"'
-        raise RequestFailed("invalid", f"documents[{at}] has no text; give it {wanted}")
-    return found
+        return "\n".join(str(document[name]) for name in rank_fields if document.get(name) is not None)
+    return text_of(document)
+
+
+def _warnings(call: Call, texts: Sequence[str]) -> list[str]:
+    empty = sum(not text.strip() for text in texts)
+    told = [f"{empty} of {len(texts)} documents have no text and stand last"] if empty else []
+    return [*([call.info.degraded] if call.info.degraded else []), *told]
 
 
 def _document(given: Any, text: str, dialect: ServedDialect) -> Any:

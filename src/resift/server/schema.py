@@ -10,6 +10,9 @@ from resift.server.failures import RequestFailed
 
 Schema = Mapping[str, Any]
 
+NOT_BLANK = r"\S"
+"""The one pattern that is used: something besides white space."""
+
 TRUE, FALSE = ("true", "True", "1"), ("false", "False", "0")
 
 
@@ -124,7 +127,9 @@ def _text(value: Any, schema: Schema, name: str) -> str:
     if len(value) < schema.get("minLength", 0):
         raise _wrong(name, "must not be empty", kind="empty")
     if len(value) > schema.get("maxLength", math.inf):
-        raise _wrong(name, f"is longer than {schema['maxLength']} characters", kind="too_large")
+        raise _wrong(name, f"is longer than {schema['maxLength']} characters")
+    if schema.get("pattern") == NOT_BLANK and not value.strip():
+        raise _wrong(name, "must not be blank", kind="empty")
     return value
 
 
@@ -174,9 +179,7 @@ def _array(value: Any, schema: Schema, name: str) -> list[Any]:
     if len(value) < schema.get("minItems", 0):
         raise _wrong(name, "must not be empty", kind="empty")
     if len(value) > schema.get("maxItems", math.inf):
-        raise _wrong(
-            name, f"has {len(value)} items; at most {schema['maxItems']} are taken", kind="too_large"
-        )
+        raise _wrong(name, f"has {len(value)} items; at most {schema['maxItems']} are taken")
     items = schema.get("items", {})
     if items.get("type") == "string" and all(type(item) is str for item in value):
         return _strings(value, items, name)

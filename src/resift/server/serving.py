@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any, Literal
 
-from resift.errors import ConfigError, ModelLoadError
+from resift.errors import ModelLoadError
 from resift.models.embedding import Embedder
 from resift.protocols import Scorer
 from resift.rerankers.cross_encoder import CrossEncoderReranker
@@ -45,7 +45,6 @@ class Serving:
         self.embedder = embedder
         self.scorers: dict[str, Scorer] = {} if scorer is None else {options.model: scorer}
         self._loading: asyncio.Task[None] | None = None
-        _check_aliases(options)
 
     @property
     def ready(self) -> bool:
@@ -100,9 +99,7 @@ class Serving:
     def embedder_for(self, asked: str | None) -> Any:
         """Return the embedder that a request names, or the only one."""
         if self.embedder is None:
-            raise RequestFailed(
-                "unknown_model", "No embedding model is served here; start with --embedder MODEL"
-            )
+            raise RequestFailed("not_found", "No embedding model is served here; start with --embedder MODEL")
         name = self.options.aliases.get(asked, asked) if asked else self.embedder_name
         if name == self.embedder_name or self.options.any_model:
             return self.embedder
@@ -159,13 +156,3 @@ def _cross_encoder(name: str) -> Scorer:
     if scorer.failure:
         raise ModelLoadError(scorer.failure)
     return scorer
-
-
-def _check_aliases(options: ServerOptions) -> None:
-    known = [options.model, *options.more_models, *filter(None, [options.embedder])]
-    aliases: Mapping[str, str] = options.aliases
-    for alias, model in aliases.items():
-        if model not in known:
-            raise ConfigError(
-                f"The alias {alias!r} names {model!r}, which is not served. Served: {', '.join(known)}."
-            )

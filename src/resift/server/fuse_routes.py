@@ -1,0 +1,162 @@
+"""Our own fusion of ranked lists, and the explanation of any ranking."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from resift.errors import InputError
+from resift.fusion.entry import fuse
+from resift.fusion.methods import METHODS
+from resift.fusion.normalize import NORMALIZATIONS
+from resift.server.endpoint import Call, Endpoint, Reply
+from resift.server.failures import RequestFailed
+from resift.server.openapi import Operation
+from resift.server.rank_flow import rank_flow
+from resift.server.schema import (
+    Schema,
+    array,
+    checked,
+    either,
+    flag,
+    mapping,
+    number,
+    one_of,
+    record,
+    text,
+    whole,
+)
+from resift.server.search_routes import RANKING, told
+from resift.server.serving import Serving
+from resift.types import Ranking
+
+BY_RANK = ("rrf", "borda", "isr", "rbc")
+"""Methods that need no scores."""
+
+NORMALIZING = ("comb-anz", "comb-max", "comb-min", "comb-mnz", "comb-sum", "linear")
+MOST_LISTS = 100
+
+
+def fuse_operations(serving: Serving) -> list[Operation]:
+    """Return the operations of this file."""
+    return [_fuse(serving), _explain(serving)]
+
+
+def _request(serving: Serving, *, scores: bool, methods: list[str], more: Mapping[str, Schema]) -> Schema:
+    fields = {
+        "id": text(least=1, most=1000),
+        "text": text(most=serving.options.limits.max_text_chars),
+        "score": number(),
+        "metadata": mapping(),
+    }
+    candidate = record(fields, required=("id", "score") if scores else ("id",))
+    listed = array(
+        candidate if scores else either(text(least=1, most=1000), candidate),
+        most=serving.options.limits.max_documents,
+    )
+    weighted = record({"hits": listed, "weight": number(least=0, most=1e6)}, required=("hits",))
+    one = either(listed, weighted)
+    required = ("lists",) if "rrf" in methods else ("lists", "method")
+    return record(
+        {
+            "lists": either(array(one, least=1, most=MOST_LISTS), mapping(one)),
+            "method": one_of(*methods),
+            "k": whole(least=0, most=serving.options.limits.max_documents),
+            "explain": flag(),
+            **more,
+        },
+        required=required,
+    )
+
+
+def _fuse(serving: Serving) -> Operation:
+    rest = [name for name in sorted(METHODS) if name not in (*BY_RANK, *NORMALIZING)]
+    schemas = {
+        "rrf": _request(serving, scores=False, methods=["rrf"], more={"k_param": number(least=0, most=1e6)}),
+        "rank": _request(serving, scores=False, methods=list(BY_RANK[1:]), more={}),
+        "normalizing": _request(
+            serving, scores=True, methods=list(NORMALIZING), more={"normalize": one_of(*NORMALIZATIONS)}
+        ),
+        "score": _request(serving, scores=True, methods=rest, more={}),
+    }
+
+    async def run(call: Call) -> Reply:
+        call.info.dialect = "resift"
+        body = await call.json()
+        asked = body.get("method") if isinstance(body, dict) else None
+        groups = {"borda": "rank", "isr": "rank", "rbc": "rank", **dict.fromkeys(NORMALIZING, "normalizing")}
+        known = asked if isinstance(asked, str) else ""
+        request = checked(body, schemas[groups.get(known, "score" if known in rest else "rrf")])
+        lists, weights = _weighted(request["lists"])
+        options = {name: request[name] for name in ("k_param", "normalize") if name in request}
+        if weights:
+            options["weights"] = weights
+        ranking = fuse(lists, k=request.get("k"), method=request.get("method", "rrf"), **options)
+        return Reply(told(ranking, request))
+
+    return Operation(
+        path="/v1/fuse",
+        method="POST",
+        summary="Fuse ranked lists into one; a list may carry a weight",
+        endpoint=Endpoint(serving, "/v1/fuse", run),
+        request=either(*schemas.values()),
+        answer=RANKING,
+    )
+
+
+def _weighted(lists: Any) -> tuple[Any, list[float]]:
+    """Return the bare lists and, where one has a weight, a weight for each."""
+    each = list(lists.values()) if isinstance(lists, dict) else lists
+    bare = [one["hits"] if isinstance(one, dict) else one for one in each]
+    weights = [one.get("weight", 1.0) if isinstance(one, dict) else 1.0 for one in each]
+    named = dict(zip(lists, bare, strict=True)) if isinstance(lists, dict) else bare
+    return named, weights if any(weight != 1.0 for weight in weights) else []
+
+
+def _explain(serving: Serving) -> Operation:
+    schema = record(
+        {
+            "ranking": mapping(),
+            "query": text(most=serving.options.limits.max_text_chars),
+            "top": whole(least=1, most=100),
+            "id": text(least=1, most=1000),
+        },
+        required=("ranking",),
+    )
+
+    async def run(call: Call) -> Reply:
+        call.info.dialect = "resift"
+        request = checked(await call.json(), schema)
+        ranking = _ranking_in(request["ranking"])
+        ids = [request["id"]] if "id" in request else [hit.id for hit in ranking.hits]
+        explanation = ranking.explain(query=request.get("query", ""), top=request.get("top", 10))
+        return Reply(
+            {
+                "why": {id: ranking.why(id) for id in ids},
+                "text": explanation.text(),
+                "svg": explanation.svg(),
+                "flow": rank_flow(ranking, request.get("query", "")),
+            }
+        )
+
+    return Operation(
+        path="/v1/explain",
+        method="POST",
+        summary="Say why a ranking is as it is: in words, as text and as a picture",
+        endpoint=Endpoint(serving, "/v1/explain", run),
+        request=schema,
+        answer=record(
+            {"why": mapping(text()), "text": text(), "svg": text(), "flow": mapping()},
+            required=("why", "text", "svg"),
+        ),
+    )
+
+
+def _ranking_in(given: Mapping[str, Any]) -> Ranking:
+    if not isinstance(given.get("hits"), list):
+        raise RequestFailed("invalid", 'ranking has no list of "hits"; send what /v1/search answered')
+    try:
+        ranking = Ranking.from_dict(given)
+    except (InputError, TypeError, AttributeError, ValueError, KeyError, IndexError):
+        raise RequestFailed("invalid", "ranking is none; send what /v1/search answered") from None
+    return ranking

@@ -1,0 +1,118 @@
+"""vLLM's `/score`: pairs of texts, in any of its four pairs of names."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from resift.candidates import hits_from
+from resift.rerankers.rescore import rescore
+from resift.server.admission import pairs_in
+from resift.server.endpoint import Call, Endpoint, Reply
+from resift.server.error_forms import OPENAI
+from resift.server.failures import RequestFailed
+from resift.server.openapi import Operation
+from resift.server.rerank_work import note_ranking, unit_of
+from resift.server.schema import Schema, array, checked, either, mapping, number, record, text, whole
+from resift.server.serving import Serving
+
+PATHS = ("/score", "/v1/score", "/vllm/score")
+SIDES = (("queries", "documents"), ("queries", "items"), ("text_1", "text_2"), ("data_1", "data_2"))
+
+_ANSWER = record(
+    {
+        "id": text(),
+        "object": text(),
+        "created": whole(),
+        "model": text(),
+        "data": array(record({"index": whole(least=0), "object": text(), "score": number()}, nullable=False)),
+        "usage": mapping(whole(least=0)),
+    },
+    required=("id", "object", "created", "model", "data", "usage"),
+    nullable=False,
+)
+
+
+def score_operations(serving: Serving) -> list[Operation]:
+    """Return the operations of this file."""
+    # Lists of equal length are taken on both sides too, which JSON Schema cannot say.
+    described = either(*(_schema(serving, *names, most=1) for names in SIDES))
+
+    async def run(call: Call) -> Reply:
+        call.info.dialect = "vllm-score"
+        body = await call.json()
+        left, right = _names_in(body)
+        both = (
+            isinstance(body, dict) and isinstance(body.get(left), list) and isinstance(body.get(right), list)
+        )
+        most = serving.options.limits.max_documents if both else 1
+        request = checked(body, _schema(serving, left, right, most=most))
+        first, second = _listed(request[left]), _listed(request[right])
+        if len(first) == 1:
+            first *= len(second)
+        if len(first) != len(second):
+            raise RequestFailed("invalid", f"{left} has {len(first)} texts and {right} {len(second)}")
+        return Reply(await call.unless_gone(_scored(call, first, second, request)))
+
+    return [
+        Operation(
+            path=path,
+            method="POST",
+            summary="Score pairs of texts (vLLM)",
+            endpoint=Endpoint(serving, path, run, errors=OPENAI),
+            request=described,
+            answer=_ANSWER,
+            errors=(OPENAI,),
+        )
+        for path in PATHS
+    ]
+
+
+def _schema(serving: Serving, left: str, right: str, *, most: int) -> Schema:
+    limits = serving.options.limits
+    plain = text(most=limits.max_text_chars)
+    fields = {
+        left: either(plain, array(plain, least=1, most=most)),
+        right: either(plain, array(plain, least=1, most=limits.max_documents)),
+        "model": text(most=400),
+        "deadline_ms": whole(least=0),
+    }
+    return record(fields, required=(left, right), closed=serving.options.strict)
+
+
+def _names_in(body: Any) -> tuple[str, str]:
+    """Return the pair of names that a body uses; where it has none, the first, to be told as missing."""
+    given = body if isinstance(body, dict) else {}
+    return next((pair for pair in SIDES if all(given.get(name) is not None for name in pair)), SIDES[0])
+
+
+def _listed(side: Any) -> list[str]:
+    return [side] if isinstance(side, str) else list(side)
+
+
+async def _scored(
+    call: Call, first: list[str], second: list[str], request: Mapping[str, Any]
+) -> dict[str, Any]:
+    name, scorer = call.serving.model(request.get("model"))
+    deadline = call.deadline(request.get("deadline_ms"))
+    call.info.documents, call.info.pairs = len(second), pairs_in(second)
+    scores: list[float] = [0.0] * len(second)
+    async with call.serving.admission.admitted(call.info.pairs, wait_s=deadline.timeout_s):
+        for query in dict.fromkeys(first):
+            places = [at for at, asked in enumerate(first) if asked == query]
+            hits = hits_from([second[at] for at in places])
+            ranking = await rescore(scorer, query, hits, k=len(hits), deadline=deadline)
+            note_ranking(call, ranking)
+            unit, unscored = unit_of(ranking), frozenset(ranking.unscored)
+            for hit in ranking.hits:
+                scores[places[int(hit.id)]] = unit(None if hit.id in unscored else hit.score)
+    tokens = (sum(map(len, first)) + sum(map(len, second))) // 4
+    return {
+        "id": call.info.id,
+        "object": "list",
+        "created": int(time.time()),
+        "model": name,
+        "data": [{"index": at, "object": "score", "score": score} for at, score in enumerate(scores)],
+        "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
+    }

@@ -1,0 +1,137 @@
+"""Our own search: over the server's index, or documents of the request."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from resift.server.admission import pairs_in
+from resift.server.endpoint import Call, Endpoint, Reply
+from resift.server.openapi import Operation
+from resift.server.rank_flow import rank_flow
+from resift.server.rerank_work import note_ranking
+from resift.server.schema import (
+    NOT_BLANK,
+    Schema,
+    array,
+    checked,
+    either,
+    flag,
+    mapping,
+    number,
+    record,
+    text,
+    whole,
+)
+from resift.server.search_settings import SETTINGS, SearchSettings
+from resift.server.search_work import Searching
+from resift.server.serving import Serving
+from resift.types import Ranking
+
+MOST_HITS = 1000
+
+
+def search_operations(serving: Serving, searching: Searching) -> list[Operation]:
+    """Return the operations of this file."""
+    return [_search(serving, searching)]
+
+
+def document_schema(serving: Serving) -> Schema:
+    """Return the schema of a document in a request of our own API."""
+    plain = text(least=1, most=serving.options.limits.max_text_chars)
+    fields = {"id": text(least=1, most=1000), "text": plain, "title": text(), "metadata": mapping()}
+    return either(plain, record(fields, required=("text",)))
+
+
+_HIT = record(
+    {"id": text(), "text": text(), "score": number(), "source": text(), "metadata": mapping()},
+    required=("id", "text"),
+    closed=False,
+)
+RANKING: Schema = record(
+    {
+        "hits": array(_HIT),
+        "degraded": flag(),
+        "reason": text(),
+        "tier": text(),
+        "unscored": array(text()),
+        "failures": mapping(text()),
+        "timings": mapping(number()),
+        "why": mapping(text()),
+        "flow": mapping(),
+        "cut": array(_HIT),
+    },
+    required=("hits", "degraded"),
+    closed=False,
+)
+
+
+def search_schema(serving: Serving) -> Schema:
+    """Return the schema of a search request."""
+    limits = serving.options.limits
+    return record(
+        {
+            "query": {**text(least=1, most=limits.max_text_chars), "pattern": NOT_BLANK},
+            "k": whole(least=1, most=MOST_HITS),
+            "where": mapping(either(_VALUE, array(_VALUE, least=1))),
+            "deadline_ms": whole(least=0),
+            "explain": flag(),
+            "documents": array(document_schema(serving), least=1, most=limits.max_documents),
+            "settings": SETTINGS,
+        },
+        required=("query",),
+    )
+
+
+_VALUE = either(text(), number(), flag())
+
+
+def _search(serving: Serving, searching: Searching) -> Operation:
+    schema = search_schema(serving)
+
+    async def run(call: Call) -> Reply:
+        call.info.dialect = "resift"
+        request = checked(await call.json(), schema)
+        ranking = await call.unless_gone(searched(call, searching, request))
+        return Reply({"query": request["query"], **told(ranking, request)})
+
+    return Operation(
+        path="/v1/search",
+        method="POST",
+        summary="Search the server's index, or documents of the request",
+        endpoint=Endpoint(serving, "/v1/search", run),
+        request=schema,
+        answer=RANKING,
+    )
+
+
+async def searched(call: Call, searching: Searching, request: Mapping[str, Any]) -> Ranking:
+    """Return the ranking that a search request asks for."""
+    given = request.get("settings")
+    settings = None if given is None else SearchSettings.of(given)
+    documents = request.get("documents")
+    deadline = call.deadline(request.get("deadline_ms"))
+    depth = (settings or SearchSettings()).depth
+    written = [one if isinstance(one, str) else one["text"] for one in documents or ()]
+    call.info.documents, call.info.pairs = len(written), depth + pairs_in(written)
+    async with call.serving.admission.admitted(call.info.pairs, wait_s=deadline.timeout_s):
+        pipeline = await searching.pipeline(settings, documents)
+        ranking = await pipeline.search(
+            request["query"], k=request.get("k"), where=request.get("where"), deadline_s=deadline.timeout_s
+        )
+    note_ranking(call, ranking)
+    return ranking
+
+
+def told(ranking: Ranking, request: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a ranking as plain data; with `explain` the trace, why each hit stands there, and the flow."""
+    data = ranking.to_dict(timings=True)
+    if request.get("explain"):
+        why = {hit.id: ranking.why(hit.id) for hit in ranking.hits}
+        return {**data, "why": why, "flow": rank_flow(ranking, request.get("query", ""))}
+    hits = [{name: hit[name] for name in _SHOWN} for hit in data["hits"]]
+    return {name: data[name] for name in _FACTS if name in data} | {"hits": hits}
+
+
+_SHOWN = ("id", "text", "score", "source", "metadata")
+_FACTS = ("degraded", "reason", "tier", "unscored", "failures", "timings")

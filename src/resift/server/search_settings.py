@@ -1,0 +1,57 @@
+"""What a search request may change about the pipeline, and the pipeline that it gets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from resift.fusion.methods import METHODS
+from resift.fusion.rerankers import FusionReranker, RRFReranker
+from resift.protocols import Scorer
+from resift.rerankers.semantic_bm25 import SemanticBM25Reranker
+from resift.retrieval.defaults import DEPTH
+from resift.retrieval.pipeline import Pipeline
+from resift.retrieval.shaping import Shape
+from resift.retrieval.stages import Rerank
+from resift.server.schema import Schema, number, one_of, record, whole
+from resift.shape import Blend, ShapePolicy
+
+RERANKERS = ("cross-encoder", "semantic-bm25", "none")
+MOST_DEPTH = 200
+
+SETTINGS: Schema = record(
+    {
+        "fusion": one_of(*sorted(METHODS)),
+        "reranker": one_of(*RERANKERS),
+        "depth": whole(least=1, most=MOST_DEPTH),
+        "blend": number(least=0, most=1),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchSettings:
+    """How lists are fused, who reranks how many, and how much the reranker counts (None: as by default)."""
+
+    fusion: str = "rrf"
+    reranker: str = "cross-encoder"
+    depth: int = DEPTH
+    blend: float | None = None
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any] | None) -> SearchSettings:
+        """Return the settings of a request."""
+        return cls(**(given or {}))
+
+    def pipeline(self, stores: Sequence[Any], scorer: Scorer, embedder: Any, sink: Any) -> Pipeline:
+        """Return a pipeline over these stores."""
+        options: dict[str, Any] = {
+            "fuse": RRFReranker() if self.fusion == "rrf" else FusionReranker(self.fusion)
+        }
+        if self.reranker != "none":
+            judge = scorer if self.reranker == "cross-encoder" else SemanticBM25Reranker(embedder=embedder)
+            options["rerank"] = Rerank(judge, depth=self.depth)
+            policy = None if self.blend is None else ShapePolicy(blend=Blend(weight=self.blend))
+            options["guard"] = Shape(policy, name="guard")
+        return Pipeline(stores, sink=sink, **options)

@@ -1,0 +1,122 @@
+"""Searching: the pipeline or the indexes that the server was started with, or documents of the request."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from resift.candidates import hits_from
+from resift.errors import InputError
+from resift.ingest.opening import open_index
+from resift.retrieval.defaults import views
+from resift.retrieval.pipeline import Pipeline
+from resift.server.bodies import dump_json
+from resift.server.failures import RequestFailed
+from resift.server.search_settings import SearchSettings
+from resift.server.serving import Serving
+from resift.stores.memory import MemoryStore
+from resift.types import Hit
+
+KEPT_POOLS = 8
+"""Sets of pasted documents that stay indexed for the next question, the most recent ones."""
+
+
+class Searching:
+    """Pipelines by settings, made when first asked for."""
+
+    def __init__(self, serving: Serving) -> None:
+        self._serving = serving
+        self._opened: list[Any] | None = None
+        self._pipelines: dict[SearchSettings, Pipeline] = {}
+        self._pools: OrderedDict[str, list[Any]] = OrderedDict()
+        self._lock = asyncio.Lock()
+
+    @property
+    def has_index(self) -> bool:
+        """Whether a search needs no documents of its own."""
+        return bool(self._serving.options.stores) or self._serving.pipeline is not None
+
+    async def pipeline(self, settings: SearchSettings | None, documents: Sequence[Any] | None) -> Pipeline:
+        """Return the pipeline for a request; without settings and documents the one of the server."""
+        if documents is not None:
+            return self._made(settings or SearchSettings(), await self._pool(documents))
+        if not self.has_index:
+            raise RequestFailed(
+                "not_found",
+                "This server has no index: start it with --store FILE or --pipeline FILE, or send documents",
+            )
+        if self._serving.pipeline is not None and settings is None:
+            found: Pipeline = self._serving.pipeline
+            return found
+        chosen = settings or SearchSettings()
+        if chosen not in self._pipelines:
+            self._pipelines[chosen] = self._made(chosen, await self._stores())
+        return self._pipelines[chosen]
+
+    async def close(self) -> None:
+        """Close the indexes."""
+        for store in self._opened or ():
+            await store.close()
+
+    def _made(self, settings: SearchSettings, stores: Sequence[Any]) -> Pipeline:
+        _, scorer = self._serving.model(None)
+        return settings.pipeline(stores, scorer, self._serving.embedder, self._serving.metrics.sink)
+
+    async def _stores(self) -> list[Any]:
+        if self._serving.pipeline is not None and not self._serving.options.stores:
+            return list(self._serving.pipeline.stores)
+        async with self._lock:
+            if self._opened is None:
+                self._opened = await asyncio.to_thread(self._open_all)
+        return [view for store in self._opened for view in views(store)]
+
+    def _open_all(self) -> list[Any]:
+        files = self._serving.options.stores
+        opened = []
+        for at, file in enumerate(files):
+            store = open_index(file, read_only=True)
+            # Several indexes need names of their own; the file's says most.
+            twin = any(other.stem == file.stem for other in files[:at])
+            store.name = f"{file.stem}-{at + 1}" if twin else file.stem
+            opened.append(store)
+        return opened
+
+    async def _pool(self, documents: Sequence[Any]) -> list[Any]:
+        """Return stores of a request's own documents: one finds by words, one by meaning."""
+        hits = documents_of(documents)
+        digest = hashlib.sha256(dump_json([[hit.id, hit.text] for hit in hits])).hexdigest()
+        if digest in self._pools:
+            self._pools.move_to_end(digest)
+            return self._pools[digest]
+        stores: list[Any] = [MemoryStore(name="words")]
+        if self._serving.embedder is not None:
+            stores.append(MemoryStore(self._serving.embedder, name="vectors", mode="vector"))
+        for store in stores:
+            await store.add(hits)
+        self._pools[digest] = stores
+        while len(self._pools) > KEPT_POOLS:
+            self._pools.popitem(last=False)
+        return stores
+
+
+def documents_of(documents: Sequence[Any]) -> list[Hit]:
+    """Return the documents of a request as hits; those without a text cannot be found and are refused."""
+    try:
+        hits = hits_from([_plain(document) for document in documents])
+    except InputError as exc:
+        raise RequestFailed("invalid", str(exc)) from exc
+    for at, hit in enumerate(hits):
+        if not hit.text.strip():
+            raise RequestFailed("invalid", f'documents[{at}] has no text; give it "text"')
+    return hits
+
+
+def _plain(document: Any) -> Any:
+    """Return only what a document of a request may have: no scores and no history."""
+    if isinstance(document, str):
+        return document
+    kept: Mapping[str, Any] = document
+    return {name: kept[name] for name in ("id", "text", "title", "metadata") if kept.get(name) is not None}
