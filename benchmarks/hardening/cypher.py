@@ -13,6 +13,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
+from benchmarks.hardening.outcome import Outcome
 from resift.errors import UnsafeCypherError
 from resift.stores.cypher_guard import check_cypher
 
@@ -149,17 +150,18 @@ def _inserted(statement: str, draw: random.Random) -> str:
     return "".join([*parts[:at], " ", draw.choice(CALLS[:8]), " ", *parts[at if keep else at + 1 :]])
 
 
-def attack(seed: int, count: int) -> dict[str, object]:
-    """Return how many mutants were tried, and which statements got the wrong verdict."""
-    tried: Counter[str] = Counter()
-    wrong: list[str] = []
+def attack(seed: int, count: int) -> Outcome:
+    """Check `count` mutants and the statements that they were made from."""
+    outcome = Outcome("Cypher statements that write, or call what is not listed, and reads beside them")
+    kinds: Counter[str] = Counter()
     for kind, statement, harmless in mutants(seed, count):
-        tried[kind] += 1
+        kinds[kind] += 1
         try:
             check_cypher(statement)
             passed = True
         except UnsafeCypherError:
             passed = False
-        if passed != harmless:
-            wrong.append(f"{kind}: {statement!r}")
-    return {"tried": dict(tried), "wrong": len(wrong), "examples": wrong[:10]}
+        outcome.check(passed == harmless, f"{kind}: {statement!r}")
+    outcome.tried = sum(kinds.values()) - kinds["read"]
+    outcome.figures = dict(kinds)
+    return outcome

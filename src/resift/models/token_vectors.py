@@ -108,7 +108,16 @@ class VectorCache:
             with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as stored:
                 head = json.loads(stored["head"].tobytes())
                 found = [(key, stored[f"v{number}"]) for number, key in enumerate(head["keys"])]
-        except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as exc:
+        except (
+            OSError,
+            ValueError,
+            KeyError,
+            TypeError,
+            EOFError,
+            RuntimeError,
+            zipfile.BadZipFile,
+            zlib.error,
+        ) as exc:
             raise DataFormatError(
                 f"not a file of token vectors: {type(exc).__name__}", file=str(path)
             ) from exc

@@ -1,0 +1,133 @@
+"""Every attack in one run, each in a process of its own: what was tried, what did not hold.
+
+python -m benchmarks.hardening                  # about half an hour; writes results and docs/reliability.md
+python -m benchmarks.hardening --short          # at most a minute of work; writes nothing
+python -m benchmarks.hardening cypher faults    # only these; writes nothing
+python -m benchmarks.hardening --seed 7         # other random choices
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from dataclasses import asdict, dataclass
+from importlib import import_module
+from typing import Any
+
+from benchmarks.hardening.outcome import Outcome
+from benchmarks.hardening.page import write_page
+from benchmarks.harness import HERE, write_results
+
+ROOT = HERE.parent
+
+
+@dataclass(frozen=True)
+class Attack:
+    """Where an attack is, how often it is made in full and in short, and how long it may take."""
+
+    place: str
+    full: int
+    short: int
+    limit_s: float = 1200.0
+
+
+ATTACKS = {
+    "inputs": Attack("inputs:attack", 26_000, 400),
+    "server": Attack("server:attack", 4_000, 60),
+    "cypher": Attack("cypher:attack", 180_000, 900),
+    "breaker": Attack("breaker:attack", 100_000, 1_600),
+    "fan-out": Attack("fan_out:attack", 20_000, 64),
+    "faults": Attack("faults:attack", 20, 1),
+    "models": Attack("models:attack", 100, 66),
+    "kills": Attack("disks:attack_kills", 300, 2),
+    "cuts": Attack("power:attack", 100, 4),
+    "full disks": Attack("disks:attack_full_disks", 50, 3),
+    "byte flips": Attack("damage:attack", 1_600, 60),
+    "forks": Attack("forks:attack", 8, 1),
+    "overload": Attack("overload:attack", 640, 32),
+    "soak": Attack("soak:attack", 20_000, 200),
+}
+"""Counts are what each attack takes: mutants, schedules, rounds of every fault in every dialect, calls."""
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the attacks; exit code 1 where something did not hold."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.hardening", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="ATTACK", help=f"some of: {', '.join(ATTACKS)}")
+    parser.add_argument("--short", action="store_true", help="a minute of work; nothing is written")
+    parser.add_argument("--seed", type=int, default=1, help="which random choices (1)")
+    parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
+    args = parser.parse_args(argv)
+    unknown = [name for name in args.names if name not in ATTACKS]
+    if unknown:
+        parser.error(f"unknown attack {unknown[0]!r}; known: {', '.join(ATTACKS)}")
+    if args.inside:
+        print(json.dumps(_made(args.names[0], args.seed, short=args.short)))
+        return 0
+    rows = {name: _in_a_process(name, args.seed, short=args.short) for name in args.names or ATTACKS}
+    if not args.names and not args.short:
+        write_results("hardening", {"seed": args.seed, "commit": _commit(), "attacks": rows})
+        write_page()
+    failures = sum(row["failures"] for row in rows.values())
+    print(f"{sum(row['tried'] for row in rows.values()):,} tried, {failures} did not hold")
+    return 1 if failures else 0
+
+
+def _made(name: str, seed: int, *, short: bool) -> dict[str, Any]:
+    attack = ATTACKS[name]
+    module, function = attack.place.split(":")
+    started = time.perf_counter()
+    outcome: Outcome = getattr(import_module(f"benchmarks.hardening.{module}"), function)(
+        seed, attack.short if short else attack.full
+    )
+    return {**asdict(outcome), "seconds": round(time.perf_counter() - started, 1)}
+
+
+def _in_a_process(name: str, seed: int, *, short: bool) -> dict[str, Any]:
+    """Run one attack so that a crash or a hang of it is one more finding, and not the end of the run."""
+    words = [
+        sys.executable,
+        "-W",
+        "ignore",
+        "-m",
+        "benchmarks.hardening",
+        name,
+        "--inside",
+        "--seed",
+        str(seed),
+    ]
+    try:
+        done = subprocess.run(
+            [*words, *(["--short"] if short else [])],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=ATTACKS[name].limit_s,
+            check=False,
+        )
+        row = json.loads(done.stdout.splitlines()[-1]) if done.returncode == 0 else None
+        ended = f"ended with {done.returncode}: {done.stderr.strip()[-400:]}"
+    except subprocess.TimeoutExpired:
+        row, ended = None, f"did not end within {ATTACKS[name].limit_s:.0f} s"
+    if row is None:
+        row = {**asdict(Outcome(name)), "failures": 1, "examples": [f"the attack {ended}"], "seconds": 0.0}
+    held = "held" if not row["failures"] else f"{row['failures']} DID NOT HOLD"
+    note = f" ({row['absent']})" if row["absent"] else ""
+    print(f"{name:<11} {row['tried']:>8,}  {held}{note}  {row['seconds']:.0f} s", flush=True)
+    for example in row["examples"]:
+        print(f"            {example}", flush=True)
+    return row
+
+
+def _commit() -> str:
+    done = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    return done.stdout.strip() or "unknown"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

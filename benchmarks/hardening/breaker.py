@@ -1,0 +1,118 @@
+"""A breaker under random histories: beside a model of it, and from two event loops at once."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import sys
+import threading
+from pathlib import Path
+
+from benchmarks.hardening.outcome import Outcome
+from resift.errors import CircuitOpenError, ProviderRejected, ProviderServerError
+from resift.resilience import CircuitBreaker, State
+
+TESTS = Path(__file__).resolve().parents[2] / "tests" / "resilience"
+
+
+def attack(seed: int, count: int) -> Outcome:
+    """Take `count` steps beside the model, and as many from two loops."""
+    outcome = Outcome("steps of a circuit breaker, beside a model of it and from two event loops at once")
+    _beside_a_model(outcome, count)
+    _from_two_loops(outcome, seed, count)
+    return outcome
+
+
+def _beside_a_model(outcome: Outcome, wanted: int) -> None:
+    sys.path.insert(0, str(TESTS))
+    from breaker_machine import BreakerMachine
+    from hypothesis import HealthCheck, settings
+    from hypothesis.database import InMemoryExampleDatabase
+    from hypothesis.stateful import run_state_machine_as_test
+
+    chosen = settings(
+        max_examples=max(5, min(500, wanted // 80)),
+        stateful_step_count=80,
+        deadline=None,
+        derandomize=False,
+        database=InMemoryExampleDatabase(),
+        suppress_health_check=list(HealthCheck),
+    )
+    BreakerMachine.steps = 0
+    while BreakerMachine.steps < wanted:
+        try:
+            run_state_machine_as_test(BreakerMachine, settings=chosen)
+        except AssertionError as exc:
+            outcome.fail(f"the breaker left its model: {exc}")
+            break
+    outcome.tried += BreakerMachine.steps
+    outcome.figures["steps beside the model"] = BreakerMachine.steps
+
+
+def _from_two_loops(outcome: Outcome, seed: int, wanted: int) -> None:
+    breaker = CircuitBreaker(3, 0.0005, 2, jitter=0.0, timeout_s=5.0)
+    probes, worst, lock = 0, 0, threading.Lock()
+    trips: list[object] = []
+    breaker.subscribe(trips.append)
+
+    async def step(draw: random.Random) -> None:
+        nonlocal probes, worst
+        try:
+            async with breaker.guard() as permit:
+                if permit.probe:
+                    with lock:
+                        probes += 1
+                        worst = max(worst, probes)
+                try:
+                    await asyncio.sleep(0)
+                    _end_somehow(draw)
+                finally:
+                    if permit.probe:
+                        with lock:
+                            probes -= 1
+        except (CircuitOpenError, ProviderServerError, ProviderRejected):
+            pass
+
+    async def loop(number: int) -> None:
+        draw = random.Random(seed * 2 + number)
+        for _ in range(wanted // 16):
+            await asyncio.gather(*(step(draw) for _ in range(8)))
+
+    threads = [threading.Thread(target=lambda n=n: asyncio.run(loop(n))) for n in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    steps = wanted // 16 * 16
+    outcome.tried += steps
+    outcome.figures |= {
+        "steps from two loops": steps,
+        "changes of state": len(trips),
+        "probes at once": worst,
+    }
+    outcome.check(worst <= 1, f"{worst} probes were in flight at once")
+    outcome.check(len(trips) > 10, "the breaker never moved: nothing was tried")
+    outcome.check(_closes_again(breaker), "the breaker stayed shut although every call succeeds")
+
+
+def _end_somehow(draw: random.Random) -> None:
+    kind = draw.random()
+    if kind < 0.35:
+        raise ProviderServerError("x")
+    if kind < 0.4:
+        raise ProviderRejected("x")
+
+
+def _closes_again(breaker: CircuitBreaker) -> bool:
+    until = asyncio.new_event_loop()
+    try:
+        for _ in range(2000):
+            if breaker.state is State.CLOSED:
+                return True
+            try:
+                breaker.acquire().success()
+            except CircuitOpenError:
+                until.run_until_complete(asyncio.sleep(0.0005))
+        return False
+    finally:
+        until.close()

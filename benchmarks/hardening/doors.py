@@ -1,0 +1,196 @@
+"""Every door a user comes through, with arguments that are right: bad ones are put in their place one by one."""
+
+# ruff: noqa: E501 - a row of data reads best on one line
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import resift
+from resift.config import pipeline_from_config
+from resift.deadline import Deadline
+from resift.evaluation import read_collection, read_qrels, read_recording, read_run, subject_named
+from resift.fusion import METHODS, compare
+from resift.gate import find_cliff, gate, grade, profile_named
+from resift.ingest import open_index
+from resift.models import allow_local, resolve
+from resift.plugins import load_store
+from resift.rerankers import HostedReranker, LLMReranker, MemoryScores, SemanticBM25Reranker, SQLiteScores
+from resift.resilience import Budget, CircuitBreaker
+from resift.retrieval import OverFetch, StoreRef
+from resift.shape import balance, blend, fold, guard, load_calibrator, mmr, precede, recover, shape
+from resift.stores import check_cypher
+from resift.testing import FakeStore, OverlapScorer
+from resift.text import snippet, words
+from resift.types import Hit
+
+DOCUMENTS = [
+    {"id": "a", "text": "Paris is the capital of France."},
+    {"id": "b", "text": "Bananas are yellow."},
+]
+HITS = [Hit("a", "Paris is the capital", 0.9, "s"), Hit("b", "Bananas", 0.4, "s"), Hit("c", "More", 0.1, "t")]
+
+
+@dataclass(frozen=True)
+class Door:
+    """A callable and arguments that it takes; positional ones are given by name too."""
+
+    name: str
+    call: Callable[..., Any]
+    valid: Mapping[str, Any]
+
+    def open(self, arguments: Mapping[str, Any]) -> Any:
+        """Call it; what is awaited is awaited."""
+        answer = self.call(**arguments)
+        return asyncio.run(_awaited(answer)) if inspect.isawaitable(answer) else answer
+
+
+async def _awaited(answer: Any) -> Any:
+    return await answer
+
+
+def doors(folder: Path) -> list[Door]:
+    """Return the doors; files that they need are made in the folder."""
+    return [*_rank_doors(), *_pure_doors(), *_store_doors(folder), *_made_doors(), *_file_doors(folder)]
+
+
+def _rank_doors() -> list[Door]:
+    pipeline = resift.Pipeline([FakeStore(HITS, name="s")], rerank=OverlapScorer())
+    node = resift.RetrievalNode([FakeStore(HITS, name="s")])
+    ranking = resift.Ranking(tuple(HITS))
+
+    def search(**given: Any) -> Any:
+        return pipeline.search(**given)
+
+    return [
+        Door(
+            "rerank",
+            resift.rerank,
+            {"query": "capital", "documents": DOCUMENTS, "k": 1, "deadline_s": 5.0, "missing_text": "last", "text_keys": ("text",)},
+        ),
+        Door("fuse", resift.fuse, {"lists": {"x": DOCUMENTS, "y": DOCUMENTS}, "k": 2, "method": "rrf", "weights": [1, 2]}),
+        Door("fuse linear", resift.fuse, {"lists": [HITS, HITS], "k": 2, "method": "linear", "normalize": "min-max"}),
+        Door("fuse dialect", resift.fuse, {"lists": [HITS, HITS], "dialect": "langchain", "k_param": 60}),
+        Door("Pipeline", resift.Pipeline, {"stores": [FakeStore(HITS, name="s")], "rerank": OverlapScorer(), "k": 3, "deadline_s": 1.0, "timeout_s": 2.0}),
+        Door("Pipeline.search", search, {"query": "capital", "k": 2, "deadline_s": 5.0, "where": {"a": 1}, "section": "x"}),
+        Door("Pipeline.rank", pipeline.rank, {"query": "capital", "k": 2, "deadline_s": 5.0, "where": None}),
+        Door("Pipeline.default", resift.Pipeline.default, {"store": FakeStore(HITS, name="s"), "rerank": False}),
+        Door("RetrievalNode", resift.RetrievalNode, {"stores": [FakeStore(HITS, name="s")], "k": 3, "rerank": None, "timeout_s": 1.0}),
+        Door("RetrievalNode.execute", node.execute, {"state": {"query": "capital"}}),
+        Door("StoreRef", lambda **given: resift.RetrievalNode([StoreRef(**given)]), {"name": "n", "store": FakeStore(HITS, name="s"), "k": 3, "timeout_s": 1.0}),
+        Door("Ranking.from_json", resift.Ranking.from_json, {"text": ranking.to_json()}),
+        Door("Ranking.why", ranking.why, {"id": "a"}),
+        Door("Ranking.explain", lambda **given: ranking.explain(**given).text(), {"query": "q", "top": 3}),
+        Door("Hit", lambda **given: _used(Hit(**given)), {"id": "a", "text": "t", "score": 0.5, "source": "s", "metadata": {"k": 1}}),
+    ]  # fmt: skip
+
+
+def _used(hit: Hit) -> Any:
+    """Use a hit as a caller would: a value that was taken must not break later."""
+    ranking = resift.fuse([[hit]])
+    return [ranking.to_json(), ranking.public(), repr(ranking), ranking.explain().text()]
+
+
+def _pure_doors() -> list[Door]:
+    lists = [HITS, list(reversed(HITS))]
+    methods = [
+        Door(f"fusion {name}", method, {"rankings": lists, "k": 2})
+        for name, method in sorted(METHODS.items())
+    ]
+    return [
+        *methods,
+        Door("compare", compare, {"rankings": lists, "k": 3}),
+        Door("gate", gate, {"hits": HITS}),
+        Door("grade", grade, {"scores": [0.9, 0.4], "floor": 0.1, "wanted": 3}),
+        Door("find_cliff", find_cliff, {"scores": [0.9, 0.4, 0.1], "floor": 0.1, "rerank_top_n": 1}),
+        Door("profile_named", profile_named, {"name": "memosa"}),
+        Door("blend", blend, {"hits": HITS}),
+        Door("guard", guard, {"hits": HITS, "n": 2}),
+        Door("mmr", mmr, {"hits": HITS, "k": 2, "trade_off": 0.7}),
+        Door("balance", balance, {"hits": HITS, "k": 2}),
+        Door("fold", fold, {"hits": HITS, "threshold": 0.9}),
+        Door("precede", precede, {"hits": HITS}),
+        Door("recover", recover, {"hits": HITS, "k": 2}),
+        Door("shape", shape, {"hits": HITS, "k": 2}),
+        Door("snippet", snippet, {"text": "a long text about Paris", "query": "Paris", "length": 20}),
+        Door("words", words, {"text": "some words"}),
+        Door("check_cypher", check_cypher, {"statement": "MATCH (n) RETURN n", "procedures": ["a"], "functions": ["b"]}),
+        Door("Deadline.after", Deadline.after, {"seconds": 1.0}),
+        Door("OverFetch", OverFetch, {"factor": 2, "minimum": 3, "cap": 10}),
+    ]  # fmt: skip
+
+
+def _store_doors(folder: Path) -> list[Door]:
+    memory = resift.MemoryStore()
+    asyncio.run(memory.add(DOCUMENTS))
+    sqlite = resift.SQLiteStore(folder / "doors.db", create=True)
+    asyncio.run(sqlite.add(DOCUMENTS))
+    found = []
+    for name, store in (("MemoryStore", memory), ("SQLiteStore", sqlite)):
+        found += [
+            Door(f"{name}.search", store.search, {"query": "Paris", "k": 2, "where": {"a": 1}}),
+            Door(f"{name}.add", store.add, {"documents": DOCUMENTS}),
+            Door(f"{name}.delete", store.delete, {"ids": ["zz"]}),
+            Door(f"{name}.get", store.get, {"ids": ["a"]}),
+        ]
+    return [
+        *found,
+        Door("MemoryStore", resift.MemoryStore, {"name": "m", "mode": "text", "language": "auto"}),
+        Door("SQLiteStore", resift.SQLiteStore, {"path": folder / "doors.db", "mode": "text", "name": "s", "read_only": False}),
+        Door("open_index", open_index, {"path": folder / "doors.db", "text_only": True, "read_only": True}),
+        Door("Index", resift.Index, {"path": folder / "index.db", "text_only": True, "rerank": False}),
+    ]  # fmt: skip
+
+
+def _made_doors() -> list[Door]:
+    return [
+        Door("load_reranker", lambda **given: resift.load_reranker(given.pop("name"), **given), {"name": "rrf", "k_param": 60}),
+        Door("load_store", lambda **given: load_store(given.pop("name"), **given), {"name": "memory"}),
+        Door("Tiered", resift.Tiered, {"primary": OverlapScorer(), "fallback": OverlapScorer(), "name": "t"}),
+        Door("TwoStage", resift.TwoStage(_Rows(), OverlapScorer()), {"query": "q", "limit": 2, "factor": 3}),
+        Door("RRFReranker", resift.RRFReranker, {"k_param": 60}),
+        Door("SemanticBM25Reranker", SemanticBM25Reranker, {"semantic_weight": 0.7, "bm25_weight": 0.3}),
+        Door("MemoryScores", MemoryScores, {"max_items": 10, "ttl_s": 1.0}),
+        Door("CircuitBreaker", CircuitBreaker, {"failure_threshold": 3, "cooldown_s": 1.0, "success_threshold": 2, "timeout_s": 1.0, "jitter": 0.1}),
+        Door("Budget", Budget, {"absolute_floor_s": 0.2, "per_item_floor_s": 0.02, "reserve_s": 0.05}),
+        Door("HostedReranker", HostedReranker, {"provider": "jina", "base_url": "https://example.org", "api_key": "k", "timeout_s": 1.0, "max_concurrency": 2, "batch_size": 5}),
+        Door("LLMReranker", LLMReranker, {"base_url": "https://example.org", "model": "m", "window": 4, "step": 2, "depth": 10}),
+        Door("CrossEncoderReranker", resift.CrossEncoderReranker, {"model_name": "cross-encoder/ms-marco-MiniLM-L-12-v2", "aggregate": "max", "max_windows": 2}),
+        Door("resolve", resolve, {"model_id": "cross-encoder/ms-marco-MiniLM-L-12-v2", "download": False}),
+        Door("subject_named", subject_named, {"text": "bm25"}),
+        Door("pipeline_from_config", lambda **given: pipeline_from_config(given), {"stores": [{"kind": "memory", "name": "m"}], "k": 3, "version": 1}),
+    ]  # fmt: skip
+
+
+class _Rows:
+    """An index in txtai's shape."""
+
+    def search(self, query: str, limit: int) -> list[dict[str, Any]]:
+        return [{"id": at, "text": f"row {at}", "score": 1.0} for at in range(min(limit, 5))]
+
+
+def _file_doors(folder: Path) -> list[Door]:
+    run = folder / "a.run"
+    run.write_text("1 Q0 a 1 2.0 r\n")
+    judged = folder / "qrels.tsv"
+    judged.write_text("query-id\tcorpus-id\tscore\n1\ta\t1\n")
+    fitted = folder / "fit.json"
+    fitted.write_text(json.dumps({"kind": "platt", "slope": 1.0, "intercept": 0.0}))
+    return [
+        Door("read_run", read_run, {"path": run}),
+        Door("read_qrels", read_qrels, {"path": judged}),
+        Door("read_recording", read_recording, {"path": folder / "none.jsonl"}),
+        Door("read_collection", read_collection, {"folder": folder, "split": "test"}),
+        Door("load_calibrator", load_calibrator, {"path": fitted}),
+        Door("allow_local", allow_local, {"path": folder / "no-model"}),
+        Door(
+            "SQLiteScores",
+            SQLiteScores,
+            {"path": folder / "scores.db", "max_items": 5, "ttl_s": 1.0, "wait_s": 0.1},
+        ),
+    ]
