@@ -64,7 +64,7 @@ def test_a_bad_file_is_told_and_the_others_are_indexed(
     code, report, err = run(capsys, "index", "docs", "--store", "d.db", "--text-only")
     assert (code, report["documents"]) == (1, 4)
     assert err.count("\n") == 1
-    assert "broken.jsonl:1" in err
+    assert "broken.jsonl: line 1" in err
 
 
 @pytest.mark.parametrize(

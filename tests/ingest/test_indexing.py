@@ -131,12 +131,12 @@ def test_one_bad_file_stops_nobody(workplace: Workplace) -> None:
     workplace.write("e.txt", "Good.")
     report = workplace.index()
     assert outcomes(report) == {
-        "a.txt": "failed", "b.jsonl": "failed", "c.txt": "indexed", "d.txt": "empty", "e.txt": "indexed",
+        "b.jsonl": "partial", "c.txt": "indexed", "d.txt": "empty", "e.txt": "indexed",
     }  # fmt: skip
     reasons = {Path(file.path).name: file.reason for file in report.files if file.reason}
-    assert "Binary" in reasons["a.txt"]
-    assert "b.jsonl:2" in reasons["b.jsonl"]
-    assert report.files[2].flags == ("not UTF-8, read as Windows-1252",)
+    assert report.reasons() == {"not text": 1}
+    assert "b.jsonl: line 2: not a JSON object" in reasons["b.jsonl"]
+    assert report.files[1].flags == ("not UTF-8, read as Windows-1252",)
 
 
 def test_an_interrupted_run_goes_on(workplace: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:

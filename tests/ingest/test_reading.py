@@ -10,8 +10,9 @@ import pytest
 
 from resift.errors import DataFormatError
 from resift.ingest.decoding import decode
-from resift.ingest.readers import files_under, read_sections
+from resift.ingest.readers import read_sections
 from resift.ingest.sections import Section
+from resift.ingest.walking import files_under
 
 
 def read(path: Path, content: bytes | str) -> list[Section]:
@@ -49,7 +50,7 @@ def test_markdown_sections_know_their_headings(tmp_path: Path) -> None:
     text = "---\ntitle: x\n---\nIntro.\n\n# Guide\nStart.\n## Keys\nRotate.\n```sh\n# no heading\n```\n# End\nBye.\n"
     found = read(tmp_path / "a.md", text)
     assert [(section.context, section.metadata.get("heading")) for section in found] == [
-        ("", None),
+        ("x", None),
         ("Guide", "Guide"),
         ("Guide › Keys", "Guide › Keys"),
         ("End", "End"),
@@ -107,12 +108,19 @@ def test_jsonl_rows_are_documents(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
-    [('{"text": "a"}\n{"text": ', r"a\.jsonl:2: Not a JSON"), ("[1]\n", r":1: A list"), ('{"id":1,"text":"a"}\n{"id":1,"text":"b"}', r":2: The id '1' stands in line 1")],
-)  # fmt: skip
-def test_wrong_jsonl_names_file_and_line(tmp_path: Path, content: str, told: str) -> None:
-    with pytest.raises(DataFormatError, match=told):
-        read(tmp_path / "a.jsonl", content)
+    ("line", "problem"),
+    [
+        ('{"text": ', "line 2: not a JSON object"),
+        ("[1]", "line 2: a list"),
+        ('{"id": 1, "text": "b"}', "line 2: the id '1' stands in line 1 already"),
+        ('{"id": 2, "n": ' + "9" * 5000 + "}", "line 2: not a JSON object"),
+        ("[" * 100_000, "line 2: not a JSON object"),
+    ],
+)
+def test_a_bad_line_is_a_problem_and_the_others_are_taken(tmp_path: Path, line: str, problem: str) -> None:
+    found = read(tmp_path / "a.jsonl", f'{{"id": 1, "text": "a"}}\n{line}\n{{"id": 3, "text": "c"}}\n')
+    assert [one.text for one in found if not one.problem] == ["a", "c"]
+    assert [problem in one.problem for one in found if one.problem] == [True]
 
 
 def test_jsonl_of_other_encodings_and_odd_numbers(tmp_path: Path) -> None:
@@ -168,11 +176,12 @@ def small_pdf(text: str) -> bytes:
 
 
 def test_folders_give_known_files_and_no_hidden_ones(tmp_path: Path) -> None:
-    for name in ("b.md", "a.txt", "x.bin", ".hidden.md", ".git/c.md", "sub/d.JSONL", "index.db"):
+    for name in ("b.md", "a.txt", "code.py", ".hidden.md", ".git/c.md", "sub/d.JSONL", "README"):
         path = tmp_path / name
         path.parent.mkdir(exist_ok=True)
         path.write_text("x")
-    found = [file.relative_to(tmp_path).as_posix() for file in files_under([tmp_path, tmp_path / "x.bin"])]
-    assert found == ["a.txt", "b.md", "sub/d.JSONL", "x.bin"]
+    (tmp_path / "x.bin").write_bytes(bytes(range(256)))
+    found = [file.relative_to(tmp_path).as_posix() for file in files_under([tmp_path])]
+    assert found == ["README", "a.txt", "b.md", "code.py", "sub/d.JSONL"]
     with pytest.raises(DataFormatError, match="No such file"):
         files_under([tmp_path / "nowhere"])

@@ -11,16 +11,17 @@ from typing import Any
 from resift.agent.links import aliases_of, html_targets, title_key, without_links
 from resift.errors import DataFormatError, ResiftError
 from resift.ingest.chunking import ChunkSize, chunks
-from resift.ingest.decoding import decode
-from resift.ingest.markup import SEPARATOR, html_sections, markdown_sections
-from resift.ingest.readers import HTML, JSONL, MARKDOWN, TEXT, files_under
-from resift.ingest.rows import jsonl_sections
-from resift.ingest.sections import Section
+from resift.ingest.formats.html import html_sections
+from resift.ingest.formats.markdown import front_matter, markdown_sections
+from resift.ingest.formats.rows import read_jsonl
+from resift.ingest.kinds import HTML, JSONL, MARKDOWN, TEXT
+from resift.ingest.sections import SEPARATOR, Section
+from resift.ingest.sources import Source, open_source
+from resift.ingest.walking import files_under
 
 READABLE = MARKDOWN | HTML | JSONL | TEXT
 
-_FRONT_TITLE = re.compile(r"\A---\s*\n(?:.*\n)*?title:[ \t]*(.+)\n(?:.*\n)*?(?:---|\.\.\.)\s*\n")
-_WIKI_HEADING = re.compile(r"^(={2,6})\s*(.+?)\s*\1\s*$", re.MULTILINE)
+_WIKI_HEADING = re.compile(r"^(={2,6})(?!=)([^=\n]{1,300})\1[ \t]{0,20}$", re.MULTILINE)
 
 Failed = Callable[[str], None]
 
@@ -58,22 +59,31 @@ def read_articles(root: Path, files: Sequence[Path], *, size: ChunkSize, failed:
     for path in files:
         name = path.relative_to(root).as_posix()
         try:
-            yield from _of_file(path, name, size)
+            yield from _of_file(path, name, size, failed)
         except (ResiftError, OSError) as exc:
             failed(str(exc))
 
 
-def _of_file(path: Path, name: str, size: ChunkSize) -> Iterator[Article]:
+def _of_file(path: Path, name: str, size: ChunkSize, failed: Failed) -> Iterator[Article]:
     suffix = path.suffix.lower()
-    if suffix in JSONL:
-        for section in jsonl_sections(path, name=name):
-            yield _from_row(section, name, size)
-        return
-    text = decode(path.read_bytes(), file=name).text
+    source = open_source(path, name=name)
+    with source.file:
+        if suffix in JSONL:
+            yield from _from_rows(source, size, failed)
+            return
+        text = source.text(declares=suffix in HTML).text
     sections, targets = _html(text, name) if suffix in HTML else _markdown(text, name)
     title = _title(text, sections, path)
     aliases = aliases_of(name, title, name)
     yield Article(name, title, name, _passages(title, sections, size), aliases, targets)
+
+
+def _from_rows(source: Source, size: ChunkSize, failed: Failed) -> Iterator[Article]:
+    for section in read_jsonl(source):
+        if section.problem:
+            failed(f"{source.name}: {section.problem}")
+        else:
+            yield _from_row(section, source.name, size)
 
 
 def _markdown(text: str, name: str) -> tuple[list[Section], tuple[tuple[str, ...], ...]]:
@@ -86,9 +96,9 @@ def _html(text: str, name: str) -> tuple[list[Section], tuple[tuple[str, ...], .
 
 
 def _title(text: str, sections: Sequence[Section], path: Path) -> str:
-    front = _FRONT_TITLE.match(text)
-    if front:
-        return front[1].strip().strip("\"'")
+    title, _ = front_matter(text)
+    if title:
+        return title
     for section in sections:
         if section.context:
             return section.context.partition(SEPARATOR)[0]
@@ -99,7 +109,7 @@ def _from_row(row: Section, name: str, size: ChunkSize) -> Article:
     extra = row.metadata
     title = str(extra.get("title") or row.id or f"{name}, line {extra.get('line', 0)}").strip()
     text = row.text if row.text != title else ""
-    linked = without_links(_WIKI_HEADING.sub(r"## \2", text), source=name)
+    linked = without_links(_WIKI_HEADING.sub(lambda found: f"## {found[2].strip()}", text), source=name)
     sections = [*markdown_sections(linked.text), *_listed_sections(extra.get("sections"))]
     id = row.id or title
     targets = (*linked.targets, *_listed_links(extra.get("links")))

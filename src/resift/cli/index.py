@@ -7,6 +7,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
+from resift.errors import InputError
+
 if TYPE_CHECKING:
     from resift.ingest.indexing import IndexReport
     from resift.stores.sqlite import SQLiteStore
@@ -14,15 +16,18 @@ if TYPE_CHECKING:
 DEFAULT_STORE = "resift.db"
 
 EXAMPLES = """\
-Reads text, Markdown, HTML, JSONL, CSV and PDF (extra: pdf). Files that did not change are skipped, changed
-ones replaced. A run that was stopped goes on where it was when started again. Rows of JSONL and CSV with an
-id of their own are kept whole; everything else is cut into overlapping chunks.
+Reads source code and any other text, Markdown, HTML, JSON, JSONL, CSV, YAML, TOML, XML, PDF, Word, Excel,
+PowerPoint, notebooks, mail, e-books, and .gz of these (extra: files). Files that did not change are skipped,
+changed ones replaced. A run that was stopped goes on where it was when started again. Rows of JSONL and CSV
+with an id of their own are kept whole; everything else is cut into overlapping chunks. What is not read is
+counted by reason at the end; -v names it.
 
 examples:
   resift index docs/ --store docs.db
+  resift index . --include '*.py' --include '*.md' --exclude 'tests/**'
   resift index corpus.jsonl --store corpus.db --text-only
   resift index --upgrade --store old.db
-  resift index docs/ --store docs.db --prune --chunk-size 300 --overlap 50
+  resift index docs/ --store docs.db --prune --watch
 """
 
 
@@ -38,24 +43,47 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help=f"the index (default: {DEFAULT_STORE})",
     )
     parser.add_argument("--embedder", default=None, metavar="MODEL", help="embedding model of a new index")
+    parser.add_argument(
+        "--language", default=None, metavar="NAME", help="stems of a new index: auto (default), german, none"
+    )
     parser.add_argument("--text-only", action="store_true", help="index words only: no model, no vectors")
+    _choosing(parser)
+    _chunking(parser)
+    parser.add_argument("--prune", action="store_true", help="forget indexed files that no longer exist")
+    parser.add_argument("--yes", action="store_true", help="let --prune forget more than half of them")
+    parser.add_argument(
+        "--upgrade", action="store_true", help="first bring an index of an older Resift up to date"
+    )
+    parser.add_argument("--watch", action="store_true", help="go on, and index what changes, until Ctrl-C")
+    parser.add_argument("-v", "--verbose", action="store_true", help="name every path that was not read")
+    parser.add_argument("--json", action="store_true", help="write the report as JSON")
+
+
+def _choosing(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--include", action="append", default=[], metavar="GLOB", help="of folders only these files"
+    )
+    parser.add_argument("--exclude", action="append", default=[], metavar="GLOB", help="not these files")
+    parser.add_argument("--no-gitignore", action="store_true", help="read what .gitignore leaves out, too")
+
+
+def _chunking(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--chunk-size", type=int, default=200, metavar="WORDS", help="words per chunk (default: 200)"
     )
     parser.add_argument(
         "--overlap", type=int, default=40, metavar="WORDS", help="words shared by neighbours (default: 40)"
     )
-    parser.add_argument("--prune", action="store_true", help="forget indexed files that no longer exist")
     parser.add_argument(
-        "--upgrade", action="store_true", help="first bring an index of an older Resift up to date"
+        "--row-ids",
+        choices=("own", "path"),
+        default="own",
+        help="ids of rows: their own (default), or the file's path before them",
     )
-    parser.add_argument("--json", action="store_true", help="write the report as JSON")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Index the paths; exit code 1 if a file could not be read, after all others were."""
-    from resift.errors import InputError
-    from resift.ingest.chunking import ChunkSize
+    """Index the paths; exit code 1 if something could not be read, after all else was."""
     from resift.ingest.opening import open_index
     from resift.sync import run_sync
 
@@ -65,13 +93,10 @@ def run(args: argparse.Namespace) -> int:
             return 0
     if not args.paths:
         raise InputError("Name the files and folders to index, for example: resift index docs/")
-    size = ChunkSize(args.chunk_size, args.overlap).checked()
-    started = time.monotonic()
-    store = open_index(args.store, embedder=args.embedder, text_only=args.text_only)
-    report = run_sync(_indexed(store, args, size))
-    show = _print_data if args.json else _print_report
-    show(report, args.store, time.monotonic() - started)
-    return 1 if report.count("failed") else 0
+    if args.yes and not args.prune:
+        raise InputError("--yes is for --prune: it lets it forget more than half of the indexed files.")
+    store = open_index(args.store, embedder=args.embedder, text_only=args.text_only, language=args.language)
+    return run_sync(_watched(store, args) if args.watch else _once(store, args))
 
 
 def _upgrade(path: Path) -> None:
@@ -87,8 +112,31 @@ def _upgrade(path: Path) -> None:
     print_text(f"{path} was upgraded; every document is there." if upgraded else f"{path} is up to date.")
 
 
-async def _indexed(store: SQLiteStore, args: argparse.Namespace, size: Any) -> IndexReport:
+async def _once(store: SQLiteStore, args: argparse.Namespace) -> int:
+    try:
+        return await _indexed(store, args)
+    finally:
+        await store.close()
+
+
+async def _watched(store: SQLiteStore, args: argparse.Namespace) -> int:
+    from resift.cli.render import print_text
+    from resift.ingest.watching import changes
+
+    code = 0
+    try:
+        async for _ in changes(args.paths, _choice(args), index=args.store):
+            code = await _indexed(store, args)
+            if not args.json:
+                print_text("Watching for changes. Ctrl-C ends it.")
+    finally:
+        await store.close()
+    return code
+
+
+async def _indexed(store: SQLiteStore, args: argparse.Namespace) -> int:
     from resift.cli.render import Progress
+    from resift.ingest.chunking import ChunkSize
     from resift.ingest.indexing import index_paths
 
     meter = Progress("indexing KB", 1)
@@ -97,18 +145,36 @@ async def _indexed(store: SQLiteStore, args: argparse.Namespace, size: Any) -> I
         meter.total = max(1, total // 1024)
         meter.show(min(done // 1024, meter.total))
 
+    started = time.monotonic()
     try:
-        return await index_paths(store, args.paths, size=size, prune=args.prune, progress=progress)
+        report = await index_paths(
+            store,
+            args.paths,
+            size=ChunkSize(args.chunk_size, args.overlap),
+            choice=_choice(args),
+            row_ids=args.row_ids,
+            prune=args.prune,
+            prune_all=args.yes,
+            progress=progress,
+        )
     finally:
         meter.close()
-        await store.close()
+    show = _print_data if args.json else _print_report
+    show(report, args, time.monotonic() - started)
+    return 0 if report.complete else 1
 
 
-def _print_data(report: IndexReport, store: Path, seconds: float) -> None:
+def _choice(args: argparse.Namespace) -> Any:
+    from resift.ingest.walking import Choice
+
+    return Choice(tuple(args.include), tuple(args.exclude), gitignore=not args.no_gitignore)
+
+
+def _print_data(report: IndexReport, args: argparse.Namespace, seconds: float) -> None:
     from resift.cli.render import complain, print_json
 
     for file in report.files:
-        if file.outcome == "failed":
+        if file.reason:
             complain(file.reason)
     files = [
         {"path": file.path, "outcome": file.outcome, "chunks": file.chunks, "flags": list(file.flags)}
@@ -116,24 +182,50 @@ def _print_data(report: IndexReport, store: Path, seconds: float) -> None:
         for file in report.files
     ]
     print_json(
-        {"store": str(store), "documents": report.documents, "seconds": round(seconds, 2), "files": files}
+        {
+            "store": str(args.store),
+            "documents": report.documents,
+            "seconds": round(seconds, 2),
+            "files": files,
+            "not_read": report.reasons(),
+            "skipped": [{"path": _shown(one.path), "reason": one.reason} for one in report.skipped],
+        }
     )
 
 
-def _print_report(report: IndexReport, store: Path, seconds: float) -> None:
+def _print_report(report: IndexReport, args: argparse.Namespace, seconds: float) -> None:
     from resift.cli.render import complain, paint, print_text, table
     from resift.ingest.indexing import Outcome
 
     for file in report.files:
-        if file.outcome == "failed":
+        if file.reason:
             complain(file.reason)
         for flag in file.flags:
             print_text(paint(f"{file.path}: {flag}", "yellow"))
+    for one in report.skipped:
+        if one.failed:
+            complain(f"{_shown(one.path)}: {one.reason}")
+        elif args.verbose:
+            print_text(f"not read: {_shown(one.path)} ({one.reason})")
     rows = [
         (outcome, report.count(outcome), sum(file.chunks for file in report.files if file.outcome == outcome))
         for outcome in get_args(Outcome)
         if report.count(outcome)
     ]
-    print_text(table(("outcome", "files", "chunks"), rows))
-    print_text(f"{store} holds {report.documents} documents. Took {seconds:.1f} s.")
-    print_text(f'Next: resift search "your question" --store {store}')
+    if rows:
+        print_text(table(("outcome", "files", "chunks"), rows))
+    _print_skipped(report, verbose=args.verbose)
+    print_text(f"{args.store} holds {report.documents} documents. Took {seconds:.1f} s.")
+    print_text(f'Next: resift search "your question" --store {args.store}')
+
+
+def _print_skipped(report: IndexReport, *, verbose: bool) -> None:
+    from resift.cli.render import print_text
+
+    if report.skipped:
+        counted = ", ".join(f"{count} {reason}" for reason, count in report.reasons().items())
+        print_text(f"Not read: {counted}." + ("" if verbose else " Name them with -v."))
+
+
+def _shown(path: Path) -> str:
+    return str(path).encode("utf-8", "backslashreplace").decode()

@@ -9,14 +9,19 @@ from resift.stores.sqlite import SQLiteStore
 
 
 def open_index(
-    path: Path, *, embedder: str | None = None, text_only: bool = False, read_only: bool = False
+    path: Path,
+    *,
+    embedder: str | None = None,
+    language: str | None = None,
+    text_only: bool = False,
+    read_only: bool = False,
 ) -> SQLiteStore:
-    """Return the store; for an existing file its own embedder counts, for a new one the argument.
+    """Return the store; for an existing file its own embedder and language count, for a new one the arguments.
 
     `text_only` makes a new file without vectors, or leaves an existing file's vectors unused.
     """
     if text_only:
-        return SQLiteStore(path, read_only=read_only, create=True)
+        return SQLiteStore(path, language=language, read_only=read_only, create=True)
     if read_only or (path.exists() and path.stat().st_size):
         built_with = _built_with(path)
         if embedder not in (None, built_with) and built_with is not None:
@@ -25,8 +30,8 @@ def open_index(
                 "Leave --embedder out, or index into a new file."
             )
         if built_with is not None:
-            return _opened(path, built_with, read_only=read_only)
-    return _opened(path, embedder, read_only=read_only)
+            return _opened(path, built_with, language, read_only=read_only)
+    return _opened(path, embedder, language, read_only=read_only)
 
 
 def _built_with(path: Path) -> str | None:
@@ -39,10 +44,10 @@ def _built_with(path: Path) -> str | None:
         probe.release()
 
 
-def _opened(path: Path, embedder: str | None, *, read_only: bool) -> SQLiteStore:
+def _opened(path: Path, embedder: str | None, language: str | None, *, read_only: bool) -> SQLiteStore:
     if embedder == "":
-        return SQLiteStore(path, read_only=read_only, create=True)
+        return SQLiteStore(path, language=language, read_only=read_only, create=True)
     from resift.models.embedding import DEFAULT_EMBEDDER, Embedder
 
     model = Embedder(embedder or DEFAULT_EMBEDDER)
-    return SQLiteStore(path, embedder=model, read_only=read_only, create=True)
+    return SQLiteStore(path, embedder=model, language=language, read_only=read_only, create=True)

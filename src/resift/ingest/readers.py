@@ -1,92 +1,73 @@
-"""Which reader for which file: suffix -> sections."""
+"""One file in, its sections out, whatever kind of file it is."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterable, Iterator
-from pathlib import Path
+import gzip
+import tempfile
+import zlib
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
 
-from resift.errors import DataFormatError, MissingExtraError, require
-from resift.ingest.decoding import decode
-from resift.ingest.markup import html_sections, markdown_sections
-from resift.ingest.rows import csv_sections, jsonl_sections
+from resift.errors import DataFormatError
+from resift.ingest.formats.plain import plain_sections
+from resift.ingest.kinds import GZIP, TEXT, reader_of, suffix_by_content
+from resift.ingest.limits import DEFAULT_LIMITS, Limits
 from resift.ingest.sections import Section
+from resift.ingest.sources import Source, open_source
 
-TEXT = frozenset({".txt", ".text", ".rst", ".log"})
-MARKDOWN = frozenset({".md", ".markdown"})
-HTML = frozenset({".html", ".htm", ".xhtml"})
-JSONL = frozenset({".jsonl", ".ndjson"})
-CSV = frozenset({".csv", ".tsv"})
-PDF = frozenset({".pdf"})
-KNOWN = TEXT | MARKDOWN | HTML | JSONL | CSV | PDF
-"""Suffixes that are picked up from folders; a file named by itself may have any."""
+_BLOCK = 1 << 20
 
 
-def read_sections(path: Path, *, name: str) -> Iterator[Section]:
+def read_sections(
+    path: Path, *, name: str, limits: Limits = DEFAULT_LIMITS, follow: bool = True
+) -> Iterator[Section]:
     """Yield the sections of a file; `name` is what errors call it.
 
-    Raises DataFormatError for a file that is not what its name says.
+    Raises DataFormatError for a file that is not what its name says, or that is no regular file.
     """
-    suffix = path.suffix.lower()
-    if suffix in JSONL:
-        yield from jsonl_sections(path, name=name)
-    elif suffix in PDF:
-        yield from _pdf_sections(path, name=name)
+    source = open_source(path, name=name, limits=limits, follow=follow)
+    with source.file:
+        yield from sections_of(source)
+
+
+def sections_of(source: Source) -> Iterator[Section]:
+    """Yield the sections of an open file."""
+    suffix = source.suffix if _has_own(source.suffix) else suffix_by_content(source.sample())
+    if suffix in GZIP:
+        yield from _unpacked(source)
+        return
+    reader = reader_of(suffix)
+    if reader is not None:
+        yield from reader(source)
     else:
-        decoded = decode(path.read_bytes(), file=name)
-        for number, section in enumerate(_text_sections(decoded.text, suffix, name)):
-            flag = decoded.flag if number == 0 else section.flag
-            yield Section(section.text, section.id, section.context, section.metadata, flag or section.flag)
+        # The name of a program or a configuration file says much about what is in it.
+        context = "" if source.suffix in TEXT or not source.suffix else PurePosixPath(source.name).name
+        yield from plain_sections(source, context=context)
 
 
-def files_under(paths: Iterable[Path]) -> list[Path]:
-    """Return the files to read: named ones as they are, folders by known suffix, hidden ones left out."""
-    found: dict[Path, None] = {}
-    for path in paths:
-        if path.is_dir():
-            found.update(dict.fromkeys(_inside(path)))
-        elif path.exists():
-            found[path] = None
-        else:
-            raise DataFormatError("No such file or folder.", file=str(path))
-    return list(found)
+def _has_own(suffix: str) -> bool:
+    return suffix in GZIP or suffix in TEXT or reader_of(suffix) is not None
 
 
-def _inside(folder: Path) -> Iterator[Path]:
-    for path in sorted(folder.rglob("*")):
-        hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
-        if not hidden and path.suffix.lower() in KNOWN and path.is_file():
-            yield path
-
-
-def _text_sections(text: str, suffix: str, name: str) -> Iterable[Section]:
-    if suffix in MARKDOWN:
-        return markdown_sections(text)
-    if suffix in HTML:
-        return html_sections(text)
-    if suffix in CSV:
-        return csv_sections(text, name=name)
-    return [Section(text)] if text.strip() else []
-
-
-def _pdf_sections(path: Path, *, name: str) -> Iterator[Section]:
-    try:
-        pypdf = require("pypdf", extra="pdf")
-    except MissingExtraError as exc:
-        raise DataFormatError(str(exc), file=name) from exc
-    logging.getLogger("pypdf").setLevel(logging.ERROR)  # it warns of every oddity that it copes with
-    try:
-        reader = pypdf.PdfReader(path)
-        if reader.is_encrypted and not reader.decrypt(""):
-            raise DataFormatError("An encrypted PDF. Remove its password first.", file=name)
-        title = str((reader.metadata and reader.metadata.title) or "").strip()
-        for number, page in enumerate(reader.pages, start=1):
-            text = page.extract_text().strip()
-            extra = {"page": number, **({"title": title} if title else {})}
-            if text:
-                yield Section(text, context=title, metadata=extra)
-    except DataFormatError:
-        raise
-    except Exception as exc:
-        # A parser of foreign data can fail in any way; the file is named, the others go on.
-        raise DataFormatError(f"Not a readable PDF ({type(exc).__name__}).", file=name) from exc
+def _unpacked(source: Source) -> Iterator[Section]:
+    """Read what a .gz file holds, by the name inside its name."""
+    inner = PurePosixPath(source.name).stem
+    suffix = PurePosixPath(inner).suffix.lower()
+    if suffix == ".tar":
+        raise DataFormatError("An archive. Unpack it and index the folder.", file=source.name)
+    limit = source.limits.expanded_bytes
+    with tempfile.TemporaryFile() as unpacked:
+        size = 0
+        source.file.seek(0)
+        try:
+            with gzip.GzipFile(fileobj=source.file) as packed:
+                while block := packed.read(_BLOCK):
+                    size += len(block)
+                    if size > limit:
+                        raise DataFormatError(f"Unpacks to more than {limit >> 20} MB.", file=source.name)
+                    unpacked.write(block)
+        except (OSError, EOFError, zlib.error) as exc:
+            raise DataFormatError("Not a readable .gz file.", file=source.name) from exc
+        if suffix in GZIP:
+            raise DataFormatError("Packed twice. Unpack it once.", file=source.name)
+        yield from sections_of(Source(unpacked, source.name, suffix, size, source.limits))

@@ -1,0 +1,167 @@
+"""JSON, YAML, TOML and XML: every value with the path of names that leads to it."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from resift.candidates import TEXT_KEYS
+from resift.errors import DataFormatError
+from resift.ingest.formats.plain import plain_sections
+from resift.ingest.formats.rows import Rows
+from resift.ingest.sections import SEPARATOR, Section
+from resift.ingest.sources import Source
+
+_MOST_VALUES = 500_000  # a file of a kilobyte can hold more by repeating its own parts
+_DEEPEST = 50
+_PIECE = 200_000  # characters per section
+
+
+def read_json(source: Source) -> Iterator[Section]:
+    """Yield a document per object of a list, as in JSONL; any other JSON as "name › name: value" lines."""
+    if not source.parseable:
+        yield from plain_sections(source, flag="very large: read as plain text")
+        return
+    decoded = source.text()
+    try:
+        value = json.loads(decoded.text)
+    except (ValueError, RecursionError):
+        yield from plain_sections(source, flag="not valid JSON, read as plain text")
+        return
+    if isinstance(value, list) and value and all(_is_row(row) for row in value):
+        rows = Rows()
+        yield from (rows.section(row, number) for number, row in enumerate(value, start=1))
+    else:
+        yield from _listed(value, decoded.flag)
+
+
+def read_yaml(source: Source) -> Iterator[Section]:
+    """Yield the values with their paths; a file that is no YAML as plain text."""
+    import yaml
+
+    if not source.parseable:
+        yield from plain_sections(source, flag="very large: read as plain text")
+        return
+    decoded = source.text()
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    try:
+        values = list(yaml.load_all(decoded.text, Loader=loader))  # one of the two safe loaders
+    except (yaml.YAMLError, ValueError, RecursionError, TypeError, AttributeError):
+        yield from plain_sections(source, flag="not valid YAML, read as plain text")
+        return
+    yield from _listed(values[0] if len(values) == 1 else values, decoded.flag)
+
+
+def read_toml(source: Source) -> Iterator[Section]:
+    """Yield the values with their paths; a file that is no TOML as plain text."""
+    if not source.parseable:
+        yield from plain_sections(source, flag="very large: read as plain text")
+        return
+    decoded = source.text()
+    try:
+        value = tomllib.loads(decoded.text)
+    except (ValueError, RecursionError):
+        yield from plain_sections(source, flag="not valid TOML, read as plain text")
+        return
+    yield from _listed(value, decoded.flag)
+
+
+def read_xml(source: Source) -> Iterator[Section]:
+    """Yield the text of all elements and attributes in order, without holding the tree."""
+    source.file.seek(0)
+    lines = _XmlLines()
+    parser = ET.XMLParser(target=lines)  # noqa: S314 - expat bounds what entities may become
+    try:
+        while block := source.file.read(65_536):
+            parser.feed(block)
+            if lines.held > _PIECE:
+                yield Section(lines.taken(), position=source.file.tell())
+        parser.close()
+    except (ET.ParseError, ValueError, LookupError) as exc:
+        if source.file.tell() > 65_536:
+            raise DataFormatError(f"Not valid XML ({type(exc).__name__}).", file=source.name) from exc
+        yield from plain_sections(source, flag="not valid XML, read as plain text")
+        return
+    if lines.held:
+        yield Section(lines.taken(), position=source.size)
+
+
+class _XmlLines:
+    """What a parser tells, as lines: one for each stretch of text and each attribute."""
+
+    def __init__(self) -> None:
+        self._lines: list[str] = []
+        self._words: list[str] = []
+        self.held = 0
+
+    def start(self, tag: str, attributes: Mapping[str, str]) -> None:
+        self._end_line()
+        for name, value in attributes.items():
+            self._line(f"{_local(name)}: {value}" if value.strip() else "")
+
+    def data(self, text: str) -> None:
+        self._words.append(text)
+        self.held += len(text)
+
+    def end(self, tag: str) -> None:
+        self._end_line()
+
+    def close(self) -> None:
+        self._end_line()
+
+    def taken(self) -> str:
+        self._end_line()
+        text = "\n".join(self._lines)
+        self._lines, self.held = [], 0
+        return text
+
+    def _end_line(self) -> None:
+        if self._words:
+            self._line(" ".join("".join(self._words).split()))
+            self._words = []
+
+    def _line(self, text: str) -> None:
+        if text:
+            self._lines.append(text)
+            self.held += len(text)
+
+
+def _is_row(value: Any) -> bool:
+    return isinstance(value, Mapping) and any(isinstance(value.get(key), str) for key in TEXT_KEYS)
+
+
+def _listed(value: Any, flag: str = "") -> Iterator[Section]:
+    lines: list[str] = []
+    held = 0
+    for line in _values(value):
+        lines.append(line)
+        held += len(line)
+        if held > _PIECE:
+            yield Section("\n".join(lines), flag=flag)
+            lines, held, flag = [], 0, ""
+    if lines:
+        yield Section("\n".join(lines), flag=flag)
+
+
+def _values(value: Any) -> Iterator[str]:
+    """Yield "name › name: value" for each value, without recursion; stops after a great many."""
+    waiting: list[tuple[tuple[str, ...], Any]] = [((), value)]
+    for _ in range(_MOST_VALUES):
+        if not waiting:
+            return
+        path, one = waiting.pop()
+        if isinstance(one, Mapping) and len(path) < _DEEPEST:
+            waiting += [((*path, str(key)[:200]), inner) for key, inner in reversed(list(one.items()))]
+        elif isinstance(one, (list, tuple, set)) and len(path) < _DEEPEST:
+            waiting += [(path, inner) for inner in reversed(list(one))]
+        elif one is not None and not isinstance(one, (Mapping, list, tuple, set)):
+            text = str(one).strip() if not isinstance(one, bool) else str(one).lower()
+            if text:
+                yield f"{SEPARATOR.join(path)}: {text}" if path else text
+
+
+def _local(name: str) -> str:
+    return name.rpartition("}")[2]

@@ -1,0 +1,205 @@
+"""JSONL and CSV: each row is a document of its own, read one at a time."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from resift.candidates import ID_KEYS, TEXT_KEYS
+from resift.errors import DataFormatError
+from resift.ingest.sections import Section
+from resift.ingest.sources import Source
+
+_NOT_METADATA = frozenset({*ID_KEYS, "text", "content", "metadata", "score", "embedding", "vector"})
+_NUMBER = re.compile(r"-?(?:0|[1-9]\d{0,17})(?:\.\d{1,17})?(?:[eE][+-]?\d{1,3})?")
+_TRUTH = {"true": True, "false": False}
+
+
+class Rows:
+    """Turns rows of one file into sections and notices ids that come twice."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, int] = {}
+
+    def section(self, row: Mapping[str, Any], number: int, *, flag: str = "", position: int = 0) -> Section:
+        """Return the section of a row; a second row of an id is a problem, the first one stays."""
+        id = _id(row)
+        if id is not None and id in self._seen:
+            problem = f"line {number}: the id {id[:100]!r} stands in line {self._seen[id]} already"
+            return Section("", problem=problem, position=position)
+        if id is not None:
+            self._seen[id] = number
+        title, text = _text(row, "title"), _text(row, "text") or _text(row, "content")
+        metadata = _metadata(row)
+        if id is None:
+            metadata["line"] = number  # rows with an id are found by it, and may move without changing
+        for key in [key for key, value in metadata.items() if not _is_json(value)]:
+            del metadata[key]
+            flag = f"line {number}: {key[:100]!r} is no JSON value and was left out"
+        if not (title or text):
+            flag = f"line {number} has none of {', '.join(TEXT_KEYS)}"
+        return Section(text or title, id, title if text else "", metadata, flag, position=position)
+
+
+def read_jsonl(source: Source) -> Iterator[Section]:
+    """Yield a section per line; a line that cannot be read is a problem and the others are taken."""
+    encoding = source.encoding()
+    rows, flag = Rows(), encoding.flag
+    for number, text, position in source.lines(encoding.name, newline="\n"):
+        if text is None:
+            most = source.limits.line_bytes >> 20
+            yield Section("", problem=f"line {number}: longer than {most} MB", position=position)
+        elif text.strip("\ufeff \t\r\n"):
+            row, problem = _json_row(text)
+            if row is None:
+                yield Section("", problem=f"line {number}: {problem}", position=position)
+            else:
+                yield rows.section(row, number, flag=flag, position=position)
+                flag = ""
+
+
+def read_csv(source: Source) -> Iterator[Section]:
+    """Yield a section per row; without a text, content or title column the row is "column: value" lines.
+
+    A column whose cells are all numbers, or all true and false, is kept as such.
+    """
+    encoding = source.encoding()
+    delimiter = _delimiter(source, encoding.name)
+    kinds = _column_kinds(_csv_rows(source, encoding.name, delimiter))
+    rows, flag = Rows(), encoding.flag
+    for number, row, position in _csv_rows(source, encoding.name, delimiter):
+        typed = {key: kinds[key](value) if value else "" for key, value in row.items()}
+        yield rows.section(with_text(row, typed), number, flag=flag, position=position)
+        flag = ""
+
+
+def with_text(row: Mapping[str, Any], typed: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the typed row with a text: its own column, or all cells as "column: value" lines."""
+    if any(row.get(key) for key in TEXT_KEYS):
+        return {**typed, **{key: str(row[key]) for key in TEXT_KEYS if row.get(key)}}
+    lines = [
+        f"{key}: {value}" for key, value in row.items() if value not in ("", None) and key not in ID_KEYS
+    ]
+    return {**typed, "text": "\n".join(lines)}
+
+
+def _csv_rows(source: Source, encoding: str, delimiter: str) -> Iterator[tuple[int, dict[str, str], int]]:
+    csv.field_size_limit(source.limits.line_bytes)
+    position = 0
+
+    def lines() -> Iterator[str]:
+        nonlocal position
+        for line in source.lines(encoding):
+            position = line.position
+            if line.text is None or "\0" in line.text:
+                raise DataFormatError("Not CSV: a line without end.", file=source.name, line=line.number)
+            yield line.text
+
+    reader = csv.reader(lines(), delimiter=delimiter)
+    header: list[str] | None = None
+    try:
+        for cells in reader:
+            if header is None:
+                header = _header(cells)
+            elif any(cell.strip() for cell in cells):
+                yield reader.line_num, _named(header, cells), position
+    except csv.Error as exc:
+        raise DataFormatError(f"Not CSV: {exc}.", file=source.name, line=reader.line_num) from exc
+
+
+def _header(cells: Sequence[str]) -> list[str]:
+    names: list[str] = []
+    for number, cell in enumerate(cells, start=1):
+        name = cell.strip().lstrip("\ufeff") or f"column {number}"
+        names.append(name if name not in names else f"{name} {number}")
+    return names
+
+
+def _named(header: Sequence[str], cells: Sequence[str]) -> dict[str, str]:
+    row = {name: cell.strip() for name, cell in zip(header, cells, strict=False)}
+    if len(cells) > len(header):
+        row["more"] = ", ".join(cell.strip() for cell in cells[len(header) :])
+    return {name: row.get(name, "") for name in (*header, *(["more"] if "more" in row else []))}
+
+
+def _delimiter(source: Source, encoding: str) -> str:
+    """Return the separator that the first line has most of, outside quotes."""
+    if source.suffix == ".tsv":
+        return "\t"
+    first = next((line.text for line in source.lines(encoding) if line.text and line.text.strip()), "")
+    bare = "".join(first.split('"')[::2])
+    return max(",;\t|", key=bare.count)
+
+
+def _column_kinds(rows: Iterable[tuple[int, dict[str, str], int]]) -> dict[str, Any]:
+    kinds: dict[str, Any] = {}
+    for _, row, _ in rows:
+        for name, value in row.items():
+            if value and kinds.get(name) is not str:
+                kind = _number if _is_number(value) else _truth if value.lower() in _TRUTH else str
+                kinds[name] = kind if kinds.get(name, kind) is kind else str
+            else:
+                kinds.setdefault(name, None)
+    return {name: kind or str for name, kind in kinds.items()}
+
+
+def _is_number(value: str) -> bool:
+    return _NUMBER.fullmatch(value) is not None and math.isfinite(float(value))
+
+
+def _number(value: str) -> int | float:
+    return int(value) if value.lstrip("-").isdigit() else float(value)
+
+
+def _truth(value: str) -> bool:
+    return _TRUTH[value.lower()]
+
+
+def _json_row(text: str) -> tuple[Mapping[str, Any] | None, str]:
+    try:
+        row = json.loads(text.strip("\ufeff"))
+    except (ValueError, RecursionError):  # also for numbers with thousands of digits
+        return None, "not a JSON object; one object per line is needed"
+    if isinstance(row, str):
+        return {"text": row}, ""
+    if not isinstance(row, dict):
+        return None, f"a {type(row).__name__}; each line must be an object with a text"
+    return row, ""
+
+
+def _metadata(row: Mapping[str, Any]) -> dict[str, Any]:
+    nested = row.get("metadata")
+    return {
+        **(nested if isinstance(nested, dict) else {}),
+        **{key: value for key, value in row.items() if key not in _NOT_METADATA and value not in (None, "")},
+    }
+
+
+def _id(row: Mapping[str, Any]) -> str | None:
+    for key in ID_KEYS:
+        value = row.get(key)
+        if isinstance(value, (str, int)) and not isinstance(value, bool):
+            try:
+                text = str(value)
+            except ValueError:  # an integer too long to be written down
+                continue
+            if text.strip():
+                return text
+    return None
+
+
+def _text(row: Mapping[str, Any], key: str) -> str:
+    value = row.get(key)
+    return value.strip() if isinstance(value, str) else ""
+
+
+def _is_json(value: Any) -> bool:
+    try:
+        json.dumps(value, allow_nan=False)
+    except (ValueError, TypeError, RecursionError):
+        return False
+    return True

@@ -1,0 +1,29 @@
+"""How much one file may cost; beyond a limit it is read more simply or not at all, and that is reported."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+MB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds for one file; the defaults keep reading below 300 MB of memory."""
+
+    parsed_bytes: int = 16 * MB
+    """A file that must be parsed as a whole; a larger text is read in pieces, without its structure."""
+    line_bytes: int = 16 * MB
+    """One line of JSONL or CSV."""
+    expanded_bytes: int = 512 * MB
+    """What a compressed file may become."""
+    part_bytes: int = 64 * MB
+    """What one part of a compressed document may become."""
+    pages: int = 5_000
+    entries: int = 10_000
+    seconds: float = 60.0
+    memory_bytes: int = 2_048 * MB
+    """Address space of the process that reads."""
+
+
+DEFAULT_LIMITS = Limits()

@@ -1,0 +1,220 @@
+"""Each kind of file that people have: what is read, under which heading, with which page or slide."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from resift.errors import DataFormatError
+from resift.ingest.limits import Limits
+from resift.ingest.readers import read_sections
+from resift.ingest.sections import Section
+from tests.ingest import samples
+
+
+def read(path: Path, content: bytes | str, limits: Limits | None = None) -> list[Section]:
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return list(read_sections(path, name=path.name, limits=limits or Limits()))
+
+
+def test_word_files_have_headings_in_any_language_and_tables(tmp_path):
+    found = read(
+        tmp_path / "a.docx",
+        samples.docx(
+            ("berschrift1", "Ausleihe"), ("", "Vier Wochen."), ("berschrift2", "Gebühr"), ("", "Ein Euro."),
+            table=[["Tag", "Zeit"]],
+        ),
+    )  # fmt: skip
+    assert [(one.context, one.text) for one in found] == [
+        ("Ausleihe", "Vier Wochen."),
+        ("Ausleihe › Gebühr", "Ein Euro.\n\nTag | Zeit"),
+    ]
+
+
+def test_slides_come_in_the_order_of_the_presentation_with_notes(tmp_path):
+    found = read(tmp_path / "a.pptx", samples.pptx(("Plan", "First steps", "Say hello"), ("End", "Bye", "")))
+    assert [(one.context, one.text, one.metadata["slide"]) for one in found] == [
+        ("Plan", "First steps\nSay hello", 1),
+        ("End", "Bye", 2),
+    ]
+
+
+def test_rows_of_a_workbook_are_documents_with_types(tmp_path):
+    import datetime as dt
+
+    rows = [["id", "name", "price", "since"], ["p1", "Pump", 12.5, dt.datetime(2024, 3, 4)], [None] * 4]
+    found = read(tmp_path / "a.xlsx", samples.xlsx(rows))
+    assert [(one.id, one.text) for one in found] == [("p1", "name: Pump\nprice: 12.5\nsince: 2024-03-04")]
+    assert found[0].metadata == {
+        "name": "Pump", "price": 12.5, "since": "2024-03-04", "sheet": "Sheet", "row": 2,
+    }  # fmt: skip
+
+
+def test_columns_of_csv_are_typed_when_all_cells_agree(tmp_path):
+    content = "id,name,price,code,new,day\n1,Pump,12,007,true,2024-03-04\n2,Seal,3.5,12,FALSE,2024-01-01\n"
+    content += "3,X,,1,,\n"
+    found = read(tmp_path / "a.csv", content)
+    picked = [tuple(one.metadata.get(key) for key in ("price", "code", "new", "day")) for one in found]
+    assert picked == [
+        (12, "007", True, "2024-03-04"),  # 007 is no number, so no cell of its column is
+        (3.5, "12", False, "2024-01-01"),
+        (None, "1", None, None),
+    ]
+    assert found[0].text == "name: Pump\nprice: 12\ncode: 007\nnew: true\nday: 2024-03-04"
+
+
+def test_notebooks_keep_text_code_and_prints_but_no_pictures(tmp_path):
+    (section,) = read(tmp_path / "a.ipynb", samples.ipynb("# Pumps\nIntro.", "run()", "42 bar"))
+    assert section.context == "Pumps"
+    assert "Intro." in section.text
+    assert "run()" in section.text
+    assert "42 bar" in section.text
+    assert "iVBORw" not in section.text
+
+
+def test_mail_has_subject_people_date_and_names_what_is_not_read(tmp_path):
+    (section,) = read(tmp_path / "a.eml", samples.eml("Grüße", "Bis morgen.", attachment=b"\x89PNG\r\n"))
+    assert (section.context, section.text.strip()) == ("Grüße", "Bis morgen.")
+    assert section.metadata["from"] == "a@example.org"
+    assert section.metadata["date"] == "2024-03-04T10:00:00+01:00"
+    assert section.flag == "attachments not read: plan.png"
+    (page,) = read(tmp_path / "b.eml", samples.eml("S", "<h1>Hi</h1><p>There</p>", html=True))
+    assert page.text == "Hi\nThere"
+
+
+def test_books_are_read_chapter_by_chapter(tmp_path):
+    pages = ("<html><body><h1>One</h1><p>Snow fell.</p></body></html>", "<p>It melted.</p>")
+    found = read(tmp_path / "a.epub", samples.epub("Winter", *pages))
+    assert [(one.context, one.text, one.metadata["chapter"]) for one in found] == [
+        ("One", "Snow fell.", 1),
+        ("Winter", "It melted.", 2),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.json", '{"server": {"port": 8080, "hosts": ["alpha", "beta"]}}'),
+        ("a.yaml", "server:\n  port: 8080\n  hosts: [alpha, beta]\n"),
+        ("a.toml", '[server]\nport = 8080\nhosts = ["alpha", "beta"]\n'),
+    ],
+)
+def test_settings_are_lines_with_the_names_that_lead_to_them(tmp_path, name, content):
+    (section,) = read(tmp_path / name, content)
+    assert section.text == "server › port: 8080\nserver › hosts: alpha\nserver › hosts: beta"
+
+
+def test_a_json_list_of_objects_is_rows(tmp_path):
+    found = read(tmp_path / "a.json", json.dumps([{"id": "x", "text": "one"}, {"id": "y", "title": "two"}]))
+    assert [(one.id, one.text) for one in found] == [("x", "one"), ("y", "two")]
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.yaml", "a.toml", "a.xml"])
+def test_what_does_not_parse_is_still_text(tmp_path, name):
+    (section,) = read(tmp_path / name, "{{ template }} : [unclosed\n<words & more>")
+    assert "template" in section.text
+    assert "read as plain text" in section.flag
+
+
+def test_xml_gives_text_and_attributes_in_order(tmp_path):
+    (section,) = read(tmp_path / "a.xml", '<a><b name="x">one</b> two <c>three</c></a>')
+    assert section.text == "name: x\none\ntwo\nthree"
+
+
+def test_html_charset_is_the_declared_one(tmp_path):
+    page = '<html><head><meta charset="windows-1251"></head><body><p>Столица</p></body></html>'
+    (section,) = read(tmp_path / "a.html", page.encode("cp1251"))
+    assert (section.text, section.flag) == ("Столица", "")
+
+
+@pytest.mark.parametrize(
+    ("encoding", "text"),
+    [
+        ("cp1252", "Käse und Brötchen im Café für alle, täglich außer sonntags. Süße Äpfel, schöne Öfen."),
+        ("cp1251", "Столица России это Москва, большой город на реке."),
+        ("koi8_r", "Столица России это Москва, большой город на реке."),
+        ("shift_jis", "東京の人口は約千四百万人です。水を飲む。"),
+        ("euc_jp", "東京の人口は約千四百万人です。水を飲む。"),
+        ("gb18030", "北京的地铁每天运送数百万人。"),
+        ("big5", "臺北的捷運每天運送數百萬人。"),
+        ("euc_kr", "서울의 인구는 약 천만 명이다."),
+        ("cp1256", "عاصمة مصر هي القاهرة وهي مدينة كبيرة"),
+        ("utf-16", "Große Städte"),
+    ],
+)  # fmt: skip
+def test_old_encodings_are_recognised(tmp_path, encoding, text):
+    (section,) = read(tmp_path / "a.txt", text.encode(encoding))
+    assert section.text == text
+    assert bool(section.flag) == (encoding != "utf-16")
+
+
+def test_packed_files_are_read_by_the_name_inside(tmp_path):
+    (section,) = read(tmp_path / "a.md.gz", samples.gz("# Head\n\nBody."))
+    assert (section.context, section.text) == ("Head", "Body.")
+
+
+@pytest.mark.parametrize("name", ["program.py", "Makefile", "noSuffix", "x.unknown"])
+def test_any_text_is_read_whatever_its_name(tmp_path, name):
+    (section,) = read(tmp_path / name, "def main():\n    return 42\n")
+    assert "return 42" in section.text
+
+
+def test_markdown_that_is_only_headings_is_not_empty(tmp_path):
+    found = read(tmp_path / "a.md", "# Parts\n## Pump\n## Seal\n")
+    assert [(one.context, one.text) for one in found] == [("Parts", "Pump"), ("Parts", "Seal")]
+
+
+def test_a_huge_heading_is_text_and_not_before_every_chunk(tmp_path):
+    found = read(tmp_path / "a.md", "# " + "word " * 20_000 + "\n\nBody.\n")
+    assert found[0].context == ""
+    assert len(found[0].text) > 99_000
+
+
+@pytest.mark.parametrize("name", ["a.docx", "a.pptx", "a.xlsx", "a.epub", "a.pdf", "a.md.gz", "a.ipynb"])
+@pytest.mark.parametrize(
+    "content", [b"", b"PK\x03\x04 broken", b"\x1f\x8b\x08 broken", b"%PDF-1.7 broken", b"{}"]
+)
+def test_broken_files_are_one_error_of_ours(tmp_path, name, content):
+    if (name, content) == ("a.md.gz", b""):
+        assert read(tmp_path / name, content) == []  # packed or not, nothing is nothing
+        return
+    with pytest.raises(DataFormatError, match=name.replace(".", r"\.")):
+        read(tmp_path / name, content)
+
+
+def test_bombs_are_refused_before_they_unpack(tmp_path):
+    bomb = samples.zipped({"word/document.xml": b"<a>" + b" " * 80_000_000 + b"</a>"})
+    with pytest.raises(DataFormatError, match="Unpacks to"):
+        read(tmp_path / "a.docx", bomb)
+    with pytest.raises(DataFormatError, match="more than 1 MB"):
+        read(tmp_path / "a.txt.gz", samples.gz("x" * 2_000_000), Limits(expanded_bytes=1 << 20))
+    laughs = '<!DOCTYPE a [<!ENTITY x0 "ha">' + "".join(
+        f'<!ENTITY x{n} "{f"&x{n - 1};" * 10}">' for n in range(1, 12)
+    )
+    found = read(tmp_path / "a.xml", laughs + "]><a>&x11;</a>")
+    assert sum(len(one.text) for one in found) < 10_000
+    anchors = "a0: &a0 [x, x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]\n" for n in range(1, 40))
+    found = read(tmp_path / "a.yaml", anchors)
+    assert sum(len(one.text) for one in found) < 20_000_000
+
+
+def test_more_pages_than_allowed_are_a_problem_and_not_a_silence(tmp_path):
+    pypdf = pytest.importorskip("pypdf")
+    writer = pypdf.PdfWriter()
+    for _ in range(3):
+        writer.add_blank_page(100, 100)
+    with (tmp_path / "a.pdf").open("wb") as out:
+        writer.write(out)
+    found = list(read_sections(tmp_path / "a.pdf", name="a.pdf", limits=Limits(pages=2)))
+    assert [one.problem for one in found] == ["page 3 and those after it were not read: too many"]
+
+
+def test_a_long_line_is_passed_over_and_a_long_text_comes_in_pieces(tmp_path):
+    rows = '{"text": "a"}\n{"text": "' + "x" * 3_000_000 + '"}\n{"text": "c"}\n'
+    found = read(tmp_path / "a.jsonl", rows, Limits(line_bytes=1 << 20))
+    assert [one.text or one.problem for one in found] == ["a", "line 2: longer than 1 MB", "c"]
+    pieces = read(tmp_path / "b.txt", "word " * 200_000)
+    assert max(len(one.text) for one in pieces) < 300_000
+    assert "".join(one.text for one in pieces) == "word " * 200_000
