@@ -16,7 +16,7 @@ def open_index(
     text_only: bool = False,
     read_only: bool = False,
 ) -> SQLiteStore:
-    """Return the store; for an existing file its own embedder and language count, for a new one the arguments.
+    """Return the store; an existing file keeps its own embedder and language, a new one has the arguments.
 
     `text_only` makes a new file without vectors, or leaves an existing file's vectors unused.
     """
