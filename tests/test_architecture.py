@@ -21,7 +21,9 @@ LEVELS = [
     {
         "types",
         "deadline",
+        "environment",
         "events",
+        "options",
         "forking",
         "native",
         "sync",

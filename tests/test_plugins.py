@@ -156,3 +156,62 @@ def test_listing_plugins_imports_no_plugin():
     )
     answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert answer.stdout.strip() == "False"
+
+
+@pytest.mark.parametrize("name", [None, "", "  ", 3, ["rrf"]])
+def test_a_name_that_is_none_gets_the_names_there_are(name):
+    """One clear sentence, whatever was passed."""
+    with pytest.raises(RerankerNotFound, match=r"Unknown reranker .* Known: .*cross-encoder"):
+        load_reranker(name)
+
+
+@pytest.mark.parametrize(
+    ("called", "meant"), [("colbert", "late-interaction"), ("ColBERT", "late-interaction")]
+)
+def test_what_people_call_it_is_suggested(called, meant):
+    """The field's name for a method leads to ours."""
+    with pytest.raises(RerankerNotFound, match=f"Did you mean '{meant}'"):
+        load_reranker(called)
+
+
+def test_a_hosted_reranker_without_a_key_says_which_variable_to_set(monkeypatch):
+    """Asked for by name, a reranker is there or says what is missing; the factory keeps None."""
+    from resift.errors import ConfigError
+    from resift.rerankers.hosted import hosted_reranker
+
+    pytest.importorskip("httpx", reason="needs resift[hosted]")
+    for name in ("COHERE_API_KEY", "CO_API_KEY", "RESIFT_CROSS_ENCODER_RERANKING_ENABLED"):
+        monkeypatch.delenv(name, raising=False)
+    with pytest.raises(ConfigError, match="COHERE_API_KEY"):
+        load_reranker("cohere")
+    assert hosted_reranker("cohere") is None
+    monkeypatch.setenv("RESIFT_CROSS_ENCODER_RERANKING_ENABLED", "false")
+    with pytest.raises(ConfigError, match="switched off"):
+        load_reranker("cohere", api_key="abc")
+
+
+@pytest.mark.parametrize(
+    "group", ["resift.rerankers", "resift.fusion", "resift.stores", "resift.gate_profiles"]
+)
+def test_declared_options_are_arguments_with_the_same_defaults(group):
+    """What is declared beside a built-in cannot drift from its constructor."""
+    import dataclasses
+    import inspect
+    from importlib.metadata import entry_points
+
+    from resift.options import declared_by
+    from resift.plugins import load_plugin
+
+    for entry in entry_points(group=group):
+        plugin = load_plugin(group, entry.name)
+        declared = declared_by(plugin)
+        if declared is None:
+            continue
+        takes = inspect.signature(getattr(plugin, "required", plugin)).parameters
+        if any(each.kind is each.VAR_KEYWORD for each in takes.values()):
+            continue
+        made = {"api_key_env": "api_key"} if group == "resift.stores" else {}
+        for field in dataclasses.fields(declared):
+            argument = takes[made.get(field.name, field.name)]
+            if field.name != "embedder" and field.default not in (None, dataclasses.MISSING):
+                assert argument.default == field.default, f"{entry.name}.{field.name}"

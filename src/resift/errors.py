@@ -9,6 +9,7 @@
     ├── PluginLoadError                      a plugin that exists but does not load
     │   ├── RerankerNotFound (KeyError)
     │   ├── StoreNotFound (KeyError)
+    │   ├── ProfileNotFound (KeyError)       no gate profile of that name; also an InputError
     │   ├── PluginClashError                 two packages offer the same name
     │   └── MissingExtraError (ImportError)  an optional package is not installed
     ├── ModelError
@@ -91,6 +92,10 @@ class RerankerNotFound(PluginLoadError, KeyError):
 
 class StoreNotFound(PluginLoadError, KeyError):
     """No plugin of that name in the group `resift.stores`."""
+
+
+class ProfileNotFound(PluginLoadError, InputError, KeyError):
+    """No plugin of that name in the group `resift.gate_profiles`."""
 
 
 class PluginClashError(PluginLoadError):

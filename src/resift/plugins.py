@@ -1,4 +1,8 @@
-"""Names to objects, by entry points. Built-ins come through the same door as everybody else's."""
+"""Names to objects, by entry points. Built-ins come through the same door as everybody else's.
+
+A group per role: `resift.rerankers` (scorers), `resift.fusion` (methods that make one list of several),
+`resift.stores`, `resift.gate_profiles`. What a plugin can be told is its `Options` (`resift.options`).
+"""
 
 from __future__ import annotations
 
@@ -7,9 +11,11 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
 from resift.errors import (
+    ConfigError,
     InputError,
     PluginClashError,
     PluginLoadError,
+    ProfileNotFound,
     RerankerNotFound,
     ResiftError,
     StoreNotFound,
@@ -17,30 +23,75 @@ from resift.errors import (
 )
 
 RERANKERS = "resift.rerankers"
+FUSION = "resift.fusion"
 STORES = "resift.stores"
+GATE_PROFILES = "resift.gate_profiles"
 
-_NOT_FOUND: Mapping[str, type[RerankerNotFound] | type[StoreNotFound]] = {
-    RERANKERS: RerankerNotFound,
-    STORES: StoreNotFound,
+_ROLES = {
+    RERANKERS: "reranker",
+    FUSION: "fusion method",
+    STORES: "store",
+    GATE_PROFILES: "gate profile",
 }
+_NOT_FOUND: Mapping[str, type[PluginLoadError]] = {
+    RERANKERS: RerankerNotFound,
+    FUSION: RerankerNotFound,
+    STORES: StoreNotFound,
+    GATE_PROFILES: ProfileNotFound,
+}
+# Whoever looks for a reranker by name may mean one that fuses lists: both keep the Reranker protocol.
+_ALSO_IN = {RERANKERS: (FUSION,), FUSION: (RERANKERS,)}
+
+OTHER_NAMES = {
+    "colbert": "late-interaction",
+    "crossencoder": "cross-encoder",
+    "bm25": "semantic-bm25",
+    "nli": "zero-shot",
+    "openai": "llm",
+    "gpt": "llm",
+    "rank-fusion": "rrf",
+    "reciprocal-rank-fusion": "rrf",
+}
+"""What people call a plugin that has another name here."""
 
 
 def available_rerankers() -> list[str]:
-    """Return the names of all installed rerankers, without importing any."""
-    return sorted({entry.name for entry in entry_points(group=RERANKERS)})
+    """Return the names of all installed rerankers, those that fuse included, without importing any."""
+    return sorted({*_names(RERANKERS), *_names(FUSION)})
+
+
+def available_scorers() -> list[str]:
+    """Return the names of the rerankers that score one list against a question."""
+    return sorted(_names(RERANKERS) - _names(FUSION))
+
+
+def available_fusions() -> list[str]:
+    """Return the names of all installed fusion methods, without importing any."""
+    return sorted(_names(FUSION))
 
 
 def available_stores() -> list[str]:
     """Return the names of all installed stores, without importing any."""
-    return sorted({entry.name for entry in entry_points(group=STORES)})
+    return sorted(_names(STORES))
+
+
+def available_gate_profiles() -> list[str]:
+    """Return the names of all installed gate profiles, without importing any."""
+    return sorted(_names(GATE_PROFILES))
 
 
 def load_reranker(name: str, /, **options: Any) -> Any:
     """Import the reranker of that name and build it with these options.
 
-    Raises RerankerNotFound, PluginClashError, MissingExtraError or PluginLoadError.
+    Raises RerankerNotFound, PluginClashError, MissingExtraError or PluginLoadError, and ConfigError where its
+    key is missing or it is switched off.
     """
-    return _build(load_plugin(RERANKERS, name), name, options)
+    factory = load_plugin(RERANKERS, name)
+    # Where a hosted reranker may be left out, whoever asks for it by name wants to know why.
+    built = built_by(getattr(factory, "required", factory), name, options)
+    if built is None:
+        raise ConfigError(f"The reranker {name!r} is not there: it has no key, or is switched off.")
+    return built
 
 
 def load_store(name: str, /, **options: Any) -> Any:
@@ -48,18 +99,41 @@ def load_store(name: str, /, **options: Any) -> Any:
 
     Raises StoreNotFound, PluginClashError, MissingExtraError or PluginLoadError.
     """
-    return _build(load_plugin(STORES, name), name, options)
+    return built_by(load_plugin(STORES, name), name, options)
 
 
-def load_plugin(group: str, name: str) -> Callable[..., Any]:
-    """Import the class or factory behind a name, and only that one."""
-    found = [entry for entry in entry_points(group=group) if entry.name == name]
+def load_plugin(group: str, name: str) -> Any:
+    """Import the class, factory or value behind a name, and only that one."""
+    if not isinstance(name, str) or not name.strip():
+        raise _unknown(group, name, f"Known: {', '.join(sorted(_names(group)))}.")
+    found = [each for one in (group, *_ALSO_IN.get(group, ())) for each in entry_points(group=one, name=name)]
     if not found:
-        role = group.rpartition(".")[2].removesuffix("s")
-        known = {entry.name for entry in entry_points(group=group)}
-        raise _NOT_FOUND[group](f"Unknown {role} {name!r}. {did_you_mean(name, known)}")
+        raise _unknown(group, name, _suggested(group, name))
     _refuse_clash(found, name)
     return _imported(found[0])
+
+
+def package_of(group: str, name: str) -> str:
+    """Return the name of the package that offers a plugin."""
+    return next((_package(entry) for entry in entry_points(group=group, name=name)), "")
+
+
+def _names(group: str) -> set[str]:
+    return {entry.name for entry in entry_points(group=group)}
+
+
+def _unknown(group: str, name: object, known: str) -> PluginLoadError:
+    return _NOT_FOUND[group](f"Unknown {_ROLES[group]} {name!r}. {known}")
+
+
+def _suggested(group: str, name: str) -> str:
+    known = {each for one in (group, *_ALSO_IN.get(group, ())) for each in _names(one)}
+    if not known:
+        return "None is registered: the installation is older than the code. Run: pip install -e ."
+    meant = OTHER_NAMES.get(name.lower().replace("_", "-"))
+    if meant in known:
+        return f"Did you mean {meant!r}? Known: {', '.join(sorted(known))}."
+    return did_you_mean(name, known)
 
 
 def _refuse_clash(found: list[EntryPoint], name: str) -> None:
@@ -68,7 +142,7 @@ def _refuse_clash(found: list[EntryPoint], name: str) -> None:
         raise PluginClashError(f"The plugin name {name!r} is offered by {offers}. Uninstall one of them.")
 
 
-def _imported(entry: EntryPoint) -> Callable[..., Any]:
+def _imported(entry: EntryPoint) -> Any:
     try:
         plugin = entry.load()
     except ResiftError:
@@ -78,16 +152,17 @@ def _imported(entry: EntryPoint) -> Callable[..., Any]:
             f"The plugin {entry.name!r} of {_package(entry)} does not load: {type(exc).__name__}: {exc}. "
             f"Repair or uninstall {_package(entry)}; other plugins are not affected."
         ) from exc
-    if not callable(plugin):
+    # A gate profile is data; all others are built.
+    if entry.group != GATE_PROFILES and not callable(plugin):
         raise PluginLoadError(
             f"The plugin {entry.name!r} of {_package(entry)} is a {type(plugin).__name__}; "
             "its entry point must name a class or a function that builds one."
         )
-    factory: Callable[..., Any] = plugin
-    return factory
+    return plugin
 
 
-def _build(factory: Callable[..., Any], name: str, options: Mapping[str, Any]) -> Any:
+def built_by(factory: Callable[..., Any], name: str, options: Mapping[str, Any]) -> Any:
+    """Return what a factory builds; options that it does not take are the caller's mistake."""
     try:
         return factory(**options)
     except TypeError as exc:

@@ -47,18 +47,18 @@ def test_check_of_a_sound_file_says_what_it_is(folder, capsys, monkeypatch):
     """N9: OK and a summary, with notes on what will be missing at run time."""
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
     monkeypatch.setenv("NO_COLOR", "1")
-    monkeypatch.delenv("RESIFT_TEST_KEY", raising=False)
+    monkeypatch.delenv("VOYAGE_API_KEY", raising=False)
     file = folder / "p.yaml"
     file.write_text(
         "stores: [{name: docs, kind: sqlite, path: docs.db}]\n"
-        "rerank: {kind: voyage, api_key_env: RESIFT_TEST_KEY}\n"
+        "rerank: {kind: voyage, api_key_env: VOYAGE_API_KEY}\n"
         "capabilities: [net.voyage]\n"
     )
     assert main(["config", "check", str(file)]) == 0
     out = capsys.readouterr().out
     assert "OK" in out
     assert "docs (sqlite)" in out
-    assert "RESIFT_TEST_KEY is not set" in out
+    assert "VOYAGE_API_KEY is not set" in out
     assert "db.docs:read is not granted" in out
 
 

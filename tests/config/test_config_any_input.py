@@ -8,20 +8,25 @@ from hypothesis import strategies as st
 
 from resift.config.load import _checked
 from resift.config.problems import Problems
-from resift.config.rooms.root import ROOT
-from resift.config.schema import Settings
+from resift.config.sections import PipelineFile
+from resift.config.settings import Settings
 from resift.config.tree import from_plain, read_text
 from resift.errors import ConfigError
+from resift.options import declared_by, options_of
+from resift.plugins import load_plugin
 
 
-def _names(section):
-    for key in (*section.keys, *(key for keys in section.by_kind.values() for key in keys)):
-        yield key.name
-        if key.section is not None:
-            yield from _names(key.section)
+def _names(declared):
+    for option in options_of(declared):
+        yield option.name
+        if option.nested is not None:
+            yield from _names(option.nested)
+        for name in option.allowed() if option.plugins else ():
+            own = declared_by(load_plugin(option.plugins, name))
+            yield from () if own is None else _names(own)
 
 
-KEYS = sorted(set(_names(ROOT)))
+KEYS = sorted(set(_names(PipelineFile)))
 WORDS = [
     "docs",
     "sqlite",
@@ -49,7 +54,9 @@ VALUES = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS), inner, max_size=5),
     max_leaves=12,
 )
-FILES = st.dictionaries(st.sampled_from([key.name for key in ROOT.keys]), VALUES, max_size=6)
+FILES = st.dictionaries(
+    st.sampled_from([option.name for option in options_of(PipelineFile)]), VALUES, max_size=6
+)
 
 
 @settings(max_examples=150)

@@ -93,10 +93,10 @@ def test_weights_survive_a_store_that_finds_nothing(build):
 
 def test_a_weight_of_a_store_holds_for_both_of_its_views():
     """`docs: 2` weighs docs.text and docs.vectors; a view's own weight wins."""
-    from resift.config.rooms.fusion import _weight
+    from resift.config.build_stages import weight_of
 
     weights = {"docs": 2.0, "docs.text": 0.5}
-    assert [_weight(weights, name) for name in ("docs", "docs.text", "docs.vectors", "other")] == [
+    assert [weight_of(weights, name) for name in ("docs", "docs.text", "docs.vectors", "other")] == [
         2,
         0.5,
         2,
@@ -111,17 +111,26 @@ def test_a_signal_that_gives_no_scores_is_refused(write):
         pipeline_from_yaml(file)
 
 
-def test_a_scorer_without_its_key_is_left_out(build, monkeypatch):
-    """T7: an unset variable means no reranking, not an error; the tier below takes over."""
-    monkeypatch.delenv("RESIFT_TEST_KEY", raising=False)
-    alone = build(STORE + "rerank: {kind: voyage, api_key_env: RESIFT_TEST_KEY}\n")
+@pytest.mark.parametrize("key", ["", ", api_key_env: VOYAGE_API_KEY"])
+def test_a_scorer_without_its_key_is_left_out_and_the_answer_says_so(build, monkeypatch, key):
+    """An unset variable means no reranking, not an error; but never in silence."""
+    monkeypatch.delenv("VOYAGE_API_KEY", raising=False)
+    alone = build(STORE + f"rerank: {{kind: voyage{key}}}\n").rank("breaker")
+    assert alone.ids == ["d1"]
+    assert (alone.degraded, alone.reason) == (True, "rerank: runs without, VOYAGE_API_KEY is not set")
+
+
+def test_a_scorer_that_is_switched_off_is_a_choice(build, monkeypatch):
+    """Whoever writes false gets what they asked for."""
+    monkeypatch.delenv("VOYAGE_API_KEY", raising=False)
+    alone = build(STORE + "rerank: {kind: voyage, cross_encoder_reranking_enabled: false}\n")
     assert len(alone.stages) == 1
     assert not alone.rank("breaker").degraded
 
 
 def test_tiers_are_built_with_breaker_and_budget(build, monkeypatch):
     """T1: the first tier with its breaker, then the fallback; capabilities follow from the tiers."""
-    monkeypatch.setenv("RESIFT_TEST_KEY", "not-a-real-key")
+    monkeypatch.setenv("VOYAGE_API_KEY", "not-a-real-key")
     pipe = build(
         STORE
         + """\
@@ -133,7 +142,7 @@ rerank:
       allow_loopback: true
     - kind: voyage
       model: rerank-2.5
-      api_key_env: RESIFT_TEST_KEY
+      api_key_env: VOYAGE_API_KEY
   breaker: {failure_threshold: 2, cooldown_s: 5}
   budget: {absolute_floor_s: 0.1}
 """
@@ -207,20 +216,22 @@ rerank:
 
 
 def test_tiers_without_any_key_are_no_reranking(build, monkeypatch):
-    """T7: where every tier is left out, the fused order is the answer."""
-    monkeypatch.delenv("RESIFT_TEST_KEY", raising=False)
-    tier = "{kind: voyage, api_key_env: RESIFT_TEST_KEY}"
-    pipe = build(STORE + f"rerank: {{tiers: [{tier}, {tier}]}}\n")
-    assert [stage_name(stage) for stage in pipe.stages] == ["fuse"]
+    """T7: where every tier is left out, the fused order is the answer, and it says what is missing."""
+    for name in ("VOYAGE_API_KEY", "JINA_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    pipe = build(STORE + "rerank: {tiers: [{kind: voyage}, {kind: jina}]}\n")
+    assert pipe.rank("breaker").reason == (
+        "rerank: runs without, VOYAGE_API_KEY is not set, JINA_API_KEY is not set"
+    )
 
 
 def test_a_stores_missing_key_is_a_mistake(write, monkeypatch):
     """A store cannot be left out silently: its unset variable is an error with the line."""
     pytest.importorskip("qdrant_client", reason="needs resift[qdrant]")
-    monkeypatch.delenv("RESIFT_TEST_KEY", raising=False)
-    store = "{name: q, kind: qdrant, url: 'http://127.0.0.1:9', api_key_env: RESIFT_TEST_KEY, embedder: %s}"
+    monkeypatch.delenv("QDRANT_API_KEY", raising=False)
+    store = "{name: q, kind: qdrant, url: 'http://127.0.0.1:9', api_key_env: QDRANT_API_KEY, embedder: %s}"
     file = write("stores:\n  - " + store % "BAAI/bge-small-en-v1.5" + "\n")
-    with pytest.raises(ConfigError, match=r"pipeline\.yaml:2: RESIFT_TEST_KEY is not set"):
+    with pytest.raises(ConfigError, match=r"pipeline\.yaml:2: QDRANT_API_KEY is not set"):
         pipeline_from_yaml(file)
 
 

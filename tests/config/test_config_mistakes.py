@@ -195,13 +195,12 @@ def test_passwords_in_addresses_are_refused_without_being_shown():
     """Secrets never stand in the file: an address with a password is refused, one with a variable passes."""
     from resift.config.problems import Problems
     from resift.config.reading import Reader
-    from resift.config.schema import Key, Section
     from resift.config.tree import read_text
+    from resift.stores.postgres_store import PostgresOptions
 
-    section = Section(name="s", about="", keys=(Key(name="dsn", kind="address", about=""),))
     problems = Problems("f.yaml")
     reader = Reader(problems, folder=None)
-    reader.section(section, read_text("dsn: postgresql://me:hunter2@host/db"), "s")
+    reader.section(PostgresOptions, read_text("dsn: postgresql://me:hunter2@host/db"), "s")
     [message] = problems.lines()
     assert "holds a password" in message
     assert "hunter2" not in message

@@ -7,9 +7,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, TypeVar
 
+from resift.config.build_rerank import RunsWithout, build_rerank
+from resift.config.build_stages import build_fusion, build_gate, build_shape
+from resift.config.build_stores import build_store
 from resift.config.load import load_plain, load_yaml
-from resift.config.rooms import fusion, gate, rerank, shape, stores
-from resift.config.schema import Settings
+from resift.config.settings import Settings
 from resift.errors import ConfigError, MissingExtraError, ResiftError
 from resift.retrieval.gating import closed
 from resift.retrieval.over_fetch import OverFetch
@@ -38,17 +40,19 @@ def build(settings: Settings, *, file: str | None = None, **options: Any) -> Pip
     with ExitStack() as undo:
         refs: list[StoreRef] = []
         for section in settings["stores"]:
-            made = builder.made(section, stores.build) or []
+            made = builder.made(section, build_store) or []
             undo.callback(_release, made)
             refs += made
         stage = _stages(settings, builder, [ref.name for ref in refs], options.get("sink"))
         parts: dict[str, Any] = {
             "stores": refs,
-            **settings.given("k", "deadline_s", "timeout_s", "capabilities"),
+            **settings.given("k", "deadline_s", "timeout_s"),
             **{name: each for name, each in stage.items() if each is not None},
         }
+        if settings["capabilities"] is not None:
+            parts["capabilities"] = list(settings["capabilities"])
         if settings["fetch"] is not None:
-            parts["fetch"] = OverFetch(**settings["fetch"].plain())
+            parts["fetch"] = settings["fetch"].part(OverFetch)
         pipeline = Pipeline(**{**parts, **options})
         undo.pop_all()
     return pipeline
@@ -65,17 +69,17 @@ def _release(refs: Sequence[StoreRef]) -> None:
 def _stages(settings: Settings, builder: _Builder, names: Sequence[str], sink: Any) -> dict[str, Any]:
     """Return the stages that the settings ask for, by the name of Pipeline's argument."""
     stage: dict[str, Any] = {
-        "fuse": builder.made(settings["fusion"], fusion.build),
-        "rerank": builder.made(settings["rerank"], lambda section: rerank.build(section, sink=sink)),
+        "fuse": builder.made(settings["fusion"], build_fusion),
+        "rerank": builder.made(settings["rerank"], lambda section: build_rerank(section, sink=sink)),
     }
     breaker_closed = closed(getattr(stage["rerank"], "scorer", None))
     stage["gate"] = builder.made(
-        settings["gate"], lambda section: gate.build(section, names, breaker_closed=breaker_closed)
+        settings["gate"], lambda section: build_gate(section, names, breaker_closed=breaker_closed)
     )
-    reranks = stage["rerank"] is not None
+    reranks = stage["rerank"] is not None and not isinstance(stage["rerank"], RunsWithout)
     at = settings["shape"] or settings["guard"] or settings
     stage["shape"] = builder.made(
-        at, lambda _: shape.build(settings["guard"], settings["shape"], reranks=reranks)
+        at, lambda _: build_shape(settings["guard"], settings["shape"], reranks=reranks)
     )
     return stage
 

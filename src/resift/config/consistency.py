@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from resift.config.build_rerank import check_rerank
+from resift.config.build_stages import check_gate, check_shape
+from resift.config.build_stores import check_store, names_of
 from resift.config.problems import Problems
-from resift.config.rooms import gate, rerank, shape, stores
-from resift.config.schema import Settings
+from resift.config.settings import Settings
 from resift.errors import did_you_mean
 
 
@@ -12,15 +14,15 @@ def check_whole(settings: Settings, problems: Problems) -> None:
     """Note every contradiction between keys that are fine on their own."""
     _check_names(settings, problems)
     for store in settings["stores"] or ():
-        stores.check(store, problems.add)
+        check_store(store, problems.add)
     _check_weights(settings, problems)
     _check_sizes(settings, problems)
     if settings["rerank"] is not None:
-        rerank.check(settings["rerank"], problems.add)
+        check_rerank(settings["rerank"], problems.add)
     if settings["gate"] is not None:
-        gate.check(settings["gate"], settings, problems.add)
+        check_gate(settings["gate"], settings, problems.add)
     if settings["shape"] is not None:
-        shape.check(settings["shape"], problems.add)
+        check_shape(settings["shape"], problems.add)
 
 
 def _check_names(settings: Settings, problems: Problems) -> None:
@@ -39,7 +41,7 @@ def _check_weights(settings: Settings, problems: Problems) -> None:
     fusion = settings["fusion"]
     if fusion is None or not fusion["weights"]:
         return
-    known = [name for store in settings["stores"] or () for name in stores.names_of(store)]
+    known = [name for store in settings["stores"] or () for name in names_of(store)]
     for name in fusion["weights"]:
         if name not in known:
             line = fusion.line_of("weights")

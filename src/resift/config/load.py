@@ -8,9 +8,9 @@ from typing import Any
 
 from resift.config.consistency import check_whole
 from resift.config.problems import Problems
-from resift.config.reading import Reader
-from resift.config.rooms.root import ROOT
-from resift.config.schema import Settings
+from resift.config.reading import WHOLE, Reader
+from resift.config.sections import PipelineFile
+from resift.config.settings import Settings
 from resift.config.tree import Tree, from_plain, read_file
 from resift.errors import ConfigError
 
@@ -38,7 +38,7 @@ def inspect_yaml(path: str | Path, *, expand: bool = True) -> tuple[Settings | N
 def _checked(
     tree: Tree, problems: Problems, folder: Path, *, expand: bool
 ) -> tuple[Settings | None, Problems]:
-    settings = Reader(problems, folder=folder, expand=expand).section(ROOT, tree, "The file")
+    settings = Reader(problems, folder=folder, expand=expand).section(PipelineFile, tree, WHOLE)
     if settings is not None:
         check_whole(settings, problems)
     return settings, problems

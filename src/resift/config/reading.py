@@ -1,266 +1,190 @@
-"""A tree and a section in, checked settings out. Each mistake is noted with its line; none stops the rest."""
+"""A tree and a declaration in, checked settings out. Each mistake has its line; none stops the rest."""
 
 from __future__ import annotations
 
-import math
-import os
-import re
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from resift.config.problems import Problems
-from resift.config.schema import KIND_WORDS, Key, Section, Settings
+from resift.config.settings import Settings
 from resift.config.tree import Tree
-from resift.errors import did_you_mean
+from resift.config.values import ValueReader, shown
+from resift.errors import InputError, ResiftError, did_you_mean
+from resift.options import Option, built, declared_by, options_of, values_of
+from resift.plugins import load_plugin
 
-_VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
-_NAME = re.compile(r"[A-Z][A-Z0-9_]*")
-_PASSWORD = re.compile(r"://[^/@\s:]*:[^/@\s]+@")
 _SECRETS = frozenset({"api_key", "apikey", "key", "token", "password", "secret"})
+
+WHOLE = "The file"
+
+_UNKNOWN, _BROKEN = (
+    object(),
+    object(),
+)  # stand for a plugin that does not exist, and for one that does not load
 
 
 class Reader:
-    """Checks trees against sections; paths are relative to `folder`, ${VARIABLES} come from the environment.
+    """Checks trees against declared options; paths are relative to `folder`.
 
     With `expand=False` paths and addresses stay as written, for showing them.
     """
 
     def __init__(self, problems: Problems, *, folder: Path, expand: bool = True) -> None:
         self.problems = problems
-        self.folder = folder
-        self.expand = expand
+        self._values = ValueReader(problems, folder=folder, expand=expand)
 
-    def section(self, section: Section, tree: Tree, where: str) -> Settings | None:
+    def section(self, declared: type, tree: Tree, where: str, *, base: object = None) -> Settings | None:
         """Return the settings of a mapping, or None where it is no mapping at all."""
         if not isinstance(tree.value, dict):
-            self.problems.add(tree.line, f"{where} is {_shown(tree.value)}; it must be a mapping of keys.")
+            self.problems.add(tree.line, f"{where} is {shown(tree.value)}; it must be a mapping of keys.")
             return None
-        kind = _kind(tree) if section.by_kind else None
-        keys = section.keys_for(kind)
-        # With a kind that does not exist, nobody knows which keys it would have.
-        lost = kind is not None and kind not in keys["kind"].allowed()
+        options = {each.name: each for each in options_of(declared)}
+        chooser = next((each for each in options.values() if each.plugins), None)
+        plugin = None if chooser is None else self._plugin(chooser, tree)
+        own = declared_by(plugin)
+        if own is not None:
+            # The section's own keys come first: a plugin cannot change what `name` or `k` means.
+            options = {**{each.name: each for each in options_of(own)}, **options}
         for name in tree.value:
-            if name not in keys and not (lost and section.kinds_with(name)):
-                self._unknown(section, keys, name, tree, where)
-        values = {key.name: self._value(key, tree, where) for key in keys.values()}
-        return Settings(values, lines=tree.key_lines, line=tree.line, written=tree.value)
+            if name not in options and not (chooser is not None and _excused(plugin, chooser, name)):
+                self._unknown(chooser, options, name, tree, where)
+        started = {} if base is None else values_of(base)
+        values = {name: self._value(each, tree, where, started) for name, each in options.items()}
+        parts = self._instances(
+            [declared, *getattr(declared, "includes", ()), *([own] if own else [])], values, tree, where
+        )
+        settings = Settings(
+            values,
+            lines=tree.key_lines,
+            line=tree.line,
+            written=tree.value,
+            parts=parts,
+            plugin=plugin,
+            options=None if own is None else parts.get(own),
+        )
+        self._refuse_declared(own, settings, where)
+        return settings
 
-    def _unknown(self, section: Section, keys: Mapping[str, Key], name: str, tree: Tree, where: str) -> None:
+    def _plugin(self, chooser: Option, tree: Tree) -> Any:
+        """Return the plugin that a section names; None where it names none."""
+        given = tree.value.get(chooser.name)
+        name = chooser.default if given is None or given.value is None else given.value
+        if name is None:
+            return None
+        if not isinstance(name, str) or name not in chooser.allowed():
+            return _UNKNOWN
+        try:
+            return load_plugin(chooser.plugins, name)
+        except ResiftError as exc:
+            self.problems.add(tree.key_lines.get(chooser.name, tree.line), str(exc))
+            return _BROKEN
+
+    def _instances(
+        self, declared: Sequence[type], values: Mapping[str, Any], tree: Tree, where: str
+    ) -> dict[type, object]:
+        """Return the values as instances of what declares them; whatever they find wrong is noted."""
+        found: dict[type, object] = {}
+        for each in declared:
+            if any(option.required and values[option.name] is None for option in options_of(each)):
+                continue  # noted already
+            try:
+                found[each] = built(each, _parts(each, values))
+            except InputError as exc:
+                self.problems.add(tree.line, f"{where}: {exc}")
+        for part in found.values():
+            for name, message in getattr(part, "problems", tuple)():
+                line = tree.key_lines.get(name, tree.line)
+                self.problems.add(line, f"{where}{message if message.startswith('.') else ' ' + message}")
+        return found
+
+    def _refuse_declared(self, own: type | None, settings: Settings, where: str) -> None:
+        """Refuse a declared option under the free `options`: there nothing would check it."""
+        declared = set() if own is None else {each.name for each in options_of(own)}
+        for name in settings.get("options") or ():
+            if name in declared or name in _SECRETS:
+                hint = (
+                    "Keep it out of the file." if name in _SECRETS else f"Write {name!r} beside it instead."
+                )
+                self.problems.add(settings.line_of("options"), f"{where}.options holds {name!r}. {hint}")
+
+    def _unknown(
+        self, chooser: Option | None, options: Mapping[str, Option], name: str, tree: Tree, where: str
+    ) -> None:
         line = tree.key_lines.get(name)
-        others = section.kinds_with(name)
+        others = [] if chooser is None else _plugins_with(chooser, name)
         if name in _SECRETS:
             self.problems.add(
-                line,
-                f"{where} holds a secret under {name!r}. Keep it out of the file: use api_key_env.",
+                line, f"{where} holds a secret under {name!r}. Keep it out of the file: use api_key_env."
             )
-        elif others:
-            self.problems.add(line, f"{where} has no key {name!r}; that belongs to kind {', '.join(others)}.")
+        elif chooser is not None and others:
+            kinds = f"{chooser.name} {', '.join(others)}"
+            self.problems.add(line, f"{where} has no key {name!r}; that belongs to {kinds}.")
         else:
-            self.problems.add(line, f"{where} has no key {name!r}. {did_you_mean(name, keys)}")
+            self.problems.add(line, f"{where} has no key {name!r}. {did_you_mean(name, options)}")
 
-    def _value(self, key: Key, tree: Tree, where: str) -> Any:
-        name = f"{where}.{key.name}" if where != "The file" else key.name
-        given = tree.value.get(key.name)
+    def _value(self, option: Option, tree: Tree, where: str, started: Mapping[str, Any]) -> Any:
+        name = f"{where}.{option.name}" if where != WHOLE else option.name
+        default = started.get(option.name, option.default)
+        given = tree.value.get(option.name)
         if given is None or given.value is None:
-            if key.required:
-                self.problems.add(tree.line, f"{where} needs the key {key.name!r}: {key.about}")
-            return key.default
-        found = _READERS[key.kind](self, key, given, name)
-        return key.default if found is None else found
+            if option.required and option.name not in started:
+                self.problems.add(tree.line, f"{where} needs the key {option.name!r}: {option.help}")
+            return default
+        if option.takes == "section":
+            assert option.nested is not None  # noqa: S101 - narrows
+            found: Any = self.section(option.nested, given, name, base=option.starts_from)
+        elif option.takes == "sections":
+            found = self._listed(option, given, name)
+        else:
+            found = self._values.read(option, given, name)
+        return default if found is None else found
 
-    def scalar(self, key: Key, tree: Tree, name: str) -> str | None:
-        """Return text; a bare number or date where text is meant needs quotes."""
-        if not isinstance(tree.value, str):
-            hint = "" if isinstance(tree.value, (dict, list)) else " Put it in quotes if it is meant as text."
-            self._wrong(key, tree, name, hint)
-            return None
-        if not tree.value.strip():
-            self.problems.add(tree.line, f"{name} is empty; it must be {KIND_WORDS[key.kind]}.")
-            return None
-        allowed = key.allowed()
-        if allowed and tree.value not in allowed:
-            self.problems.add(tree.line, f"{name} is {tree.value!r}. {did_you_mean(tree.value, allowed)}")
-            return None
-        return tree.value
-
-    def variable(self, key: Key, tree: Tree, name: str) -> str | None:
-        """Return the name of an environment variable; what is no such name may be the secret itself."""
-        if isinstance(tree.value, str) and _NAME.fullmatch(tree.value):
-            return tree.value
-        self.problems.add(
-            tree.line, f"{name} must be {KIND_WORDS[key.kind]}; the secret itself stays out of the file."
-        )
-        return None
-
-    def address(self, key: Key, tree: Tree, name: str) -> str | None:
-        """Return an address with its variables filled in; refuses a password that stands in the file."""
-        text = self.scalar(key, tree, name)
-        if text is not None and _PASSWORD.search(_VARIABLE.sub("", text)):
-            self.problems.add(
-                tree.line, f"{name} holds a password. Keep it out of the file: write ${{VARIABLE}}."
-            )
-            return None
-        return None if text is None else self._expanded(text, tree, name)
-
-    def path(self, key: Key, tree: Tree, name: str) -> str | None:
-        """Return a path, relative ones from the file's folder."""
-        text = self.scalar(key, tree, name)
-        text = None if text is None else self._expanded(text, tree, name)
-        if text is None or not self.expand:
-            return text
-        if "\0" in text:
-            self.problems.add(tree.line, f"{name} holds a NUL character; that is no path.")
-            return None
-        if "://" in text:
-            return text
-        full = self.folder / Path(text).expanduser()
-        if key.must_exist and not full.exists():
-            self.problems.add(
-                tree.line, f"{name}: {text} does not exist (looked in {self.folder}). {key.about}"
-            )
-            return None
-        return str(full)
-
-    def whole(self, key: Key, tree: Tree, name: str) -> int | None:
-        """Return a whole number within its bounds."""
-        if isinstance(tree.value, bool) or not isinstance(tree.value, int):
-            self._wrong(key, tree, name)
-            return None
-        return tree.value if self._in_bounds(key, tree, name) else None
-
-    def number(self, key: Key, tree: Tree, name: str) -> float | None:
-        """Return a finite number within its bounds."""
-        value = tree.value
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-            self._wrong(key, tree, name)
-            return None
-        return value if self._in_bounds(key, tree, name) else None
-
-    def flag(self, key: Key, tree: Tree, name: str) -> bool | None:
-        """Return true or false."""
-        if isinstance(tree.value, bool):
-            return tree.value
-        self._wrong(key, tree, name)
-        return None
-
-    def texts(self, key: Key, tree: Tree, name: str) -> list[str] | None:
-        """Return a list of texts; one text alone is a list of one."""
-        items = [tree] if isinstance(tree.value, str) else tree.value
-        if not isinstance(items, list):
-            self._wrong(key, tree, name)
-            return None
-        one = replace(key, kind="text")
-        found = [self.scalar(one, item, f"{name}[{at}]") for at, item in enumerate(items)]
-        return [text for text in found if text is not None]
-
-    def weights(self, key: Key, tree: Tree, name: str) -> dict[str, float] | None:
-        """Return a mapping of names to numbers within the key's bounds."""
-        if not isinstance(tree.value, dict):
-            self._wrong(key, tree, name)
-            return None
-        one = replace(key, kind="number")
-        found = {each: self.number(one, child, f"{name}.{each}") for each, child in tree.value.items()}
-        return {each: number for each, number in found.items() if number is not None}
-
-    def options(self, key: Key, tree: Tree, name: str) -> dict[str, Any] | None:
-        """Return a free mapping as it is; whoever gets it checks it."""
-        if not isinstance(tree.value, dict):
-            self._wrong(key, tree, name)
-            return None
-        plain: dict[str, Any] = _without_lines(tree)
-        return plain
-
-    def nested(self, key: Key, tree: Tree, name: str) -> Settings | None:
-        """Return the settings of a nested section."""
-        assert key.section is not None  # noqa: S101 - every key of this kind has one
-        return self.section(key.section, tree, name)
-
-    def listed(self, key: Key, tree: Tree, name: str) -> list[Settings] | None:
-        """Return the settings of every mapping in a list."""
-        assert key.section is not None  # noqa: S101 - every key of this kind has one
+    def _listed(self, option: Option, tree: Tree, name: str) -> list[Settings] | None:
+        assert option.nested is not None  # noqa: S101 - narrows
         if not isinstance(tree.value, list):
-            self._wrong(key, tree, name)
+            self._values.wrong(option, tree, name)
             return None
-        if key.required and not tree.value:
+        if option.required and not tree.value:
             self.problems.add(tree.line, f"{name} is empty; it needs at least one entry.")
         found = [
-            self.section(key.section, item, _entry(name, at, item)) for at, item in enumerate(tree.value)
+            self.section(option.nested, item, _entry(name, at, item)) for at, item in enumerate(tree.value)
         ]
         return [settings for settings in found if settings is not None]
 
-    def _wrong(self, key: Key, tree: Tree, name: str, hint: str = "") -> None:
-        bounds = f" {key.bounds()}" if key.bounds() else ""
-        self.problems.add(
-            tree.line, f"{name} is {_shown(tree.value)}; it must be {KIND_WORDS[key.kind]}{bounds}.{hint}"
-        )
 
-    def _in_bounds(self, key: Key, tree: Tree, name: str) -> bool:
-        value = tree.value
-        inside = (
-            (key.above is None or value > key.above)
-            and (key.least is None or value >= key.least)
-            and (key.most is None or value <= key.most)
-        )
-        if not inside:
-            self._wrong(key, tree, name)
-        return inside
-
-    def _expanded(self, text: str, tree: Tree, name: str) -> str | None:
-        if not self.expand:
-            return text
-        unset = [found for found in _VARIABLE.findall(text) if not os.environ.get(found)]
-        if unset:
-            self.problems.add(
-                tree.line, f"{name} uses ${{{unset[0]}}}, which is not set. Run: export {unset[0]}=…"
-            )
-            return None
-        return _VARIABLE.sub(lambda match: os.environ[match[1]], text)
+def _parts(declared: type, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values that a dataclass takes, with its nested sections as the dataclasses they declare."""
+    found = {}
+    for option in options_of(declared):
+        value = values[option.name]
+        if option.nested is not None and isinstance(value, list):
+            value = tuple(each.parts[option.nested] for each in value if option.nested in each.parts)
+        elif option.nested is not None and isinstance(value, Settings):
+            value = value.parts.get(option.nested)
+        found[option.name] = value
+    return found
 
 
-_READERS: Mapping[str, Callable[[Reader, Key, Tree, str], Any]] = {
-    "text": Reader.scalar,
-    "variable": Reader.variable,
-    "path": Reader.path,
-    "address": Reader.address,
-    "int": Reader.whole,
-    "number": Reader.number,
-    "flag": Reader.flag,
-    "texts": Reader.texts,
-    "weights": Reader.weights,
-    "options": Reader.options,
-    "section": Reader.nested,
-    "sections": Reader.listed,
-}
+def _excused(plugin: object, chooser: Option, name: str) -> bool:
+    """Say whether a key may be right: nobody knows the keys of a plugin that is not there."""
+    return plugin is _BROKEN or (plugin is _UNKNOWN and bool(_plugins_with(chooser, name)))
 
 
-def _kind(tree: Tree) -> str | None:
-    given = tree.value.get("kind")
-    return given.value if given is not None and isinstance(given.value, str) else None
+def _plugins_with(chooser: Option, name: str) -> list[str]:
+    """Return the plugins that have an option of that name; one that does not load has none."""
+    found = []
+    for each in chooser.allowed():
+        try:
+            own = declared_by(load_plugin(chooser.plugins, each))
+        except ResiftError:
+            continue
+        if own is not None and any(option.name == name for option in options_of(own)):
+            found.append(each)
+    return found
 
 
 def _entry(name: str, at: int, tree: Tree) -> str:
     """Return what a list entry is called in messages: by its own name where it has one."""
     own = tree.value.get("name") if isinstance(tree.value, dict) else None
     return f"{name}[{own.value if own and isinstance(own.value, str) else at}]"
-
-
-def _shown(value: Any) -> str:
-    """Return a value as a person wrote it, shortened."""
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, dict):
-        return "a mapping"
-    if isinstance(value, list):
-        return "a list"
-    text = repr(value) if isinstance(value, str) else str(value)
-    return text if len(text) <= 60 else f"{text[:57]}…"
-
-
-def _without_lines(tree: Tree) -> Any:
-    if isinstance(tree.value, dict):
-        return {key: _without_lines(child) for key, child in tree.value.items()}
-    if isinstance(tree.value, list):
-        return [_without_lines(child) for child in tree.value]
-    return tree.value

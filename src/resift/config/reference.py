@@ -1,71 +1,88 @@
-"""The reference page of every key, generated from the table: `python -m resift.config.reference > PAGE`."""
+"""The reference page of every key, made from what is declared: `python -m resift.config.reference > PAGE`."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
-from resift.config.rooms.root import ROOT
-from resift.config.schema import KIND_WORDS, Key, Section
+from resift.config.sections import PipelineFile
+from resift.config.values import TAKES
+from resift.options import Option, declared_by, options_of, values_of
+from resift.plugins import load_plugin, package_of
 
 _HEAD = """# Configuration reference
 
-Every key that a pipeline file may hold. This page is generated from the same table that checks a file:
+Every key that a pipeline file may hold. This page is generated from the same declarations that check a file:
 `python -m resift.config.reference`. How to write one: [Configuration](../configuration.md).
 """
 
-_NOT_LISTED = frozenset({"stores.kind", "rerank.kind", "rerank.tiers.kind"})
-"""Keys whose values depend on what is installed."""
+
+def page(*, packages: Sequence[str] | None = ("resift",)) -> str:
+    """Return the page as Markdown: with the plugins of these packages, with None of all installed ones."""
+    return _HEAD + "".join(_sections(PipelineFile, "", (PipelineFile.__doc__ or "").strip(), packages)) + "\n"
 
 
-def page() -> str:
-    """Return the page as Markdown."""
-    return _HEAD + "".join(_sections(ROOT)) + "\n"
-
-
-def _sections(section: Section) -> Iterator[str]:
-    title = f"`{section.name}`" if section.name else "The file"
-    yield f"\n## {title}\n\n{section.about}\n\n{_table(section, section.keys)}"
-    for keys, kinds in _kinds(section):
-        named = ", ".join(f"`{kind}`" for kind in kinds)
-        yield f"\n\nWith kind {named}, also:\n\n{_table(section, keys)}"
+def _sections(
+    declared: type, name: str, about: str, packages: Sequence[str] | None, base: object = None
+) -> Iterator[str]:
+    title = f"`{name}`" if name else "The file"
+    started = {} if base is None else values_of(base)
+    options = options_of(declared)
+    yield f"\n## {title}\n\n{about}\n\n{_table(options, started, packages)}"
+    for each in options:
+        for table, names in _plugins(each, packages):
+            kinds = ", ".join(f"`{one}`" for one in names)
+            yield f"\n\nWith {each.name} {kinds}, also:\n\n{table}"
     yield "\n"
-    for key in section.keys:
-        if key.section is not None:
-            yield from _sections(key.section)
+    for each in options:
+        if each.nested is not None:
+            inner = f"{name}.{each.name}".lstrip(".")
+            yield from _sections(each.nested, inner, each.help, packages, each.starts_from)
 
 
-def _kinds(section: Section) -> list[tuple[tuple[Key, ...], list[str]]]:
-    """Return the extra keys and the kinds that share them."""
-    shared: list[tuple[tuple[Key, ...], list[str]]] = []
-    for kind, keys in section.by_kind.items():
-        same = next((kinds for known, kinds in shared if known is keys), None)
-        if same is None:
-            shared.append((keys, [kind]))
-        else:
-            same.append(kind)
-    return shared
+def _plugins(chooser: Option, packages: Sequence[str] | None) -> list[tuple[str, list[str]]]:
+    """Return the tables of the plugins' own options, each with the names that share it."""
+    shared: dict[str, list[str]] = {}
+    for name in _offered(chooser, packages):
+        own = declared_by(load_plugin(chooser.plugins, name))
+        if own is not None and options_of(own):
+            shared.setdefault(_table(options_of(own), {}, packages), []).append(name)
+    return list(shared.items())
 
 
-def _table(section: Section, keys: tuple[Key, ...]) -> str:
-    rows = "\n".join(_row(section, key) for key in keys)
+def _offered(chooser: Option, packages: Sequence[str] | None) -> list[str]:
+    if not chooser.plugins:
+        return []
+    names = chooser.allowed()
+    return [name for name in names if packages is None or package_of(chooser.plugins, name) in packages]
+
+
+def _table(options: Sequence[Option], started: Mapping[str, object], packages: Sequence[str] | None) -> str:
+    rows = "\n".join(_row(each, started.get(each.name, each.default), packages) for each in options)
     return f"| key | takes | default | what it does |\n|---|---|---|---|\n{rows}"
 
 
-def _row(section: Section, key: Key) -> str:
-    full = f"{section.name}.{key.name}"
-    takes = KIND_WORDS[key.kind] + (f", {key.bounds()}" if key.bounds() else "")
-    if full in _NOT_LISTED:
-        takes = "a name, see `resift doctor`"
-    elif key.choices:
-        takes = "one of " + ", ".join(f"`{choice}`" for choice in key.allowed())
-    default = "**required**" if key.required else "" if key.default is None else f"`{_shown(key.default)}`"
-    return f"| `{key.name}` | {takes} | {default} | {key.about} |"
+def _row(option: Option, default: object, packages: Sequence[str] | None) -> str:
+    takes = TAKES[option.takes] + (f", {option.bounds()}" if option.bounds() else "")
+    choices = _offered(option, packages) if option.plugins else option.allowed()
+    if choices:
+        takes = ("some of " if option.takes == "texts" else "one of ") + ", ".join(
+            f"`{choice}`" for choice in choices
+        )
+    return f"| `{option.name}` | {takes} | {_default(option, default)} | {option.help} |"
 
 
-def _shown(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def _default(option: Option, value: object) -> str:
+    if option.required:
+        return "**required**"
+    if value is None or value in ((), {}):
+        return ""
+    if isinstance(value, Mapping):
+        value = ", ".join(f"{key}: {each}" for key, each in value.items())
+    if isinstance(value, tuple):
+        value = ", ".join(map(str, value))
+    return f"`{str(value).lower() if isinstance(value, bool) else value}`"
 
 
 if __name__ == "__main__":
-    sys.stdout.write(page())
+    sys.stdout.write(page(packages=None if "--all" in sys.argv else ("resift",)))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from resift.config.rooms import rerank
-from resift.config.schema import Settings
+from resift.config.build_rerank import keys_not_set
+from resift.config.settings import Settings
 
 
 def summary(settings: Settings) -> list[tuple[str, str]]:
@@ -27,9 +27,9 @@ def _store(store: Settings) -> str:
 
 def _rerank(settings: Settings) -> list[tuple[str, str]]:
     parts = settings["tiers"] or [settings]
-    told = " > ".join(f"{part['kind']} {part.get('model') or ''}".strip() for part in parts)
-    rows = [("rerank", f"{told}, the top {settings['depth']}")]
-    unset = [f"{name} is not set: its tier will be skipped" for name in rerank.without_key(settings)]
+    names = " > ".join(f"{part['kind']} {part.get('model') or ''}".strip() for part in parts)
+    rows = [("rerank", f"{names}, the top {settings['depth']}")]
+    unset = [f"{name} is not set: its tier will be skipped" for part in parts for name in keys_not_set(part)]
     return rows + [("note", each) for each in unset]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 from resift import events
@@ -13,6 +12,13 @@ from resift.events import Sink
 from resift.fusion.dialects import DialectName, dialect_named
 from resift.fusion.lists import Identity, Weights
 from resift.fusion.methods import fusion_method, options_of
+from resift.fusion.fusion_options import (
+    DBSFOptions,
+    FusionOptions,
+    RBCOptions,
+    RRFOptions,
+    ScoreOptions,
+)
 from resift.fusion.rank_based import rrf
 from resift.types import Fused, Hit
 
@@ -62,6 +68,8 @@ class RRFReranker(FusionReranker):
     `sources` declares the order in which sources lend their metadata to a hit that several of them have.
     """
 
+    Options = RRFOptions
+
     def __init__(
         self,
         k_param: float = 60,
@@ -90,15 +98,27 @@ class RRFReranker(FusionReranker):
         return f"RRFReranker(k_param={self.k_param})"
 
 
-comb_anz = partial(FusionReranker, "comb-anz")
-comb_max = partial(FusionReranker, "comb-max")
-comb_min = partial(FusionReranker, "comb-min")
-comb_mnz = partial(FusionReranker, "comb-mnz")
-comb_sum = partial(FusionReranker, "comb-sum")
-borda = partial(FusionReranker, "borda")
-dbsf = partial(FusionReranker, "dbsf")
-isr = partial(FusionReranker, "isr")
-linear = partial(FusionReranker, "linear")
-log_odds = partial(FusionReranker, "log-odds")
-rbc = partial(FusionReranker, "rbc")
-relative_score = partial(FusionReranker, "relative-score")
+class Method:
+    """What the entry point of a fusion method names: builds its reranker."""
+
+    def __init__(self, method: str, options: type[FusionOptions] = FusionOptions) -> None:
+        self.method = method
+        self.Options = options
+
+    def __call__(self, **options: Any) -> FusionReranker:
+        """Return the method as a reranker."""
+        return FusionReranker(self.method, **options)
+
+
+comb_anz = Method("comb-anz", ScoreOptions)
+comb_max = Method("comb-max", ScoreOptions)
+comb_min = Method("comb-min", ScoreOptions)
+comb_mnz = Method("comb-mnz", ScoreOptions)
+comb_sum = Method("comb-sum", ScoreOptions)
+borda = Method("borda")
+dbsf = Method("dbsf", DBSFOptions)
+isr = Method("isr")
+linear = Method("linear", ScoreOptions)
+log_odds = Method("log-odds")
+rbc = Method("rbc", RBCOptions)
+relative_score = Method("relative-score")

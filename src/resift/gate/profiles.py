@@ -6,10 +6,16 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Any
 
-from resift.errors import InputError, did_you_mean
+from resift.errors import InputError, PluginLoadError
 from resift.gate.cliff import Cliff
 from resift.gate.grading import Grading
+from resift.options import option
+from resift.plugins import GATE_PROFILES, built_by, load_plugin
+
+OWN_SCORE = "score"
+"""The signal that is a hit's own score."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,10 +56,17 @@ class Profile:
     """
 
     name: str = "custom"
-    floors: Mapping[str, float] = field(default_factory=dict)
-    default: float | None = None
-    signal: str = "score"
-    source_type: str = "source_type"
+    default: float | None = option("Floor where a section has none of its own.", key="floor", default=None)
+    floors: Mapping[str, float] = option(
+        "Floor per section; these replace the profile's.", default_factory=dict
+    )
+    signal: str = option(
+        "Whose scores the floors mean: a store's, such as docs.vectors, or `score`, the fused.",
+        default=OWN_SCORE,
+    )
+    source_type: str = option(
+        "Metadata key whose values must not vanish through tightening.", default="source_type"
+    )
     grading: Grading = field(default_factory=Grading)
     relax: Relax = field(default_factory=Relax)
     cliff: Cliff = field(default_factory=Cliff)
@@ -81,11 +94,15 @@ MEMOSA = Profile(
 )
 """Floors of a house that writes investment memos, for cosine scores of its embedding model."""
 
-_SHIPPED = {profile.name: profile for profile in (NEUTRAL, MEMOSA)}
 
-
-def profile_named(name: str) -> Profile:
-    """Return a shipped profile."""
-    if name not in _SHIPPED:
-        raise InputError(f"Unknown gate profile {name!r}. {did_you_mean(name, _SHIPPED)}")
-    return _SHIPPED[name]
+def profile_named(name: str, **options: Any) -> Profile:
+    """Return an installed profile; options are those that it declares."""
+    plugin = load_plugin(GATE_PROFILES, name)
+    profile = built_by(plugin, name, options) if callable(plugin) else plugin
+    if not isinstance(profile, Profile):
+        raise PluginLoadError(
+            f"The gate profile {name!r} is a {type(profile).__name__}; it must be a Profile."
+        )
+    if options and not callable(plugin):
+        raise InputError(f"The gate profile {name!r} has no options.")
+    return profile

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from resift.arguments import DEFAULT_K, check_k
 from resift.deadline import Deadline
+from resift.options import Options, option
 from resift.protocols import Scorer
 from resift.rerankers.cross_encoder import CrossEncoderReranker
 from resift.rerankers.fusing import fuse_then_rescore
 from resift.types import Hit, Scores
 
 _BATCH = 8
+
+
+@dataclass(frozen=True, kw_only=True)
+class CascadeOptions(Options):
+    """What a pipeline file can say of a cascade."""
+
+    k: int = option("Stop once the best this many are settled.", default=10, least=1)
+    patience: int = option("Settled: this many in a row changed nothing.", default=20, least=1)
 
 
 class CascadeReranker:
@@ -22,6 +32,7 @@ class CascadeReranker:
     (any scorer; late interaction with stored vectors costs next to nothing), or the order given.
     """
 
+    Options = CascadeOptions
     name = "cascade"
 
     def __init__(

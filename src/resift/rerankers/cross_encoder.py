@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,10 @@ from resift.candidates import text_of
 from resift.deadline import Deadline
 from resift.errors import ModelLoadError
 from resift.models.loading import check_kind, load, of_kind
+from resift.models.model_options import ModelFolder, model_option
 from resift.models.pairs import MAX_WINDOWS, PairCall, PairModel, PairOptions, Progress
 from resift.models.windows import Aggregate
+from resift.options import option
 from resift.rerankers.fusing import fuse_then_rescore
 from resift.types import Hit, Scores
 
@@ -20,6 +23,15 @@ DEFAULT_MODEL = "cross-encoder/ms-marco-MiniLM-L-12-v2"
 ALLOWED_MODELS = of_kind("cross-encoder")
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CrossEncoderOptions(ModelFolder):
+    """What a pipeline file can say of a cross-encoder."""
+
+    model_name: str = model_option("cross-encoder", default=DEFAULT_MODEL)
+    aggregate: Aggregate = option("What a long document's windows add up to.", default="max")
+    max_windows: int = option("Most windows of one document that are read.", default=MAX_WINDOWS, least=1)
 
 
 class CrossEncoderReranker:
@@ -30,6 +42,7 @@ class CrossEncoderReranker:
     pipeline says `degraded`.
     """
 
+    Options = CrossEncoderOptions
     name = "cross-encoder"
     pointwise = True  # one pair per run: a score does not depend on its neighbours
 

@@ -13,6 +13,7 @@ from typing import Any
 from resift.deadline import Deadline
 from resift.models.engine import Task, shared_engine
 from resift.models.loading import check_kind, load
+from resift.models.model_options import ModelFolder, model_option
 from resift.models.pairs import MAX_WINDOWS, Progress, report
 from resift.models.token_vectors import GiveUp, TokenEncoder, VectorCache, max_sim
 from resift.rerankers.fusing import fuse_then_rescore
@@ -21,12 +22,20 @@ from resift.types import Hit, Scores
 DEFAULT_MODEL = "answerdotai/answerai-colbert-small-v1"
 
 
+@dataclass(frozen=True, kw_only=True)
+class LateInteractionOptions(ModelFolder):
+    """What a pipeline file can say of late interaction."""
+
+    model_name: str = model_option("late-interaction", default=DEFAULT_MODEL)
+
+
 class LateInteractionReranker:
     """Orders hits by MaxSim. Vectors of documents seen before cost nothing; `save` keeps them for later.
 
     The model is loaded at the first use. Raises ValueError for a model that is not allowed.
     """
 
+    Options = LateInteractionOptions
     name = "late-interaction"
 
     def __init__(

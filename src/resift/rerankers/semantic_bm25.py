@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from resift.deadline import Deadline
 from resift.errors import InputError, ResiftError, redacted
+from resift.models.model_options import EmbedderOptions, embedding_models
+from resift.options import option
 from resift.protocols import Embedder
 from resift.rerankers.bm25 import PoolBM25
 from resift.rerankers.cosine import cosines
@@ -23,6 +26,17 @@ INLINE_CHARACTERS = 300_000
 """A pool with more text than this is counted in a worker thread, so that the loop stays free."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class SemanticBM25Options(EmbedderOptions):
+    """What a pipeline file can say of this scorer."""
+
+    semantic_weight: float = option("Weight of the meaning.", default=0.7, least=0)
+    bm25_weight: float = option("Weight of the words.", default=0.3, least=0)
+    embedder: str | None = option(
+        "Model for the meaning; without one, words alone decide.", default=None, choices=embedding_models
+    )
+
+
 class SemanticBM25Reranker:
     """Scores by `(semantic_weight × max(0, cosine) + bm25_weight × BM25) / total`, from 0 to 1.
 
@@ -31,6 +45,7 @@ class SemanticBM25Reranker:
     the scores say so. A score depends on the pool, so it must not be cached per text.
     """
 
+    Options = SemanticBM25Options
     name = "semantic-bm25"
     pointwise = False
 

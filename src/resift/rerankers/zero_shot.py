@@ -6,20 +6,31 @@ import asyncio
 import math
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from resift.deadline import Deadline
 from resift.errors import InputError, ModelLoadError
 from resift.models.loading import check_kind, load
+from resift.models.model_options import ModelFolder, model_option
 from resift.models.pairs import MAX_WINDOWS, PairModel, PairOptions, Progress
 from resift.models.windows import Aggregate
+from resift.options import option
 from resift.rerankers.cross_encoder import scores_of
 from resift.rerankers.fusing import fuse_then_rescore
 from resift.types import Hit, Scores
 
 DEFAULT_MODEL = "cross-encoder/nli-deberta-v3-xsmall"
 HYPOTHESIS = "This text is about {}."
+
+
+@dataclass(frozen=True, kw_only=True)
+class ZeroShotOptions(ModelFolder):
+    """What a pipeline file can say of zero-shot scoring."""
+
+    model_name: str = model_option("nli", default=DEFAULT_MODEL)
+    hypothesis: str = option("What a relevant text says; {} stands for the question.", default=HYPOTHESIS)
 
 
 class ZeroShotReranker:
@@ -29,6 +40,7 @@ class ZeroShotReranker:
     use. Raises ValueError for a model that is not allowed and for a hypothesis without {}.
     """
 
+    Options = ZeroShotOptions
     name = "zero-shot"
 
     def __init__(

@@ -5,10 +5,12 @@ from __future__ import annotations
 import time
 from bisect import bisect_left, insort
 from collections import deque
+from dataclasses import dataclass
 
 from resift.deadline import Clock, Deadline
 from resift.errors import InputError
 from resift.forking import ForkSafeLock
+from resift.options import option
 from resift.resilience.circuit import require_seconds
 
 WINDOW = 32
@@ -19,6 +21,15 @@ BELIEVED_AFTER = 4
 
 QUANTILE = 0.75
 """Above the median, because a call that is admitted and does not finish costs more than a skipped one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BudgetOptions:
+    """What a pipeline file can say of a budget."""
+
+    absolute_floor_s: float = option("Never ask with less time than this.", default=0.2, least=0)
+    per_item_floor_s: float = option("Seconds per hit to begin with; learns.", default=0.025, least=0)
+    reserve_s: float = option("Kept back so that the last tier can always run.", default=0.05, least=0)
 
 
 class Budget:

@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from resift.gate import NEUTRAL, Profile, gate
+from resift.options import option
 from resift.resilience import State
 from resift.retrieval.pool import Pool
 from resift.types import StageKind
+
+
+@dataclass(frozen=True, kw_only=True)
+class GateOptions:
+    """What a pipeline file can say of the gate, besides the profile."""
+
+    section: str | None = option("The section where a search names none.", default=None)
+    rerank_top_n: int | None = option(
+        "Hits that tightening never cuts; k unless given.", default=None, least=1
+    )
+    top_k: int | None = option("Most hits that go on.", default=None, least=1)
 
 
 class Gate:

@@ -5,15 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from resift.errors import InputError
+from resift.options import option
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OverFetch:
     """Fetch `factor` times what is asked for, at least `minimum`, at most `cap`, never fewer than asked."""
 
-    factor: int = 10
-    minimum: int = 0
-    cap: int | None = None
+    factor: int = option("Times k.", default=10, least=1)
+    minimum: int = option("At least this many.", default=0, least=0)
+    cap: int | None = option("At most this many.", default=None, least=1)
 
     def __post_init__(self) -> None:
         for name, value, least in (("factor", self.factor, 1), ("minimum", self.minimum, 0)):

@@ -1,6 +1,20 @@
 """`resift serve`: an ASGI app that speaks the rerank and embedding APIs that clients already know."""
 
-from resift.server.app import create_app
-from resift.server.options import Limits, ServerOptions
+from __future__ import annotations
 
-__all__ = ["Limits", "ServerOptions", "create_app"]
+from resift.lazy_exports import lazy_exports
+
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from resift.server.app import create_app as create_app
+    from resift.server.options import Limits as Limits
+    from resift.server.options import ServerOptions as ServerOptions
+else:
+    __getattr__, __dir__, __all__ = lazy_exports(
+        __name__,
+        {
+            ".app": ["create_app"],
+            ".options": ["Limits", "ServerOptions"],
+        },
+    )

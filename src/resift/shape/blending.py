@@ -12,6 +12,7 @@ from resift.events import Sink
 from resift.scaling import mean_and_deviation, z_scores
 from resift.shape.evidence import Evidence, Judged, evidence
 from resift.shape.first_stage import RANKS, first_stage_values
+from resift.options import option
 from resift.shape.neighbours import Near, pulls
 from resift.shape.shaped import Shaped, shaped
 from resift.types import Hit, StageKind, StageRecord, Trace, rescored, trace_of
@@ -48,10 +49,22 @@ class Blend:
     like it, where that is higher and it is known which those are. Nothing sinks for its neighbours.
     """
 
-    weight: float = 0.75
-    method: Method = "promote"
-    temperature: float = 1.0
-    neighbours: float = 0.5
+    weight: float = option(
+        "How much the reranker counts: 1 is the reranker alone, 0 the first stage alone.",
+        default=0.75,
+        least=0,
+        most=1,
+    )
+    method: Method = option("How scores are blended.", default="promote")
+    temperature: float = option(
+        "How evenly `promote` shares its lift: low lifts the surest alone.", default=1.0, above=0
+    )
+    neighbours: float = option(
+        "How far a hit rises to the mean of the three most like it, if higher; 0 asks none.",
+        default=0.5,
+        least=0,
+        most=1,
+    )
     logits: tuple[str, ...] = ("cross-encoder",)
 
     def __post_init__(self) -> None:

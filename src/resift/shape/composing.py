@@ -8,6 +8,7 @@ from typing import Any
 
 from resift.arguments import check_k
 from resift.events import Sink
+from resift.options import option
 from resift.shape.blending import Blend, blend
 from resift.shape.diversity import mmr
 from resift.shape.evidence import evidence
@@ -30,12 +31,18 @@ class ShapePolicy:
     """
 
     blend: Blend | None = field(default_factory=Blend)
-    precedence: Precedence | None = None
+    precedence: Precedence | None = option("Near-equal scores follow an order of source types.", default=None)
     guard: Guard | None = field(default_factory=Guard)
-    fold: float | None = None
-    mmr: float | None = None
-    recovery: Recovery | None = None
-    quotas: tuple[Quota, ...] = ()
+    fold: float | None = option(
+        "Texts this similar share one place; 1 means equal.", default=None, above=0, most=1
+    )
+    mmr: float | None = option(
+        "Relevance against novelty: 1 is relevance alone.", default=None, least=0, most=1
+    )
+    quotas: tuple[Quota, ...] = option(
+        "How many of the k places one value of a metadata key may and must have.", default=()
+    )
+    recovery: Recovery | None = option("Protected hits that the cut would remove come back.", default=None)
 
 
 def shape(

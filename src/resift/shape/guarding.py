@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from resift.arguments import DEFAULT_K, check_k
 from resift.errors import InputError
 from resift.events import Sink
+from resift.options import option
 from resift.shape.evidence import Evidence, evidence
 from resift.shape.shaped import Shaped, shaped
 from resift.types import Hit, StageKind, Trace, trace_of
@@ -23,9 +24,9 @@ class Guard:
     `opinions` rerankers that agree are not one reranker's opinion, and are followed.
     """
 
-    firsts: int = 2
-    margin: float = 0.5
-    opinions: int = 1
+    firsts: int = option("Strong: first in this many lists.", default=2, least=1)
+    margin: float = option("Strong: leads the fused list by this share of its range.", default=0.5, least=0)
+    opinions: int = option("More rerankers than this that agree are followed.", default=1, least=1)
 
     def __post_init__(self) -> None:
         if self.firsts < 1 or self.opinions < 1 or self.margin < 0:

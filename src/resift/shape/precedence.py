@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import MappingProxyType
 
 from resift.errors import InputError
 from resift.events import Sink
 from resift.shape.shaped import Shaped, shaped
 from resift.types import Hit, StageKind, StageRecord
+from resift.options import option
 
 STAGE = "precedence"
 
@@ -22,10 +23,16 @@ class Precedence:
     margin; other types get none. `scales` shrinks both for providers whose scores lie closer together.
     """
 
-    order: tuple[str, ...] = ("USER", "EXCEL", "COSTAR", "PDF")
-    margin: float = 0.01
-    key: str = "source_type"
-    scales: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({"semantic-bm25": 0.5}))
+    order: tuple[str, ...] = option(
+        "Source types, the most trusted first.", default=("USER", "EXCEL", "COSTAR", "PDF")
+    )
+    margin: float = option("From this gap on, scores are never flipped.", default=0.01, least=0)
+    key: str = option("Metadata key of the source type.", default="source_type")
+    scales: Mapping[str, float] = option(
+        "Smaller margin per provider.",
+        default_factory=lambda: MappingProxyType({"semantic-bm25": 0.5}),
+        least=0,
+    )
 
     def __post_init__(self) -> None:
         if self.margin < 0 or any(scale < 0 for scale in self.scales.values()):

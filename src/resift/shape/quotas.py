@@ -14,6 +14,7 @@ from resift.errors import InputError
 from resift.events import Sink
 from resift.shape.shaped import Shaped, shaped
 from resift.types import Hit
+from resift.options import option
 
 STAGE = "balance"
 
@@ -27,12 +28,14 @@ class Quota:
     (which makes it a document of its own), or not at all.
     """
 
-    key: str
-    at_most: int | None = None
-    share: float | None = None
-    at_least: int = 0
+    key: str = option("The metadata key, such as document or source_type.")
+    at_most: int | None = option("Most places of one value.", default=None, least=1)
+    share: float | None = option("Most places of one value, as a part of k.", default=None, above=0, most=1)
+    at_least: int = option("Fewest places of each value in the pool.", default=0, least=0)
     required: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
-    absent: Literal["source", "id", "exempt"] = "source"
+    absent: Literal["source", "id", "exempt"] = option(
+        "What a hit without the key counts under.", default="source"
+    )
 
     def __post_init__(self) -> None:
         if self.at_most is not None and self.at_most < 1:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import MappingProxyType
 
 from resift.arguments import check_k
@@ -11,6 +11,7 @@ from resift.errors import InputError
 from resift.events import Sink
 from resift.shape.shaped import Shaped, shaped
 from resift.types import Hit
+from resift.options import option
 
 STAGE = "recover"
 
@@ -23,11 +24,14 @@ class Recovery:
     of a source type the result needs: {"financial_analysis": {"EXCEL": 2}}.
     """
 
-    limit: int = 8
-    key: str = "stage"
-    values: tuple[str, ...] = ("B",)
-    survivors: Mapping[str, Mapping[str, int]] = field(default_factory=lambda: MappingProxyType({}))
-    source_type: str = "source_type"
+    limit: int = option("Most hits that come back.", default=8, least=0)
+    key: str = option("Metadata key that marks protected hits.", default="stage")
+    values: tuple[str, ...] = option("Its values that protect.", default=("B",))
+    survivors: Mapping[str, Mapping[str, int]] = option(
+        "Per section, how many hits of a source type it needs: {financial_analysis: {EXCEL: 2}}.",
+        default_factory=lambda: MappingProxyType({}),
+    )
+    source_type: str = option("Metadata key of the source type.", default="source_type")
 
     def __post_init__(self) -> None:
         if self.limit < 0:

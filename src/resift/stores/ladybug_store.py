@@ -10,11 +10,13 @@ import re
 import threading
 import uuid
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from resift.arguments import check_k
 from resift.errors import InputError, MissingExtraError, StoreError
+from resift.options import Options, option
 from resift.stores.cypher_guard import check_cypher_for
 from resift.stores.graph_rows import hits_from_rows
 from resift.stores.ladybug_process import EngineProcess
@@ -27,12 +29,23 @@ _TOLD = re.compile(r"(Parser|Binder|Catalog) exception: [^\n]*")
 _QUOTED = re.compile(r"<.*?>|\"[^\"]*\"|'[^']*'")
 
 
+@dataclass(frozen=True, kw_only=True)
+class LadybugOptions(Options):
+    """What a pipeline file can say of a Ladybug store."""
+
+    path: str = option("The graph database; it is opened read-only.", takes="path", must_exist=True)
+    id_column: str = option("Column of the rows that is the hit's id.", default="id")
+    text_column: str = option("Column of the rows that is the hit's text.", default="text")
+
+
 class LadybugGraphStore:
     """Answers Cypher that only reads: guarded, on a read-only engine, within time, rows and memory.
 
     The engine runs in `processes` child processes, started on first use. A statement that overstays,
     crashes or eats memory costs its own process and raises StoreError; the next one gets a new process.
     """
+
+    Options = LadybugOptions
 
     def __init__(
         self,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -16,6 +17,8 @@ from resift.stores.documents import ids_from, in_order
 from resift.stores.engine_store import EngineStore
 from resift.stores.memory import Mode
 from resift.stores.records import Record, Row, document_hit, key_of, records_from, refuse_other_embedder
+from resift.options import option
+from resift.stores.store_options import SearchOptions
 from resift.types import Hit
 
 T = TypeVar("T")
@@ -28,6 +31,14 @@ _THREADS = 4
 _LEAST_ROWS = 256  # fewer cannot be partitioned, and are searched at once anyway
 
 
+@dataclass(frozen=True, kw_only=True)
+class LanceDBOptions(SearchOptions):
+    """What a pipeline file can say of a LanceDB store."""
+
+    uri: str = option("Folder or address of the database.", takes="path")
+    table: str = option("The table.", default="documents")
+
+
 class LanceDBVectorStore(EngineStore):
     """A LanceDB table: cosine in vector mode, BM25 in text mode, RRF(60) of both in hybrid.
 
@@ -35,6 +46,8 @@ class LanceDBVectorStore(EngineStore):
     unless told otherwise. A table remembers whose vectors it holds and refuses another embedder. Vectors
     are compared with every row until `optimise` builds the index named by `index`; `exact=True` passes it by.
     """
+
+    Options = LanceDBOptions
 
     def __init__(
         self,

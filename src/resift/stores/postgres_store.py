@@ -9,22 +9,38 @@ from typing import Any, Literal, TypeVar
 
 from resift.candidates import Candidate
 from resift.errors import InputError, StoreError, require
+from dataclasses import dataclass
+from resift.options import option
 from resift.protocols import Embedder
 from resift.stores.documents import ids_from, in_order
 from resift.stores.engine_store import EngineStore
 from resift.stores.memory import Mode
 from resift.stores.postgres_connections import Connections
 from resift.stores.records import Record, Row, document_hit, key_of, records_from, refuse_other_embedder
+from resift.stores.store_options import SearchOptions
 from resift.types import Hit
 
 T = TypeVar("T")
 
 _EMBEDDER, _LANGUAGE = "resift embedder: ", "resift language: "
 _MOST_WORDS = 20_000  # a tsvector ends at 1 MB
+_VARIABLES = ("DATABASE_URL", "PGDATABASE", "PGHOST", "PGPASSWORD", "PGPORT", "PGUSER", "POSTGRES_PASSWORD")
 _MOST_PLACES = 256  # PostgreSQL keeps no more positions of one word
 _MOST_HALF, _MOST_WHOLE = 4000, 2000  # dimensions that an index of halfvec and of vector takes
 _CANDIDATES = 200  # that HNSW keeps in view at least; more find more and take longer
 _MOST_SCANNED = 100_000  # rows that a filtered search looks at before the index is passed by
+
+
+@dataclass(frozen=True, kw_only=True)
+class PostgresOptions(SearchOptions):
+    """What a pipeline file can say of a PostgreSQL store."""
+
+    dsn: str = option(
+        "Connection string; keep the password out of the file with ${PGPASSWORD}.",
+        takes="address",
+        variables=_VARIABLES,
+    )
+    table: str = option("The table.", default="resift_documents")
 
 
 class PostgresStore(EngineStore):
@@ -34,6 +50,8 @@ class PostgresStore(EngineStore):
     unless told otherwise. Values travel as parameters, the table's name as a quoted identifier. Vectors are
     compared with every row until `optimise` builds the index; `exact=True` passes it by.
     """
+
+    Options = PostgresOptions
 
     def __init__(
         self,

@@ -6,13 +6,17 @@ import json
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from resift.candidates import Candidate
 from resift.errors import InputError, StoreError, require
 from resift.forking import abandon, after_fork
+from resift.environment import variable_value
+from resift.models.model_options import EmbedderOptions, embedding_models
+from resift.options import option
 from resift.protocols import Embedder
 from resift.stores.documents import ids_from, in_order
 from resift.stores.engine_store import EngineStore
@@ -28,6 +32,35 @@ _CANDIDATES = 256  # that HNSW keeps in view; more find more and take longer
 _LONGEST_BUILD_S = 3600.0
 
 
+@dataclass(frozen=True, kw_only=True)
+class QdrantOptions(EmbedderOptions):
+    """What a pipeline file can say of a Qdrant store."""
+
+    url: str | None = option(
+        "Address of the server.", default=None, takes="address", variables=("QDRANT_URL",)
+    )
+    path: str | None = option("Folder of a local database, instead of `url`.", default=None, takes="path")
+    collection: str = option("The collection.", default="resift")
+    embedder: str = option("Model that turns the question into a vector.", choices=embedding_models)
+    api_key_env: str | None = option(
+        "Environment variable that holds the server's key.",
+        default=None,
+        takes="variable",
+        variables=("QDRANT_API_KEY",),
+    )
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the arguments with the key that the variable holds."""
+        given = super().arguments()
+        variable = given.pop("api_key_env", None)
+        return given if variable is None else {**given, "api_key": variable_value(variable)}
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Yield what is wrong with where the database is."""
+        if (self.url is None) == (self.path is None):
+            yield "url" if self.url else "", "needs either 'url' or 'path'."
+
+
 class QdrantVectorStore(EngineStore):
     """A Qdrant collection on a server (`url`), in a folder (`path`) or behind a client of your own.
 
@@ -35,6 +68,8 @@ class QdrantVectorStore(EngineStore):
     in the payload with text and metadata. A server's HNSW index is used once `optimise` has built it, unless
     `exact` is set; in a folder or in memory every vector is compared.
     """
+
+    Options = QdrantOptions
 
     kind = "vector"
 

@@ -20,6 +20,7 @@ from resift.stores.memory import Mode, resolve_mode
 from resift.stores.sqlite_attributes import allowed_rows
 from resift.stores.sqlite_file import DatabaseFile, FileChanged
 from resift.stores.sqlite_schema import FileFacts, first_facts, read_facts
+from resift.stores.sqlite_options import SQLiteOptions
 from resift.stores.sqlite_search import Searcher
 from resift.stores.sqlite_upgrade import upgrade_file
 from resift.stores.sqlite_write import Batch, Owner, Writing, same, write_batch
@@ -44,6 +45,8 @@ class SQLiteStore:
     and others are refused. From some size on vectors are found by bit codes and the answer says
     `approximate`; `exact=True` compares all of them at any size, `exact=False` never does.
     """
+
+    Options = SQLiteOptions
 
     def __init__(
         self,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from functools import partial
 from typing import Any
 
 from resift.errors import ConfigError
 from resift.rerankers.hosted.dialects import dialect_of
+from resift.rerankers.hosted.hosted_options import options_for
 from resift.rerankers.hosted.keys import find_key
 from resift.rerankers.hosted.scorer import HostedReranker
 
@@ -45,11 +45,31 @@ def enabled(option: bool | None) -> bool:
     return word not in _OFF
 
 
-voyage = partial(hosted_reranker, "voyage")
-cohere = partial(hosted_reranker, "cohere")
-cohere_v1 = partial(hosted_reranker, "cohere-v1")
-jina = partial(hosted_reranker, "jina")
-mixedbread = partial(hosted_reranker, "mixedbread")
-tei = partial(hosted_reranker, "tei")
-vllm = partial(hosted_reranker, "vllm")
-infinity = partial(hosted_reranker, "infinity")
+class HostedFactory:
+    """What an entry point of one provider names: builds its reranker, or gives None without a key."""
+
+    def __init__(self, provider: str) -> None:
+        self.provider = provider
+        self.Options = options_for(dialect_of(provider))
+
+    def __call__(self, **options: Any) -> HostedReranker | None:
+        """Return the provider's reranker; None when its key is unset or it is switched off."""
+        return hosted_reranker(self.provider, **options)
+
+    def required(
+        self, *, cross_encoder_reranking_enabled: bool | None = None, **options: Any
+    ) -> HostedReranker:
+        """Return the provider's reranker; raises ConfigError that says what is missing."""
+        if not enabled(cross_encoder_reranking_enabled):
+            raise ConfigError(f"{self.provider} is switched off: {ENABLED_VARIABLE} or its option is false.")
+        return HostedReranker(self.provider, **options)
+
+
+voyage = HostedFactory("voyage")
+cohere = HostedFactory("cohere")
+cohere_v1 = HostedFactory("cohere-v1")
+jina = HostedFactory("jina")
+mixedbread = HostedFactory("mixedbread")
+tei = HostedFactory("tei")
+vllm = HostedFactory("vllm")
+infinity = HostedFactory("infinity")

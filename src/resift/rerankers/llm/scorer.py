@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from resift.deadline import Deadline
 from resift.errors import ConfigError, DeadlineExceeded, InputError, ProviderBadAnswer, ProviderError
+from resift.options import option
 from resift.rerankers.fusing import fuse_then_rescore
 from resift.rerankers.hosted.chat import ChatClient
 from resift.rerankers.hosted.client import at_least
+from resift.rerankers.hosted.hosted_options import EndpointOptions
 from resift.rerankers.llm.answer import read_order
 from resift.rerankers.llm.prompt import ranking_messages
 from resift.types import Hit, Scores
@@ -146,8 +149,36 @@ def starts(count: int, *, window: int, step: int) -> list[int]:
     return [*range(first, 0, -step), 0]
 
 
-def llm(*, api_key_env: str | None = None, **options: Any) -> LLMReranker | None:
-    """Return an LLMReranker; None when `api_key_env` names a variable that is not set."""
-    if api_key_env and not os.environ.get(api_key_env, "").strip():
-        return None
-    return LLMReranker(api_key_env=api_key_env, **options)
+@dataclass(frozen=True, kw_only=True)
+class LLMOptions(EndpointOptions):
+    """What a pipeline file can say of a chat model that reranks."""
+
+    key_hosts: ClassVar[Mapping[str, str]] = {"OPENAI_API_KEY": "api.openai.com"}
+
+    api_key_env: str | None = option(
+        "Environment variable that holds the key. Unset means: skip this tier.",
+        default=None,
+        takes="variable",
+        variables=("OPENAI_API_KEY", "LLM_API_KEY"),
+    )
+    base_url: str = option("An OpenAI-compatible endpoint.", takes="address")
+    model: str = option("The chat model.")
+    window: int = option("Hits per question.", default=20, least=2)
+    step: int = option("How far the window moves.", default=10, least=1)
+    timeout_s: float = option("Longest wait for one request, in seconds.", default=30.0, above=0)
+
+
+class LLMFactory:
+    """What the entry point `llm` names."""
+
+    Options = LLMOptions
+    required = LLMReranker
+
+    def __call__(self, *, api_key_env: str | None = None, **options: Any) -> LLMReranker | None:
+        """Return an LLMReranker; None when `api_key_env` names a variable that is not set."""
+        if api_key_env and not os.environ.get(api_key_env, "").strip():
+            return None
+        return LLMReranker(api_key_env=api_key_env, **options)
+
+
+llm = LLMFactory()

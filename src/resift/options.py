@@ -1,0 +1,195 @@
+"""Options: what can be set on a plugin or a stage, declared once, as the fields of a dataclass beside it.
+
+    @dataclass(frozen=True, kw_only=True)
+    class TurnsOptions(Options):
+        start: int = option("Which list begins.", default=0, least=0)
+
+    class TakeTurns:
+        Options = TurnsOptions
+
+From the field's type, bounds and text follow the keys of a pipeline file, their checks with line numbers,
+`resift config check`, the reference page and every message about them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import types
+import typing
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+Takes = Literal[
+    "text", "variable", "path", "key file", "address", "int", "number", "flag", "texts", "numbers by name",
+    "mapping", "section", "sections",
+]  # fmt: skip
+"""What an option takes. It follows from the field's type, but for four kinds of text: a `path`, an `address`
+(both may use ${VARIABLES}), a `key file`, and a `variable`: the name of one, for secrets."""
+
+_SCALARS: Mapping[object, Takes] = {str: "text", int: "int", float: "number", bool: "flag"}
+_METADATA = "resift.option"
+
+Choices = Sequence[str] | Callable[[], Sequence[str]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """One option: what it takes, between which bounds, and what it does."""
+
+    name: str
+    takes: Takes
+    help: str
+    required: bool = False
+    default: Any = None
+    least: float | None = None
+    most: float | None = None
+    above: float | None = None
+    choices: Choices = ()
+    must_exist: bool = False
+    variables: tuple[str, ...] = ()
+    """Environment variables made for this place; any other must be allowed outside the file."""
+    plugins: str = ""
+    """The entry-point group that the value is a name of; that plugin's own options stand beside this one."""
+    nested: type | None = None
+    """The dataclass of a nested section."""
+    starts_from: object = None
+    """An instance that the nested section takes its defaults from."""
+
+    def allowed(self) -> list[str]:
+        """Return the values to choose from; empty when anything of the kind goes."""
+        return list(self.choices() if callable(self.choices) else self.choices)
+
+    def bounds(self) -> str:
+        """Return the bounds in words, such as "≥ 1, ≤ 1000"; empty where there are none."""
+        signs = (("> ", self.above), ("≥ ", self.least), ("≤ ", self.most))
+        return ", ".join(f"{sign}{bound:g}" for sign, bound in signs if bound is not None)
+
+
+class Options:
+    """Base of declared options; it adds to a dataclass two steps that a plugin may want to change."""
+
+    __slots__ = ()
+
+    includes: ClassVar[tuple[type, ...]] = ()
+    """Other dataclasses whose options stand beside these, in the same section of a file."""
+
+    def arguments(self) -> dict[str, Any]:
+        """Return what the plugin is called with: every option that has a value, by its name."""
+        return values_of(self)
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Yield (option, what is wrong and what to do) for options that contradict each other."""
+        return iter(())
+
+
+def option(
+    help: str,
+    *,
+    default: Any = dataclasses.MISSING,
+    default_factory: Callable[[], Any] | None = None,
+    takes: Takes | None = None,
+    key: str | None = None,
+    least: float | None = None,
+    most: float | None = None,
+    above: float | None = None,
+    choices: Choices = (),
+    must_exist: bool = False,
+    variables: Collection[str] = (),
+    plugins: str = "",
+    starts_from: object = None,
+) -> Any:
+    """Declare a field of a dataclass as an option; `key` is its name in files, where that is another.
+
+    `takes` is needed for paths, addresses and variables only; all else follows from the field's type.
+    """
+    facts = {
+        "help": help, "takes": takes, "key": key, "least": least, "most": most, "above": above,
+        "choices": choices, "must_exist": must_exist, "variables": tuple(variables), "plugins": plugins,
+        "starts_from": starts_from,
+    }  # fmt: skip
+    given: dict[str, Any] = {"metadata": {_METADATA: facts}}
+    if default_factory is not None:
+        given["default_factory"] = default_factory
+    elif default is not dataclasses.MISSING:
+        given["default"] = default
+    return dataclasses.field(**given)
+
+
+@functools.cache
+def options_of(declared: type) -> tuple[Option, ...]:
+    """Return the options that a dataclass declares, those of its `includes` last."""
+    hints = typing.get_type_hints(declared)
+    own = [
+        _described(field, hints[field.name])
+        for field in dataclasses.fields(declared)
+        if _METADATA in field.metadata
+    ]
+    own.sort(key=lambda each: not each.required)  # what must be written stands first
+    return (*own, *(each for part in getattr(declared, "includes", ()) for each in options_of(part)))
+
+
+def values_of(options: object) -> dict[str, Any]:
+    """Return name -> value of the options of an instance that have a value."""
+    pairs = ((field.name, getattr(options, field.name)) for field in _declared(type(options)))
+    return {name: value for name, value in pairs if value is not None}
+
+
+def built(declared: type, values: Mapping[str, Any]) -> Any:
+    """Return an instance of a dataclass from values by key; what has no value has its default."""
+    names = {field.metadata[_METADATA]["key"] or field.name: field.name for field in _declared(declared)}
+    return declared(**{name: values[key] for key, name in names.items() if values.get(key) is not None})
+
+
+def declared_by(plugin: object) -> type | None:
+    """Return the options that a plugin declares; None where it declares none."""
+    found = getattr(plugin, "Options", None)
+    return found if isinstance(found, type) and dataclasses.is_dataclass(found) else None
+
+
+def _declared(kind: type) -> list[dataclasses.Field[Any]]:
+    return [field for field in dataclasses.fields(kind) if _METADATA in field.metadata]
+
+
+def _described(field: dataclasses.Field[Any], hint: Any) -> Option:
+    facts = dict(field.metadata[_METADATA])
+    takes, choices, nested = _taken(_without_none(hint), field.name)
+    default = _default(field)
+    facts["takes"] = facts["takes"] or takes
+    facts["choices"] = facts["choices"] or choices
+    return Option(
+        name=facts.pop("key") or field.name,
+        required=default is dataclasses.MISSING,
+        default=None if default is dataclasses.MISSING else default,
+        nested=nested,
+        **facts,
+    )
+
+
+def _default(field: dataclasses.Field[Any]) -> Any:
+    return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
+
+
+def _without_none(hint: Any) -> Any:
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        kept = [each for each in typing.get_args(hint) if each is not type(None)]
+        return kept[0] if len(kept) == 1 else hint
+    return hint
+
+
+def _taken(hint: Any, name: str) -> tuple[Takes, tuple[str, ...], type | None]:
+    """Return what a type takes, its choices, and the dataclass of a nested section."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if hint in _SCALARS:
+        return _SCALARS[hint], (), None
+    if origin is Literal:
+        return "text", arguments, None
+    if dataclasses.is_dataclass(hint):
+        return "section", (), typing.cast("type", hint)
+    if origin is not None and issubclass(origin, Mapping):
+        return ("numbers by name" if arguments[1] in (int, float) else "mapping"), (), None
+    if origin is not None and issubclass(origin, Collection):
+        takes, choices, nested = _taken(arguments[0], name)
+        return ("texts" if takes == "text" else "sections"), choices, nested
+    raise TypeError(f"The option {name!r} is of a type that no file can hold: {hint}.")

@@ -1,0 +1,21 @@
+"""Options that several stores share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from resift.models.model_options import NO_EMBEDDER, EmbedderOptions, embedding_models
+from resift.options import option
+from resift.stores.memory import Mode
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchOptions(EmbedderOptions):
+    """How a store finds."""
+
+    embedder: str | None = option(
+        "Model that turns the question into a vector: a model's id, or `none` to search by words only.",
+        default=None,
+        choices=lambda: [NO_EMBEDDER, *embedding_models()],
+    )
+    mode: Mode | None = option("How the store finds: by words, by vectors, or by both.", default=None)

@@ -1,0 +1,232 @@
+"""A package of strangers, installed beside Resift: its store, scorer, fusion method and profile from YAML.
+
+Nothing of Resift knows it. Each plugin declares its options once; keys, checks, lines, suggestions and the
+reference page follow from that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import textwrap
+import zipfile
+
+import pytest
+
+from resift.config import inspect_yaml
+from resift.config.reference import page
+from resift.plugins import available_fusions, available_gate_profiles, available_scorers, available_stores
+from resift.retrieval import Pipeline
+
+SOURCE = '''
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from resift.gate import Profile
+from resift.options import Options, option
+from resift.types import Hit, Scores
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogOptions(Options):
+    path: str = option("The log file.", takes="path", must_exist=True)
+    newest_first: bool = option("Whether the last line counts most.", default=True)
+
+
+class LogStore:
+    """Finds lines of a file."""
+
+    Options = LogOptions
+
+    def __init__(self, path, *, name="log", newest_first=True):
+        self.name, self.path, self.newest_first = name, path, newest_first
+
+    async def search(self, query, *, k, where=None):
+        lines = [line for line in Path(self.path).read_text().splitlines() if query in line]
+        lines = lines[::-1] if self.newest_first else lines
+        return [Hit(line.split()[0], line, 1 / rank, self.name) for rank, line in enumerate(lines[:k], 1)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LengthOptions(Options):
+    target: int = option("The length that is best.", least=1)
+
+
+class LengthScorer:
+    """Likes texts of one length."""
+
+    Options = LengthOptions
+    name = "length"
+
+    def __init__(self, *, target):
+        self.target = target
+
+    async def score(self, query, hits, *, deadline):
+        return Scores([-abs(len(hit.text) - self.target) for hit in hits], self.name)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TurnsOptions(Options):
+    start: int = option("Which list begins.", default=0, least=0)
+
+
+class TakeTurns:
+    """One of each list in turn."""
+
+    Options = TurnsOptions
+
+    def __init__(self, *, start=0):
+        self.start = start
+
+    async def fuse(self, per_store, *, k, query=None):
+        lists = per_store[self.start :] + per_store[: self.start]
+        rounds = range(max(map(len, lists), default=0))
+        turns = [hits[at] for at in rounds for hits in lists if at < len(hits)]
+        kept = list({hit.id: hit for hit in reversed(turns)}.values())[::-1]
+        return [replace(hit, score=1 / rank) for rank, hit in enumerate(kept[:k], 1)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class HarbourOptions(Options):
+    strictness: float = option("How high the floor is.", default=0.1, least=0, most=1)
+
+
+def harbour(*, strictness=0.1):
+    return Profile(name="harbour", default=strictness)
+
+
+harbour.Options = HarbourOptions
+'''
+
+ENTRY_POINTS = """
+[resift.stores]
+log = lighthouse_plugins:LogStore
+[resift.rerankers]
+length = lighthouse_plugins:LengthScorer
+[resift.fusion]
+take-turns = lighthouse_plugins:TakeTurns
+[resift.gate_profiles]
+harbour = lighthouse_plugins:harbour
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder with a log and, beside it, the package as pip installs it."""
+    pytest.importorskip("pip", reason="installs a package")
+    wheel = tmp_path / "lighthouse_plugins-1.0-py3-none-any.whl"
+    info = "lighthouse_plugins-1.0.dist-info"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        archive.writestr("lighthouse_plugins.py", SOURCE)
+        archive.writestr(
+            f"{info}/METADATA", "Metadata-Version: 2.1\nName: lighthouse-plugins\nVersion: 1.0\n"
+        )
+        archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr(f"{info}/entry_points.txt", ENTRY_POINTS)
+        archive.writestr(f"{info}/RECORD", "")
+    site = tmp_path / "site"
+    install = [sys.executable, "-m", "pip", "install", "-q", "--no-index", "--no-deps", "--target", str(site)]
+    subprocess.run([*install, str(wheel)], check=True)
+    monkeypatch.syspath_prepend(str(site))
+    monkeypatch.delitem(sys.modules, "lighthouse_plugins", raising=False)
+    (tmp_path / "day.log").write_text("a storm\nb storm over the bay\nc calm\nd storm at night\n")
+    return tmp_path
+
+
+FILE = """\
+stores:
+  - name: day
+    kind: log
+    path: day.log
+    newest_first: false
+fusion:
+  method: take-turns
+  start: 0
+gate:
+  profile: harbour
+  strictness: 0.05
+rerank:
+  kind: length
+  target: 16
+guard: {blend: false, do_no_harm: false}
+"""
+
+
+def test_all_four_work_from_a_file_and_their_options_arrive(write):
+    """Store, fusion method, profile and scorer of strangers make one pipeline."""
+
+    async def work():
+        pipe = Pipeline.from_yaml(write(FILE))
+        try:
+            return await pipe.search("storm"), pipe.stages[1].profile
+        finally:
+            await pipe.close()
+
+    ranking, profile = asyncio.run(work())
+    assert not ranking.degraded, ranking.reason
+    assert (profile.name, profile.default) == ("harbour", 0.05)
+    # By their distance from 16 characters: 0, 4 and 9.
+    assert (ranking.ids, ranking.tier) == (["d", "b", "a"], "length")
+
+
+@pytest.mark.parametrize(
+    ("change", "line", "message"),
+    [
+        (("path: day.log", "path: night.log"), 4, "stores[day].path: night.log does not exist"),
+        (
+            ("newest_first: false", "newest_first: 3"),
+            5,
+            "stores[day].newest_first is 3; it must be true or false",
+        ),
+        (
+            ("newest_first", "newest_frist"),
+            5,
+            "stores[day] has no key 'newest_frist'. Did you mean 'newest_first'?",
+        ),
+        (("kind: log", "kind: lgo"), 3, "stores[day].kind is 'lgo'. Did you mean 'log'?"),
+        (("start: 0", "start: -1"), 8, "fusion.start is -1; it must be a whole number ≥ 0"),
+        (("method: take-turns", "method: take-turn"), 7, "Did you mean 'take-turns'?"),
+        (("strictness: 0.05", "strictness: 4"), 11, "gate.strictness is 4; it must be a number ≥ 0, ≤ 1"),
+        (("profile: harbour", "profile: habour"), 10, "gate.profile is 'habour'. Did you mean 'harbour'?"),
+        (
+            ("profile: harbour", "profile: neutral"),
+            11,
+            "gate has no key 'strictness'; that belongs to profile harbour",
+        ),
+        (("target: 16", "target: long"), 14, "rerank.target is 'long'; it must be a whole number ≥ 1"),
+        (("  target: 16\n", ""), 13, "rerank needs the key 'target': The length that is best."),
+        (
+            ("target: 16", "target: 16\n  patience: 3"),
+            15,
+            "rerank has no key 'patience'; that belongs to kind cascade",
+        ),
+    ],
+)
+def test_their_mistakes_have_lines_and_suggestions(write, change, line, message):
+    """What a stranger declares is checked as well as our own."""
+    file = write(FILE.replace(*change))
+    [mistake] = inspect_yaml(file)[1].lines()
+    assert mistake.startswith(f"{file}:{line}: ")
+    assert message in mistake
+
+
+def test_they_are_listed_and_on_the_reference_page(folder):
+    """Names come from entry points; the page of all installed plugins has their options, ours has not."""
+    assert "log" in available_stores()
+    assert "length" in available_scorers()
+    assert "take-turns" in available_fusions()
+    assert "harbour" in available_gate_profiles()
+    theirs = page(packages=None)
+    for text in ("The log file.", "The length that is best.", "Which list begins.", "How high the floor is."):
+        assert text in theirs
+        assert text not in page()
+
+
+def test_a_plugin_that_breaks_is_a_mistake_with_its_line(folder, write):
+    """A package that does not load costs one message; the rest of the file is checked."""
+    (folder / "site" / "lighthouse_plugins.py").write_text("1 / 0")
+    messages = inspect_yaml(write(textwrap.dedent(FILE)))[1].lines()
+    lines = {int(message.split(":")[1]) for message in messages}
+    assert lines == {3, 7, 10, 13}
+    assert all("of lighthouse-plugins does not load: ZeroDivisionError" in each for each in messages)
