@@ -10,8 +10,6 @@ from resift.arguments import check_k
 from resift.errors import InputError, did_you_mean
 from resift.events import Sink
 from resift.fusion.dialects import DialectName, dialect_named
-from resift.fusion.lists import Identity, Weights
-from resift.fusion.methods import fusion_method, options_of
 from resift.fusion.fusion_options import (
     DBSFOptions,
     FusionOptions,
@@ -19,6 +17,8 @@ from resift.fusion.fusion_options import (
     RRFOptions,
     ScoreOptions,
 )
+from resift.fusion.lists import Identity, Weights
+from resift.fusion.methods import fusion_method, options_of
 from resift.fusion.rank_based import rrf
 from resift.types import Fused, Hit
 

@@ -9,10 +9,10 @@ from typing import Literal
 
 from resift.errors import InputError, did_you_mean
 from resift.events import Sink
+from resift.options import option
 from resift.scaling import mean_and_deviation, z_scores
 from resift.shape.evidence import Evidence, Judged, evidence
 from resift.shape.first_stage import RANKS, first_stage_values
-from resift.options import option
 from resift.shape.neighbours import Near, pulls
 from resift.shape.shaped import Shaped, shaped
 from resift.types import Hit, StageKind, StageRecord, Trace, rescored, trace_of

@@ -8,9 +8,9 @@ from types import MappingProxyType
 
 from resift.errors import InputError
 from resift.events import Sink
+from resift.options import option
 from resift.shape.shaped import Shaped, shaped
 from resift.types import Hit, StageKind, StageRecord
-from resift.options import option
 
 STAGE = "precedence"
 

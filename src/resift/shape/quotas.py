@@ -12,9 +12,9 @@ from typing import Literal
 from resift.arguments import check_k
 from resift.errors import InputError
 from resift.events import Sink
+from resift.options import option
 from resift.shape.shaped import Shaped, shaped
 from resift.types import Hit
-from resift.options import option
 
 STAGE = "balance"
 

@@ -9,9 +9,9 @@ from types import MappingProxyType
 from resift.arguments import check_k
 from resift.errors import InputError
 from resift.events import Sink
+from resift.options import option
 from resift.shape.shaped import Shaped, shaped
 from resift.types import Hit
-from resift.options import option
 
 STAGE = "recover"
 

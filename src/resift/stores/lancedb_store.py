@@ -12,12 +12,12 @@ from typing import Any, Literal, TypeVar
 from resift.candidates import Candidate
 from resift.errors import InputError, StoreError, require
 from resift.forking import abandon, after_fork
+from resift.options import option
 from resift.protocols import Embedder
 from resift.stores.documents import ids_from, in_order
 from resift.stores.engine_store import EngineStore
 from resift.stores.memory import Mode
 from resift.stores.records import Record, Row, document_hit, key_of, records_from, refuse_other_embedder
-from resift.options import option
 from resift.stores.store_options import SearchOptions
 from resift.types import Hit
 

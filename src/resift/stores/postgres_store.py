@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 from resift.candidates import Candidate
 from resift.errors import InputError, StoreError, require
-from dataclasses import dataclass
 from resift.options import option
 from resift.protocols import Embedder
 from resift.stores.documents import ids_from, in_order

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from resift.candidates import Candidate
+from resift.environment import variable_value
 from resift.errors import InputError, StoreError, require
 from resift.forking import abandon, after_fork
-from resift.environment import variable_value
 from resift.models.model_options import EmbedderOptions, embedding_models
 from resift.options import option
 from resift.protocols import Embedder
@@ -42,6 +42,7 @@ class QdrantOptions(EmbedderOptions):
     path: str | None = option("Folder of a local database, instead of `url`.", default=None, takes="path")
     collection: str = option("The collection.", default="resift")
     embedder: str = option("Model that turns the question into a vector.", choices=embedding_models)
+    exact: bool = option("Compare every vector, also where an index would be quicker.", default=False)
     api_key_env: str | None = option(
         "Environment variable that holds the server's key.",
         default=None,

@@ -19,8 +19,8 @@ from resift.stores.hybrid import DEPTH, fuse_views
 from resift.stores.memory import Mode, resolve_mode
 from resift.stores.sqlite_attributes import allowed_rows
 from resift.stores.sqlite_file import DatabaseFile, FileChanged
-from resift.stores.sqlite_schema import FileFacts, first_facts, read_facts
 from resift.stores.sqlite_options import SQLiteOptions
+from resift.stores.sqlite_schema import FileFacts, first_facts, read_facts
 from resift.stores.sqlite_search import Searcher
 from resift.stores.sqlite_upgrade import upgrade_file
 from resift.stores.sqlite_write import Batch, Owner, Writing, same, write_batch

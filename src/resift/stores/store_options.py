@@ -19,3 +19,4 @@ class SearchOptions(EmbedderOptions):
         choices=lambda: [NO_EMBEDDER, *embedding_models()],
     )
     mode: Mode | None = option("How the store finds: by words, by vectors, or by both.", default=None)
+    exact: bool | None = option("Compare every vector, also where an index would be quicker.", default=None)
