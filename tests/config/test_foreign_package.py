@@ -111,23 +111,28 @@ harbour = lighthouse_plugins:harbour
 """
 
 
-@pytest.fixture
-def folder(tmp_path, monkeypatch):
-    """A folder with a log and, beside it, the package as pip installs it."""
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """A folder with the package as pip installs it."""
     pytest.importorskip("pip", reason="installs a package")
-    wheel = tmp_path / "lighthouse_plugins-1.0-py3-none-any.whl"
+    folder = tmp_path_factory.mktemp("site")
+    wheel = folder / "lighthouse_plugins-1.0-py3-none-any.whl"
     info = "lighthouse_plugins-1.0.dist-info"
+    metadata = "Metadata-Version: 2.1\nName: lighthouse-plugins\nVersion: 1.0\n"
     with zipfile.ZipFile(wheel, "w") as archive:
         archive.writestr("lighthouse_plugins.py", SOURCE)
-        archive.writestr(
-            f"{info}/METADATA", "Metadata-Version: 2.1\nName: lighthouse-plugins\nVersion: 1.0\n"
-        )
+        archive.writestr(f"{info}/METADATA", metadata)
         archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         archive.writestr(f"{info}/entry_points.txt", ENTRY_POINTS)
         archive.writestr(f"{info}/RECORD", "")
-    site = tmp_path / "site"
-    install = [sys.executable, "-m", "pip", "install", "-q", "--no-index", "--no-deps", "--target", str(site)]
-    subprocess.run([*install, str(wheel)], check=True)
+    pip = [sys.executable, "-m", "pip", "install", "-q", "--no-index", "--no-deps", "--target"]
+    subprocess.run([*pip, str(folder / "packages"), str(wheel)], check=True)
+    return folder / "packages"
+
+
+@pytest.fixture
+def folder(site, tmp_path, monkeypatch):
+    """A folder with a log, while the package can be found."""
     monkeypatch.syspath_prepend(str(site))
     monkeypatch.delitem(sys.modules, "lighthouse_plugins", raising=False)
     (tmp_path / "day.log").write_text("a storm\nb storm over the bay\nc calm\nd storm at night\n")
@@ -223,9 +228,10 @@ def test_they_are_listed_and_on_the_reference_page(folder):
         assert text not in page()
 
 
-def test_a_plugin_that_breaks_is_a_mistake_with_its_line(folder, write):
+def test_a_plugin_that_breaks_is_a_mistake_with_its_line(folder, write, monkeypatch):
     """A package that does not load costs one message; the rest of the file is checked."""
-    (folder / "site" / "lighthouse_plugins.py").write_text("1 / 0")
+    (folder / "lighthouse_plugins.py").write_text("1 / 0")
+    monkeypatch.syspath_prepend(str(folder))
     messages = inspect_yaml(write(textwrap.dedent(FILE)))[1].lines()
     lines = {int(message.split(":")[1]) for message in messages}
     assert lines == {3, 7, 10, 13}
