@@ -13,7 +13,7 @@ from resift.evaluation.record_file import Recording
 from resift.evaluation.replay import RECORDED, Setting, policy_of
 from resift.scaling import min_max
 from resift.shape.blending import Blend, lifts
-from resift.shape.evidence import Evidence, Judged, Place
+from resift.shape.evidence import Column, Evidence, Judged
 from resift.shape.first_stage import first_stage_values
 from resift.shape.neighbours import NEIGHBOURS, Near
 
@@ -52,15 +52,19 @@ class FastReplay:
         for row, one in enumerate(recording.queries):
             at = {id: column for column, id in enumerate(self.ids[row])}
             self.real[row, : len(at)] = True
-            found: dict[str, list[Place | None]] = {}
+            found: dict[str, Column] = {}
             for store, name in enumerate(stores):
                 scales = min_max([score or 0.0 for _, score in one.lists[name]])
-                column = found[name] = [None] * len(at)
+                ranks: list[int | None] = [None] * len(at)
+                scores: list[float | None] = [None] * len(at)
+                found[name] = Column(ranks, scores)
                 for rank, (id, score) in enumerate(one.lists[name], start=1):
                     self.ranks[store, row, at[id]] = rank
                     self.scaled[store, row, at[id]] = scales[rank - 1]
-                    column[at[id]] = Place(rank, score)
-            self.first[row, : len(at)] = first_stage_values(Evidence(found, [None] * len(at), ()))
+                    ranks[at[id]], scores[at[id]] = rank, score
+            self.first[row, : len(at)] = first_stage_values(
+                Evidence(found, Column([None] * len(at), [None] * len(at)), ())
+            )
             self._remember(row, at, one.near)
             for id, score in one.rerank.items():
                 if id in at:

@@ -220,7 +220,8 @@ async def _through(stage: Stage, pool: Pool, kind: StageKind) -> Pool:
     name = stage_name(stage)
     started = time.perf_counter()
     # A stage is told to stop a little before it is left behind, so that part of its work is not lost.
-    asked = replace(pool, deadline=_earlier(pool.deadline, pool.deadline.timeout_s, STOP_S, STOP_SHARE))
+    stop = _earlier(pool.deadline, pool.deadline.timeout_s, STOP_S, STOP_SHARE)
+    asked = pool if stop is pool.deadline else replace(pool, deadline=stop)
     try:
         done = checked(pool, await within(pool.deadline, stage(asked)), kind=kind, name=name)
     except TooLate:

@@ -53,8 +53,10 @@ class Pool:
 
     def reorder(self, hits: Sequence[Hit], *, cut: Sequence[Hit] = ()) -> Pool:
         """Return a copy with these hits in this order, and these added to what was cut."""
-        back = {(hit.id, hit.source) for hit in hits}
-        still = [hit for hit in self.cut if (hit.id, hit.source) not in back]
+        still = self.cut
+        if still:
+            back = {(hit.id, hit.source) for hit in hits}
+            still = tuple(hit for hit in still if (hit.id, hit.source) not in back)
         return replace(self, hits=tuple(hits), cut=(*still, *cut))
 
     def recorded(self, *records: StageRecord) -> Pool:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from operator import attrgetter
 
 from resift.errors import ResiftError
 from resift.retrieval.pool import Pool
@@ -20,38 +21,47 @@ def checked(before: Pool, after: Pool, *, kind: StageKind, name: str) -> Pool:
     if after.trace.records[: len(before.trace)] != before.trace.records:
         raise ResiftError("removed records from the trace")
     dropped = _dropped(before, after)
+    done = after.reorder(after.hits, cut=dropped) if dropped or after.cut else after
     # The question and the limits are the caller's; a stage only moves candidates.
-    fixed = replace(
-        after, query=before.query, k=before.k, lists=before.lists, where=before.where, section=before.section,
+    return replace(
+        _recorded(before, done, dropped, kind=kind, name=name),
+        query=before.query, k=before.k, lists=before.lists, where=before.where, section=before.section,
         deadline=before.deadline, sink=before.sink,
     )  # fmt: skip
-    return _recorded(before, fixed, dropped, kind=kind, name=name).reorder(after.hits, cut=dropped)
 
 
 def _dropped(before: Pool, after: Pool) -> list[Hit]:
     """Return the candidates that the result does not mention any more."""
+    given = _given(before)
+    # Before the first order a candidate is an id, of which stores may have several hits.
     first = not (before.hits or before.cut)
-    known: dict[object, list[Hit]] = {}
-    for hit in _given(before):
-        known.setdefault(hit.id if first else (hit.id, hit.source), []).append(hit)
-    if len({(hit.id, hit.source) for hit in after.hits}) != len(after.hits):
+    key_of = _by_id if first or len({hit.id for hit in given}) == len(given) else _by_id_and_source
+    known = {key_of(hit): hit for hit in reversed(given)}
+    if len(set(map(_by_id_and_source, after.hits))) != len(after.hits):
         raise ResiftError("returned a hit twice")
-    mentioned = set()
-    for hit in (*after.hits, *after.cut):
-        # Fusing makes one hit of several stores' hits of one id; later a hit is known by both.
-        key = hit.id if first else (hit.id, hit.source)
-        _refuse_stranger(hit, known.get(key))
-        mentioned.add(key)
-    return [variants[0] for key, variants in known.items() if key not in mentioned]
+    mentioned = [(key_of(hit), hit.text) for hit in (*after.hits, *after.cut)]
+    keys = {key for key, _ in mentioned}
+    if not keys <= known.keys():
+        raise ResiftError("returned a hit that was not among its input")
+    for key, text in [(key, text) for key, text in mentioned if text is not known[key].text]:
+        if text not in (each.text for each in given if key_of(each) == key):
+            raise ResiftError("changed the text of a hit")
+    if len(keys) == len(known):
+        return []
+    return [known[key] for key in dict.fromkeys(map(key_of, given)) if key not in keys]
+
+
+_by_id: Callable[[Hit], object] = attrgetter("id")
+_by_id_and_source: Callable[[Hit], object] = attrgetter("id", "source")
 
 
 def _recorded(before: Pool, after: Pool, dropped: Sequence[Hit], *, kind: StageKind, name: str) -> Pool:
     """Return the pool with a record of what the stage did, unless its own records say all of it."""
     own = after.trace.records[len(before.trace) :]
-    order = tuple(hit.id for hit in after.hits)
+    order = tuple([hit.id for hit in after.hits])
     lost = [hit for hit in dropped if not any(hit.id in record.left_out for record in own)]
     changed = not own and _rescored(before, after)
-    before_order = after.trace.order() if own else tuple(hit.id for hit in before.hits)
+    before_order = after.trace.order() if own else tuple([hit.id for hit in before.hits])
     if not lost and not changed and order == before_order:
         return after
     merged = {other: id for record in own for other, id in record.merged.items()}
@@ -67,17 +77,8 @@ def _rescored(before: Pool, after: Pool) -> bool:
     return any(old.get((hit.id, hit.source)) != hit.score for hit in after.hits)
 
 
-def _given(pool: Pool) -> Iterator[Hit]:
-    if not pool.hits and not pool.cut:
-        # Before the first order there are only the stores' lists.
-        for hits in pool.lists.values():
-            yield from hits
-    yield from pool.hits
-    yield from pool.cut
-
-
-def _refuse_stranger(hit: Hit, variants: Sequence[Hit] | None) -> None:
-    if not variants:
-        raise ResiftError("returned a hit that was not among its input")
-    if hit.text is not variants[0].text and not any(hit.text == each.text for each in variants):
-        raise ResiftError("changed the text of a hit")
+def _given(pool: Pool) -> list[Hit]:
+    if pool.hits or pool.cut:
+        return [*pool.hits, *pool.cut]
+    # Before the first order there are only the stores' lists.
+    return [hit for hits in pool.lists.values() for hit in hits]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 from resift.candidates import MissingText
@@ -45,7 +46,7 @@ class Fuse:
         every = sum(len(hits) for hits in per_store)
         reranker = self._chosen(pool)
         # A reranker of the plain form `fuse(per_store, *, k)` is not asked with the query.
-        asked = {"query": pool.query} if _takes(reranker.fuse, "query") else {}
+        asked = {"query": pool.query} if _takes_query(type(reranker)) else {}
         fused = await reranker.fuse(per_store, k=every if self.keep is None else self.keep, **asked)
         records = fused.records if isinstance(fused, Fused) else (_plain_record(reranker, fused),)
         return pool.reorder(fused).recorded(*records)
@@ -58,9 +59,10 @@ class Fuse:
         return self.make(names) if self.make else RRFReranker(sources=names, sink=pool.sink)
 
 
-def _takes(function: Callable[..., Any], name: str) -> bool:
-    parameters = inspect.signature(function).parameters.values()
-    return any(one.name == name or one.kind is one.VAR_KEYWORD for one in parameters)
+@lru_cache(maxsize=64)
+def _takes_query(kind: type[Reranker]) -> bool:
+    parameters = inspect.signature(kind.fuse).parameters.values()
+    return any(one.name == "query" or one.kind is one.VAR_KEYWORD for one in parameters)
 
 
 def _plain_record(reranker: Reranker, hits: Sequence[Hit]) -> StageRecord:

@@ -223,7 +223,7 @@ Key = tuple[tuple[float, float], float | None]
 
 def _reranker_keys(found: Evidence) -> list[Key]:
     # A later reranker looked at what an earlier one chose, so whatever it judged stands before the others.
-    keys: list[Key] = [((math.inf, 0.0), None)] * len(found.fused)
+    keys: list[Key] = [((math.inf, 0.0), None)] * len(found.fused.ranks)
     for stage, one in enumerate(found.judged):
         keys = [
             key if score is None else ((-float(stage), -score), score)
@@ -234,8 +234,9 @@ def _reranker_keys(found: Evidence) -> list[Key]:
 
 def _first_stage_keys(found: Evidence) -> list[Key]:
     keys: list[Key] = []
-    for at, fused in enumerate(found.fused):
-        places = [column[at] for column in found.lists.values()]
-        best = fused or min((one for one in places if one), key=lambda one: one.rank, default=None)
-        keys.append(((math.inf, 0.0), None) if best is None else ((float(best.rank), 0.0), best.score))
+    for at, (rank, score) in enumerate(zip(*found.fused, strict=True)):
+        places = [(one.ranks[at], one.scores[at]) for one in found.lists.values()]
+        known = [(place, given) for place, given in places if place is not None]
+        best = min(known, key=lambda one: one[0], default=None) if rank is None else (rank, score)
+        keys.append(((math.inf, 0.0), None) if best is None else ((float(best[0]), 0.0), best[1]))
     return keys

@@ -12,11 +12,11 @@ from typing import NamedTuple
 from resift.types import StageKind, StageRecord, Trace
 
 
-class Place(NamedTuple):
-    """Where a hit stood in one stage, and its score there; None: not judged."""
+class Column(NamedTuple):
+    """Where each hit stood in one list, and its score there: None where it was not in it, or not judged."""
 
-    rank: int
-    score: float | None
+    ranks: Sequence[int | None]
+    scores: Sequence[float | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,18 +31,19 @@ class Judged:
 class Evidence:
     """What tells the relevance of each hit: places in the stores' lists, in the fused list, judgements."""
 
-    lists: Mapping[str, Sequence[Place | None]]
-    fused: Sequence[Place | None]
+    lists: Mapping[str, Column]
+    fused: Column
     judged: tuple[Judged, ...]
 
     @property
     def has_first_stage(self) -> bool:
         """Whether any hit has a place in a list, stores' or fused."""
-        return any(place is not None for column in (*self.lists.values(), self.fused) for place in column)
+        columns = (*self.lists.values(), self.fused)
+        return any(rank is not None for column in columns for rank in column.ranks)
 
     def last_judged(self) -> list[tuple[str, float] | None]:
         """Return per hit the provider and score of the last stage that judged it."""
-        said: list[tuple[str, float] | None] = [None] * len(self.fused)
+        said: list[tuple[str, float] | None] = [None] * len(self.fused.ranks)
         for one in self.judged:
             said = [
                 before if score is None else (one.provider, score)
@@ -52,7 +53,7 @@ class Evidence:
 
     def judges(self) -> list[int]:
         """Return per hit how many different providers judged it."""
-        said: list[set[str]] = [set() for _ in self.fused]
+        said: list[set[str]] = [set() for _ in self.fused.ranks]
         for one in self.judged:
             for names, score in zip(said, one.scores, strict=True):
                 if score is not None:
@@ -63,40 +64,37 @@ class Evidence:
 def evidence(trace: Trace, ids: Sequence[str]) -> Evidence:
     """Read the evidence for these ids: the best place per store, the last fused list, every judgement."""
     merged = {other: id for record in trace for other, id in record.merged.items()}
-    lists: dict[str, list[Place | None]] = {}
+    lists: dict[str, Column] = {}
     for record in trace.of(StageKind.RETRIEVE):
         column = _column(record, ids, merged)
         held = lists.get(record.source)
-        lists[record.source] = (
-            column if held is None else [_better(*pair) for pair in zip(held, column, strict=True)]
-        )
+        lists[record.source] = column if held is None else _better(held, column)
     fused = trace.of(StageKind.FUSE)
+    nowhere = Column((None,) * len(ids), (None,) * len(ids))
     return Evidence(
         lists,
-        _column(fused[-1], ids, {}) if fused else [None] * len(ids),
+        _column(fused[-1], ids, {}) if fused else nowhere,
         tuple(
-            Judged(record.source or record.name, _scores(record, ids))
+            Judged(record.source or record.name, _column(record, ids, {}).scores)
             for record in trace.of(StageKind.RERANK)
         ),
     )
 
 
-def _column(record: StageRecord, ids: Sequence[str], merged: Mapping[str, str]) -> list[Place | None]:
-    scores: Sequence[float | None] = record.scores or (None,) * len(record.ids)
-    places: dict[str, Place] = {}
+def _column(record: StageRecord, ids: Sequence[str], merged: Mapping[str, str]) -> Column:
+    own: Sequence[str] = [merged.get(id, id) for id in record.ids] if merged else record.ids
     # From the last to the first, so that of an id listed twice the better place stays.
-    for at in range(len(record.ids) - 1, -1, -1):
-        id = record.ids[at]
-        places[merged.get(id, id) if merged else id] = Place(at + 1, scores[at])
-    return [places.get(id) for id in ids]
+    ranks = dict(zip(reversed(own), range(len(own), 0, -1), strict=True))
+    scores = dict(zip(reversed(own), reversed(record.scores), strict=True)) if record.scores else {}
+    return Column([ranks.get(id) for id in ids], [scores.get(id) for id in ids])
 
 
-def _scores(record: StageRecord, ids: Sequence[str]) -> list[float | None]:
-    known = dict(zip(record.ids, record.scores, strict=True)) if record.scores else {}
-    return [known.get(id) for id in ids]
-
-
-def _better(one: Place | None, other: Place | None) -> Place | None:
-    if one is None or other is None:
-        return one or other
-    return min(one, other, key=lambda place: place.rank)
+def _better(one: Column, other: Column) -> Column:
+    """Return the better place of each hit in two lists of one store."""
+    pairs = [
+        (rank, score)
+        if other_rank is None or (rank is not None and rank <= other_rank)
+        else (other_rank, also)
+        for rank, score, other_rank, also in zip(*one, *other, strict=True)
+    ]
+    return Column([rank for rank, _ in pairs], [score for _, score in pairs])

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
 
 from resift.scaling import z_scores
-from resift.shape.evidence import Evidence, Place
+from resift.shape.evidence import Column, Evidence
 
 RANKS = 2
 """Damps the reciprocal of a rank, as 60 does in RRF."""
@@ -19,12 +18,13 @@ def first_stage_values(found: Evidence) -> list[float]:
     that list's last, or as 0 where the list ended before the longest one did: then the store had nothing
     more that matches. Without any lists, the fused score stands in.
     """
-    lengths = _lengths(found.lists)
+    depths = {store: max((rank or 0 for rank in one.ranks), default=0) for store, one in found.lists.items()}
+    lengths = {store: depth for store, depth in depths.items() if depth}
     if not lengths:
-        return _column(found.fused, ended=False)
+        return _values(found.fused, ended=False)
     longest = max(lengths.values())
     columns = [
-        _column(found.lists[store], ended=length < longest) for store, length in sorted(lengths.items())
+        _values(found.lists[store], ended=length < longest) for store, length in sorted(lengths.items())
     ]
     if len(columns) == 2:  # the usual case, and the sum of two does not depend on their order
         return [(one + other) / 2 for one, other in zip(*columns, strict=True)]
@@ -32,19 +32,13 @@ def first_stage_values(found: Evidence) -> list[float]:
     return [math.fsum(row) / len(columns) for row in zip(*columns, strict=True)]
 
 
-def _lengths(lists: Mapping[str, Sequence[Place | None]]) -> dict[str, int]:
-    """Return store -> how deep the pool reaches into its list, for stores that have any of the hits."""
-    depths = {store: max((one[0] for one in column if one), default=0) for store, column in lists.items()}
-    return {store: depth for store, depth in depths.items() if depth}
-
-
-def _column(places: Sequence[Place | None], *, ended: bool) -> list[float]:
-    present = [place for place in places if place is not None]
-    scores = [place[1] for place in present if place[1] is not None]
-    if len(scores) < len(present) or min(scores) == max(scores):
-        last = -math.log(max(place[0] for place in present) + 1)
-        return z_scores([last if place is None else -math.log(max(1, place[0])) for place in places])
+def _values(column: Column, *, ended: bool) -> list[float]:
+    ranks = [rank for rank in column.ranks if rank is not None]
+    scores = [score for score in column.scores if score is not None]
+    if len(scores) < len(ranks) or min(scores) == max(scores):
+        last = -math.log(max(ranks) + 1)
+        return z_scores([last if rank is None else -math.log(max(1, rank)) for rank in column.ranks])
     last = min(scores)
     if ended and last > 0:
         last = 0.0
-    return z_scores([last if place is None or place[1] is None else place[1] for place in places])
+    return z_scores([last if score is None else score for score in column.scores])

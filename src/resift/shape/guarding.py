@@ -75,8 +75,8 @@ def strong_ids(hits: Sequence[Hit], found: Evidence, policy: Guard | None = None
     rules = policy or Guard()
     firsts = [0] * len(hits)
     for column in found.lists.values():
-        for at, place in enumerate(column):
-            if place is not None and place.rank == 1:
+        for at, rank in enumerate(column.ranks):
+            if rank == 1:
                 firsts[at] += 1
     leader = _wide_leader(found, rules.margin)
     judges = found.judges()
@@ -93,7 +93,7 @@ def strong_ids(hits: Sequence[Hit], found: Evidence, policy: Guard | None = None
 
 def _wide_leader(found: Evidence, margin: float) -> int | None:
     """Return where the one stands that leads the fused scores by at least that share of their range."""
-    scores = [(place.score, at) for at, place in enumerate(found.fused) if place and place.score is not None]
+    scores = [(score, at) for at, score in enumerate(found.fused.scores) if score is not None]
     if len(scores) < 3:
         return None
     (second, _), (best, leader) = sorted(scores)[-2:]

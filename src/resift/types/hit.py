@@ -71,7 +71,10 @@ class Hit:
 
     def with_metadata(self, **extra: Any) -> Hit:
         """Return a copy with these metadata entries added."""
-        return replace(self, metadata={**self.metadata, **extra})
+        metadata = {**self.metadata, **extra}
+        if type(self) is Hit:
+            return Hit(self.id, self.text, self.score, self.source, metadata)
+        return replace(self, metadata=metadata)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data that `from_dict` turns back into an equal hit."""
