@@ -17,14 +17,13 @@ DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 # A room may import rooms of lower levels and its own. Files beside __init__ are named by their stem.
 LEVELS = [
-    {"errors", "lazy_exports"},
+    {"errors", "forking", "lazy_exports"},
     {
         "types",
         "deadline",
         "environment",
         "events",
         "options",
-        "forking",
         "native",
         "sync",
         "atomic_files",

@@ -129,3 +129,30 @@ def test_a_hosted_reranker_used_in_the_parent_works_in_the_child():
         assert loop.run_until_complete(asked())
         loop.run_until_complete(loop.shutdown_asyncgens())
         loop.close()
+
+
+@pytest.mark.real_model
+def test_a_child_reranks_although_the_parent_was_in_the_middle_of_it():
+    """Tokenizer, engine and model registry are in use by other threads at the moment of the fork."""
+    import resift
+
+    texts = ["Paris is the capital of France.", "Bananas are yellow."] * 4
+    expected = resift.rerank("capital of France", texts).ids
+    stop = threading.Event()
+
+    def keep_busy():
+        while not stop.is_set():
+            resift.rerank("capital of France", texts)
+
+    threads = [threading.Thread(target=keep_busy) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    try:
+        codes = [
+            in_child(lambda: resift.rerank("capital of France", texts).ids == expected) for _ in range(4)
+        ]
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    assert codes == [0, 0, 0, 0]

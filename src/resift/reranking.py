@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from resift.candidates import TEXT_KEYS, Candidate, MissingText, hits_from
 from resift.deadline import Deadline
 from resift.errors import DeadlineExceeded
+from resift.forking import ForkSafeLock
 from resift.models.loading import check_kind
 from resift.models.pairs import Progress
 from resift.rerankers.cross_encoder import DEFAULT_MODEL, CrossEncoderReranker
@@ -82,7 +82,7 @@ class _Shared:
         return await reranker.score(query, hits, deadline=deadline, on_progress=self._on_progress)
 
 
-_lock = threading.Lock()
+_lock = ForkSafeLock()
 _rerankers: dict[tuple[str, str], CrossEncoderReranker] = {}
 
 

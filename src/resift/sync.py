@@ -8,12 +8,14 @@ import threading
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
+from resift.forking import ForkSafeLock
+
 T = TypeVar("T")
 
 CLEANUP_S = 2.0
 """How long cancelled work may take to close what it opened."""
 
-_lock = threading.Lock()
+_lock = ForkSafeLock()
 _loop: asyncio.AbstractEventLoop | None = None
 _pid = 0
 

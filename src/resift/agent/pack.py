@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any, NamedTuple
 
 from resift.agent import pack_schema as schema
 from resift.errors import ResiftError, StoreError, require
+from resift.forking import ForkSafeLock
 from resift.rerankers.words import words
 
 BUFFER_BYTES = 256 << 20
@@ -57,12 +57,12 @@ class Pack:
         self.name = name
         self._connection = connection
         self._close = close
-        self._lock = threading.Lock()
+        self._lock = ForkSafeLock()
         self._closed = False
         self._vectors: Vectors | None = None
         self._texts: list[tuple[str, str]] | None = None
         self._vocabulary: frozenset[str] | None = None
-        self._loading = threading.Lock()
+        self._loading = ForkSafeLock()
         self.tables = self._tables()
         self.meta = self._checked_meta()
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
 from resift.errors import InputError, require
+from resift.forking import ForkSafeLock
 from resift.models.engine import Job, Task, shared_engine
 from resift.models.loading import Model, check_kind, load
 from resift.models.windows import spans
@@ -31,7 +31,7 @@ class Embedder:
         self.model_name = model_name
         self._folder = folder
         self._model: Model | None = None
-        self._lock = threading.Lock()
+        self._lock = ForkSafeLock()
 
     @property
     def dimension(self) -> int:

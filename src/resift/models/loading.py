@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from pathlib import Path
 from typing import Any, Protocol
 
 from resift.errors import MissingExtraError, ModelLoadError, ModelNotAllowedError
+from resift.forking import ForkSafeLock
 from resift.models.allowlist import Kind, ModelSpec, known, shipped
 from resift.models.bert_file import UnknownArchitectureError
 from resift.models.locate import ModelFiles, find_spec, resolve
@@ -68,7 +68,7 @@ class Model:
         return int(answer.shape[-1])
 
 
-_lock = threading.Lock()
+_lock = ForkSafeLock()
 _loaded: dict[tuple[str, str, str], Model] = {}
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import threading
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
 from resift.errors import ModelFileError, ModelNotAllowedError
+from resift.forking import ForkSafeLock
 from resift.models.allowlist import KINDS, Kind, ModelSpec, PinnedFile, check_name, shipped
 from resift.models.model_files import ModelFiles
 from resift.models.model_folder import MANIFEST, check_folder, file_names, open_folder
@@ -21,7 +21,7 @@ Manifest = Mapping[str, Any]
 _MANIFEST_LIMIT = 1 << 20
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 _allowed: dict[str, ModelFiles] = {}
-_lock = threading.Lock()
+_lock = ForkSafeLock()
 
 
 def allow_local(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import threading
 import zipfile
 import zlib
 from collections import OrderedDict
@@ -18,6 +17,7 @@ from typing import Any, Literal
 
 from resift.atomic_files import atomic_file
 from resift.errors import DataFormatError, require
+from resift.forking import ForkSafeLock
 from resift.models.loading import Model
 from resift.models.tokenizing import printable
 from resift.models.windows import spans
@@ -72,7 +72,7 @@ class VectorCache:
         self._model = model
         self._size = 0
         self._kept: OrderedDict[str, Any] = OrderedDict()
-        self._lock = threading.Lock()
+        self._lock = ForkSafeLock()
 
     def __len__(self) -> int:
         return len(self._kept)

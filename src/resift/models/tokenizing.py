@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from resift.errors import ModelLoadError, require
+from resift.forking import ForkSafeLock
 
 _PIECE = 20_000
 """Characters given to the tokenizer at once: a few milliseconds of work."""
@@ -55,7 +55,7 @@ class TextTokenizer:
         # Files made for fixed shapes pad every text to 512 tokens and so to the price of 512.
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
-        self._lock = threading.Lock()
+        self._lock = ForkSafeLock()
         self.template = _template_of(self._tokenizer)
         # A document that spells out "[SEP]" must not end itself.
         self._tokenizer.encode_special_tokens = True

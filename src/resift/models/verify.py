@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from resift.errors import ModelFileError
+from resift.forking import ForkSafeLock
 from resift.models.allowlist import PinnedFile
 
 MAX_FILE_BYTES = 1 << 31
@@ -22,7 +22,7 @@ Identity = tuple[int, int, int, int, int]
 """Device, inode, mtime_ns, ctime_ns, size: a file that was written to since differs in one of them."""
 
 _verified: dict[tuple[str, str], Identity] = {}
-_lock = threading.Lock()
+_lock = ForkSafeLock()
 
 
 def verify(path: Path, pinned: PinnedFile) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from resift.errors import InputError
+from resift.forking import ForkSafeLock
 from resift.rerankers.words import variants, words
 
 CACHED_TEXTS = 2048
@@ -30,7 +30,7 @@ class PoolBM25:
         self.k1 = k1
         self.b = b
         self.plurals = plurals
-        self._lock = threading.Lock()
+        self._lock = ForkSafeLock()
         self._counted: dict[str, tuple[Mapping[str, int], int]] = {}
 
     def scores(self, query: str, texts: Sequence[str]) -> list[float]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from resift.deadline import Deadline
+from resift.forking import ForkSafeLock
 from resift.models.engine import Task, shared_engine
 from resift.models.loading import check_kind, load
 from resift.models.model_options import ModelFolder, model_option
@@ -54,7 +55,7 @@ class LateInteractionReranker:
         self._folder = folder
         self._max_windows = max_windows
         self._encoder: TokenEncoder | None = None
-        self._lock = threading.Lock()
+        self._lock = ForkSafeLock()
 
     async def score(self, query: str, hits: Sequence[Hit], *, deadline: Deadline) -> Scores:
         """Return one MaxSim per hit; None where the deadline came first."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 import sqlite3
-import threading
 import time
 import weakref
 from collections import OrderedDict
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 from resift.errors import InputError
+from resift.forking import ForkSafeLock
 
 _TABLE = "CREATE TABLE IF NOT EXISTS scores (key BLOB PRIMARY KEY, score REAL NOT NULL, at REAL NOT NULL)"
 _AT_ONCE = 500  # keys per statement, below SQLite's oldest limit of 999 parameters
@@ -51,7 +51,7 @@ class MemoryScores:
         self._max_items = max_items
         self._ttl_s = math.inf if ttl_s is None else ttl_s
         self._clock = clock
-        self._lock = threading.Lock()
+        self._lock = ForkSafeLock()
         self._kept: OrderedDict[bytes, tuple[float, float]] = OrderedDict()
 
     def __len__(self) -> int:
@@ -111,7 +111,7 @@ class SQLiteScores:
         self._ttl_s = math.inf if ttl_s is None else ttl_s
         self._wait_s = wait_s
         self._clock = clock
-        self._lock = threading.Lock()
+        self._lock = ForkSafeLock()
         self._db: sqlite3.Connection | None = None
         self._pid = 0
         self._unchecked = max_items  # scores put since the size was last checked

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 from resift.deadline import Deadline
 from resift.errors import InputError, ModelLoadError
+from resift.forking import ForkSafeLock
 from resift.models.loading import check_kind, load
 from resift.models.model_options import ModelFolder, model_option
 from resift.models.pairs import MAX_WINDOWS, PairModel, PairOptions, Progress
@@ -63,7 +63,7 @@ class ZeroShotReranker:
         self._aggregate: Aggregate = aggregate
         self._max_windows = max_windows
         self._model: PairModel | None = None
-        self._lock = threading.Lock()
+        self._lock = ForkSafeLock()
 
     async def score(self, query: str, hits: Sequence[Hit], *, deadline: Deadline) -> Scores:
         """Return one probability of entailment per hit; None where the deadline came first."""

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import threading
 import weakref
 from typing import Any
 
 from resift.errors import require
 from resift.events import Event
+from resift.forking import ForkSafeLock
 from resift.telemetry.labels import labels_of, latency_ms
 
 BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 _STATES = {"CLOSED": 0, "HALF_OPEN": 1, "OPEN": 2}
 
-_lock = threading.Lock()
+_lock = ForkSafeLock()
 _made: weakref.WeakKeyDictionary[Any, dict[str, Any]] = weakref.WeakKeyDictionary()
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import importlib
 import re
-import threading
 from collections.abc import Mapping
 from functools import cache, lru_cache
 from typing import Any
 
 from resift.errors import InputError, did_you_mean
+from resift.forking import ForkSafeLock
 from resift.text.languages import script_of
 from resift.text.tokenization import without_accents
 
@@ -28,7 +28,7 @@ class Terms(dict[str, str]):
         super().__init__()
         self._folds_first = language == "english"
         self._stemmer = _stemmer(language)
-        self._lock = threading.Lock()
+        self._lock = ForkSafeLock()
 
     def __missing__(self, word: str) -> str:
         if len(self) >= _KEPT:
