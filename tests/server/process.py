@@ -78,6 +78,12 @@ class Server:
             assert time.monotonic() < end, "".join(self.lines[-20:])
             time.sleep(0.02)
 
+    def ready(self) -> bool:
+        try:
+            return self.get("/readyz").status == 200
+        except ConnectionError:
+            return False
+
     def stop(self) -> int:
         """End it as an operator would; return the exit code."""
         if self.process.poll() is None:
@@ -105,8 +111,10 @@ def start(*words: str, module: str = STUB, ready: bool = True, env: dict[str, st
     assert port is not None, first + process.stderr.read()
     server = Server(process, int(port[1]))
     if ready:
-        server.until(lambda one: one.process.poll() is not None or one.get("/readyz").status == 200)
-        assert process.poll() is None, "".join(server.lines)
+        server.until(lambda one: one.process.poll() is not None or one.ready())
+        if process.poll() is not None:
+            server.reader.join(10)
+            raise AssertionError("".join(server.lines))
     return server
 
 

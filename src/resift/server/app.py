@@ -19,6 +19,7 @@ from resift.server.middleware import Guarding, Observing
 from resift.server.model_routes import model_operations
 from resift.server.openapi import Operation
 from resift.server.options import ServerOptions
+from resift.server.playground_routes import playground_operations
 from resift.server.request_info import info_of
 from resift.server.rerank_routes import rerank_operations
 from resift.server.score_routes import score_operations
@@ -86,6 +87,7 @@ def operations_of(serving: Serving, searching: Searching) -> list[Operation]:
         *search_operations(serving, searching),
         *fuse_operations(serving),
         *judge_operations(serving, searching),
+        *playground_operations(serving, searching),
     ]
     return [*operations, openapi_operation(serving, operations)]
 

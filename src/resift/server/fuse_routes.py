@@ -54,7 +54,7 @@ def _request(serving: Serving, *, scores: bool, methods: list[str], more: Mappin
         candidate if scores else either(text(least=1, most=1000), candidate),
         most=serving.options.limits.max_documents,
     )
-    weighted = record({"hits": listed, "weight": number(least=0, most=1e6)}, required=("hits",))
+    weighted = record({"hits": listed, "weight": number(least=1e-6, most=1e6)}, required=("hits",))
     one = either(listed, weighted)
     required = ("lists",) if "rrf" in methods else ("lists", "method")
     return record(

@@ -48,8 +48,10 @@ def _per_question(sessions: Mapping[str, Session], judged: Judged, team: str) ->
 def _mean(values: list[float]) -> dict[str, Any]:
     if not values:
         return {"mean": None, "interval": None}
-    low, high = bootstrap_interval(values, rounds=ROUNDS)
-    return {"mean": math.fsum(values) / len(values), "interval": [low, high]}
+    mean = math.fsum(values) / len(values)
+    # One question says nothing about the next one.
+    interval = list(bootstrap_interval(values, rounds=ROUNDS)) if len(values) > 1 else None
+    return {"mean": mean, "interval": interval}
 
 
 def _wins(sessions: Mapping[str, Session], judged: Judged) -> dict[str, int]:

@@ -6,10 +6,10 @@ import asyncio
 import hashlib
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from resift.candidates import hits_from
-from resift.errors import InputError
 from resift.ingest.opening import open_index
 from resift.retrieval.defaults import views
 from resift.retrieval.pipeline import Pipeline
@@ -103,15 +103,15 @@ class Searching:
 
 
 def documents_of(documents: Sequence[Any]) -> list[Hit]:
-    """Return the documents of a request as hits; those without a text cannot be found and are refused."""
-    try:
-        hits = hits_from([_plain(document) for document in documents])
-    except InputError as exc:
-        raise RequestFailed("invalid", str(exc)) from exc
-    for at, hit in enumerate(hits):
-        if not hit.text.strip():
-            raise RequestFailed("invalid", f'documents[{at}] has no text; give it "text"')
-    return hits
+    """Return the documents of a request as hits, each with an id of its own."""
+    hits = hits_from([_plain(document) for document in documents], unique=False)
+    taken: dict[str, int] = {}
+    named = []
+    for hit in hits:
+        # An id that is there already gets a number: no document is lost.
+        taken[hit.id] = taken.get(hit.id, 0) + 1
+        named.append(hit if taken[hit.id] == 1 else replace(hit, id=f"{hit.id} #{taken[hit.id]}"))
+    return named
 
 
 def _plain(document: Any) -> Any:

@@ -1,0 +1,29 @@
+// The request of this page, for a shell or a program.
+const quoted = (text) => `'${text.replaceAll("'", `'\\''`)}'`;
+const python = (value) => JSON.stringify(value).replace(/\bnull\b/g, "None").replace(/\btrue\b/g, "True").replace(/\bfalse\b/g, "False");
+
+export function asText(form, request, guarded) {
+  const base = location.origin;
+  if (form === "curl") {
+    const head = guarded ? ' \\\n  -H "authorization: Bearer $RESIFT_KEY"' : "";
+    return `curl ${base}/v1/search -H 'content-type: application/json'${head} \\\n  -d ${quoted(JSON.stringify(request))}\n`;
+  }
+  if (form === "python") {
+    const head = guarded ? ', "authorization": "Bearer " + os.environ["RESIFT_KEY"]' : "";
+    return [
+      "import json", ...(guarded ? ["import os"] : []), "import urllib.request", "",
+      `body = json.loads(${python(JSON.stringify(request))})`,
+      `request = urllib.request.Request("${base}/v1/search", json.dumps(body).encode(),`,
+      `                                 {"content-type": "application/json"${head}})`,
+      "for hit in json.load(urllib.request.urlopen(request))[\"hits\"]:",
+      '    print(hit["score"], hit["id"], hit["text"])', "",
+    ].join("\n");
+  }
+  const key = guarded ? 'os.environ["RESIFT_KEY"]' : '"none"';
+  return [
+    ...(guarded ? ["import os", ""] : []),
+    "from langchain_cohere import CohereRerank", "",
+    `reranker = CohereRerank(model="rerank-v3.5", top_n=${request.k}, base_url="${base}", cohere_api_key=${key})`,
+    "# retriever = ContextualCompressionRetriever(base_compressor=reranker, base_retriever=...)", "",
+  ].join("\n");
+}

@@ -1,0 +1,37 @@
+// One ranking: the flow of ranks, and a card for each hit that tells why on opening.
+import { make, picture } from "./dom.js";
+
+export function ranking(data, name) {
+  const box = make("section", { className: "ranking", "aria-label": name ? `Setting ${name.toUpperCase()}` : "Hits" });
+  if (name) box.append(make("h2", {}, make("span", { className: `badge ${name}` }, name.toUpperCase())));
+  if (data.degraded) box.append(make("p", { className: "panel warn" }, data.reason || "degraded"));
+  const cards = data.hits.map((hit, at) => card(hit, at, data));
+  if (data.flow && data.flow.wide) box.append(flow(data.flow, cards));
+  box.append(...(cards.length ? cards : [make("p", { className: "dim" }, "Nothing found.")]));
+  return box;
+}
+
+function flow(pictures, cards) {
+  const panel = make("div", { className: "panel picture" }, picture(pictures.wide), picture(pictures.narrow));
+  panel.addEventListener("click", (event) => {
+    const link = event.target.closest("a");
+    if (!link) return;
+    event.preventDefault();
+    const number = Number((link.getAttribute("href") || "").replace(/\D/g, ""));
+    const found = cards[number - 1];
+    if (found) { found.open = true; found.querySelector("summary").focus(); }
+  });
+  return panel;
+}
+
+function card(hit, at, data) {
+  const score = typeof hit.score === "number" ? hit.score.toPrecision(4) : "not judged";
+  return make("details", { className: "result" },
+    make("summary", {},
+      make("span", { className: "place" }, String(at + 1)),
+      make("span", { className: "what" },
+        make("bdi", { className: "text" }, hit.text),
+        make("bdi", { className: "id" }, `${hit.id} · ${hit.source || ""}`)),
+      make("span", { className: "number" }, score)),
+    make("p", { className: "why dim" }, (data.why && data.why[hit.id]) || ""));
+}

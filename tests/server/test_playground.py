@@ -1,0 +1,122 @@
+"""The page in a real browser: question to cards to why, rating by key, hostile documents, a key, a phone."""
+
+from __future__ import annotations
+
+import pytest
+from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.by import By
+from selenium.webdriver.support.ui import WebDriverWait
+
+from resift.evaluation.beir import read_collection
+from tests.server.browser import PHONE, WIDE, needs_browser, opened
+from tests.server.process import start
+
+pytestmark = needs_browser
+
+HOSTILE = "<img src=x onerror=\"document.title='broken'\"> fox <script>document.title='broken'</script>"
+
+
+@pytest.fixture(scope="module")
+def judged(tmp_path_factory):
+    return tmp_path_factory.mktemp("judged")
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory, judged):
+    keys = tmp_path_factory.mktemp("keys") / "keys.txt"
+    keys.write_text("sesame\n", encoding="utf-8")
+    server = start("--api-key-file", str(keys), "--judgements", str(judged))
+    yield server
+    assert server.stop() == 0
+
+
+def visit(driver, server):
+    """Open the page and give it the key that it asks for."""
+    driver.get(f"{server.url}/")
+    wait = WebDriverWait(driver, 30)
+    wait.until(lambda one: one.find_element(By.ID, "key").is_displayed())
+    driver.find_element(By.ID, "key").send_keys("sesame\n")
+    wait.until(lambda one: one.find_element(By.TAG_NAME, "body").get_attribute("data-ready") == "yes")
+    return wait
+
+
+def fill(driver, query, documents):
+    driver.find_element(By.ID, "query").send_keys(query)
+    driver.execute_script(
+        "const box = document.getElementById('documents'); box.value = arguments[0];"
+        "box.dispatchEvent(new Event('input'));",
+        "\n".join(documents),
+    )
+
+
+def cards(driver):
+    return driver.find_elements(By.CSS_SELECTOR, ".result")
+
+
+@pytest.mark.parametrize(("size", "dark"), [(WIDE, False), (PHONE, True)])
+def test_question_to_cards_to_why(server, tmp_path, size, dark):
+    """A key, a question, ranked cards, a flow, why on opening; hostile documents are only text."""
+    with opened(tmp_path / "profile", size=size, dark=dark) as driver:
+        wait = visit(driver, server)
+        fill(driver, "red fox", ["a blue whale", "the red fox", HOSTILE])
+        driver.find_element(By.ID, "query").send_keys("\n")
+        wait.until(lambda one: len(cards(one)) == 3)
+        first = cards(driver)[0]
+        assert "the red fox" in first.text
+        first.find_element(By.TAG_NAME, "summary").click()
+        assert "is 1st of 3" in first.find_element(By.CSS_SELECTOR, ".why").text
+        kind = "wide" if size == WIDE else "narrow"
+        drawn = driver.find_element(By.CSS_SELECTOR, f"svg.flow.{kind}")
+        assert drawn.is_displayed()
+        drawn.find_elements(By.CSS_SELECTOR, "a")[0].click()
+        assert HOSTILE in driver.find_element(By.ID, "results").text
+        assert driver.title == "Resift playground"
+        assert driver.execute_script("return document.documentElement.scrollWidth <= innerWidth")
+        background = driver.execute_script("return getComputedStyle(document.body).backgroundColor")
+        assert background == ("rgb(20, 23, 27)" if dark else "rgb(251, 250, 248)")
+        refused = [line for line in driver.get_log("browser") if "401" not in line["message"]]
+        assert refused == []
+
+
+def test_two_settings_side_by_side_and_a_request_to_copy(server, tmp_path):
+    """The second setting gets its own column; the copied request is the one of the page."""
+    with opened(tmp_path / "profile") as driver:
+        wait = visit(driver, server)
+        driver.find_element(By.ID, "sample").click()
+        driver.find_element(By.ID, "compare").click()
+        assert driver.find_element(By.ID, "setting-b").is_displayed()
+        driver.find_element(By.ID, "search").click()
+        wait.until(lambda one: len(one.find_elements(By.CSS_SELECTOR, ".ranking")) == 2)
+        left, right = (box.location["x"] for box in driver.find_elements(By.CSS_SELECTOR, ".ranking"))
+        assert left < right
+        text = driver.execute_async_script(
+            "const done = arguments[0]; import('/playground/copying.js').then((module) =>"
+            " done(module.asText('curl', {query: \"it's\", k: 3}, true)));"
+        )
+        assert text.startswith(f"curl {server.url}/v1/search")
+        assert "it'\\''s" in text
+        assert "sesame" not in text
+
+
+def test_rating_by_key_fills_a_beir_folder(server, tmp_path, judged):
+    """Two settings interleaved blind, rated by key press: what eval reads is there, and the score shows."""
+    with opened(tmp_path / "profile") as driver:
+        wait = visit(driver, server)
+        fill(driver, "red fox", ["a blue whale", "the red fox", "a red apple"])
+        driver.find_element(By.ID, "compare").click()
+        driver.find_element(By.ID, "blind").click()
+        driver.find_element(By.ID, "judge").click()
+        wait.until(lambda one: len(one.find_elements(By.CSS_SELECTOR, ".rate")) == 3)
+        shown = [card.find_element(By.TAG_NAME, "bdi").text for card in cards(driver)]
+        grades = {"the red fox": "3", "a red apple": "1", "a blue whale": "0"}
+        for at, text in enumerate(shown):
+            ActionChains(driver).send_keys(grades[text]).perform()
+            pressed = "button[aria-pressed=true]"
+            wait.until(lambda one: len(one.find_elements(By.CSS_SELECTOR, pressed)) > at)  # noqa: B023
+        wait.until(lambda one: "1 question, 3 ratings" in one.find_element(By.ID, "score").text)
+        assert "blind:" in driver.find_element(By.ID, "score").text
+    collection = read_collection(judged)
+    assert list(collection.queries.values()) == ["red fox"]
+    texts = {row["id"]: row["text"] for row in collection.documents()}
+    [rated] = collection.qrels.values()
+    assert {texts[id]: str(grade) for id, grade in rated.items()} == grades
