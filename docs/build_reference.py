@@ -48,6 +48,12 @@ ROOMS = {
     "Stores": ["resift.stores"],
     "Indexing": ["resift.ingest.indexing", "resift.ingest.chunking"],
     "Retrieval": ["resift.retrieval"],
+    "Integrations": [
+        "resift.integrations.external_store",
+        "resift.integrations.txtai",
+        "resift.integrations.chroma",
+        "resift.integrations.elasticsearch",
+    ],
     "Configuration": ["resift.config"],
     "Agent": ["resift.agent"],
     "Evaluation": [

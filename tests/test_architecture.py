@@ -40,7 +40,7 @@ LEVELS = [
     {"agent", "evaluation"},
     {"index"},
     {"testing", "demo", "bill_of_materials"},
-    {"server"},
+    {"server", "integrations"},
     {"cli"},
 ]
 # The arrow that points up, and why.

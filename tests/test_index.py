@@ -105,3 +105,8 @@ def test_by_default_words_vectors_and_the_cross_encoder_answer(tmp_path):
         assert not ranking.degraded
         assert "cross-encoder" in ranking.why(ranking[0].id)
         assert index.stats().embedder == "BAAI/bge-small-en-v1.5"
+        answer = index.ask("how long may I keep a book?", explain=True)
+        assert answer["found"]
+        assert BOOKS in answer["answer"]
+        assert answer["sources"][0]["text"] == BOOKS
+        assert not index.ask("who won the cup in 1966?")["found"]

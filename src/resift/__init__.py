@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from resift.plugins import load_reranker as load_reranker
     from resift.protocols import Reranker as Reranker
     from resift.rerankers.cross_encoder import CrossEncoderReranker as CrossEncoderReranker
+    from resift.reranking import arerank as arerank
     from resift.reranking import rerank as rerank
     from resift.resilience.tiered import Tiered as Tiered
     from resift.retrieval.node import RetrievalNode as RetrievalNode
@@ -41,7 +42,7 @@ else:
             ".plugins": ["available_rerankers", "load_reranker"],
             ".protocols": ["Reranker"],
             ".rerankers.cross_encoder": ["CrossEncoderReranker"],
-            ".reranking": ["rerank"],
+            ".reranking": ["arerank", "rerank"],
             ".resilience.tiered": ["Tiered"],
             ".retrieval.node": ["RetrievalNode"],
             ".retrieval.pipeline": ["Pipeline"],

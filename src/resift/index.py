@@ -15,13 +15,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from resift.candidates import Candidate, hits_from
+from resift.deadline import Deadline
 from resift.errors import InputError
 from resift.ingest.opening import open_index
 from resift.retrieval.pipeline import Pipeline
+from resift.retrieval.stages import Rerank
 from resift.sync import run_sync
 from resift.types import Hit, Ranking
 
 if TYPE_CHECKING:
+    from resift.agent.multi_doc import Writer
     from resift.ingest.indexing import IndexReport, OnProgress
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
@@ -114,6 +117,14 @@ class Index:
         """Remove documents and return how many were there."""
         return run_sync(self.adelete(ids))
 
+    async def aget(self, ids: Iterable[str] | str) -> list[Hit]:
+        """Do what `get` does, from async code."""
+        return await self.store.get([ids] if isinstance(ids, str) else ids)
+
+    def get(self, ids: Iterable[str] | str) -> list[Hit]:
+        """Return the documents of these ids that are there, in the order asked for."""
+        return run_sync(self.aget(ids))
+
     async def asearch(
         self,
         query: str,
@@ -124,7 +135,7 @@ class Index:
         pipeline: str | os.PathLike[str] | Pipeline | None = None,
     ) -> Ranking:
         """Do what `search` does, from async code."""
-        chosen = self._pipeline_for(self._pipeline if pipeline is None else pipeline)
+        chosen = self.pipeline if pipeline is None else self._pipeline_for(pipeline)
         return await chosen.search(query, k=k, where=where, deadline_s=deadline_s)
 
     def search(
@@ -142,6 +153,62 @@ class Index:
         then and says `degraded` and why; it raises only for a mistake of the caller or an unreadable file.
         """
         return run_sync(self.asearch(query, k=k, where=where, deadline_s=deadline_s, pipeline=pipeline))
+
+    async def aask(
+        self,
+        question: str,
+        *,
+        k: int = 5,
+        where: Mapping[str, Any] | None = None,
+        deadline_s: float | None = None,
+        writer: Writer | None = None,
+        explain: bool = False,
+    ) -> dict[str, Any]:
+        """Do what `ask` does, from async code."""
+        from resift.agent.answering import answer_from
+        from resift.agent.answers import not_found, question_of
+        from resift.agent.extractive import ExtractiveWriter
+        from resift.agent.multi_doc import MultiDocSynthesizer
+
+        deadline = Deadline.after(deadline_s)
+        asked, notes = question_of(question)
+        if not asked:
+            return not_found(Ranking(), ["the question is empty"], explain=explain)
+        ranking = await self.asearch(asked, k=k, where=where, deadline_s=deadline.timeout_s)
+        scorer = next((stage.scorer for stage in self.pipeline.stages if isinstance(stage, Rerank)), None)
+        quoting = ExtractiveWriter(scorer=scorer, embedder=self.store.embedder)
+        return await answer_from(
+            asked,
+            ranking,
+            MultiDocSynthesizer(quoting, writer=writer, max_documents=k),
+            embedder=self.store.facts().embedder,
+            deadline=deadline,
+            notes=notes,
+            explain=explain,
+        )
+
+    def ask(
+        self,
+        question: str,
+        *,
+        k: int = 5,
+        where: Mapping[str, Any] | None = None,
+        deadline_s: float | None = None,
+        writer: Writer | None = None,
+        explain: bool = False,
+    ) -> dict[str, Any]:
+        """Answer a question: `answer`, `sources`, `found`, `confidence`, `degraded`, `reason` and more.
+
+        Without a writer (`resift.agent.ChatWriter`) the answer quotes sentences of the sources word for word.
+        Where nothing in the index answers, `found` is False and there are no sources.
+        """
+        work = self.aask(question, k=k, where=where, deadline_s=deadline_s, writer=writer, explain=explain)
+        return run_sync(work)
+
+    @property
+    def pipeline(self) -> Pipeline:
+        """What `search` asks: the pipeline given, or the default one."""
+        return self._pipeline_for(self._pipeline)
 
     def _pipeline_for(self, asked: str | os.PathLike[str] | Pipeline | None) -> Pipeline:
         if isinstance(asked, Pipeline):

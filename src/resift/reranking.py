@@ -12,6 +12,7 @@ from resift.errors import DeadlineExceeded
 from resift.forking import ForkSafeLock
 from resift.models.loading import check_kind
 from resift.models.pairs import Progress
+from resift.protocols import Scorer
 from resift.rerankers.cross_encoder import DEFAULT_MODEL, CrossEncoderReranker
 from resift.rerankers.rescore import rescore
 from resift.sync import run_sync
@@ -24,6 +25,7 @@ def rerank(
     *,
     k: int | None = None,
     model: str = DEFAULT_MODEL,
+    scorer: Scorer | None = None,
     folder: Path | str | None = None,
     deadline_s: float | None = None,
     missing_text: MissingText = "last",
@@ -34,16 +36,45 @@ def rerank(
 
     Works in scripts, threads and notebooks. The model is loaded at the first call and then shared. Never
     raises for a model that is missing or fails: the order stays and the ranking says `degraded` and why,
-    with the line that installs what is missing. Raises ValueError for a model that is not allowed and for
-    unusable documents.
+    with the line that installs what is missing. `scorer` replaces the model by any other scorer: a hosted
+    one, tiers, your own. Raises ValueError for a model that is not allowed and for unusable documents.
     """
+    work = arerank(
+        query,
+        documents,
+        k=k,
+        model=model,
+        scorer=scorer,
+        folder=folder,
+        deadline_s=deadline_s,
+        missing_text=missing_text,
+        text_keys=text_keys,
+        on_progress=on_progress,
+    )
+    return run_sync(work)
+
+
+async def arerank(
+    query: str,
+    documents: Iterable[Candidate],
+    *,
+    k: int | None = None,
+    model: str = DEFAULT_MODEL,
+    scorer: Scorer | None = None,
+    folder: Path | str | None = None,
+    deadline_s: float | None = None,
+    missing_text: MissingText = "last",
+    text_keys: Sequence[str] = TEXT_KEYS,
+    on_progress: Progress | None = None,
+) -> Ranking:
+    """Do what `rerank` does, from async code."""
     deadline = Deadline.after(deadline_s)
-    check_kind(model, "cross-encoder")
+    if scorer is None:
+        check_kind(model, "cross-encoder")
     flags: dict[str, str] = {}
     hits = hits_from(documents, text_keys=text_keys, missing_text=missing_text, flags=flags)
-    scorer = _Shared(model, folder, on_progress)
-    work = rescore(
-        scorer,
+    return await rescore(
+        scorer or _Shared(model, folder, on_progress),
         query,
         hits,
         k=len(hits) if k is None else k,
@@ -52,7 +83,6 @@ def rerank(
         missing_text=missing_text,
         text_keys=text_keys,
     )
-    return run_sync(work)
 
 
 def _as_given(hits: Sequence[Hit], flags: Mapping[str, str]) -> StageRecord:

@@ -28,7 +28,7 @@ def test_the_reference_has_every_name_of_the_front_door(build):
     """What `import resift` offers is on the page, with a sentence."""
     import resift
 
-    text = build.api_page()
+    text = build.api_page().replace("**`await ", "**`")
     assert [name for name in resift.__all__ if f"**`{name}" not in text and name != "ResiftError"] == []
 
 

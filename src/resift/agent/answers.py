@@ -12,7 +12,7 @@ from resift.errors import InputError
 from resift.types import Ranking
 
 MAX_QUESTION_CHARS = 1000
-NOTHING = "Not found: nothing in this pack answers the question."
+NOTHING = "Not found: nothing here answers the question."
 
 
 def question_of(given: str) -> tuple[str, list[str]]:

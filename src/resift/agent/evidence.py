@@ -106,7 +106,7 @@ def judgements(trace: Trace, judge: str) -> dict[str, float]:
     return {
         id: score
         for record in reversed(trace.of(kind))
-        if record.source == judge
+        if record.source == judge or record.source.endswith(f".{judge}")  # a store's view: notes.vectors
         for id, score in zip(record.ids, record.scores, strict=True)
         if score is not None
     }

@@ -8,8 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
-from resift.agent.answers import as_answer, not_found, question_of
-from resift.agent.evidence import VECTORS, absent_names, evidence_in
+from resift.agent.answering import answer_from
+from resift.agent.answers import not_found, question_of
+from resift.agent.evidence import VECTORS, AbsentNames, absent_names
 from resift.agent.expansion import MAX_NODES, Neighbourhood, check_bounds, expand
 from resift.agent.extractive import ExtractiveWriter
 from resift.agent.first_stage import by_vectors, by_words, embedder_for, query_vector
@@ -143,20 +144,20 @@ class KnowledgeGraphAgent:
         if not asked:
             return not_found(Ranking(), ["the question is empty"], explain=explain)
         ranking = await self._retrieved(asked, deadline)
-        evidence = evidence_in(ranking, asked, embedder=self.pack.embedder)
-        if not ranking.hits or not evidence.enough:
-            return not_found(
-                ranking, [*notes, f"nothing near enough, judged by {evidence.judge}"], explain=explain
-            )
-        absent = await asyncio.to_thread(absent_names, asked, ranking, self.pack)
-        notes += absent.notes
-        if absent.unknown:
-            return not_found(ranking, notes, explain=explain)
-        made = await self._synthesizer().synthesize(asked, ranking, deadline=deadline)
-        if not made.draft.sentences:
-            return not_found(ranking, [*notes, *made.draft.notes], made=made, explain=explain)
-        confidence = evidence.confidence * (0.5 if absent.notes else 1.0)
-        return as_answer(ranking, made, confidence, notes, explain=explain)
+
+        async def names() -> AbsentNames:
+            return await asyncio.to_thread(absent_names, asked, ranking, self.pack)
+
+        return await answer_from(
+            asked,
+            ranking,
+            self._synthesizer(),
+            embedder=self.pack.embedder,
+            deadline=deadline,
+            notes=notes,
+            names=names,
+            explain=explain,
+        )
 
     async def aretrieve(self, question: str, *, deadline_s: float | None = None) -> Ranking:
         """Do what `retrieve` does, from async code."""

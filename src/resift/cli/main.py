@@ -28,6 +28,7 @@ COMMANDS = {
     "fuse": "fuse ranked lists (JSONL or TREC run files) into one",
     "graph": "build a knowledge pack from linked texts, or look into one",
     "index": "index files and folders into one searchable file",
+    "mcp": "offer an index to assistants as MCP tools",
     "record": "write down what stores and reranker say, for tune",
     "rerank": "put documents from a file or a pipe into a better order",
     "sbom": "list packages and model files with their digests (CycloneDX)",
@@ -41,7 +42,7 @@ GROUPS = {
     "start here": ("demo", "doctor"),
     "rank": ("rerank", "fuse", "index", "search", "explain"),
     "answer": ("graph", "ask"),
-    "serve": ("serve",),
+    "serve": ("serve", "mcp"),
     "measure and tune": ("eval", "compare", "record", "tune", "calibrate", "bench"),
     "set up": ("config", "completion", "sbom"),
 }

@@ -1,0 +1,42 @@
+"""From a ranking to an answer with sources, or the honest word that nothing found answers the question."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from resift.agent.answers import as_answer, not_found
+from resift.agent.evidence import AbsentNames, evidence_in
+from resift.agent.multi_doc import MultiDocSynthesizer
+from resift.deadline import Deadline
+from resift.types import Ranking
+
+
+async def answer_from(
+    question: str,
+    ranking: Ranking,
+    synthesizer: MultiDocSynthesizer,
+    *,
+    embedder: str,
+    deadline: Deadline,
+    notes: Sequence[str] = (),
+    names: Callable[[], Awaitable[AbsentNames]] | None = None,
+    explain: bool = False,
+) -> dict[str, Any]:
+    """Return the answer as plain data. `embedder` names whose cosines the ranking holds.
+
+    `names` looks up which names of the question nothing mentions, where somebody knows the whole vocabulary.
+    """
+    evidence = evidence_in(ranking, question, embedder=embedder)
+    if not ranking.hits or not evidence.enough:
+        reason = f"nothing near enough, judged by {evidence.judge}"
+        return not_found(ranking, [*notes, reason], explain=explain)
+    absent = AbsentNames(False, []) if names is None else await names()
+    all_notes = [*notes, *absent.notes]
+    if absent.unknown:
+        return not_found(ranking, all_notes, explain=explain)
+    made = await synthesizer.synthesize(question, ranking, deadline=deadline)
+    if not made.draft.sentences:
+        return not_found(ranking, [*all_notes, *made.draft.notes], made=made, explain=explain)
+    confidence = evidence.confidence * (0.5 if absent.notes else 1.0)
+    return as_answer(ranking, made, confidence, all_notes, explain=explain)

@@ -1,0 +1,50 @@
+"""`resift mcp`: an index or a knowledge pack as tools for assistants, over standard input and output."""
+
+from __future__ import annotations
+
+import argparse
+from contextlib import ExitStack
+from pathlib import Path
+
+from resift.errors import InputError
+
+EXAMPLES = """\
+Started by the assistant, not by hand: put the command into its configuration. Tools: search, ask, rerank,
+why, fetch; documents are resources. Nothing is written unless --allow-write. `resift serve --mcp` offers the
+same over HTTP at /mcp.
+
+examples:
+  resift mcp --store notes.db
+  resift mcp --store notes.db --pack graph.lbug
+  resift mcp --store notes.db --allow-write
+"""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of `resift mcp`."""
+    parser.epilog = EXAMPLES
+    parser.add_argument("--store", type=Path, metavar="FILE", help="the index to search")
+    parser.add_argument("--pack", type=Path, metavar="PACK", help="a knowledge pack to ask")
+    parser.add_argument("--allow-write", action="store_true", help="offer add and delete as well")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serve until the client closes the pipe."""
+    from resift.agent.knowledge_graph_agent import KnowledgeGraphAgent
+    from resift.index import Index
+    from resift.integrations.mcp import create_mcp_server
+
+    if args.store is None and args.pack is None:
+        raise InputError("Name what to search: --store FILE, --pack PACK, or both.")
+    if args.store is not None and not args.store.exists() and not args.allow_write:
+        raise InputError(
+            f"{args.store}: no such index. Make one: resift index YOUR-FILES --store {args.store}"
+        )
+    with ExitStack() as stack:
+        index = agent = None
+        if args.store is not None:
+            index = stack.enter_context(Index(args.store, read_only=not args.allow_write))
+        if args.pack is not None:
+            agent = stack.enter_context(KnowledgeGraphAgent(args.pack, enable_cross_encoder=True))
+        create_mcp_server(index, agent=agent, allow_write=args.allow_write).run("stdio")
+    return 0

@@ -1,0 +1,1 @@
+"""Resift inside other frameworks, and their indexes as our stores. One leaf each; none imports another."""

@@ -1,0 +1,94 @@
+"""ResiftRetriever: an index, a store or a pipeline as a Haystack retriever."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from haystack import Document, component, default_from_dict, default_to_dict
+
+from resift.errors import InputError
+from resift.index import Index
+from resift.integrations.haystack.documents import documents_of
+from resift.integrations.searching import Searchable, pipeline_over
+from resift.sync import run_sync
+
+
+@component
+class ResiftRetriever:
+    """Searches `source` and returns the best `top_k` documents.
+
+    `source` is the path of an index file, which can be saved with a pipeline, or an Index, a Pipeline or
+    stores. `filters` are Resift's: {"kind": "city"}, {"page": [1, 2]}.
+    """
+
+    def __init__(
+        self,
+        source: str | os.PathLike[str] | Searchable,
+        *,
+        top_k: int = 10,
+        filters: dict[str, Any] | None = None,
+        deadline_s: float | None = None,
+    ) -> None:
+        self.source = source
+        self.top_k = top_k
+        self.filters = filters
+        self.deadline_s = deadline_s
+        self._opened: Searchable = None
+
+    def warm_up(self) -> None:
+        """Open the index."""
+        if self._opened is None:
+            named = isinstance(self.source, (str, os.PathLike))
+            self._opened = Index(self.source, read_only=True) if named else self.source
+
+    def close(self) -> None:
+        """Close the index, if this component opened it."""
+        if self._opened is not self.source and isinstance(self._opened, Index):
+            self._opened.close()
+        self._opened = None
+
+    @component.output_types(documents=list[Document])
+    def run(
+        self, query: str, filters: dict[str, Any] | None = None, top_k: int | None = None
+    ) -> dict[str, Any]:
+        """Return the best documents, best first."""
+        return run_sync(self._found(query, filters, top_k))
+
+    @component.output_types(documents=list[Document])
+    async def run_async(
+        self, query: str, filters: dict[str, Any] | None = None, top_k: int | None = None
+    ) -> dict[str, Any]:
+        """Do the same from async code, without a thread around it."""
+        return await self._found(query, filters, top_k)
+
+    async def _found(self, query: str, filters: dict[str, Any] | None, top_k: int | None) -> dict[str, Any]:
+        self.warm_up()
+        ranking = await pipeline_over(self._opened).search(
+            query,
+            k=self.top_k if top_k is None else top_k,
+            where=self.filters if filters is None else filters,
+            deadline_s=self.deadline_s,
+        )
+        return {"documents": documents_of(ranking)}
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what Haystack saves."""
+        if not isinstance(self.source, (str, os.PathLike)):
+            raise InputError(
+                f"A ResiftRetriever over a {type(self.source).__name__} cannot be saved; give it a path."
+            )
+        saved: dict[str, Any] = default_to_dict(
+            self,
+            source=os.fspath(self.source),
+            top_k=self.top_k,
+            filters=self.filters,
+            deadline_s=self.deadline_s,
+        )
+        return saved
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> ResiftRetriever:
+        """Return the component that `to_dict` described."""
+        made: ResiftRetriever = default_from_dict(cls, data)
+        return made

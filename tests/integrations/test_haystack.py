@@ -1,0 +1,136 @@
+"""Haystack: components that are saved, loaded and run; the order of `resift.rerank`; failures told."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import time
+
+import pytest
+
+pytest.importorskip("haystack")
+
+from haystack import Document, Pipeline
+from haystack.components.retrievers.in_memory import InMemoryBM25Retriever, InMemoryEmbeddingRetriever
+from haystack.document_stores.in_memory import InMemoryDocumentStore
+
+import resift
+from resift.errors import InputError
+from resift.integrations.haystack import (
+    ResiftDocumentEmbedder,
+    ResiftJoiner,
+    ResiftRanker,
+    ResiftRetriever,
+    ResiftTextEmbedder,
+    haystack_store,
+)
+from resift.sync import run_sync
+from resift.testing import OverlapScorer
+from tests.integrations.documents import QUERY, TEXTS, SlowScorer
+
+
+def documents() -> list[Document]:
+    return [
+        Document(id=f"d{at}", content=text, meta={"page": at}, score=0.5) for at, text in enumerate(TEXTS)
+    ]
+
+
+@pytest.mark.real_model
+def test_the_order_is_that_of_rerank():
+    given = documents()
+    before = copy.deepcopy(given)
+    found = ResiftRanker().run(QUERY, given)["documents"]
+    ranking = resift.rerank(QUERY, TEXTS)
+    assert [one.content for one in found] == [hit.text for hit in ranking]
+    assert [one.score for one in found] == [hit.score for hit in ranking]
+    assert given == before
+    assert (found[0].id, found[0].meta["page"], found[0].meta["tier"]) == ("d1", 1, "cross-encoder")
+
+
+def test_async_gives_the_same_and_top_k_cuts():
+    ranker = ResiftRanker(scorer=OverlapScorer("overlap"), top_k=2)
+    found = asyncio.run(ranker.run_async(QUERY, documents()))
+    assert found == ranker.run(QUERY, documents())
+    assert len(found["documents"]) == 2
+    assert len(ranker.run(QUERY, documents(), top_k=1)["documents"]) == 1
+    assert ranker.run(QUERY, []) == {"documents": []}
+    with pytest.raises(InputError, match="top_k"):
+        ranker.run(QUERY, documents(), top_k=0)
+
+
+def test_a_failing_reranker_keeps_the_order_and_says_so():
+    found = ResiftRanker(scorer=OverlapScorer("mine", fails=True)).run(QUERY, documents())["documents"]
+    assert [one.id for one in found] == ["d0", "d1", "d2"]
+    assert [one.score for one in found] == [0.5, 0.5, 0.5]
+    assert found[0].meta["degraded"]
+
+
+def test_a_deadline_is_kept():
+    started = time.monotonic()
+    ranker = ResiftRanker(scorer=SlowScorer(), deadline_s=0.1)
+    assert len(ranker.run(QUERY, documents())["documents"]) == 3
+    assert time.monotonic() - started < 1.0
+
+
+def test_meta_fields_are_judged_with_the_text():
+    given = [Document(content="it is so", meta={"title": "late returns cost"}), Document(content="late")]
+    ranker = ResiftRanker(scorer=OverlapScorer("overlap"), meta_fields_to_embed=["title"])
+    assert ranker.run(QUERY, given)["documents"][0].meta["title"] == "late returns cost"
+
+
+@pytest.mark.real_model
+def test_a_pipeline_is_saved_loaded_and_run(tmp_path):
+    """Retriever, joiner, ranker as YAML and back: the same answer."""
+    with resift.Index(tmp_path / "n.db") as index:
+        index.add(TEXTS, ids=["a", "b", "c"])
+    pipeline = Pipeline()
+    pipeline.add_component("one", ResiftRetriever(str(tmp_path / "n.db"), top_k=3))
+    pipeline.add_component("two", ResiftRetriever(str(tmp_path / "n.db"), top_k=2))
+    pipeline.add_component("join", ResiftJoiner("rrf", options={"k_param": 10}))
+    pipeline.add_component("rank", ResiftRanker(top_k=2))
+    pipeline.connect("one.documents", "join.documents")
+    pipeline.connect("two.documents", "join.documents")
+    pipeline.connect("join.documents", "rank.documents")
+    asked = {"one": {"query": QUERY}, "two": {"query": QUERY}, "rank": {"query": QUERY}}
+    before = pipeline.run(asked)["rank"]["documents"]
+    again = Pipeline.loads(pipeline.dumps(), allowed_modules=["resift.integrations.haystack"])
+    assert again.run(asked)["rank"]["documents"] == before
+    assert [one.id for one in before] == ["b", "c"]
+    for each in (pipeline, again):
+        for name in ("one", "two"):
+            each.get_component(name).close()
+
+
+def test_what_cannot_be_saved_says_so():
+    with pytest.raises(InputError, match="name it with reranker"):
+        ResiftRanker(scorer=OverlapScorer("mine")).to_dict()
+    with pytest.raises(InputError, match="give it a path"):
+        ResiftRetriever(resift.MemoryStore()).to_dict()
+
+
+def test_lists_are_joined_in_the_order_of_fuse():
+    one, two = documents(), documents()[::-1]
+    found = ResiftJoiner().run([one, two])["documents"]
+    ids = [[document.id for document in part] for part in (one, two)]
+    assert [document.id for document in found] == resift.fuse(ids).ids
+    assert len(asyncio.run(ResiftJoiner(top_k=1).run_async([one, two]))["documents"]) == 1
+
+
+def test_retrievers_are_stores():
+    held = InMemoryDocumentStore()
+    held.write_documents(documents())
+    store = haystack_store(InMemoryBM25Retriever(held), name="bm25")
+    assert run_sync(store.search("late returns", k=1))[0].id == "d1"
+    with pytest.raises(InputError, match="text_embedder"):
+        haystack_store(InMemoryEmbeddingRetriever(held))
+
+
+@pytest.mark.real_model
+def test_embedders_fill_and_ask_a_vector_store():
+    held = InMemoryDocumentStore(embedding_similarity_function="cosine")
+    held.write_documents(ResiftDocumentEmbedder().run(documents())["documents"])
+    embedder = ResiftTextEmbedder()
+    store = haystack_store(InMemoryEmbeddingRetriever(held), text_embedder=embedder)
+    assert run_sync(store.search(QUERY, k=1))[0].id == "d1"
+    again = ResiftTextEmbedder.from_dict(embedder.to_dict())
+    assert again.run("x") == asyncio.run(embedder.run_async("x"))

@@ -1,0 +1,116 @@
+"""MCP: a session by the SDK's own client over stdio, tools with schemas, limits, errors in words."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("mcp")
+
+from mcp import Client, StdioServerParameters, stdio_client
+
+from resift import Index
+from resift.cli.main import main
+from resift.integrations.mcp import Limits, create_mcp_server
+from tests.integrations.documents import QUERY, TEXTS
+
+
+@pytest.fixture
+def index(tmp_path: Path):
+    with Index(tmp_path / "n.db", text_only=True, rerank=False) as opened:
+        opened.add(TEXTS, ids=["a", "b", "c"], metadata=[{"title": "Lunch"}, {"page": 1}, {"page": 2}])
+        yield opened
+
+
+def session(server: Any, steps: Any) -> Any:
+    async def run() -> Any:
+        async with Client(server) as client:
+            return await steps(client)
+
+    return asyncio.run(run())
+
+
+def test_tools_have_schemas_and_only_read(index):
+    async def steps(client: Client) -> Any:
+        return (await client.list_tools()).tools
+
+    tools = {tool.name: tool for tool in session(create_mcp_server(index), steps)}
+    assert sorted(tools) == ["ask", "fetch", "rerank", "search", "why"]
+    for tool in tools.values():
+        assert tool.annotations.read_only_hint
+        assert tool.description
+        assert tool.output_schema
+    writing = {tool.name for tool in session(create_mcp_server(index, allow_write=True), steps)}
+    assert writing - set(tools) == {"add", "delete"}
+
+
+def test_search_fetch_and_why(index):
+    async def steps(client: Client) -> Any:
+        found = await client.call_tool("search", {"query": QUERY, "k": 2})
+        best = found.structured_content["hits"][0]
+        whole = await client.call_tool("fetch", {"id": best["id"]})
+        why = await client.call_tool("why", {"query": QUERY, "id": best["id"]})
+        resource = await client.read_resource(f"resift://document/{best['id']}")
+        return found.structured_content, whole.structured_content, why.structured_content, resource
+
+    found, whole, why, resource = session(create_mcp_server(index), steps)
+    assert [hit["id"] for hit in found["hits"]] == ["b", "c"]
+    assert found["degraded"] is False
+    assert whole["text"] == TEXTS[1]
+    assert "1st" in why["why"]
+    assert resource.contents[0].text == TEXTS[1]
+
+
+def test_writing_is_there_only_when_allowed(index):
+    async def steps(client: Client) -> Any:
+        added = await client.call_tool("add", {"text": "Dogs bark.", "id": "d"})
+        gone = await client.call_tool("delete", {"id": "d"})
+        return added.structured_content, gone.structured_content
+
+    added, gone = session(create_mcp_server(index, allow_write=True), steps)
+    assert (added["ids"], gone["count"]) == (["d"], 1)
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments", "reason"),
+    [
+        ("search", {"query": "x", "k": 1000}, "up to 50"),
+        ("search", {"query": " "}, "query is empty"),
+        ("search", {"query": "x" * 5000}, "up to 2000"),
+        ("fetch", {"id": "nobody"}, "no document 'nobody'"),
+        ("rerank", {"query": "x", "documents": ["y"] * 300}, "up to 200"),
+        ("rerank", {"query": "x", "documents": ["y" * 200]}, "send at most 100"),
+    ],
+)
+def test_mistakes_are_told_in_words(index, tool, arguments, reason):
+    async def steps(client: Client) -> Any:
+        return await client.call_tool(tool, arguments)
+
+    answer = session(create_mcp_server(index, limits=Limits(document_chars=100)), steps)
+    assert answer.is_error
+    assert reason in answer.content[0].text
+    assert "Traceback" not in answer.content[0].text
+
+
+def test_the_command_speaks_over_stdio(index, tmp_path):
+    """`resift mcp --store notes.db`, started as an assistant starts it."""
+    server = StdioServerParameters(
+        command=sys.executable, args=["-m", "resift.cli.main", "mcp", "--store", str(tmp_path / "n.db")]
+    )
+
+    async def steps(client: Client) -> Any:
+        return (await client.call_tool("search", {"query": "late returns", "k": 1})).structured_content
+
+    found = session(stdio_client(server), steps)
+    assert [hit["id"] for hit in found["hits"]] == ["b"]
+
+
+def test_the_command_needs_something_to_search(tmp_path, capsys):
+    assert main(["mcp"]) == 1
+    assert "--store FILE" in capsys.readouterr().err
+    assert main(["mcp", "--store", str(tmp_path / "no.db")]) == 1
+    assert "resift index" in capsys.readouterr().err
