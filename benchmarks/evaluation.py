@@ -63,8 +63,8 @@ def replay(queries: int, candidates: int, settings: int) -> dict:
 
 def scifact(cache: Path | None) -> dict | None:
     """Return time and quality of `resift eval scifact --pipeline rrf` with the index in the cache."""
+    from resift.cache_folders import cache_folder
     from resift.evaluation.beir import read_collection
-    from resift.evaluation.cache_folder import cache_folder
     from resift.evaluation.measures import Judge
     from resift.evaluation.running import evaluate, index_for
     from resift.evaluation.subjects import subject_named
@@ -72,7 +72,8 @@ def scifact(cache: Path | None) -> dict | None:
     folder = Path(os.environ.get("RESIFT_DATA", "../shared/data")) / "scifact"
     if not folder.is_dir():
         return None
-    subject, where = subject_named("rrf"), cache_folder(cache)
+    subject, where = subject_named("rrf"), cache or cache_folder("evaluation")
+    where.mkdir(parents=True, exist_ok=True)
     index_for([subject], read_collection(folder), where)
     with Clock() as clock:
         collection = read_collection(folder)

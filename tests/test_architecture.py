@@ -20,9 +20,11 @@ LEVELS = [
     {"errors", "forking", "lazy_exports"},
     {
         "types",
+        "cache_folders",
         "deadline",
         "environment",
         "events",
+        "file_lock",
         "options",
         "native",
         "sync",

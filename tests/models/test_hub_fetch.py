@@ -364,6 +364,62 @@ def test_a_folder_that_cannot_be_written_is_told_at_once(online):
     assert online.asked == []
 
 
+def test_no_token_is_sent(online, monkeypatch):
+    """A token in the environment is for private models; pinned ones are public."""
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    seen = []
+
+    def look(server, handler, nth):
+        seen.append({name.lower(): value for name, value in handler.headers.items()})
+        return False
+
+    online.behave = look
+    fetch()
+    assert [headers["user-agent"] for headers in seen] == ["resift", "resift"]
+    assert "hf_secret" not in repr(seen)
+    assert not any({"authorization", "cookie", "x-amzn-trace-id"} & headers.keys() for headers in seen)
+
+
+def test_all_files_together_have_a_time_limit(online):
+    """A hub that drips ends in one error; what has arrived is kept for the next try."""
+    seconds = iter(range(0, 10_000, 10))
+
+    def drip(server, handler, nth):
+        handler.send_response(200)
+        handler.send_header("Content-Length", str(len(GRAPH)))
+        handler.end_headers()
+        for start in range(0, len(GRAPH), 10_000):
+            handler.wfile.write(GRAPH[start : start + 10_000])
+            handler.wfile.flush()
+        handler.close_connection = True
+        return True
+
+    online.behave = drip
+    with pytest.raises(ModelFileError, match="took too long"):
+        fetch(limit_s=15, clock=lambda: next(seconds))
+    online.behave = None
+    assert (fetch() / "onnx/model.onnx").read_bytes() == GRAPH
+
+
+def test_the_hubs_client_is_as_it_was_afterwards(online):
+    """Whoever uses the same client in this process gets their own back."""
+    from huggingface_hub import get_session, set_client_factory
+    from huggingface_hub.utils._http import default_client_factory
+
+    made = []
+
+    def own():
+        made.append(default_client_factory())
+        return made[-1]
+
+    set_client_factory(own)
+    try:
+        fetch()
+        assert get_session() is made[-1]
+    finally:
+        set_client_factory(default_client_factory)
+
+
 def test_a_model_without_a_hub_is_not_fetched(online):
     """Carried models are not on the hub in this form."""
     carried = ModelSpec(

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
 from resift.agent.pack_build import OnProgress, build_pack
 from resift.agent.pack_schema import VERSION
+from resift.cache_folders import cache_folder
 
 FOLDER = Path(__file__).parent / "sample"
 
@@ -24,7 +24,7 @@ class Question(NamedTuple):
 
 async def sample_pack(folder: Path | None = None, *, progress: OnProgress | None = None) -> Path:
     """Return the sample's pack, built first where it is not in the cache (or the folder given) yet."""
-    target = (folder or _cache()) / f"lighthouses-{_digest()}.lbug"
+    target = (folder or cache_folder("packs")) / f"lighthouses-{_digest()}.lbug"
     if not target.is_file():
         target.parent.mkdir(parents=True, exist_ok=True)
         # In a folder of its own: two first questions at once must not meet in one working file.
@@ -52,13 +52,3 @@ def _digest() -> str:
     for path in sorted(articles_folder().glob("*.md")):
         whole.update(path.name.encode() + path.read_bytes())
     return whole.hexdigest()[:12]
-
-
-def _cache() -> Path:
-    home, xdg = os.environ.get("RESIFT_HOME"), os.environ.get("XDG_CACHE_HOME")
-    try:
-        base = Path(home) if home else Path(xdg or "~/.cache") / "resift"
-        return base.expanduser() / "packs"
-    except RuntimeError:
-        # A user without a home, as in some containers.
-        return Path(tempfile.gettempdir()) / "resift-cache" / "packs"

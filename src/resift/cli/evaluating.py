@@ -80,15 +80,16 @@ def opened(
     args: argparse.Namespace, pipelines: list[str]
 ) -> tuple[Collection, list[Subject], Path | None, Path]:
     """Return the collection, the pipelines, the index they search and the cache folder."""
+    from resift.cache_folders import cache_folder
     from resift.cli.render import Progress
     from resift.evaluation.beir import read_collection
-    from resift.evaluation.cache_folder import cache_folder
     from resift.evaluation.running import index_for
     from resift.evaluation.subjects import subjects_named
 
     subjects = subjects_named(pipelines)
     collection = read_collection(Path(args.data[0]), split=args.split)
-    cache = cache_folder(args.cache)
+    cache = args.cache or cache_folder("evaluation")
+    cache.mkdir(parents=True, exist_ok=True)
     meter = Progress("indexing", 1)
     index = index_for(subjects, collection, cache, progress=shown_by(meter))
     meter.close()

@@ -8,8 +8,8 @@ from typing import Any
 
 from resift.errors import DataFormatError
 from resift.evaluation.beir import Collection
+from resift.file_lock import locked
 from resift.models.embedding import DEFAULT_EMBEDDER, Embedder
-from resift.models.file_lock import locked
 from resift.stores.sqlite import SQLiteStore
 from resift.sync import run_sync
 

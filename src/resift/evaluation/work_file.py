@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TextIO
 
-from resift.models.file_lock import locked
+from resift.file_lock import locked
 from resift.types import to_json
 
 Stop = tuple[str, str, int]

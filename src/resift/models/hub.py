@@ -1,34 +1,33 @@
-"""Fetching a pinned model from the hub: plain HTTPS, resumable, hashed on the way, never more than pinned."""
+"""Fetching a pinned model with the hub's own client: no token, resumable, never more or longer than allowed.
+
+The client moves bytes; what they must be is decided here, by the pinned size and sha256.
+"""
 
 from __future__ import annotations
 
 import errno
-import hashlib
-import http.client
 import os
 import time
-import urllib.error
-import urllib.parse
-import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import IO, Any, ClassVar
 
-from resift.errors import ModelFileError
+from resift.errors import ModelFileError, ResiftError, require
 from resift.events import Event, Sink, emit
+from resift.file_lock import locked
 from resift.models.allowlist import ModelSpec, PinnedFile
 from resift.models.cache import own_folder
-from resift.models.file_lock import locked
-from resift.models.https_only import check_url, opener
+from resift.models.https_only import check_url
+from resift.models.hub_transport import Limits, TookTooLong, guarded_client, is_local, limited
 from resift.models.verify import verify
 
+LIMIT_S = 3600.0
+"""How long all files of a model may take together."""
+
 _HUB = "https://huggingface.co"
-_CHUNK = 1 << 18
 _ATTEMPTS = 5
-_TIMEOUT_S = 30.0
 _DISK = (errno.ENOSPC, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST)
-_BROKEN = (OSError, http.client.HTTPException)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +53,12 @@ def endpoint() -> str:
 
 
 def fetch(
-    spec: ModelSpec, *, progress: Sink | None = None, pause: Callable[[float], None] = time.sleep
+    spec: ModelSpec,
+    *,
+    progress: Sink | None = None,
+    limit_s: float = LIMIT_S,
+    pause: Callable[[float], None] = time.sleep,
+    clock: Callable[[], float] = time.monotonic,
 ) -> Path:
     """Fetch what is missing of a model into Resift's cache and return its folder.
 
@@ -64,14 +68,16 @@ def fetch(
         raise ModelFileError(f"{spec.id!r} is not on the hub at a pinned revision.")
     if offline():
         raise ModelFileError(f"Not fetching {spec.id!r}: HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE is set.")
-    base = f"{endpoint()}/{spec.hub.repo}/resolve/{spec.hub.revision}"
-    folder = own_folder(spec)
-    with locked(folder.with_name(folder.name + ".lock")):
+    hub, address, folder = require("huggingface_hub", extra="local"), endpoint(), own_folder(spec)
+    with (
+        locked(folder.with_name(folder.name + ".lock"), error=ModelFileError),
+        guarded_client(local=is_local(address)),
+    ):
+        ends_at = clock() + limit_s
         for pinned in spec.files:
             if pinned.required:
-                _Download(
-                    spec.id, f"{base}/{pinned.name}", folder / pinned.name, pinned, progress, pause
-                ).run()
+                url = hub.hf_hub_url(spec.hub.repo, pinned.name, revision=spec.hub.revision, endpoint=address)
+                _Download(spec.id, url, folder / pinned.name, pinned, progress, pause, clock, ends_at).run()
     return folder
 
 
@@ -85,6 +91,8 @@ class _Download:
     pinned: PinnedFile
     progress: Sink | None
     pause: Callable[[float], None]
+    clock: Callable[[], float]
+    ends_at: float
 
     @property
     def part(self) -> Path:
@@ -96,100 +104,111 @@ class _Download:
             return
         for attempt in range(1, _ATTEMPTS + 1):
             try:
-                if self._attempt():
-                    return
-            except _BROKEN as exc:
-                if getattr(exc, "code", None) == http.client.REQUESTED_RANGE_NOT_SATISFIABLE:
+                self._attempt()
+                break
+            except TookTooLong:
+                raise
+            except ResiftError:
+                self.part.unlink(missing_ok=True)
+                raise
+            except Exception as exc:
+                if _status(exc) == 416:
                     self.part.unlink(missing_ok=True)
                 if attempt == _ATTEMPTS or not _worth_retrying(exc):
                     raise self._failed(exc) from exc
             self.pause(min(0.25 * 2**attempt, 8.0))
-        raise ModelFileError(
-            f"{self._what()} stopped short {_ATTEMPTS} times. Try again: it goes on from there."
-        )
+        self._place()
 
-    def _attempt(self) -> bool:
-        """Fetch from where the last attempt ended; say whether the file is complete and in place."""
+    def _attempt(self) -> None:
+        """Fetch from where the last attempt ended."""
+        from huggingface_hub.file_download import http_get
+
+        tqdm = require("tqdm.auto", extra="local").tqdm
         self.part.parent.mkdir(parents=True, exist_ok=True)
-        digest, done = self._have()
-        if done < self.pinned.size:
-            with opener(self.url).open(self._request(done), timeout=_TIMEOUT_S) as response:
-                if done and response.status != http.client.PARTIAL_CONTENT:
-                    digest, done = hashlib.sha256(), 0
-                self._check_answer(response, done)
-                done = self._receive(response, digest, done)
-        if done < self.pinned.size:
-            return False
-        if digest.hexdigest() != self.pinned.sha256:
-            self.part.unlink(missing_ok=True)
-            raise ModelFileError(f"{self._what()} gave other bytes than pinned. They were thrown away.")
-        self.part.replace(self.target)
-        return True
+        done = self._have()
+        limits = Limits(self._what(), is_local(self.url), done, self.pinned.size, self.ends_at, self.clock)
+        with limited(limits), self.part.open("ab") as file:
+            http_get(
+                self.url,
+                _Part(file, self),  # type: ignore[arg-type]  # the four methods that it uses
+                resume_size=done,
+                expected_size=self.pinned.size,
+                tqdm_class=type("Silent", (tqdm,), {"__init__": _silent}),
+            )
 
-    def _have(self) -> tuple[Any, int]:
-        """Return digest and length of what an earlier attempt left; a part that is too long is dropped."""
-        digest, done = hashlib.sha256(), 0
+    def _have(self) -> int:
+        """Return how much an earlier attempt left; a part that is too long, or a link, is dropped."""
         if self.part.is_symlink() or (self.part.exists() and self.part.stat().st_size > self.pinned.size):
             self.part.unlink()
-        if self.part.exists():
-            with self.part.open("rb") as file:
-                while chunk := file.read(_CHUNK):
-                    digest.update(chunk)
-                    done += len(chunk)
-        return digest, done
+        return self.part.stat().st_size if self.part.exists() else 0
 
-    def _request(self, done: int) -> urllib.request.Request:
-        headers = {"User-Agent": "resift", "Accept-Encoding": "identity"}
-        if done:
-            headers["Range"] = f"bytes={done}-"
-        return urllib.request.Request(self.url, headers=headers)  # noqa: S310 - check_url saw it
+    def _place(self) -> None:
+        try:
+            verify(self.part, self.pinned)
+        except ModelFileError as exc:
+            self.part.unlink(missing_ok=True)
+            raise ModelFileError(
+                f"{self._what()} gave other bytes than pinned. They were thrown away."
+            ) from exc
+        self.part.replace(self.target)
 
-    def _check_answer(self, response: Any, done: int) -> None:
-        if response.headers.get("Content-Encoding", "identity") != "identity":
-            raise ModelFileError(f"{self._what()} came compressed, which was not asked for.")
-        if response.status == http.client.PARTIAL_CONTENT:
-            begins = response.headers.get("Content-Range", "").removeprefix("bytes ").partition("-")[0]
-            if begins != str(done):
-                self.part.unlink(missing_ok=True)
-                raise ModelFileError(f"{self._what()} went on from another place than asked. Try again.")
-        length = response.headers.get("Content-Length")
-        if length is not None and length.isdigit() and int(length) > self.pinned.size - done:
+    def arrived(self, done: int) -> None:
+        """Refuse more bytes than pinned; tell how far the file is."""
+        if done > self.pinned.size:
             raise ModelFileError(f"{self._what()} is larger than the {self.pinned.size:,} bytes pinned.")
-
-    def _receive(self, response: Any, digest: Any, done: int) -> int:
-        with self.part.open("ab" if done else "wb") as file:
-            while chunk := response.read(_CHUNK):
-                if done + len(chunk) > self.pinned.size:
-                    file.close()
-                    self.part.unlink(missing_ok=True)
-                    raise ModelFileError(
-                        f"{self._what()} is larger than the {self.pinned.size:,} bytes pinned."
-                    )
-                file.write(chunk)
-                digest.update(chunk)
-                done += len(chunk)
-                emit(
-                    self.progress,
-                    Fetching(
-                        model=self.model, file=self.pinned.name, done_bytes=done, total_bytes=self.pinned.size
-                    ),
-                )
-        return done
+        emit(
+            self.progress,
+            Fetching(model=self.model, file=self.pinned.name, done_bytes=done, total_bytes=self.pinned.size),
+        )
 
     def _what(self) -> str:
         return f"Fetching {self.pinned.name!r} of {self.model!r}"
 
     def _failed(self, exc: Exception) -> ModelFileError:
-        if isinstance(exc, urllib.error.HTTPError):
-            return ModelFileError(f"{self._what()} failed: the hub answered {exc.code}.")
+        status = _status(exc)
+        if status is not None:
+            return ModelFileError(f"{self._what()} failed: the hub answered {status}.")
         if isinstance(exc, OSError) and exc.errno in _DISK:
             return ModelFileError(f"{self._what()} failed: cannot write {self.part.parent}: {exc.strerror}.")
-        reason = getattr(exc, "reason", None) or exc
-        return ModelFileError(f"{self._what()} failed: {reason}. Is the network up?")
+        if self.part.exists() and 0 < self.part.stat().st_size < self.pinned.size:
+            return ModelFileError(
+                f"{self._what()} stopped short {_ATTEMPTS} times. Try again: it goes on from there."
+            )
+        return ModelFileError(f"{self._what()} failed: {exc}. Is the network up?")
+
+
+class _Part:
+    """The file that the client writes to: counts what arrives before it is written."""
+
+    def __init__(self, file: IO[bytes], download: _Download) -> None:
+        self._file, self._download = file, download
+
+    def write(self, data: bytes) -> int:
+        self._download.arrived(self._file.tell() + len(data))
+        return self._file.write(data)
+
+    def seek(self, offset: int) -> int:
+        return self._file.seek(offset)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def truncate(self) -> int:
+        return self._file.truncate()
+
+
+def _silent(self: Any, *args: Any, **options: Any) -> None:
+    """Initialise a progress bar that shows nothing: ours are events."""
+    super(type(self), self).__init__(*args, **{**options, "disable": True})
+
+
+def _status(exc: Exception) -> int | None:
+    code = getattr(getattr(exc, "response", None), "status_code", None)
+    return code if isinstance(code, int) else None
 
 
 def _worth_retrying(exc: Exception) -> bool:
-    if isinstance(exc, urllib.error.HTTPError):
-        exc.close()
-        return exc.code in (408, 416, 429) or exc.code >= 500
-    return not (isinstance(exc, OSError) and exc.errno in _DISK)
+    status = _status(exc)
+    if status is not None:
+        return status in (408, 416, 429) or status >= 500
+    return isinstance(exc, OSError) and exc.errno not in _DISK

@@ -16,7 +16,7 @@ from typing import Any
 
 from resift.atomic_files import atomic_write
 from resift.errors import InputError
-from resift.models.file_lock import locked
+from resift.file_lock import locked
 from resift.server.failures import RequestFailed
 from resift.server.interleaving import Team
 
