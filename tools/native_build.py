@@ -24,7 +24,11 @@ SOURCES: dict[str, dict[str, Sequence[str]]] = {
         "codes_avx512.c": tuple(f"-m{feature}" for feature in _AVX512),
         "bert_avx512.c": tuple(f"-m{feature}" for feature in _AVX512),
     },
-    "aarch64": {"bert_neon.c": ("-march=armv8.2-a+dotprod",), "codes_neon.c": ()},
+    "aarch64": {
+        "bert_neon.c": ("-mcpu=generic+dotprod",),
+        "bert_i8mm.c": ("-mcpu=generic+dotprod+i8mm",),
+        "codes_neon.c": (),
+    },
 }
 """The C files of each processor architecture and the flags of each."""
 

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.real_model
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
-    pytest.importorskip("onnxruntime")
+    pytest.importorskip("tokenizers")
     folder = tmp_path_factory.mktemp("ask")
     pack = folder / "fruit.lbug"
     assert main(["graph", "build", str(write_sources(folder / "sources")), "-o", str(pack), "--json"]) == 0

@@ -121,7 +121,7 @@ def test_the_default_pipeline_uses_words_vectors_and_the_cross_encoder(
     docs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Without options both models are used, and the trace tells it."""
-    for package in ("numpy", "onnxruntime", "tokenizers"):
+    for package in ("numpy", "tokenizers"):
         pytest.importorskip(package)
     code, _, _ = run(capsys, "index", "docs", "--store", "d.db")
     assert code == 0

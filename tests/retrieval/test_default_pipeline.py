@@ -15,7 +15,7 @@ from resift.retrieval import Pipeline
 from resift.retrieval.pipeline import stage_name
 from resift.stores import SQLiteStore
 
-pytest.importorskip("onnxruntime", reason="needs resift[local]")
+pytest.importorskip("tokenizers", reason="needs resift[local]")
 
 DOCUMENTS = {
     "newton": "Newton's laws govern the motion of bodies from apples to planets.",

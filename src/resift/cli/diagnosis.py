@@ -93,12 +93,29 @@ def search_finding() -> Finding:
     return Finding("self-test", "word search", "ok", f"SQLite {sqlite3.sqlite_version} with FTS5")
 
 
+def kernel_finding() -> Finding:
+    """Say what computes the models here, and why."""
+    from resift.errors import ConfigError
+    from resift.models.usable_cores import usable_cores
+    from resift.native.library import native_kernel
+
+    try:
+        kernel = native_kernel()
+    except ConfigError as exc:
+        return Finding("self-test", "forward pass", "broken", str(exc), "unset RESIFT_NATIVE")
+    cores = usable_cores()
+    threads = f"{cores} thread{'s' if cores > 1 else ''}"
+    if kernel.name is None:
+        return Finding("self-test", "forward pass", "ok", f"ONNX Runtime, {threads}: {kernel.reason}")
+    return Finding(
+        "self-test", "forward pass", "ok", f"compiled code, {kernel.name}, {threads}: {kernel.reason}"
+    )
+
+
 def rerank_finding() -> Finding:
     """Rerank two sentences and see whether the right one wins."""
-    from resift.native.library import native_kernel
     from resift.reranking import rerank
 
-    by = "ONNX Runtime" if native_kernel().name is None else f"compiled code ({native_kernel().name})"
     started = time.perf_counter()
     query, texts = _SELF_TEST
     ranking = rerank(query, texts)
@@ -109,7 +126,7 @@ def rerank_finding() -> Finding:
         )
     if ranking.ids[0] != "1":
         return Finding("self-test", "reranking", "broken", f"the wrong sentence won ({took})")
-    return Finding("self-test", "reranking", "ok", f"the right sentence won by {by}, {took}")
+    return Finding("self-test", "reranking", "ok", f"the right sentence won, {took}")
 
 
 def _satisfies(version: str, requirement: str) -> bool:

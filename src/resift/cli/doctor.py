@@ -74,6 +74,7 @@ def _findings(asked: list[str]) -> list[Finding]:
     local = next((one for one in findings if one.name == "local"), None)
     findings += diagnosis.model_findings()
     findings.append(diagnosis.search_finding())
+    findings.append(diagnosis.kernel_finding())
     if local is not None and local.state == "ok":
         findings.append(diagnosis.rerank_finding())
     return findings

@@ -106,9 +106,11 @@ def missing_models() -> str:
         from resift.models.embedding import DEFAULT_EMBEDDER
         from resift.models.locate import resolve
         from resift.models.session import onnx_runtime
+        from resift.native.library import native_kernel
         from resift.rerankers.cross_encoder import DEFAULT_MODEL
 
-        onnx_runtime()
+        if native_kernel().name is None:
+            onnx_runtime()
         for model in (DEFAULT_EMBEDDER, DEFAULT_MODEL):
             resolve(model, check=False, download=False)
     except ResiftError as exc:

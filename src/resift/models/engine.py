@@ -16,10 +16,10 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
 
 from resift.deadline import Deadline
 from resift.errors import ModelError
+from resift.models.usable_cores import usable_cores
 
 HANDOVER_S = 0.02
 """How long before its deadline a caller takes what there is, at most: waking up takes time."""
@@ -53,7 +53,7 @@ class Engine:
     """A pool of workers that take tasks of the job with fewest left, and now and then of the oldest."""
 
     def __init__(self, workers: int | None = None) -> None:
-        self.workers = workers or cores()
+        self.workers = workers or usable_cores()
         self._jobs: deque[Job] = deque()
         self._wake = threading.Condition()
         self._threads: list[threading.Thread] = []
@@ -191,12 +191,6 @@ async def until_deadline(job: Job) -> None:
             job.future.cancel()
     if done.done():
         done.result()
-
-
-def cores() -> int:
-    """Return how many cores this process may use."""
-    affinity: Callable[[int], Any] | None = getattr(os, "sched_getaffinity", None)
-    return max(1, len(affinity(0)) if affinity else os.cpu_count() or 1)
 
 
 _lock = threading.Lock()

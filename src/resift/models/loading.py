@@ -107,7 +107,7 @@ def _session(files: ModelFiles, probe: tuple[list[int], list[int]]) -> Session:
         native = NativeSession(model)
     except UnknownArchitectureError as exc:
         log.debug("%s is left to ONNX Runtime: %s", files.spec.id, exc)
-        return OnnxSession(model)
+        return _by_runtime(files, model, str(exc))
     # Tests compare the sessions of the carried files; others are compared here, if the runtime is there.
     if files.spec.carrier is not None:
         return native
@@ -119,6 +119,13 @@ def _session(files: ModelFiles, probe: tuple[list[int], list[int]]) -> Session:
         return native
     log.debug("%s is left to ONNX Runtime: the compiled code gives other numbers", files.spec.id)
     return exported
+
+
+def _by_runtime(files: ModelFiles, model: bytes, reason: str) -> Session:
+    try:
+        return OnnxSession(model)
+    except MissingExtraError as exc:
+        raise ModelLoadError(f"{files.spec.id!r} needs ONNX Runtime here ({reason}). {exc}") from exc
 
 
 def _agree(one: Session, other: Session, probe: tuple[list[int], list[int]]) -> bool:

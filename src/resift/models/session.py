@@ -40,7 +40,7 @@ def onnx_runtime() -> Any:
     """Import ONNX Runtime with its telemetry off, unless the environment already says otherwise."""
     # Version 1.31 writes an id to the temporary folder and reports to its maker as soon as it is imported.
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
-    return require("onnxruntime", extra="local")
+    return require("onnxruntime", extra="onnx")
 
 
 def finite(values: Any) -> bool:

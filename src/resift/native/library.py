@@ -20,7 +20,7 @@ LIBRARY = Path(__file__).parent / {"win32": "resift.dll", "darwin": "libresift.d
     sys.platform, "libresift.so"
 )
 
-KERNELS = ("avx512", "avx2", "neon", "portable")
+KERNELS = ("avx512", "avx2", "i8mm", "neon", "portable")
 """Known kernels, the fastest first."""
 
 SWITCH = "RESIFT_NATIVE"
@@ -37,7 +37,11 @@ class Kernel:
 
     def function(self, name: str) -> Any:
         """Return one of the kernel's C functions by the name it has without the kernel's."""
-        return getattr(self.library, f"{name}_{self.name}")
+        own = f"{name}_{self.name}"
+        if self.name == "i8mm" and not hasattr(self.library, own):
+            # Only what multiplies matrices has a form of its own there.
+            own = f"{name}_neon"
+        return getattr(self.library, own)
 
 
 def native_kernel() -> Kernel:

@@ -1,6 +1,8 @@
 /* Which kernels this processor can run. Compiled without any processor's flags: it must run everywhere. */
 #include "processor.h"
 
+#include <stddef.h>
+
 #if defined(__x86_64__) || defined(__i386__)
 #include <cpuid.h>
 
@@ -42,14 +44,22 @@ const char *resift_kernels(void)
 
 const char *resift_kernels(void)
 {
-    const unsigned long dot_product = 1ul << 20; /* HWCAP_ASIMDDP */
-    return getauxval(AT_HWCAP) & dot_product ? "neon portable" : "portable";
+    const unsigned long dot_product = 1ul << 20, i8mm = 1ul << 13; /* HWCAP_ASIMDDP, HWCAP2_I8MM */
+    if (!(getauxval(AT_HWCAP) & dot_product)) return "portable";
+    return getauxval(AT_HWCAP2) & i8mm ? "i8mm neon portable" : "neon portable";
 }
 
 #elif defined(__aarch64__) && defined(__APPLE__)
+#include <sys/sysctl.h>
 
 /* Every Mac with an ARM processor has the dot product. */
-const char *resift_kernels(void) { return "neon portable"; }
+const char *resift_kernels(void)
+{
+    int32_t i8mm = 0;
+    size_t size = sizeof i8mm;
+    const int unknown = sysctlbyname("hw.optional.arm.FEAT_I8MM", &i8mm, &size, NULL, 0);
+    return !unknown && i8mm ? "i8mm neon portable" : "neon portable";
+}
 
 #else
 
