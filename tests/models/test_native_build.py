@@ -68,7 +68,12 @@ def arm_program(tmp_path_factory):
     if importlib.util.find_spec("ziglang") is None:
         pytest.skip("no cross compiler: pip install ziglang")
     folder = tmp_path_factory.mktemp("arm")
-    return [emulator, "-cpu", "max", str(linked(folder, zig("aarch64-linux-musl"), "aarch64", "-static"))]
+    return [
+        emulator,
+        "-cpu",
+        "max",
+        str(linked(folder, zig("aarch64-linux-musl"), "aarch64", "-static", "-O1")),
+    ]
 
 
 @needs_compiler
