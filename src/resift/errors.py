@@ -13,6 +13,7 @@
     │   ├── PluginClashError                 two packages offer the same name
     │   └── MissingExtraError (ImportError)  an optional package is not installed
     ├── ModelError
+    │   ├── UnfamiliarTextError (ValueError) a question or texts in a language that the model does not know
     │   ├── ModelNotAllowedError (ValueError)
     │   ├── ModelFileError                   a file that is missing, changed or unsafe
     │   └── ModelLoadError                   verified files that the runtime cannot load
@@ -121,6 +122,10 @@ class ModelNotAllowedError(ModelError, ValueError):
 
 class ModelFileError(ModelError):
     """A model file is missing, was changed, or is of a kind that is never loaded."""
+
+
+class UnfamiliarTextError(ModelError, InputError):
+    """A question or texts in a language that the model was not made for: its order would be noise."""
 
 
 class ModelLoadError(ModelError):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from resift.errors import ModelLoadError, require
 from resift.forking import ForkSafeLock
+from resift.text.familiarity import is_familiar
 
 _PIECE = 20_000
 """Characters given to the tokenizer at once: a few milliseconds of work."""
@@ -56,6 +57,9 @@ class TextTokenizer:
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
         self._lock = ForkSafeLock()
+        # The two ways to write it; a tokenizer of bytes has neither, for it knows every text.
+        named = (self._tokenizer.token_to_id(name) for name in ("[UNK]", "<unk>"))
+        self._unknown: int | None = next((id for id in named if id is not None), None)
         self.template = _template_of(self._tokenizer)
         # A document that spells out "[SEP]" must not end itself.
         self._tokenizer.encode_special_tokens = True
@@ -70,6 +74,10 @@ class TextTokenizer:
             with self._lock:
                 ids += self._tokenizer.encode(piece, add_special_tokens=False).ids
         return ids
+
+    def knows(self, text: str) -> bool:
+        """Say whether the model was made for texts like this, told by how its words fall into pieces."""
+        return is_familiar(text, lambda words: self.ids(words) or (), unknown=self._unknown)
 
     def count(self, text: str) -> int:
         """Return how many tokens a text has."""

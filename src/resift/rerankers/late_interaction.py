@@ -17,6 +17,7 @@ from resift.models.loading import check_kind, load
 from resift.models.model_options import ModelFolder, model_option
 from resift.models.pairs import MAX_WINDOWS, Progress, report
 from resift.models.token_vectors import GiveUp, TokenEncoder, VectorCache, max_sim
+from resift.rerankers.familiar import check_familiar
 from resift.rerankers.fusing import fuse_then_rescore
 from resift.types import Hit, Scores
 
@@ -62,6 +63,7 @@ class LateInteractionReranker:
         encoder = await asyncio.to_thread(self._loaded)
         call = _Call(deadline, self.on_progress, total=len({hit.text for hit in hits}))
         texts = list(dict.fromkeys(hit.text for hit in hits))
+        check_familiar(encoder.model.tokenizer, self.model_name, query, texts)
         await self._run(encoder, call, query, texts)
         values = [call.scores.get(hit.text) for hit in hits]
         missing = sum(value is None for value in values)

@@ -11,7 +11,7 @@ from dataclasses import replace
 from resift.arguments import check_k
 from resift.candidates import TEXT_KEYS, MissingText, text_of
 from resift.deadline import Deadline
-from resift.errors import InvalidHitError, ResiftError, redacted
+from resift.errors import InvalidHitError, ResiftError, UnfamiliarTextError, redacted
 from resift.events import Reranked, Sink, emit
 from resift.protocols import Scorer
 from resift.types import Hit, Ranking, Scores, StageKind, StageRecord, Trace, cut_record, rescored, trace_of
@@ -88,6 +88,9 @@ async def _ask(scorer: Scorer, query: str, hits: list[Hit], deadline: Deadline) 
         scores = await scorer.score(query, hits, deadline=deadline)
         if len(scores.values) != len(hits):
             raise ResiftError(f"{len(scores.values)} scores for {len(hits)} hits")
+    except UnfamiliarTextError as exc:
+        # Nothing failed: a model that does not know the language has no say.
+        return Scores([None] * len(hits), provider_of(scorer), degraded=True, reason=str(exc))
     except Exception as exc:
         reason = f"{provider_of(scorer)} failed: {redacted(exc)}"
         log.warning("reranking degraded: %s", reason)

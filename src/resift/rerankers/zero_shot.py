@@ -18,6 +18,7 @@ from resift.models.pairs import MAX_WINDOWS, PairModel, PairOptions, Progress
 from resift.models.windows import Aggregate
 from resift.options import option
 from resift.rerankers.cross_encoder import scores_of
+from resift.rerankers.familiar import check_familiar
 from resift.rerankers.fusing import fuse_then_rescore
 from resift.types import Hit, Scores
 
@@ -70,6 +71,7 @@ class ZeroShotReranker:
         model = await asyncio.to_thread(self._loaded)
         statement = self.hypothesis.replace("{}", query)
         texts = [hit.text for hit in hits]
+        check_familiar(model.model.tokenizer, self.model_name, query, texts)
         call = await model.score(statement, texts, deadline=deadline, on_progress=self.on_progress)
         return scores_of(call, self.name)
 
