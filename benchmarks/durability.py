@@ -6,6 +6,9 @@ A child process indexes a folder of files that keep changing and writes the ids 
 the store acknowledged it. The parent kills it at a random moment, opens the file, looks for every
 acknowledged id, checks the database and its word index, changes some files, and starts the next child on the
 same file. At the end one run goes through, and the index must equal one that was never interrupted.
+
+Power cuts: another child's writes are recorded below SQLite, and disks are made of the record as cuts at 100
+places would leave them: what was synced is there, of the rest half the sectors (benchmarks/power_loss.py).
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.harness import HERE, write_results
+from benchmarks.power_loss import disk, recorded
 from resift.ingest.chunking import ChunkSize
 from resift.ingest.indexing import index_paths
 from resift.stores.sqlite import SQLiteStore
@@ -149,22 +153,92 @@ def crash_test(folder: Path, *, kills: int, seed: int = 0) -> dict[str, Any]:
     }
 
 
+class NotingStore(SQLiteStore):
+    """Notes what was acknowledged in a file of its own, after it was."""
+
+    async def add(self, documents: Iterable[Any]) -> int:
+        given = list(documents)
+        added = await super().add(given)
+        notes = os.open(f"{self.path}.notes", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        os.lseek(notes, 0, os.SEEK_END)
+        os.write(notes, (json.dumps([one["id"] for one in given]) + "\n").encode())
+        os.close(notes)
+        return added
+
+
+async def _write_some(path: Path) -> None:
+    chance = random.Random(1)
+    store = NotingStore(path, embedder=SeededEmbedder(), create=True)
+    for step in range(40):
+        words = " ".join(f"word{chance.randrange(500)}" for _ in range(60))
+        count = chance.choice([1, 3, 40])
+        await store.add([{"id": f"{step}-{at}", "text": f"{words} {at}"} for at in range(count)])
+        if step % 10 == 9:
+            await store.delete([f"{step - 5}-0"])
+            await store.add([{"id": f"{step - 5}-0", "text": "came back"}])
+    await store.close()
+
+
+def power_test(folder: Path, *, cuts: int, seed: int = 0) -> dict[str, Any]:
+    """Cut the power at that many places of one writer's work; what was acknowledged before must be there."""
+    chance = random.Random(seed)
+    work = (folder / "work").resolve()
+    work.mkdir()
+    done = recorded(work, "benchmarks.durability", "--write", str(work / "index.db"))
+    acknowledged, lost, damaged = 0, 0, 0
+    for number in range(cuts):
+        place = chance.randrange(1, len(done) + 1)
+        image = folder / f"cut{number}"
+        image.mkdir()
+        notes = b""
+        for path, content in disk(done[:place], chance).items():
+            if not path.endswith(".notes"):
+                (image / Path(path).name).write_bytes(content)
+        notes = b"".join(one.data for one in done[:place] if one.path.endswith(".notes"))
+        ids = sorted({id for line in notes.splitlines() for id in json.loads(line)})
+        acknowledged += len(ids)
+        missing, broken = asyncio.run(_after_cut(image / "index.db", ids))
+        lost, damaged = lost + missing, damaged + broken
+    return {"cuts": cuts, "acknowledged": acknowledged, "lost": lost, "damaged": damaged}
+
+
+async def _after_cut(path: Path, ids: list[str]) -> tuple[int, int]:
+    """Return how many ids are missing, and whether anything else is wrong with the file."""
+    store = SQLiteStore(path, embedder=SeededEmbedder(), create=True)
+    try:
+        held = set(await store.ids())
+        # Between its deletion and its return a document is rightly away.
+        missing = [id for id in ids if id not in held and not id.endswith("4-0")]
+        return len(missing), int(bool(await store.verify()))
+    finally:
+        await store.close()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--quick", action="store_true", help="three kills, no result file")
+    parser.add_argument("--cuts", type=int, default=100, help="power cuts (Linux with a C compiler)")
     parser.add_argument("--child", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--write", type=Path, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.child:
         child(args.child)
         return
+    if args.write:
+        asyncio.run(_write_some(args.write))
+        return
     with tempfile.TemporaryDirectory() as folder:
         report = crash_test(Path(folder), kills=3 if args.quick else args.kills, seed=args.seed)
+    with tempfile.TemporaryDirectory() as folder:
+        report["power"] = power_test(Path(folder), cuts=3 if args.quick else args.cuts, seed=args.seed)
     print(json.dumps(report))
     if not args.quick:
         print("written:", write_results("durability", report).name)
-    sys.exit(0 if report["lost"] == 0 and report["equals_an_uninterrupted_index"] else 1)
+    power = report["power"]
+    kept = report["lost"] == power["lost"] == power["damaged"] == 0
+    sys.exit(0 if kept and report["equals_an_uninterrupted_index"] else 1)
 
 
 if __name__ == "__main__":

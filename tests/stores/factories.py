@@ -60,11 +60,11 @@ async def memory_hybrid(_folder: Path) -> AsyncIterator[MemoryStore]:
     yield MemoryStore(HashingEmbedder(), mode="hybrid")
 
 
-def sqlite(mode: Literal["hybrid", "text", "vector"]) -> Factory:
+def sqlite(mode: Literal["hybrid", "text", "vector"], *, exact: bool | None = None) -> Factory:
     @contextlib.asynccontextmanager
     async def opened(folder: Path) -> AsyncIterator[SQLiteStore]:
         embedder = None if mode == "text" else HashingEmbedder()
-        store = SQLiteStore(folder / "index.db", embedder=embedder, mode=mode, create=True)
+        store = SQLiteStore(folder / "index.db", embedder=embedder, mode=mode, exact=exact, create=True)
         try:
             yield store
         finally:
@@ -73,23 +73,38 @@ def sqlite(mode: Literal["hybrid", "text", "vector"]) -> Factory:
     return opened
 
 
-def lancedb(mode: Literal["hybrid", "text", "vector"]) -> Factory:
+def indexed(store: Any) -> Any:
+    """Return the store with its engine's own vector index renewed after every write."""
+    add = store.add
+
+    async def add_and_optimise(documents: Any) -> int:
+        added: int = await add(documents)
+        await store.optimise()
+        return added
+
+    store.add = add_and_optimise
+    return store
+
+
+def lancedb(mode: Literal["hybrid", "text", "vector"], *, index: Any = None) -> Factory:
     @contextlib.asynccontextmanager
     async def opened(folder: Path) -> AsyncIterator[Any]:
         pytest.importorskip("lancedb")
         from resift.stores.lancedb_store import LanceDBVectorStore
 
         embedder = None if mode == "text" else HashingEmbedder()
-        store = LanceDBVectorStore(folder / "lance", "docs", embedder=embedder, mode=mode)
+        store = LanceDBVectorStore(
+            folder / "lance", "docs", embedder=embedder, mode=mode, index=index or "hnsw"
+        )
         try:
-            yield store
+            yield indexed(store) if index else store
         finally:
             await store.close()
 
     return opened
 
 
-def postgres(mode: Literal["hybrid", "text", "vector"]) -> Factory:
+def postgres(mode: Literal["hybrid", "text", "vector"], *, index: Any = None) -> Factory:
     @contextlib.asynccontextmanager
     async def opened(_folder: Path) -> AsyncIterator[Any]:
         pytest.importorskip("psycopg")
@@ -97,9 +112,11 @@ def postgres(mode: Literal["hybrid", "text", "vector"]) -> Factory:
         from tests.stores.postgres_server import dsn, fresh_table
 
         embedder = None if mode == "text" else HashingEmbedder()
-        store = PostgresStore(dsn(), table=fresh_table(), embedder=embedder, mode=mode)
+        store = PostgresStore(
+            dsn(), table=fresh_table(), embedder=embedder, mode=mode, index=index or "hnsw-half"
+        )
         try:
-            yield store
+            yield indexed(store) if index else store
         finally:
             await store.close()
 
@@ -124,6 +141,9 @@ STORES: dict[str, tuple[str, Factory]] = {
     "sqlite-hybrid": ("hybrid", sqlite("hybrid")),
     "sqlite-text": ("text", sqlite("text")),
     "sqlite-vector": ("vector", sqlite("vector")),
+    "sqlite-codes": ("vector", sqlite("vector", exact=False)),
+    "lancedb-hnsw": ("vector", lancedb("vector", index="hnsw")),
+    "postgres-half": ("vector", postgres("vector", index="hnsw-half")),
     "lancedb-hybrid": ("hybrid", lancedb("hybrid")),
     "lancedb-text": ("text", lancedb("text")),
     "lancedb-vector": ("vector", lancedb("vector")),

@@ -18,9 +18,9 @@ from resift.types import Hit
 from tests.stores.factories import STORES, HashingEmbedder
 
 DOCS = [
-    {"id": "pandas", "text": "Giant pandas eat bamboo in the mountains of China.", "metadata": {"topic": "animals", "year": 2020, "wild": True}},
-    {"id": "koalas", "text": "Koalas sleep in eucalyptus trees and eat leaves.", "metadata": {"topic": "animals", "year": 2021, "wild": True}},
-    {"id": "trains", "text": "Fast trains cross the mountains through long tunnels.", "metadata": {"topic": "transport", "year": 2020, "wild": False}},
+    {"id": "pandas", "text": "Giant pandas eat bamboo in the mountains of China.", "metadata": {"topic": "animals", "year": 2020, "wild": True, "seen": "2024-05-01T10:30:00"}},
+    {"id": "koalas", "text": "Koalas sleep in eucalyptus trees and eat leaves.", "metadata": {"topic": "animals", "year": 2021, "wild": True, "seen": "2024-04-30"}},
+    {"id": "trains", "text": "Fast trains cross the mountains through long tunnels.", "metadata": {"topic": "transport", "year": 2020, "wild": False, "seen": "2024-06-01"}},
     {"id": "bread", "text": "Sourdough bread needs flour, water, salt and time.", "metadata": {"topic": "food", "year": 2019, "wild": False}},
     {"id": "cafe", "text": "Das Café serviert Käsekuchen; 東京 has cafés too.", "metadata": {"topic": "food", "year": 2021, "title": "Ein „Café“"}},
 ]  # fmt: skip
@@ -209,11 +209,24 @@ def test_get_keeps_the_order_asked(kind: str) -> None:
         ({"nothing": "here"}, set()),
         ({"title": "Ein „Café“"}, {"cafe"}),
         ({"topic": "animals' OR '1'='1"}, set()),
+        ({"year": {">": 2020}}, {"koalas", "cafe"}),
+        ({"year": {">=": 2020, "<": 2021}}, {"pandas", "trains"}),
+        ({"year": {"<=": 2019.5}}, {"bread"}),
+        ({"year": {">": "2000"}}, set()),
+        ({"topic": "*al*"}, {"pandas", "koalas"}),
+        ({"topic": ["f*d", "tr*"]}, {"trains", "bread", "cafe"}),
+        ({"topic": {"=": "f*d"}}, set()),
+        ({"topic": {"!=": ["animals", "food"]}}, {"trains"}),
+        ({"title": {"!=": "x"}}, {"pandas", "koalas", "trains", "bread", "cafe"}),
+        ({"topic": {">": "food", "<": "z"}}, {"trains"}),
+        ({"seen": {">=": "2024-05-01"}}, {"pandas", "trains"}),
+        ({"seen": {"<=": "2024-05-01"}}, {"pandas", "koalas"}),
+        ({"seen": {">": "2024-05-01T09:00:00+00:00"}, "year": 2020}, {"pandas", "trains"}),
         ({}, {"pandas", "koalas", "trains", "bread", "cafe"}),
     ],
 )
-def test_where_keeps_equal_metadata_only(kind: str, where: dict[str, Any], expected: set[str]) -> None:
-    """Equality on every key named; a list means any of its values; types count."""
+def test_where_means_the_same_everywhere(kind: str, where: dict[str, Any], expected: set[str]) -> None:
+    """Equality, alternatives, patterns, ranges, dates; types count; every key must pass."""
 
     async def body(store: Any) -> None:
         await store.add(DOCS)
@@ -237,9 +250,22 @@ def test_a_filter_is_applied_before_the_cut(kind: str) -> None:
     run(kind, body)
 
 
-@pytest.mark.parametrize("where", [{"a": None}, {"a": {"b": 1}}, {"a": [[1]]}, {1: 2}, "topic", {"": 1}])
+@pytest.mark.parametrize(
+    "where",
+    [
+        {"a": None},
+        {"a": {"b": 1}},
+        {"a": [[1]]},
+        {1: 2},
+        "topic",
+        {"": 1},
+        {"a": {}},
+        {"a": {">": True}},
+        {"a": {">": [1]}},
+    ],
+)
 def test_a_filter_that_means_nothing_is_refused(kind: str, where: Any) -> None:
-    """None, dicts and nested lists have no equality that all engines share."""
+    """None, unknown operators and nested lists mean nothing that all engines share."""
 
     async def body(store: Any) -> None:
         await store.add(DOCS)
@@ -262,6 +288,23 @@ def test_documents_need_ids_and_only_once(kind: str) -> None:
         with pytest.raises(InputError, match="pass a list"):
             await store.delete("pandas")
         assert await store.count() == 0
+
+    run(kind, body)
+
+
+@pytest.mark.parametrize("id", [None, True, 1.5, b"1", ("1",)])
+def test_ids_are_strings_or_numbers_written_as_such(kind: str, id: Any) -> None:
+    """1 is "1" on the way in and out, in every store; anything else is refused, nothing is removed."""
+
+    async def body(store: Any) -> None:
+        await store.add([{"id": 1, "text": "one bamboo"}, {"id": "None", "text": "no bamboo"}])
+        assert [hit.id for hit in await store.get([1])] == ["1"]
+        for call in (store.delete, store.get):
+            with pytest.raises(InputError, match="ids are strings"):
+                await call([id])
+        assert await store.count() == 2
+        assert await store.delete([1]) == 1
+        assert await store.count() == 1
 
     run(kind, body)
 

@@ -7,7 +7,11 @@ import sqlite3
 import time
 from dataclasses import dataclass
 from importlib import metadata
-from typing import Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from resift.stores.sqlite_schema import FileFacts
 
 State = Literal["ok", "absent", "broken"]
 
@@ -138,3 +142,36 @@ def _satisfies(version: str, requirement: str) -> bool:
     size = max(len(have), len(need))
     have, need = (numbers + (0,) * (size - len(numbers)) for numbers in (have, need))
     return have >= need if match[1] == ">=" else have == need
+
+
+async def store_findings(path: Path) -> list[Finding]:
+    """Examine an index file: what it is, whether it is whole, and how much the bit codes find."""
+    from resift.stores.sqlite import SQLiteStore
+
+    remedy = f"Restore a copy, or move {path} away and index again"
+    store = SQLiteStore(path, read_only=True)
+    try:
+        facts = store.facts()
+        found = [_described(path, facts)]
+        problems = await store.verify()
+        found += [Finding("store", "damage", "broken", problem, remedy) for problem in problems]
+        if not problems:
+            found.append(
+                Finding("store", "integrity", "ok", "every document, vector, code and word is as written")
+            )
+        if facts.dimension and not problems and facts.version > 1:
+            recall = await store.recall()
+            told = f"bit codes find {recall:.1%} of the exact first ten (20 documents as questions)"
+            found.append(Finding("store", "recall", "ok", told))
+        return found
+    finally:
+        await store.close()
+
+
+def _described(path: Path, facts: FileFacts) -> Finding:
+    held = f"version {facts.version}, {facts.documents} documents" if facts.version > 1 else "version 1"
+    vectors = f"{facts.embedder} ({facts.dimension} dimensions)" if facts.dimension else "words only"
+    if facts.version == 1:
+        fix = f"resift index --upgrade --store {path}"
+        return Finding("store", path.name, "absent", f"{held}, {vectors}; to write into it: {fix}")
+    return Finding("store", path.name, "ok", f"{held}, {vectors}, language {facts.language}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import platform
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ examples:
   resift doctor
   resift doctor local eval
   resift doctor --json
+  resift doctor --store docs.db
 """
 
 
@@ -26,6 +28,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "extras", nargs="*", metavar="EXTRA", help="extras that must be there, for example local"
     )
+    parser.add_argument("--store", type=Path, metavar="FILE", help="examine this index instead, end to end")
     parser.add_argument("--json", action="store_true", help="write the findings as JSON")
 
 
@@ -36,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
     from resift import __version__
     from resift.cli.render import print_json
 
-    findings = _findings(args.extras)
+    findings = _findings(args.extras) if args.store is None else _store_findings(args.store)
     sick = [
         one for one in findings if one.state == "broken" or (one.name in args.extras and one.state != "ok")
     ]
@@ -53,6 +56,13 @@ def run(args: argparse.Namespace) -> int:
     else:
         _print(findings, sick, step)
     return 1 if sick else 0
+
+
+def _store_findings(path: Path) -> list[Finding]:
+    from resift.cli.diagnosis import store_findings
+    from resift.sync import run_sync
+
+    return run_sync(store_findings(path))
 
 
 def _findings(asked: list[str]) -> list[Finding]:
@@ -84,6 +94,8 @@ def _next_step(findings: list[Finding], sick: list[Finding]) -> str:
     for one in sick:
         if one.fix:
             return one.fix
+    if any(one.group == "store" for one in findings):
+        return "nothing to do"
     if any(one.name == "local" and one.state != "ok" for one in findings):
         return "pip install 'resift[local]'"
     return "resift demo"
@@ -104,7 +116,12 @@ def _print(findings: list[Finding], sick: list[Finding], step: str) -> None:
         if one.group != group:
             group = one.group
             print_text()
-            print_text(paint({"extra": "extras", "model": "models", "self-test": "self-test"}[group], "bold"))
+            print_text(
+                paint(
+                    {"extra": "extras", "model": "models", "self-test": "self-test", "store": "store"}[group],
+                    "bold",
+                )
+            )
         mark, style = marks["broken" if one in sick else one.state]
         room = width() - 4 - size
         if room >= 24:

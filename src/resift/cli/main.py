@@ -34,6 +34,7 @@ COMMANDS = {
     "sbom": "list packages and model files with their digests (CycloneDX)",
     "search": "search an index and rerank what is found",
     "serve": "answer rerank, embedding and search requests over HTTP",
+    "store": "build the indexes that searches use",
     "tune": "find the best fusion, depth and blend on a recording",
 }
 """Command name -> one-line help. The module of `config check` is resift.cli.config, and so on."""
@@ -44,7 +45,7 @@ GROUPS = {
     "answer": ("graph", "ask"),
     "serve": ("serve", "mcp"),
     "measure and tune": ("eval", "compare", "record", "tune", "calibrate", "bench"),
-    "set up": ("config", "completion", "sbom"),
+    "set up": ("config", "store", "completion", "sbom"),
 }
 """How `resift --help` lists the commands."""
 

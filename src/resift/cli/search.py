@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from resift.cli.index import DEFAULT_STORE
 from resift.cli.options import at_least_one, seconds
-from resift.errors import InputError
 
 if TYPE_CHECKING:
     from resift.types import Ranking
@@ -41,7 +39,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--pipeline", type=Path, metavar="FILE", help="search as this pipeline file says")
     parser.add_argument("-k", type=at_least_one, default=10, help="how many hits (default: 10)")
     parser.add_argument(
-        "--where", action="append", default=[], metavar="KEY=VALUE", help="only hits with this metadata"
+        "--where",
+        action="append",
+        default=[],
+        metavar="TEST",
+        help="only hits whose metadata passes: topic=food, 'price>=10', 'path=*.md'",
     )
     parser.add_argument("--no-rerank", action="store_true", help="show the order of the first stage")
     parser.add_argument("--text-only", action="store_true", help="search words only, load no model")
@@ -75,8 +77,9 @@ def run(args: argparse.Namespace) -> int:
 async def _search(args: argparse.Namespace, query: str) -> Ranking:
     from resift.ingest.opening import open_index
     from resift.retrieval.pipeline import Pipeline
+    from resift.stores.where_text import where_from
 
-    where = _where(args.where)
+    where = where_from(args.where) or None
     if args.pipeline is not None:
         pipeline = Pipeline.from_yaml(args.pipeline)
     else:
@@ -86,21 +89,6 @@ async def _search(args: argparse.Namespace, query: str) -> Ranking:
         return await pipeline.search(query, k=args.k, where=where, deadline_s=args.deadline)
     finally:
         await pipeline.close()
-
-
-def _where(pairs: list[str]) -> dict[str, Any] | None:
-    """Read KEY=VALUE pairs; a key given twice means either value, VALUE may be JSON (2020, true)."""
-    where: dict[str, list[Any]] = {}
-    for pair in pairs:
-        key, equals, text = pair.partition("=")
-        if not key or not equals:
-            raise InputError(f"--where {pair!r}: write KEY=VALUE, for example --where path=docs/keys.md")
-        try:
-            value = json.loads(text)
-        except json.JSONDecodeError:
-            value = text
-        where.setdefault(key, []).append(value)
-    return dict(where) or None
 
 
 def _print_data(query: str, ranking: Ranking, *, explain: bool) -> None:

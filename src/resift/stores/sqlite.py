@@ -23,6 +23,7 @@ from resift.stores.sqlite_options import SQLiteOptions
 from resift.stores.sqlite_schema import FileFacts, first_facts, read_facts
 from resift.stores.sqlite_search import Searcher
 from resift.stores.sqlite_upgrade import upgrade_file
+from resift.stores.sqlite_verify import problems_in
 from resift.stores.sqlite_write import Batch, Owner, Writing, same, write_batch
 from resift.stores.workers import Workers
 from resift.text import Analyzer
@@ -242,6 +243,32 @@ class SQLiteStore:
         self._file.refuse_read_only()
         analyzer = Analyzer(self._analyzer.language)
         return await self._run(self._writer, lambda: upgrade_file(self._file, analyzer))
+
+    async def optimise(self) -> str:
+        """Merge the word index into one piece and the write-ahead log into the file; say what was done."""
+
+        def work() -> str:
+            with self._file.writing() as connection:
+                connection.execute("INSERT INTO terms (terms) VALUES ('optimize')")
+            with self._file.reading() as connection:
+                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            return "word index merged; bit codes are kept up to date by every write"
+
+        return await self._run(self._writer, work)
+
+    async def verify(self) -> list[str]:
+        """Read the whole file and return what is wrong with it, in words without any text of documents."""
+
+        def work() -> list[str]:
+            with self._file.reading() as connection:
+                connection.execute("BEGIN")
+                return problems_in(connection)
+
+        return await self._run(self._readers, work)
+
+    async def recall(self, *, questions: int = 20, k: int = 10) -> float:
+        """Return the share of the exact best k that the bit codes find, for some documents' own vectors."""
+        return await self._run(self._readers, lambda: self._searcher.recall(questions, k))
 
     async def close(self) -> None:
         """Finish running work and close the file."""

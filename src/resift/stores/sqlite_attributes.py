@@ -64,11 +64,14 @@ def _selected(connection: sqlite3.Connection, test: Condition) -> tuple[str, lis
         return f"SELECT row FROM documents EXCEPT SELECT row FROM ({inner})", bound  # noqa: S608 - our own SQL
     if test.operator == "=":
         return _equal(connection, test)
-    if is_date(test.values[0]):
+    limit = test.values[0]
+    if is_date(limit):
         return _given(_tested(connection, test, _IS_TEXT))
-    kind = _IS_TEXT if isinstance(test.values[0], str) else _NUMBERS
+    if isinstance(limit, int) and not -_INT64 <= limit < _INT64:
+        return _given(_tested(connection, test, f"{_NUMBERS} OR typeof(value) = 'blob'"))
+    kind = _IS_TEXT if isinstance(limit, str) else _NUMBERS
     statement = f"SELECT row FROM attributes WHERE key = ? AND {kind} AND value {test.operator} ?"  # noqa: S608
-    return _with_digests(connection, test, statement, [test.key, test.values[0]])
+    return _with_digests(connection, test, statement, [test.key, limit])
 
 
 def _equal(connection: sqlite3.Connection, test: Condition) -> tuple[str, list[Any]]:
@@ -96,7 +99,7 @@ def _with_digests(
 
 def _tested(connection: sqlite3.Connection, test: Condition, kind: str) -> list[int]:
     """Return the rows whose metadata passes the test, among those with a value of this kind."""
-    rows = f"SELECT row FROM attributes WHERE key = ? AND {kind}"  # noqa: S608 - our own SQL
+    rows = f"SELECT row FROM attributes WHERE key = ? AND ({kind})"  # noqa: S608 - our own SQL
     held = connection.execute(f"SELECT row, metadata FROM documents WHERE row IN ({rows})", (test.key,))  # noqa: S608
     return [row for row, metadata in held if test.accepts(json.loads(metadata).get(test.key))]
 

@@ -17,7 +17,7 @@ from resift.stores.sqlite_checks import Damage
 from resift.stores.sqlite_file import Connection, DatabaseFile
 from resift.stores.sqlite_schema import FileFacts, read_facts
 from resift.stores.sqlite_text import TextIndex
-from resift.stores.sqlite_vectors import VectorIndex
+from resift.stores.sqlite_vectors import VectorIndex, vector_from
 from resift.stores.sqlite_view import RowView, RowViews
 from resift.stores.sqlite_write import Owner
 from resift.text import Analyzer
@@ -70,6 +70,25 @@ class Searcher:
                 view = self._words.view(self._snapshot(connection))
             return {term: len(view.postings(connection, (term,)).places) for term in terms}
 
+    def recall(self, questions: int, k: int) -> float:
+        """Return the share of the exact best k that are found by codes, over evenly spread documents."""
+        with self._file.reading() as connection:
+            with self._lock:
+                rows = self._snapshot(connection)
+                exact = VectorIndex(True).view(connection, rows)
+                coded = VectorIndex(False).view(connection, rows)
+            places = rows.mask(None).nonzero()[0]
+            if not len(places) or not rows.facts.dimension:
+                return 1.0
+            asked = rows.rows_at(places[:: max(1, len(places) // questions)][:questions]).tolist()
+            shares = []
+            for vector in sql.vectors_by_row(connection, asked).values():
+                query = vector_from(vector)
+                wanted = {row for row, _ in _cut(exact.best(connection, query, k, None).found, k)}
+                found = {row for row, _ in _cut(coded.best(connection, query, k, None).found, k)}
+                shares.append(len(wanted & found) / len(wanted))
+            return sum(shares) / len(shares)
+
     def forget_parent(self) -> None:
         """Take a lock of its own in a forked child."""
         self._lock = threading.Lock()
@@ -88,6 +107,10 @@ class Searcher:
         if facts.version == 1:
             return [(term,) for term in version_1.query_terms(connection, query)]
         return self._analyzer.query_words(query, languages=facts.languages)
+
+
+def _cut(best: Sequence[tuple[int, float]], k: int) -> list[tuple[int, float]]:
+    return sorted(best, key=lambda one: (-one[1], one[0]))[:k]
 
 
 def _hits(

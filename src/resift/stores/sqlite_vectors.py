@@ -148,7 +148,7 @@ class _Read:
         found = vectors_by_row(self._connection, sorted(rows))
         if len(found) != len(rows):
             raise Damage("vectors", min(set(rows) - set(found)))
-        vectors = np.frombuffer(b"".join(found.values()), dtype="<f4").reshape(len(found), -1)
+        vectors = np.frombuffer(b"".join(found.values()), dtype="<f4").reshape(len(found), len(self._query))
         scores = vectors @ self._query if len(found) else np.zeros(0, dtype=np.float32)
         self._scores = scores if self._scores is None else np.concatenate([self._scores, scores])
         self._rows += found
@@ -165,6 +165,11 @@ class _Read:
         places = _top(self._scores, k).tolist()
         held = [np.frombuffer(self._vectors[at], dtype="<f4") for at in places]
         return [(self._rows[at], _cosine(one, self._query)) for at, one in zip(places, held, strict=True)]
+
+
+def vector_from(stored: bytes) -> Any:
+    """Return a stored vector as an array."""
+    return require("numpy", extra="local").frombuffer(stored, dtype="<f4")
 
 
 def read_vectors(connection: sqlite3.Connection, rows: RowView, block: int, dimension: int) -> Any:

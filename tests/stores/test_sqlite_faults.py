@@ -1,0 +1,188 @@
+"""SQLite files that are damaged, forked, read where nothing can be written, or cut off by a power loss."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import os
+import random
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.durability import power_test
+from resift.errors import ResiftError, StoreError
+from resift.stores.sqlite import SQLiteStore
+from tests.stores.factories import STORES, HashingEmbedder
+
+CANARY = "xylophone-canary"
+DOCS = [
+    {"id": f"d{n:03}", "text": f"{CANARY} w{n % 13} w{n % 7}", "metadata": {"n": n, "topic": f"t{n % 3}"}}
+    for n in range(400)
+]
+
+
+def made(path: Path, **options: Any) -> Path:
+    store = SQLiteStore(path, embedder=HashingEmbedder(), create=True, **options)
+    asyncio.run(store.add(DOCS))
+    store.release()
+    return path
+
+
+async def answers(path: Path) -> Any:
+    found = []
+    for exact in (True, False):
+        store = SQLiteStore(path, embedder=HashingEmbedder(), exact=exact, read_only=True)
+        try:
+            for where in (None, {"topic": "t1"}, {"n": {">": 300}}):
+                for view in (store.text, store.vectors):
+                    hits = await view.search("w3 w5", k=30, where=where)
+                    found.append([(hit.id, hit.text, hit.score, dict(hit.metadata)) for hit in hits])
+            found.append([hit.text for hit in await store.get(["d001", "d200"])])
+        finally:
+            store.release()
+    return found
+
+
+async def problems(path: Path) -> list[str]:
+    store = SQLiteStore(path, read_only=True)
+    try:
+        return await store.verify()
+    finally:
+        store.release()
+
+
+def test_a_flipped_byte_is_found_or_harmless(tmp_path: Path) -> None:
+    """Right answers, or an error of ours without text; what searches cannot see, `verify` does."""
+    path = made(tmp_path / "a.db")
+    whole, right = path.read_bytes(), asyncio.run(answers(path))
+    assert asyncio.run(problems(path)) == []
+    chance = random.Random(4)
+    unseen: list[int] = []
+    told: list[str] = []
+    for _ in range(40):
+        at = chance.randrange(100, len(whole))
+        damaged = bytearray(whole)
+        damaged[at] ^= 1 << chance.randrange(8)
+        path.write_bytes(damaged)
+        try:
+            same = asyncio.run(answers(path)) == right
+        except ResiftError as exc:
+            told.append(f"{exc!r} {exc.__cause__!r} {exc.__context__!r}")
+            continue
+        if not same:
+            found = asyncio.run(problems(path))
+            told += found
+            unseen += [] if found else [at]
+    assert unseen == []
+    assert not any(CANARY in line for line in told)
+    assert told
+
+
+@pytest.mark.parametrize(
+    ("change", "table"),
+    [
+        ("UPDATE code_blocks SET codes = zeroblob(length(codes))", "code_blocks"),
+        ("UPDATE code_blocks SET codes = substr(codes, 1, 100)", "code_blocks"),
+        ("DELETE FROM code_blocks", "code_blocks"),
+        ("UPDATE vectors SET vector = zeroblob(length(vector)) WHERE row = 7", "vectors"),
+        ("DELETE FROM vectors WHERE row = 7", "vectors"),
+        ("UPDATE documents SET text = 'other' WHERE row = 7", "documents"),
+        ("UPDATE documents SET metadata = '{' WHERE row = 7", "documents"),
+        ("UPDATE row_blocks SET lengths = zeroblob(4096)", "row_blocks"),
+        ("UPDATE attributes SET row = 8 WHERE row = 7 AND key = 'n'", "filters"),
+    ],
+)
+def test_changed_tables_are_named_with_the_remedy(tmp_path: Path, change: str, table: str) -> None:
+    """What does not fit its checksum or the documents is refused by searches or found by `verify`."""
+    path = made(tmp_path / "a.db")
+    connection = sqlite3.connect(path)
+    connection.execute(change)
+    connection.commit()
+    connection.close()
+    assert any(table in problem for problem in asyncio.run(problems(path)))
+    if table != "filters":
+        with pytest.raises(StoreError, match=rf"is damaged \(table {table}.*move it away and index again"):
+            asyncio.run(all_of(path))
+
+
+async def all_of(path: Path) -> None:
+    for exact in (True, False):
+        store = SQLiteStore(path, embedder=HashingEmbedder(), exact=exact, read_only=True)
+        try:
+            await store.vectors.search(CANARY, k=400)
+            await store.text.search(CANARY, k=400)
+        finally:
+            store.release()
+
+
+def test_readers_leave_nothing_beside_the_file(tmp_path: Path) -> None:
+    """-wal and -shm go when the last reader closes, and not before another has finished."""
+    path = made(tmp_path / "a.db")
+    first = SQLiteStore(path, read_only=True)
+    second = SQLiteStore(path, read_only=True)
+    assert asyncio.run(first.search("w3", k=1))
+    first.release()
+    assert asyncio.run(second.search("w3", k=1))
+    second.release()
+    assert [file.name for file in tmp_path.iterdir()] == ["a.db"]
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="permissions of folders are those of POSIX")
+def test_a_reader_in_a_folder_it_cannot_write_sees_every_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without locks the file's stamp says that it changed; a file that changes all the time is an error."""
+    path = made(tmp_path / "a.db")
+    writable = os.access
+    monkeypatch.setattr(os, "access", lambda place, mode: mode != os.W_OK and writable(place, mode))
+    reader = SQLiteStore(path, embedder=HashingEmbedder(), read_only=True)
+    assert len(asyncio.run(reader.search("unheard", k=3))) == 3
+    for step in range(3):
+        writer = SQLiteStore(path, embedder=HashingEmbedder())
+        asyncio.run(writer.add([{"id": f"new{step}", "text": f"unheard{step} word"}]))
+        assert asyncio.run(reader.text.search(f"unheard{step}", k=1))[0].id == f"new{step}"
+        writer.release()
+        assert asyncio.run(reader.text.search(f"unheard{step}", k=1))[0].id == f"new{step}"
+        assert asyncio.run(reader.count()) == len(DOCS) + step + 1
+    reader.release()
+
+
+def _in_child(store: Any, answer: Any) -> None:
+    async def body() -> Any:
+        hits = await store.search("pandas bamboo", k=3)
+        await store.add([{"id": "child", "text": "from the child"}])
+        return [hit.id for hit in hits], await store.count()
+
+    answer.send(asyncio.run(body()))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.parametrize("kind", ["memory-hybrid", "sqlite-hybrid", "postgres-hybrid", "qdrant-vector"])
+def test_a_store_used_before_a_fork_works_in_the_child(tmp_path: Path, kind: str) -> None:
+    """Servers fork: the child searches and writes, and the parent goes on."""
+
+    async def body() -> None:
+        async with STORES[kind][1](tmp_path) as store:
+            await store.add([{"id": "p", "text": "pandas eat bamboo"}, {"id": "t", "text": "trains"}])
+            before = await store.search("pandas bamboo", k=3)
+            there, here = multiprocessing.Pipe()
+            child = multiprocessing.get_context("fork").Process(target=_in_child, args=(store, here))
+            child.start()
+            assert await asyncio.to_thread(there.poll, 30), "the child hangs"
+            found, count = there.recv()
+            child.join(10)
+            assert found == [hit.id for hit in before]
+            assert count == 3
+            assert (await store.search("pandas bamboo", k=3))[0].id == "p"
+
+    asyncio.run(body())
+
+
+def test_power_cuts_lose_nothing_acknowledged(tmp_path: Path) -> None:
+    """Eight cuts here, a hundred in `python -m benchmarks.durability --cuts 100`."""
+    report = power_test(tmp_path, cuts=8, seed=3)
+    assert (report["lost"], report["damaged"]) == (0, 0)
+    assert report["acknowledged"] > 0
