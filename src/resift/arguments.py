@@ -17,10 +17,10 @@ def check_k(k: Any, *, name: str = "k", least: int = 0) -> int:
     return k
 
 
-def check_query(query: Any) -> str:
-    """Return the query, or raise InputError unless it is a string with something in it."""
+def check_query(query: Any, *, empty: bool = False) -> str:
+    """Return the query, or raise InputError unless it is a string with something in it (or `empty`)."""
     if not isinstance(query, str):
         raise InputError(f"The query is a {type(query).__name__}; pass a string.")
-    if not query.strip():
+    if not empty and not query.strip():
         raise InputError("The query is empty; pass the words or the question to search for.")
     return query

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from resift.arguments import check_query
 from resift.candidates import TEXT_KEYS, Candidate, MissingText, hits_from
 from resift.deadline import Deadline
-from resift.errors import DeadlineExceeded
-from resift.forking import ForkSafeLock
-from resift.models.loading import check_kind
 from resift.models.pairs import Progress
 from resift.protocols import Scorer
-from resift.rerankers.cross_encoder import DEFAULT_MODEL, CrossEncoderReranker
+from resift.rerankers.cross_encoder import DEFAULT_MODEL
 from resift.rerankers.rescore import rescore
+from resift.rerankers.shared_model import SharedCrossEncoder
 from resift.sync import run_sync
-from resift.types import Hit, Ranking, Scores, StageKind, StageRecord, Trace, record_of
+from resift.types import Hit, Ranking, StageKind, StageRecord, Trace, record_of
 
 
 def rerank(
@@ -69,12 +67,12 @@ async def arerank(
 ) -> Ranking:
     """Do what `rerank` does, from async code."""
     deadline = Deadline.after(deadline_s)
-    if scorer is None:
-        check_kind(model, "cross-encoder")
+    scorer = scorer or SharedCrossEncoder(model, folder=folder, on_progress=on_progress)
+    check_query(query, empty=True)
     flags: dict[str, str] = {}
     hits = hits_from(documents, text_keys=text_keys, missing_text=missing_text, flags=flags)
     return await rescore(
-        scorer or _Shared(model, folder, on_progress),
+        scorer,
         query,
         hits,
         k=len(hits) if k is None else k,
@@ -88,43 +86,3 @@ async def arerank(
 def _as_given(hits: Sequence[Hit], flags: Mapping[str, str]) -> StageRecord:
     """Return the record of the caller's own order, where each place in the answer is reckoned from."""
     return record_of(StageKind.RETRIEVE, "retrieve", hits, scored=True, source="input", notes=flags)
-
-
-class _Shared:
-    """The process's reranker of one model, loaded on first use, with one caller's progress callback."""
-
-    name = CrossEncoderReranker.name
-
-    def __init__(self, model: str, folder: Path | str | None, on_progress: Progress | None) -> None:
-        self._model = model
-        self._folder = folder
-        self._on_progress = on_progress
-
-    async def score(self, query: str, hits: Sequence[Hit], *, deadline: Deadline) -> Scores:
-        reranker = _known(self._model, self._folder)
-        if reranker is None:
-            loading = asyncio.to_thread(_load, self._model, self._folder)
-            try:
-                reranker = await asyncio.wait_for(loading, deadline.timeout_s)
-            except TimeoutError:
-                # The thread goes on, so that a later call finds the model ready.
-                raise DeadlineExceeded("the deadline passed while the model was loading") from None
-        return await reranker.score(query, hits, deadline=deadline, on_progress=self._on_progress)
-
-
-_lock = ForkSafeLock()
-_rerankers: dict[tuple[str, str], CrossEncoderReranker] = {}
-
-
-def _known(model: str, folder: Path | str | None) -> CrossEncoderReranker | None:
-    found = _rerankers.get((model, str(folder)))
-    # One that failed to load is tried again: its files may be there by now.
-    return None if found is None or found.failure else found
-
-
-def _load(model: str, folder: Path | str | None) -> CrossEncoderReranker:
-    with _lock:
-        found = _known(model, folder)
-        if found is None:
-            found = _rerankers[model, str(folder)] = CrossEncoderReranker(model, folder=folder)
-        return found

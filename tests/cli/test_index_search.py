@@ -48,6 +48,26 @@ def test_index_then_search(docs: Path, capsys: pytest.CaptureFixture[str]) -> No
     assert "r1" in ranking["why"]["r1"]
 
 
+def test_search_opens_its_file_once(
+    docs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which embedder a file was built with is read from the file that is then searched."""
+    from resift.stores import sqlite
+
+    run(capsys, "index", "docs", "--store", "d.db", "--text-only")
+    opened: list[str] = []
+
+    class Counted(sqlite.DatabaseFile):
+        def __init__(self, path: Any, **options: Any) -> None:
+            opened.append(str(path))
+            super().__init__(path, **options)
+
+    monkeypatch.setattr(sqlite, "DatabaseFile", Counted)
+    code, ranking, _ = run(capsys, "search", "rotating keys", "--store", "d.db", "--no-rerank")
+    assert (code, len(ranking["hits"])) == (0, 1)
+    assert opened == ["d.db"]
+
+
 def test_search_filters_by_metadata(docs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run(capsys, "index", "docs", "--store", "d.db", "--text-only")
     where = ("--where", "year=2020", "--no-rerank", "--store", "d.db")

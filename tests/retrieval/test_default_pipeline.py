@@ -7,13 +7,15 @@ import json
 import os
 import subprocess
 import sys
+import threading
 
 import pytest
 from fake_stores import Answers
 
 from resift.retrieval import Pipeline
 from resift.retrieval.pipeline import stage_name
-from resift.stores import SQLiteStore
+from resift.stores import MemoryStore, SQLiteStore
+from tests.stores.factories import HashingEmbedder
 
 pytest.importorskip("tokenizers", reason="needs resift[local]")
 
@@ -58,7 +60,8 @@ _SCRIPT = """
 import asyncio, json, sys
 from resift.models.embedding import Embedder
 from resift.retrieval import Pipeline
-from resift.stores import SQLiteStore
+from resift.stores import MemoryStore, SQLiteStore
+from tests.stores.factories import HashingEmbedder
 
 async def work():
     pipe = Pipeline.default(SQLiteStore(sys.argv[1], embedder=Embedder(), name="docs", create=True), k=3)
@@ -113,3 +116,70 @@ def test_default_without_rerank_needs_no_model(tmp_path):
 def test_default_takes_any_store():
     """Any store has a default pipeline."""
     assert Pipeline.default(Answers("a", ["x"]), rerank=False).rank("words").ids == ["x"]
+
+
+def test_a_file_with_vectors_is_searched_by_both_however_it_was_opened(tmp_path):
+    """The file names its embedder: opened without one, its vectors are asked all the same, and once."""
+    from resift.models.embedding import Embedder
+
+    async def work():
+        built = SQLiteStore(tmp_path / "docs.db", embedder=Embedder(), name="docs", create=True)
+        await built.add([{"id": id, "text": text} for id, text in DOCUMENTS.items()])
+        both = await Pipeline.default(built, rerank=False).search("subatomic particles")
+        await built.close()
+        pipe = Pipeline.default(SQLiteStore(tmp_path / "docs.db", name="docs"), rerank=False)
+        try:
+            return both, await pipe.search("subatomic particles"), [ref.name for ref in pipe.stores]
+        finally:
+            await pipe.close()
+
+    both, plain, names = asyncio.run(work())
+    assert names == ["docs.text", "docs.vectors"]
+    assert plain.ids == both.ids
+
+
+def test_vectors_of_an_embedder_that_is_not_at_hand_degrade(tmp_path):
+    """Words still answer, and the ranking says which embedder is missing."""
+
+    async def work():
+        built = SQLiteStore(tmp_path / "docs.db", embedder=HashingEmbedder(), name="docs", create=True)
+        await built.add([{"id": id, "text": text} for id, text in DOCUMENTS.items()])
+        await built.close()
+        pipe = Pipeline.default(SQLiteStore(tmp_path / "docs.db", name="docs"), rerank=False)
+        try:
+            return await pipe.search("subatomic particles")
+        finally:
+            await pipe.close()
+
+    ranking = asyncio.run(work())
+    assert ranking.ids == ["quantum"]
+    assert ranking.degraded
+    assert "Open the store with that embedder" in ranking.failures["docs.vectors"]
+
+
+def test_a_store_in_memory_is_asked_by_both():
+    """Words and meaning are two lists here too."""
+
+    async def work():
+        store = MemoryStore(HashingEmbedder(), name="m")
+        await store.add([{"id": id, "text": text} for id, text in DOCUMENTS.items()])
+        return await Pipeline.default(store, rerank=False).search("subatomic particles")
+
+    ranking = asyncio.run(work())
+    assert [record.source for record in ranking.trace[:2]] == ["m.text", "m.vectors"]
+    assert ranking.ids[0] == "quantum"
+
+
+def test_the_model_loads_inside_the_deadline(monkeypatch):
+    """Making a pipeline loads nothing; a first search without the time for it answers without the model."""
+    from resift.rerankers import shared_model
+
+    monkeypatch.setattr(shared_model, "_rerankers", {})
+    release = threading.Event()
+    monkeypatch.setattr(shared_model, "CrossEncoderReranker", lambda *_, **__: release.wait(5))
+    pipe = Pipeline.default(Answers("a", ["x", "y"]))
+    ranking = pipe.rank("q", deadline_s=0.3)
+    release.set()
+    with shared_model._lock:  # the loading thread is done with what is patched here
+        assert ranking.ids == ["x", "y"]
+    assert "while the model was loading" in ranking.reason

@@ -18,36 +18,27 @@ def open_index(
 ) -> SQLiteStore:
     """Return the store; an existing file keeps its own embedder and language, a new one has the arguments.
 
-    `text_only` makes a new file without vectors, or leaves an existing file's vectors unused.
+    `text_only` makes a new file without vectors, or leaves an existing file's vectors unused. The file is
+    opened once.
     """
+    store = SQLiteStore(path, language=language, read_only=read_only, create=not read_only)
     if text_only:
-        return SQLiteStore(path, language=language, read_only=read_only, create=True)
-    if read_only or (path.exists() and path.stat().st_size):
-        built_with = _built_with(path)
-        if embedder not in (None, built_with) and built_with is not None:
+        return store
+    try:
+        facts = store.facts()
+        # None while the file is empty and may still become either.
+        built_with = facts.embedder or ("" if facts.generation else None)
+        if built_with is not None and embedder not in (None, built_with):
             raise StoreError(
                 f"{path} was built with {built_with or 'no embedder'}, not with {embedder}. "
                 "Leave --embedder out, or index into a new file."
             )
-        if built_with is not None:
-            return _opened(path, built_with, language, read_only=read_only)
-    return _opened(path, embedder, language, read_only=read_only)
+        wanted = embedder if built_with is None else built_with
+        if wanted != "":
+            from resift.models.embedding import DEFAULT_EMBEDDER, Embedder
 
-
-def _built_with(path: Path) -> str | None:
-    """Return the file's embedder, "" for words only, None while it is empty and may still become either."""
-    probe = SQLiteStore(path, read_only=True)
-    try:
-        facts = probe.facts()
-        return facts.embedder or ("" if facts.generation else None)
-    finally:
-        probe.release()
-
-
-def _opened(path: Path, embedder: str | None, language: str | None, *, read_only: bool) -> SQLiteStore:
-    if embedder == "":
-        return SQLiteStore(path, language=language, read_only=read_only, create=True)
-    from resift.models.embedding import DEFAULT_EMBEDDER, Embedder
-
-    model = Embedder(embedder or DEFAULT_EMBEDDER)
-    return SQLiteStore(path, embedder=model, language=language, read_only=read_only, create=True)
+            store.use_embedder(Embedder(wanted or DEFAULT_EMBEDDER))
+    except BaseException:
+        store.release()
+        raise
+    return store

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from resift.plugins import load_reranker
+from resift.errors import StoreError
+from resift.rerankers.shared_model import SharedCrossEncoder
 from resift.retrieval.shaping import Shape
 from resift.retrieval.stages import Rerank
+from resift.types import Hit
 
 DEPTH = 20
 """How many of the fused hits the cross-encoder reads: the knee of quality against time."""
@@ -16,15 +19,48 @@ def default_options(store: Any, *, rerank: bool) -> dict[str, Any]:
     """Return the arguments of the default `Pipeline` for a store."""
     options: dict[str, Any] = {"stores": views(store)}
     if rerank:
-        options["rerank"] = Rerank(load_reranker("cross-encoder"), depth=DEPTH)
+        options["rerank"] = Rerank(SharedCrossEncoder(), depth=DEPTH)
         options["guard"] = Shape(name="guard")
     return options
 
 
 def views(store: Any) -> list[Any]:
-    """Return the two ways of finding of a hybrid store, `text` and `vectors`; else the store itself."""
-    if getattr(store, "mode", "") != "hybrid":
+    """Return the two ways of finding of a store, `text` and `vectors`, where it has both; else itself."""
+    mode = getattr(store, "mode", "")
+    if mode == "text":
+        unused = _unused_vectors(store)
+        return [store] if unused is None else [store.text, unused]
+    if mode not in ("hybrid", "vector"):
         return [store]
     sides = [getattr(store, side, None) for side in ("text", "vectors")]
     found = [side for side in sides if callable(getattr(side, "search", None))]
     return found if len(found) == len(sides) else [store]
+
+
+def _unused_vectors(store: Any) -> Any:
+    """Return the vectors of a file that was opened without its embedder; None where it has none."""
+    facts, by = getattr(store, "facts", None), getattr(store, "vectors_by", None)
+    if not callable(facts) or not callable(by):
+        return None
+    named = facts().embedder
+    if not named:
+        return None
+    from resift.models.embedding import Embedder
+
+    try:
+        return by(Embedder(named))
+    except ValueError as exc:
+        return _Unavailable(f"{store.name}.vectors", f"{store.path} was built with {named}: {exc}")
+
+
+class _Unavailable:
+    """A view that cannot be asked: the fan-out then says so, and what to do."""
+
+    kind = "vector"
+
+    def __init__(self, name: str, reason: str) -> None:
+        self.name = name
+        self.reason = reason
+
+    async def search(self, query: str, *, k: int, where: Mapping[str, Any] | None = None) -> list[Hit]:
+        raise StoreError(f"{self.reason} Open the store with that embedder.", store=self.name)

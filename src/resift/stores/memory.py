@@ -17,6 +17,7 @@ from resift.text.bm25 import BM25, idf
 from resift.types import Hit
 
 Mode = Literal["hybrid", "text", "vector"]
+Side = Literal["text", "vectors"]
 
 
 class MemoryStore:
@@ -41,6 +42,18 @@ class MemoryStore:
         self._terms: dict[str, Counter[str]] = {}
         self._analyzer = Analyzer(language)
         self._languages: set[str] = set()
+
+    @property
+    def text(self) -> MemoryView:
+        """The same documents found by words only, as a store of its own."""
+        return MemoryView(self, "text")
+
+    @property
+    def vectors(self) -> MemoryView:
+        """The same documents found by vectors only, as a store of its own."""
+        if self.embedder is None:
+            raise InputError(f"Store {self.name!r} has no embedder, so it cannot search by vectors.")
+        return MemoryView(self, "vectors")
 
     async def add(self, documents: Iterable[Candidate]) -> int:
         """Store the documents, replacing those of the same id; return how many were given."""
@@ -78,19 +91,27 @@ class MemoryStore:
 
     async def search(self, query: str, *, k: int, where: Where | None = None) -> list[Hit]:
         """Return at most k hits, best first, whose metadata passes `where`."""
+        if self.mode == "text":
+            return await self.search_side("text", query, k=k, where=where, source=self.name)
+        if self.mode == "vector":
+            return await self.search_side("vectors", query, k=k, where=where, source=self.name)
+        from resift.stores.hybrid import DEPTH, fuse_views
+
+        depth = max(k, DEPTH) if k else 0
+        text = await self.text.search(query, k=depth, where=where)
+        return fuse_views(
+            [text, await self.vectors.search(query, k=depth, where=where)], k=k, source=self.name
+        )
+
+    async def search_side(
+        self, side: Side, query: str, *, k: int, where: Where | None, source: str
+    ) -> list[Hit]:
+        """Search by words or by vectors alone."""
         conditions(where)
         if nothing_to_find(query, k):
             return []
-        if self.mode == "text":
-            return ranked(self._by_words(query, where), k=k, source=self.name)
-        if self.mode == "vector":
-            return ranked(await self._by_vector(query, where), k=k, source=self.name)
-        from resift.stores.hybrid import fuse_views
-
-        depth = max(k, 100)
-        text = ranked(self._by_words(query, where), k=depth, source=f"{self.name}.text")
-        vectors = ranked(await self._by_vector(query, where), k=depth, source=f"{self.name}.vectors")
-        return fuse_views([text, vectors], k=k, source=self.name)
+        found = self._by_words(query, where) if side == "text" else await self._by_vector(query, where)
+        return ranked(found, k=k, source=source)
 
     async def close(self) -> None:
         """Nothing to release; here so that all stores can be treated alike."""
@@ -137,3 +158,17 @@ def resolve_mode(mode: Mode | None, embedder: Embedder | None, *, default: Mode)
     if mode != "text" and embedder is None:
         raise InputError(f"mode {mode!r} needs vectors: pass embedder=, or use mode='text'.")
     return mode
+
+
+class MemoryView:
+    """A MemoryStore that finds by words only, or by vectors only."""
+
+    def __init__(self, store: MemoryStore, side: Side) -> None:
+        self.store = store
+        self.side: Side = side
+        self.kind = "doc" if side == "text" else "vector"
+        self.name = f"{store.name}.{side}"
+
+    async def search(self, query: str, *, k: int, where: Where | None = None) -> list[Hit]:
+        """Return at most k hits, best first, whose metadata passes `where`."""
+        return await self.store.search_side(self.side, query, k=k, where=where, source=self.name)

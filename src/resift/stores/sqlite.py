@@ -95,6 +95,12 @@ class SQLiteStore:
         owner.check(self.facts())
         return VectorSearch(self, embedder)
 
+    def use_embedder(self, embedder: Embedder) -> None:
+        """Find and add by vectors as well, with the embedder that the file was built with."""
+        owner = Owner(self.path, self.name, identity_of(embedder))
+        owner.check(self.facts())
+        self.embedder, self.mode, self._owner = embedder, "hybrid", owner
+
     def facts(self) -> FileFacts:
         """Return what the file says about itself: version, generation, embedder, languages, size."""
         with self._file.reading() as connection:
@@ -139,8 +145,6 @@ class SQLiteStore:
     async def vectors_of(self, ids: Iterable[str | int]) -> dict[str, Any]:
         """Return id -> unit vector of the documents that have one."""
         wanted = ids_from(ids)
-        if self.embedder is None:
-            return {}
         np = require("numpy", extra="local")
 
         def work() -> dict[str, Any]:
