@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from resift.deadline import Deadline
 from resift.errors import ConfigError, InputError, ProviderBadAnswer, ProviderServerError, ProviderTimeout
-from resift.plugins import load_reranker
+from resift.plugins import RERANKERS, load_plugin, load_reranker
 from resift.rerankers.hosted import ChatClient
 from resift.rerankers.llm import LLMReranker
 from resift.rerankers.llm.answer import read_order
@@ -218,7 +218,9 @@ def test_t8_bad_options_get_one_clear_error(options, told):
 def test_t8_the_plugin_builds_by_name_and_is_none_without_its_key(monkeypatch):
     options = {"base_url": "https://chat.example.org/v1", "model": "m"}
     assert load_reranker("llm", **options).requires == ("net.llm",)
-    assert load_reranker("llm", api_key_env="RESIFT_TEST_UNSET", **options) is None
+    assert load_plugin(RERANKERS, "llm")(api_key_env="RESIFT_TEST_UNSET", **options) is None
+    with pytest.raises(ConfigError, match="RESIFT_TEST_UNSET"):
+        load_reranker("llm", api_key_env="RESIFT_TEST_UNSET", **options)
     monkeypatch.setenv("RESIFT_TEST_SET", "k")
     assert load_reranker("llm", api_key_env="RESIFT_TEST_SET", **options).name == "llm"
     with pytest.raises(InputError, match="base_url"):

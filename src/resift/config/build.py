@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Unpack
 
 from resift.config.build_rerank import RunsWithout, build_rerank
 from resift.config.build_stages import build_fusion, build_gate, build_shape
@@ -15,23 +15,23 @@ from resift.config.settings import Settings
 from resift.errors import ConfigError, MissingExtraError, ResiftError
 from resift.retrieval.gating import closed
 from resift.retrieval.over_fetch import OverFetch
-from resift.retrieval.pipeline import Pipeline
+from resift.retrieval.pipeline import Pipeline, PipelineOptions
 from resift.retrieval.store_ref import StoreRef
 
 T = TypeVar("T")
 
 
-def pipeline_from_yaml(path: str | Path, **options: Any) -> Pipeline:
+def pipeline_from_yaml(path: str | Path, **options: Unpack[PipelineOptions]) -> Pipeline:
     """Return the pipeline that a file describes; options are those of Pipeline and win over the file."""
     return build(load_yaml(path), file=str(path), **options)
 
 
-def pipeline_from_config(config: Mapping[str, Any], **options: Any) -> Pipeline:
+def pipeline_from_config(config: Mapping[str, Any], **options: Unpack[PipelineOptions]) -> Pipeline:
     """Return the pipeline that a dict describes."""
     return build(load_plain(config), **options)
 
 
-def build(settings: Settings, *, file: str | None = None, **options: Any) -> Pipeline:
+def build(settings: Settings, *, file: str | None = None, **options: Unpack[PipelineOptions]) -> Pipeline:
     """Open the stores, load the models and put the pipeline together.
 
     Raises ConfigError with the line of the section that could not be built.

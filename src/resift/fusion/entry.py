@@ -5,19 +5,35 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TypedDict, Unpack
 
 from resift.arguments import check_k
 from resift.candidates import Candidate, hits_from
 from resift.errors import InputError
-from resift.fusion.lists import labels
-from resift.fusion.methods import fusion_method
+from resift.fusion.lists import Identity, Weights, labels
+from resift.fusion.methods import method_with_options
+from resift.fusion.normalize import Normalization
 from resift.types import Hit, Ranking, StageKind, StageRecord, Trace, cut_record
 
 Lists = Mapping[str, Iterable[Candidate]] | Sequence[Iterable[Candidate]]
 
 
-def fuse(lists: Lists, *, k: int | None = None, method: str = "rrf", **options: Any) -> Ranking:
+class FuseOptions(TypedDict, total=False):
+    """The options of the fusion methods; each method refuses those that it does not have."""
+
+    weights: Weights | None
+    sources: Sequence[str] | None
+    identity: Identity
+    k_param: float
+    dialect: str | None
+    normalize: Normalization
+    phi: float
+    epsilon: float
+
+
+def fuse(
+    lists: Lists, *, k: int | None = None, method: str = "rrf", **options: Unpack[FuseOptions]
+) -> Ranking:
     """Fuse ranked lists into one Ranking; `cut` keeps what k leaves out.
 
     Lists are given as {source: candidates} or as a list of lists; strings in them are ids.
@@ -27,7 +43,7 @@ def fuse(lists: Lists, *, k: int | None = None, method: str = "rrf", **options: 
     rankings, names = _hits(lists)
     if names and "sources" not in options and options.get("dialect") is None:
         options["sources"] = names
-    fused = fusion_method(method)(rankings, **options)
+    fused = method_with_options(method, options)(rankings, **options)
     kept = len(fused) if limit is None else min(limit, len(fused))
     records = [*_retrieved(rankings), *fused.records, *cut_record(fused.records[0].ids, kept)]
     return Ranking(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from resift.errors import InputError, did_you_mean
 from resift.fusion.lists import ListOptions
@@ -44,6 +44,16 @@ def fusion_method(name: str) -> Callable[..., Fused]:
     if known not in METHODS:
         raise InputError(f"Unknown fusion method {name!r}. {did_you_mean(str(name), METHODS)}")
     return METHODS[known]
+
+
+def method_with_options(name: str, options: Iterable[str]) -> Callable[..., Fused]:
+    """Return the fusion function of that name; refuses options that it does not have."""
+    method = fusion_method(name)
+    allowed = options_of(method) - {"k"}
+    for option in options:
+        if option not in allowed:
+            raise InputError(f"{name} has no option {option!r}. {did_you_mean(option, allowed)}")
+    return method
 
 
 def options_of(method: Callable[..., Fused]) -> frozenset[str]:

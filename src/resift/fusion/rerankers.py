@@ -7,7 +7,6 @@ from typing import Any
 
 from resift import events
 from resift.arguments import check_k
-from resift.errors import InputError, did_you_mean
 from resift.events import Sink
 from resift.fusion.dialects import DialectName, dialect_named
 from resift.fusion.fusion_options import (
@@ -18,7 +17,7 @@ from resift.fusion.fusion_options import (
     ScoreOptions,
 )
 from resift.fusion.lists import Identity, Weights
-from resift.fusion.methods import fusion_method, options_of
+from resift.fusion.methods import method_with_options
 from resift.fusion.rank_based import rrf
 from resift.types import Fused, Hit
 
@@ -29,12 +28,8 @@ class FusionReranker:
     requires: tuple[str, ...] = ()
 
     def __init__(self, method: str, *, sink: Sink | None = None, **options: Any) -> None:
-        self._fuse = fusion_method(method)
+        self._fuse = method_with_options(method, options)
         self.name = method.replace("_", "-")
-        allowed = options_of(self._fuse) - {"k"}
-        for option in options:
-            if option not in allowed:
-                raise InputError(f"{self.name} has no option {option!r}. {did_you_mean(option, allowed)}")
         self.options = options
         self._sink = sink
         # Wrong options are refused here, not at the first query; weights need lists to be checked with.

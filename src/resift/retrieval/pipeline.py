@@ -7,7 +7,7 @@ import time
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from resift.arguments import DEFAULT_K, check_k, check_query
 from resift.deadline import Clock, Deadline
@@ -21,7 +21,7 @@ from resift.retrieval.over_fetch import OverFetch
 from resift.retrieval.pool import Pool, Stage
 from resift.retrieval.stage_contract import checked
 from resift.retrieval.stages import Fuse, Rerank
-from resift.retrieval.store_ref import store_refs
+from resift.retrieval.store_ref import Store, Stores, store_refs
 from resift.retrieval.waiting import TooLate, within
 from resift.sync import run_sync
 from resift.types import Ranking, StageKind, cut_record
@@ -46,6 +46,28 @@ STOP_S, STOP_SHARE = 0.02, 0.05
 Stages = Stage | Iterable[Stage] | None
 
 
+class PipelineParts(TypedDict, total=False):
+    """The arguments of `Pipeline` that stand beside its stores and its reranker."""
+
+    fuse: Reranker | Stage | None
+    gate: Stages
+    guard: Stages
+    shape: Stages
+    k: int
+    fetch: OverFetch
+    deadline_s: float | None
+    timeout_s: float | None
+    capabilities: Collection[str] | None
+    sink: Sink | None
+    clock: Clock
+
+
+class PipelineOptions(PipelineParts, total=False):
+    """The arguments of `Pipeline` that win over a file."""
+
+    rerank: Scorer | Stages
+
+
 class Pipeline:
     """Asks stores and passes what they found through stages.
 
@@ -56,7 +78,7 @@ class Pipeline:
 
     def __init__(
         self,
-        stores: Any,
+        stores: Stores,
         *,
         fuse: Reranker | Stage | None = None,
         gate: Stages = None,
@@ -158,14 +180,14 @@ class Pipeline:
             await _closed(part)
 
     @classmethod
-    def default(cls, store: Any, *, rerank: bool = True, **options: Any) -> Pipeline:
+    def default(cls, store: Store, *, rerank: bool = True, **options: Unpack[PipelineParts]) -> Pipeline:
         """Return a sensible pipeline for one store: words and meaning fused, the top 20 reranked, blended."""
         from resift.retrieval.defaults import default_options
 
         return cls(**{**default_options(store, rerank=rerank), **options})
 
     @classmethod
-    def from_yaml(cls, path: str | Path, **options: Any) -> Pipeline:
+    def from_yaml(cls, path: str | Path, **options: Unpack[PipelineOptions]) -> Pipeline:
         """Return the pipeline that a file describes; raises ConfigError with file and line."""
         # Config builds pipelines and stands above them; the class only lends it a door.
         from resift.config import pipeline_from_yaml
@@ -173,7 +195,7 @@ class Pipeline:
         return pipeline_from_yaml(path, **options)
 
     @classmethod
-    def from_config(cls, config: Mapping[str, Any], **options: Any) -> Pipeline:
+    def from_config(cls, config: Mapping[str, Any], **options: Unpack[PipelineOptions]) -> Pipeline:
         """Return the pipeline that a dict describes, with the same keys as the file."""
         from resift.config import pipeline_from_config
 

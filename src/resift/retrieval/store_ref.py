@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from resift.errors import InputError
+from resift.protocols import DocStore, GraphStore, VectorStore
 from resift.stores.cypher_guard import check_cypher_for
 from resift.stores.filtering import matches
 from resift.types import Hit
@@ -61,7 +62,14 @@ class StoreRef:
         return found
 
 
-def store_refs(stores: Iterable[Any], *, resolve: Callable[[str], Any] | None = None) -> tuple[StoreRef, ...]:
+Store = VectorStore | DocStore | GraphStore
+Stores = Store | StoreRef | Iterable[Store | StoreRef]
+"""What a pipeline asks: one store or several, each as it is or with how it is asked."""
+
+
+def store_refs(
+    stores: Stores | str | Iterable[Store | StoreRef | str], *, resolve: Callable[[str], Any] | None = None
+) -> tuple[StoreRef, ...]:
     """Return one checked reference per store, in the order declared.
 
     Takes stores, names (looked up with `resolve`) and StoreRefs; refuses two of one name.

@@ -8,8 +8,7 @@ import pytest
 
 from resift.deadline import Deadline
 from resift.events import ListSink
-from resift.plugins import load_reranker
-from resift.rerankers.hosted import DIALECTS, HostedReranker
+from resift.rerankers.hosted import DIALECTS, HostedReranker, hosted_reranker
 from resift.rerankers.rescore import rescore
 from resift.rerankers.semantic_bm25 import SemanticBM25Reranker
 from resift.resilience import CircuitBreaker, State, Tiered
@@ -191,7 +190,7 @@ def test_with_the_key_unset_everything_runs_on_the_fallback_and_nothing_is_degra
     """A choice, not a failure: degraded=False, tier="semantic-bm25" (T7)."""
     for provider, dialect in DIALECTS.items():
         if dialect.needs_key:
-            tiers = Tiered(load_reranker(provider), SemanticBM25Reranker())
+            tiers = Tiered(hosted_reranker(provider), SemanticBM25Reranker())
             ranking = asyncio.run(rescore(tiers, QUERY, HITS, k=5, deadline=Deadline.after(5)))
             assert (ranking.degraded, ranking.reason, ranking.tier) == (False, None, "semantic-bm25")
             assert {hit.rerank_provider for hit in ranking} == {"semantic-bm25"}
