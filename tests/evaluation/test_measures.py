@@ -106,3 +106,14 @@ def test_percentiles_are_times_that_were_measured():
     assert latency([float(n) for n in range(1, 101)]) == {"p50": 50.0, "p95": 95.0, "p99": 99.0}
     assert latency([7.0]) == {"p50": 7.0, "p95": 7.0, "p99": 7.0}
     assert latency([]) == {}
+
+
+@pytest.mark.parametrize("bad", ["\ud800", "a\0b", 7])
+def test_an_id_that_the_c_code_cannot_take_is_refused(bad):
+    """Half a character ended the whole process inside trec_eval."""
+    with pytest.raises(InputError, match="UTF-8"):
+        Judge({"q": {bad: 1}})
+    with pytest.raises(InputError, match="UTF-8"):
+        Judge({bad: {"d": 1}})
+    with pytest.raises(InputError, match="UTF-8"):
+        Judge({"q": {"d": 1}}).quality({"q": ["d", bad]})

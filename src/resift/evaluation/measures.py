@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,6 +60,9 @@ class Judge:
         self._library = require("ir_measures", extra="eval")
         self.measures = tuple(dict.fromkeys(measure_name(measure) for measure in measures))
         self.queries = tuple(qrels)
+        _check_ids(self.queries)
+        for judged in qrels.values():
+            _check_ids(judged)
         parsed = [self._library.parse_measure(measure) for measure in self.measures]
         # A grade below 0 (spam) is as little relevant as 0, and the library knows none below.
         grades = {
@@ -75,6 +78,8 @@ class Judge:
         ties can reorder what a run ranked.
         """
         judged = set(self.queries)
+        for ranked in run.values():
+            _check_ids(ranked)
         scored = {
             query: {id: float(len(ids) - place) for place, id in enumerate(ids)}
             for query, ids in run.items()
@@ -95,3 +100,17 @@ class Judge:
             for measure, values in per_query.items()
         }
         return Quality(ordered, missing, unjudged)
+
+
+def _check_ids(ids: Iterable[str]) -> None:
+    """Refuse ids that trec_eval's C code cannot take: it ends the process on half a character."""
+    try:
+        text = "".join(ids)
+        text.encode("utf-8")
+    except (TypeError, UnicodeEncodeError):
+        text = "\0"
+    if "\0" in text:
+        raise InputError(
+            "An id is no text that can be written as UTF-8 (a lone surrogate, a NUL, or no string at all). "
+            "Rename it in the run and in the judgements."
+        )

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from html import escape
+from collections.abc import Callable, Mapping
+
+from markupsafe import Markup
 
 from resift.evaluation.svg import Frame, figure
 from resift.evaluation.work_file import Answer
+from resift.markup import html, joined
+
+Place = Callable[[str, int], tuple[float, float]]
+"""Where the rank in a column is drawn."""
 
 SHOWN = 10
 """Ranks that have a line of their own; deeper ones share the lane below."""
 
 
-def rank_flow(answer: Answer, judged: Mapping[str, int], *, label: str, width: int = 350) -> str:
+def rank_flow(answer: Answer, judged: Mapping[str, int], *, label: str, width: int = 350) -> Markup:
     """Draw a line per document from its first list to its final place; relevant ones stand out."""
     paths = {id: _with_final(answer, id) for id in answer.paths}
     columns = _columns(list(paths.values()))
@@ -28,7 +33,9 @@ def rank_flow(answer: Answer, judged: Mapping[str, int], *, label: str, width: i
     relevant_last = sorted(paths, key=lambda id: (judged.get(id, 0) > 0, id))
     body += [_line(id, dict(paths[id]), columns, place, judged.get(id, 0)) for id in relevant_last]
     lane = place(columns[0], SHOWN + 1)[1] + 4
-    body.append(f'<text class="tick" x="{frame.left - 10}" y="{lane:.1f}" text-anchor="end">…</text>')
+    body.append(
+        html('<text class="tick" x="{}" y="{:.1f}" text-anchor="end">…</text>', frame.left - 10, lane)
+    )
     return figure(frame, body, label=label, kind="flow")
 
 
@@ -43,30 +50,26 @@ def _columns(paths: list[list[tuple[str, int]]]) -> list[str]:
     return [where for where in seen if where != "final"] + ["final"]
 
 
-def _heading(frame: Frame, column: str, at: int, step: float, *, last: bool) -> str:
+def _heading(frame: Frame, column: str, at: int, step: float, *, last: bool) -> Markup:
     anchor = "start" if at == 0 else "end" if last and at else "middle"
     x = frame.left + at * step - (8 if at == 0 else 0)
-    told = column.rpartition(".")[2]
+    label = column.rpartition(".")[2]
     y = 14 if at % 2 == 0 else 27  # on two lines, so that neighbours do not touch
-    return f'<text class="tick" x="{x:.1f}" y="{y}" text-anchor="{anchor}">{escape(told)}</text>'
+    return html('<text class="tick" x="{:.1f}" y="{}" text-anchor="{}">{}</text>', x, y, anchor, label)
 
 
-def _line(id: str, path: dict[str, int], columns: list[str], place: object, grade: int) -> str:
-    assert callable(place)  # noqa: S101 - narrows object
+def _line(id: str, path: dict[str, int], columns: list[str], place: Place, grade: int) -> Markup:
     points = [(*place(column, path[column]), path[column]) for column in columns if column in path]
-    kind = "relevant" if grade > 0 else "other"
-    told = f"{id}: " + ", ".join(f"{column} {path[column]}" for column in columns if column in path)
-    drawn = " ".join(f"{x:.1f},{y:.1f}" for x, y, _ in points)
-    parts = [f'<g class="{kind}"><title>{escape(told)}</title>']
+    label = f"{id}: " + ", ".join(f"{column} {path[column]}" for column in columns if column in path)
+    parts = [html("<title>{}</title>", label)]
     if len(points) > 1:
-        parts.append(f'<polyline points="{drawn}"/>')
+        parts.append(html('<polyline points="{}"/>', " ".join(f"{x:.1f},{y:.1f}" for x, y, _ in points)))
     for x, y, rank in points:
-        parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="8"/>')
-        parts.append(
-            f'<text x="{x:.1f}" y="{y + 3.5:.1f}" text-anchor="middle">{rank if rank < 100 else "…"}</text>'
-        )
+        shown = rank if rank < 100 else "…"
+        parts.append(html('<circle cx="{:.1f}" cy="{:.1f}" r="8"/>', x, y))
+        parts.append(html('<text x="{:.1f}" y="{:.1f}" text-anchor="middle">{}</text>', x, y + 3.5, shown))
     if "final" in path and path["final"] <= SHOWN:
         x, y = place("final", path["final"])
         name = id if len(id) <= 13 else id[:12] + "…"
-        parts.append(f'<text class="id" x="{x + 13:.1f}" y="{y + 4:.1f}">{escape(name)}</text>')
-    return "".join([*parts, "</g>"])
+        parts.append(html('<text class="id" x="{:.1f}" y="{:.1f}">{}</text>', x + 13, y + 4, name))
+    return html('<g class="{}">{}</g>', "relevant" if grade > 0 else "other", joined(parts))

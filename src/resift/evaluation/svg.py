@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from html import escape
+
+from markupsafe import Markup
+
+from resift.markup import html, joined
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +42,13 @@ class Frame:
         return self.height - self.top - self.bottom
 
 
-def figure(frame: Frame, body: Sequence[str], *, label: str, kind: str) -> str:
+def figure(frame: Frame, body: Sequence[Markup], *, label: str, kind: str) -> Markup:
     """Wrap drawn parts into one image with a label for screen readers."""
-    size = f'viewBox="0 0 {frame.width} {frame.height}" width="{frame.width}" height="{frame.height}"'
-    return f'<svg class="{kind}" {size} role="img" aria-label="{escape(label)}">{"".join(body)}</svg>'
+    size = html('viewBox="0 0 {0} {1}" width="{0}" height="{1}"', frame.width, frame.height)
+    return html('<svg class="{}" {} role="img" aria-label="{}">{}</svg>', kind, size, label, joined(body))
 
 
-def quality_against_latency(points: Sequence[Point], *, measure: str, frame: Frame, kind: str) -> str:
+def quality_against_latency(points: Sequence[Point], *, measure: str, frame: Frame, kind: str) -> Markup:
     """Draw one dot per pipeline: to the left is quicker, up is better; latency on a logarithmic axis."""
     x_low, x_high = _decades([point.ms for point in points])
     y_low, y_high = _padded([point.quality for point in points])
@@ -71,15 +74,17 @@ def quality_against_latency(points: Sequence[Point], *, measure: str, frame: Fra
         # Labels of dots at one height would cover each other: each next one moves down a line.
         line = max([y + 4, *(other + 15 for other in taken if abs(other - (y + 4)) < 15)])
         taken.append(line)
-        told = f"{point.name}: {measure} {point.quality:.4f}, p50 {point.ms:.1f} ms"
-        body.append(f'<circle class="dot" cx="{x:.1f}" cy="{y:.1f}" r="6">{_title(told)}</circle>')
+        label = f"{point.name}: {measure} {point.quality:.4f}, p50 {point.ms:.1f} ms"
+        body.append(
+            html('<circle class="dot" cx="{:.1f}" cy="{:.1f}" r="6">{}</circle>', x, y, _title(label))
+        )
         body.append(_text(x - 11 if left else x + 11, line, point.name, "end" if left else "start", "name"))
     return figure(frame, body, label=f"{measure} against latency", kind=kind)
 
 
 def difference_bars(
     differences: Sequence[tuple[str, float]], *, measure: str, frame: Frame, kind: str
-) -> str:
+) -> Markup:
     """Draw one bar per query, the largest gain first; bars below the line are losses."""
     ordered = sorted(differences, key=lambda one: (-one[1], one[0]))
     most = max((abs(value) for _, value in ordered), default=0.0) or 1.0
@@ -90,18 +95,17 @@ def difference_bars(
         height = abs(value) / most * frame.inner_height / 2
         top = zero - height if value > 0 else zero
         side = "gain" if value > 0 else "loss"
-        told = f"query {query}: {value:+.4f}"
-        size = f'width="{max(step * 0.92, 0.4):.2f}" height="{height:.2f}"'
-        x = frame.left + at * step
-        body.append(f'<rect class="{side}" x="{x:.2f}" y="{top:.2f}" {size}>{_title(told)}</rect>')
+        x, width = frame.left + at * step, max(step * 0.92, 0.4)
+        rect = '<rect class="{}" x="{:.2f}" y="{:.2f}" width="{:.2f}" height="{:.2f}">{}</rect>'
+        body.append(html(rect, side, x, top, width, height, _title(f"query {query}: {value:+.4f}")))
     body.append(_line(frame.left, frame.width - frame.right, zero, zero, "axis"))
-    told = f"{len(ordered)} queries, by difference in {measure}"
-    body.append(_text(frame.left + frame.inner_width / 2, frame.height - 14, told, "middle"))
-    return figure(frame, body, label=told, kind=kind)
+    label = f"{len(ordered)} queries, by difference in {measure}"
+    body.append(_text(frame.left + frame.inner_width / 2, frame.height - 14, label, "middle"))
+    return figure(frame, body, label=label, kind=kind)
 
 
-def _latency_axis(frame: Frame, low: float, high: float) -> list[str]:
-    body = []
+def _latency_axis(frame: Frame, low: float, high: float) -> list[Markup]:
+    body: list[Markup] = []
     bottom = frame.top + frame.inner_height
     for decade in range(math.floor(low), math.floor(high) + 1):
         for factor in (1, 2, 5):
@@ -113,8 +117,8 @@ def _latency_axis(frame: Frame, low: float, high: float) -> list[str]:
     return body
 
 
-def _value_axis(frame: Frame, low: float, high: float) -> list[str]:
-    body = []
+def _value_axis(frame: Frame, low: float, high: float) -> list[Markup]:
+    body: list[Markup] = []
     for part in range(5):
         value = low + (high - low) * part / 4
         y = frame.top + (1 - part / 4) * frame.inner_height
@@ -123,16 +127,16 @@ def _value_axis(frame: Frame, low: float, high: float) -> list[str]:
     return body
 
 
-def _text(x: float, y: float, text: str, anchor: str, kind: str = "tick") -> str:
-    return f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{escape(text)}</text>'
+def _text(x: float, y: float, text: str, anchor: str, kind: str = "tick") -> Markup:
+    return html('<text class="{}" x="{:.1f}" y="{:.1f}" text-anchor="{}">{}</text>', kind, x, y, anchor, text)
 
 
-def _line(x1: float, x2: float, y1: float, y2: float, kind: str = "grid") -> str:
-    return f'<line class="{kind}" x1="{x1:.1f}" x2="{x2:.1f}" y1="{y1:.1f}" y2="{y2:.1f}"/>'
+def _line(x1: float, x2: float, y1: float, y2: float, kind: str = "grid") -> Markup:
+    return html('<line class="{}" x1="{:.1f}" x2="{:.1f}" y1="{:.1f}" y2="{:.1f}"/>', kind, x1, x2, y1, y2)
 
 
-def _title(text: str) -> str:
-    return f"<title>{escape(text)}</title>"
+def _title(text: str) -> Markup:
+    return html("<title>{}</title>", text)
 
 
 def _decades(times: Sequence[float]) -> tuple[float, float]:

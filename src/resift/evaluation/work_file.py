@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from resift.file_lock import locked
-from resift.types import to_json
+from resift.types import reading, to_json
 
 Stop = tuple[str, str, int]
 """One place on a document's path: the kind of stage, the name of the store or stage, the rank."""
@@ -86,6 +86,34 @@ class WorkFile:
             with self.path.open("r+b") as file:
                 file.truncate(len(whole))
         for line in whole.splitlines():
-            row = json.loads(line)
-            answer = Answer(**{**row, "ids": tuple(row["ids"])})
-            self.answers[answer.query, answer.asked] = answer
+            answer = _answer(line)
+            if answer is not None:
+                self.answers[answer.query, answer.asked] = answer
+
+
+def _answer(line: bytes) -> Answer | None:
+    """Return a line's answer; None for a damaged line, whose query is then asked again."""
+    try:
+        row = reading.mapped(reading.anything)(json.loads(line), "an answer")
+        return Answer(**{name: _READ[name](value, name) for name, value in row.items()})
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None
+
+
+def _step(value: Any, where: str) -> tuple[str, str, int]:
+    stage, name, rank = reading.listed(reading.anything)(value, where)
+    return reading.text(stage, where), reading.text(name, where), reading.whole(rank, where)
+
+
+_READ: Mapping[str, reading.Check[Any]] = {
+    "query": reading.text,
+    "asked": reading.text,
+    "ids": reading.listed(reading.text),
+    "ms": reading.number,
+    "warm": reading.flag,
+    "k": reading.whole,
+    "paths": reading.mapped(reading.listed(_step)),
+    "reason": reading.optional(reading.text),
+    "timings": reading.mapped(reading.number),
+}
+"""What each field of an answer is in the file."""

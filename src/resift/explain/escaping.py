@@ -1,17 +1,6 @@
-"""Foreign text inside markup: escaped, on one line where asked, without characters that XML forbids."""
+"""Foreign text in pictures: on one line, and short enough."""
 
 from __future__ import annotations
-
-import html
-import re
-
-# Control characters, lone surrogates and non-characters: no XML parser takes them, some cannot be written.
-_FORBIDDEN = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufffe\uffff]")
-
-
-def escape(text: str) -> str:
-    """Return text that is safe between tags and inside quoted attributes."""
-    return html.escape(_FORBIDDEN.sub("\ufffd", text), quote=True)
 
 
 def clip(text: str, most: int) -> str:

@@ -6,18 +6,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from resift.explain.escaping import clip, escape
+from markupsafe import Markup
+
+from resift.explain.escaping import clip
 from resift.explain.flow import Column, Flow, Path, Place
 from resift.explain.layout import Layout, Line, layout_of
 from resift.explain.reasons import format_score
 from resift.explain.style import SCRIPT, STYLE
 from resift.explain.svg_picture import NARROW, WIDE, picture
+from resift.markup import document, html, joined
 
 MOST_CUT = 200
 """Rows of the table of hits that were left out."""
-
-# Nothing may be loaded or sent, whatever a title tries.
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
 
 
 def page(flow: Flow, *, top: int = 10) -> str:
@@ -25,24 +25,19 @@ def page(flow: Flow, *, top: int = 10) -> str:
     layout = layout_of(flow, top=top)
     title = flow.query or "How this ranking came about"
     body = [
-        f"<h1><bdi>{escape(title)}</bdi></h1>",
-        f'<p class="dim">{escape(_summary(flow))}</p>',
+        html("<h1><bdi>{}</bdi></h1>", title),
+        html('<p class="dim">{}</p>', _summary(flow)),
         _warning(flow),
         _picture(flow, layout),
         _times(flow.timings),
-        f"<h2>{'Hits' if flow.kept else 'Nothing was found'}</h2>",
+        html("<h2>{}</h2>", "Hits" if flow.kept else "Nothing was found"),
         *_hits(flow, layout),
         _left_out(flow),
-        '<footer class="dim small">Made by Resift from the ranking’s own trace. This page loads nothing.</footer>',
+        html(
+            '<footer class="dim small">Made by Resift from the ranking’s own trace. This page loads nothing.</footer>'
+        ),
     ]
-    return (
-        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f'<link rel="icon" href="data:,">\n<title>{escape(title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n'
-        + "\n".join(part for part in body if part)
-        + f"\n<script>{SCRIPT}</script>\n</body>\n</html>\n"
-    )
+    return document(title, joined((part for part in body if part), "\n"), style=STYLE, script=SCRIPT)
 
 
 def _summary(flow: Flow) -> str:
@@ -56,46 +51,55 @@ def _summary(flow: Flow) -> str:
     return " · ".join(parts)
 
 
-def _warning(flow: Flow) -> str:
+def _warning(flow: Flow) -> Markup:
     lines = [flow.reason] if flow.degraded and flow.reason else ["Degraded."] if flow.degraded else []
     lines += [f"{store}: {why}" for store, why in flow.failures.items()]
-    return f'<div class="card warn" role="note">{escape("; ".join(lines))}</div>' if lines else ""
+    return html('<div class="card warn" role="note">{}</div>', "; ".join(lines)) if lines else Markup()
 
 
-def _picture(flow: Flow, layout: Layout) -> str:
+def _picture(flow: Flow, layout: Layout) -> Markup:
     if not layout.lines:
-        return ""
-    drawn = "".join(
+        return Markup()
+    drawn = joined(
         picture(flow, layout, frame=frame, kind=kind, links=True)
         for frame, kind in ((WIDE, "wide"), (NARROW, "narrow"))
     )
-    legend = (
+    legend = html(
         '<div class="legend"><span class="rose"><b>▲</b> rose</span><span class="fell"><b>▼</b> fell</span>'
         '<span class="stayed"><b>=</b> stayed</span><span class="cut"><b>✕</b> left out</span>'
         "<span>circles hold the rank in that list; dashes: that list did not have it</span></div>"
     )
-    return f'<div class="card picture">{drawn}{legend}</div>'
+    return html('<div class="card picture">{}{}</div>', drawn, legend)
 
 
-def _times(timings: Mapping[str, float]) -> str:
+def _times(timings: Mapping[str, float]) -> Markup:
     stages = {name: ms for name, ms in timings.items() if name != "total" and ms > 0}
     if not stages:
-        return ""
-    bars = "".join(f'<i style="flex:{ms:.3f}" title="{escape(name)}"></i>' for name, ms in stages.items())
-    text = " · ".join(f"{escape(name)} {ms:.1f} ms" for name, ms in stages.items())
-    return f'<div class="times" aria-hidden="true">{bars}</div><p class="dim small">{text}</p>'
+        return Markup()
+    # Drawn and not styled: the policy of the page forbids styles in attributes.
+    most, left, bars = sum(stages.values()), 0.0, []
+    for name, ms in stages.items():
+        share = 100 * ms / most
+        bars.append(
+            html('<rect x="{:.3f}%" width="{:.3f}%" height="8"><title>{}</title></rect>', left, share, name)
+        )
+        left += share
+    text = joined((html("{} {:.1f} ms", name, ms) for name, ms in stages.items()), " · ")
+    return html(
+        '<svg class="times" aria-hidden="true">{}</svg><p class="dim small">{}</p>', joined(bars), text
+    )
 
 
-def _hits(flow: Flow, layout: Layout) -> list[str]:
+def _hits(flow: Flow, layout: Layout) -> list[Markup]:
     scale = _scales(flow)
     shown = [_details(line, flow.columns, scale) for line in layout.lines]
     more = len(flow.kept) - sum(line.path.final is not None for line in layout.lines)
     if more > 0:
-        shown.append(f'<p class="dim">… and {more} more hits.</p>')
+        shown.append(html('<p class="dim">… and {} more hits.</p>', more))
     return shown
 
 
-def _details(line: Line, columns: tuple[Column, ...], scale: Mapping[str, float]) -> str:
+def _details(line: Line, columns: tuple[Column, ...], scale: Mapping[str, float]) -> Markup:
     path = line.path
     place = str(path.final) if path.final else "–"
     rows = [
@@ -104,49 +108,66 @@ def _details(line: Line, columns: tuple[Column, ...], scale: Mapping[str, float]
         if column.key in path.places
         for row in _rows(column, path.places[column.key], scale)
     ]
-    return (
-        f'<details class="card hit" id="hit-{line.number}" data-hit="{line.number}"><summary>'
-        f'<span class="place">{place}</span><span class="chip {line.move.kind}">{escape(line.move.sign)}</span>'
-        f'<span class="what"><bdi class="id">{escape(path.id)}</bdi>'
-        f'<span class="dim">{escape(line.move.reason)}</span></span></summary><div>'
-        f"<p><bdi>{escape(path.hit.text) or '<i>no text</i>'}</bdi></p>"
-        f'<div class="scroll"><table><thead><tr><th>stage</th><th class="n">rank</th><th class="n">score</th><th></th>'
-        f"</tr></thead><tbody>{''.join(rows)}</tbody></table></div>"
-        f'<p class="dim small"><bdi>{escape(path.why or line.move.reason)}</bdi></p></div></details>'
+    text = path.hit.text or html("<i>no text</i>")
+    return html(
+        '<details class="card hit" id="hit-{number}" data-hit="{number}"><summary>'
+        '<span class="place">{place}</span><span class="chip {kind}">{sign}</span>'
+        '<span class="what"><bdi class="id">{id}</bdi><span class="dim">{reason}</span></span></summary><div>'
+        "<p><bdi>{text}</bdi></p>"
+        '<div class="scroll"><table><thead><tr><th>stage</th><th class="n">rank</th><th class="n">score</th><th></th>'
+        "</tr></thead><tbody>{rows}</tbody></table></div>"
+        '<p class="dim small"><bdi>{why}</bdi></p></div></details>',
+        number=line.number,
+        place=place,
+        kind=line.move.kind,
+        sign=line.move.sign,
+        id=path.id,
+        reason=line.move.reason,
+        text=text,
+        rows=joined(rows),
+        why=path.why or line.move.reason,
     )
 
 
-def _rows(column: Column, place: Place, scale: Mapping[str, float]) -> list[str]:
+def _rows(column: Column, place: Place, scale: Mapping[str, float]) -> list[Markup]:
     named = (
         column.by if column.first_stage else " · ".join(part for part in (column.label, column.by) if part)
     )
-    notes = f'<span class="dim small"> {escape(place.note)}</span>' if place.note else ""
+    notes = html('<span class="dim small"> {}</span>', place.note) if place.note else ""
     cells = [
-        f"<td>{escape(named or column.label)}{notes}</td>",
-        f'<td class="n">{place.rank}</td>',
-        f'<td class="n">{escape(format_score(place.score))}</td>',
-        f"<td>{_bar(place.score, scale.get(column.key, 0.0))}</td>",
+        html("<td>{}{}</td>", named or column.label, notes),
+        html('<td class="n">{}</td>', place.rank),
+        html('<td class="n">{}</td>', format_score(place.score)),
+        html("<td>{}</td>", _bar(place.score, scale.get(column.key, 0.0))),
     ]
-    rows = [f"<tr>{''.join(cells)}</tr>"]
+    rows = [html("<tr>{}</tr>", joined(cells))]
     if len(place.parts) > 1:
         rows += [_part(*part, scale.get(column.key, 0.0)) for part in place.parts]
     return rows
 
 
-def _part(name: str, value: float, most: float) -> str:
-    return (
-        f'<tr class="part"><td>&nbsp;&nbsp;+ {escape(name)}</td><td></td>'
-        f'<td class="n">{escape(format_score(value))}</td><td>{_bar(value, most)}</td></tr>'
+def _part(name: str, value: float, most: float) -> Markup:
+    return html(
+        '<tr class="part"><td>&nbsp;&nbsp;+ {}</td><td></td><td class="n">{}</td><td>{}</td></tr>',
+        name,
+        format_score(value),
+        _bar(value, most),
     )
 
 
-def _bar(score: float | None, most: float) -> str:
+def _bar(score: float | None, most: float) -> Markup:
     if score is None or most <= 0:
-        return ""
+        return Markup()
     half = min(50.0, abs(score) / most * 50)
     start = 50.0 if score >= 0 else 50.0 - half
-    kind = ' class="minus"' if score < 0 else ""
-    return f'<span class="bar" aria-hidden="true"><i{kind} style="left:{start:.1f}%;width:{half:.1f}%"></i><u></u></span>'
+    kind = "minus" if score < 0 else "plus"
+    return html(
+        '<svg class="bar" aria-hidden="true"><rect class="{}" x="{:.1f}%" width="{:.1f}%" height="10"/>'
+        '<line x1="50%" x2="50%" y1="0" y2="10"/></svg>',
+        kind,
+        start,
+        half,
+    )
 
 
 def _scales(flow: Flow) -> dict[str, float]:
@@ -159,27 +180,32 @@ def _scales(flow: Flow) -> dict[str, float]:
     return most
 
 
-def _left_out(flow: Flow) -> str:
+def _left_out(flow: Flow) -> Markup:
     if not flow.cut:
-        return ""
-    rows = "".join(_cut_row(path) for path in flow.cut[:MOST_CUT])
+        return Markup()
+    rows = joined(_cut_row(path) for path in flow.cut[:MOST_CUT])
     more = len(flow.cut) - MOST_CUT
-    text = f'<p class="dim">… and {more} more.</p>' if more > 0 else ""
+    text = html('<p class="dim">… and {} more.</p>', more) if more > 0 else ""
     reasons: dict[str, int] = {}
     for path in flow.cut:
         reasons[path.cut or "cut"] = reasons.get(path.cut or "cut", 0) + 1
-    counted = " · ".join(f"{escape(why)}: {count}" for why, count in reasons.items())
-    return (
-        f'<h2>Left out ({len(flow.cut)})</h2><p class="dim small">{counted}</p>'
+    counted = joined((html("{}: {}", why, count) for why, count in reasons.items()), " · ")
+    return html(
+        '<h2>Left out ({})</h2><p class="dim small">{}</p>'
         '<div class="card scroll"><table><thead><tr><th>hit</th><th class="n">last rank</th><th>why</th><th>text</th></tr></thead>'
-        f"<tbody>{rows}</tbody></table></div>{text}"
+        "<tbody>{}</tbody></table></div>{}",
+        len(flow.cut),
+        counted,
+        rows,
+        text,
     )
 
 
-def _cut_row(path: Path) -> str:
-    last = path.last_rank or "–"
-    short = clip(path.hit.text, 90)
-    return (
-        f'<tr><td><bdi>{escape(path.id)}</bdi></td><td class="n">{last}</td><td>{escape(path.cut)}</td>'
-        f'<td class="dim"><bdi>{escape(short)}</bdi></td></tr>'
+def _cut_row(path: Path) -> Markup:
+    return html(
+        '<tr><td><bdi>{}</bdi></td><td class="n">{}</td><td>{}</td><td class="dim"><bdi>{}</bdi></td></tr>',
+        path.id,
+        path.last_rank or "–",
+        path.cut,
+        clip(path.hit.text, 90),
     )

@@ -49,9 +49,9 @@ h2 { font-size: 1.12rem; margin: 34px 0 10px; } p { margin: 4px 0 10px; } bdi { 
 .legend b { font-weight: 700; } .rose b, .chip.rose { color: var(--rose); } .fell b, .chip.fell { color: var(--fell); }
 .stayed b, .chip.stayed { color: var(--stayed); } .cut b, .chip.cut { color: var(--cut); }
 .warn { border-left: 4px solid var(--fell); margin: 14px 0; }
-.times { display: flex; gap: 2px; margin-top: 12px; height: 8px; border-radius: 5px; overflow: hidden; }
-.times i { display: block; min-width: 2px; background: var(--stayed); } .times i:nth-child(2n) { background: var(--rose); }
-.times i:nth-child(3n) { background: var(--cut); }
+.times { display: block; width: 100%; margin-top: 12px; height: 8px; border-radius: 5px; overflow: hidden; }
+.times rect { fill: var(--stayed); stroke: var(--bg); stroke-width: 1; } .times rect:nth-child(2n) { fill: var(--rose); }
+.times rect:nth-child(3n) { fill: var(--cut); }
 details.hit { padding: 0; margin: 0 0 8px; scroll-margin-top: 12px; } details.hit > div { padding: 4px 16px 14px 58px; }
 details.hit.on, details.hit:target { border-color: var(--stayed); }
 summary { display: flex; align-items: baseline; gap: 12px; padding: 10px 16px; cursor: pointer; border-radius: 14px; list-style: none; }
@@ -64,9 +64,8 @@ summary::after { content: "+"; color: var(--dim); font-weight: 700; } details[op
 .scroll { overflow-x: auto; } table { border-collapse: collapse; width: 100%; font-size: .92rem; font-variant-numeric: tabular-nums; }
 th { color: var(--dim); font-weight: 600; font-size: .82rem; } th, td { text-align: left; padding: 5px 12px 5px 0; border-bottom: 1px solid var(--line); vertical-align: top; }
 td.n, th.n { text-align: right; white-space: nowrap; } tr.part td { color: var(--dim); border-bottom-style: dotted; }
-.bar { display: inline-block; position: relative; width: 120px; height: 10px; vertical-align: middle; background: var(--line); border-radius: 5px; overflow: hidden; }
-.bar i { position: absolute; top: 0; bottom: 0; background: var(--rose); } .bar i.minus { background: var(--fell); }
-.bar u { position: absolute; left: 50%; top: 0; bottom: 0; width: 1px; background: var(--dim); }
+.bar { display: inline-block; width: 120px; height: 10px; vertical-align: middle; background: var(--line); border-radius: 5px; overflow: hidden; }
+.bar rect { fill: var(--rose); } .bar rect.minus { fill: var(--fell); } .bar line { stroke: var(--dim); }
 footer { margin-top: 36px; }
 @media (max-width: 760px) { body { padding: 18px 12px 40px; } .picture { padding: 12px 3px; } svg.flow.wide { display: none; }
   svg.flow.narrow { display: block; width: 100%; height: auto; } details.hit > div { padding: 2px 12px 12px; } summary { padding: 10px 12px; gap: 9px; }

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, overload
 
 from resift.errors import InputError
+from resift.types import reading
 from resift.types.hit import Hit
 from resift.types.trace import StageRecord, Step, Trace
 
@@ -117,7 +118,7 @@ class Ranking(Sequence[Hit]):
                 "metadata": {
                     key: value
                     for key, value in hit.metadata.items()
-                    if key not in INTERNAL_METADATA and not key.startswith("_")
+                    if key not in INTERNAL_METADATA and not str(key).startswith("_")
                 },
             }
             for hit in self.hits
@@ -147,12 +148,15 @@ class Ranking(Sequence[Hit]):
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Ranking:
-        """Return the ranking that `to_dict` described."""
+        """Return the ranking that `to_dict` described; raises InputError for anything else."""
+        given = reading.mapped(reading.anything)(data, "a ranking")
+        rows = {name: reading.listed(reading.anything)(given.get(name, ()), name) for name in _ROWS}
+        plain = {name: check(given[name], name) for name, check in _READ.items() if name in given}
         return cls(
-            tuple(Hit.from_dict(hit) for hit in data.get("hits", ())),
-            cut=tuple(Hit.from_dict(hit) for hit in data.get("cut", ())),
-            trace=Trace(tuple(StageRecord.from_dict(record) for record in data.get("trace", ()))),
-            **{key: data[key] for key in _PLAIN_FIELDS if key in data},
+            tuple(Hit.from_dict(hit) for hit in rows["hits"]),
+            cut=tuple(Hit.from_dict(hit) for hit in rows["cut"]),
+            trace=Trace(tuple(StageRecord.from_dict(record) for record in rows["trace"])),
+            **plain,
         )
 
     def to_json(self, *, indent: int | None = None, timings: bool = False) -> str:
@@ -161,11 +165,27 @@ class Ranking(Sequence[Hit]):
 
     @classmethod
     def from_json(cls, text: str) -> Ranking:
-        """Return the ranking that `to_json` wrote."""
-        return cls.from_dict(json.loads(text))
+        """Return the ranking that `to_json` wrote; raises InputError for anything else."""
+        try:
+            data = json.loads(text)
+        except (TypeError, ValueError, RecursionError) as exc:
+            # Not chained: the exception carries the whole text.
+            raise InputError(
+                f"Not a ranking as JSON ({type(exc).__name__}). Pass what Ranking.to_json wrote."
+            ) from None
+        return cls.from_dict(data)
 
 
-_PLAIN_FIELDS = ("degraded", "reason", "tier", "unscored", "failures", "timings")
+_ROWS = ("hits", "cut", "trace")
+_READ: Mapping[str, reading.Check[Any]] = {
+    "degraded": reading.flag,
+    "reason": reading.optional(reading.text),
+    "tier": reading.optional(reading.text),
+    "unscored": reading.listed(reading.text),
+    "failures": reading.mapped(reading.text),
+    "timings": reading.mapped(reading.number),
+}
+"""What each plain field is in a file."""
 
 
 def to_json(data: Any, *, indent: int | None = None) -> str:

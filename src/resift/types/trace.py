@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Any, overload
 
 from resift.errors import InputError
+from resift.types import reading
 from resift.types.hit import Hit
 
 
@@ -86,16 +87,44 @@ class StageRecord:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> StageRecord:
-        """Return the record that `to_dict` described."""
-        try:
-            given = {one.name: data[one.name] for one in fields(cls) if one.name in data}
-            given["kind"] = StageKind(given["kind"])
-            given["ids"] = tuple(given["ids"])
-            given["scores"] = tuple(given.get("scores", ()))
-            return cls(**given)
-        except (KeyError, TypeError, ValueError) as exc:
-            raise InputError(f"Not the record of a stage: {exc}. It needs kind, name and ids.") from exc
+        """Return the record that `to_dict` described; raises InputError for anything else."""
+        given = reading.mapped(reading.anything)(data, "a stage of the trace")
+        missing = [name for name in _ALWAYS if name not in given]
+        if missing:
+            raise InputError(f"A stage of the trace has no {missing[0]}; it needs kind, name and ids.")
+        known = {
+            name: check(given[name], f"{name} of a stage") for name, check in _READ.items() if name in given
+        }
+        record = cls(**{**known, "kind": _kind(known["kind"])})
+        if record.scores and len(record.scores) != len(record.ids):
+            raise InputError(
+                f"A stage of the trace has {len(record.scores)} scores for {len(record.ids)} ids; "
+                "give one each, or none."
+            )
+        return record
 
+
+def _kind(name: str) -> StageKind:
+    try:
+        return StageKind(name)
+    except ValueError:
+        known = ", ".join(kind.value for kind in StageKind)
+        raise InputError(f"A stage of the trace has an unknown kind; known: {known}.") from None
+
+
+_READ: Mapping[str, reading.Check[Any]] = {
+    "kind": reading.text,
+    "name": reading.text,
+    "ids": reading.listed(reading.text),
+    "scores": reading.listed(reading.optional(reading.number)),
+    "source": reading.text,
+    "parts": reading.mapped(reading.mapped(reading.number)),
+    "kept": reading.optional(reading.whole),
+    "note": reading.text,
+    "notes": reading.mapped(reading.text),
+    "merged": reading.mapped(reading.text),
+}
+"""What each field is in a file."""
 
 _ALWAYS = ("kind", "name", "ids")
 _EMPTY: tuple[Any, ...] = (None, "", (), {})
