@@ -152,3 +152,25 @@ def test_more_documents_than_the_limit_are_found_by_codes(
         await store.close()
 
     asyncio.run(body())
+
+
+def test_a_ranking_says_that_it_was_found_approximately(tmp_path: Path) -> None:
+    """In the trace, in JSON, and in the words of `why`, of hits and of ids that are not there."""
+    from resift.retrieval.pipeline import Pipeline
+    from resift.types import Ranking
+
+    docs = [{"id": f"d{n}", "text": f"w{n % 7} w{n % 11} w{n}"} for n in range(2500)]
+
+    async def body() -> None:
+        store = SQLiteStore(tmp_path / "a.db", embedder=HashingEmbedder(), exact=False, create=True)
+        await store.add(docs)
+        ranking = await Pipeline.default(store, rerank=False).search("w3 w5", k=3)
+        notes = {record.source: record.note for record in ranking.trace if record.kind == "retrieve"}
+        assert notes == {"sqlite.text": "", "sqlite.vectors": "approximate"}
+        assert Ranking.from_json(ranking.to_json()).trace == ranking.trace
+        (nearest, *_) = await store.vectors.search("w3 w5", k=1)
+        assert "approximate" in ranking.why(nearest.id)
+        assert "Searched approximately" in ranking.why("nobody")
+        await store.close()
+
+    asyncio.run(body())

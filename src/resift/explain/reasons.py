@@ -86,6 +86,9 @@ def _unknown(ranking: Ranking, id: str, *, pool: int) -> str:
             return f"{id!r} was found to be the same as {record.merged[id]!r}, which stands for both."
     failed = ", ".join(f"{store} ({reason})" for store, reason in ranking.failures.items())
     cause = f" These stores gave nothing: {failed}." if failed else ""
+    rough = [one.source for one in ranking.trace.of(StageKind.RETRIEVE) if one.note == "approximate"]
+    if rough:
+        cause += f" Searched approximately, so that it may have been passed over: {', '.join(rough)}."
     return (
         f"{id!r} was not among the {pool} candidates, so there was nothing to rank.{cause}"
         " Check the id, or let the first stage fetch more."

@@ -16,6 +16,7 @@ from resift.errors import ResiftError, RetrievalError, redacted
 from resift.events import Event, Sink, emit
 from resift.retrieval.store_ref import StoreRef
 from resift.retrieval.waiting import TooLate, within
+from resift.stores.documents import APPROXIMATE, is_approximate
 from resift.types import Hit, StageKind, StageRecord, record_of
 
 log = logging.getLogger("resift.retrieval")
@@ -37,17 +38,27 @@ class Transition(Event):
 
 @dataclass(frozen=True, slots=True)
 class Branch:
-    """What one store gave: its hits, or why there are none; `flags` say what was odd about single hits."""
+    """What one store gave: its hits, or why there are none; `flags` say what was odd about single hits.
+
+    `approximate`: an index found them that may have passed over better ones.
+    """
 
     ref: StoreRef
     hits: tuple[Hit, ...] = ()
     failure: str | None = None
     flags: Mapping[str, str] = field(default_factory=dict)
+    approximate: bool = False
 
     def record(self) -> StageRecord:
         """Return the record of this store's list."""
         return record_of(
-            StageKind.RETRIEVE, "retrieve", self.hits, scored=True, source=self.ref.name, notes=self.flags
+            StageKind.RETRIEVE,
+            "retrieve",
+            self.hits,
+            scored=True,
+            source=self.ref.name,
+            note=APPROXIMATE if self.approximate else "",
+            notes=self.flags,
         )
 
 
@@ -140,7 +151,7 @@ def _from_store(ref: StoreRef, rows: Any, k: int) -> Branch:
     if not {hit.source for hit in hits} <= {ref.name}:
         # A store that knows itself by another name goes by the name it has here.
         hits = [hit if hit.source == ref.name else replace(hit, source=ref.name) for hit in hits]
-    return Branch(ref, tuple(hits), flags=flags)
+    return Branch(ref, tuple(hits), flags=flags, approximate=is_approximate(rows))
 
 
 def _reason(exc: Exception) -> str:

@@ -20,6 +20,10 @@ class Found(NamedTuple):
     metadata: Mapping[str, Any]
 
 
+APPROXIMATE = "approximate"
+"""What a trace notes of a list that an index found which may pass over some hits."""
+
+
 class SearchHits(list[Hit]):
     """A list of hits that says whether better ones may have been passed over."""
 
