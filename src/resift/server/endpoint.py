@@ -53,13 +53,16 @@ class Call:
 
     async def json(self) -> Any:
         """Return the body as a JSON value; refused unread while the server is too busy."""
-        self.serving.check_open()
-        self.serving.admission.check()
+        serving, limits = self.serving, self.serving.options.limits
+        serving.check_open()
+        serving.admission.check()
         self.deadline(None)
-        body = await read_body(
-            self.receive, self.info.headers, limit=self.serving.options.limits.max_body_bytes
-        )
-        return parse_json(body, unique_keys=self.serving.options.strict)
+        body = await read_body(self.receive, self.info.headers, limit=limits.max_body_bytes)
+        async with serving.turns:
+            value = parse_json(body, unique_keys=serving.options.strict)
+            # Others come in between: a refusal or a health check must not wait for a hundred parsers.
+            await asyncio.sleep(0)
+        return value
 
     def deadline(self, given_ms: int | None) -> Deadline:
         """Return the earlier of the deadlines in the body and in the header."""

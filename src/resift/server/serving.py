@@ -19,6 +19,9 @@ from resift.server.options import ServerOptions
 
 State = Literal["starting", "ready", "draining", "closed", "failed"]
 
+TURNS = 4
+"""Bodies that are parsed in one turn of the event loop: a millisecond or two of work."""
+
 log = logging.getLogger("resift.server")
 
 
@@ -36,6 +39,7 @@ class Serving:
         self.options = options
         self.metrics = Metrics()
         self.admission = Admission(options.limits, on_refusal=self.metrics.refusals.inc)
+        self.turns = asyncio.Semaphore(TURNS)
         self.keys = Keys(file=options.key_file, env=options.key_env, given=options.keys)
         self.state: State = "starting"
         self.failure = ""

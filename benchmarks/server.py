@@ -1,0 +1,318 @@
+"""`resift serve` under load: throughput, overload, fairness, drain, soak, bad requests, and a peer.
+
+    python -m benchmarks.server                 # all but the peer, some ten minutes
+    python -m benchmarks.server --quick         # a smoke run of each part, nothing written
+    python -m benchmarks.server rates drain     # only these parts
+    python -m benchmarks.server infinity        # side by side with infinity, in an environment of its own
+
+The stub is a scorer without a model, so that the figures are the server's own. Every server is a real process
+on this machine, and so is the load: on two cores the client takes its share of them too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import random
+import statistics
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from benchmarks.harness import versions, write_results
+from benchmarks.server_load import Load, closed_loop, open_loop, request_bytes
+from tests.server.process import Server, real, start
+
+STUB = ("--any-model", "--embedder", "none", "--no-access-log")
+WORDS = [f"word{number}" for number in range(800)]
+QUERY = "which harbour has the oldest lighthouse"
+
+
+def text_of(size: int, seed: random.Random) -> str:
+    """Return about that many characters of words."""
+    return " ".join(seed.choices(WORDS, k=size // 8))
+
+
+def rerank_requests(
+    documents: int, size: int, *, path: str = "/v2/rerank", count: int = 16, lead: str = ""
+) -> list[bytes]:
+    """Return ready-made requests with different documents."""
+    seed = random.Random(documents * size)
+    return [
+        request_bytes(
+            path,
+            {
+                "model": "m",
+                "query": QUERY,
+                "documents": [lead + text_of(size, seed) for _ in range(documents)],
+            },
+        )
+        for _ in range(count)
+    ]
+
+
+def cpu_s(server: Server) -> float:
+    """Return the processor time that a server has used."""
+    import os
+
+    with open(f"/proc/{server.process.pid}/stat", encoding="ascii") as file:
+        fields = file.read().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def rss_mb(server: Server) -> float:
+    with open(f"/proc/{server.process.pid}/status", encoding="ascii") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith("VmRSS")) / 1024
+
+
+def open_files(server: Server) -> int:
+    import os
+
+    return len(os.listdir(f"/proc/{server.process.pid}/fd"))
+
+
+def with_stub(work: Callable[[Server], dict[str, Any]], *words: str) -> dict[str, Any]:
+    server = start(*STUB, *words)
+    try:
+        return work(server)
+    finally:
+        server.stop()
+
+
+def rates(quick: bool) -> dict[str, Any]:
+    """Requests per second and latency of the stub, at two sizes."""
+    seconds = 2.0 if quick else 60.0
+
+    def measure(server: Server) -> dict[str, Any]:
+        found = {}
+        for name, documents, connections in (("25 documents", 25, 64), ("100 documents", 100, 16)):
+            used = cpu_s(server)
+            load = asyncio.run(
+                closed_loop(
+                    server.port, rerank_requests(documents, 1000), connections=connections, seconds=seconds
+                )
+            )
+            each = (cpu_s(server) - used) / max(1, load.count(200))
+            found[name] = {**load.row(), "connections": connections, "server_cpu_ms": round(each * 1000, 2)}
+        return found
+
+    return with_stub(measure)
+
+
+def overload(quick: bool) -> dict[str, Any]:
+    """Five times as many connections as the server is asked to hold, each asking again at once."""
+    seconds = 3.0 if quick else 60.0
+    requests = rerank_requests(25, 1000)
+
+    def measure(server: Server) -> dict[str, Any]:
+        calm = asyncio.run(closed_loop(server.port, requests, connections=64, seconds=min(10.0, seconds)))
+        rate = calm.rate()
+        stormy = asyncio.run(
+            open_loop(server.port, requests, per_s=5 * rate, seconds=seconds, connections=5 * 64)
+        )
+        back = time.perf_counter()
+        after = asyncio.run(closed_loop(server.port, requests, connections=64, seconds=2.0))
+        late = [took for at, took in after.answers.get(200, ()) if at > 1.0]
+        return {
+            "unloaded": calm.row(),
+            "overloaded": stormy.row(),
+            "refusal_p99_ms": round(stormy.at(0.99, 429) * 1000, 1),
+            "p99_ratio": round(stormy.at(0.99) / calm.at(0.99), 2),
+            "only_200_and_429": set(stormy.answers) <= {200, 429},
+            "after": after.row(),
+            "p50_a_second_later_ms": round(statistics.median(late) * 1000, 1) if late else None,
+            "seconds_since": round(time.perf_counter() - back, 1),
+        }
+
+    return with_stub(measure)
+
+
+def fairness(quick: bool) -> dict[str, Any]:
+    """Requests of 10 documents alone, and while requests of 1,000 run, with the real model."""
+    small = rerank_requests(10, 200, count=8)
+    large = rerank_requests(60 if quick else 1000, 200, count=4)
+    rounds = 8 if quick else 60
+    server = real("--any-model", "--embedder", "none", "--no-access-log")
+    try:
+        alone = asyncio.run(_timed(server.port, small, rounds))
+
+        async def together() -> Load:
+            held = [asyncio.ensure_future(_timed(server.port, [body], 1000)) for body in large[:3]]
+            await asyncio.sleep(1.0)
+            found = await _timed(server.port, small, rounds)
+            for task in held:
+                task.cancel()
+            await asyncio.gather(*held, return_exceptions=True)
+            return found
+
+        mixed = asyncio.run(together())
+    finally:
+        server.stop()
+    return {
+        "alone": alone.row(),
+        "beside 3 large": mixed.row(),
+        "p99_ratio": round(mixed.at(0.99) / alone.at(0.99), 2),
+        "p50_ratio": round(mixed.at(0.5) / alone.at(0.5), 2),
+    }
+
+
+async def _timed(port: int, requests: list[bytes], rounds: int) -> Load:
+    from benchmarks.server_load import connect
+
+    load = Load()
+    client = await connect(port)
+    begun = time.perf_counter()
+    for turn in range(rounds):
+        asked = time.perf_counter()
+        load.add(await client.ask(requests[turn % len(requests)]), asked - begun, time.perf_counter() - asked)
+    load.seconds = time.perf_counter() - begun
+    return load
+
+
+def drain(quick: bool) -> dict[str, Any]:
+    """SIGTERM in the middle of load: every request that was taken gets its answer."""
+    rounds = 1 if quick else 5
+    counts: dict[str, int] = {"200": 0, "lost": 0, "other": 0}
+    codes = []
+    body = {"model": "m", "query": "q", "documents": ["wait 0.2", *["word"] * 10]}
+    for _ in range(rounds):
+        server = start(*STUB, "--drain-delay", "0.5")
+        with ThreadPoolExecutor(32) as pool:
+            flying = [pool.submit(_tried, server, body) for _ in range(200)]
+            while sum(one.done() for one in flying) < 40:
+                time.sleep(0.01)
+            server.process.terminate()
+            for one in flying:
+                counts[one.result()] += 1
+        codes.append(server.process.wait(30))
+    return {"answers": counts, "exit_codes": codes}
+
+
+def _tried(server: Server, body: Any) -> str:
+    """Ask once; a connection that was refused was never accepted, so it counts for nothing."""
+    try:
+        return "200" if server.post("/v2/rerank", body).status == 200 else "other"
+    except ConnectionRefusedError:
+        return "other"
+    except (OSError, ValueError):
+        return "lost"
+
+
+def soak(quick: bool) -> dict[str, Any]:
+    """Many requests on one server: memory and open files stay where they were."""
+    each, rounds = (300, 2) if quick else (4_000, 6)
+    requests = rerank_requests(25, 1000)
+
+    def measure(server: Server) -> dict[str, Any]:
+        seen = []
+        for _ in range(rounds):
+            done = 0
+            while done < each:
+                done += asyncio.run(closed_loop(server.port, requests, connections=32, seconds=1.0)).count(
+                    200
+                )
+            seen.append((done, rss_mb(server), open_files(server)))
+        # The first round warms caches and pools up.
+        grown = seen[-1][1] - seen[0][1]
+        asked = sum(done for done, _, _ in seen[1:])
+        return {
+            "requests": sum(done for done, _, _ in seen),
+            "rss_mb": [round(rss, 1) for _, rss, _ in seen],
+            "mb_per_10000": round(grown / asked * 10_000, 3),
+            "open_files": [files for _, _, files in seen],
+        }
+
+    return with_stub(measure)
+
+
+def model(quick: bool) -> dict[str, Any]:
+    """The real model: latency at four requests a second, and pairs per second beside the library's."""
+    server = real("--any-model", "--embedder", "none", "--no-access-log")
+    try:
+        paced = asyncio.run(
+            open_loop(
+                server.port, rerank_requests(10, 400), per_s=4, seconds=3 if quick else 30, connections=16
+            )
+        )
+        served, direct = [], []
+        for _ in range(1 if quick else 5):
+            served.append(asyncio.run(_pairs_per_s(server.port, 2.0 if quick else 6.0)))
+            direct.append(_library_pairs_per_s(2.0 if quick else 6.0))
+    finally:
+        server.stop()
+    ratios = [mine / theirs for mine, theirs in zip(served, direct, strict=True)]
+    return {
+        "10 pairs at 4 a second": paced.row(),
+        "server_pairs_per_s": [round(value, 1) for value in served],
+        "library_pairs_per_s": [round(value, 1) for value in direct],
+        "ratio": round(statistics.median(ratios), 3),
+    }
+
+
+async def _pairs_per_s(port: int, seconds: float) -> float:
+    load = await closed_loop(port, rerank_requests(20, 400), connections=4, seconds=seconds)
+    return load.count(200) * 20 / load.seconds
+
+
+def _library_pairs_per_s(seconds: float) -> float:
+    import resift
+
+    seed = random.Random(20 * 400)
+    pools = [[text_of(400, seed) for _ in range(20)] for _ in range(16)]
+    resift.rerank(QUERY, pools[0])
+    done, begun = 0, time.perf_counter()
+    while time.perf_counter() - begun < seconds:
+        resift.rerank(QUERY, pools[done % len(pools)])
+        done += 1
+    return done * 20 / (time.perf_counter() - begun)
+
+
+def bad(quick: bool) -> dict[str, Any]:
+    """Requests that no client should send: no 5xx, no hang, little memory."""
+    from benchmarks.server_bad import storm
+
+    def measure(server: Server) -> dict[str, Any]:
+        before = rss_mb(server)
+        found = storm(server.port, 500 if quick else 25_000)
+        return {**found, "rss_before_mb": round(before, 1), "rss_after_mb": round(rss_mb(server), 1)}
+
+    return with_stub(measure)
+
+
+def infinity(quick: bool) -> dict[str, Any]:
+    """Side by side with infinity, same architecture and texts."""
+    from benchmarks.server_infinity import compare
+
+    return compare(quick=quick)
+
+
+PARTS: dict[str, Callable[[bool], dict[str, Any]]] = {
+    "rates": rates,
+    "overload": overload,
+    "fairness": fairness,
+    "drain": drain,
+    "soak": soak,
+    "model": model,
+    "bad": bad,
+    "infinity": infinity,
+}
+ALONE = ("infinity",)
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.server", description=__doc__)
+    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], metavar="PART", help=", ".join(PARTS))
+    parser.add_argument("--quick", action="store_true", help="a smoke run of each part; nothing is written")
+    args = parser.parse_args(argv)
+    for name in args.parts or [name for name in PARTS if name not in ALONE]:
+        found = PARTS[name](args.quick)
+        print(name, found, flush=True)
+        if not args.quick:
+            packages = versions(["starlette", "uvicorn", "httptools"])
+            write_results(f"server_{name}", {"versions": packages, name: found})
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
