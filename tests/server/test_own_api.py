@@ -64,7 +64,28 @@ def test_search_explains(server):
     assert again.status == 200, again.body
     assert "1st of 2" in again.json()["why"]["fox"]
     assert again.json()["svg"].startswith("<svg")
+    assert again.json()["notes"] == []
     assert server.post("/v1/explain", {"ranking": {"hits": 3}}).status == 400
+    broken = server.post("/v1/explain", {"ranking": {"hits": [{"id": "a"}], "trace": [{"kind": "magic"}]}})
+    assert broken.status == 200
+    assert "trace was left out" in broken.json()["notes"][0]
+
+
+def test_ask_answers_from_the_index_or_says_that_it_cannot(server):
+    """Sentences of the sources word for word, with their numbers."""
+    answer = server.post("/v1/ask", {"question": "the red fox runs"}).json()
+    assert answer["extractive"] is answer["found"]
+    assert answer["found"] is True
+    assert "the red fox runs" in answer["answer"]
+    assert answer["sources"][0]["id"] == "fox"
+    nothing = server.post("/v1/ask", {"question": "zzz qqq"}).json()
+    assert (nothing["found"], nothing["sources"]) == (False, [])
+
+
+def test_ask_without_anything_to_answer_from(stub):
+    """404 with what is missing."""
+    answer = stub.post("/v1/ask", {"question": "fox"})
+    assert (answer.status, "--pack" in answer.json()["message"]) == (404, True)
 
 
 def test_search_over_documents_of_the_request(server):

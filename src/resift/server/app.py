@@ -8,6 +8,7 @@ from typing import Any
 
 from resift.errors import require
 from resift.protocols import Scorer
+from resift.server.ask_routes import Asking, ask_operations
 from resift.server.embedding_routes import embedding_operations
 from resift.server.endpoint import failure_reply, send_reply
 from resift.server.error_forms import error_form_at
@@ -52,7 +53,8 @@ def create_app(
 
     serving = Serving(options or ServerOptions(), scorer=scorer, embedder=embedder, pipeline=pipeline)
     searching = Searching(serving)
-    routes = _routes(operations_of(serving, searching))
+    asking = Asking(serving, searching)
+    routes = _routes(operations_of(serving, searching, asking))
     routes += [Mount(path, app=mounted) for path, mounted in (mounts or {}).items()]
     middleware = [Middleware(Observing, serving=serving)]
     if serving.options.cors_origins:
@@ -66,6 +68,7 @@ def create_app(
                 await stack.enter_async_context(enter(app))
             await serving.before_accepting()
             yield
+            await asking.close()
             await searching.close()
             await serving.close()
 
@@ -76,7 +79,7 @@ def create_app(
     return app
 
 
-def operations_of(serving: Serving, searching: Searching) -> list[Operation]:
+def operations_of(serving: Serving, searching: Searching, asking: Asking) -> list[Operation]:
     """Return all operations of a server, the one that describes them last."""
     operations = [
         *health_operations(serving),
@@ -85,6 +88,7 @@ def operations_of(serving: Serving, searching: Searching) -> list[Operation]:
         *score_operations(serving),
         *embedding_operations(serving),
         *search_operations(serving, searching),
+        *ask_operations(serving, asking),
         *fuse_operations(serving),
         *judge_operations(serving, searching),
         *playground_operations(serving, searching),

@@ -10,7 +10,6 @@ from resift.fusion.entry import fuse
 from resift.fusion.methods import METHODS
 from resift.fusion.normalize import NORMALIZATIONS
 from resift.server.endpoint import Call, Endpoint, Reply
-from resift.server.failures import RequestFailed
 from resift.server.openapi import Operation
 from resift.server.rank_flow import rank_flow
 from resift.server.schema import (
@@ -113,10 +112,36 @@ def _weighted(lists: Any) -> tuple[Any, list[float]]:
     return named, weights if any(weight != 1.0 for weight in weights) else []
 
 
+def _ranking_schema(serving: Serving) -> Schema:
+    hit = record(
+        {
+            "id": text(least=1, most=1000),
+            "text": text(most=serving.options.limits.max_text_chars),
+            "score": number(),
+            "source": text(most=1000),
+            "metadata": mapping(),
+        },
+        required=("id",),
+    )
+    hits = array(hit, most=serving.options.limits.max_documents)
+    fields = {
+        "hits": hits,
+        "cut": hits,
+        "degraded": flag(),
+        "reason": text(),
+        "tier": text(),
+        "unscored": array(text()),
+        "failures": mapping(text()),
+        "timings": mapping(number()),
+        "trace": array(mapping(), most=1000),
+    }
+    return record(fields, required=("hits",), closed=False)
+
+
 def _explain(serving: Serving) -> Operation:
     schema = record(
         {
-            "ranking": mapping(),
+            "ranking": _ranking_schema(serving),
             "query": text(most=serving.options.limits.max_text_chars),
             "top": whole(least=1, most=100),
             "id": text(least=1, most=1000),
@@ -127,7 +152,7 @@ def _explain(serving: Serving) -> Operation:
     async def run(call: Call) -> Reply:
         call.info.dialect = "resift"
         request = checked(await call.json(), schema)
-        ranking = _ranking_in(request["ranking"])
+        ranking, notes = _ranking_in(request["ranking"])
         ids = [request["id"]] if "id" in request else [hit.id for hit in ranking.hits]
         explanation = ranking.explain(query=request.get("query", ""), top=request.get("top", 10))
         return Reply(
@@ -136,6 +161,7 @@ def _explain(serving: Serving) -> Operation:
                 "text": explanation.text(),
                 "svg": explanation.svg(),
                 "flow": rank_flow(ranking, request.get("query", "")),
+                "notes": notes,
             }
         )
 
@@ -146,17 +172,29 @@ def _explain(serving: Serving) -> Operation:
         endpoint=Endpoint(serving, "/v1/explain", run),
         request=schema,
         answer=record(
-            {"why": mapping(text()), "text": text(), "svg": text(), "flow": mapping()},
-            required=("why", "text", "svg"),
+            {
+                "why": mapping(text()),
+                "text": text(),
+                "svg": text(),
+                "flow": mapping(),
+                "notes": array(text()),
+            },
+            required=("why", "text", "svg", "notes"),
         ),
     )
 
 
-def _ranking_in(given: Mapping[str, Any]) -> Ranking:
-    if not isinstance(given.get("hits"), list):
-        raise RequestFailed("invalid", 'ranking has no list of "hits"; send what /v1/search answered')
+def _ranking_in(given: Mapping[str, Any]) -> tuple[Ranking, list[str]]:
+    """Return the ranking; one whose trace makes no sense is read without it, and that is said."""
+    known = {name: given[name] for name in _RANKING_FIELDS if name in given}
     try:
-        ranking = Ranking.from_dict(given)
-    except (InputError, TypeError, AttributeError, ValueError, KeyError, IndexError):
-        raise RequestFailed("invalid", "ranking is none; send what /v1/search answered") from None
-    return ranking
+        ranking = Ranking.from_dict(known)
+        ranking.explain().text()
+    except Exception as exc:
+        reason = str(exc) if isinstance(exc, InputError) else type(exc).__name__
+        bare = {name: value for name, value in known.items() if name != "trace"}
+        return Ranking.from_dict(bare), [f"the trace was left out, because it cannot be read: {reason}"]
+    return ranking, []
+
+
+_RANKING_FIELDS = ("hits", "cut", "degraded", "reason", "tier", "unscored", "failures", "timings", "trace")

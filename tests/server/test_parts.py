@@ -1,0 +1,256 @@
+"""The server's parts on their own: admission, keys, schemas, spans, interleaving, judgements."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from resift.errors import ConfigError
+from resift.server.admission import Admission, pairs_in
+from resift.server.bodies import parse_json
+from resift.server.failures import RequestFailed
+from resift.server.interleaving import credit, team_draft
+from resift.server.judge_scores import running_score
+from resift.server.judgements import LOG, Judgements, Session
+from resift.server.keys import Keys
+from resift.server.middleware import key_in
+from resift.server.options import Limits, ServerOptions
+from resift.server.schema import checked, lenient_flag, record, whole
+from resift.server.spans import sentences
+
+
+def test_pairs_count_windows():
+    """A long document counts for more, and for no more than its windows are read."""
+    assert pairs_in(["short", "x" * 5000, "x" * 10_000_000]) == 1 + 3 + 32
+
+
+@given(st.lists(st.integers(1, 12), min_size=1, max_size=30))
+def test_admission_never_holds_more_than_it_may_and_loses_no_count(sizes):
+    """Pairs in flight stay within the limit, unless one request alone is larger; all of them leave."""
+
+    async def run():
+        admission = Admission(Limits(max_pairs=10, max_wait_s=0.5))
+        most = 0
+
+        async def one(pairs):
+            nonlocal most
+            async with admission.admitted(pairs):
+                most = max(most, admission.in_flight)
+                await asyncio.sleep(0)
+
+        outcomes = await asyncio.gather(*map(one, sizes), return_exceptions=True)
+        refused = [one for one in outcomes if one is not None]
+        assert all(one.kind == "overloaded" and one.retry_after_s >= 1 for one in refused)
+        assert most <= max(10, *sizes)
+        assert (admission.in_flight, admission.waiting) == (0, 0)
+
+    asyncio.run(run())
+
+
+def test_who_waits_is_let_in_when_there_is_room_and_cancelling_leaves_no_trace():
+    """First come, first served; a caller that goes away gives up its place, also when it was just let in."""
+
+    async def run():
+        admission = Admission(Limits(max_pairs=4))
+        gate = asyncio.Event()
+        order = []
+
+        async def one(name, pairs):
+            async with admission.admitted(pairs):
+                order.append(name)
+                await gate.wait()
+
+        first = asyncio.create_task(one("first", 4))
+        await asyncio.sleep(0)
+        second, third = asyncio.create_task(one("second", 3)), asyncio.create_task(one("third", 1))
+        await asyncio.sleep(0)
+        assert admission.waiting == 4
+        second.cancel()
+        await asyncio.sleep(0)
+        gate.set()
+        await asyncio.gather(first, second, third, return_exceptions=True)
+        assert order == ["first", "third"]
+        assert (admission.in_flight, admission.waiting) == (0, 0)
+
+    asyncio.run(run())
+
+
+def test_a_standing_queue_is_overload():
+    """After a quarter of a second of waiting nobody waits any more, until half of the room is free again."""
+
+    async def run():
+        now = 0.0
+        admission = Admission(Limits(max_pairs=2), clock=lambda: now)
+        release = asyncio.Event()
+
+        async def hold():
+            async with admission.admitted(2):
+                await release.wait()
+
+        async def refused():
+            with pytest.raises(RequestFailed):
+                async with admission.admitted(1):
+                    pass
+
+        holding = asyncio.create_task(hold())
+        await asyncio.sleep(0)
+        waiting = asyncio.create_task(refused())
+        await asyncio.sleep(0)
+        now = 0.3
+        await refused()
+        await waiting
+        assert admission.overloaded
+        with pytest.raises(RequestFailed):
+            admission.check()
+        release.set()
+        await holding
+        assert not admission.overloaded
+        admission.check()
+
+    asyncio.run(run())
+
+
+def test_key_files(tmp_path):
+    """Comments and commas; an empty or missing file is told at the start; a lost file keeps the last keys."""
+    file = tmp_path / "keys"
+    with pytest.raises(ConfigError, match="cannot read"):
+        Keys(file=file)
+    file.write_text("# nothing\n", encoding="utf-8")
+    with pytest.raises(ConfigError, match="no key"):
+        Keys(file=file)
+    file.write_text("a, b\n# c\n", encoding="utf-8")
+    now = 0.0
+    keys = Keys(file=file, given=["d"], clock=lambda: now)
+    assert [keys.allow(key) for key in "abcd"] == [True, True, False, True]
+    file.unlink()
+    now = 5.0
+    assert keys.allow("a")
+    assert not Keys().needed
+    assert "secret" not in repr(ServerOptions(keys=("secret",)))
+
+
+@pytest.mark.parametrize(
+    ("header", "key"),
+    [("Bearer x", "x"), ("bearer  x ", "x"), ("Bearer", ""), ("", ""), ("x", ""), ("Basic eDp5", "")],
+)
+def test_key_in_a_header(header, key):
+    """Only what follows Bearer is a key, unless a bare one is allowed."""
+    assert key_in(header) == key
+    assert key_in("token", bare=True) == "token"
+
+
+def test_schema_coercions():
+    """Null is absent, strings can be booleans, 3.0 is whole; True is no number."""
+    schema = record({"n": whole(least=1), "yes": lenient_flag()}, closed=False)
+    assert checked({"n": 3.0, "yes": "False", "more": 1}, schema) == {"n": 3, "yes": False}
+    assert checked({"n": None, "yes": None}, schema) == {}
+    for wrong in ({"n": True}, {"n": 0}, {"yes": "perhaps"}, [], "x"):
+        with pytest.raises(RequestFailed):
+            checked(wrong, schema)
+
+
+@given(st.recursive(st.none() | st.booleans() | st.floats() | st.text(), st.lists, max_leaves=20))
+def test_what_json_says_comes_through(value):
+    """Every JSON value parses to itself, and what is no JSON is refused."""
+    written = json.dumps(value).encode()
+    try:
+        json.dumps(value, allow_nan=False)
+    except ValueError:
+        with pytest.raises(RequestFailed):
+            parse_json(written)
+        return
+    assert parse_json(written) == value
+
+
+@given(st.text(max_size=300))
+def test_sentences_lie_in_the_text_and_do_not_overlap(text):
+    """Spans are in order, not empty, and have no white space at their ends."""
+    before = 0
+    for start, end in sentences(text):
+        assert before <= start < end <= len(text)
+        assert text[start:end] == text[start:end].strip()
+        before = end
+
+
+IDS = st.lists(st.sampled_from("abcdefgh"), unique=True, max_size=8)
+
+
+@given(IDS, IDS, st.integers(1, 10), st.text(max_size=5))
+def test_team_draft_is_fair(first, second, k, seed):
+    """No id twice, each from the team's own list in its order, and no team is more than one pick ahead."""
+    shown = team_draft(first, second, k=k, seed=seed)
+    assert shown == team_draft(first, second, k=k, seed=seed)
+    ids = [id for id, _ in shown]
+    assert len(set(ids)) == len(ids) == min(k, len({*first, *second}))
+    for team, ranked in (("a", first), ("b", second)):
+        own = [id for id, picker in shown if picker == team]
+        assert own == [id for id in ranked if id in own]
+    if set(first) == set(second):
+        teams = Counter(team for _, team in shown)
+        assert abs(teams["a"] - teams["b"]) <= 1
+
+
+def test_credit():
+    """Grades go to the team that picked."""
+    assert credit([("x", "a"), ("y", "b"), ("z", "a")], {"x": 3, "y": 1}) == {"a": 3, "b": 1}
+
+
+def session(number: int, query: str) -> Session:
+    lists = {"a": ["x", "y"], "b": ["y", "x"]}
+    texts = {"x": "text x", "y": "text y"}
+    return Session(
+        id=f"s{number}",
+        query=query,
+        settings={"a": {}, "b": {"reranker": "none"}},
+        lists=lists,
+        shown=[("x", "a"), ("y", "b")],
+        documents=texts,
+        blind=True,
+    )
+
+
+def test_judgements_survive_a_cut_and_a_second_writer(tmp_path):
+    """Half a line left by a crash is overwritten, and two open folders see each other's ratings."""
+    one, other = Judgements(tmp_path / "judged"), Judgements(tmp_path / "judged")
+    one.begin(session(1, "first"))
+    one.rate("s1", "x", 3)
+    with (tmp_path / "judged" / LOG).open("ab") as log:
+        log.write(b'{"kind":"rating","session":"s1","id":"y","gra')
+    other.begin(session(2, "second"))
+    other.rate("s2", "y", 2)
+    one.rate("s1", "x", 1)
+    fresh = Judgements(tmp_path / "judged").judged()
+    assert fresh.grades == {"first": {"x": 1}, "second": {"y": 2}} == one.judged().grades
+    assert fresh.ratings == 3
+    assert (tmp_path / "judged" / "qrels" / "test.tsv").read_text(encoding="utf-8").splitlines() == [
+        "query-id\tcorpus-id\tscore",
+        "q1\tx\t1",
+        "q2\ty\t2",
+    ]
+    with pytest.raises(RequestFailed):
+        one.rate("s9", "x", 1)
+    with pytest.raises(RequestFailed):
+        one.rate("s1", "unseen", 1)
+
+
+def test_the_running_score(tmp_path):
+    """nDCG@10 of both settings over the judged questions, an interval from two questions on, blind wins."""
+    judged = Judgements(tmp_path)
+    assert running_score(judged.judged())["questions"] == 0
+    judged.begin(session(1, "first"))
+    judged.rate("s1", "x", 3)
+    score = running_score(judged.judged())
+    assert score["a"] == {"mean": 1.0, "interval": None}
+    assert score["b"]["mean"] == pytest.approx(0.6309, abs=1e-4)
+    assert score["blind"] == {"a": 1, "b": 0, "tie": 0}
+    judged.begin(session(2, "second"))
+    judged.rate("s2", "y", 3)
+    score = running_score(judged.judged())
+    assert score["difference"]["mean"] == pytest.approx(0.0)
+    low, high = score["difference"]["interval"]
+    assert low < 0 < high
