@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from dataclasses import replace
 
 import numpy as np
@@ -107,6 +108,26 @@ class Letters:
     async def embed(self, texts, *, kind):
         rows = np.array([[1.0 + text.count(letter) for letter in "aes"] for text in texts], dtype=np.float32)
         return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+def test_two_processes_do_not_write_one_recording(collection, tmp_path):
+    """The second is refused at once, in words, and the file of the first is whole."""
+    out = tmp_path / "run.jsonl"
+    refused = []
+
+    def attempt():
+        with pytest.raises(InputError, match="another process") as caught:
+            record(subject(), [collection], out, index=None, key="k", depth=3)
+        refused.append(str(caught.value))
+
+    def second(done, total):
+        thread = threading.Thread(target=attempt)
+        thread.start()
+        thread.join()
+
+    new = record(subject(), [collection], out, index=None, key="k", depth=3, progress=second)
+    assert len(refused) == new > 0
+    assert len(read_recording(out).queries) == new
 
 
 def test_what_is_alike_is_recorded_and_replayed(collection, tmp_path):

@@ -20,6 +20,7 @@ from resift.evaluation.record_file import (
     read_recording,
 )
 from resift.evaluation.subjects import Subject
+from resift.file_lock import locked
 from resift.fusion.methods import METHODS
 from resift.retrieval.fan_out import failures_of, fan_out
 from resift.retrieval.neighbours import MOST, with_neighbours
@@ -60,14 +61,16 @@ def record(
         pipeline=subject.name,
         key=key,
     )
-    done = _begun(out, header)
-    waiting = [
-        (collection, query)
-        for collection in collections
-        for query in collection.queries
-        if (collection.split, query) not in done
-    ]
-    run_sync(_record_all(pipeline, stage, waiting, out, depth=header.depth, progress=progress))
+    busy = f"{out} is being written by another process. Wait for it, or choose another file."
+    with locked(out.with_name(f".{out.name}.lock"), busy=busy):
+        done = _begun(out, header)
+        waiting = [
+            (collection, query)
+            for collection in collections
+            for query in collection.queries
+            if (collection.split, query) not in done
+        ]
+        run_sync(_record_all(pipeline, stage, waiting, out, depth=header.depth, progress=progress))
     return len(waiting)
 
 
