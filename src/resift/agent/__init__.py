@@ -1,4 +1,4 @@
-"""The knowledge-graph agent: questions answered from a pack, with sources (A1-A3). A client of retrieval.
+"""The knowledge-graph agent: questions answered from a pack, with sources. A client of retrieval.
 
 pack_schema.py   the tables of a pack and every statement that is ever sent to it
 articles.py      files to articles; links.py: which article a link means

@@ -1,4 +1,4 @@
-"""A bi-encoder on this machine: texts to unit vectors for first-stage search and cosine (C5)."""
+"""A bi-encoder on this machine: texts to unit vectors for first-stage search and cosine."""
 
 from __future__ import annotations
 

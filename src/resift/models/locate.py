@@ -1,4 +1,4 @@
-"""Where an allowed model's files are: explicit folder, local cache, installed carrier, hub (C4)."""
+"""Where an allowed model's files are: explicit folder, local cache, installed carrier, hub."""
 
 from __future__ import annotations
 

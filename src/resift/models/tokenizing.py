@@ -45,7 +45,7 @@ class Template:
 
 
 class TextTokenizer:
-    """A model's tokenizer behind a lock (C6). Special tokens written out in a text count as plain text."""
+    """A model's tokenizer behind a lock. Special tokens written out in a text count as plain text."""
 
     def __init__(self, data: bytes) -> None:
         tokenizers = require("tokenizers", extra="local")

@@ -1,4 +1,4 @@
-"""Cross-encoder reranking (seed 004): query and document read together by one model on this machine."""
+"""Cross-encoder reranking: query and document read together by one model on this machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Late interaction (C5): token vectors of query and document compared by MaxSim; documents' are kept."""
+"""Late interaction: token vectors of query and document compared by MaxSim; documents' are kept."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ class CachedScorer:
     async def fuse(
         self, per_store: Sequence[Sequence[Hit]], *, k: int, query: str | None = None
     ) -> list[Hit]:
-        """Pool the lists by reciprocal rank and return the k that score best (F1)."""
+        """Pool the lists by reciprocal rank and return the k that score best."""
         return await fuse_then_rescore(self, per_store, k=k, query=query)
 
     async def _try(self, work: Callable[[], T], otherwise: T) -> tuple[T, bool]:

@@ -1,4 +1,4 @@
-"""The fallback tier: cosine and BM25 blended 70 to 30, BM25 alone where there are no vectors (T6)."""
+"""The fallback tier: cosine and BM25 blended 70 to 30, BM25 alone where there are no vectors."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ class SemanticBM25Reranker:
     async def fuse(
         self, per_store: Sequence[Sequence[Hit]], *, k: int, query: str | None = None
     ) -> list[Hit]:
-        """Pool the lists by reciprocal rank and return the k that score best (F1)."""
+        """Pool the lists by reciprocal rank and return the k that score best."""
         return await fuse_then_rescore(self, per_store, k=k, query=query)
 
     async def _cosines(

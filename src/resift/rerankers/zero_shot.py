@@ -1,4 +1,4 @@
-"""Zero-shot scoring (C5): does the document entail a statement made from the query? By an NLI model."""
+"""Zero-shot scoring: does the document entail a statement made from the query? By an NLI model."""
 
 from __future__ import annotations
 

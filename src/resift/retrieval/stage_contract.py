@@ -8,7 +8,7 @@ from operator import attrgetter
 
 from resift.errors import ResiftError
 from resift.retrieval.pool import Pool
-from resift.types import Hit, StageKind, record_of
+from resift.types import Hit, StageKind, Trace, record_of
 
 
 def checked(before: Pool, after: Pool, *, kind: StageKind, name: str) -> Pool:
@@ -69,6 +69,17 @@ def _recorded(before: Pool, after: Pool, dropped: Sequence[Hit], *, kind: StageK
         hit.id: f"the same as {merged[hit.id]!r}" if hit.id in merged else f"dropped by {name}"
         for hit in lost
     }
+    if own and order == before_order:
+        # The stage's own record, with what it passed over in silence.
+        last = own[-1]
+        whole = replace(
+            last,
+            ids=(*last.ids, *(hit.id for hit in lost)),
+            scores=(*last.scores, *(None for _ in lost)) if last.scores else (),
+            kept=len(order),
+            notes={**last.notes, **notes},
+        )
+        return replace(after, trace=Trace((*after.trace.records[:-1], whole)))
     return after.recorded(record_of(kind, name, after.hits, lost, scored=changed, notes=notes))
 
 

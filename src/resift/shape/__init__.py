@@ -3,13 +3,13 @@
 Every stage is `stage(hits, ..., sink=None) -> Shaped`: `kept` in its new order, `cut` with the reason in each
 ledger, `notes` about what had to be relaxed, `protected` ids that a later cut must spare. In this order:
 
-1. blend(hits, *, policy=Blend(), near=None)              one score from reranker and first stage (H1)
-2. precede(hits, *, policy=Precedence())                  near-equal scores follow the source order (S2)
-3. guard(hits, *, n=10, policy=Guard())                   a strong first-stage hit stays in the top n (H2)
+1. blend(hits, *, policy=Blend(), near=None)              one score from reranker and first stage
+2. precede(hits, *, policy=Precedence())                  near-equal scores follow the source order
+3. guard(hits, *, n=10, policy=Guard())                   a strong first-stage hit stays in the top n
 4. fold(hits, *, threshold=1.0)                           same text: one slot, all provenance
-5. mmr(hits, *, k, trade_off=0.7, vectors=None)           relevance against novelty (S3)
-6. recover(hits, *, k, policy=Recovery(), section=None)   protected hits, required types survive a cut (S1)
-7. balance(hits, *, k, quotas=(...), protected=())        fairness and diversity by quota (S3)
+5. mmr(hits, *, k, trade_off=0.7, vectors=None)           relevance against novelty
+6. recover(hits, *, k, policy=Recovery(), section=None)   protected hits, required types survive a cut
+7. balance(hits, *, k, quotas=(...), protected=())        fairness and diversity by quota
 8. the cut to k
 
 shape(hits, *, k, policy=ShapePolicy(), section=None, vectors=None, near=None, sink=None) -> Shaped runs 1–8

@@ -1,4 +1,4 @@
-"""LadybugGraphStore: read-only Cypher over a Ladybug database file (N6)."""
+"""LadybugGraphStore: read-only Cypher over a Ladybug database file."""
 
 from __future__ import annotations
 
