@@ -73,13 +73,13 @@ class ChatWriter:
 
 
 def _messages(question: str, passages: Sequence[Passage]) -> list[Message]:
-    told = "\n\n".join(
+    sources = "\n\n".join(
         f"[{passage.number}] {_inert(passage.heading)}\n{_inert(passage.text)[:MAX_PASSAGE_CHARS]}"
         for passage in passages
     )
     return [
         {"role": "system", "content": _RULES},
-        {"role": "user", "content": f"Passages:\n\n{told}\n\nQuestion: {_inert(question)}"},
+        {"role": "user", "content": f"Passages:\n\n{sources}\n\nQuestion: {_inert(question)}"},
     ]
 
 

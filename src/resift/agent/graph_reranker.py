@@ -11,11 +11,11 @@ from resift.errors import InputError, require
 from resift.types import Fused, Hit, StageKind, StageRecord, Trace, rescored, trace_of
 
 STAGE = "centrality"
-PARTS = ("relevance", "nearness", "pagerank")
+PARTS = ("relevance", "similarity", "pagerank")
 
 
 class GraphReranker:
-    """Mixes relevance, nearness of vectors, and how central a hit's article is around all hits.
+    """Mixes relevance, similarity of vectors, and how central a hit's article is around all hits.
 
     The walk starts at the hits, in proportion to their relevance, and follows links both ways. All three
     parts are spread over 0 to 1 within the pool before they are weighted. A neighbourhood with fewer
@@ -54,18 +54,18 @@ class GraphReranker:
     def rerank(self, hits: Sequence[Hit], around: Neighbourhood, *, trace: Trace | None = None) -> Fused:
         """Return the hits in their new order; scores are between 0 and 1 afterwards.
 
-        The nearness of vectors is what the first stage of the trace said; a ranking brings its own.
+        The similarity of vectors is what the first stage of the trace said; a ranking brings its own.
         """
         off = self.off_because(around)
         weights = self._weights_without_graph() if off else self.weights
         relevance = _spread({hit.id: hit.score or 0.0 for hit in hits})
         cosines = _first_scores(trace_of(hits) if trace is None else trace)
-        nearness = _spread({hit.id: cosines.get(hit.id, hit.score or 0.0) for hit in hits})
+        similarity = _spread({hit.id: cosines.get(hit.id, hit.score or 0.0) for hit in hits})
         ranks = {} if off else self.pagerank(around, _starts(hits, relevance))
         central = _spread({hit.id: ranks.get(article_of(hit), 0.0) for hit in hits})
         parts = {
             name: {id: weight * value for id, value in part.items()}
-            for name, weight, part in zip(PARTS, weights, (relevance, nearness, central), strict=True)
+            for name, weight, part in zip(PARTS, weights, (relevance, similarity, central), strict=True)
         }
         totals = {hit.id: math.fsum(part[hit.id] for part in parts.values()) for hit in hits}
         order = sorted(hits, key=lambda hit: (-totals[hit.id], hit.id))
@@ -75,9 +75,9 @@ class GraphReranker:
         return Fused(rescored(order, scores), record)
 
     def _weights_without_graph(self) -> tuple[float, float, float]:
-        relevance, nearness, _ = self.weights
-        both = math.fsum((relevance, nearness))
-        return (relevance / both, nearness / both, 0.0) if both else (1.0, 0.0, 0.0)
+        relevance, similarity, _ = self.weights
+        both = math.fsum((relevance, similarity))
+        return (relevance / both, similarity / both, 0.0) if both else (1.0, 0.0, 0.0)
 
     def pagerank(self, around: Neighbourhood, starts: Mapping[str, float]) -> dict[str, float]:
         """Return each article's share of a walk that restarts at `starts`; the shares sum to 1."""

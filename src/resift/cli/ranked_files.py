@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from resift.errors import DataFormatError
-from resift.evaluation.lines import numbered
+from resift.evaluation.text_files import numbered
 from resift.evaluation.trec import Retrieved, in_trec_order, run_lines
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from resift.errors import DataFormatError, did_you_mean
-from resift.evaluation.lines import json_rows
+from resift.evaluation.text_files import json_rows
 from resift.evaluation.trec import Qrels, read_qrels
 
 
@@ -54,8 +54,10 @@ class Collection:
 def read_collection(folder: Path, *, split: str = "test") -> Collection:
     """Read the judged queries of one split; raises DataFormatError with file and line."""
     if not folder.is_dir():
-        told = "no such folder" if not folder.exists() else "this is a file"
-        raise DataFormatError(f"{told}; name a BEIR folder with queries.jsonl and qrels/", file=str(folder))
+        message = "no such folder" if not folder.exists() else "this is a file"
+        raise DataFormatError(
+            f"{message}; name a BEIR folder with queries.jsonl and qrels/", file=str(folder)
+        )
     file = _qrels_file(folder, split)
     qrels, first_lines = read_qrels(file)
     texts = _queries(folder / "queries.jsonl")
@@ -100,6 +102,6 @@ def _id(row: Mapping[str, Any], file: Path, line: int, seen: dict[str, int]) -> 
 def _text(row: Mapping[str, Any], key: str, file: Path, line: int) -> str:
     value = row.get(key)
     if value is not None and not isinstance(value, str):
-        told = f'"{key}" is a {type(value).__name__}, not a string'
-        raise DataFormatError(told, file=str(file), line=line)
+        message = f'"{key}" is a {type(value).__name__}, not a string'
+        raise DataFormatError(message, file=str(file), line=line)
     return (value or "").strip()

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from resift.errors import DataFormatError
-from resift.evaluation.lines import json_rows
+from resift.evaluation.text_files import json_rows
 from resift.shape.neighbours import Near
 from resift.types import to_json
 
@@ -100,8 +100,8 @@ def drop_half_line(path: Path) -> None:
 
 def _header(row: Mapping[str, Any], path: Path, line: int) -> Header:
     if row.get("format") != FORMAT:
-        told = "no recording of this version; make one with: resift record"
-        raise DataFormatError(told, file=str(path), line=line)
+        message = "no recording of this version; make one with: resift record"
+        raise DataFormatError(message, file=str(path), line=line)
     try:
         return Header(**{**row, "stores": tuple(map(str, row["stores"]))})
     except (TypeError, KeyError):
@@ -125,8 +125,8 @@ def _recorded(row: Mapping[str, Any], path: Path, line: int, header: Header) -> 
         }
         one = Recorded(str(row["query"]), str(row["split"]), lists, rerank, qrels, near)
     except (KeyError, TypeError, ValueError, AttributeError):
-        told = "not a recorded query: needs query, split, lists, rerank, qrels"
-        raise DataFormatError(told, file=str(path), line=line) from None
+        message = "not a recorded query: needs query, split, lists, rerank, qrels"
+        raise DataFormatError(message, file=str(path), line=line) from None
     scores = [score for ranked in lists.values() for _, score in ranked if score is not None] + list(
         rerank.values()
     )

@@ -181,7 +181,7 @@ def _flow(outcome: Outcome, query: str, measure: str, judged: Mapping[str, int])
         outcome.name,
         measure,
         outcome.quality.per_query[measure][query],
-        rank_flow(outcome.answers[query], judged, label=f"{outcome.name}, query {query}"),
+        rank_flow(outcome.answers[query], judged),
     )
 
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-STYLE = """
+from resift.explain.style import FLOW_STYLE
+
+STYLE = (
+    FLOW_STYLE
+    + """
 :root { color-scheme: light dark; --bg: #fff; --fg: #1b1f24; --dim: #5b6570; --line: #d9dee3; --card: #f6f8fa;
   --gain: #1a7f4b; --loss: #c4392f; --accent: #0b62c4; --other: #9aa5b1; }
 @media (prefers-color-scheme: dark) { :root { --bg: #14181d; --fg: #e6eaee; --dim: #a3adb8; --line: #343c45;
@@ -24,11 +28,6 @@ svg text.tick { fill: var(--dim); font-size: 12px; } svg text.name { font-weight
 .grid { stroke: var(--line); } .axis { stroke: var(--dim); }
 .gain { fill: var(--gain); } .loss { fill: var(--loss); }
 .dot { fill: var(--accent); stroke: var(--bg); stroke-width: 2; }
-.flow polyline { fill: none; stroke-width: 2; } .flow g text { font-size: 10px; fill: var(--bg); }
-.flow g text.id { font-size: 12px; fill: var(--fg); }
-.other polyline { stroke: var(--other); opacity: .45; } .other circle { fill: var(--other); }
-.relevant polyline { stroke: var(--accent); stroke-width: 3; } .relevant circle { fill: var(--accent); }
-.relevant text.id { font-weight: 700; }
 .flows { display: flex; flex-wrap: wrap; gap: 8px 24px; } .flows > div { min-width: 0; max-width: 100%; }
 select { font: inherit; padding: 6px 8px; max-width: 100%; background: var(--card); color: var(--fg);
   border: 1px solid var(--line); border-radius: 6px; }
@@ -38,7 +37,9 @@ summary { cursor: pointer; }
 .key { display: inline-block; width: 12px; height: 12px; border-radius: 6px; background: var(--accent); }
 @media (max-width: 700px) { svg.wide { display: none; } svg.narrow { display: block; }
   th, td { padding: 6px 8px; } }
+.flow .hit { --c: var(--other); --on: var(--bg); } .flow .hit.marked { --c: var(--accent); }
 """
+)
 
 SCRIPT = """
 document.querySelectorAll("select[data-shows]").forEach(function (select) {

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from resift.errors import DataFormatError
-from resift.evaluation.lines import numbered
+from resift.evaluation.text_files import numbered
 
 Qrels = dict[str, dict[str, int]]
 """Query id -> document id -> grade."""
@@ -35,8 +35,8 @@ def run_lines(path: Path, lines: Sequence[tuple[int, str]] | None = None) -> Ite
     for number, line in lines or numbered(path, expected=f"a TREC run: {RUN_COLUMNS}"):
         parts = line.split()
         if len(parts) != 6:
-            told = f"{len(parts)} columns; a TREC run has 6: {RUN_COLUMNS}"
-            raise DataFormatError(told, file=str(path), line=number)
+            message = f"{len(parts)} columns; a TREC run has 6: {RUN_COLUMNS}"
+            raise DataFormatError(message, file=str(path), line=number)
         yield Retrieved(number, parts[0], parts[2], _score(path, number, parts[4]))
 
 
@@ -46,8 +46,8 @@ def read_run(path: Path) -> Run:
     for one in run_lines(path):
         seen = found.setdefault(one.query, {})
         if one.id in seen:
-            told = f"document {one.id!r} of query {one.query!r} is already in line {seen[one.id].line}"
-            raise DataFormatError(f"{told}; keep one", file=str(path), line=one.line)
+            message = f"document {one.id!r} of query {one.query!r} is already in line {seen[one.id].line}"
+            raise DataFormatError(f"{message}; keep one", file=str(path), line=one.line)
         seen[one.id] = one
     return {query: [one.id for one in in_trec_order(rows.values())] for query, rows in found.items()}
 
@@ -66,15 +66,15 @@ def read_qrels(path: Path) -> tuple[Qrels, dict[str, int]]:
             raise DataFormatError("only a header; no judgements", file=str(path), line=1)
     columns = len(_columns(lines[0][1]))
     if columns not in (3, 4):
-        told = f"{columns} columns; judgements have 4 ({QRELS_COLUMNS}) or 3 (qid docid grade)"
-        raise DataFormatError(told, file=str(path), line=lines[0][0])
+        message = f"{columns} columns; judgements have 4 ({QRELS_COLUMNS}) or 3 (qid docid grade)"
+        raise DataFormatError(message, file=str(path), line=lines[0][0])
     qrels: Qrels = {}
     first: dict[str, int] = {}
     for number, line in lines:
         query, id, grade = _judgement(path, number, line, columns)
         if id in qrels.setdefault(query, {}):
-            told = f"document {id!r} of query {query!r} is judged twice; keep one line"
-            raise DataFormatError(told, file=str(path), line=number)
+            message = f"document {id!r} of query {query!r} is judged twice; keep one line"
+            raise DataFormatError(message, file=str(path), line=number)
         qrels[query][id] = grade
         first.setdefault(query, number)
     return qrels, first
@@ -83,13 +83,13 @@ def read_qrels(path: Path) -> tuple[Qrels, dict[str, int]]:
 def _judgement(path: Path, number: int, line: str, columns: int) -> tuple[str, str, int]:
     parts = _columns(line)
     if len(parts) != columns:
-        told = f"{len(parts)} columns, but the lines before have {columns}"
-        raise DataFormatError(told, file=str(path), line=number)
+        message = f"{len(parts)} columns, but the lines before have {columns}"
+        raise DataFormatError(message, file=str(path), line=number)
     try:
         grade = int(parts[-1])
     except ValueError:
-        told = f"grade {parts[-1]!r} is no whole number"
-        raise DataFormatError(told, file=str(path), line=number) from None
+        message = f"grade {parts[-1]!r} is no whole number"
+        raise DataFormatError(message, file=str(path), line=number) from None
     if not -(2**31) < grade < 2**31:
         raise DataFormatError(f"grade {grade} is out of range", file=str(path), line=number)
     return parts[0].strip(), parts[-2].strip(), grade

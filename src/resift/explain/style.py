@@ -32,6 +32,9 @@ svg.flow { display: block; font-family: system-ui, -apple-system, "Segoe UI", sa
 .flow .hit:focus-visible .node { stroke-width: 4; }
 """
 
+FLOW_STYLE = _PICTURE
+"""The picture alone, for pages with colours of their own."""
+
 PICTURE_STYLE = _COLOURS + ".flow { background: var(--bg); }" + _PICTURE
 
 STYLE = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from markupsafe import Markup
@@ -23,6 +24,7 @@ class Frame:
     radius: int = 12
     top: int = 58
     left: int = 30
+    name_chars: int = 34
 
     def x(self, column: int, columns: int) -> float:
         """Return the middle of a column."""
@@ -41,19 +43,26 @@ NARROW = Frame(width=358, label=40, row=32, radius=11, top=46, left=16)
 def svg_file(flow: Flow, *, top: int = 10) -> str:
     """Return the wide picture as a file of its own, style included."""
     drawn = str(picture(flow, layout_of(flow, top=top), frame=WIDE, kind="alone"))
-    return drawn.replace(">", f"><style>{PICTURE_STYLE}</style>", 1)
+    # A file must name its language; inside a page of HTML it is known.
+    named = drawn.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
+    return named.replace(">", f"><style>{PICTURE_STYLE}</style>", 1)
 
 
-def picture(flow: Flow, layout: Layout, *, frame: Frame, kind: str, links: bool = False) -> Markup:
-    """Draw the flow; with `links` each line leads to the hit's details on the page."""
+def picture(
+    flow: Flow, layout: Layout, *, frame: Frame, kind: str, links: bool = False, marked: Collection[str] = ()
+) -> Markup:
+    """Draw the flow; with `links` each line leads to the hit's details; hits of the ids `marked` stand out."""
     height = frame.top + frame.row * layout.rows + 10
     label = f"Rank flow of {len(layout.lines)} hits through {len(layout.columns)} columns"
     size = html('viewBox="0 0 {0} {1}" width="{0}" height="{1}"', frame.width, height)
     body = [_heading(column, at, layout, flow, frame) for at, column in enumerate(layout.columns)]
     # The best hits are drawn last, so that their lines lie on top.
-    body += [_line(line, layout, frame, links=links) for line in reversed(layout.lines)]
+    body += [
+        _line(line, layout, frame, links=links, marked=line.path.id in marked)
+        for line in reversed(layout.lines)
+    ]
     return html(
-        '<svg xmlns="http://www.w3.org/2000/svg" class="flow {}" {} role="group" aria-label="{}">{}</svg>',
+        '<svg class="flow {}" {} role="group" aria-label="{}">{}</svg>',
         kind,
         size,
         label,
@@ -83,7 +92,7 @@ def _heading(column: Column, at: int, layout: Layout, flow: Flow, frame: Frame) 
     return guide + text
 
 
-def _line(line: Line, layout: Layout, frame: Frame, *, links: bool) -> Markup:
+def _line(line: Line, layout: Layout, frame: Frame, *, links: bool, marked: bool) -> Markup:
     label = _label(line, layout)
     inside = [html("<title>{}</title>", label)]
     inside += [
@@ -93,8 +102,9 @@ def _line(line: Line, layout: Layout, frame: Frame, *, links: bool) -> Markup:
     inside += [_node(node, line, len(layout.columns), frame) for node in line.nodes]
     if line.nodes:
         inside.append(_name(line, line.nodes[-1], len(layout.columns), frame))
+    classes = f"{line.move.kind} marked" if marked else line.move.kind
     attributes = html(
-        'class="hit {}" data-hit="{}" aria-label="{}" tabindex="0"', line.move.kind, line.number, label
+        'class="hit {}" data-hit="{}" aria-label="{}" tabindex="0"', classes, line.number, label
     )
     if links:
         return html('<a href="#hit-{}" {}>{}</a>', line.number, attributes, joined(inside))
@@ -132,9 +142,10 @@ def _name(line: Line, node: Node, columns: int, frame: Frame) -> Markup:
     if node.column < columns - 1:
         return html(name, x, y + 4, sign, _isolated(line.path.id, 20))
     snippet = '<text class="snippet" x="{:.1f}" y="{:.1f}">{}</text>'
-    return html(name, x, y - 2, sign, _isolated(line.path.id, 34)) + html(
-        snippet, x, y + 13, _isolated(line.path.hit.text, 46)
-    )
+    named = html(name, x, y - 2, sign, _isolated(line.path.id, frame.name_chars))
+    if not line.path.hit.text:
+        return named
+    return named + html(snippet, x, y + 13, _isolated(line.path.hit.text, 46))
 
 
 def _isolated(text: str, most: int) -> Markup:

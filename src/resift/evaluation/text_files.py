@@ -50,8 +50,8 @@ def json_rows(path: Path, *, expected: str) -> Iterator[tuple[int, Mapping[str, 
                 "not JSON; write one JSON object a line", file=str(path), line=number
             ) from None
         if not isinstance(row, dict):
-            told = f"a {type(row).__name__}; write one JSON object a line"
-            raise DataFormatError(told, file=str(path), line=number)
+            message = f"a {type(row).__name__}; write one JSON object a line"
+            raise DataFormatError(message, file=str(path), line=number)
         yield number, row
 
 
