@@ -51,7 +51,7 @@ def svg_file(flow: Flow, *, top: int = 10) -> str:
 def picture(
     flow: Flow, layout: Layout, *, frame: Frame, kind: str, links: bool = False, marked: Collection[str] = ()
 ) -> Markup:
-    """Draw the flow; with `links` each line leads to the hit's details; hits of the ids `marked` stand out."""
+    """Draw the flow; with `links` each line leads to the hit's details; the ids `marked` stand out."""
     height = frame.top + frame.row * layout.rows + 10
     label = f"Rank flow of {len(layout.lines)} hits through {len(layout.columns)} columns"
     size = html('viewBox="0 0 {0} {1}" width="{0}" height="{1}"', frame.width, height)
