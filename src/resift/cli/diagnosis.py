@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import sqlite3
+import subprocess
+import sys
 import time
 from dataclasses import dataclass
 from importlib import metadata
@@ -131,6 +133,26 @@ def rerank_finding() -> Finding:
     if ranking.ids[0] != "1":
         return Finding("self-test", "reranking", "broken", f"the wrong sentence won ({took})")
     return Finding("self-test", "reranking", "ok", f"the right sentence won, {took}")
+
+
+_WORKER = """
+from resift.reranking import rerank
+from resift.server import create_app
+create_app()
+rerank("is this a worker?", ["yes", "no"])
+rows = dict(line.split(":", 1) for line in open("/proc/self/status") if ":" in line)
+print(int(rows["VmRSS"].split()[0]) // 1024)
+"""
+
+
+def worker_finding() -> Finding | None:
+    """Say how much memory a worker of `resift serve` takes with the default model, where the system tells."""
+    command = [sys.executable, "-c", _WORKER]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)  # noqa: S603
+    if done.returncode or not done.stdout.strip().isdecimal():
+        return None
+    told = f"{done.stdout.strip()} MB of memory for each worker of resift serve, with the default reranker"
+    return Finding("self-test", "server", "ok", told)
 
 
 def _satisfies(version: str, requirement: str) -> bool:

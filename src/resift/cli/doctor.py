@@ -87,6 +87,8 @@ def _findings(asked: list[str]) -> list[Finding]:
     findings.append(diagnosis.kernel_finding())
     if local is not None and local.state == "ok":
         findings.append(diagnosis.rerank_finding())
+        if any(one.name == "server" and one.state == "ok" for one in findings):
+            findings += filter(None, [diagnosis.worker_finding()])
     return findings
 
 
