@@ -43,7 +43,7 @@ LEVELS = [
     {"agent", "evaluation"},
     {"index"},
     {"testing", "demo", "bill_of_materials"},
-    {"server", "integrations"},
+    {"server", "integrations", "batch"},
     {"cli"},
 ]
 # The arrows that point up, and why. Each is an import that everybody can see, made when it is used.

@@ -16,6 +16,7 @@ from resift.errors import ResiftError, did_you_mean
 
 COMMANDS = {
     "ask": "ask a question of a knowledge pack, answered with sources",
+    "batch": "embed, index, rerank or ask in bulk, resumable",
     "bench": "run the benchmarks of a source checkout",
     "calibrate": "turn judged scores into probabilities",
     "compare": "say whether a pipeline is better than another, or by chance",
@@ -43,7 +44,7 @@ GROUPS = {
     "start here": ("demo", "doctor"),
     "rank": ("rerank", "fuse", "index", "search", "explain"),
     "answer": ("graph", "ask"),
-    "serve": ("serve", "mcp"),
+    "serve": ("serve", "mcp", "batch"),
     "measure and tune": ("eval", "compare", "record", "tune", "calibrate", "bench"),
     "set up": ("config", "store", "completion", "sbom"),
 }

@@ -206,6 +206,15 @@ def shared_engine() -> Engine:
         return _engine
 
 
+def use_workers(count: int) -> None:
+    """Let this process's engine have so many workers: for processes that share a machine's cores."""
+    global _engine
+    with _lock:
+        if _engine is not None:
+            _engine.close()
+        _engine = Engine(count)
+
+
 def _close_shared() -> None:
     # Threads inside the runtime must not be torn down by the interpreter's exit.
     if _engine is not None:

@@ -1,0 +1,84 @@
+"""Ask in bulk: questions become answers of a pipeline, with their trace, ready to be measured."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from resift.batch.work import each_row, text_or_none, to_batch
+from resift.errors import InputError
+from resift.retrieval.pipeline import Pipeline
+from resift.types import to_json
+
+COLUMNS = {
+    "id": "text",
+    "ids": "texts",
+    "scores": "scores",
+    "tier": "text",
+    "degraded": "flag",
+    "reason": "text",
+    "trace": "text",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluateWork:
+    """Rows with a `query`, and perhaps an `id`. Each becomes `ids` and `scores`, best first, and `trace`.
+
+    `pipeline` is a YAML file. `trace` is the whole ranking as JSON: `Ranking.from_json` reads it back, for
+    `why`, `explain` and recordings.
+    """
+
+    pipeline: str
+    k: int = 100
+    query_column: str = "query"
+
+    kind = "eval"
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that the input must have."""
+        return (self.query_column,)
+
+    def describe(self) -> dict[str, Any]:
+        """Return the options and the digest of the pipeline file."""
+        digest = hashlib.sha256(Path(self.pipeline).read_bytes()).hexdigest()
+        return {
+            "k": self.k,
+            "query": self.query_column,
+            "pipeline": Path(self.pipeline).name,
+            "sha256": digest,
+        }
+
+    def __call__(self, batch: Any) -> Any:
+        """Return the batch of answers."""
+        return to_batch(each_row(batch.to_pylist(), self._answer), COLUMNS)
+
+    def _answer(self, row: Mapping[str, Any]) -> list[dict[str, Any]]:
+        query = row[self.query_column]
+        if not isinstance(query, str) or not query.strip():
+            raise InputError(f"{self.query_column} is empty; a question is needed.")
+        ranking = _opened(self.pipeline).rank(query, k=self.k)
+        return [
+            {
+                "id": text_or_none(row.get("id")),
+                "ids": ranking.ids,
+                "scores": [hit.score for hit in ranking],
+                "tier": ranking.tier,
+                "degraded": ranking.degraded,
+                "reason": ranking.reason,
+                "trace": to_json({"query": query, **ranking.to_dict()}),
+            }
+        ]
+
+
+_pipelines: dict[str, Pipeline] = {}
+
+
+def _opened(file: str) -> Pipeline:
+    if file not in _pipelines:
+        _pipelines[file] = Pipeline.from_yaml(file)
+    return _pipelines[file]

@@ -1,0 +1,106 @@
+"""Shards done by Ray: Ray Data over the list of shards, stateful actors that load models once.
+
+Rows never travel through Ray: an actor reads its own range and writes its own shard, as local workers do.
+Ray restarts actors that die and runs their shards again; a shard that is there is skipped, so each row is
+done once. The output folder must be one that every machine of the cluster sees.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from resift.batch.inputs import Shard
+from resift.batch.shards import ShardReport, run_shard
+from resift.batch.work import BatchWork, reason_of
+from resift.errors import ResiftError, require
+from resift.models.engine import use_workers
+
+RETRIES = 200
+"""How often Ray runs a shard again whose actor died: each deadly row costs a few."""
+
+
+class RayEngine:
+    """Runs shards on a Ray cluster: the one at `address`, the one this process is in, or one started here."""
+
+    name = "ray"
+
+    def __init__(self, workers: int | None = None, *, address: str | None = None) -> None:
+        self._ray = require("ray", extra="ray")
+        self._address = address or os.environ.get("RAY_ADDRESS")
+        self._workers = workers
+        self._mine = False
+
+    def run(self, work: BatchWork, shards: Sequence[Shard], folder: Path) -> Iterator[ShardReport]:
+        """Yield a report per shard as each is done; a shard that fails otherwise than by its rows raises."""
+        self._start()
+        try:
+            yield from self._reports(work, shards, folder.absolute())
+        finally:
+            if self._mine:
+                self._ray.shutdown()
+
+    def _start(self) -> None:
+        if self._ray.is_initialized():
+            return
+        self._mine = True
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        os.environ.setdefault("RAY_DATA_DISABLE_PROGRESS_BARS", "1")
+        cores = None if self._address else self._workers
+        self._ray.init(
+            address=self._address,
+            num_cpus=cores,
+            include_dashboard=False if self._address is None else None,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            configure_logging=False,
+        )
+
+    def _reports(self, work: BatchWork, shards: Sequence[Shard], folder: Path) -> Iterator[ShardReport]:
+        data = require("ray.data", extra="ray")
+        context = data.DataContext.get_current()
+        context.enable_progress_bars = False
+        context.max_errored_blocks = 0
+        logging.getLogger("ray.data").setLevel(logging.ERROR)
+        logging.getLogger("ray").setLevel(logging.ERROR)
+        if not shards:
+            return
+        workers = self._workers or max(1, int(self._ray.cluster_resources().get("CPU", 1)))
+        listed = data.from_items([{"shard": shard} for shard in shards], override_num_blocks=len(shards))
+        done = listed.map_batches(
+            _ShardActor,
+            batch_size=1,
+            concurrency=min(workers, len(shards)),
+            num_cpus=1,
+            fn_constructor_kwargs={"work": work, "folder": str(folder)},
+            max_restarts=-1,
+            max_task_retries=RETRIES,
+        )
+        for row in done.iter_rows():
+            if row["error"]:
+                raise ResiftError(str(row["error"]))
+            yield row["report"]
+
+
+class _ShardActor:
+    """One process of the cluster: does the shards it is given, with one core."""
+
+    def __init__(self, work: BatchWork, folder: str) -> None:
+        use_workers(1)
+        self._work = work
+        self._folder = Path(folder)
+
+    def __call__(self, batch: dict[str, Any]) -> dict[str, list[Any]]:
+        reports: list[ShardReport | None] = []
+        errors: list[str] = []
+        for shard in batch["shard"]:
+            try:
+                reports.append(run_shard(self._work, shard, self._folder))
+                errors.append("")
+            except Exception as exc:
+                reports.append(None)
+                errors.append(f"{shard.name}: {reason_of(exc)}")
+        return {"report": reports, "error": errors}

@@ -1,0 +1,81 @@
+"""Rerank in bulk: a question and its candidates become scores and an order."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from resift.batch.work import each_row, model_digest, text_or_none, to_batch
+from resift.errors import InputError
+from resift.rerankers.cross_encoder import DEFAULT_MODEL
+from resift.reranking import rerank
+
+COLUMNS = {
+    "id": "text",
+    "order": "places",
+    "ids": "texts",
+    "scores": "scores",
+    "tier": "text",
+    "degraded": "flag",
+    "reason": "text",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RerankWork:
+    """Rows with a `query` and `candidates` (texts, or structs with `text` and `id`), and perhaps an `id`.
+
+    Each becomes `order` (places of the candidates, best first), `ids` where candidates have them, `scores`
+    beside the order (null: not judged), `tier`, `degraded` and `reason`.
+    """
+
+    model: str = DEFAULT_MODEL
+    k: int | None = None
+    query_column: str = "query"
+    candidates_column: str = "candidates"
+
+    kind = "rerank"
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that the input must have."""
+        return (self.query_column, self.candidates_column)
+
+    def describe(self) -> dict[str, Any]:
+        """Return the options and the digest of the model."""
+        return {"k": self.k, "columns": list(self.columns), **model_digest(self.model)}
+
+    def __call__(self, batch: Any) -> Any:
+        """Return the batch of answers."""
+        return to_batch(each_row(batch.to_pylist(), self._answers), COLUMNS)
+
+    def _answers(self, row: Mapping[str, Any]) -> list[dict[str, Any]]:
+        query, candidates = row[self.query_column], row[self.candidates_column]
+        if not isinstance(query, str) or not query.strip():
+            raise InputError(f"{self.query_column} is empty; a question is needed.")
+        if candidates is None:
+            raise InputError(f"{self.candidates_column} is null; give a list, or an empty one.")
+        texts = [_text(one, at) for at, one in enumerate(candidates)]
+        ids = [text_or_none(one.get("id")) if isinstance(one, Mapping) else None for one in candidates]
+        ranking = rerank(query, texts, k=self.k, model=self.model)
+        unscored = set(ranking.unscored)
+        order = [int(hit.id) for hit in ranking]
+        return [
+            {
+                "id": text_or_none(row.get("id")),
+                "order": order,
+                "ids": [ids[at] for at in order] if any(one is not None for one in ids) else None,
+                "scores": [None if hit.id in unscored else hit.score for hit in ranking],
+                "tier": ranking.tier,
+                "degraded": ranking.degraded,
+                "reason": ranking.reason,
+            }
+        ]
+
+
+def _text(candidate: Any, at: int) -> str:
+    text = candidate.get("text") if isinstance(candidate, Mapping) else candidate
+    if text is not None and not isinstance(text, str):
+        raise InputError(f"Candidate {at} is a {type(text).__name__}; give texts, or structs with a text.")
+    return text or ""

@@ -1,0 +1,83 @@
+"""What a kind of bulk work is: one function from record batch to record batch, pure of any engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from resift.errors import ResiftError, require
+
+ERROR = "error"
+"""The column that says why a row could not be done; null where it was."""
+
+Row = Mapping[str, Any]
+
+
+class BatchWork(Protocol):
+    """A kind of work. Picklable; its models are loaded at the first batch, once per worker.
+
+    Called with a `pyarrow.RecordBatch` it returns one with a row for each that came in (or several, where a
+    row makes several), in the same order, with its number in the column `row`. A row that cannot be done is
+    there with its `error`.
+    """
+
+    kind: str
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that the input must have."""
+        ...
+
+    def describe(self) -> dict[str, Any]:
+        """Return the options and the digests of models that decide what comes out."""
+        ...
+
+    def __call__(self, batch: Any) -> Any:
+        """Return the record batch that these rows become."""
+        ...
+
+
+def each_row(rows: Sequence[Row], do: Callable[[Row], list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    """Do every row; one that fails becomes a row with its id and its error, and the others go on."""
+    done: list[dict[str, Any]] = []
+    for row in rows:
+        try:
+            made = do(row)
+        except Exception as exc:
+            made = [{"id": text_or_none(row.get("id")), ERROR: reason_of(exc)}]
+        done += [{**one, "row": row.get("row")} for one in made]
+    return done
+
+
+def reason_of(exc: BaseException) -> str:
+    """Return an error in words; of errors that are not ours only the type, for their text may quote a row."""
+    return str(exc) if isinstance(exc, ResiftError) else type(exc).__name__
+
+
+def text_or_none(value: Any) -> str | None:
+    """Return a value as text, None as it is."""
+    return None if value is None else str(value)
+
+
+def to_batch(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]) -> Any:
+    """Return the rows as one record batch with `row`, these columns (name -> Arrow type) and `error`."""
+    pa = require("pyarrow", extra="batch")
+    types = {
+        "text": pa.string(),
+        "texts": pa.list_(pa.string()),
+        "flag": pa.bool_(),
+        "places": pa.list_(pa.int32()),
+        "scores": pa.list_(pa.float64()),
+        "vector": pa.list_(pa.float32()),
+    }
+    named = [(name, types[kind]) for name, kind in columns.items()]
+    schema = pa.schema([("row", pa.int64()), *named, (ERROR, pa.string())])
+    return pa.RecordBatch.from_pylist([dict(row) for row in rows], schema=schema)
+
+
+def model_digest(model: str) -> dict[str, Any]:
+    """Return the pinned digests of a model's files, so that a run is never continued with other weights."""
+    from resift.models.locate import find_spec
+
+    spec = find_spec(model)
+    return {"model": model, "files": {pinned.name: pinned.sha256 for pinned in spec.files}}
