@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
+from resift.arguments import check_items
 from resift.errors import DuplicateIdError, InputError, InvalidHitError
 from resift.types import Hit, finite
 
@@ -41,10 +42,7 @@ def hits_from(
     Strings and dicts without an id are numbered from "0". Other keys of a dict become metadata. A score
     that is no finite number is refused, unless there are `flags` to note it in (id -> what came).
     """
-    if isinstance(candidates, (str, bytes, Mapping)):
-        kind = type(candidates).__name__
-        raise InputError(f"Candidates are one {kind}; pass a list of strings, dicts or Hits.")
-    given: list[Any] = list(candidates)
+    given: list[Any] = check_items(candidates, "The candidates", "strings, dicts or Hits")
     hits: list[Hit] = [] if set(map(type, given)) - {Hit} else given  # the usual case: all are hits already
     for number, candidate in enumerate(given if hits is not given else ()):
         if isinstance(candidate, Hit):

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from resift.errors import InputError
+from resift.arguments import check_seconds
 
 Clock = Callable[[], float]
 """A monotonic clock in seconds. Wall clocks jump; never pass one."""
@@ -23,11 +23,8 @@ class Deadline:
     @classmethod
     def after(cls, seconds: float | None, *, clock: Clock = time.monotonic) -> Deadline:
         """Return the deadline that many seconds from now; None means never."""
-        if seconds is None:
-            return cls(math.inf, clock)
-        if math.isnan(seconds) or seconds < 0:
-            raise InputError(f"deadline_s is {seconds}; pass seconds ≥ 0, or None for no deadline.")
-        return cls(clock() + seconds, clock)
+        limit = check_seconds(seconds)
+        return cls(math.inf if limit is None else clock() + limit, clock)
 
     @classmethod
     def never(cls) -> Deadline:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from resift.arguments import check_path
 from resift.candidates import Candidate, hits_from
 from resift.deadline import Deadline
 from resift.errors import InputError
@@ -60,7 +61,7 @@ class Index:
         rerank: bool = True,
         read_only: bool = False,
     ) -> None:
-        self.path = Path(path)
+        self.path = Path(check_path(path, "The index file"))
         words_only = text_only or (embedder is None and not self.path.exists() and not _models_installed())
         self.store = open_index(self.path, embedder=embedder, text_only=words_only, read_only=read_only)
         self._rerank = rerank

@@ -15,11 +15,15 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
+import os
 import types
 import typing
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
+
+from resift.errors import InputError, did_you_mean
 
 Takes = Literal[
     "text", "variable", "path", "key file", "address", "int", "number", "flag", "texts", "numbers by name",
@@ -27,6 +31,23 @@ Takes = Literal[
 ]  # fmt: skip
 """What an option takes. It follows from the field's type, but for four kinds of text: a `path`, an `address`
 (both may use ${VARIABLES}), a `key file`, and a `variable`: the name of one, for secrets."""
+
+TAKES: Mapping[Takes, str] = {
+    "text": "text",
+    "variable": "the name of an environment variable, such as VOYAGE_API_KEY",
+    "path": "a path",
+    "key file": "a path",
+    "address": "an address",
+    "int": "a whole number",
+    "number": "a number",
+    "flag": "true or false",
+    "texts": "a list of texts",
+    "numbers by name": "a mapping of names to numbers",
+    "mapping": "a mapping",
+    "section": "a mapping",
+    "sections": "a list of mappings",
+}
+"""What an option takes, in words."""
 
 _SCALARS: Mapping[object, Takes] = {str: "text", int: "int", float: "number", bool: "flag"}
 _METADATA = "resift.option"
@@ -56,6 +77,8 @@ class Option:
     """The dataclass of a nested section."""
     starts_from: object = None
     """An instance that the nested section takes its defaults from."""
+    optional: bool = False
+    """Whether None is a value of it."""
 
     def allowed(self) -> list[str]:
         """Return the values to choose from; empty when anything of the kind goes."""
@@ -120,12 +143,7 @@ def option(
 @functools.cache
 def options_of(declared: type) -> tuple[Option, ...]:
     """Return the options that a dataclass declares, those of its `includes` last."""
-    hints = typing.get_type_hints(declared)
-    own = [
-        _described(field, hints[field.name])
-        for field in dataclasses.fields(declared)
-        if _METADATA in field.metadata
-    ]
+    own = list(_own(declared))
     own.sort(key=lambda each: not each.required)  # what must be written stands first
     return (*own, *(each for part in getattr(declared, "includes", ()) for each in options_of(part)))
 
@@ -142,10 +160,96 @@ def built(declared: type, values: Mapping[str, Any]) -> Any:
     return declared(**{name: values[key] for key, name in names.items() if values.get(key) is not None})
 
 
+def check_values(options: object) -> None:
+    """Raise InputError for the first value that is not what its option takes; for `__post_init__`.
+
+    What a file is checked for is checked for callers too, by the same declaration.
+    """
+    kind: type = type(options)
+    for field, option in zip(_declared(kind), _own(kind), strict=True):
+        value = getattr(options, field.name)
+        if value is None and option.optional:
+            continue
+        wanted = _refused(option, value)
+        if wanted:
+            shown = repr(value) if isinstance(value, (str, float, bool)) else _brief(value)
+            raise InputError(f"{kind.__name__} {field.name} is {shown}; it must be {wanted}.")
+
+
 def declared_by(plugin: object) -> type | None:
     """Return the options that a plugin declares; None where it declares none."""
     found = getattr(plugin, "Options", None)
     return found if isinstance(found, type) and dataclasses.is_dataclass(found) else None
+
+
+@functools.cache
+def _own(declared: type) -> tuple[Option, ...]:
+    """Return the options of a dataclass itself, in the order of its fields."""
+    hints = typing.get_type_hints(declared)
+    return tuple(_described(field, hints[field.name]) for field in _declared(declared))
+
+
+def _refused(option: Option, value: Any) -> str:
+    """Return what a value must be if it is not; empty where it is."""
+    if not _CHECKS[option.takes](value) or not all(_inside(option, each) for each in _numbers(option, value)):
+        return TAKES[option.takes] + (f" {option.bounds()}" if option.bounds() else "")
+    if (
+        not callable(option.choices)
+        and option.choices
+        and isinstance(value, str)
+        and value not in option.choices
+    ):
+        return f"one of {', '.join(option.choices)}. {did_you_mean(value, option.choices)}".rstrip(".")
+    return ""
+
+
+def _numbers(option: Option, value: Any) -> Collection[Any]:
+    if option.takes in ("int", "number"):
+        return (value,)
+    return value.values() if option.takes == "numbers by name" else ()
+
+
+def _inside(option: Option, value: Any) -> bool:
+    return (
+        _is_number(value)
+        and (option.above is None or value > option.above)
+        and (option.least is None or value >= option.least)
+        and (option.most is None or value <= option.most)
+    )
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < math.inf
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str) and all(map(_is_text, value))
+
+
+_CHECKS: Mapping[Takes, Callable[[Any], bool]] = {
+    "text": _is_text,
+    "variable": _is_text,
+    "path": lambda value: isinstance(value, (str, os.PathLike)),
+    "key file": lambda value: isinstance(value, (str, os.PathLike)),
+    "address": _is_text,
+    "int": lambda value: isinstance(value, int) and not isinstance(value, bool),
+    "number": _is_number,
+    "flag": lambda value: isinstance(value, bool),
+    "texts": _are_texts,
+    "numbers by name": lambda value: isinstance(value, Mapping),
+    "mapping": lambda value: isinstance(value, Mapping),
+    "section": dataclasses.is_dataclass,
+    "sections": lambda value: isinstance(value, Sequence) and all(map(dataclasses.is_dataclass, value)),
+}
+
+
+def _brief(value: Any) -> str:
+    plain = value is None or (isinstance(value, int) and abs(value) < 10**20)
+    return repr(value) if plain else f"a {type(value).__name__}"
 
 
 def _declared(kind: type) -> list[dataclasses.Field[Any]]:
@@ -163,6 +267,7 @@ def _described(field: dataclasses.Field[Any], hint: Any) -> Option:
         required=default is dataclasses.MISSING,
         default=None if default is dataclasses.MISSING else default,
         nested=nested,
+        optional=_without_none(hint) is not hint,
         **facts,
     )
 

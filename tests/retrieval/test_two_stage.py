@@ -208,5 +208,5 @@ def test_x2_a_policy_holds_until_a_call_names_a_factor():
 @pytest.mark.parametrize("wrong", [{"factor": 0}, {"factor": 1.5}, {"minimum": -1}, {"cap": 0}])
 def test_x2_impossible_policies_are_refused(wrong):
     """X2: a policy that cannot be met is an error."""
-    with pytest.raises(InputError, match="Over-fetch"):
+    with pytest.raises(InputError, match="OverFetch"):
         OverFetch(**wrong)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from resift.arguments import check_path
 from resift.config.consistency import check_whole
 from resift.config.problems import Problems
 from resift.config.reading import WHOLE, Reader
@@ -31,7 +32,7 @@ def load_plain(config: Mapping[str, Any], *, folder: Path | None = None) -> Sett
 
 def inspect_yaml(path: str | Path, *, expand: bool = True) -> tuple[Settings | None, Problems]:
     """Return the settings as far as they can be read, and every mistake; raises only for unreadable YAML."""
-    file = Path(path)
+    file = Path(check_path(path, "The pipeline file"))
     return _checked(read_file(file), Problems(str(path)), file.absolute().parent, expand=expand)
 
 

@@ -6,8 +6,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 
 from resift.config.sections import PipelineFile
-from resift.config.values import TAKES
-from resift.options import Option, declared_by, options_of, values_of
+from resift.options import TAKES, Option, declared_by, options_of, values_of
 from resift.plugins import load_plugin, package_of
 
 _HEAD = """# Configuration reference

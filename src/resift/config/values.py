@@ -13,24 +13,7 @@ from resift import environment
 from resift.config.problems import Problems
 from resift.config.tree import Tree
 from resift.errors import did_you_mean
-from resift.options import Option, Takes
-
-TAKES: Mapping[Takes, str] = {
-    "text": "text",
-    "variable": "the name of an environment variable, such as VOYAGE_API_KEY",
-    "path": "a path",
-    "key file": "a path",
-    "address": "an address",
-    "int": "a whole number",
-    "number": "a number",
-    "flag": "true or false",
-    "texts": "a list of texts",
-    "numbers by name": "a mapping of names to numbers",
-    "mapping": "a mapping",
-    "section": "a mapping",
-    "sections": "a list of mappings",
-}
-"""What an option takes, in words."""
+from resift.options import TAKES, Option, Takes
 
 _NAME = re.compile(r"[A-Z][A-Z0-9_]*")
 _PASSWORD = re.compile(r"://[^/@\s:]*:[^/@\s]+@")

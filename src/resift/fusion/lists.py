@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypedDict
 
+from resift.arguments import check_items, check_number
 from resift.errors import InputError, InvalidHitError, did_you_mean
 from resift.types import Hit
 
@@ -70,9 +70,9 @@ def prepare(
         for name, hits, factor in zip(names, rankings, factors, strict=True)
         if factor > 0
     ]
-    if not sources:
+    if sources is None or sources == []:
         return lists
-    declared = {name: place for place, name in enumerate(sources)}
+    declared = {str(name): place for place, name in enumerate(check_items(sources, "sources", "names"))}
     # Python's sort is stable: lists that are not declared stay in the order given.
     return sorted(lists, key=lambda ranked: declared.get(ranked.name, len(declared)))
 
@@ -121,11 +121,12 @@ def list_weights(weights: Weights | None, names: Sequence[str]) -> list[float]:
     """Return one weight per list: 1.0 by default, by position, or by source name."""
     if weights is None:
         return [1.0] * len(names)
-    factors = _by_name(weights, names) if isinstance(weights, Mapping) else [float(each) for each in weights]
+    given = _by_name(weights, names) if isinstance(weights, Mapping) else weights
+    factors = [check_number(each, "A weight") for each in check_items(given, "weights", "numbers")]
     if len(factors) != len(names):
         raise InputError(f"{len(factors)} weights for {len(names)} lists; give one weight per list.")
     for factor in factors:
-        if not math.isfinite(factor) or factor < 0:
+        if factor < 0:
             raise InputError(f"A weight is {factor}; weights are finite and ≥ 0 (0 leaves the list out).")
     if names and not any(factors):
         raise InputError("Every weight is 0, which leaves no list to fuse; give one list a weight above 0.")
@@ -147,8 +148,10 @@ def _name(hits: Sequence[Hit], number: int) -> str:
 def _by_name(weights: Mapping[str, float], names: Sequence[str]) -> list[float]:
     for name in weights:
         if name not in names:
-            raise InputError(f"A weight is given for {name!r}. {did_you_mean(name, filter(None, names))}")
-    return [float(weights.get(name, 1.0)) for name in names]
+            raise InputError(
+                f"A weight is given for {name!r}. {did_you_mean(str(name), filter(None, names))}"
+            )
+    return [weights.get(name, 1.0) for name in names]
 
 
 def _ranked_list(

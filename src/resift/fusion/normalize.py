@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Literal
 
-from resift.errors import InputError, did_you_mean
+from resift.arguments import check_choice
 from resift.scaling import min_max, z_scores
 
 Normalization = Literal["min-max", "z-score", "rank", "none"]
@@ -32,6 +32,4 @@ NORMALIZATIONS: dict[str, Callable[[Sequence[float]], list[float]]] = {
 
 def normalizer(name: Normalization) -> Callable[[Sequence[float]], list[float]]:
     """Return the normalisation of that name."""
-    if name not in NORMALIZATIONS:
-        raise InputError(f"Unknown normalisation {name!r}. {did_you_mean(str(name), NORMALIZATIONS)}")
-    return NORMALIZATIONS[name]
+    return NORMALIZATIONS[check_choice(name, NORMALIZATIONS, "normalisation")]

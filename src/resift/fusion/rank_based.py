@@ -7,6 +7,7 @@ from functools import lru_cache
 from math import fsum, ldexp
 from typing import Unpack
 
+from resift.arguments import check_number
 from resift.errors import InputError
 from resift.fusion.dialects import DialectName, fuse_as
 from resift.fusion.lists import Identity, ListOptions, RankedList, Rankings, Weights, prepare
@@ -70,8 +71,7 @@ def rbc(
     **options: Unpack[ListOptions],
 ) -> Fused:
     """Fuse by rank-biased centroids: Σ w (1-φ) φ^(rank-1) (Bailey et al., SIGIR 2017)."""
-    if not 0 < phi < 1:
-        raise InputError(f"phi is {phi}; it must lie between 0 and 1 (0.8 is usual).")
+    check_number(phi, "phi", above=0, below=1)
     lists = prepare(rankings, **options)
     values = [[ranked.weight * (1 - phi) * phi ** (rank - 1) for rank in ranked.ranks] for ranked in lists]
     return fuse_values(lists, values, name="rbc", k=options.get("k"))

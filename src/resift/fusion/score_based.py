@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from math import fsum, log
 from typing import Unpack
 
-from resift.errors import InputError, did_you_mean
+from resift.arguments import check_choice, check_number
+from resift.errors import InputError
 from resift.fusion.dialects import DBSF_DIALECTS, DbsfDialect
 from resift.fusion.lists import ListOptions, RankedList, Rankings, prepare
 from resift.fusion.normalize import Normalization, normalizer
@@ -95,8 +96,7 @@ def dbsf(
     **options: Unpack[ListOptions],
 ) -> Fused:
     """Fuse by scores scaled from mean ± 3 deviations (distribution-based score fusion), then summed."""
-    if dialect not in DBSF_DIALECTS:
-        raise InputError(f"Unknown DBSF dialect {dialect!r}. {did_you_mean(str(dialect), DBSF_DIALECTS)}")
+    check_choice(dialect, DBSF_DIALECTS, "DBSF dialect")
     rule = DBSF_DIALECTS[dialect]
     if options.get("weights") is None and rule.shares_weight and len(rankings):
         options["weights"] = [1 / len(rankings)] * len(rankings)
@@ -114,8 +114,7 @@ def log_odds(
 
     Scores must be probabilities (calibrate first). A list that lacks a hit counts as its own lowest.
     """
-    if not 0 < epsilon < 0.5:
-        raise InputError(f"epsilon is {epsilon}; it must lie between 0 and 0.5.")
+    check_number(epsilon, "epsilon", above=0, below=0.5)
     lists = prepare(rankings, **options)
     odds = [
         [_log_odds(hit.id, score, epsilon) for hit, score in zip(ranked.hits, ranked.scores(), strict=True)]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import fsum
 
 from resift.arguments import check_k
+from resift.errors import InputError
 from resift.fusion.lists import RankedList, labels
 from resift.types import Fused, Hit, StageKind, StageRecord, cut_record, rescored
 
@@ -35,7 +37,12 @@ def fuse_values(
     fsum is the default because plain addition depends on the order of the lists and breaks exact ties.
     `scaled` are the same values for a caller that has them as whole numbers: same sums, sooner.
     """
-    totals = _totals(lists, values, total) if scaled is None else _exact_totals(lists, scaled)
+    try:
+        totals = _totals(lists, values, total) if scaled is None else _exact_totals(lists, scaled)
+    except OverflowError:
+        totals = {"": math.inf}
+    if not all(map(math.isfinite, totals.values())):
+        raise InputError("The scores are too large to add up. Put them on one scale: normalize='min-max'.")
     firsts: dict[str, Hit] = {}
     for ranked in reversed(lists):  # the first list that has a key lends its hit
         firsts.update(zip(ranked.keys, ranked.hits, strict=True))

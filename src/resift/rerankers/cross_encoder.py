@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from resift.arguments import check_items, check_k, check_query
 from resift.candidates import text_of
 from resift.deadline import Deadline
-from resift.errors import ModelLoadError
+from resift.errors import InputError, ModelLoadError
 from resift.models.loading import check_kind, load, of_kind
 from resift.models.model_options import ModelFolder, model_option
 from resift.models.pairs import MAX_WINDOWS, PairCall, PairModel, PairOptions, Progress
@@ -75,12 +76,15 @@ class CrossEncoderReranker:
 
         Without a model: all results unchanged, not truncated.
         """
-        if self._model is None:
-            return list(results)
-        if not results:
-            return []
-        scores = self._model.predict([(query, text_of(row, keys=("content", "title"))) for row in results])
-        scored = [{**row, "ce_score": float(score)} for row, score in zip(results, scores, strict=True)]
+        check_query(query, empty=True)
+        rows = check_items(results, "results", "dicts")
+        if any(not isinstance(row, Mapping) for row in rows):
+            raise InputError("results holds something else than dicts; pass dicts with `content` or `title`.")
+        check_k(top_k, name="top_k")
+        if self._model is None or not rows:
+            return rows
+        scores = self._model.predict([(query, text_of(row, keys=("content", "title"))) for row in rows])
+        scored = [{**row, "ce_score": float(score)} for row, score in zip(rows, scores, strict=True)]
         # Equal scores keep the order of the input: sorted() is stable, also in reverse.
         return sorted(scored, key=lambda row: row["ce_score"], reverse=True)[:top_k]
 

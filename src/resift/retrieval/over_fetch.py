@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from resift.errors import InputError
-from resift.options import option
+from resift.options import check_values, option
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,11 +16,7 @@ class OverFetch:
     cap: int | None = option("At most this many.", default=None, least=1)
 
     def __post_init__(self) -> None:
-        for name, value, least in (("factor", self.factor, 1), ("minimum", self.minimum, 0)):
-            if not isinstance(value, int) or isinstance(value, bool) or value < least:
-                raise InputError(f"Over-fetch {name} is {value!r}; pass a whole number ≥ {least}.")
-        if self.cap is not None and self.cap < 1:
-            raise InputError(f"Over-fetch cap is {self.cap}; pass a whole number ≥ 1, or None for no cap.")
+        check_values(self)
 
     def __call__(self, wanted: int) -> int:
         """Return how many to fetch for that many wanted."""

@@ -9,7 +9,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
-from resift.arguments import DEFAULT_K, check_k, check_query
+from resift.arguments import (
+    DEFAULT_K,
+    check_callable,
+    check_items,
+    check_k,
+    check_mapping,
+    check_query,
+    check_seconds,
+    check_text,
+)
 from resift.deadline import Clock, Deadline
 from resift.errors import InputError, redacted
 from resift.events import Sink
@@ -105,8 +114,15 @@ class Pipeline:
         # What a stage does is what it says, else what it was passed as; never what it is called.
         self._kinds = tuple(getattr(stage, "kind", kind) for kind, stages in slots for stage in stages)
         check_k(k)
-        for seconds in (deadline_s, timeout_s):
-            Deadline.after(seconds)  # refuses a wrong one now, not at the first search
+        # Wrong ones are refused now, not at the first search.
+        check_seconds(deadline_s)
+        check_seconds(timeout_s, "timeout_s")
+        check_callable(fetch, "fetch", "an OverFetch")
+        if sink is not None:
+            check_callable(sink, "sink", "a function that takes an event")
+        check_callable(clock, "clock", "a monotonic clock such as time.monotonic")
+        if capabilities is not None:
+            check_items(capabilities, "capabilities", "names such as db.docs:read")
         self.k = k
         self.fetch = fetch
         self.deadline_s = deadline_s
@@ -138,6 +154,9 @@ class Pipeline:
         wanted = self.k if k is None else k
         check_k(wanted)
         check_query(query)
+        check_mapping(where, "where")
+        if section is not None:
+            check_text(section, "section")
         check_granted(self.requires, self.capabilities)
         check_granted(self.requires, capabilities)
         seconds = self.deadline_s if deadline_s is None else deadline_s

@@ -42,6 +42,10 @@ class Pool:
     vectors: Mapping[str, Any] = field(default_factory=dict)
     near: Near = field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        # Neither the question nor documents: logs and tracebacks show this.
+        return f"<Pool of {len(self.hits)} hits from {len(self.lists)} lists, k={self.k}>"
+
     @property
     def degraded(self) -> bool:
         """Whether anything did less than it was asked to."""

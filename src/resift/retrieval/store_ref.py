@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from resift.arguments import check_k, check_number, check_text
 from resift.errors import InputError
 from resift.protocols import DocStore, GraphStore, VectorStore
 from resift.stores.cypher_guard import check_cypher_for
@@ -111,11 +112,12 @@ def _kind(ref: StoreRef) -> str:
 
 
 def _checked(ref: StoreRef) -> StoreRef:
-    if ref.k is not None and ref.k < 1:
-        raise InputError(f"Store {ref.name!r}: k is {ref.k}; ask for k ≥ 1 hits.")
-    if ref.timeout_s is not None and not ref.timeout_s > 0:
-        raise InputError(f"Store {ref.name!r}: timeout_s is {ref.timeout_s}; give seconds > 0.")
+    if ref.k is not None:
+        check_k(ref.k, name=f"Store {ref.name!r}: k", least=1)
+    if ref.timeout_s is not None:
+        check_number(ref.timeout_s, f"Store {ref.name!r}: timeout_s", above=0)
     if ref.cypher is not None:
+        check_text(ref.cypher, f"Store {ref.name!r}: cypher")
         check_cypher_for(ref.store, ref.cypher)
     needed = "query" if ref.cypher is not None else "search"
     if callable(getattr(ref.store, needed, None)):

@@ -7,9 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from resift.errors import InputError, did_you_mean
 from resift.events import Sink
-from resift.options import option
+from resift.options import check_values, option
 from resift.scaling import mean_and_deviation, z_scores
 from resift.shape.evidence import Evidence, Judged, evidence
 from resift.shape.first_stage import RANKS, first_stage_values
@@ -68,14 +67,7 @@ class Blend:
     logits: tuple[str, ...] = ("cross-encoder",)
 
     def __post_init__(self) -> None:
-        if not 0 <= self.weight <= 1:
-            raise InputError(f"Blend weight is {self.weight}; use 0 (first stage) to 1 (reranker).")
-        if not self.temperature > 0:
-            raise InputError(f"Blend temperature is {self.temperature}; it must be above 0.")
-        if not 0 <= self.neighbours <= 1:
-            raise InputError(f"Blend neighbours is {self.neighbours}; use 0 (not at all) to 1 (all the way).")
-        if self.method not in _RERANKER:
-            raise InputError(f"Unknown blend method {self.method!r}. {did_you_mean(self.method, _RERANKER)}")
+        check_values(self)
 
     @property
     def asks_neighbours(self) -> bool:

@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from resift.arguments import DEFAULT_K, check_k
-from resift.errors import InputError
 from resift.events import Sink
-from resift.options import option
+from resift.options import check_values, option
 from resift.shape.evidence import Evidence, evidence
 from resift.shape.shaped import Shaped, shaped
 from resift.types import Hit, StageKind, Trace, trace_of
@@ -29,8 +28,7 @@ class Guard:
     opinions: int = option("More rerankers than this that agree are followed.", default=1, least=1)
 
     def __post_init__(self) -> None:
-        if self.firsts < 1 or self.opinions < 1 or self.margin < 0:
-            raise InputError("Guard needs firsts ≥ 1, opinions ≥ 1 and margin ≥ 0.")
+        check_values(self)
 
 
 def guard(

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from resift.errors import InputError
 from resift.events import Sink
-from resift.options import option
+from resift.options import check_values, option
 from resift.shape.shaped import Shaped, shaped
 from resift.types import Hit, StageKind, StageRecord
 
@@ -35,8 +35,7 @@ class Precedence:
     )
 
     def __post_init__(self) -> None:
-        if self.margin < 0 or any(scale < 0 for scale in self.scales.values()):
-            raise InputError("Precedence needs a margin ≥ 0 and scales ≥ 0.")
+        check_values(self)
         if len(set(self.order)) != len(self.order):
             raise InputError(f"Precedence order names a type twice: {', '.join(self.order)}.")
 

@@ -12,7 +12,7 @@ from typing import Literal
 from resift.arguments import check_k
 from resift.errors import InputError
 from resift.events import Sink
-from resift.options import option
+from resift.options import check_values, option
 from resift.shape.shaped import Shaped, shaped
 from resift.types import Hit
 
@@ -38,12 +38,9 @@ class Quota:
     )
 
     def __post_init__(self) -> None:
-        if self.at_most is not None and self.at_most < 1:
-            raise InputError(f"Quota at_most is {self.at_most}; allow at least 1, or None for no limit.")
-        if self.share is not None and not 0 < self.share <= 1:
-            raise InputError(f"Quota share is {self.share}; use a part of k above 0 and up to 1.")
-        if self.at_least < 0 or any(number < 0 for number in self.required.values()):
-            raise InputError("Quota at_least and required must be 0 or more.")
+        check_values(self)
+        if any(number < 0 for number in self.required.values()):
+            raise InputError("Quota required must be 0 or more for each value.")
 
     def value(self, hit: Hit) -> str | None:
         """Return what the hit counts under, or None when the quota does not concern it."""

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from resift.arguments import check_k
-from resift.errors import InputError
 from resift.events import Sink
-from resift.options import option
+from resift.options import check_values, option
 from resift.shape.shaped import Shaped, shaped
 from resift.types import Hit
 
@@ -34,8 +33,7 @@ class Recovery:
     source_type: str = option("Metadata key of the source type.", default="source_type")
 
     def __post_init__(self) -> None:
-        if self.limit < 0:
-            raise InputError(f"Recovery limit is {self.limit}; use 0 or more.")
+        check_values(self)
 
     def protects(self, hit: Hit) -> bool:
         """Whether the hit is one of those that may come back."""

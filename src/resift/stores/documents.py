@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from resift.arguments import check_k
+from resift.arguments import check_items, check_k
 from resift.candidates import ID_KEYS, Candidate, hits_from
 from resift.errors import InputError
 from resift.types import Hit
@@ -42,18 +42,15 @@ def documents_from(candidates: Iterable[Candidate]) -> list[Hit]:
 
     Raises InputError for a document without an id: numbers would overwrite each other between calls.
     """
-    given = candidates if isinstance(candidates, (str, bytes, Mapping)) else list(candidates)
-    if not isinstance(given, (str, bytes, Mapping)):
-        for number, candidate in enumerate(given):
-            _refuse_nameless(candidate, number)
+    given = check_items(candidates, "The documents", "dicts or Hits")
+    for number, candidate in enumerate(given):
+        _refuse_nameless(candidate, number)
     return hits_from(given, flags={})
 
 
 def ids_from(ids: Iterable[str | int]) -> list[str]:
     """Return the ids as a list without repetitions; one bare string is a mistake, not a list of letters."""
-    if isinstance(ids, (str, bytes)):
-        raise InputError(f"ids is one {type(ids).__name__}; pass a list of ids.")
-    return list(dict.fromkeys(map(_id, ids)))
+    return list(dict.fromkeys(map(_id, check_items(ids, "ids", "ids"))))
 
 
 def nothing_to_find(query: str, k: int) -> bool:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
+from resift.arguments import check_path
 from resift.candidates import Candidate
 from resift.errors import InputError, require
 from resift.protocols import Embedder
@@ -64,7 +65,7 @@ class SQLiteStore:
         b: float = BM25().b,
     ) -> None:
         self.name = name
-        self.path = os.fspath(path)
+        self.path = check_path(path, "The index file")
         self.embedder = embedder
         self.mode: Mode = resolve_mode(mode, embedder, default="hybrid")
         model = BM25(k1, b).checked()

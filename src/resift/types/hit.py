@@ -51,6 +51,12 @@ class Hit:
         _set_source(self, _either(source, source_store, "source", "source_store") if source_store else source)
         _set_metadata(self, {} if metadata is None else metadata)
 
+    def __repr__(self) -> str:
+        # Neither text nor metadata: logs and tracebacks show this, and documents do not belong there.
+        return (
+            f"<Hit {self.id!r} score={self.score} source={self.source!r} text of {len(self.text)} characters>"
+        )
+
     def __hash__(self) -> int:
         return hash((self.id, self.score, self.source))
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, overload
 
+from resift.arguments import check_items, check_text
 from resift.errors import InputError
 from resift.types import reading
 from resift.types.hit import Hit
@@ -59,6 +60,7 @@ class Ranking(Sequence[Hit]):
     trace: Trace = field(default_factory=Trace)
 
     def __post_init__(self) -> None:
+        check_items(self.hits, "hits", "Hits")
         object.__setattr__(self, "hits", tuple(self.hits))
         object.__setattr__(self, "cut", tuple(self.cut))
         object.__setattr__(self, "unscored", tuple(self.unscored))
@@ -69,6 +71,12 @@ class Ranking(Sequence[Hit]):
     def __getitem__(self, index: slice) -> tuple[Hit, ...]: ...
     def __getitem__(self, index: int | slice) -> Hit | tuple[Hit, ...]:
         return self.hits[index]
+
+    def __repr__(self) -> str:
+        # Ids alone: logs and tracebacks show this, and documents do not belong there.
+        shown = ", ".join(repr(hit.id) for hit in self.hits[:5]) + (", …" if len(self.hits) > 5 else "")
+        told = f", degraded: {self.reason}" if self.degraded else ""
+        return f"<Ranking of {len(self.hits)}: {shown}{told}>"
 
     def __len__(self) -> int:
         return len(self.hits)
@@ -90,13 +98,13 @@ class Ranking(Sequence[Hit]):
 
     def path(self, id: str) -> tuple[Step, ...]:
         """Return every step of one hit: in which stage, by whose judgement, at what rank and score."""
-        return self.trace.path(id)
+        return self.trace.path(check_text(id, "The id"))
 
     def why(self, id: str) -> str:
         """Say in words why a hit stands where it stands, or why it is absent."""
         from resift.explain.reasons import why
 
-        return why(self, id)
+        return why(self, check_text(id, "The id"))
 
     def explain(self, *, query: str = "", top: int = 10) -> Explanation:
         """Return the path of each hit through the stages: print it, or `.save("page.html")`."""
