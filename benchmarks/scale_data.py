@@ -60,6 +60,19 @@ class Passages:
         return " ".join(first[: len(first) // 2] + second[len(second) // 2 :])
 
 
+class Questions:
+    """The questions alone: a process that is measured should hold nothing else."""
+
+    def __init__(self, folder: Path) -> None:
+        path = folder / "questions.json"
+        if not path.exists():
+            _, _, asked, vectors = _real(folder)
+            np.save(folder / "questions.npy", vectors)
+            path.write_text(json.dumps(asked))
+        self.questions: list[str] = json.loads(path.read_text())
+        self.question_vectors = np.load(folder / "questions.npy")
+
+
 def _real(folder: Path) -> tuple[list[str], Any, list[str], Any]:
     data = Path(os.environ.get("RESIFT_DATA") or HERE.parent.parent / "shared" / "data")
     texts: list[str] = []

@@ -7,8 +7,11 @@ still in them and are dropped by whoever knows which rows there are.
 from __future__ import annotations
 
 import sqlite3
+from array import array
 from collections.abc import Iterator
-from ctypes import addressof, c_int32, c_int64, c_void_p
+from ctypes import addressof, c_char_p, c_int32, c_int64, c_void_p
+from functools import cache
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 from resift.errors import require
@@ -20,7 +23,7 @@ _KNOWN_FORMAT = 4  # of FTS5's tables
 _STRUCTURE = 10  # the record that lists the segments
 _SEGMENT_SHIFT = 37
 _MAIN_INDEX = b"0"  # what FTS5 writes before each term
-_FIRST_PAGES = 4
+_FIRST_PAGES = 2
 _BYTES_PER_ROW = 3  # at least: number, size, one position
 _OTHER_STRUCTURE = b"\xff\x00\x00\x01"
 
@@ -37,9 +40,10 @@ class _UnknownForm(Exception):
 
 def read_occurrences(connection: Connection, term: str) -> Occurrences:
     """Return the rows that hold a term and how often."""
-    if connection.version > 1 and hasattr(native_kernel().library, "fts5_postings"):
+    library = native_kernel().library
+    if connection.version > 1 and hasattr(library, "fts5_postings"):
         try:
-            return _from_pages(connection, term.encode())
+            return _from_pages(connection, term.encode(), _decoder(library))
         except _UnknownForm:
             pass  # FTS5 itself knows, or says that the file is damaged
     # One long string is read in one step; row by row it takes four times as long and the GIL each time.
@@ -48,15 +52,18 @@ def read_occurrences(connection: Connection, term: str) -> Occurrences:
     return occurrences_of(rows or "")
 
 
-def _from_pages(connection: sqlite3.Connection, term: bytes) -> Occurrences:
+def _from_pages(connection: sqlite3.Connection, term: bytes, decode: Any) -> Occurrences:
     np = require("numpy", extra="local")
-    parts = [_in_segment(connection, segment, _MAIN_INDEX + term) for segment in _segments(connection)]
-    rows = np.concatenate([rows for rows, _ in parts]) if parts else np.zeros(0, dtype=np.int64)
-    counts = np.concatenate([counts for _, counts in parts]) if parts else np.zeros(0, dtype=np.int32)
-    if len(parts) > 1:
-        order = np.argsort(rows, kind="stable")
-        rows, counts = rows[order], counts[order]
-    return Occurrences(rows, counts)
+    parts = [_in_segment(connection, one, _MAIN_INDEX + term, decode) for one in _segments(connection)]
+    parts = [part for part in parts if len(part.rows)]
+    if not parts:
+        return Occurrences(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int32))
+    if len(parts) == 1:
+        return parts[0]
+    rows = np.concatenate([part.rows for part in parts])
+    counts = np.concatenate([part.counts for part in parts])
+    order = np.argsort(rows, kind="stable")
+    return Occurrences(rows[order], counts[order])
 
 
 def _segments(connection: sqlite3.Connection) -> list[_Segment]:
@@ -76,7 +83,7 @@ def _segments(connection: sqlite3.Connection) -> list[_Segment]:
     return found
 
 
-def _in_segment(connection: sqlite3.Connection, segment: _Segment, term: bytes) -> tuple[Any, Any]:
+def _in_segment(connection: sqlite3.Connection, segment: _Segment, term: bytes, decode: Any) -> Occurrences:
     """Read the pages of the term, more of them as long as its rows go on."""
     found = connection.execute(
         "SELECT pgno FROM terms_idx WHERE segid = ? AND term <= ? ORDER BY term DESC LIMIT 1",
@@ -91,32 +98,36 @@ def _in_segment(connection: sqlite3.Connection, segment: _Segment, term: bytes) 
         pages = [page for (page,) in connection.execute(statement, (base + first, base + last))]
         if len(pages) != last - first + 1:
             raise _UnknownForm
-        rows, counts, finished = _decoded(pages, term)
+        occurrences, finished = _decoded(pages, term, decode)
         if finished or last == segment.last_page:
-            return rows, counts
-        count *= 4
+            return occurrences
+        count *= 8
 
 
-def _decoded(pages: list[bytes], term: bytes) -> tuple[Any, Any, bool]:
+def _decoded(pages: list[bytes], term: bytes, decode: Any) -> tuple[Occurrences, bool]:
     np = require("numpy", extra="local")
     data = b"".join(pages)
-    offsets = np.concatenate([[0], np.cumsum([len(page) for page in pages])]).astype(np.int64)
+    offsets = array("q", accumulate(map(len, pages), initial=0))
     capacity = len(data) // _BYTES_PER_ROW + 1
     rows, counts = np.empty(capacity, dtype=np.int64), np.empty(capacity, dtype=np.int32)
     finished = c_int32()
-    decode = native_kernel().library.fts5_postings
-    decode.argtypes = (
-        c_void_p, c_void_p, c_int64, c_void_p, c_int64, c_void_p, c_void_p, c_int64, c_void_p,
-    )  # fmt: skip
-    decode.restype = c_int64
-    pointer = np.frombuffer(data, dtype=np.uint8).ctypes.data
     found = decode(
-        pointer, offsets.ctypes.data, len(pages), np.frombuffer(term, dtype=np.uint8).ctypes.data, len(term),
+        data, offsets.buffer_info()[0], len(pages), term, len(term),
         rows.ctypes.data, counts.ctypes.data, capacity, addressof(finished),
     )  # fmt: skip
     if found < 0:
         raise _UnknownForm
-    return rows[:found].copy(), counts[:found].copy(), bool(finished.value)
+    return Occurrences(rows[:found].copy(), counts[:found].copy()), bool(finished.value)
+
+
+@cache
+def _decoder(library: Any) -> Any:
+    decode = library.fts5_postings
+    decode.argtypes = (
+        c_char_p, c_void_p, c_int64, c_char_p, c_int64, c_void_p, c_void_p, c_int64, c_void_p,
+    )  # fmt: skip
+    decode.restype = c_int64
+    return decode
 
 
 def _numbers(record: bytes) -> Iterator[int]:

@@ -13,7 +13,7 @@ from resift.stores.sqlite_codes import CodeTable, fits, question_of
 from resift.stores.sqlite_rows import vectors_by_row
 from resift.stores.sqlite_view import RowView
 
-EXACT_UP_TO = 20_000
+EXACT_UP_TO = 100_000
 """Documents that are all compared; measured, see docs/scale.md."""
 
 _SWEEP_ROWS = 512
