@@ -22,6 +22,7 @@ LEVELS = [
     {"errors", "forking", "lazy_exports", "markup"},
     {"arguments"},
     {
+        "checked",
         "atomic_files",
         "cache_folders",
         "deadline",

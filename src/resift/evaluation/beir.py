@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from resift.checked import checked
 from resift.errors import DataFormatError, did_you_mean
 from resift.evaluation.text_files import json_rows
 from resift.evaluation.trec import Qrels, read_qrels
@@ -51,8 +52,10 @@ class Collection:
             yield {"id": id, "text": " ".join(part for part in parts if part), "metadata": dict(metadata)}
 
 
-def read_collection(folder: Path, *, split: str = "test") -> Collection:
+@checked
+def read_collection(folder: Path | str, *, split: str = "test") -> Collection:
     """Read the judged queries of one split; raises DataFormatError with file and line."""
+    folder = Path(folder)
     if not folder.is_dir():
         message = "no such folder" if not folder.exists() else "this is a file"
         raise DataFormatError(

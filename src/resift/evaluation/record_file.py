@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from resift.checked import checked
 from resift.errors import DataFormatError
 from resift.evaluation.text_files import json_rows
 from resift.shape.neighbours import Near
@@ -73,8 +74,10 @@ def query_line(recorded: Recorded) -> str:
     return to_json(asdict(recorded)) + "\n"
 
 
-def read_recording(path: Path) -> Recording:
+@checked
+def read_recording(path: Path | str) -> Recording:
     """Read a recording; raises DataFormatError with file and line."""
+    path = Path(path)
     rows = json_rows(path, expected="a recording; make one with: resift record")
     line, first = next(rows)
     header = _header(first, path, line)

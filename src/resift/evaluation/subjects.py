@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from resift.checked import checked
 from resift.errors import InputError, did_you_mean
 from resift.models.embedding import Embedder
 from resift.plugins import load_reranker
@@ -40,6 +41,7 @@ class Subject:
     open: Opened
 
 
+@checked
 def subject_named(text: str) -> Subject:
     """Return the built-in pipeline of that name, or the pipeline of that file."""
     if text in BUILT_IN:

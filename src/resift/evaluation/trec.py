@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from resift.checked import checked
 from resift.errors import DataFormatError
 from resift.evaluation.text_files import numbered
 
@@ -40,8 +41,10 @@ def run_lines(path: Path, lines: Sequence[tuple[int, str]] | None = None) -> Ite
         yield Retrieved(number, parts[0], parts[2], _score(path, number, parts[4]))
 
 
-def read_run(path: Path) -> Run:
+@checked
+def read_run(path: Path | str) -> Run:
     """Return each query's documents in trec_eval's order; a document that comes twice is refused."""
+    path = Path(path)
     found: dict[str, dict[str, Retrieved]] = {}
     for one in run_lines(path):
         seen = found.setdefault(one.query, {})
@@ -57,8 +60,10 @@ def in_trec_order(rows: Iterable[Retrieved]) -> list[Retrieved]:
     return sorted(rows, key=lambda one: (_single(one.score), one.id), reverse=True)
 
 
-def read_qrels(path: Path) -> tuple[Qrels, dict[str, int]]:
+@checked
+def read_qrels(path: Path | str) -> tuple[Qrels, dict[str, int]]:
     """Return the judgements and each query's first line; reads TREC's four columns and BEIR's three."""
+    path = Path(path)
     lines = numbered(path, expected=f"judgements: {QRELS_COLUMNS}")
     if _is_header(lines[0][1]):
         lines = lines[1:]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
+from resift.checked import checked
 from resift.errors import InputError
 
 Letter = Literal["A", "B", "C", "D", "F"]
@@ -56,6 +57,7 @@ class Grade:
         return self.letter in ("A", "B")
 
 
+@checked
 def grade(
     scores: Sequence[float], *, floor: float | None, wanted: int | None = None, policy: Grading | None = None
 ) -> Grade:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
+from resift.checked import checked
 from resift.errors import InputError, PluginLoadError
 from resift.gate.cliff import Cliff
 from resift.gate.grading import Grading
@@ -95,6 +96,7 @@ MEMOSA = Profile(
 """Floors of a house that writes investment memos, for cosine scores of its embedding model."""
 
 
+@checked
 def profile_named(name: str, **options: Any) -> Profile:
     """Return an installed profile; options are those that it declares."""
     plugin = load_plugin(GATE_PROFILES, name)

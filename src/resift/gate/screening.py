@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from resift.checked import checked
 from resift.errors import InputError
 from resift.events import Event, Sink, emit
 from resift.gate.cliff import Hint, find_cliff
@@ -86,6 +87,7 @@ class _Tightened:
     skip_reason: str | None = None
 
 
+@checked
 def gate(
     hits: Sequence[Hit],
     *,

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from resift.checked import checked
 from resift.errors import StoreError
 from resift.stores.sqlite import SQLiteStore
 
 
+@checked
 def open_index(
     path: Path,
     *,

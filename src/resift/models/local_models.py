@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal
 
+from resift.checked import checked
 from resift.errors import ModelFileError, ModelNotAllowedError
 from resift.forking import ForkSafeLock
 from resift.models.allowlist import KINDS, Kind, ModelSpec, PinnedFile, check_name, shipped
@@ -24,6 +25,7 @@ _allowed: dict[str, ModelFiles] = {}
 _lock = ForkSafeLock()
 
 
+@checked
 def allow_local(
     path: Path | str,
     manifest: Manifest | Path | str | None = None,

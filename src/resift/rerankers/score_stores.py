@@ -198,5 +198,6 @@ class SQLiteScores:
 def _check(max_items: int, ttl_s: float | None) -> None:
     if isinstance(max_items, bool) or not isinstance(max_items, int) or max_items < 1:
         raise InputError(f"max_items is {max_items!r}; pass a whole number ≥ 1.")
-    if ttl_s is not None and not (math.isfinite(ttl_s) and ttl_s > 0):
+    number = isinstance(ttl_s, (int, float)) and not isinstance(ttl_s, bool)
+    if ttl_s is not None and not (number and 0 < ttl_s < 1e15):
         raise InputError(f"ttl_s is {ttl_s!r}; pass seconds > 0, or None to keep scores for good.")

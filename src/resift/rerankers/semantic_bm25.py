@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from resift.checked import checked_class
 from resift.deadline import Deadline
 from resift.errors import InputError, ResiftError, redacted
 from resift.models.model_options import EmbedderOptions, embedding_models
@@ -37,6 +38,7 @@ class SemanticBM25Options(EmbedderOptions):
     )
 
 
+@checked_class
 class SemanticBM25Reranker:
     """Scores by `(semantic_weight × max(0, cosine) + bm25_weight × BM25) / total`, from 0 to 1.
 

@@ -53,6 +53,8 @@ class Budget:
         self.absolute_floor_s = require_seconds("absolute_floor_s", absolute_floor_s)
         self.per_item_floor_s = require_seconds("per_item_floor_s", per_item_floor_s)
         self.reserve_s = require_seconds("reserve_s", reserve_s)
+        if not isinstance(per_item_bounds_s, (tuple, list)) or len(per_item_bounds_s) != 2:
+            raise InputError("per_item_bounds_s is no pair of numbers; pass (lowest, highest).")
         self._low_s, self._high_s = (
             require_seconds("per_item_bounds_s", bound) for bound in per_item_bounds_s
         )

@@ -43,7 +43,8 @@ class Rules:
                 raise InputError(f"{name} is {value!r}; pass a whole number ≥ 1.")
         for name in ("cooldown_s", "max_cooldown_s"):
             require_seconds(name, getattr(self, name))
-        if isinstance(self.jitter, bool) or not 0 <= self.jitter < 1:
+        number = isinstance(self.jitter, (int, float)) and not isinstance(self.jitter, bool)
+        if not number or not 0 <= self.jitter < 1:
             raise InputError(f"jitter is {self.jitter!r}; pass a fraction from 0 to below 1, such as 0.1.")
 
     def cooldown_after(self, trips: int) -> float:
@@ -171,7 +172,7 @@ class Circuit:
 
 def require_seconds(name: str, value: float) -> float:
     """Return a finite number of seconds ≥ 0, or raise InputError."""
-    wrong = isinstance(value, bool) or not isinstance(value, (int, float))
+    wrong = isinstance(value, bool) or not isinstance(value, (int, float)) or value > 1e15
     if wrong or not math.isfinite(value) or value < 0:
         raise InputError(f"{name} is {value!r}; pass finite seconds ≥ 0.")
     return float(value)

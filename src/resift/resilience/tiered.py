@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from resift.checked import checked_class
 from resift.deadline import Deadline
 from resift.errors import (
     CircuitOpenError,
@@ -53,6 +54,7 @@ class _Skip(Exception):
         self.error = error
 
 
+@checked_class
 class Tiered:
     """Scores with the first tier that is able to; each tier above the last may be skipped or fail.
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from resift.checked import checked
 from resift.events import Sink
 from resift.options import check_values, option
 from resift.scaling import mean_and_deviation, z_scores
@@ -75,6 +76,7 @@ class Blend:
         return self.neighbours > 0 and 0 < self.weight < 1
 
 
+@checked
 def blend(
     hits: Sequence[Hit],
     *,

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 from resift.atomic_files import atomic_write
+from resift.checked import checked
 from resift.errors import DataFormatError, InputError, did_you_mean
 from resift.shape.fitting import (
     golden,
@@ -185,9 +186,15 @@ def calibrator_from(data: Mapping[str, Any]) -> Platt | Temperature | Isotonic:
         raise InputError(f"A {kind} calibrator cannot be built from {', '.join(rest) or 'nothing'}.") from exc
 
 
+@checked
 def load_calibrator(path: str | Path) -> Platt | Temperature | Isotonic:
     """Read a calibrator that `save` wrote."""
     try:
         return calibrator_from(json.loads(Path(path).read_text(encoding="utf-8")))
-    except (ValueError, AttributeError) as exc:
+    except OSError as exc:
+        cause = exc.strerror or type(exc).__name__
+        raise DataFormatError(
+            f"cannot be read: {cause}; give a file of `resift calibrate`", file=str(path)
+        ) from exc
+    except (ValueError, AttributeError, TypeError, RecursionError) as exc:
         raise DataFormatError(f"No calibrator: {exc}", file=str(path)) from exc

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from resift.arguments import check_k
+from resift.checked import checked
 from resift.events import Sink
 from resift.options import option
 from resift.shape.blending import Blend, blend
@@ -45,6 +46,7 @@ class ShapePolicy:
     recovery: Recovery | None = option("Protected hits that the cut would remove come back.", default=None)
 
 
+@checked
 def shape(
     hits: Sequence[Hit],
     *,

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from resift.arguments import check_k
+from resift.checked import checked
 from resift.errors import InputError
 from resift.events import Sink
 from resift.shape.shaped import Shaped, shaped
@@ -16,6 +17,7 @@ from resift.types import Hit
 STAGE = "mmr"
 
 
+@checked
 def mmr(
     hits: Sequence[Hit],
     *,

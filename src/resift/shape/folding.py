@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from resift.checked import checked
 from resift.errors import InputError
 from resift.events import Sink
 from resift.shape.shaped import Shaped, shaped
@@ -14,6 +15,7 @@ STAGE = "fold"
 _WORDS = 2
 
 
+@checked
 def fold(hits: Sequence[Hit], *, threshold: float = 1.0, sink: Sink | None = None) -> Shaped:
     """Keep the best placed of each group of equal texts; the others go to `cut`.
 

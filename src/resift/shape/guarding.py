@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from resift.arguments import DEFAULT_K, check_k
+from resift.checked import checked
 from resift.events import Sink
 from resift.options import check_values, option
 from resift.shape.evidence import Evidence, evidence
@@ -31,6 +32,7 @@ class Guard:
         check_values(self)
 
 
+@checked
 def guard(
     hits: Sequence[Hit],
     *,

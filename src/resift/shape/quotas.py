@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from resift.arguments import check_k
+from resift.checked import checked
 from resift.errors import InputError
 from resift.events import Sink
 from resift.options import check_values, option
@@ -64,6 +65,7 @@ DIVERSITY = Quota(key="source_type", at_least=1, absent="source")
 """Every source type in the pool has a place."""
 
 
+@checked
 def balance(
     hits: Sequence[Hit],
     *,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from resift.arguments import check_k
+from resift.checked import checked
 from resift.events import Sink
 from resift.options import check_values, option
 from resift.shape.shaped import Shaped, shaped
@@ -59,6 +60,7 @@ def recoverable(
     return spared
 
 
+@checked
 def recover(
     hits: Sequence[Hit],
     *,

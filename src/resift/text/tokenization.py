@@ -6,6 +6,8 @@ import re
 import unicodedata
 from functools import lru_cache
 
+from resift.errors import InputError
+
 # No spaces between words (in Hangul: endings glued on), so pairs of characters serve better.
 _UNSPACED = (
     "\u0e00-\u0e4e\u0e50-\u0e59\u0e80-\u0ecf\u0ed0-\u0eff"  # Thai, Lao
@@ -64,6 +66,8 @@ _LONGEST = 100  # characters of a term; what is longer is data, not a word
 
 def words(text: str) -> list[str]:
     """Return the folded words in order: NFKC, casefold, no accents; character pairs where nobody spaces."""
+    if not isinstance(text, str):
+        raise InputError(f"words: text is a {type(text).__name__}; pass a string.")
     if text.isascii():
         return ascii_pieces(text)
     found: list[str] = []

@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections.abc import Sequence
 
+from resift.checked import checked_class
 from resift.deadline import Deadline
 from resift.errors import ConfigError, DeadlineExceeded, InputError, ProviderError
 from resift.rerankers.fusing import fuse_then_rescore
@@ -20,6 +21,7 @@ from resift.types import Hit, Scores
 _Outcome = list[float] | ProviderError | DeadlineExceeded
 
 
+@checked_class
 class HostedReranker:
     """Scores hits by a provider's rerank model: voyage, cohere, jina, mixedbread, tei, vllm, infinity.
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from resift.checked import checked_class
 from resift.deadline import Deadline
 from resift.errors import ConfigError, DeadlineExceeded, InputError, ProviderBadAnswer, ProviderError
 from resift.options import option
@@ -22,6 +23,7 @@ from resift.rerankers.llm.prompt import ranking_messages
 from resift.types import Hit, Scores
 
 
+@checked_class
 class LLMReranker:
     """Orders hits by asking any OpenAI-compatible chat endpoint, a window at a time.
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import Protocol, runtime_checkable
 
-from resift.errors import UnsafeCypherError
+from resift.errors import InputError, UnsafeCypherError
 from resift.stores.cypher_guard.lexer import place, tokens
 from resift.stores.cypher_guard.walk import Walk
 from resift.stores.cypher_guard.words import FUNCTIONS, PROCEDURES
@@ -36,10 +36,17 @@ def check_cypher(statement: str, *, procedures: Iterable[str] = (), functions: I
         raise UnsafeCypherError(f"the statement is a {type(statement).__name__}, not a string")
     if len(statement) > MAX_LENGTH:
         raise UnsafeCypherError(f"the statement has {len(statement)} characters, more than {MAX_LENGTH}")
-    callable_procedures = PROCEDURES | {name.lower() for name in procedures}
-    callable_functions = FUNCTIONS | {name.lower() for name in functions}
+    callable_procedures = PROCEDURES | _lower("procedures", procedures)
+    callable_functions = FUNCTIONS | _lower("functions", functions)
     for text in _readings(statement):
         _check_reading(text, callable_procedures, callable_functions)
+
+
+def _lower(what: str, names: Iterable[str]) -> frozenset[str]:
+    listed = None if isinstance(names, (str, bytes)) or not isinstance(names, Iterable) else list(names)
+    if listed is None or not all(isinstance(name, str) for name in listed):
+        raise InputError(f"{what} is a {type(names).__name__}; pass a list of names.")
+    return frozenset(name.lower() for name in listed)
 
 
 def check_cypher_for(store: object, statement: str) -> None:

@@ -1,0 +1,86 @@
+"""`@checked`: the annotations of a function decide what it takes."""
+
+# ruff: noqa: E501 - a table of arguments reads best in few lines
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+from resift.checked import checked, checked_class
+from resift.errors import InputError
+from resift.types import Hit
+
+
+@checked
+def door(
+    hits: Sequence[Hit],
+    k: int = 1,
+    *,
+    share: float | None = None,
+    mode: Literal["a", "b"] = "a",
+    path: Path | str = "",
+    names: Iterable[str] = (),
+    where: Mapping[str, float] | None = None,
+    pair: tuple[int, str] = (1, "x"),
+    call: Callable[[], None] | None = None,
+    unknown: Missing = None,  # noqa: F821 - a name that only type checkers know
+) -> int:
+    """Return how many hits there are."""
+    return len(hits)
+
+
+HITS = [Hit("a")]
+
+
+@pytest.mark.parametrize(
+    "good",
+    [
+        {"hits": (), "k": 0}, {"hits": HITS, "share": 1}, {"hits": HITS, "share": 0.5, "mode": "b"}, {"hits": HITS, "path": Path()},
+        {"hits": HITS, "names": iter("ab")}, {"hits": HITS, "names": {"a"}}, {"hits": HITS, "where": {"a": 1}}, {"hits": HITS, "pair": (2, "y")},
+        {"hits": HITS, "call": print}, {"hits": HITS, "unknown": object()},
+    ],
+)  # fmt: skip
+def test_what_the_annotations_take_passes(good):
+    assert door(**good) == len(good["hits"])
+
+
+@pytest.mark.parametrize(
+    ("name", "bad"),
+    [
+        ("hits", None), ("hits", "ab"), ("hits", ["a"]), ("hits", {Hit("a")}), ("hits", 3), ("k", "3"), ("k", True), ("k", 2.5), ("k", None), ("k", 10**400),
+        ("share", "x"), ("share", True), ("mode", "c"), ("mode", []), ("path", 3), ("path", b"x"), ("names", "ab"), ("names", [1]), ("where", {1: 2.0}),
+        ("where", {"a": "b"}), ("where", []), ("pair", (1,)), ("pair", ("x", 1)), ("call", 3),
+    ],
+)  # fmt: skip
+def test_anything_else_is_one_sentence_with_its_name(name, bad):
+    with pytest.raises(InputError, match=rf"^door: {name} is .*; pass "):
+        door(**{"hits": HITS, name: bad})
+
+
+def test_no_text_of_an_argument_gets_into_the_message():
+    with pytest.raises(InputError) as caught:
+        door(["a secret document"])
+    assert "secret" not in str(caught.value)
+
+
+def test_methods_coroutines_and_constructors_are_checked_too():
+    @checked_class
+    class Box:
+        def __init__(self, size: int) -> None:
+            self.size = size
+
+        @checked
+        async def grow(self, by: int) -> int:
+            return self.size + by
+
+    with pytest.raises(InputError, match="Box: size is a str"):
+        Box("x")
+    assert asyncio.run(Box(1).grow(2)) == 3
+    with pytest.raises(InputError, match="by is"):
+        asyncio.run(Box(1).grow("2"))
+    with pytest.raises(TypeError, match="unexpected keyword"):
+        Box(1, colour="red")
