@@ -11,7 +11,7 @@ import logging
 import signal
 import socket
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,6 +25,9 @@ from resift.server.serving import Serving
 BACKLOG = 2048
 KEEP_ALIVE_S = 75
 FAILED = 1
+
+ARRIVAL_S, QUIET_S = 1.0, 0.05
+"""How long a request may take to arrive on a connection that was accepted last, and how often to look."""
 
 log = logging.getLogger("resift.server")
 
@@ -122,11 +125,53 @@ class _DrainingServer(uvicorn.Server):
         asyncio.get_running_loop().call_later(self._delay_s, self.stop_now)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        # Connections that the kernel has taken but nobody has accepted yet would be reset.
-        for _ in range(3):
-            await asyncio.sleep(0)
+        await self._stop_accepting(sockets or [])
+        await self._let_requests_arrive()
         self._serving.state = "closed"
         await super().shutdown(sockets)
+
+    async def _stop_accepting(self, sockets: list[socket.socket]) -> None:
+        """Close the port without a reset for clients that the kernel has already shaken hands with.
+
+        asyncio closes its side at once, also of connections that it has accepted and not yet set up.
+        """
+        loop = asyncio.get_running_loop()
+        for listener in sockets:
+            with suppress(NotImplementedError):  # not every event loop watches sockets this way
+                loop.remove_reader(listener.fileno())
+        for _ in range(3):
+            await asyncio.sleep(0)
+        for listener in sockets:
+            for accepted in _waiting_clients(listener):
+                await loop.connect_accepted_socket(self._protocol, accepted, ssl=self.config.ssl)
+        for server in self.servers:
+            server.close()
+
+    def _protocol(self) -> asyncio.Protocol:
+        made: Any = self.config.http_protocol_class
+        protocol: asyncio.Protocol = made(
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+        )
+        return protocol
+
+    async def _let_requests_arrive(self) -> None:
+        """Wait a moment for requests on connections that were just accepted; closing now would lose them."""
+        await asyncio.sleep(QUIET_S)
+        for _ in range(round(ARRIVAL_S / QUIET_S)):
+            open_now: set[Any] = set(self.server_state.connections)
+            if all(one.cycle is not None for one in open_now):
+                return
+            await asyncio.sleep(QUIET_S)
+
+
+def _waiting_clients(listener: socket.socket) -> list[socket.socket]:
+    found = []
+    with suppress(BlockingIOError, InterruptedError):
+        while True:
+            client, _ = listener.accept()
+            client.setblocking(False)
+            found.append(client)
+    return found
 
 
 def _log_to_stderr() -> None:

@@ -83,6 +83,8 @@ class _Supervisor:
 
     def _end_all(self) -> None:
         self._ending = True
+        # The workers close their own copies when they have drained; ours would keep clients waiting in vain.
+        self._work[2].close()
         for worker in self._workers:
             if worker.is_alive():
                 worker.terminate()
