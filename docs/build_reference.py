@@ -26,7 +26,7 @@ ROOMS = {
     "The front door": ["resift"],
     "Values": ["resift.types", "resift.deadline", "resift.candidates"],
     "Roles": ["resift.protocols"],
-    "Plugins": ["resift.plugins"],
+    "Plugins": ["resift.plugins", "resift.options"],
     "Fusion": ["resift.fusion"],
     "Gate": ["resift.gate"],
     "Guard and shape": ["resift.shape"],

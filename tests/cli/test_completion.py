@@ -40,6 +40,9 @@ def script(capsys, tmp_path):
         (["resift", "config", "check", "--js"], "--json"),
         (["resift", "completion", "z"], "zsh"),
         (["resift", "--ver"], "--version"),
+        (["resift", "fuse", "--method", "comb-s"], "comb-sum"),
+        (["resift", "fuse", "a.run", "--dialect", "lang"], "langchain"),
+        (["resift", "tune", "--search", "g"], "grid"),
     ],
 )
 def test_bash_offers_what_the_parser_knows(script, words, offered, tmp_path):

@@ -14,8 +14,10 @@ import zipfile
 
 import pytest
 
+from resift import fuse
 from resift.config import inspect_yaml
 from resift.config.reference import page
+from resift.errors import InputError
 from resift.plugins import available_fusions, available_gate_profiles, available_scorers, available_stores
 from resift.retrieval import Pipeline
 
@@ -214,6 +216,15 @@ def test_their_mistakes_have_lines_and_suggestions(write, change, line, message)
     [mistake] = inspect_yaml(file)[1].lines()
     assert mistake.startswith(f"{file}:{line}: ")
     assert message in mistake
+
+
+def test_fuse_knows_their_method_too(folder):
+    """One name, in files and in Python: the trace and the checks are the same."""
+    ranking = fuse({"one": ["a", "b"], "two": ["c"]}, method="take-turns", k=2)
+    assert (ranking.ids, ranking.replay(), [hit.id for hit in ranking.cut]) == (["a", "c"], ["a", "c"], ["b"])
+    assert fuse([["a"], ["b"]], method="take-turns", start=1).ids == ["b", "a"]
+    with pytest.raises(InputError, match="take-turns"):
+        fuse([["a"]], method="take-turns", strt=1)
 
 
 def test_they_are_listed_and_on_the_reference_page(folder):

@@ -26,13 +26,41 @@ def run(args: argparse.Namespace) -> int:
     from resift.cli.main import build_parser
     from resift.cli.render import print_text
 
-    tree = dict(_tree(build_parser()))
-    print_text({"bash": _bash, "zsh": _zsh, "fish": _fish}[args.shell](tree))
+    parser = build_parser()
+    tree = dict(_tree(parser))
+    values = {**dict(_values(parser)), **_named_values()}
+    print_text({"bash": _bash, "zsh": _zsh, "fish": _fish}[args.shell](tree, values))
     return 0
 
 
 Words = dict[str, str]
 """Option or subcommand -> help."""
+
+
+def _named_values() -> dict[str, list[str]]:
+    """Return what may follow options whose values are declared elsewhere: plugins, their options, models."""
+    from resift.models.loading import of_kind
+    from resift.options import declared_by, options_of
+    from resift.plugins import FUSION, available_fusions, load_plugin
+
+    values = {"fuse --method": available_fusions(), "rerank --model": sorted(of_kind("cross-encoder"))}
+    for name in ("rrf", "linear"):
+        declared = declared_by(load_plugin(FUSION, name))
+        for option in () if declared is None else options_of(declared):
+            if option.name in ("dialect", "normalize"):
+                values[f"fuse --{option.name}"] = option.allowed()
+    return values
+
+
+def _values(parser: argparse.ArgumentParser, path: str = "") -> Iterator[tuple[str, list[str]]]:
+    """Yield the values that may follow each option: "tune --search" -> local, grid."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for name, sub in action.choices.items():
+                yield from _values(sub, f"{path} {name}".strip())
+        elif action.choices:
+            for option in action.option_strings:
+                yield f"{path} {option}".strip(), [str(choice) for choice in action.choices]
 
 
 def _tree(parser: argparse.ArgumentParser, path: str = "") -> Iterator[tuple[str, Words]]:
@@ -55,8 +83,11 @@ def _tree(parser: argparse.ArgumentParser, path: str = "") -> Iterator[tuple[str
         yield from _tree(sub, f"{path} {name}".strip())
 
 
-def _bash(tree: dict[str, Words]) -> str:
+def _bash(tree: dict[str, Words], values: dict[str, list[str]]) -> str:
     cases = "\n".join(f'    "{path}") words="{" ".join(words)}" ;;' for path, words in tree.items())
+    chosen = "\n".join(
+        f'    "{place}") words="{" ".join(names)}"; path="" ;;' for place, names in values.items()
+    )
     return f"""# bash completion for resift
 _resift() {{
   local cur="${{COMP_WORDS[COMP_CWORD]}}" path="" word words=""
@@ -68,6 +99,9 @@ _resift() {{
   case "${{path//:/ }}" in
 {cases}
   esac
+  case "${{path//:/ }} ${{COMP_WORDS[COMP_CWORD-1]}}" in
+{chosen}
+  esac
   COMPREPLY=($(compgen -W "$words" -- "$cur"))
   if [[ "$cur" != -* && -n "$path" ]]; then COMPREPLY+=($(compgen -f -- "$cur")); fi
 }}
@@ -78,13 +112,17 @@ def _paths(tree: dict[str, Words]) -> str:
     return " ".join(path.replace(" ", ":") for path in tree if path)
 
 
-def _zsh(tree: dict[str, Words]) -> str:
+def _zsh(tree: dict[str, Words], values: dict[str, list[str]]) -> str:
+    chosen = "\n".join(
+        f'    "{place}") found=({" ".join(map(_quoted, names))}); spot="" ;;'
+        for place, names in values.items()
+    )
     cases = []
     for path, words in tree.items():
-        told = " ".join(
+        described = " ".join(
             _quoted(f"{word.replace(':', chr(92) + ':')}:{_line(help)}") for word, help in words.items()
         )
-        cases.append(f'    "{path}") found=({told}) ;;')
+        cases.append(f'    "{path}") found=({described}) ;;')
     body = "\n".join(cases)
     return f"""#compdef resift
 # zsh completion for resift
@@ -97,25 +135,30 @@ _resift() {{
   case "${{spot//:/ }}" in
 {body}
   esac
+  case "${{spot//:/ }} ${{words[CURRENT-1]}}" in
+{chosen}
+  esac
   _describe 'resift' found
   [[ -n "$spot" ]] && _files
 }}
 compdef _resift resift"""
 
 
-def _fish(tree: dict[str, Words]) -> str:
+def _fish(tree: dict[str, Words], values: dict[str, list[str]]) -> str:
     lines = ["# fish completion for resift"]
     for path, words in tree.items():
         parts = path.split()
         when = " && ".join(f"__fish_seen_subcommand_from {part}" for part in parts) or "__fish_use_subcommand"
         for word, help in words.items():
-            told = f" -d {_quoted(_line(help))}" if help else ""
+            about = f" -d {_quoted(_line(help))}" if help else ""
+            names = values.get(f"{path} {word}".strip())
+            about += f" -x -a {_quoted(' '.join(names))}" if names else ""
             if word.startswith("--"):
-                lines.append(f"complete -c resift -n {_quoted(when)} -l {word[2:]}{told}")
+                lines.append(f"complete -c resift -n {_quoted(when)} -l {word[2:]}{about}")
             elif word.startswith("-"):
-                lines.append(f"complete -c resift -n {_quoted(when)} -s {word[1:]}{told}")
+                lines.append(f"complete -c resift -n {_quoted(when)} -s {word[1:]}{about}")
             else:
-                lines.append(f"complete -c resift -n {_quoted(when)} -a {word}{told}")
+                lines.append(f"complete -c resift -n {_quoted(when)} -a {word}{about}")
     return "\n".join(lines)
 
 

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Callable, Iterable
 
 from resift.errors import InputError, did_you_mean
+from resift.fusion.installed import installed_method
 from resift.fusion.lists import ListOptions
 from resift.fusion.rank_based import borda, isr, rbc, rrf
 from resift.fusion.score_based import (
@@ -19,6 +20,7 @@ from resift.fusion.score_based import (
     log_odds,
     relative_score,
 )
+from resift.plugins import available_fusions
 from resift.types import Fused
 
 METHODS: dict[str, Callable[..., Fused]] = {
@@ -41,14 +43,19 @@ METHODS: dict[str, Callable[..., Fused]] = {
 def fusion_method(name: str) -> Callable[..., Fused]:
     """Return the fusion function of that name; dashes and underscores are the same."""
     known = name.replace("_", "-") if isinstance(name, str) else ""
-    if known not in METHODS:
-        raise InputError(f"Unknown fusion method {name!r}. {did_you_mean(str(name), METHODS)}")
-    return METHODS[known]
+    if known in METHODS:
+        return METHODS[known]
+    installed = available_fusions()
+    if known not in installed:
+        raise InputError(f"Unknown fusion method {name!r}. {did_you_mean(str(name), {*METHODS, *installed})}")
+    return installed_method(known)
 
 
 def method_with_options(name: str, options: Iterable[str]) -> Callable[..., Fused]:
     """Return the fusion function of that name; refuses options that it does not have."""
     method = fusion_method(name)
+    if name.replace("_", "-") not in METHODS:
+        return method  # of another package, which checks its own
     allowed = options_of(method) - {"k"}
     for option in options:
         if option not in allowed:
