@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -30,14 +32,35 @@ Sink = Callable[[Event], None]
 """Anything that takes an event: a function, a list's append, a `LogSink`."""
 
 
-def emit(sink: Sink | None, event: Event) -> None:
-    """Hand an event to a sink; a sink that fails is logged and never stops the work."""
+_ambient: ContextVar[Sink | None] = ContextVar("resift_sink", default=None)
+
+
+@contextmanager
+def ambient_sink(sink: Sink | None) -> Iterator[None]:
+    """Let a sink see every event of what is awaited inside, also of parts that were made without one."""
     if sink is None:
+        yield
         return
+    token = _ambient.set(sink)
     try:
-        sink(event)
-    except Exception:
-        log.exception("event sink failed on %s", event.name)
+        yield
+    finally:
+        _ambient.reset(token)
+
+
+def emit(sink: Sink | None, event: Event) -> None:
+    """Hand an event to a sink, and to the ambient one if that is another.
+
+    A sink that fails is logged and never stops the work.
+    """
+    around = _ambient.get()
+    for each in (sink, None if around is sink else around):
+        if each is None:
+            continue
+        try:
+            each(event)
+        except Exception:
+            log.exception("event sink failed on %s", event.name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -171,7 +171,7 @@ def test_every_stage_of_the_flow_from_one_file(build):
         STORE
         + """\
 fusion: {method: comb-sum, normalize: min-max}
-gate: {profile: memosa, signal: docs, section: risk_market, rerank_top_n: 1}
+gate: {floors: {risk_market: 0.14}, signal: docs, section: risk_market, rerank_top_n: 1}
 rerank:
   tiers:
     - kind: semantic-bm25

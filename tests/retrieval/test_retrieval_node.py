@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 import time
+from datetime import UTC, datetime
 from types import SimpleNamespace
 
 import pytest
@@ -487,3 +488,25 @@ def test_a_rerank_that_is_none_of_ours_is_refused():
 def _bytes(ranking: Ranking) -> bytes:
     data = ranking.to_dict()
     return json.dumps(data, sort_keys=True).encode()
+
+
+def test_names_are_resolved_when_the_node_runs():
+    """A store behind a name may be replaced between two runs; a name that means nothing costs only itself."""
+    known = {"a": Answers("a", ["x"]), "b": Answers("b", ["y"])}
+    node = RetrievalNode(["a", "b"], store_resolver=known.__getitem__)
+    assert set(asyncio.run(node.execute({"query": "q"}))["retrieved"].ids) == {"x", "y"}
+    known["b"] = Answers("b", ["z"])
+    assert set(asyncio.run(node.execute({"query": "q"}))["retrieved"].ids) == {"x", "z"}
+    del known["b"]
+    ranking = asyncio.run(node.execute({"query": "q"}))["retrieved"]
+    assert (ranking.ids, ranking.failures) == (["x"], {"b": "KeyError"})
+
+
+def test_transitions_have_a_timestamp():
+    """Each branch says when it ended, in UTC."""
+    sink = ListSink()
+    asyncio.run(RetrievalNode([Answers("a", ["x"])], sink=sink).execute({"query": "q"}))
+    (event,) = sink.named("stargraph.transition")
+    moment = datetime.fromisoformat(event.fields()["timestamp"])
+    assert moment.tzinfo is not None
+    assert abs((datetime.now(UTC) - moment).total_seconds()) < 60

@@ -210,3 +210,31 @@ def test_x2_impossible_policies_are_refused(wrong):
     """X2: a policy that cannot be met is an error."""
     with pytest.raises(InputError, match="OverFetch"):
         OverFetch(**wrong)
+
+
+def test_an_index_whose_search_is_not_async_serves():
+    """A plain `search(query, limit)`, as many libraries have, is asked in a thread."""
+
+    class Plain:
+        def __init__(self):
+            self.asked = []
+
+        def search(self, query, limit):
+            self.asked.append((query, limit))
+            return [{"id": str(at), "text": text} for at, text in enumerate(["one", "two two"])][:limit]
+
+    index = Plain()
+    two = TwoStage(index, lambda query, texts: [(at, float(len(text))) for at, text in enumerate(texts)])
+    assert [row["id"] for row in two("q", limit=1, factor=2)] == ["1"]
+    assert index.asked == [("q", 2)]
+
+
+def test_batch_answers_a_list_of_questions():
+    """`batch` is the call with a list, under its own name."""
+
+    class Plain:
+        def search(self, query, k):
+            return [{"id": query, "text": query}]
+
+    two = TwoStage(Plain(), lambda query, texts: [(0, 1.0)])
+    assert [[row["id"] for row in rows] for rows in two.batch(["a", "b"])] == [["a"], ["b"]]

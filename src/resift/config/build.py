@@ -43,7 +43,7 @@ def build(settings: Settings, *, file: str | None = None, **options: Unpack[Pipe
             made = builder.made(section, build_store) or []
             undo.callback(_release, made)
             refs += made
-        stage = _stages(settings, builder, [ref.name for ref in refs], options.get("sink"))
+        stage = _stages(settings, builder, refs, options.get("sink"))
         parts: dict[str, Any] = {
             "stores": refs,
             **settings.given("k", "deadline_s", "timeout_s"),
@@ -66,7 +66,7 @@ def _release(refs: Sequence[StoreRef]) -> None:
         release()
 
 
-def _stages(settings: Settings, builder: _Builder, names: Sequence[str], sink: Any) -> dict[str, Any]:
+def _stages(settings: Settings, builder: _Builder, refs: Sequence[StoreRef], sink: Any) -> dict[str, Any]:
     """Return the stages that the settings ask for, by the name of Pipeline's argument."""
     stage: dict[str, Any] = {
         "fuse": builder.made(settings["fusion"], build_fusion),
@@ -74,7 +74,7 @@ def _stages(settings: Settings, builder: _Builder, names: Sequence[str], sink: A
     }
     breaker_closed = closed(getattr(stage["rerank"], "scorer", None))
     stage["gate"] = builder.made(
-        settings["gate"], lambda section: build_gate(section, names, breaker_closed=breaker_closed)
+        settings["gate"], lambda section: build_gate(section, refs, breaker_closed=breaker_closed)
     )
     reranks = stage["rerank"] is not None and not isinstance(stage["rerank"], RunsWithout)
     at = settings["shape"] or settings["guard"] or settings

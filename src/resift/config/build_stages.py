@@ -10,7 +10,7 @@ from typing import Any
 from resift.config.build_stores import names_of
 from resift.config.sections import GuardSection
 from resift.config.settings import Settings
-from resift.errors import InputError, did_you_mean
+from resift.errors import InputError, PluginLoadError, did_you_mean
 from resift.gate.profiles import OWN_SCORE, Profile, profile_named
 from resift.options import values_of
 from resift.plugins import built_by
@@ -18,6 +18,7 @@ from resift.protocols import Reranker
 from resift.retrieval.gating import Gate, GateOptions
 from resift.retrieval.shaping import Shape
 from resift.retrieval.stages import Fuse
+from resift.retrieval.store_ref import StoreRef
 from resift.shape.blending import Blend
 from resift.shape.composing import ShapePolicy
 from resift.shape.guarding import Guard
@@ -56,10 +57,10 @@ def _takes_sources(plugin: Callable[..., Any]) -> bool:
 
 
 def build_gate(
-    settings: Settings, stores: Sequence[str], *, breaker_closed: Callable[[], bool] | None = None
+    settings: Settings, refs: Sequence[StoreRef], *, breaker_closed: Callable[[], bool] | None = None
 ) -> Gate:
-    """Return the gating stage for stores of these names."""
-    signal = settings["signal"]
+    """Return the gating stage for these stores."""
+    signal, stores = settings["signal"], [ref.name for ref in refs]
     if signal != OWN_SCORE and signal not in stores:
         # Known before, but it turned out to be asked by words and by vectors: then which of the two?
         raise InputError(f"gate.signal is {signal!r}, which gives no scores. {did_you_mean(signal, stores)}")
@@ -67,14 +68,16 @@ def build_gate(
     profile = profile_named(settings["profile"], **own)
     written = values_of(settings.part(Profile))
     changes: dict[str, Any] = {
-        name: written[name] for name in ("signal", "source_type") if name in settings.written
+        name: written[name] for name in ("signal", "source_type", "scale") if name in settings.written
     }
     if "floor" in settings.written:
         changes["default"] = settings["floor"]
     if settings["floors"]:
         changes["floors"] = {**profile.floors, **settings["floors"]}
     rules = values_of(settings.part(GateOptions))
-    return Gate(replace(profile, **changes), breaker_closed=breaker_closed, **rules)
+    gate = Gate(replace(profile, **changes), breaker_closed=breaker_closed, **rules)
+    gate.check_scale(refs)
+    return gate
 
 
 def check_gate(settings: Settings, whole: Settings, add: Add) -> None:
@@ -86,6 +89,24 @@ def check_gate(settings: Settings, whole: Settings, add: Add) -> None:
             settings.line_of("signal"),
             f"gate.signal names the store {signal!r}. {did_you_mean(signal, known)}",
         )
+    elif settings["profile"] is not None:
+        side = (signal or OWN_SCORE).rpartition(".")[2]
+        _check_scale(settings, {OWN_SCORE: "fused", "text": "bm25", "vectors": "cosine"}.get(side), add)
+
+
+def _check_scale(settings: Settings, given: str | None, add: Add) -> None:
+    """Note floors for another scale than that of the scores they would meet."""
+    try:
+        profile = profile_named(settings["profile"])
+    except (InputError, PluginLoadError):
+        return  # noted elsewhere, or a profile whose options are needed to make it
+    scale = settings["scale"] or profile.scale
+    try:
+        signal = settings["signal"] or OWN_SCORE
+        replace(profile, scale=scale, signal=signal).check_scale(given, signal=signal)
+    except InputError as exc:
+        line = settings.line_of("profile") or settings.line
+        add(line, f"gate: {exc}")
 
 
 def build_shape(guard: Settings | None, shape: Settings | None, *, reranks: bool) -> Shape | None:

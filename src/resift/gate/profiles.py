@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 from resift.checked import checked
 from resift.errors import InputError, PluginLoadError
@@ -17,6 +17,9 @@ from resift.plugins import GATE_PROFILES, built_by, load_plugin
 
 OWN_SCORE = "score"
 """The signal that is a hit's own score."""
+
+Scale = Literal["cosine", "probability", "fused"]
+"""What a floor is a number of."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,8 +55,9 @@ class Profile:
     """Everything the gate goes by.
 
     `signal` says which score is meant: "score" is the hit's own, any other name is that store's score in
-    the trace. A hit without it is never dropped by a floor. `source_type` is the metadata key
-    whose values must not vanish through tightening (hits without it count by their `source`).
+    the trace. `scale` says what the floors are numbers of. A hit without a score is never dropped by a floor.
+    `source_type` is the metadata key whose values must not vanish through tightening (hits without it count
+    by their `source`).
     """
 
     name: str = "custom"
@@ -65,12 +69,27 @@ class Profile:
         "Whose scores the floors mean: a store's, such as docs.vectors, or `score`, the fused.",
         default=OWN_SCORE,
     )
+    scale: Scale | None = option(
+        "What the floors are numbers of: a floor is refused where the scores are of another scale.",
+        default=None,
+        choices=("cosine", "fused", "probability"),
+    )
     source_type: str = option(
         "Metadata key whose values must not vanish through tightening.", default="source_type"
     )
     grading: Grading = field(default_factory=Grading)
     relax: Relax = field(default_factory=Relax)
     cliff: Cliff = field(default_factory=Cliff)
+
+    def check_scale(self, given: str | None, *, signal: str = "") -> None:
+        """Raise InputError for floors that are numbers of another scale than the scores; None is unknown."""
+        floors = self.default is not None or self.floors
+        if floors and self.scale is not None and given is not None and given != self.scale:
+            whose = "a hit's score behind fusion is" if self.signal == OWN_SCORE else f"{signal!r} gives"
+            raise InputError(
+                f"The floors of the gate profile {self.name!r} are for the scale {self.scale!r}, but {whose} "
+                f"{given!r}. Name the store whose scores they are for (signal), or use floors for {given!r}."
+            )
 
     def floor_for(self, section: str | None) -> float | None:
         """Return the static floor of a section; sections not listed have the default."""
@@ -92,6 +111,7 @@ MEMOSA = Profile(
         }
     ),
     default=0.18,
+    scale="cosine",
 )
 """Floors of a house that writes investment memos, for cosine scores of its embedding model."""
 

@@ -8,6 +8,7 @@ import time
 import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import Any, ClassVar
 
 from resift.candidates import hits_from
@@ -24,7 +25,7 @@ log = logging.getLogger("resift.retrieval")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Transition(Event):
-    """One branch of a fan-out ended: `status` is ok, failed or late."""
+    """One branch of a fan-out ended: `status` is ok, failed or late; `timestamp` is UTC in ISO 8601."""
 
     name: ClassVar[str] = "stargraph.transition"
     kind: str
@@ -32,6 +33,7 @@ class Transition(Event):
     provider: str
     n_hits: int
     ms: float
+    timestamp: str
     status: str = "ok"
     error: str | None = None
 
@@ -138,6 +140,7 @@ async def _branch(
             provider=ref.provider,
             n_hits=len(branch.hits),
             ms=ms,
+            timestamp=datetime.now(UTC).isoformat(),
             status=status,
             error=error,
         ),

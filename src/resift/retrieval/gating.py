@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from resift.gate import NEUTRAL, Profile, gate
+from resift.gate.profiles import OWN_SCORE
 from resift.options import option
 from resift.resilience import State
 from resift.retrieval.pool import Pool
+from resift.retrieval.store_ref import StoreRef
 from resift.types import StageKind
 
 
@@ -60,11 +62,23 @@ class Gate:
             section=pool.section or self.section,
             rerank_top_n=self.rerank_top_n or pool.k,
             top_k=self.top_k,
-            breaker_closed=self.breaker_closed,
+            breaker_closed=self.breaker_closed or pool.breaker_closed,
             sink=pool.sink,
         )
         done = pool.reorder(gated.kept, cut=gated.cut).recorded(gated.record)
+        if not gated.kept:
+            floor = gated.result.effective_floor
+            done = done.degrade(f"{self.name}: none of {len(gated.cut)} hits reached the floor {floor:g}")
         return done.noting(grade=gated.grade.letter)
+
+    def check_scale(self, stores: Iterable[StoreRef]) -> None:
+        """Raise InputError where the floors are for another scale than the scores they meet behind fusion."""
+        signal = self.profile.signal
+        kinds = {ref.name: _SCALES.get(ref.kind) for ref in stores}
+        self.profile.check_scale("fused" if signal == OWN_SCORE else kinds.get(signal), signal=signal)
+
+
+_SCALES = {"vector": "cosine", "doc": "bm25", "hybrid": "fused"}
 
 
 def closed(scorer: Any) -> Callable[[], bool]:

@@ -21,10 +21,11 @@ from resift.arguments import (
 )
 from resift.deadline import Clock, Deadline
 from resift.errors import InputError, redacted
-from resift.events import Sink
+from resift.events import Sink, ambient_sink
 from resift.protocols import Reranker, Scorer
 from resift.retrieval.capabilities import check_granted, required
 from resift.retrieval.fan_out import failures_of, fan_out
+from resift.retrieval.gating import Gate, closed
 from resift.retrieval.neighbours import with_neighbours
 from resift.retrieval.over_fetch import OverFetch
 from resift.retrieval.pool import Pool, Stage
@@ -113,6 +114,13 @@ class Pipeline:
         self.stages = tuple(stage for _, stages in slots for stage in stages)
         # What a stage does is what it says, else what it was passed as; never what it is called.
         self._kinds = tuple(getattr(stage, "kind", kind) for kind, stages in slots for stage in stages)
+        for kind, stage in zip(self._kinds, self.stages, strict=True):
+            if kind is StageKind.RERANK:
+                break
+            if isinstance(stage, Gate):
+                stage.check_scale(self.stores)
+        scorers = [stage.scorer for stage in self.stages if isinstance(stage, Rerank)]
+        self._breaker_closed = closed(scorers[0]) if scorers else None
         check_k(k)
         # Wrong ones are refused now, not at the first search.
         check_seconds(deadline_s)
@@ -168,16 +176,22 @@ class Pipeline:
             section=section,
             deadline=_earlier(deadline, seconds, MARGIN_S, MARGIN_SHARE),
             sink=self.sink,
+            breaker_closed=self._breaker_closed,
         )
         if wanted == 0:
             return pool.ranking()
         started = time.perf_counter()
+        with ambient_sink(self.sink):
+            pool = await self._through_stages(pool, seconds)
+        return finish(pool).timed("total", (time.perf_counter() - started) * 1000).ranking()
+
+    async def _through_stages(self, pool: Pool, seconds: float | None) -> Pool:
         pool = await self._first_stage(pool, seconds)
         for kind, stage in zip(self._kinds, self.stages, strict=True):
             if getattr(stage, "asks_neighbours", False):
                 pool = await with_neighbours(self.stores, pool)
             pool = await _through(stage, pool, kind)
-        return finish(pool).timed("total", (time.perf_counter() - started) * 1000).ranking()
+        return pool
 
     def rank(
         self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, runtime_checkable
 
@@ -19,6 +19,7 @@ class Pool:
     `hits` is the order so far; `cut` what was left out; `trace` how both came about, a record per stage;
     `lists` the first-stage answers per store in declared order; `k` what the caller asked for in the end;
     `section` the part of a document that the search is for, by which gate and shape choose their rules;
+    `breaker_closed` says whether the reranker that comes later can be trusted to answer;
     `vectors` maps ids to vectors where a stage has them, for diversity by meaning; `near` says which hits
     are alike where a store can tell.
     """
@@ -33,6 +34,7 @@ class Pool:
     section: str | None = None
     deadline: Deadline = field(default_factory=Deadline.never)
     sink: Sink | None = None
+    breaker_closed: Callable[[], bool] | None = None
     reasons: tuple[str, ...] = ()
     tier: str | None = None
     unscored: tuple[str, ...] = ()

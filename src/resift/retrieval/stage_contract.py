@@ -26,7 +26,7 @@ def checked(before: Pool, after: Pool, *, kind: StageKind, name: str) -> Pool:
     return replace(
         _recorded(before, done, dropped, kind=kind, name=name),
         query=before.query, k=before.k, lists=before.lists, where=before.where, section=before.section,
-        deadline=before.deadline, sink=before.sink,
+        deadline=before.deadline, sink=before.sink, breaker_closed=before.breaker_closed,
     )  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -68,12 +69,43 @@ Stores = Store | StoreRef | Iterable[Store | StoreRef]
 """What a pipeline asks: one store or several, each as it is or with how it is asked."""
 
 
+class ResolvedStore:
+    """A store known by its name: it is looked up each time that it is asked."""
+
+    def __init__(self, name: str, resolve: Callable[[str], Any]) -> None:
+        self.name = name
+        self.provider = ""
+        self._resolve = resolve
+
+    async def search(self, query: str, *, k: int, **filters: Any) -> Sequence[Hit]:
+        """Search the store that the name means now."""
+        found: Sequence[Hit] = await (await self._found("search")).search(query, k=k, **filters)
+        return found
+
+    async def query(
+        self, cypher: str, parameters: Mapping[str, Any] | None = None, *, k: int
+    ) -> Sequence[Hit]:
+        """Query the graph that the name means now."""
+        found: Sequence[Hit] = await (await self._found("query")).query(cypher, parameters, k=k)
+        return found
+
+    async def _found(self, method: str) -> Any:
+        store = self._resolve(self.name)
+        store = await store if inspect.isawaitable(store) else store
+        if not callable(getattr(store, method, None)):
+            raise InputError(
+                f"The resolver gave a {type(store).__name__} without `async {method}` for {self.name!r}."
+            )
+        self.provider = str(getattr(store, "provider", "") or type(store).__name__)
+        return store
+
+
 def store_refs(
     stores: Stores | str | Iterable[Store | StoreRef | str], *, resolve: Callable[[str], Any] | None = None
 ) -> tuple[StoreRef, ...]:
     """Return one checked reference per store, in the order declared.
 
-    Takes stores, names (looked up with `resolve`) and StoreRefs; refuses two of one name.
+    Takes stores, names (looked up with `resolve` when they are asked) and StoreRefs; refuses two of one name.
     """
     if isinstance(stores, (str, bytes)) or not isinstance(stores, Iterable):
         stores = [stores]
@@ -95,7 +127,7 @@ def _named(store: Any, resolve: Callable[[str], Any] | None) -> StoreRef:
     if ref.store is None:
         if resolve is None:
             raise InputError(f"Store {ref.name!r} is only a name; pass store_resolver= or StoreRef(store=…).")
-        ref = replace(ref, store=resolve(ref.name))
+        ref = replace(ref, store=ResolvedStore(ref.name, resolve))
     name = ref.name or str(getattr(ref.store, "name", "") or type(ref.store).__name__)
     return replace(ref, name=name, kind=ref.kind or _kind(ref))
 

@@ -68,6 +68,12 @@ class TwoStage:
         """Return the best rows for a query, or one list of rows per query for a list."""
         return run_sync(self.search(query, limit, factor, **kwargs))
 
+    def batch(
+        self, queries: Sequence[str], limit: int = 3, factor: int = TEN, **kwargs: Any
+    ) -> list[list[Row]]:
+        """Return one list of rows per query."""
+        return self(list(queries), limit, factor, **kwargs)
+
     async def search(
         self, query: str | list[str], limit: int = 3, factor: int = TEN, **kwargs: Any
     ) -> list[Row] | list[list[Row]]:
@@ -88,8 +94,17 @@ class TwoStage:
             if len(found) != len(queries):
                 raise InputError(f"batchsearch gave {len(found)} results for {len(queries)} queries.")
         else:
-            found = [await self.embeddings.search(query, k=wanted, **kwargs) for query in queries]
+            found = [await self._searched(query, wanted, kwargs) for query in queries]
         return [[_row(row, place) for place, row in enumerate(rows)] for rows in found]
+
+    async def _searched(self, query: str, wanted: int, kwargs: Mapping[str, Any]) -> Any:
+        """Ask a store, or an index whose `search(query, limit)` is not async: that one in a thread."""
+        search = self.embeddings.search
+        if inspect.iscoroutinefunction(search):
+            return await search(query, k=wanted, **kwargs)
+        named = "k" if "k" in inspect.signature(search).parameters else "limit"
+        rows = await asyncio.to_thread(search, query, **{named: wanted}, **kwargs)
+        return await rows if inspect.isawaitable(rows) else rows
 
     async def _second(self, query: str, rows: list[Row]) -> list[Row]:
         if not rows:
