@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 from importlib.metadata import version
 
 import numpy as np
@@ -10,7 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from resift.errors import ConfigError
 from resift.models.bert_file import UnknownArchitectureError
+from resift.models.engine import Engine
 from resift.models.loading import Model
 from resift.models.locate import resolve
 from resift.models.native_session import NativeSession
@@ -53,6 +56,8 @@ EVERY_REMAINDER = [
     256,
     512,
 ]
+SHORT = [length for length in EVERY_REMAINDER if length <= 17]
+"""For the portable kernel, which takes seconds for the longest rows; benchmarks/kernels.py has them all."""
 
 
 @pytest.fixture(scope="module")
@@ -78,6 +83,62 @@ def test_every_length_agrees_to_the_last_bit(sessions, name, tokens):
     native, exported = sessions[name]
     asked = row(tokens, seed=tokens)
     assert same(native.run(*asked), exported.run(*asked))
+
+
+@pytest.fixture(scope="module")
+def kernels(sessions):
+    """Each model in every kernel of this processor."""
+    code, names = library._loaded()
+    return {
+        model: {
+            name: NativeSession(resolve(model).onnx_bytes(), kernel=library.Kernel(name, "", code))
+            for name in names
+        }
+        for model in MODELS
+    }
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_every_kernel_returns_the_same_bits(kernels, model):
+    """All lengths in the fast kernels, short ones in portable C."""
+    fastest, *others = kernels[model]
+    for other in others:
+        for tokens in SHORT if other == "portable" else EVERY_REMAINDER:
+            asked = row(tokens, seed=tokens)
+            one, two = (kernels[model][name].run(*asked) for name in (fastest, other))
+            assert one.tobytes() == two.tobytes(), (other, tokens)
+
+
+@settings(max_examples=15, deadline=None)
+@given(tokens=st.integers(3, 40), seed=st.integers(0, 10**6), constant=st.booleans())
+def test_any_row_has_the_same_bits_in_every_kernel(kernels, tokens, seed, constant):
+    ids, types = row(tokens, seed)
+    ids = [ids[1]] * tokens if constant else ids
+    answers = {session.run(ids, types).tobytes() for session in kernels[CROSS_ENCODER].values()}
+    assert len(answers) == 1
+
+
+@pytest.mark.parametrize("workers", [1, 2, 8])
+def test_the_number_of_workers_changes_no_bit(sessions, workers):
+    native, _ = sessions[CROSS_ENCODER]
+    asked = [row(tokens, seed=tokens) for tokens in (120, 7, 64, 33, 5, 90, 12, 48)]
+    found = {}
+    engine = Engine(workers=workers)
+    try:
+        tasks = [
+            partial(lambda at: found.update({at: native.run(*asked[at])}), at) for at in range(len(asked))
+        ]
+        assert engine.submit(tasks).future.result(60)
+    finally:
+        engine.close()
+    assert all(np.array_equal(found[at], native.run(*one)) for at, one in enumerate(asked))
+
+
+def test_the_first_states_are_those_of_all_tokens(sessions):
+    """A model that pools by the first token computes only that one's state at the end."""
+    native, _ = sessions["BAAI/bge-small-en-v1.5"]
+    asked = row(50)
+    assert np.array_equal(native.run(*asked, first=1), native.run(*asked)[:1])
 
 
 @settings(max_examples=40, deadline=None)
@@ -154,3 +215,16 @@ def test_without_the_library_the_runtime_computes(monkeypatch, tmp_path):
     finally:
         monkeypatch.undo()
         library._loaded.cache_clear()
+
+
+def test_a_kernel_can_be_forced_by_name(monkeypatch):
+    for name in library._loaded()[1]:
+        monkeypatch.setenv(library.SWITCH, name)
+        assert NativeSession(resolve(CROSS_ENCODER).onnx_bytes()).kernel == name
+
+
+@pytest.mark.parametrize("name", ["avx9000", "neon" if "neon" not in library._loaded()[1] else "avx2"])
+def test_a_kernel_that_is_unknown_or_does_not_run_here_is_one_clear_error(monkeypatch, name):
+    monkeypatch.setenv(library.SWITCH, name)
+    with pytest.raises(ConfigError, match="portable"):
+        library.native_kernel()

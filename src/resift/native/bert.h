@@ -60,8 +60,9 @@ typedef struct {
 } Bert;
 
 #define DECLARE_BERT_KERNEL(kernel)                                                                              \
-    /* Bytes that the weights of a linear layer take when packed. */                                             \
-    EXPORT int64_t KERNEL_FUNCTION(bert_packed_size, kernel)(int32_t inputs, int32_t outputs);                   \
+    /* Bytes that the weights [inputs][outputs] of a linear layer take when packed. */                           \
+    EXPORT int64_t KERNEL_FUNCTION(bert_packed_size, kernel)(const int8_t *weights, int32_t inputs,              \
+                                                             int32_t outputs);                                   \
     /* Lay weights [inputs][outputs] out for this kernel, and add up each output's. */                           \
     EXPORT void KERNEL_FUNCTION(bert_pack, kernel)(const int8_t *weights, int32_t inputs, int32_t outputs,       \
                                                    void *packed, int32_t *sums);                                 \

@@ -1,4 +1,4 @@
-/* Sixteen lanes in two registers of AVX2 with FMA, and exact integer products of widened bytes. */
+/* Sixteen lanes in two registers of AVX2 with FMA, and integer products of bytes that cannot overflow. */
 #ifndef RESIFT_LANES_H
 #define RESIFT_LANES_H
 
@@ -12,13 +12,13 @@ typedef struct {
 } Lanes;
 typedef struct {
     __m256i a, b;
-} Ints;
-typedef int16_t Activation;
+} Ints; /* vectors may be read as the numbers in them */
+typedef uint8_t Activation;
 
 enum {
     CHAINS = 2,
     SCORE_ROWS = 6, SCORE_VECTORS = 1, CONTEXT_ROWS = 6, CONTEXT_VECTORS = 1,
-    TILE_ROWS = 6, TILE_VECTORS = 1,
+    TILE_ROWS = 4, TILE_VECTORS = 1,
     ACTIVATION_SHIFT = 0
 };
 
@@ -154,9 +154,9 @@ INLINE Ints to_ints(Lanes v) { return ints(_mm256_cvtps_epi32(v.a), _mm256_cvtps
 /* Levels cut off at 0 and 255. */
 INLINE void store_levels(Activation *at, Ints level)
 {
-    __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(level.a, level.b), 0xD8);
-    words = _mm256_min_epi16(_mm256_max_epi16(words, _mm256_setzero_si256()), _mm256_set1_epi16(255));
-    _mm256_storeu_si256((__m256i *)at, words);
+    const __m128i low = _mm_packs_epi32(_mm256_castsi256_si128(level.a), _mm256_extracti128_si256(level.a, 1));
+    const __m128i high = _mm_packs_epi32(_mm256_castsi256_si128(level.b), _mm256_extracti128_si256(level.b, 1));
+    _mm_storeu_si128((__m128i *)at, _mm_packus_epi16(low, high));
 }
 
 INLINE void transpose8(__m256 v[8])
@@ -195,24 +195,138 @@ INLINE void transpose(Lanes v[LANES])
     }
 }
 
-/* Packed weights: [outputs / 16][inputs / 2][16][2]. */
+/* Packed weights: [outputs / 16][inputs / 4][16][4], then for each tile where its excess begins, then the excess.
+ *
+ * The instruction for products of bytes adds two of them in 16 bits, and two such sums are added before they are
+ * widened: four weights at most 128 above 0 in sum, and 128 below, never overflow with levels of up to 255. Few
+ * groups of four in a trained model are beyond that; what they have too much is taken out and added by itself. */
 typedef int8_t Weight;
-enum { DEPTH = 2, TILE_COLUMNS = TILE_VECTORS * LANES };
+typedef struct {
+    uint16_t input;
+    uint8_t column;
+    int8_t weight;
+} Excess;
+enum { DEPTH = 4, TILE_COLUMNS = TILE_VECTORS * LANES, GROUP = 4, MOST_IN_GROUP = 128 };
+#define EXCESS
 
-/* The integer products of some rows with one tile's columns: pairs of 16 bits, whose sums 32 bits always hold. */
-INLINE void multiply(const int rows, const Activation *levels, const Weight *weights, int64_t inputs,
+INLINE int32_t *excess_starts(const void *packed, int64_t inputs, int64_t outputs)
+{
+    return (int32_t *)(void *)((int8_t *)packed + inputs * outputs);
+}
+INLINE Excess *excess(const void *packed, int64_t inputs, int64_t outputs)
+{
+    return (Excess *)(void *)(excess_starts(packed, inputs, outputs) + outputs / TILE_COLUMNS + 1);
+}
+
+/* Take from four weights what one of both signs has too much; return how many were changed, and by how much. */
+INLINE int take_excess(int8_t weight[GROUP], int8_t taken[GROUP])
+{
+    int changed = 0;
+    for (int sign = -1; sign <= 1; sign += 2) {
+        int beyond = -MOST_IN_GROUP;
+        for (int i = 0; i < GROUP; i++) beyond += weight[i] * sign > 0 ? weight[i] * sign : 0;
+        for (; beyond > 0; changed++) {
+            int largest = 0;
+            for (int i = 1; i < GROUP; i++) largest = weight[i] * sign > weight[largest] * sign ? i : largest;
+            const int part = weight[largest] * sign < beyond ? weight[largest] * sign : beyond;
+            weight[largest] = (int8_t)(weight[largest] - part * sign);
+            taken[largest] = (int8_t)(part * sign);
+            beyond -= part;
+        }
+    }
+    return changed;
+}
+
+/* The n-th input of the group that begins at an input: pairs of two steps, which share a lane of 16 bits. */
+INLINE int32_t group_input(int32_t begin, int n) { return begin + n % 2 + n / 2 * DEPTH; }
+INLINE int32_t group_begin(int32_t number) { return number / 2 * 2 * DEPTH + number % 2 * 2; }
+
+static int64_t excess_size(const int8_t *weights, int32_t inputs, int32_t outputs)
+{
+    int64_t count = 0;
+    for (int32_t number = 0; number < inputs / GROUP; number++)
+        for (int32_t column = 0; column < outputs; column++) {
+            int8_t four[GROUP], taken[GROUP];
+            for (int n = 0; n < GROUP; n++)
+                four[n] = weights[(int64_t)group_input(group_begin(number), n) * outputs + column];
+            count += take_excess(four, taken);
+        }
+    return (outputs / TILE_COLUMNS + 1) * (int64_t)sizeof(int32_t) + count * (int64_t)sizeof(Excess);
+}
+
+static void move_excess(Weight *packed, int32_t inputs, int32_t outputs)
+{
+    int32_t *start = excess_starts(packed, inputs, outputs), count = 0;
+    Excess *into = excess(packed, inputs, outputs);
+    for (int32_t tile = 0; tile < outputs / TILE_COLUMNS; tile++) {
+        start[tile] = count;
+        Weight *weights = packed + (int64_t)tile * TILE_COLUMNS * inputs;
+        for (int32_t number = 0; number < inputs / GROUP; number++)
+            for (int32_t column = 0; column < TILE_COLUMNS; column++) {
+                int8_t four[GROUP], taken[GROUP] = {0, 0, 0, 0};
+                Weight *place[GROUP];
+                for (int n = 0; n < GROUP; n++) {
+                    const int32_t input = group_input(group_begin(number), n);
+                    place[n] = weights + (input / DEPTH * TILE_COLUMNS + column) * DEPTH + input % DEPTH;
+                    four[n] = *place[n];
+                }
+                if (!take_excess(four, taken)) continue;
+                for (int n = 0; n < GROUP; n++) {
+                    *place[n] = four[n];
+                    const Excess one = {(uint16_t)group_input(group_begin(number), n), (uint8_t)column, taken[n]};
+                    if (taken[n]) into[count++] = one;
+                }
+            }
+    }
+    start[outputs / TILE_COLUMNS] = count;
+}
+
+static void add_excess(int rows, const Activation *levels, const Linear *linear, int32_t column,
+                       Ints sum[TILE_ROWS][TILE_VECTORS])
+{
+    const int64_t inputs = linear->inputs;
+    const int32_t *start = excess_starts(linear->packed, inputs, linear->outputs) + column / TILE_COLUMNS;
+    const Excess *one = excess(linear->packed, inputs, linear->outputs);
+    int32_t *total = (int32_t *)sum;
+    for (int32_t i = start[0]; i < start[1]; i++)
+        for (int r = 0; r < rows; r++)
+            total[r * LANES + one[i].column] += one[i].weight * levels[r * inputs + one[i].input];
+}
+
+/* Written as the instructions themselves: compilers keep more products waiting than there are registers. */
+INLINE void add_dots(__m256i *sum, __m256i level0, __m256i level1, __m256i weight0, __m256i weight1, __m256i ones)
+{
+    __m256i pairs, more;
+    __asm__("vpmaddubsw %5, %3, %1\n\tvpmaddubsw %6, %4, %2\n\tvpaddw %2, %1, %1\n\t"
+            "vpmaddwd %7, %1, %1\n\tvpaddd %1, %0, %0"
+            : "+x"(*sum), "=&x"(pairs), "=&x"(more)
+            : "x"(level0), "x"(level1), "x"(weight0), "x"(weight1), "xm"(ones));
+}
+
+INLINE __m256i four_levels(const Activation *at)
+{
+    int32_t four;
+    __builtin_memcpy(&four, at, sizeof four);
+    return _mm256_set1_epi32(four);
+}
+
+/* The integer products of some rows with one tile's columns. */
+INLINE void multiply(const int rows, const Activation *levels, const Linear *linear, int32_t column,
                      Ints sum[TILE_ROWS][TILE_VECTORS])
 {
-    UNROLL(6) for (int r = 0; r < rows; r++) sum[r][0] = all_ints(0);
-    for (int64_t k = 0; k < inputs; k += DEPTH, weights += DEPTH * TILE_COLUMNS) {
-        const __m256i a = _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)weights));
-        const __m256i b = _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)(weights + LANES)));
-        UNROLL(6) for (int r = 0; r < rows; r++) {
-            int32_t two;
-            __builtin_memcpy(&two, levels + r * inputs + k, sizeof two);
-            const __m256i pair = _mm256_set1_epi32(two);
-            sum[r][0].a = _mm256_add_epi32(sum[r][0].a, _mm256_madd_epi16(a, pair));
-            sum[r][0].b = _mm256_add_epi32(sum[r][0].b, _mm256_madd_epi16(b, pair));
+    const int64_t inputs = linear->inputs;
+    const Weight *weights = (const Weight *)linear->packed + column * inputs;
+    const __m256i ones = _mm256_set1_epi16(1);
+    UNROLL(4) for (int r = 0; r < rows; r++) sum[r][0] = all_ints(0);
+    for (int64_t k = 0; k < inputs; k += 2 * DEPTH, weights += 2 * DEPTH * TILE_COLUMNS) {
+        const __m256i *quarter = (const __m256i *)(const void *)weights;
+        const __m256i a0 = _mm256_loadu_si256(quarter), b0 = _mm256_loadu_si256(quarter + 1);
+        const __m256i a1 = _mm256_loadu_si256(quarter + 2), b1 = _mm256_loadu_si256(quarter + 3);
+        UNROLL(4) for (int r = 0; r < rows; r++) {
+            const __m256i level0 = four_levels(levels + r * inputs + k);
+            const __m256i level1 = four_levels(levels + r * inputs + k + DEPTH);
+            add_dots(&sum[r][0].a, level0, level1, a0, a1, ones);
+            add_dots(&sum[r][0].b, level0, level1, b0, b1, ones);
         }
     }
 }

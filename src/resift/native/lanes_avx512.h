@@ -112,9 +112,11 @@ INLINE void add_dots(Ints *sum, Ints levels, Ints weights)
 }
 
 /* The integer products of some rows with one tile's columns. */
-INLINE void multiply(const int rows, const Activation *levels, const Weight *weights, int64_t inputs,
+INLINE void multiply(const int rows, const Activation *levels, const Linear *linear, int32_t column,
                      Ints sum[TILE_ROWS][TILE_VECTORS])
 {
+    const int64_t inputs = linear->inputs;
+    const Weight *weights = (const Weight *)linear->packed + column * inputs;
     UNROLL(6) for (int r = 0; r < rows; r++)
         UNROLL(4) for (int v = 0; v < TILE_VECTORS; v++) sum[r][v] = _mm512_setzero_si512();
     for (int64_t k = 0; k < inputs; k += DEPTH, weights += DEPTH * TILE_COLUMNS) {

@@ -202,9 +202,11 @@ enum { TILE_COLUMNS = TILE_VECTORS * LANES };
 enum { DEPTH = 8, PAIRS = TILE_ROWS / 2 };
 
 /* The integer products of some rows, two at a time, with one tile's columns, two at a time. */
-INLINE void multiply(const int rows, const Activation *levels, const Weight *weights, int64_t inputs,
+INLINE void multiply(const int rows, const Activation *levels, const Linear *linear, int32_t column,
                      Ints sum[TILE_ROWS][TILE_VECTORS])
 {
+    const int64_t inputs = linear->inputs;
+    const Weight *weights = (const Weight *)linear->packed + column * inputs;
     int32x4_t square[PAIRS][8];
     const int pairs = (rows + 1) / 2;
     UNROLL(3) for (int p = 0; p < pairs; p++)
@@ -235,9 +237,11 @@ INLINE void multiply(const int rows, const Activation *levels, const Weight *wei
 enum { DEPTH = 4 };
 
 /* The integer products of some rows with one tile's columns. */
-INLINE void multiply(const int rows, const Activation *levels, const Weight *weights, int64_t inputs,
+INLINE void multiply(const int rows, const Activation *levels, const Linear *linear, int32_t column,
                      Ints sum[TILE_ROWS][TILE_VECTORS])
 {
+    const int64_t inputs = linear->inputs;
+    const Weight *weights = (const Weight *)linear->packed + column * inputs;
     UNROLL(6) for (int r = 0; r < rows; r++) sum[r][0] = all_ints(0);
     for (int64_t k = 0; k < inputs; k += DEPTH, weights += DEPTH * TILE_COLUMNS) {
         int8x16_t weight[4];

@@ -9,6 +9,7 @@
 
 #define KERNEL portable
 #define INLINE static inline
+#define NOINLINE static
 #define UNROLL(times)
 
 typedef struct {
@@ -32,26 +33,34 @@ enum {
     LANE result.lane[i] = expression;                                                                                 \
     return result
 
-/* a * b + c rounded once, without the instruction: the product is exact in double, and a sum in double that is
- * rounded to odd keeps what the second rounding needs (Boldo and Melquiond, 2008). */
-INLINE float fma1(float a, float b, float c)
-{
+/* a * b + c rounded once, without the instruction. The product is exact in double. */
 #ifdef FP_FAST_FMAF
-    return fmaf(a, b, c);
+INLINE float fma1(float a, float b, float c) { return fmaf(a, b, c); }
 #else
+/* Rounding a sum to double and then to float goes wrong only if the double lies in the middle of two floats, or
+ * the float is subnormal. Then the double is rounded to odd, which keeps what the second rounding needs (Boldo and
+ * Melquiond, 2008): an inexact even sum steps to its odd neighbour, away from 0 if what was lost has its sign. */
+static float fma_by_odd_rounding(float a, float b, float c)
+{
     const double product = (double)a * (double)b, sum = product + (double)c;
     const double back = sum - product, lost = (product - (sum - back)) + ((double)c - back);
     int64_t bits, sign;
     double odd;
     memcpy(&bits, &sum, sizeof bits);
     memcpy(&sign, &lost, sizeof sign);
-    /* An inexact even sum steps to its odd neighbour: away from 0 if what was lost has the sum's sign. */
-    const int64_t inexact = (lost < 0 || lost > 0) && !(bits & 1), away = ((bits ^ sign) >= 0) ? 1 : -1;
-    bits += inexact ? away : 0;
+    if ((lost < 0 || lost > 0) && !(bits & 1)) bits += (bits ^ sign) >= 0 ? 1 : -1;
     memcpy(&odd, &bits, sizeof odd);
     return (float)odd;
-#endif
 }
+INLINE float fma1(float a, float b, float c)
+{
+    const double sum = (double)a * (double)b + (double)c;
+    uint64_t bits;
+    memcpy(&bits, &sum, sizeof bits);
+    if ((bits & 0x1FFFFFFF) != 0x10000000 && (fabs(sum) >= 0x1p-125 || !(bits << 1))) return (float)sum;
+    return fma_by_odd_rounding(a, b, c);
+}
+#endif
 
 INLINE void prefetch(const void *line) { (void)line; }
 
@@ -183,9 +192,11 @@ typedef int16_t Weight;
 enum { TILE_COLUMNS = TILE_VECTORS * LANES };
 
 /* The integer products of some rows with one tile's columns. */
-INLINE void multiply(const int rows, const Activation *levels, const Weight *weights, int64_t inputs,
+INLINE void multiply(const int rows, const Activation *levels, const Linear *linear, int32_t column,
                      Ints sum[TILE_ROWS][TILE_VECTORS])
 {
+    const int64_t inputs = linear->inputs;
+    const Weight *weights = (const Weight *)linear->packed + column * inputs;
     for (int r = 0; r < rows; r++)
         LANE {
             const Activation *left = levels + r * inputs;

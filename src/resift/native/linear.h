@@ -11,9 +11,15 @@ typedef struct {
 
 typedef enum { PLAIN, ADD_RESIDUAL, GELU } Finish;
 
-EXPORT int64_t KERNEL_FUNCTION(bert_packed_size, KERNEL)(int32_t inputs, int32_t outputs)
+EXPORT int64_t KERNEL_FUNCTION(bert_packed_size, KERNEL)(const int8_t *weights, int32_t inputs, int32_t outputs)
 {
-    return (int64_t)inputs * outputs * (int64_t)sizeof(Weight);
+    const int64_t size = (int64_t)inputs * outputs * (int64_t)sizeof(Weight);
+#ifdef EXCESS
+    return size + excess_size(weights, inputs, outputs);
+#else
+    (void)weights;
+    return size;
+#endif
 }
 
 EXPORT void KERNEL_FUNCTION(bert_pack, KERNEL)(const int8_t *weights, int32_t inputs, int32_t outputs, void *packed,
@@ -29,6 +35,9 @@ EXPORT void KERNEL_FUNCTION(bert_pack, KERNEL)(const int8_t *weights, int32_t in
                 weight;
             sums[column] += weight;
         }
+#ifdef EXCESS
+    move_excess(into, inputs, outputs);
+#endif
 }
 
 static void quantise(const float *values, int64_t count, const Range *range, Quantised *into)
@@ -45,7 +54,7 @@ static void quantise(const float *values, int64_t count, const Range *range, Qua
 }
 
 /* GELU over a tile, some vectors at a time; in the last group the last vector may stand in for missing ones. */
-INLINE void gelu_tile(const int rows, float *out, int64_t stride, Range *range)
+INLINE void gelu_tile(int rows, float *out, int64_t stride, Range *range)
 {
     Range seen = *range;
     const int count = rows * TILE_VECTORS;
@@ -65,20 +74,44 @@ INLINE void gelu_tile(const int rows, float *out, int64_t stride, Range *range)
     *range = seen;
 }
 
-/* The products of some rows with one tile's columns, accumulated in registers and finished in place. */
-INLINE void tile(const int rows, const Finish finish, const Linear *linear, int32_t column, const Quantised *in,
-                 int32_t row, const float *residual, float *out, Range *range)
+/* The products of n rows, each in a function of its own: nothing else may take registers from the sums. */
+#define MULTIPLY(n)                                                                                                   \
+    NOINLINE void multiply_##n(const Activation *levels, const Linear *linear, int32_t column,                        \
+                               Ints sum[TILE_ROWS][TILE_VECTORS])                                                     \
+    {                                                                                                                 \
+        Ints own[TILE_ROWS][TILE_VECTORS];                                                                            \
+        multiply(n < TILE_ROWS ? n : TILE_ROWS, levels, linear, column, own);                                         \
+        UNROLL(6) for (int r = 0; r < (n < TILE_ROWS ? n : TILE_ROWS); r++)                                           \
+            UNROLL(4) for (int v = 0; v < TILE_VECTORS; v++) sum[r][v] = own[r][v];                                   \
+    }
+MULTIPLY(1)
+MULTIPLY(2)
+MULTIPLY(3)
+MULTIPLY(4)
+MULTIPLY(5)
+MULTIPLY(6)
+#undef MULTIPLY
+
+typedef void Multiply(const Activation *, const Linear *, int32_t, Ints[TILE_ROWS][TILE_VECTORS]);
+static Multiply *const multiply_rows[] = {NULL,       multiply_1, multiply_2, multiply_3,
+                                          multiply_4, multiply_5, multiply_6};
+
+/* The products of some rows with one tile's columns, and what follows them. */
+INLINE void tile(int rows, const Finish finish, const Linear *linear, int32_t column, const Quantised *in, int32_t row,
+                 const float *residual, float *out, Range *range)
 {
     const int64_t inputs = linear->inputs, stride = linear->outputs, corner = row * stride + column;
     Ints sum[TILE_ROWS][TILE_VECTORS];
-    multiply(rows, in->levels + row * inputs, (const Weight *)linear->packed + column * inputs, inputs, sum);
+    multiply_rows[rows](in->levels + row * inputs, linear, column, sum);
+#ifdef EXCESS
+    add_excess(rows, in->levels + row * inputs, linear, column, sum);
+#endif
     UNROLL(4) for (int v = 0; v < TILE_VECTORS; v++)
     {
         const int32_t at = column + LANES * v;
         const Ints zero = mul_ints(load_ints(linear->sums + at), all_ints(in->zero_point - ACTIVATION_SHIFT));
         const Lanes bias = load(linear->bias + at), scale = mul(all(in->scale), load(linear->scales + at));
-        UNROLL(6) for (int r = 0; r < rows; r++)
-        {
+        for (int r = 0; r < rows; r++) {
             const int64_t place = corner + r * stride + LANES * v;
             Lanes value = add(mul(to_floats(sub_ints(sum[r][v], zero)), scale), bias);
             if (finish == ADD_RESIDUAL) value = add(value, load(residual + place));
@@ -97,20 +130,11 @@ INLINE void tile_rows(const Finish finish, const Linear *linear, int32_t column,
     const char *next = (const char *)linear->packed + column / TILE_COLUMNS * size;
     if (column + TILE_COLUMNS < linear->outputs) next += size;
     for (int32_t row = 0, here; row < rows; row += here, next += part) {
+        const int32_t left = rows - row;
         /* Two tiles of middle size are faster than a whole one and a small one. */
-        here = rows - row < 2 * TILE_ROWS && rows - row > TILE_ROWS ? (rows - row + 1) / 2 : rows - row;
+        here = left <= TILE_ROWS ? left : left < 2 * TILE_ROWS ? (left + 1) / 2 : TILE_ROWS;
         for (int64_t line = 0; line < part; line += 64) prefetch(next + line);
-#define TILE(n) tile(n < TILE_ROWS ? n : TILE_ROWS, finish, linear, column, in, row, residual, out, range)
-        switch (here) {
-        case 1: TILE(1); break;
-        case 2: TILE(2); break;
-        case 3: TILE(3); break;
-        case 4: TILE(4); break;
-        case 5: TILE(5); break;
-        default: TILE(6); here = TILE_ROWS;
-        }
-        if (here > TILE_ROWS) here = TILE_ROWS;
-#undef TILE
+        tile(here, finish, linear, column, in, row, residual, out, range);
     }
 }
 

@@ -1,0 +1,128 @@
+"""Altered model files against the compiled code, built with AddressSanitizer and UBSan: nothing may crash.
+
+`python -m benchmarks.hostile_models` alters a small BERT 10,000 times (shapes, types, heads, operations,
+bytes), loads each file in one kernel of this processor after the other and runs what loads. A file is refused
+with a reason, or it runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+from benchmarks.harness import machine, write_results
+
+ROOT = Path(__file__).resolve().parent.parent
+SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-O1"]
+
+
+def attempt(model: bytes, kernel=None) -> str:
+    """Load a file and run a row of each length that it allows; return whether it was refused or ran."""
+    from resift.errors import ModelFileError
+    from resift.models.bert_file import UnknownArchitectureError
+    from resift.models.native_session import NativeSession
+
+    try:
+        session = NativeSession(model, kernel=kernel)
+    except (UnknownArchitectureError, ModelFileError):
+        return "refused"
+    for tokens in (1, 3, 17, 24, 512):
+        try:
+            session.run([tokens % 40] * tokens, [1] * tokens)
+        except ValueError:  # longer than the file's positions, or an id beyond its words
+            continue
+    return "runs"
+
+
+def tried(first: int, count: int, library: str) -> Counter:
+    """Try some altered files in this process with that library."""
+    from resift.native import library as native
+    from tests.models.small_bert import altered
+
+    native.LIBRARY = Path(library)
+    code, names = native._loaded()
+    outcomes: Counter = Counter()
+    for seed in range(first, first + count):
+        model = altered(seed)
+        name = names[seed % len(names)]
+        outcomes[attempt(model, native.Kernel(name, "", code))] += 1
+    return outcomes
+
+
+def watched_library(folder: Path) -> tuple[Path, str]:
+    """Compile the library with sanitizers; return it and the runtime that has to be loaded before Python."""
+    from tools.native_build import build_library, library_name
+
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        raise SystemExit("no C compiler")
+    target = folder / library_name()
+    build_library([compiler], platform.machine(), target, extra=SANITIZERS)
+    runtime = subprocess.run(
+        [compiler, "-print-file-name=libasan.so"], capture_output=True, text=True, check=True
+    )
+    return target, runtime.stdout.strip()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="100 files, no result file")
+    parser.add_argument("--files", type=int, default=10_000)
+    parser.add_argument("--batch", type=int, default=500, help="files per process")
+    parser.add_argument("--inside", nargs=3, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.inside:
+        first, count, library = options.inside
+        print(json.dumps(tried(int(first), int(count), library)))
+        return
+    files = 100 if options.quick else options.files
+    outcomes: Counter = Counter()
+    started = time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder:
+        library, runtime = watched_library(Path(folder))
+        environment = {
+            **os.environ,
+            "LD_PRELOAD": runtime,
+            "ASAN_OPTIONS": "detect_leaks=0:allocator_may_return_null=1",
+        }
+        for first in range(0, files, options.batch):
+            count = min(options.batch, files - first)
+            inside = [
+                sys.executable,
+                "-m",
+                "benchmarks.hostile_models",
+                "--inside",
+                str(first),
+                str(count),
+                str(library),
+            ]
+            done = subprocess.run(
+                inside, capture_output=True, text=True, cwd=ROOT, env=environment, check=False
+            )
+            if done.returncode != 0:
+                outcomes["crashed"] += 1
+                print(f"files {first} to {first + count}: {done.stderr[-2000:]}", file=sys.stderr)
+                continue
+            outcomes.update(json.loads(done.stdout))
+    data = {
+        "files": files,
+        **outcomes,
+        "crashed": outcomes["crashed"],
+        "s": round(time.perf_counter() - started),
+    }
+    if not options.quick:
+        write_results("hostile_models", data)
+    print(json.dumps({"machine": machine(), **data}, indent=2))
+
+
+if __name__ == "__main__":
+    main()
