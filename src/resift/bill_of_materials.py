@@ -15,7 +15,7 @@ from resift.models.allowlist import ModelSpec, known, shipped
 
 SPEC_VERSION = "1.6"
 
-_NAME = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)\s*(?:\[([^\]]*)\])?")
+_NAME = re.compile(r"\A\s*([A-Za-z0-9][A-Za-z0-9._-]*)\s*(?:\[([^\]]*)\])?")
 _EXTRA = re.compile(r"""extra\s*==\s*['"]([^'"]+)['"]""")
 
 

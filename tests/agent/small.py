@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from resift.agent import build_pack
-from resift.rerankers.words import words
+from resift.text import words
 
 ARTICLES = {
     "apple.md": "# Apple\n\nAn apple is the fruit of the [[Apple tree]]. Cider is pressed from apples.\n\n"

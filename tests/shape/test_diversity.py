@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from resift.errors import InputError
 from resift.shape import mmr
-from resift.shape.tokens import jaccard, words
+from resift.shape.tokens import words
+from resift.text import jaccard
 from tests.shape.pools import everything, hit, pools, replays
 
 

@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from resift.errors import InputError
 from resift.shape import fold
-from resift.shape.tokens import jaccard, words
+from resift.shape.tokens import words
+from resift.text import jaccard
 from tests.shape.pools import everything, hit, note, pools, replays
 
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from resift.agent.pack import Pack
 from resift.agent.question_words import coverage, missing_from, names_in
-from resift.rerankers.words import words
+from resift.text import words
 from resift.types import Ranking, StageKind, Trace
 
 CROSS_ENCODER, VECTORS, WORDS = "cross-encoder", "vectors", "words"

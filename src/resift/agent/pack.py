@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from resift.agent import pack_schema as schema
 from resift.errors import ResiftError, StoreError, require
 from resift.forking import ForkSafeLock
-from resift.rerankers.words import words
+from resift.text import words
 
 BUFFER_BYTES = 256 << 20
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple
 
-from resift.rerankers.words import words
+from resift.text import words
 from resift.types import Hit
 
 _MARK = r"\[\s*\d{1,4}(?:\s*[,;–-]\s*\d{1,4})*\s*\]"
@@ -18,6 +18,7 @@ _BORDER = re.compile(r"(?<=[.!?…])[\"'”’)\]]*\s+(?=[\"'“‘(\[]?[^\Wa-z_
 _SHORT = re.compile(
     r"(?:\b(?:[A-Z]|Dr|Mr|Mrs|Ms|St|Mt|No|vs|etc|approx|ca|cf|e\.g|i\.e|Fig|Jr|Sr|Prof|Capt|Lt))\.$"
 )
+_LONGEST_SHORT = 8
 _BULLET = re.compile(r"^\s*(?:[-*•>]|\d+[.)])\s+")
 _NUMBER = re.compile(r"\d[\d.,]*\d|\d")
 
@@ -75,10 +76,11 @@ def sentences_of(text: str) -> list[str]:
     found: list[str] = []
     start = 0
     for border in _BORDER.finditer(text):
-        head = text[start : border.start()]
+        # The longest abbreviation ends within these: the whole head would be searched again at each border.
+        head = text[max(start, border.start() - _LONGEST_SHORT) : border.start()]
         if "\n" not in border[0] and _SHORT.search(head):
             continue
-        found.append(head + border[0].rstrip())
+        found.append(text[start : border.start()] + border[0].rstrip())
         start = border.end()
     found.append(text[start:])
     bare = (" ".join(_BULLET.sub("", one).split()) for one in found)
@@ -116,7 +118,7 @@ def _round_brackets(text: str) -> str:
 
 def _bare(sentence: str) -> str:
     without = _CITATION.sub("", sentence)
-    return re.sub(r"\s+([.,;:!?…])", r"\1", " ".join(without.split()))
+    return re.sub(" ([.,;:!?…])", r"\1", " ".join(without.split()))
 
 
 def _numbers(sentence: str) -> tuple[int, ...]:

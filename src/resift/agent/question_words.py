@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from resift.rerankers.words import variants, words
+from resift.text import words
+from resift.text.plurals import variants
 
 _CAPITAL = re.compile(r"(?<=[\w,;:'’)\"”] )[^\W\d_a-z][\w'’-]+")
 

@@ -63,7 +63,7 @@ def _rule(line: str) -> Rule | None:
         return None
     if not anchored:
         parts.insert(0, "**")
-    if parts[-1] == "**" and len(parts) > 1:
+    if parts[-1] == "**":
         parts[-1:] = ["**", "*"]
     return Rule(tuple(("**",) if part == "**" else _tokens(part) for part in parts), negated, folders_only)
 

@@ -28,6 +28,7 @@ RowIds = Literal["own", "path"]
 
 _BATCH = 64  # chunks per commit: at most this much work is done again after a kill
 _FORMAT = "2"  # part of every digest; raise it when readers or chunking change their output
+_PARTIAL = "partial "
 _ESCAPED = re.compile(rb"\\x([0-9a-f]{2})")
 
 
@@ -111,6 +112,7 @@ async def index_paths(
         )
     total = sum(_size_of(file) for file in found.files)
     run = _Run(store, size, row_ids, root, known, progress, total, FileReader(limits))
+    run.reports.extend([await _forget(store, key) for key in gone])
     try:
         for file in found.files:
             run.reports.append(await _index_or_report(run, file, follow=file not in found.listed))
@@ -118,7 +120,6 @@ async def index_paths(
             progress(run.done, total)
     finally:
         await run.reader.close()
-    run.reports.extend([await _forget(store, key) for key in gone])
     return IndexReport(tuple(run.reports), await store.count(), tuple(found.skipped))
 
 
@@ -155,7 +156,8 @@ async def _index_file(run: _Run, file: Path, key: str, *, follow: bool) -> FileR
     written |= await _add(run.store, batch, key, problems)
     await run.store.delete(sorted(before - written))
     if problems:
-        # Not marked as done, so that the next run says it again.
+        # Known, so that it can be pruned, but not as done, so that the next run says it again.
+        await run.store.mark_source(key, f"{_PARTIAL}{digest}")
         reason = f"{key}: {'; '.join(_summary(problems))}"
         return FileReport(key, "partial", len(written), _summary(flags), reason)
     await run.store.mark_source(key, digest)

@@ -54,7 +54,7 @@ _OPERATIONS = frozenset(
         "Sub", "Tanh", "Transpose", "Unsqueeze", "Where",
     }
 )  # fmt: skip
-_MODULE = re.compile(r"/(.+)/(?:Gemm_)?MatMul_quant$")
+_MODULE = re.compile(r"\A/(.{1,500})/(?:Gemm_)?MatMul_quant$")
 _LAYER = re.compile(r"encoder/layer\.(\d+)/")
 
 

@@ -5,13 +5,21 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from resift.errors import InputError
 from resift.forking import ForkSafeLock
-from resift.rerankers.words import variants, words
+from resift.text.analysis import Analyzer
+from resift.text.bm25 import POOL
 
 CACHED_TEXTS = 2048
 """How many texts keep their word counts; the oldest go first."""
+
+
+class _Counted(NamedTuple):
+    terms: Mapping[str, int]
+    length: int
+    languages: frozenset[str]
 
 
 class PoolBM25:
@@ -22,42 +30,39 @@ class PoolBM25:
     text of average length, and it never becomes 1 just because the rest of the pool is worse.
     """
 
-    def __init__(self, *, k1: float = 1.5, b: float = 0.75, plurals: bool = True) -> None:
+    def __init__(self, *, k1: float = POOL.k1, b: float = POOL.b, language: str = "auto") -> None:
         if not (math.isfinite(k1) and k1 >= 0):
             raise InputError(f"k1 is {k1}; pass a number ≥ 0, such as 1.5.")
         if not 0 <= b <= 1:
             raise InputError(f"b is {b}; pass a number from 0 to 1, such as 0.75.")
         self.k1 = k1
         self.b = b
-        self.plurals = plurals
+        self._analyzer = Analyzer(language)
         self._lock = ForkSafeLock()
-        self._counted: dict[str, tuple[Mapping[str, int], int]] = {}
+        self._counted: dict[str, _Counted] = {}
 
     def scores(self, query: str, texts: Sequence[str]) -> list[float]:
         """Return one score per text; idf and average length come from the texts themselves."""
-        terms = self._terms(query)
+        counted = [self._counts(text) for text in texts]
+        terms = self._terms(query, frozenset().union(*(each.languages for each in counted)))
         if not terms or not texts:
             return [0.0] * len(texts)
-        counted = [self._counts(text) for text in texts]
-        average = sum(length for _, length in counted) / len(texts) or 1.0
-        counts = [each for each, _ in counted]
+        average = sum(each.length for each in counted) / len(texts) or 1.0
+        counts = [each.terms for each in counted]
         found = [_occurrences(spellings, counts) for spellings in terms]
         weights = [_idf(len(texts), sum(map(bool, row))) for row in found]
-        norms = [self.k1 * (1 - self.b + self.b * length / average) for _, length in counted]
+        norms = [self.k1 * (1 - self.b + self.b * each.length / average) for each in counted]
         return _covered(found, weights, norms)
 
-    def _terms(self, query: str) -> list[tuple[str, ...]]:
-        distinct = dict.fromkeys(words(query))
-        if not self.plurals:
-            return [(word,) for word in distinct]
+    def _terms(self, query: str, languages: frozenset[str]) -> list[tuple[str, ...]]:
         # "cell" and "cells" in one query are one word.
-        return list({frozenset(spelt): spelt for spelt in map(variants, distinct)}.values())
+        return list(dict.fromkeys(self._analyzer.query_words(query, languages=languages)))
 
-    def _counts(self, text: str) -> tuple[Mapping[str, int], int]:
+    def _counts(self, text: str) -> _Counted:
         known = self._counted.get(text)
         if known is None:
-            found = words(text)
-            known = (Counter(found), len(found))
+            found = self._analyzer.analyze(text)
+            known = _Counted(Counter(found.terms), len(found.terms), found.languages)
             with self._lock:
                 while len(self._counted) >= CACHED_TEXTS:
                     del self._counted[next(iter(self._counted))]

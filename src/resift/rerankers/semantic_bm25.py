@@ -18,6 +18,7 @@ from resift.rerankers.bm25 import PoolBM25
 from resift.rerankers.cosine import cosines
 from resift.rerankers.fusing import fuse_then_rescore
 from resift.resilience.budget import Budget
+from resift.text.bm25 import POOL
 from resift.types import Hit, Scores
 
 CACHED_VECTORS = 2048
@@ -57,16 +58,16 @@ class SemanticBM25Reranker:
         bm25_weight: float = 0.3,
         *,
         embedder: Embedder | None = None,
-        k1: float = 1.5,
-        b: float = 0.75,
-        plurals: bool = True,
+        k1: float = POOL.k1,
+        b: float = POOL.b,
+        language: str = "auto",
         vector_key: str = "vector",
     ) -> None:
         total = _total(semantic_weight, bm25_weight)
         self.semantic_weight = semantic_weight / total
         self.bm25_weight = bm25_weight / total
         self._embedder = embedder
-        self._bm25 = PoolBM25(k1=k1, b=b, plurals=plurals)
+        self._bm25 = PoolBM25(k1=k1, b=b, language=language)
         self._vector_key = vector_key
         self._vectors: dict[str, Any] = {}
         # Local embedding has no round trip: only the measured time per text decides.

@@ -11,7 +11,8 @@ from resift.checked import checked
 from resift.errors import InputError
 from resift.events import Sink
 from resift.shape.shaped import Shaped, shaped
-from resift.shape.tokens import jaccard, words
+from resift.shape.tokens import words
+from resift.text import jaccard
 from resift.types import Hit
 
 STAGE = "mmr"

@@ -2,17 +2,9 @@
 
 from __future__ import annotations
 
-import re
-
-_WORD = re.compile(r"\w+")
+from resift.text.tokenization import words as words_in_order
 
 
 def words(text: str) -> frozenset[str]:
-    """Return the distinct words of a text, whatever their case."""
-    return frozenset(_WORD.findall(text.casefold()))
-
-
-def jaccard(left: frozenset[str], right: frozenset[str]) -> float:
-    """Return shared words over all words; two empty texts are not similar, they are unknown."""
-    shared = len(left & right)
-    return shared / (len(left) + len(right) - shared) if shared else 0.0
+    """Return the distinct words of a text in any script, whatever their case and accents."""
+    return frozenset(words_in_order(text))

@@ -26,7 +26,7 @@ from resift.types import Hit
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PLAIN = (str, bool, int, float, datetime.date, datetime.timedelta, uuid.UUID, decimal.Decimal, type(None))
 _TOLD = re.compile(r"(Parser|Binder|Catalog) exception: [^\n]*")
-_QUOTED = re.compile(r"<.*?>|\"[^\"]*\"|'[^']*'")
+_QUOTED = re.compile(r"<[^<>]*>|\"[^\"]*\"|'[^']*'")
 
 
 @dataclass(frozen=True, kw_only=True)

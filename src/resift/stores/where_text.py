@@ -9,8 +9,8 @@ from typing import Any
 from resift.errors import InputError
 from resift.stores.filtering import conditions
 
-_TEST = re.compile(r"([^=!<>]+)(!=|>=|<=|=|>|<)(.*)", re.DOTALL)
-_NUMBER = re.compile(r"[+-]?(?:\d{1,300}\.?\d{0,300}|\.\d{1,300})(?:[eE][+-]?\d{1,3})?")
+_TEST = re.compile(r"\A([^=!<>]+)(!=|>=|<=|=|>|<)(.*)", re.DOTALL)
+_NUMBER = re.compile(r"\A[+-]?(?:\d{1,300}\.?\d{0,300}|\.\d{1,300})(?:[eE][+-]?\d{1,3})?")
 
 
 def where_from(tests: Iterable[str]) -> dict[str, Any]:

@@ -14,7 +14,7 @@ Span = tuple[int, int]
 
 # A full stop ends a sentence only before a space: 0.5 and notes.md go on. Each character has one way to
 # match, so the time is linear on any input.
-_SENTENCE = re.compile(r"(?:[^.!?。！？।؟\n]|[.!?](?!\s|$))+[.!?。！？।؟\n]*\s*")
+_SENTENCE = re.compile(r"(?:[^.!?。！？।؟\n]|[.!?](?!\s|$))++[.!?。！？।؟\n]*+\s*+")
 _MOST_TEXT = 100_000  # characters that are looked at: a snippet of a book need not read all of it
 
 

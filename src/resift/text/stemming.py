@@ -17,7 +17,8 @@ _KEPT = 200_000  # words per language; beyond that a text is data and the cache 
 _SHORTEST = 2  # letters that are left as they are; "is" and "as" have no ending to lose
 # English keeps the first Porter stemmer: it is what SQLite's index has always used, and what was measured.
 # With the two rules that Porter added later ("-bli", "-logi"), as SQLite has them.
-_REVISED = re.compile(r"[^aeiouy]*[aeiouy]+[^aeiou]\w*(?:bli|logi)")
+_REVISED = ("bli", "logi")
+_SYLLABLE = re.compile("[aeiouy][^aeiouy]")
 _ALGORITHMS = {"english": "porter"}
 
 
@@ -43,7 +44,7 @@ class Terms(dict[str, str]):
         spelled = without_accents(word) if self._folds_first else word
         with self._lock:  # Snowball's objects are not made for threads
             stem: str = self._stemmer.stemWord(spelled[:100])
-        if self._folds_first and _REVISED.fullmatch(stem):
+        if self._folds_first and stem.endswith(_REVISED) and _SYLLABLE.search(stem[:-3]):
             stem = stem[:-1]
         return without_accents(stem) or without_accents(word)
 
