@@ -170,8 +170,8 @@ def _made_doors() -> list[Door]:
 class _Rows:
     """An index in txtai's shape."""
 
-    def search(self, query: str, limit: int) -> list[dict[str, Any]]:
-        return [{"id": at, "text": f"row {at}", "score": 1.0} for at in range(min(limit, 5))]
+    def search(self, query: str, *, k: int) -> list[dict[str, Any]]:
+        return [{"id": str(at), "text": f"row {at}", "score": 1.0} for at in range(min(k, 5))]
 
 
 def _file_doors(folder: Path) -> list[Door]:

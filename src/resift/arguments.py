@@ -14,6 +14,9 @@ from resift.errors import InputError, did_you_mean
 
 T = TypeVar("T")
 
+_LONGEST_PATH = 4096
+"""Bytes: more than this, no system of today takes."""
+
 DEFAULT_K = 10
 """How many hits an answer has where nobody said."""
 
@@ -67,11 +70,13 @@ def check_path(value: Any, name: str) -> str:
         raise InputError(f"{name} is {_shown(value)}; pass a path.")
     path = str(os.fspath(value))
     try:
-        whole = "\0" not in path and bool(os.fsencode(path))
+        whole = "\0" not in path and 0 < len(os.fsencode(path)) < _LONGEST_PATH
     except UnicodeEncodeError:
         whole = False
     if not whole:
-        raise InputError(f"{name} holds characters that no path can have; pass a path.")
+        raise InputError(
+            f"{name} is too long for a path, or holds characters that none can have; pass a path."
+        )
     return path
 
 

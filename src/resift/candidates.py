@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
-from resift.arguments import check_items
+from resift.arguments import check_items, check_text
 from resift.errors import DuplicateIdError, InputError, InvalidHitError
 from resift.types import Hit, finite
 
@@ -43,6 +43,8 @@ def hits_from(
     that is no finite number is refused, unless there are `flags` to note it in (id -> what came).
     """
     given: list[Any] = check_items(candidates, "The candidates", "strings, dicts or Hits")
+    if text_keys is not TEXT_KEYS:
+        text_keys = [check_text(key, "text_keys") for key in check_items(text_keys, "text_keys", "strings")]
     hits: list[Hit] = [] if set(map(type, given)) - {Hit} else given  # the usual case: all are hits already
     for number, candidate in enumerate(given if hits is not given else ()):
         if isinstance(candidate, Hit):

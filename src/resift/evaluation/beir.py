@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,8 +57,8 @@ class Collection:
 def read_collection(folder: Path | str, *, split: str = "test") -> Collection:
     """Read the judged queries of one split; raises DataFormatError with file and line."""
     folder = Path(folder)
-    if not folder.is_dir():
-        message = "no such folder" if not folder.exists() else "this is a file"
+    if not os.path.isdir(folder):
+        message = "this is a file" if os.path.isfile(folder) else "no such folder"
         raise DataFormatError(
             f"{message}; name a BEIR folder with queries.jsonl and qrels/", file=str(folder)
         )
@@ -74,8 +75,8 @@ def read_collection(folder: Path | str, *, split: str = "test") -> Collection:
 
 def _qrels_file(folder: Path, split: str) -> Path:
     file = folder / "qrels" / f"{split}.tsv"
-    if not file.exists():
-        known = sorted(path.stem for path in (folder / "qrels").glob("*.tsv"))
+    known = sorted(path.stem for path in (folder / "qrels").glob("*.tsv"))
+    if split not in known:
         raise DataFormatError(f"no such split. {did_you_mean(split, known)}", file=str(file))
     return file
 

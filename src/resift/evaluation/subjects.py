@@ -48,9 +48,16 @@ def subject_named(text: str) -> Subject:
         identity = {"built-in": text, **({"lists": FUSED_DEPTH} if text in ("linear", "rrf") else {})}
         return Subject(text, identity, needs_corpus=True, needs_vectors=text != "bm25", open=BUILT_IN[text])
     path = Path(text)
-    if path.suffix in (".yaml", ".yml") or path.exists():
+    if path.suffix in (".yaml", ".yml") or _exists(path):
         return _from_file(path)
     raise InputError(f"Unknown pipeline {text!r}. {did_you_mean(text, BUILT_IN)} Or name a .yaml file.")
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):  # a name that no file can have
+        return False
 
 
 def subjects_named(texts: list[str]) -> list[Subject]:

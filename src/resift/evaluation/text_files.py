@@ -14,13 +14,16 @@ MAX_BYTES = 1 << 30
 
 def read_lines(path: Path) -> list[str]:
     """Return the lines of a UTF-8 text file, or raise DataFormatError that says what it is instead."""
-    if path.is_dir():
-        raise DataFormatError("this is a folder; name a file", file=str(path))
-    if not path.exists():
-        raise DataFormatError("no such file", file=str(path))
-    if path.stat().st_size > MAX_BYTES:
-        raise DataFormatError("larger than 1 GiB; split it", file=str(path))
-    raw = _unpacked(path)
+    try:
+        if path.is_dir():
+            raise DataFormatError("this is a folder; name a file", file=str(path))
+        if not path.exists():
+            raise DataFormatError("no such file", file=str(path))
+        if path.stat().st_size > MAX_BYTES:
+            raise DataFormatError("larger than 1 GiB; split it", file=str(path))
+        raw = _unpacked(path)
+    except OSError as exc:  # a name too long, no permission, a device
+        raise DataFormatError(f"cannot be read: {exc.strerror}", file=str(path)[:200]) from exc
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError as exc:

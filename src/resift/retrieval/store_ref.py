@@ -124,6 +124,7 @@ def store_refs(
 
 def _named(store: Any, resolve: Callable[[str], Any] | None) -> StoreRef:
     ref = store if isinstance(store, StoreRef) else _bare(store)
+    check_text(ref.name, "The name of a store")
     if ref.store is None:
         if resolve is None:
             raise InputError(f"Store {ref.name!r} is only a name; pass store_resolver= or StoreRef(store=…).")

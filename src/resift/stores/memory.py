@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any, Literal
 
+from resift.arguments import check_text
 from resift.candidates import Candidate
 from resift.errors import InputError
 from resift.protocols import Embedder
@@ -34,13 +35,13 @@ class MemoryStore:
         mode: Mode | None = None,
         language: str = "auto",
     ) -> None:
-        self.name = name
+        self.name = check_text(name, "name")
         self.embedder = embedder
         self.mode: Mode = resolve_mode(mode, embedder, default="vector")
         self._documents: dict[str, Hit] = {}
         self._vectors: dict[str, Any] = {}
         self._terms: dict[str, Counter[str]] = {}
-        self._analyzer = Analyzer(language)
+        self._analyzer = Analyzer(check_text(language, "language"))
         self._languages: set[str] = set()
 
     @property

@@ -217,7 +217,7 @@ class DatabaseFile:
 
     def _create_or_check(self, facts: Mapping[str, str] | None) -> None:
         creating = facts is not None and not self.read_only
-        if not creating and not self.path.exists():
+        if not creating and not os.path.exists(self.path):
             raise StoreError(
                 f"{self.path} does not exist. Build it with: resift index PATH --store {self.path} "
                 "(in Python: create=True)",

@@ -43,6 +43,8 @@ class Hit:
             raise InvalidHitError(f"Hit id is {id!r}; it must be a non-empty string.")
         if not isinstance(text, str):
             raise InvalidHitError(f"Hit {id!r} has text of type {type(text).__name__}; it must be a string.")
+        if not isinstance(source, str) or not (metadata is None or isinstance(metadata, Mapping)):
+            raise InvalidHitError(f"Hit {id!r} needs a string as its source and a dict as its metadata.")
         if score is not None and (type(score) is not float or not math.isfinite(score)):
             score = finite(score, of=f"Hit {id!r}")
         _set_id(self, id)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, overload
 
-from resift.arguments import check_items, check_text
+from resift.arguments import check_items, check_k, check_query, check_text
 from resift.errors import InputError
 from resift.types import reading
 from resift.types.hit import Hit
@@ -110,6 +110,8 @@ class Ranking(Sequence[Hit]):
         """Return the path of each hit through the stages: print it, or `.save("page.html")`."""
         from resift.explain import Explanation, flow_of
 
+        check_query(query, empty=True)
+        check_k(top, name="top")
         return Explanation(flow_of(self, query=query), top=top)
 
     def replay(self) -> list[str]:
