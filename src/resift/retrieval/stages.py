@@ -138,5 +138,6 @@ class OnHits:
 
     async def __call__(self, pool: Pool) -> Pool:
         """Return the pool with the hits that the function returned."""
-        hits = self.function(pool.hits)
+        # With the trace at hand, so that functions which look evidence up find it.
+        hits = self.function(Fused(pool.hits, *pool.trace))
         return pool.reorder(await hits if inspect.isawaitable(hits) else hits)
