@@ -76,7 +76,7 @@ def exact_answers(passages: Passages, folder: Path, size: int) -> Any:
         best = np.zeros((len(asked), 0), dtype=np.int64)
         scores = np.zeros((len(asked), 0), dtype=np.float32)
         for start in range(0, size, 50_000):
-            block = passages.vectors[start : start + 50_000]
+            block = passages.vectors[start : min(start + 50_000, size)]
             scores = np.concatenate([scores, asked @ block.T], axis=1)
             places = np.broadcast_to(np.arange(start, start + len(block)), (len(asked), len(block)))
             best = np.concatenate([best, places], axis=1)

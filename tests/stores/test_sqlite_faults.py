@@ -181,6 +181,32 @@ def test_a_store_used_before_a_fork_works_in_the_child(tmp_path: Path, kind: str
     asyncio.run(body())
 
 
+def _refused(store: Any, answer: Any) -> None:
+    try:
+        asyncio.run(store.search("pandas", k=1))
+    except StoreError as exc:
+        answer.send(str(exc))
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_lancedb_says_that_it_does_not_survive_a_fork(tmp_path: Path) -> None:
+    """Its threads are gone in the child: one clear error instead of waiting for them for ever."""
+
+    async def body() -> None:
+        async with STORES["lancedb-text"][1](tmp_path) as store:
+            await store.add([{"id": "p", "text": "pandas eat bamboo"}])
+            there, here = multiprocessing.Pipe()
+            child = multiprocessing.get_context("fork").Process(target=_refused, args=(store, here))
+            child.start()
+            assert await asyncio.to_thread(there.poll, 30), "the child hangs"
+            assert "spawn or forkserver" in there.recv()
+            child.kill()
+            child.join(10)
+            assert await store.search("pandas", k=1)
+
+    asyncio.run(body())
+
+
 def test_power_cuts_lose_nothing_acknowledged(tmp_path: Path) -> None:
     """Eight cuts here, a hundred in `python -m benchmarks.durability --cuts 100`."""
     report = power_test(tmp_path, cuts=8, seed=3)

@@ -73,6 +73,7 @@ class LanceDBVectorStore(EngineStore):
         self._connection: Any = None
         self._table: Any = None
         self._stale_words = False
+        self._orphaned = False
         after_fork(self)
 
     async def add(self, documents: Iterable[Candidate]) -> int:
@@ -117,8 +118,9 @@ class LanceDBVectorStore(EngineStore):
         self._workers.close()
 
     def forget_parent(self) -> None:
-        """LanceDB's threads are gone in a forked child and its calls would wait for them for ever."""
+        """Refuse to work in a forked child: LanceDB's threads are gone there, its calls would never end."""
         abandon(self._connection, self._table)
+        self._orphaned = self._connection is not None
         self._lock = threading.RLock()
         self._connection = self._table = None
 
@@ -168,6 +170,12 @@ class LanceDBVectorStore(EngineStore):
 
     def _opened(self) -> Any:
         """Return the table, or None while there is none; reads need no lock, LanceDB has its own."""
+        if self._orphaned:
+            raise StoreError(
+                f"LanceDB store {self.name!r} was used before this process was forked, and LanceDB does not "
+                "survive that. Start workers with spawn or forkserver, or open the store first in them.",
+                store=self.name,
+            )
         with self._lock:
             if self._connection is None:
                 # Read what other processes wrote, too.
