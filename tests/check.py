@@ -12,7 +12,7 @@ CHECKS = [
     ["ruff", "check", "."],
     ["ruff", "format", "--check", "."],
     ["mypy"],
-    ["pytest", "-n", str(min(4, os.cpu_count() or 1)), "--dist", "loadfile"],
+    ["pytest", "-n", str(min(4, os.cpu_count() or 1)), "--dist", "loadfile", "-rs"],
 ]
 
 

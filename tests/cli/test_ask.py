@@ -74,3 +74,19 @@ def test_mistakes_are_one_line(tmp_path, capsys):
     assert "No such file" in capsys.readouterr().err
     assert main(["ask", "x", "--endpoint", "https://localhost.invalid"]) == 1
     assert "--model" in capsys.readouterr().err
+
+
+def test_an_index_is_asked_with_store(tmp_path, capsys):
+    """`--store` answers from an index; a pack that is an index says how to ask it."""
+    store, text = tmp_path / "n.db", tmp_path / "library.txt"
+    text.write_text("Books go back after four weeks.")
+    assert main(["index", str(text), "--store", str(store), "--text-only"]) == 0
+    capsys.readouterr()
+    assert main(["ask", "books", "go", "back", "--store", str(store), "--no-cross-encoder", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["found"]
+    assert "four weeks" in answer["answer"]
+    assert main(["ask", "x", "--pack", str(store)]) == 1
+    assert f"--store {store}" in capsys.readouterr().err
+    assert main(["ask", "x", "--store", str(store), "--hops", "2"]) == 1
+    assert "--hops goes with --pack" in capsys.readouterr().err

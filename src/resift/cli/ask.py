@@ -1,4 +1,4 @@
-"""`resift ask`: a question answered from a pack, with sources."""
+"""`resift ask`: a question answered from an index or a pack, with sources."""
 
 from __future__ import annotations
 
@@ -12,12 +12,16 @@ from resift.errors import ConfigError
 if TYPE_CHECKING:
     from resift.agent.multi_doc import Writer
 
+DEFAULT_HOPS = 1
+
 EXAMPLES = """\
-Without --pack the shipped sample is asked: lighthouses and finding one's way at sea. Without --endpoint the
-answer is extractive: sentences of the sources, word for word.
+An index (--store) is what `resift index` makes; a pack (--pack) is a knowledge graph that `resift graph
+build` makes. Without either the shipped sample is asked: lighthouses and finding one's way at sea. Without
+--endpoint the answer is extractive: sentences of the sources, word for word.
 
 examples:
-  resift ask "Who built the first Eddystone lighthouse?"
+  resift ask who built the first Eddystone lighthouse
+  resift ask how long may I keep a book --store library.db
   resift ask "How do I rotate the keys?" --pack notes.lbug --explain
   resift ask "Why knots?" --endpoint https://llm.example/v1 --model some-model --api-key-env LLM_KEY
 """
@@ -26,8 +30,10 @@ examples:
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `resift ask`."""
     parser.epilog = EXAMPLES
-    parser.add_argument("question", help="what you want to know")
-    parser.add_argument(
+    parser.add_argument("question", nargs="+", metavar="WORD", help="what you want to know; no quotes needed")
+    source = parser.add_mutually_exclusive_group()
+    source.add_argument("--store", type=Path, default=None, metavar="FILE", help="the index to ask")
+    source.add_argument(
         "--pack", type=Path, default=None, metavar="PACK", help="the pack (default: the sample)"
     )
     parser.add_argument(
@@ -45,7 +51,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="how many passages (default: 5)",
     )
     parser.add_argument(
-        "--hops", type=int, default=1, metavar="N", help="links to follow, 0 to 3 (default: 1)"
+        "--hops", type=int, default=DEFAULT_HOPS, metavar="N", help="links to follow, 0 to 3 (default: 1)"
     )
     parser.add_argument(
         "--deadline", type=float, default=None, metavar="SECONDS", help="time for the whole answer"
@@ -62,24 +68,54 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Ask and show; exit code 0 also when the pack has no answer."""
-    from resift.agent.knowledge_graph_agent import KnowledgeGraphAgent
     from resift.cli.render import print_json
 
-    writer = _writer(args)
-    pack = args.pack or _sample()
-    with KnowledgeGraphAgent(
-        pack,
-        enable_cross_encoder=args.cross_encoder,
-        max_results=args.max_results,
-        hops=args.hops,
-        writer=writer,
-    ) as agent:
-        answer = agent.query(args.question, deadline_s=args.deadline, explain=args.explain)
+    question = " ".join(args.question)
+    answer = _from_pack(args, question) if args.store is None else _from_index(args, question)
     if args.json:
         print_json(answer)
     else:
         _print_answer(answer)
     return 0
+
+
+def _from_index(args: argparse.Namespace, question: str) -> dict[str, Any]:
+    from resift.index import Index
+
+    if args.hops != DEFAULT_HOPS:
+        raise ConfigError("--hops goes with --pack: an index has no links to follow.")
+    with Index(args.store, rerank=args.cross_encoder, read_only=True) as index:
+        return index.ask(
+            question,
+            k=args.max_results,
+            deadline_s=args.deadline,
+            writer=_writer(args),
+            explain=args.explain,
+        )
+
+
+def _from_pack(args: argparse.Namespace, question: str) -> dict[str, Any]:
+    from resift.agent.knowledge_graph_agent import KnowledgeGraphAgent
+
+    if args.pack is not None and _is_index(args.pack):
+        raise ConfigError(f"{args.pack} is an index, not a pack. Ask it with: --store {args.pack}")
+    writer = _writer(args)
+    with KnowledgeGraphAgent(
+        args.pack or _sample(),
+        enable_cross_encoder=args.cross_encoder,
+        max_results=args.max_results,
+        hops=args.hops,
+        writer=writer,
+    ) as agent:
+        return agent.query(question, deadline_s=args.deadline, explain=args.explain)
+
+
+def _is_index(path: Path) -> bool:
+    """Whether a file is one of SQLite's, as indexes are and packs are not."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(15) == b"SQLite format 3"
 
 
 def _writer(args: argparse.Namespace) -> Writer | None:

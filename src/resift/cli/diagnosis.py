@@ -42,7 +42,7 @@ def extras() -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for line in metadata.requires("resift") or ():
         match = _REQUIREMENT.match(line)
-        if match and match[3] and match[3] != "dev":
+        if match and match[3] and match[3] not in ("all", "dev"):
             found.setdefault(match[3], []).append(f"{match[1]}{match[2].strip()}")
     return found
 

@@ -15,7 +15,7 @@ from resift.cli.render import complain
 from resift.errors import ResiftError, did_you_mean
 
 COMMANDS = {
-    "ask": "ask a question of a knowledge pack, answered with sources",
+    "ask": "ask a question of an index or a knowledge pack, with sources",
     "batch": "embed, index, rerank or ask in bulk, resumable",
     "bench": "run the benchmarks of a source checkout",
     "calibrate": "turn judged scores into probabilities",
