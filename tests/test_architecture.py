@@ -44,7 +44,8 @@ LEVELS = [
     {"agent", "evaluation"},
     {"index"},
     {"testing", "demo", "bill_of_materials"},
-    {"server", "integrations", "batch"},
+    {"server"},
+    {"integrations", "batch"},
     {"cli"},
 ]
 # The arrows that point up, and why. Each is an import that everybody can see, made when it is used.

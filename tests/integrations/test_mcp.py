@@ -109,6 +109,35 @@ def test_the_command_speaks_over_stdio(index, tmp_path):
     assert [hit["id"] for hit in found["hits"]] == ["b"]
 
 
+def test_the_server_offers_the_tools_over_http(index, tmp_path):
+    """`resift serve --mcp`: the SDK's client over HTTP, refused without the key."""
+    pytest.importorskip("uvicorn")
+    import httpx2
+    from mcp.client.streamable_http import streamable_http_client
+
+    from tests.server.process import real
+
+    keys = tmp_path / "keys.txt"
+    keys.write_text("secret\n")
+
+    async def found(address: str) -> Any:
+        async with (
+            httpx2.AsyncClient(headers={"Authorization": "Bearer secret"}) as http,
+            Client(streamable_http_client(f"{address}/mcp/", http_client=http)) as client,
+        ):
+            answer = await client.call_tool("search", {"query": "late returns", "k": 1})
+            return answer.structured_content
+
+    server = real(
+        "--mcp", "--store", str(tmp_path / "n.db"), "--api-key-file", str(keys), "--embedder", "none"
+    )
+    try:
+        assert [hit["id"] for hit in asyncio.run(found(server.url))["hits"]] == ["b"]
+        assert server.post("/mcp/", {}).status == 401
+    finally:
+        assert server.stop() == 0
+
+
 def test_the_command_needs_something_to_search(tmp_path, capsys):
     assert main(["mcp"]) == 1
     assert "--store FILE" in capsys.readouterr().err

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from resift.cli.options import at_least_one
 from resift.errors import InputError
@@ -74,6 +75,7 @@ def _what(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--any-model", action="store_true", help="take every model name for the default one")
     group.add_argument("--strict", action="store_true", help="refuse fields that are not known")
     group.add_argument("--zero-means-all", action="store_true", help="top_n 0 asks for all, as with vLLM")
+    group.add_argument("--mcp", action="store_true", help="offer --store and --pack as MCP tools at /mcp")
     group.add_argument(
         "--store", type=Path, action="append", default=[], metavar="FILE", help="index to search; repeat"
     )
@@ -120,7 +122,17 @@ def run(args: argparse.Namespace) -> int:
             f"Cannot listen on {args.host}:{args.port}: {exc.strerror or exc}. Choose another --port."
         ) from exc
     _say_where(listening, listener.getsockname()[1], guarded=keys.needed)
-    return serve(options, listening, listener=listener)
+    return serve(options, listening, listener=listener, make_app=_app_factory(args))
+
+
+def _app_factory(args: argparse.Namespace) -> Callable[[ServerOptions], Any]:
+    from resift.server.app import create_app
+
+    if not args.mcp:
+        return create_app
+    from resift.integrations.mcp.http_app import app_with_mcp
+
+    return app_with_mcp
 
 
 def _checked(options: ServerOptions) -> Keys:

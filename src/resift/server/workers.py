@@ -11,8 +11,10 @@ import socket
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from typing import Any
 
+from resift.server.app import create_app
 from resift.server.metrics import MULTIPROCESS
 from resift.server.options import ServerOptions
 from resift.server.running import Listening, bound_socket, run_worker
@@ -21,27 +23,35 @@ LOOK_EVERY_S = 0.2
 RESTART_AFTER_S = 1.0
 """A worker that lived for less is not started again at once: it would only fail again."""
 
+MakeApp = Callable[[ServerOptions], Any]
+
 log = logging.getLogger("resift.server")
 
 
-def serve(options: ServerOptions, listening: Listening, *, listener: socket.socket | None = None) -> int:
-    """Serve with as many processes as asked for; return the exit code."""
+def serve(
+    options: ServerOptions,
+    listening: Listening,
+    *,
+    listener: socket.socket | None = None,
+    make_app: MakeApp = create_app,
+) -> int:
+    """Serve with as many processes as asked for; return the exit code. Each makes its own app."""
     taken = listener or bound_socket(listening)
     if listening.workers == 1:
-        return run_worker(options, listening, taken)
+        return run_worker(options, listening, taken, make_app=make_app)
     # Set before any worker imports the Prometheus client, which looks for it then.
     shared = tempfile.mkdtemp(prefix="resift-metrics-")
     os.environ[MULTIPROCESS] = shared
     try:
-        return _Supervisor(options, listening, taken).run()
+        return _Supervisor((options, listening, taken, make_app), count=listening.workers).run()
     finally:
         shutil.rmtree(shared, ignore_errors=True)
 
 
 class _Supervisor:
-    def __init__(self, options: ServerOptions, listening: Listening, listener: socket.socket) -> None:
-        self._work = (options, listening, listener)
-        self._count = listening.workers
+    def __init__(self, work: tuple[ServerOptions, Listening, socket.socket, MakeApp], *, count: int) -> None:
+        self._work = work
+        self._count = count
         self._spawn = multiprocessing.get_context("spawn")
         self._workers: list[Any] = []
         self._born_s: dict[int, float] = {}
@@ -90,6 +100,8 @@ class _Supervisor:
                 worker.terminate()
 
 
-def _worker_main(options: ServerOptions, listening: Listening, listener: socket.socket) -> None:
+def _worker_main(
+    options: ServerOptions, listening: Listening, listener: socket.socket, make_app: MakeApp
+) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears Ctrl+C too, and passes on SIGTERM
-    sys.exit(run_worker(options, listening, listener))
+    sys.exit(run_worker(options, listening, listener, make_app=make_app))
