@@ -32,7 +32,9 @@ def program(text: str) -> str:
 
 def run(page: Path, folder: Path) -> subprocess.CompletedProcess[str]:
     """Run the page's program in that folder, with warnings as errors."""
-    script = folder / page.with_suffix(".py").name.replace("-", "_")
+    # Not the page's bare name: haystack.py would be imported instead of the package.
+    name = page.stem.replace("-", "_")
+    script = folder / f"page_{name}.py"
     script.write_text(program(page.read_text(encoding="utf-8")), encoding="utf-8")
     return subprocess.run(  # noqa: S603 - the project's own pages
         [sys.executable, "-W", "error", script.name],
