@@ -51,6 +51,18 @@ INLINE void matmul_block(const int rows, const int vectors, const float *left, i
     if (range) *range = seen;
 }
 
+/* Whole blocks in functions of their own: nothing else may take registers from the sums. */
+NOINLINE void score_block(const float *queries, int64_t stride, const float *keys, int64_t columns, int32_t width,
+                          float factor, float *out)
+{
+    matmul_block(SCORE_ROWS, SCORE_VECTORS, queries, stride, keys, columns, width, factor, out, columns, NULL);
+}
+NOINLINE void context_block(const float *weights, int64_t columns, const float *values, int64_t stride, int32_t tokens,
+                            float *out, int64_t out_stride, Range *range)
+{
+    matmul_block(CONTEXT_ROWS, CONTEXT_VECTORS, weights, columns, values, stride, tokens, 1.0f, out, out_stride, range);
+}
+
 static void attention_scores(const float *queries, int64_t stride, int32_t tokens, int32_t width, const float *keys,
                              int32_t columns, float factor, float *out)
 {
@@ -69,6 +81,11 @@ static void attention_scores(const float *queries, int64_t stride, int32_t token
     case 3: BLOCK(r, 3); break;                                                                                       \
     default: BLOCK(r, 4);                                                                                             \
     }
+            if (here == SCORE_ROWS && vectors == SCORE_VECTORS) {
+                score_block(queries + row * stride, stride, keys + column, columns, width, factor,
+                            out + (int64_t)row * columns + column);
+                continue;
+            }
             if (here == SCORE_ROWS) {
                 BLOCKS(SCORE_ROWS)
                 continue;
@@ -123,7 +140,9 @@ static void attention_context(const float *weights, int32_t columns, int32_t tok
 #define BLOCK(r)                                                                                                      \
     matmul_block(r, CONTEXT_VECTORS, weights + (int64_t)row * columns, columns, values + d, stride, tokens, 1.0f,    \
                  out + row * out_stride + d, out_stride, range)
-        for (; row + CONTEXT_ROWS <= tokens; row += CONTEXT_ROWS) BLOCK(CONTEXT_ROWS);
+        for (; row + CONTEXT_ROWS <= tokens; row += CONTEXT_ROWS)
+            context_block(weights + (int64_t)row * columns, columns, values + d, stride, tokens,
+                          out + row * out_stride + d, out_stride, range);
         for (; row + 4 <= tokens; row += 4) BLOCK(4);
         for (; row + 2 <= tokens; row += 2) BLOCK(2);
         for (; row < tokens; row++) BLOCK(1);

@@ -1,5 +1,6 @@
 #define KERNEL avx512
 #include "codes.h"
+#include "processor.h"
 
 #include <immintrin.h>
 
@@ -54,6 +55,6 @@ static void looked_up(const uint64_t *codes, int32_t words, const uint64_t *slic
 
 static void block_distances(const uint64_t *codes, int32_t words, const uint64_t *slices, uint16_t *distances)
 {
-    if (__builtin_cpu_supports("avx512vpopcntdq")) counted(codes, words, slices, distances);
+    if (resift_has_vpopcntdq()) counted(codes, words, slices, distances);
     else looked_up(codes, words, slices, distances);
 }

@@ -25,6 +25,13 @@ static uint32_t saved_registers(void)
     return low;
 }
 
+int resift_has_vpopcntdq(void)
+{
+    static volatile int known = -1; /* asking is slow in a virtual machine */
+    if (known < 0) known = cpuid(7, 0).c >> 14 & 1;
+    return known;
+}
+
 const char *resift_kernels(void)
 {
     const uint32_t fma = 1u << 12, osxsave = 1u << 27;                    /* leaf 1, ecx */
