@@ -59,9 +59,11 @@ class FileReader:
     async def _read(self, path: Path, name: str, *, follow: bool) -> AsyncIterator[Section]:
         process = await self._started()
         assert process.stdin is not None  # noqa: S101 - opened as a pipe
-        request = {"path": str(path), "name": name, "follow": follow, "limits": asdict(self._limits)}
+        size = _size_of(path)
+        request = {"path": str(path), "name": name, "follow": follow, "size": size}
+        request["limits"] = asdict(self._limits)
         loop = asyncio.get_running_loop()
-        left_s = self._limits.seconds
+        left_s = self._limits.seconds_for(size)
         try:
             process.stdin.write(frame(request))
             while True:
@@ -114,6 +116,11 @@ async def _answer(process: asyncio.subprocess.Process) -> dict[str, Any]:
 def _is_small(path: Path) -> bool:
     suffix = path.suffix.lower()
     textual = suffix in _TEXT_KINDS or not (has_reader(suffix) or suffix in GZIP)
-    with contextlib.suppress(OSError):
-        return textual and path.stat().st_size <= _SMALL
-    return True
+    return textual and _size_of(path) <= _SMALL
+
+
+def _size_of(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:  # opening it will say why
+        return 0

@@ -22,8 +22,13 @@ class Limits:
     pages: int = 5_000
     entries: int = 10_000
     seconds: float = 60.0
+    """Time for reading one file, and one second more for each 10 MB of it."""
     memory_bytes: int = 2_048 * MB
     """Address space of the process that reads."""
+
+    def seconds_for(self, size: int) -> float:
+        """Return how long a file of so many bytes may take."""
+        return self.seconds + size / 10_000_000
 
 
 DEFAULT_LIMITS = Limits()

@@ -33,8 +33,9 @@ def serve(requests: BinaryIO, answers: BinaryIO) -> None:
     while len(header := requests.read(HEADER.size)) == HEADER.size:
         request = json.loads(requests.read(*HEADER.unpack(header)))
         limits = Limits(**request["limits"])
-        # Should the parent be gone and the file never end, the alarm ends the process.
-        _alarm(limits.seconds + 5)
+        # Should the parent be gone and the file never end, the alarm ends the process. It counts the time
+        # of the processor, for waiting until the parent takes a section is no reading.
+        _alarm(limits.seconds_for(request["size"]) + 5)
         for message in _messages(Path(request["path"]), request["name"], limits, follow=request["follow"]):
             answers.write(frame(message))
             answers.flush()
@@ -60,7 +61,7 @@ def _messages(path: Path, name: str, limits: Limits, *, follow: bool) -> Any:
 
 def _alarm(seconds: float) -> None:
     if hasattr(signal, "setitimer"):
-        signal.setitimer(signal.ITIMER_REAL, seconds)
+        signal.setitimer(signal.ITIMER_PROF, seconds)
 
 
 def _limit_memory(most: int) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from resift.deadline import Deadline
 from resift.models.engine import Job, Task, shared_engine, until_deadline
+from resift.models.familiar import check_familiar
 from resift.models.loading import Model
 from resift.models.windows import Aggregate, combine, most_promising, spans
 
@@ -81,7 +82,11 @@ class PairModel:
     async def score(
         self, query: str, texts: Sequence[str], *, deadline: Deadline, on_progress: Progress | None = None
     ) -> PairCall:
-        """Score the texts on the engine's threads while this loop goes on."""
+        """Score the texts on the engine's threads while this loop goes on.
+
+        Raises UnfamiliarTextError for a language that the model was not made for.
+        """
+        check_familiar(self.model.tokenizer, self.model.spec.id, query, texts)
         call = self.start(query, texts, deadline=deadline, on_progress=on_progress)
         await until_deadline(_job(call))
         return call

@@ -17,7 +17,6 @@ from resift.models.model_options import ModelFolder, model_option
 from resift.models.pairs import MAX_WINDOWS, PairCall, PairModel, PairOptions, Progress
 from resift.models.windows import Aggregate
 from resift.options import option
-from resift.rerankers.familiar import check_familiar
 from resift.rerankers.fusing import fuse_then_rescore
 from resift.types import Hit, Scores
 
@@ -95,7 +94,6 @@ class CrossEncoderReranker:
         if self._model is None:
             raise ModelLoadError(self.failure)
         texts = [hit.text for hit in hits]
-        check_familiar(self._model.model.tokenizer, self.model_name, query, texts)
         told = on_progress or self.on_progress
         call = await self._model.score(query, texts, deadline=deadline, on_progress=told)
         return scores_of(call, self.name)

@@ -13,11 +13,11 @@ from typing import Any
 from resift.deadline import Deadline
 from resift.forking import ForkSafeLock
 from resift.models.engine import Task, shared_engine
+from resift.models.familiar import check_familiar
 from resift.models.loading import check_kind, load
 from resift.models.model_options import ModelFolder, model_option
 from resift.models.pairs import MAX_WINDOWS, Progress, report
 from resift.models.token_vectors import GiveUp, TokenEncoder, VectorCache, max_sim
-from resift.rerankers.familiar import check_familiar
 from resift.rerankers.fusing import fuse_then_rescore
 from resift.types import Hit, Scores
 

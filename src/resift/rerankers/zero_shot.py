@@ -12,13 +12,13 @@ from typing import Any
 from resift.deadline import Deadline
 from resift.errors import InputError, ModelLoadError
 from resift.forking import ForkSafeLock
+from resift.models.familiar import check_familiar
 from resift.models.loading import check_kind, load
 from resift.models.model_options import ModelFolder, model_option
 from resift.models.pairs import MAX_WINDOWS, PairModel, PairOptions, Progress
 from resift.models.windows import Aggregate
 from resift.options import option
 from resift.rerankers.cross_encoder import scores_of
-from resift.rerankers.familiar import check_familiar
 from resift.rerankers.fusing import fuse_then_rescore
 from resift.types import Hit, Scores
 
