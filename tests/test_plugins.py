@@ -1,4 +1,4 @@
-"""Entry points: lazily, by name, with clear errors (P1, P2)."""
+"""Entry points: lazily, by name, with clear errors."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def site(tmp_path, monkeypatch):
 
 
 def test_built_ins_come_through_the_same_door():
-    """P1: every fusion method is an entry point, builds and keeps the contract."""
+    """Every fusion method is an entry point, builds and keeps the contract."""
     assert set(METHODS) <= set(available_rerankers())
     for name in METHODS:
         options = {"normalize": "min-max"} if name == "comb-sum" else {}
@@ -49,14 +49,14 @@ def test_built_ins_come_through_the_same_door():
 
 
 def test_options_reach_the_plugin():
-    """P1: load_reranker(name, **options)."""
+    """Load_reranker(name, **options)."""
     reranker = load_reranker("rrf", k_param=10)
     assert isinstance(reranker, RRFReranker)
     assert reranker.k_param == 10
 
 
 def test_an_unknown_option_is_the_callers_mistake():
-    """U3: one clear error names the plugin and the option."""
+    """One clear error names the plugin and the option."""
     with pytest.raises(InputError, match=r"Options of 'rrf'.*k_parm"):
         load_reranker("rrf", k_parm=10)
 
@@ -68,7 +68,7 @@ def test_an_error_inside_a_plugin_stays_what_it_is():
 
 
 def test_an_unknown_name_gets_a_suggestion():
-    """P2: RerankerNotFound is a PluginLoadError and a KeyError, and reads well."""
+    """RerankerNotFound is a PluginLoadError and a KeyError, and reads well."""
     with pytest.raises(RerankerNotFound) as caught:
         load_reranker("rff")
     assert isinstance(caught.value, PluginLoadError)
@@ -77,14 +77,14 @@ def test_an_unknown_name_gets_a_suggestion():
 
 
 def test_an_unknown_store_gets_a_suggestion():
-    """P2: the same for stores."""
+    """The same for stores."""
     with pytest.raises(StoreNotFound, match="Unknown store 'sqlit'"):
         load_store("sqlit")
     assert available_stores() == sorted(available_stores())
 
 
 def test_a_strangers_plugin_loads_and_others_are_not_imported(site):
-    """P1: only the asked-for plugin is imported."""
+    """Only the asked-for plugin is imported."""
     source = "from resift import RRFReranker\n\ndef build(): return RRFReranker(k_param=1)\n"
     install(site, "friendly", group="resift.rerankers", entries={"friendly": "friendly:build"}, source=source)
     install(site, "broken", group="resift.rerankers", entries={"broken": "broken:X"}, source="1 / 0")
@@ -94,7 +94,7 @@ def test_a_strangers_plugin_loads_and_others_are_not_imported(site):
 
 
 def test_a_broken_plugin_names_itself_and_leaves_the_others_alive(site):
-    """P2: the message names plugin, package and cause."""
+    """The message names plugin, package and cause."""
     install(site, "broken", group="resift.rerankers", entries={"broken": "broken:X"}, source="1 / 0")
     with pytest.raises(PluginLoadError, match="'broken' of broken does not load: ZeroDivisionError"):
         load_reranker("broken")
@@ -102,7 +102,7 @@ def test_a_broken_plugin_names_itself_and_leaves_the_others_alive(site):
 
 
 def test_a_plugin_that_builds_nothing_is_refused(site):
-    """P2: an entry point must name something callable."""
+    """An entry point must name something callable."""
     install(site, "odd", group="resift.rerankers", entries={"odd": "odd:VALUE"}, source="VALUE = 3")
     with pytest.raises(PluginLoadError, match="is a int"):
         load_reranker("odd")
@@ -117,7 +117,7 @@ def test_a_bug_inside_a_plugins_constructor_shows(site):
 
 
 def test_a_plugin_that_lacks_its_extra_says_how_to_get_it(site):
-    """P2: MissingExtraError passes through with its pip line."""
+    """MissingExtraError passes through with its pip line."""
     source = "from resift.errors import require\nrequire('no_such_engine', extra='local')\n"
     install(site, "lacking", group="resift.rerankers", entries={"lacking": "lacking:X"}, source=source)
     with pytest.raises(MissingExtraError, match=r"Run: pip install 'resift\[local\]'"):
@@ -125,7 +125,7 @@ def test_a_plugin_that_lacks_its_extra_says_how_to_get_it(site):
 
 
 def test_two_packages_with_one_name_clash_by_name(site):
-    """P1: a clash raises and names both packages."""
+    """A clash raises and names both packages."""
     for package in ("first", "second"):
         install(site, package, group="resift.rerankers", entries={"mine": f"{package}:X"}, source="X = dict")
     with pytest.raises(PluginClashError, match=r"first \(first:X\) and second \(second:X\)"):
@@ -133,7 +133,7 @@ def test_two_packages_with_one_name_clash_by_name(site):
 
 
 def test_require_shows_what_is_broken_inside_an_installed_package(site):
-    """STYLE: installed but broken is not the same as missing."""
+    """Installed but broken is not the same as missing."""
     (site / "half_installed.py").write_text("import another_missing_thing\n")
     with pytest.raises(ModuleNotFoundError, match="another_missing_thing"):
         require("half_installed", extra="local")
@@ -150,7 +150,7 @@ def test_an_entry_point_without_a_distribution_is_named_by_its_module():
 
 
 def test_listing_plugins_imports_no_plugin():
-    """P1: names resolve lazily."""
+    """Names resolve lazily."""
     program = (
         "import sys, resift; resift.available_rerankers(); print('resift.fusion.rerankers' in sys.modules)"
     )

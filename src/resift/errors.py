@@ -161,8 +161,8 @@ class RetrievalError(ResiftError):
     transient = True
 
     def __init__(self, failures: Mapping[str, str]) -> None:
-        told = "; ".join(f"{store}: {why}" for store, why in failures.items())
-        super().__init__(f"All {len(failures)} stores failed. {told}")
+        reasons = "; ".join(f"{store}: {why}" for store, why in failures.items())
+        super().__init__(f"All {len(failures)} stores failed. {reasons}")
         self.failures = dict(failures)
 
 

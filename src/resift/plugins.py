@@ -1,7 +1,7 @@
 """Names to objects, by entry points. Built-ins come through the same door as everybody else's.
 
 A group per role: `resift.rerankers` (scorers), `resift.fusion` (methods that make one list of several),
-`resift.stores`, `resift.gate_profiles`. What a plugin can be told is its `Options` (`resift.options`).
+`resift.stores`, `resift.gate_profiles`. What can be set on a plugin is its `Options` (`resift.options`).
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ def folder(tmp_path):
 
 
 def test_check_tells_every_mistake_on_a_line_of_its_own(folder, capsys):
-    """N9: exit code 1, one line per mistake with file and line number."""
+    """Exit code 1, one line per mistake with file and line number."""
     file = folder / "p.yaml"
     file.write_text("stores: [{name: docs, kind: sqlite, path: docs.db}]\nk: 0\nfusoin: {}\n")
     assert main(["config", "check", str(file)]) == 1
@@ -44,7 +44,7 @@ def test_check_as_json(folder, capsys):
 
 
 def test_check_of_a_sound_file_says_what_it_is(folder, capsys, monkeypatch):
-    """N9: OK and a summary, with notes on what will be missing at run time."""
+    """OK and a summary, with notes on what will be missing at run time."""
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.delenv("VOYAGE_API_KEY", raising=False)

@@ -61,8 +61,8 @@ FILES = st.dictionaries(
 
 @settings(max_examples=150)
 @given(config=FILES)
-def test_u3_any_structure_is_settings_or_mistakes(tmp_path_factory, config):
-    """U3: every structure is checked to its end; without mistakes there are stores to ask."""
+def test_any_structure_is_settings_or_mistakes(tmp_path_factory, config):
+    """Every structure is checked to its end; without mistakes there are stores to ask."""
     folder = tmp_path_factory.getbasetemp()
     found, problems = _checked(from_plain(config), Problems("f.yaml"), folder, expand=True)
     assert isinstance(found, Settings)
@@ -72,8 +72,8 @@ def test_u3_any_structure_is_settings_or_mistakes(tmp_path_factory, config):
 
 @settings(max_examples=80)
 @given(config=FILES)
-def test_u3_lines_of_mistakes_are_lines_of_the_file(tmp_path_factory, config):
-    """N9: a mistake in YAML text always has a line that exists."""
+def test_lines_of_mistakes_are_lines_of_the_file(tmp_path_factory, config):
+    """A mistake in YAML text always has a line that exists."""
     text = yaml.safe_dump(config, allow_unicode=True)
     _, problems = _checked(read_text(text), Problems("f.yaml"), tmp_path_factory.getbasetemp(), expand=True)
     assert all(1 <= problem.line <= len(text.splitlines()) for problem in problems.found)
@@ -81,8 +81,8 @@ def test_u3_lines_of_mistakes_are_lines_of_the_file(tmp_path_factory, config):
 
 @settings(max_examples=150)
 @given(text=st.text(alphabet="ab:-[]{}&*!|>\n\t '\"%@#1?,", max_size=60))
-def test_u3_any_text_is_a_tree_or_a_config_error(text):
-    """U3: no text crashes the reader."""
+def test_any_text_is_a_tree_or_a_config_error(text):
+    """No text crashes the reader."""
     told = "f.yaml"
     try:
         read_text(text, file="f.yaml")

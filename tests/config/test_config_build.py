@@ -31,14 +31,14 @@ def build(write):
         asyncio.run(pipe.close())
 
 
-def test_n9_the_smallest_file_searches(build):
+def test_the_smallest_file_searches(build):
     """A store is all that a pipeline needs; relative paths are relative to the file."""
     pipe = build(STORE)
     assert pipe.rank("breaker failures").ids[0] == "d1"
     assert (pipe.k, pipe.deadline_s, [ref.name for ref in pipe.stores]) == (10, None, ["docs"])
 
 
-def test_n9_every_core_key_reaches_the_pipeline(build):
+def test_every_core_key_reaches_the_pipeline(build):
     """k, deadline, fetch, capabilities, fusion and the store's own limits arrive."""
     pipe = build(
         """\
@@ -70,7 +70,7 @@ def test_options_win_over_the_file(build):
 
 
 def test_a_missing_capability_refuses_the_search(build):
-    """N3: granted capabilities in the file are checked before any I/O."""
+    """Granted capabilities in the file are checked before any I/O."""
     with pytest.raises(CapabilityError, match=r"db\.docs:read"):
         build(STORE + "capabilities: [db.other:read]\n").rank("breaker")
 
@@ -129,7 +129,7 @@ def test_a_scorer_that_is_switched_off_is_a_choice(build, monkeypatch):
 
 
 def test_tiers_are_built_with_breaker_and_budget(build, monkeypatch):
-    """T1: the first tier with its breaker, then the fallback; capabilities follow from the tiers."""
+    """The first tier with its breaker, then the fallback; capabilities follow from the tiers."""
     monkeypatch.setenv("VOYAGE_API_KEY", "not-a-real-key")
     pipe = build(
         STORE
@@ -156,7 +156,7 @@ rerank:
 
 
 def test_guard_is_on_with_a_reranker_unless_switched_off(build):
-    """H1 and H2: reranking comes with blend and do-no-harm; each can be switched off."""
+    """Reranking comes with blend and do-no-harm; each can be switched off."""
     plain = build(STORE + "rerank: {kind: semantic-bm25}\n")
     assert [stage_name(stage) for stage in plain.stages] == ["fuse", "rerank", "guard"]
     assert plain.stages[-1].policy == ShapePolicy()
@@ -166,7 +166,7 @@ def test_guard_is_on_with_a_reranker_unless_switched_off(build):
 
 
 def test_every_stage_of_the_flow_from_one_file(build):
-    """N9: stores, fusion, gate, rerank, guard and shape in one file; the trace replays."""
+    """Stores, fusion, gate, rerank, guard and shape in one file; the trace replays."""
     pipe = build(
         STORE
         + """\
@@ -198,7 +198,7 @@ shape:
 
 
 def test_models_and_embedders_reach_the_scorers(build):
-    """C1 and T6: `model` and `embedder` of a scorer are those of its constructor."""
+    """`model` and `embedder` of a scorer are those of its constructor."""
     pipe = build(
         STORE
         + """\
@@ -216,7 +216,7 @@ rerank:
 
 
 def test_tiers_without_any_key_are_no_reranking(build, monkeypatch):
-    """T7: where every tier is left out, the fused order is the answer, and it says what is missing."""
+    """Where every tier is left out, the fused order is the answer, and it says what is missing."""
     for name in ("VOYAGE_API_KEY", "JINA_API_KEY"):
         monkeypatch.delenv(name, raising=False)
     pipe = build(STORE + "rerank: {tiers: [{kind: voyage}, {kind: jina}]}\n")

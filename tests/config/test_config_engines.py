@@ -69,8 +69,8 @@ def answered(file) -> tuple[Pipeline, dict]:
 
 
 @pytest.mark.real_model
-def test_n7_n9_four_engines_from_one_file_give_one_list(tmp_path):
-    """N7 and N9: every engine answers, the best hit is in all five lists, a second run is identical."""
+def test_four_engines_from_one_file_give_one_list(tmp_path):
+    """Every engine answers, the best hit is in all five lists, a second run is identical."""
     for module in ("lancedb", "qdrant_client", "tokenizers"):
         pytest.importorskip(module, reason="needs the extras of the engines")
     fill_graph(tmp_path / "graph.lbug")

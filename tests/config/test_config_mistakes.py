@@ -1,4 +1,4 @@
-"""N9: every mistake gets one message with file, line and what to do; all of them in one go."""
+"""Every mistake gets one message with file, line and what to do; all of them in one go."""
 
 from __future__ import annotations
 
@@ -79,8 +79,8 @@ def mistakes(file) -> list[str]:
         ("rerank: {kind: voyage, api_key_env: pa-123}", 2, "the secret itself stays out of the file"),
     ],
 )
-def test_n9_one_mistake_one_line(write, text, line, told):
-    """N9: unknown key, wrong type, impossible number, missing name: one message, the right line, a fix."""
+def test_one_mistake_one_line(write, text, line, told):
+    """Unknown key, wrong type, impossible number, missing name: one message, the right line, a fix."""
     file = write(STORE + text + "\n")
     [message] = mistakes(file)
     assert message.startswith(f"{file}:{line}: ")
@@ -161,15 +161,15 @@ def test_n9_one_mistake_one_line(write, text, line, told):
         ),
     ],
 )
-def test_n9_mistakes_in_stores(write, text, line, told):
-    """N9: a missing or wrong store is named with its line."""
+def test_mistakes_in_stores(write, text, line, told):
+    """A missing or wrong store is named with its line."""
     file = write(text + "\n")
     messages = [message for message in mistakes(file) if told in message]
     assert [message.split(": ")[0] for message in messages] == [f"{file}:{line}"]
 
 
-def test_n9_all_mistakes_at_once_in_the_order_of_the_file(write):
-    """N9: one check tells everything; loading raises the first and says how many more there are."""
+def test_all_mistakes_at_once_in_the_order_of_the_file(write):
+    """One check tells everything; loading raises the first and says how many more there are."""
     file = write(
         """\
         k: -1

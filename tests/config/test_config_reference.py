@@ -24,13 +24,13 @@ def _names(declared):
             yield from () if own is None else _names(own)
 
 
-def test_n9_the_page_is_what_the_table_says():
-    """N9: regenerate with `python -m resift.config.reference > docs/reference/configuration.md`."""
+def test_the_page_is_what_the_table_says():
+    """Regenerate with `python -m resift.config.reference > docs/reference/configuration.md`."""
     assert PAGE.read_text(encoding="utf-8") == page()
 
 
-def test_n9_every_key_is_on_the_page():
-    """N9: no key without a line that says what it does."""
+def test_every_key_is_on_the_page():
+    """No key without a line that says what it does."""
     text = page()
     assert all(f"| `{name}` |" in text for name in _names(PipelineFile))
 

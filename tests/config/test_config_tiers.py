@@ -22,8 +22,8 @@ deadline_s: 5
 """
 
 
-def test_t1_t2_exactly_one_tier_scores_and_skips_are_told(write, monkeypatch):
-    """T1, T2, T5: voyage scores; after two failures its breaker is open and the fallback answers at once."""
+def test_exactly_one_tier_scores_and_skips_are_told(write, monkeypatch):
+    """Voyage scores; after two failures its breaker is open and the fallback answers at once."""
     pytest.importorskip("httpx", reason="needs resift[hosted]")
     monkeypatch.setenv("VOYAGE_API_KEY", "not-a-real-key")
     breakers.clear()

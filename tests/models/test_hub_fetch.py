@@ -1,4 +1,4 @@
-"""Fetching from the hub (C4): resume, size cap, digest, offline, https only; against a server on loopback."""
+"""Fetching from the hub: resume, size cap, digest, offline, https only; against a server on loopback."""
 
 from __future__ import annotations
 

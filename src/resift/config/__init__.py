@@ -1,4 +1,4 @@
-"""Pipelines described in a YAML file: `tree` reads it, `rooms` say what may stand in it, `build` makes it.
+"""Pipelines described in a YAML file: `tree` reads it, `sections` and plugins say what may stand in it.
 
 Loading checks everything and names file, line and the fix. Secrets never stand in the file.
 """

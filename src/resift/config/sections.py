@@ -1,6 +1,6 @@
 """The sections of a pipeline file: the keys that belong to the file itself.
 
-What a store, a scorer, a fusion method, a gate profile or a stage can be told stands beside it
+What a store, a scorer, a fusion method, a gate profile or a stage can be set to stands beside it
 (`resift.options`) and joins the section that names it.
 """
 

@@ -58,9 +58,9 @@ def read_text(text: str, *, file: str | None = None) -> Tree:
         return _Grower(file).grow(root)
     except yaml.MarkedYAMLError as exc:
         mark = exc.problem_mark or exc.context_mark
-        told = " ".join(part for part in (exc.context, exc.problem) if part)
+        reason = " ".join(part for part in (exc.context, exc.problem) if part)
         raise ConfigError(
-            f"Not valid YAML: {told}.", file=file, line=mark.line + 1 if mark else None
+            f"Not valid YAML: {reason}.", file=file, line=mark.line + 1 if mark else None
         ) from exc
     except yaml.YAMLError as exc:
         raise ConfigError(f"Not valid YAML: {str(exc).splitlines()[0]}.", file=file) from exc
