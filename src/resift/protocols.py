@@ -60,6 +60,37 @@ class GraphStore(Protocol):
 
 
 @runtime_checkable
+class StoreView(Protocol):
+    """One way of finding of a store that has several: asked like a store, owned by one."""
+
+    name: str
+    store: Any
+
+
+@runtime_checkable
+class VectorKeeper(Protocol):
+    """A store that gives out the vectors it keeps."""
+
+    async def vectors_of(self, ids: Sequence[str]) -> Mapping[str, Any]:
+        """Return id -> vector of those that it knows."""
+        ...
+
+
+@runtime_checkable
+class Named(Protocol):
+    """Something with a name of its own, which stands in traces, events and reasons."""
+
+    name: str
+
+
+@runtime_checkable
+class ScoringStage(Protocol):
+    """A stage that asks a scorer."""
+
+    scorer: Scorer
+
+
+@runtime_checkable
 class Embedder(Protocol):
     """Turns texts into unit vectors of one dimension."""
 

@@ -60,8 +60,7 @@ def build(settings: Settings, *, file: str | None = None, **options: Unpack[Pipe
 
 def _release(refs: Sequence[StoreRef]) -> None:
     """Close a store that was opened for a pipeline that could not be finished."""
-    store = refs[0].store
-    release = getattr(getattr(store, "store", store), "release", None)
+    release = getattr(refs[0].owner, "release", None)
     if callable(release):
         release()
 

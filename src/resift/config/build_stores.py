@@ -8,6 +8,7 @@ from typing import Any
 from resift.config.settings import Settings
 from resift.errors import UnsafeCypherError
 from resift.plugins import built_by
+from resift.protocols import DocStore, GraphStore
 from resift.retrieval.defaults import views
 from resift.retrieval.store_ref import StoreRef
 from resift.stores.cypher_guard import check_cypher
@@ -47,7 +48,7 @@ def check_store(settings: Settings, add: Callable[[int | None, str], None]) -> N
 
 def is_graph(plugin: Any) -> bool:
     """Say whether a store answers statements and no questions."""
-    return callable(getattr(plugin, "query", None)) and not callable(getattr(plugin, "search", None))
+    return isinstance(plugin, GraphStore) and not isinstance(plugin, DocStore)
 
 
 def names_of(settings: Settings) -> list[str]:

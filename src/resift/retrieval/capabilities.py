@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from typing import Any
 
 from resift.errors import CapabilityError
 from resift.retrieval.store_ref import StoreRef
 
 
-def required(refs: Sequence[StoreRef], parts: Iterable[Any]) -> tuple[str, ...]:
+def required(refs: Sequence[StoreRef], parts: Iterable[object]) -> tuple[str, ...]:
     """Return `db.<store>:read` per store, then what the parts ask for in their `requires`."""
     names = [ref.capability for ref in refs]
     for part in parts:
@@ -17,9 +16,9 @@ def required(refs: Sequence[StoreRef], parts: Iterable[Any]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def needs_of(part: Any) -> tuple[str, ...]:
+def needs_of(part: object) -> tuple[str, ...]:
     """Return the capabilities that a reranker or stage says it needs; most need none."""
-    needs = getattr(part, "requires", None) or ()
+    needs = getattr(part, "requires", None) or ()  # by attribute: every search asks
     return (needs,) if isinstance(needs, str) else tuple(needs)
 
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from resift.errors import redacted
+from resift.protocols import VectorKeeper
 from resift.retrieval.pool import Pool
 from resift.retrieval.store_ref import StoreRef
 from resift.retrieval.waiting import TooLate, within
@@ -29,8 +30,8 @@ async def with_neighbours(refs: Sequence[StoreRef], pool: Pool) -> Pool:
     A store that keeps vectors offers `async vectors_of(ids) -> Mapping[id, vector]`. Vectors of two stores
     may be of two embedders, so those of one are compared: of the store that knows most of the hits.
     """
-    owners = [getattr(ref.store, "store", ref.store) for ref in refs]
-    able = [owner for owner in {id(one): one for one in owners}.values() if _keeps_vectors(owner)]
+    owners = {id(ref.owner): ref.owner for ref in refs}.values()
+    able = [owner for owner in owners if isinstance(owner, VectorKeeper)]
     if pool.near or not able or len(pool.hits) < 2 or pool.deadline.expired:
         return pool
     started = time.perf_counter()
@@ -45,11 +46,7 @@ async def with_neighbours(refs: Sequence[StoreRef], pool: Pool) -> Pool:
     return replace(pool, near=near).timed(STAGE, (time.perf_counter() - started) * 1000)
 
 
-def _keeps_vectors(owner: Any) -> bool:
-    return callable(getattr(owner, "vectors_of", None))
-
-
-async def _asked(owners: Sequence[Any], ids: Sequence[str]) -> Mapping[str, Any]:
+async def _asked(owners: Sequence[VectorKeeper], ids: Sequence[str]) -> Mapping[str, Any]:
     answers = [await owner.vectors_of(ids) for owner in owners]
     most = max(answers, key=len)  # the first declared where equal
     return await asyncio.to_thread(nearest, most) if most else {}

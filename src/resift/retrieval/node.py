@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any, cast
+from typing import Any
 
 from resift.arguments import DEFAULT_K
 from resift.errors import InputError
@@ -39,14 +39,15 @@ class RetrievalNode:
         fetch: OverFetch = EXACTLY,
         sink: Sink | None = None,
     ) -> None:
-        scores = callable(getattr(rerank, "score", None))
-        if rerank is not None and not scores and not callable(getattr(rerank, "fuse", None)):
+        scorer = rerank if isinstance(rerank, Scorer) else None
+        fuser = rerank if isinstance(rerank, Reranker) and scorer is None else None
+        if rerank is not None and scorer is None and fuser is None:
             raise InputError(f"rerank is a {type(rerank).__name__}; pass an object with `fuse` or `score`.")
         self._capabilities = capabilities
         self._pipeline = Pipeline(
             store_refs(stores, resolve=store_resolver),
-            fuse=None if scores or rerank is None else Fuse(cast("Reranker", rerank), keep=k),
-            rerank=Rerank(cast("Scorer", rerank), depth=None) if scores else None,
+            fuse=None if fuser is None else Fuse(fuser, keep=k),
+            rerank=None if scorer is None else Rerank(scorer, depth=None),
             k=k,
             fetch=fetch,
             deadline_s=deadline_s,

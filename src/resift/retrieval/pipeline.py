@@ -22,7 +22,7 @@ from resift.arguments import (
 from resift.deadline import Clock, Deadline
 from resift.errors import InputError, redacted
 from resift.events import Sink, ambient_sink
-from resift.protocols import Reranker, Scorer
+from resift.protocols import Reranker, Scorer, ScoringStage
 from resift.retrieval.capabilities import check_granted, required
 from resift.retrieval.fan_out import failures_of, fan_out
 from resift.retrieval.gating import Gate, closed
@@ -207,8 +207,8 @@ class Pipeline:
 
     async def close(self) -> None:
         """Close the stores and scorers that can be closed."""
-        owners = [getattr(ref.store, "store", ref.store) for ref in self.stores]
-        parts = [*owners, *(getattr(stage, "scorer", stage) for stage in self.stages)]
+        asked = (stage.scorer if isinstance(stage, ScoringStage) else stage for stage in self.stages)
+        parts = [*(ref.owner for ref in self.stores), *asked]
         for part in {id(part): part for part in parts}.values():
             await _closed(part)
 
@@ -295,15 +295,15 @@ def _earlier(deadline: Deadline, seconds: float | None, most_s: float, share: fl
     return deadline if seconds is None else deadline.reserve(min(most_s, seconds * share))
 
 
-def _fuse_stage(fuse: Any) -> Stage:
-    return Fuse(fuse) if fuse is None or callable(getattr(fuse, "fuse", None)) else _stage(fuse)
+def _fuse_stage(fuse: Reranker | Stage | None) -> Stage:
+    return Fuse(fuse) if fuse is None or isinstance(fuse, Reranker) else _stage(fuse)
 
 
-def _rerank_stages(rerank: Any) -> list[Stage]:
-    return [Rerank(rerank)] if callable(getattr(rerank, "score", None)) else _listed(rerank)
+def _rerank_stages(rerank: Scorer | Stages) -> list[Stage]:
+    return [Rerank(rerank)] if isinstance(rerank, Scorer) else _listed(rerank)
 
 
-def _listed(stages: Any) -> list[Stage]:
+def _listed(stages: Stages) -> list[Stage]:
     if stages is None:
         return []
     return [_stage(stage) for stage in (stages if isinstance(stages, Iterable) else [stages])]

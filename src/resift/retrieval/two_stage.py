@@ -49,7 +49,7 @@ class TwoStage:
             raise InputError(
                 f"embeddings is a {type(embeddings).__name__} without `batchsearch` or `search`."
             )
-        if not callable(similarity) and not callable(getattr(similarity, "score", None)):
+        if not callable(similarity) and not isinstance(similarity, Scorer):
             raise InputError(f"similarity is a {type(similarity).__name__}; pass a callable or a scorer.")
         self.embeddings = embeddings
         self.similarity = similarity
@@ -124,13 +124,12 @@ class TwoStage:
         return next((text for text in texts if text.strip()), texts[0])
 
     async def _scores(self, query: str, rows: list[Row], texts: list[str]) -> list[Any]:
-        score = getattr(self.similarity, "score", None)
-        if callable(score):
+        if isinstance(self.similarity, Scorer):
             hits = [
                 Hit(str(at), text, metadata=_metadata(row))
                 for at, (row, text) in enumerate(zip(rows, texts, strict=True))
             ]
-            given = await score(query, hits, deadline=Deadline.never())
+            given = await self.similarity.score(query, hits, deadline=Deadline.never())
             return _paired(enumerate(given.values), len(rows))
         similar: Any = self.similarity
         pairs = await asyncio.to_thread(similar, query, texts)
