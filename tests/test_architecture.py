@@ -34,6 +34,7 @@ LEVELS = [
         "scaling",
         "sync",
         "types",
+        "trust",
     },
     {"candidates", "protocols", "plugins", "text"},
     {"fusion", "gate", "shape", "resilience", "telemetry"},

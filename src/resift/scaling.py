@@ -40,3 +40,22 @@ def mean_and_deviation(values: Sequence[float]) -> tuple[float, float]:
     mean = math.fsum(scaled) / len(scaled)
     deviation = math.sqrt(math.fsum([(value - mean) ** 2 for value in scaled]) / len(scaled))
     return size * mean, size * deviation
+
+
+def list_z_scores(ranks: Sequence[int | None], scores: Sequence[float | None], *, ended: bool) -> list[float]:
+    """Return z-scores over a pool for one store's list; None is a hit that the list lacks, or has no score.
+
+    A list whose scores are all equal, or not all known, is read by its ranks. A hit that it lacks counts
+    as its last, or as 0 where the list `ended`: then the store had nothing more that matches.
+    """
+    present = [rank for rank in ranks if rank is not None]
+    known = [score for score in scores if score is not None]
+    if not present:
+        return [0.0] * len(ranks)
+    if len(known) < len(present) or min(known) == max(known):
+        last = -math.log(max(present) + 1)
+        return z_scores([last if rank is None else -math.log(max(1, rank)) for rank in ranks])
+    last = min(known)
+    if ended and last > 0:
+        last = 0.0
+    return z_scores([last if score is None else score for score in scores])

@@ -279,4 +279,4 @@ def test_shown_settings_keep_variables_as_written(write):
 def test_settings_remember_defaults(write):
     """Unset keys have the default of the table."""
     settings = load_yaml(write(STORE + "rerank: {kind: cross-encoder}\n"))
-    assert (settings["k"], settings["rerank"]["depth"], settings["gate"]) == (10, 20, None)
+    assert (settings["k"], settings["rerank"]["depth"], settings["gate"]) == (10, None, None)

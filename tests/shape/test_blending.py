@@ -1,6 +1,7 @@
 """Blend: reranker and first stage on one scale, exact at both ends (H1)."""
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -8,9 +9,11 @@ from hypothesis import strategies as st
 
 from resift.errors import InputError
 from resift.events import ListSink
+from resift.scaling import mean_and_deviation
 from resift.shape import Blend, blend
-from resift.shape.blending import lifts
+from resift.shape.blending import lifts, logits_of
 from resift.shape.evidence import Judged
+from resift.trust import MARKS, Trust
 from resift.types import Hit, Ranking, StageKind, Trace
 from tests.shape.pools import column, everything, pipeline_hits, replays
 
@@ -191,3 +194,47 @@ def test_the_end_points_are_exact(hits):
         ordered = blend(hits, policy=Blend(weight=1)).ids
         assert ordered[: len(reranker)] == sorted(reranker, key=lambda name: (-reranker[name], name))
         assert blend(hits, policy=Blend(weight=0)).ids == sorted(fused, key=fused.__getitem__)
+
+
+def sigmoid(value):
+    return 1 / (1 + math.exp(-value))
+
+
+def test_without_a_weight_it_follows_how_surely_the_reranker_speaks():
+    """The record says both weights, and why in words."""
+    sure = blend(pipeline_hits(LISTS, {**dict.fromkeys("abce", -8.0), "d": 8.0}))
+    unsure = blend(pipeline_hits(LISTS, dict.fromkeys("abcde", 1.0)))
+    weights = [dict(done.records[0].weights) for done in (sure, unsure)]
+    assert weights[0]["cross-encoder"] > weights[1]["cross-encoder"] >= Trust().unsure
+    assert all(sum(one.values()) == pytest.approx(1) for one in weights)
+    assert sure.records[0].note == "cross-encoder counted 0.87"
+
+
+def test_a_reranker_of_prose_is_not_followed_in_code():
+    """The evidence is the fused record's: nothing is read twice."""
+    hits = pipeline_hits(LISTS, LOGITS)
+    records = [
+        replace(record, weights={"bm25": 0.1, "dense": 0.9}, evidence={MARKS: 0.9})
+        if record.kind is StageKind.FUSE
+        else record
+        for record in hits.trace
+    ]
+    done = blend(hits, trace=Trace(tuple(records)))
+    assert dict(done.records[0].weights) == {"first stage": 1.0, "cross-encoder": 0.0}
+    assert done.ids == blend(hits, policy=Blend(weight=0)).ids
+
+
+def test_probabilities_count_like_the_logits_they_come_from():
+    """A hosted reranker that says sigmoid(logit) gives the order that the logits give."""
+    logits = {"a": -4.0, "b": 1.0, "c": 0.5, "d": 8.0, "e": -6.0}
+    own = logits_of(list(logits.values()), "cross-encoder", Blend())
+    hosted = logits_of([sigmoid(value) for value in logits.values()], "voyage", Blend())
+    assert hosted == pytest.approx(own)
+    assert logits_of([0.0, 1.0, 0.5], "voyage", Blend()) == pytest.approx([-13.8155, 13.8155, 0], abs=1e-3)
+
+
+def test_probabilities_close_together_are_stretched_like_any_other_scale():
+    """Relevance from 0.4 to 0.6 is another scale, not doubt."""
+    stretched = logits_of([0.4, 0.5, 0.6], "voyage", Blend())
+    assert mean_and_deviation(stretched)[1] == pytest.approx(2.8)
+    assert list(logits_of([0.7, 0.7], "voyage", Blend())) == [0.0, 0.0]

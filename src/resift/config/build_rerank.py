@@ -17,6 +17,7 @@ from resift.resilience.budget import Budget, BudgetOptions
 from resift.resilience.registry import breakers
 from resift.resilience.tiered import Tiered
 from resift.retrieval.pool import Pool
+from resift.retrieval.reading import Reach
 from resift.retrieval.stages import Rerank
 
 
@@ -56,7 +57,8 @@ def build_rerank(settings: Settings, *, sink: Sink | None = None) -> Rerank | Ru
         missing = [f"{name} is not set" for section in sections for name in keys_not_set(section)]
         return RunsWithout(", ".join(dict.fromkeys(missing))) if missing else None
     scorer = scorers[0] if settings["kind"] else _tiered(scorers, settings, sink)
-    return Rerank(scorer, **settings.given("depth", "missing_text"))
+    options = {"depth": Reach(), **settings.given("depth", "missing_text")}
+    return Rerank(scorer, **options)
 
 
 def keys_not_set(settings: Settings) -> list[str]:

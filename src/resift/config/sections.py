@@ -88,7 +88,11 @@ class RerankSection(Options):
 
     kind: str | None = option("The scorer.", default=None, plugins=RERANKERS, choices=available_scorers)
     options: Mapping[str, Any] | None = option(_FREE, default=None)
-    depth: int = option("How many of the best hits are reranked.", default=20, least=1)
+    depth: int | None = option(
+        "How many of the best hits are reranked: 20, or by evidence after `weighted` fusion.",
+        default=None,
+        least=1,
+    )
     missing_text: MissingText = option("What happens to a hit without text.", default="last")
     tiers: tuple[TierSection, ...] | None = option(
         "Several scorers, the best first, the surest last: the first that can answer in time scores the "

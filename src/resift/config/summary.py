@@ -28,7 +28,8 @@ def _store(store: Settings) -> str:
 def _rerank(settings: Settings) -> list[tuple[str, str]]:
     parts = settings["tiers"] or [settings]
     names = " > ".join(f"{part['kind']} {part.get('model') or ''}".strip() for part in parts)
-    rows = [("rerank", f"{names}, the top {settings['depth']}")]
+    depth = f"the top {settings['depth']}" if settings["depth"] else "as deep as it pays"
+    rows = [("rerank", f"{names}, {depth}")]
     unset = [f"{name} is not set: its tier will be skipped" for part in parts for name in keys_not_set(part)]
     return rows + [("note", each) for each in unset]
 

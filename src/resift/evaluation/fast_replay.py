@@ -1,6 +1,7 @@
 """Hundreds of settings on a recording in seconds: fusion, depth and blend as arrays over all queries at once.
 
-Gives what `replay` gives with the guard off, for RRF and min-max without floors; a test compares the two.
+Gives what `replay` gives with the guard off, for RRF, min-max and weighted scores without floors; a test
+compares the two.
 """
 
 from __future__ import annotations
@@ -10,21 +11,24 @@ from typing import Any
 
 from resift.errors import require
 from resift.evaluation.record_file import Recording
-from resift.evaluation.replay import RECORDED, Setting, policy_of
+from resift.evaluation.replay import RECORDED, Setting, policy_of, recorded_hits, trust_of
+from resift.fusion.weighted import NAME as WEIGHTED
+from resift.fusion.weighted import weighted
 from resift.scaling import min_max
-from resift.shape.blending import Blend, lifts
+from resift.shape.blending import Blend, lifts, logits_of
 from resift.shape.evidence import Column, Evidence, Judged
 from resift.shape.first_stage import first_stage_values
 from resift.shape.neighbours import NEIGHBOURS, Near
+from resift.trust import reading_depth, reranker_weight
 
-METHODS = ("rrf", "linear")
+METHODS = ("rrf", "linear", WEIGHTED)
 
 _REMEMBERED = 32  # fused orders; 300 queries × 200 candidates are 1 MB each
 
 
 def is_fast(setting: Setting) -> bool:
     """Whether this setting can be computed here."""
-    blended = not setting.depth or setting.blend is None or 0 < setting.blend_weight < 1
+    blended = not setting.depth or setting.blend is None or setting.blend_weight not in (0, 1)
     weighted = all(weight > 0 for weight in setting.weights)
     return setting.method in METHODS and setting.floor is None and blended and weighted
 
@@ -35,6 +39,8 @@ class FastReplay:
     def __init__(self, recording: Recording) -> None:
         np = self._np = require("numpy", extra="eval")
         self._orders: dict[Any, tuple[Any, Any]] = {}
+        self._scores: dict[Any, Any] = {}
+        self._recording = recording
         self._reranker = recording.header.reranker or RECORDED
         self.queries = [one.query for one in recording.queries]
         self.ids: list[list[str]] = []
@@ -92,19 +98,49 @@ class FastReplay:
         fused, place = self._fused_order(setting)
         if not setting.depth:
             return fused
-        scores = np.where((place < setting.depth) & self.real, self.rerank, np.nan)
+        depth = self._depths(setting)
+        scores = np.where((place < depth) & self.real, self.rerank, np.nan)
         policy = policy_of(setting)
         if policy is None:
-            return self._reranked(scores, place, setting.depth)
-        total = (1 - policy.weight) * self.first + policy.weight * self._lift(scores, policy)
+            return self._reranked(scores, place, depth)
+        first = self._fused(setting) if setting.method == WEIGHTED else self.first
+        weight = self._weights(scores, policy, weighed=setting.method == WEIGHTED)
+        total = (1 - weight) * first + weight * self._lift(scores, policy)
         total = total + policy.neighbours * self._pull(total)
         nothing = np.isnan(scores).all(axis=1)
         return np.where(nothing[:, None], fused, self._sorted(total))
 
+    def _depths(self, setting: Setting) -> Any:
+        """Return per query how many of its fused hits are read, as a column."""
+        np = self._np
+        if setting.method != WEIGHTED:
+            return np.full((len(self.ids), 1), setting.depth)
+        rules, fused = trust_of(setting), self._fused(setting)
+        rows = zip(self._recording.queries, fused, self.real, strict=True)
+        depths = [
+            reading_depth(sorted(values[real].tolist(), reverse=True), rules, marks=one.marks or 0.0)
+            for one, values, real in rows
+        ]
+        return np.array(depths)[:, None]
+
+    def _weights(self, scores: Any, policy: Blend, *, weighed: bool) -> Any:
+        """Return per query how much the reranker counts, as a column."""
+        np = self._np
+        if policy.weight is not None:
+            return policy.weight
+        weights = np.zeros((len(scores), 1))
+        for row, values in enumerate(scores):
+            known = values[~np.isnan(values)].tolist()
+            if known:
+                logits = logits_of(known, self._reranker, policy)
+                marks = self._recording.queries[row].marks if weighed else None
+                weights[row, 0] = reranker_weight(logits, policy.trust, marks=marks or 0.0)
+        return weights
+
     def _fused_order(self, setting: Setting) -> tuple[Any, Any]:
         """Return the fused order and each candidate's place in it; settings often share both."""
         np = self._np
-        key = (setting.method, setting.k_param, setting.weights)
+        key = (setting.method, setting.k_param, setting.weights, setting.vectors)
         if key not in self._orders:
             fused = self._sorted(self._fused(setting))
             place = np.empty_like(fused)
@@ -116,16 +152,40 @@ class FastReplay:
 
     def _fused(self, setting: Setting) -> Any:
         np = self._np
+        if setting.method == WEIGHTED:
+            return self._weighted(setting)
         weights = np.array(setting.weights or (1.0,) * len(self.ranks))[:, None, None]
         if setting.method == "rrf":
             return (weights / (setting.k_param + self.ranks)).sum(axis=0)
         return (weights / weights.sum() * self.scaled).sum(axis=0)
 
+    def _weighted(self, setting: Setting) -> Any:
+        """Return the scores of weighted fusion, which settings often share."""
+        np = self._np
+        key = (setting.weights, setting.vectors)
+        if key not in self._scores:
+            header, fused = self._recording.header, np.zeros(self.real.shape)
+            for row, one in enumerate(self._recording.queries):
+                lists = [recorded_hits(one.lists[name], name) for name in header.stores]
+                hits = weighted(
+                    lists,
+                    searched=header.kinds,
+                    weights=setting.weights or None,
+                    trust=trust_of(setting),
+                    marks=one.marks or 0.0,
+                )
+                found = {hit.id: hit.score for hit in hits}
+                fused[row, : len(found)] = [found[id] for id in self.ids[row]]
+            if len(self._scores) >= _REMEMBERED:
+                self._scores.pop(next(iter(self._scores)))
+            self._scores[key] = fused
+        return self._scores[key]
+
     def _sorted(self, values: Any) -> Any:
         # Stable, and candidates stand by id: equal values keep the order of their ids.
         return self._np.argsort(self._np.where(self.real, -values, self._np.inf), axis=1, kind="stable")
 
-    def _reranked(self, scores: Any, place: Any, depth: int) -> Any:
+    def _reranked(self, scores: Any, place: Any, depth: Any) -> Any:
         """Order by score; then what the reranker left without a score, then what is below the depth."""
         np = self._np
         group = np.where(~np.isnan(scores), 0, np.where(place < depth, 1, 2)) + 3 * ~self.real

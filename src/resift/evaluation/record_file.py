@@ -23,7 +23,10 @@ FORMAT = "resift-recording-1"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Header:
-    """What was recorded: `depth` is how many of the fused hits have a reranker score."""
+    """What was recorded: `depth` is how many of the fused hits have a reranker score.
+
+    `searched` says how each store looked: doc (words), vector, or anything else.
+    """
 
     stores: tuple[str, ...]
     reranker: str
@@ -32,12 +35,21 @@ class Header:
     data: str = ""
     pipeline: str = ""
     key: str = ""
+    searched: tuple[str, ...] = ()
     format: str = FORMAT
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """How each store looked, "" where an older recording does not say."""
+        return self.searched or ("",) * len(self.stores)
 
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """One query: lists as (id, score) pairs, best first; `near` as `resift.shape.nearest` gives it."""
+    """One query: lists as (id, score) pairs, best first; `near` as `resift.shape.nearest` gives it.
+
+    `marks` are the marks per word of the texts that were found.
+    """
 
     query: str
     split: str
@@ -45,6 +57,7 @@ class Recorded:
     rerank: Mapping[str, float] = field(default_factory=dict)
     qrels: Mapping[str, int] = field(default_factory=dict)
     near: Near = field(default_factory=dict)
+    marks: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +119,8 @@ def _header(row: Mapping[str, Any], path: Path, line: int) -> Header:
         message = "no recording of this version; make one with: resift record"
         raise DataFormatError(message, file=str(path), line=line)
     try:
-        return Header(**{**row, "stores": tuple(map(str, row["stores"]))})
+        names = {key: tuple(map(str, row.get(key, ()))) for key in ("stores", "searched")}
+        return Header(**{**row, **names})
     except (TypeError, KeyError):
         raise DataFormatError("a header with other fields", file=str(path), line=line) from None
 
@@ -126,7 +140,8 @@ def _recorded(row: Mapping[str, Any], path: Path, line: int, header: Header) -> 
             str(id): tuple((str(other), float(cosine)) for other, cosine in others)
             for id, others in row.get("near", {}).items()
         }
-        one = Recorded(str(row["query"]), str(row["split"]), lists, rerank, qrels, near)
+        marks = None if row.get("marks") is None else float(row["marks"])
+        one = Recorded(str(row["query"]), str(row["split"]), lists, rerank, qrels, near, marks)
     except (KeyError, TypeError, ValueError, AttributeError):
         message = "not a recorded query: needs query, split, lists, rerank, qrels"
         raise DataFormatError(message, file=str(path), line=line) from None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from resift.evaluation.record_file import (
 from resift.evaluation.subjects import Subject
 from resift.file_lock import locked
 from resift.fusion.methods import METHODS
+from resift.fusion.weighted import weighted
 from resift.retrieval.fan_out import failures_of, fan_out
 from resift.retrieval.neighbours import MOST, with_neighbours
 from resift.retrieval.pipeline import Pipeline
@@ -29,9 +30,10 @@ from resift.retrieval.pool import Pool
 from resift.retrieval.stages import Rerank
 from resift.shape.neighbours import Near
 from resift.sync import run_sync
+from resift.trust import MARKS
 from resift.types import Hit
 
-LIST_DEPTH = 100
+LIST_DEPTH = 300
 """How deep each store's list is recorded."""
 
 
@@ -47,8 +49,8 @@ def record(
 ) -> int:
     """Write the recording, going on where an earlier one of the same key stopped; return how many are new.
 
-    The reranker scores the union of the best `depth` by RRF and by min-max, so that replays with other
-    fusions find most of what they would rerank.
+    The reranker scores the union of the best `depth` by weighted scores, by RRF and by min-max, so that
+    replays with other fusions find most of what they would rerank.
     """
     pipeline = subject.open(index if subject.needs_corpus else None)
     stage = next((stage for stage in pipeline.stages if isinstance(stage, Rerank)), None)
@@ -60,6 +62,7 @@ def record(
         data=collections[0].name,
         pipeline=subject.name,
         key=key,
+        searched=tuple(ref.kind for ref in pipeline.stores),
     )
     busy = f"{out} is being written by another process. Wait for it, or choose another file."
     with locked(out.with_name(f".{out.name}.lock"), busy=busy):
@@ -99,9 +102,9 @@ async def _record_all(
         with out.open("a", encoding="utf-8") as file:
             for number, (collection, query) in enumerate(waiting, start=1):
                 text = collection.queries[query]
-                lists, rerank, near = await _raw_scores(pipeline, stage, text, depth)
-                qrels = collection.qrels[query]
-                file.write(query_line(Recorded(query, collection.split, lists, rerank, qrels, near)))
+                said = await _raw_scores(pipeline, stage, text, depth)
+                one = Recorded(query=query, split=collection.split, qrels=collection.qrels[query], **said)
+                file.write(query_line(one))
                 file.flush()
                 if progress:
                     progress(number, len(waiting))
@@ -109,36 +112,38 @@ async def _record_all(
         await pipeline.close()
 
 
-async def _raw_scores(
-    pipeline: Pipeline, stage: Rerank | None, text: str, depth: int
-) -> tuple[Mapping[str, Any], dict[str, float], Near]:
+async def _raw_scores(pipeline: Pipeline, stage: Rerank | None, text: str, depth: int) -> dict[str, Any]:
+    """Return the lists, scores, neighbours and marks of a recorded query."""
     branches = await fan_out(pipeline.stores, text, k=LIST_DEPTH)
     failures = failures_of(branches)
     if failures:
         raise ResiftError(f"Cannot record while stores fail: {failures}. Start again to go on from here.")
-    lists = {branch.ref.name: branch.hits for branch in branches}
-    pairs = {name: tuple((hit.id, hit.score) for hit in hits) for name, hits in lists.items()}
+    lists = [branch.hits for branch in branches]
+    fused = weighted(lists, searched=[branch.ref.kind for branch in branches])
+    said = {
+        "lists": {branch.ref.name: [(hit.id, hit.score) for hit in branch.hits] for branch in branches},
+        "marks": fused.records[0].evidence[MARKS],
+    }
     if stage is None:
-        return pairs, {}, {}
-    pool = _pool(list(lists.values()), depth)
+        return said
+    pool = _pool(lists, fused, depth)
     scores = await stage.scorer.score(text, pool, deadline=Deadline.never())
     if scores.degraded:
         raise ResiftError(f"Cannot record: {scores.reason}. Start again to go on from here.")
     known = zip(pool, scores.values, strict=True)
-    near = await _near(pipeline, text, list(lists.values()))
-    return pairs, {hit.id: float(value) for hit, value in known if value is not None}, near
+    rerank = {hit.id: float(value) for hit, value in known if value is not None}
+    return {**said, "rerank": rerank, "near": await _near(pipeline, text, fused[:MOST])}
 
 
-async def _near(pipeline: Pipeline, text: str, lists: Sequence[Sequence[Hit]]) -> Near:
-    hits = METHODS["rrf"](lists, k=MOST)
+async def _near(pipeline: Pipeline, text: str, hits: Sequence[Hit]) -> Near:
     asked = await with_neighbours(pipeline.stores, Pool(query=text, k=pipeline.k, hits=tuple(hits)))
     if asked.degraded:
         raise ResiftError(f"Cannot record: {'; '.join(asked.reasons)}. Start again to go on from here.")
     return asked.near
 
 
-def _pool(lists: Sequence[Sequence[Hit]], depth: int) -> list[Hit]:
-    chosen: dict[str, Hit] = {}
+def _pool(lists: Sequence[Sequence[Hit]], fused: Sequence[Hit], depth: int) -> list[Hit]:
+    chosen = {hit.id: hit for hit in fused[:depth]}
     for method in ("rrf", "linear"):
         for hit in METHODS[method](lists, k=depth):
             chosen.setdefault(hit.id, hit)

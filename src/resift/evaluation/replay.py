@@ -12,16 +12,21 @@ from resift.evaluation.record_file import Header, Recorded, Recording
 from resift.evaluation.running import answer_of
 from resift.fusion.methods import METHODS
 from resift.fusion.rerankers import FusionReranker
+from resift.fusion.weighted import NAME as WEIGHTED
+from resift.fusion.weighted import WeightedReranker
 from resift.gate import Profile
+from resift.protocols import Reranker
 from resift.retrieval.gating import Gate
 from resift.retrieval.over_fetch import OverFetch
 from resift.retrieval.pipeline import Pipeline
 from resift.retrieval.pool import Pool
+from resift.retrieval.reading import Reach
 from resift.retrieval.shaping import Shape
 from resift.retrieval.stages import Fuse, Rerank
 from resift.shape import Blend, Guard, ShapePolicy
 from resift.shape.neighbours import Near
 from resift.sync import run_sync
+from resift.trust import Trust
 from resift.types import Hit, Scores
 
 RECORDED = "recorded"
@@ -32,16 +37,19 @@ RECORDED = "recorded"
 class Setting:
     """One way to turn recorded scores into an order.
 
-    `depth` 0 leaves the reranker out; `blend` None lets the reranker's order stand. `weights` are per store
-    in recorded order, 1 each where empty. `floor` is (store, score): the gate's floor on that store's scores.
+    `depth` 0 leaves the reranker out; after `weighted` fusion it is the most that is read. `blend` None lets
+    the reranker's order stand, `blend_weight` None follows the evidence. `weights` are per store in recorded
+    order, 1 each where empty; `vectors` is the part of lists found by vectors, for `weighted`. `floor` is
+    (store, score): the gate's floor on that store's scores.
     """
 
     method: str = "rrf"
     k_param: float = 60.0
+    vectors: float = Trust().vectors
     weights: tuple[float, ...] = ()
     depth: int = 20
     blend: str | None = Blend().method
-    blend_weight: float = Blend().weight
+    blend_weight: float | None = Blend().weight
     temperature: float = Blend().temperature
     neighbours: float = Blend().neighbours
     floor: tuple[str, float] | None = None
@@ -52,6 +60,8 @@ class Setting:
         data = asdict(self)
         if self.method != "rrf":
             del data["k_param"]
+        if self.method != WEIGHTED:
+            del data["vectors"]
         if not self.depth or self.blend is None:
             del data["blend_weight"], data["temperature"], data["neighbours"]
         elif self.blend != "promote":
@@ -61,7 +71,7 @@ class Setting:
 
 def default_setting(header: Header) -> Setting:
     """Return the setting that stands for the default pipeline on this recording."""
-    return Setting(depth=min(20, header.depth), guard=header.depth > 0)
+    return Setting(method=WEIGHTED, depth=min(Trust().most, header.depth), guard=header.depth > 0)
 
 
 def replay(recording: Recording, setting: Setting) -> dict[str, list[str]]:
@@ -75,21 +85,25 @@ def coverage(recording: Recording, setting: Setting) -> float:
         return 1.0
     asked = known = 0
     fuse = METHODS[setting.method]
+    known_facts = {"searched": recording.header.kinds} if setting.method == WEIGHTED else {}
     for one in recording.queries:
-        lists = [_hits(ranked, name) for name, ranked in one.lists.items()]
-        top = fuse(lists, k=setting.depth, **_fuse_options(setting))
+        lists = [recorded_hits(ranked, name) for name, ranked in one.lists.items()]
+        top = fuse(lists, k=setting.depth, **known_facts, **_fuse_options(setting))
         asked += len(top)
         known += sum(hit.id in one.rerank for hit in top)
     return known / asked if asked else 1.0
 
 
 async def _replayed(recording: Recording, setting: Setting) -> dict[str, list[str]]:
-    stores = [_RecordedStore(name) for name in recording.header.stores]
+    header = recording.header
+    stores = [_RecordedStore(name, kind) for name, kind in zip(header.stores, header.kinds, strict=True)]
     scorer = _RecordedScorer(recording.header.reranker or RECORDED)
     alike = _RecordedNear()
-    pipeline = _pipeline(stores, scorer, alike, setting, k=recording.header.k)
+    weigh = WeightedReranker(trust=trust_of(setting), weights=setting.weights or None)
+    pipeline = _pipeline(stores, scorer, alike, weigh, setting, k=header.k)
     run = {}
     for one in recording.queries:
+        weigh.marks = one.marks
         for store in stores:
             store.ranked = one.lists[store.name]
         scorer.known, alike.near = one.rerank, one.near
@@ -99,7 +113,13 @@ async def _replayed(recording: Recording, setting: Setting) -> dict[str, list[st
 
 
 def _pipeline(
-    stores: Sequence[Any], scorer: Any, alike: _RecordedNear, setting: Setting, *, k: int
+    stores: Sequence[Any],
+    scorer: Any,
+    alike: _RecordedNear,
+    weigh: WeightedReranker,
+    setting: Setting,
+    *,
+    k: int,
 ) -> Pipeline:
     _check(setting, stores)
     stages: dict[str, Any] = {}
@@ -107,13 +127,16 @@ def _pipeline(
         store, least = setting.floor
         stages["gate"] = Gate(Profile(default=least, signal=store))
     if setting.depth:
-        stages["rerank"] = Rerank(scorer, depth=setting.depth)
+        reach = Reach(trust_of(setting), otherwise=setting.depth)
+        stages["rerank"] = Rerank(scorer, depth=reach)
         stages["guard"] = alike
         stages["shape"] = Shape(
             ShapePolicy(blend=policy_of(setting), guard=Guard() if setting.guard else None), name="guard"
         )
 
-    def fuse(names: Sequence[str]) -> FusionReranker:
+    def fuse(names: Sequence[str]) -> Reranker:
+        if setting.method == WEIGHTED:
+            return weigh
         return FusionReranker(setting.method, sources=list(names), **_fuse_options(setting))
 
     whole = OverFetch(factor=1, minimum=1_000_000)
@@ -136,7 +159,14 @@ def policy_of(setting: Setting) -> Blend | None:
         method=setting.blend,  # type: ignore[arg-type]
         temperature=setting.temperature,
         neighbours=setting.neighbours,
+        trust=trust_of(setting),
     )
+
+
+def trust_of(setting: Setting) -> Trust:
+    """Return the trust of a setting: what it says of vectors and depth, all else as by default."""
+    most = max(1, setting.depth)
+    return replace(Trust(), vectors=setting.vectors, most=most, least=min(Trust().least, most))
 
 
 def _fuse_options(setting: Setting) -> dict[str, Any]:
@@ -146,7 +176,8 @@ def _fuse_options(setting: Setting) -> dict[str, Any]:
     return options
 
 
-def _hits(ranked: Sequence[tuple[str, float | None]], store: str) -> list[Hit]:
+def recorded_hits(ranked: Sequence[tuple[str, float | None]], store: str) -> list[Hit]:
+    """Return a store's recorded list as hits."""
     # The id stands in for the text, which a recording does not hold: a hit without text is not reranked.
     return [Hit(id, id, score, store) for id, score in ranked]
 
@@ -154,12 +185,13 @@ def _hits(ranked: Sequence[tuple[str, float | None]], store: str) -> list[Hit]:
 class _RecordedStore:
     """Answers what was recorded for the query at hand."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, kind: str) -> None:
         self.name = name
+        self.kind = kind
         self.ranked: Sequence[tuple[str, float | None]] = ()
 
     async def search(self, query: str, *, k: int, where: Any = None) -> list[Hit]:
-        return _hits(self.ranked, self.name)[:k]
+        return recorded_hits(self.ranked, self.name)[:k]
 
 
 class _RecordedScorer:

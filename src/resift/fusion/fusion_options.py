@@ -8,6 +8,7 @@ from typing import Literal
 from resift.fusion.dialects import DIALECTS, DbsfDialect
 from resift.fusion.normalize import NORMALIZATIONS
 from resift.options import Options, option
+from resift.trust import Trust
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,3 +53,15 @@ class DBSFOptions(FusionOptions):
     """Distribution-based score fusion."""
 
     dialect: DbsfDialect = option("Compute it exactly as this engine does.", default="qdrant")
+
+
+@dataclass(frozen=True, kw_only=True)
+class WeightedOptions(FusionOptions):
+    """Weighted z-scores, each list by its trust."""
+
+    vectors: float = option(
+        "Part of a list found by vectors, beside one found by words.",
+        default=Trust().vectors,
+        least=0,
+        most=1,
+    )

@@ -20,6 +20,7 @@ from resift.fusion.score_based import (
     log_odds,
     relative_score,
 )
+from resift.fusion.weighted import weighted
 from resift.plugins import available_fusions
 from resift.types import Fused
 
@@ -37,6 +38,7 @@ METHODS: dict[str, Callable[..., Fused]] = {
     "rbc": rbc,
     "relative-score": relative_score,
     "rrf": rrf,
+    "weighted": weighted,
 }
 
 

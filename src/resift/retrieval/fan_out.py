@@ -53,7 +53,7 @@ class Branch:
 
     def record(self) -> StageRecord:
         """Return the record of this store's list."""
-        return record_of(
+        record = record_of(
             StageKind.RETRIEVE,
             "retrieve",
             self.hits,
@@ -62,6 +62,7 @@ class Branch:
             note=APPROXIMATE if self.approximate else "",
             notes=self.flags,
         )
+        return replace(record, searched=self.ref.kind)
 
 
 async def fan_out(

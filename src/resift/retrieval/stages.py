@@ -45,8 +45,9 @@ class Fuse:
         per_store = [list(hits) for hits in pool.lists.values()]
         every = sum(len(hits) for hits in per_store)
         reranker = self._chosen(pool)
-        # A reranker of the plain form `fuse(per_store, *, k)` is not asked with the query.
-        asked = {"query": pool.query} if _takes_query(type(reranker)) else {}
+        # A reranker of the plain form `fuse(per_store, *, k)` is told nothing else.
+        known: dict[str, Any] = {"query": pool.query, "searched": _searched(pool)}
+        asked = {name: value for name, value in known.items() if _takes(type(reranker), name)}
         fused = await reranker.fuse(per_store, k=every if self.keep is None else self.keep, **asked)
         records = fused.records if isinstance(fused, Fused) else (_plain_record(reranker, fused),)
         return pool.reorder(fused).recorded(*records)
@@ -59,10 +60,16 @@ class Fuse:
         return self.make(names) if self.make else RRFReranker(sources=names, sink=pool.sink)
 
 
+def _searched(pool: Pool) -> list[str]:
+    """Return how each store looked for its list, in the order of the lists."""
+    kinds = {record.source: record.searched for record in pool.trace.of(StageKind.RETRIEVE)}
+    return [kinds.get(name, "") for name in pool.lists]
+
+
 @lru_cache(maxsize=64)
-def _takes_query(kind: type[Reranker]) -> bool:
+def _takes(kind: type[Reranker], name: str) -> bool:
     parameters = inspect.signature(kind.fuse).parameters.values()
-    return any(one.name == "query" or one.kind is one.VAR_KEYWORD for one in parameters)
+    return any(one.name == name or (one.kind is one.VAR_KEYWORD and name == "query") for one in parameters)
 
 
 def _plain_record(reranker: Reranker, hits: Sequence[Hit]) -> StageRecord:
@@ -70,8 +77,18 @@ def _plain_record(reranker: Reranker, hits: Sequence[Hit]) -> StageRecord:
     return record_of(StageKind.FUSE, name, hits, scored=True)
 
 
+Depth = Callable[[Pool], int]
+"""How many of a pool's hits are worth reading."""
+
+NOT_READ = "not reranked: its texts are none that the reranker was made for"
+
+
 class Rerank:
-    """Let a scorer put the best `depth` hits into its own order; the others keep theirs, behind."""
+    """Let a scorer put the best `depth` hits into its own order; the others keep theirs, behind.
+
+    `depth` is a number, None for all, or a function from the pool to a number (`Reach`): 0 leaves the pool
+    as it is.
+    """
 
     kind = StageKind.RERANK
 
@@ -79,11 +96,11 @@ class Rerank:
         self,
         scorer: Scorer,
         *,
-        depth: int | None = 20,
+        depth: int | Depth | None = 20,
         missing_text: MissingText = "last",
         name: str = "rerank",
     ) -> None:
-        if depth is not None and depth < 1:
+        if isinstance(depth, int) and depth < 1:
             raise InputError(f"depth is {depth}; rerank at least 1 hit, or pass None for all.")
         self.scorer = scorer
         self.depth = depth
@@ -97,7 +114,10 @@ class Rerank:
             return pool
         if pool.deadline.expired:
             return pool.degrade(f"{self.name}: no time left for {provider_of(self.scorer)}")
-        top = pool.hits if self.depth is None else pool.hits[: self.depth]
+        depth = self.depth(pool) if callable(self.depth) else self.depth
+        if depth == 0:
+            return pool.recorded(record_of(self.kind, self.name, pool.hits, note=NOT_READ))
+        top = pool.hits if depth is None else pool.hits[:depth]
         rest = pool.hits[len(top) :]
         ranking = await rescore(
             self.scorer,
@@ -119,7 +139,7 @@ class Rerank:
         return done.degrade(ranking.reason or self.name) if ranking.degraded else done
 
     def _record(self, top: StageRecord, rest: Sequence[Hit]) -> StageRecord:
-        note = f"below the top {self.depth}, not reranked"
+        note = f"below the top {len(top.ids)}, not reranked"
         return replace(
             top,
             ids=(*top.ids, *(hit.id for hit in rest)),

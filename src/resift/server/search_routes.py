@@ -26,6 +26,7 @@ from resift.server.schema import (
 from resift.server.search_settings import SETTINGS, SearchSettings
 from resift.server.search_work import Searching
 from resift.server.serving import Serving
+from resift.trust import Trust
 from resift.types import Ranking
 
 MOST_HITS = 1000
@@ -111,7 +112,7 @@ async def searched(call: Call, searching: Searching, request: Mapping[str, Any])
     settings = None if given is None else SearchSettings.of(given)
     documents = request.get("documents")
     deadline = call.deadline(request.get("deadline_ms"))
-    depth = (settings or SearchSettings()).depth
+    depth = (settings or SearchSettings()).depth or Trust().most
     written = [one if isinstance(one, str) else one["text"] for one in documents or ()]
     call.info.documents, call.info.pairs = len(written), depth + pairs_in(written)
     async with call.serving.admission.admitted(call.info.pairs, wait_s=deadline.timeout_s):

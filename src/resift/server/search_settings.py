@@ -8,10 +8,12 @@ from typing import Any
 
 from resift.fusion.methods import METHODS
 from resift.fusion.rerankers import FusionReranker, RRFReranker
-from resift.protocols import Scorer
+from resift.fusion.weighted import WeightedReranker
+from resift.protocols import Reranker, Scorer
 from resift.rerankers.semantic_bm25 import SemanticBM25Reranker
-from resift.retrieval.defaults import DEPTH
+from resift.retrieval.defaults import FETCH
 from resift.retrieval.pipeline import Pipeline
+from resift.retrieval.reading import Reach
 from resift.retrieval.shaping import Shape
 from resift.retrieval.stages import Rerank
 from resift.server.schema import Schema, number, one_of, record, whole
@@ -32,11 +34,11 @@ SETTINGS: Schema = record(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchSettings:
-    """How lists are fused, who reranks how many, and how much the reranker counts (None: as by default)."""
+    """How lists are fused, who reranks how many, how much the reranker counts; None: by evidence."""
 
-    fusion: str = "rrf"
+    fusion: str = "weighted"
     reranker: str = "cross-encoder"
-    depth: int = DEPTH
+    depth: int | None = None
     blend: float | None = None
 
     @classmethod
@@ -46,12 +48,16 @@ class SearchSettings:
 
     def pipeline(self, stores: Sequence[Any], scorer: Scorer, embedder: Any, sink: Any) -> Pipeline:
         """Return a pipeline over these stores."""
-        options: dict[str, Any] = {
-            "fuse": RRFReranker() if self.fusion == "rrf" else FusionReranker(self.fusion)
-        }
+        options: dict[str, Any] = {"fuse": _fuser(self.fusion), "fetch": FETCH}
         if self.reranker != "none":
             judge = scorer if self.reranker == "cross-encoder" else SemanticBM25Reranker(embedder=embedder)
-            options["rerank"] = Rerank(judge, depth=self.depth)
+            options["rerank"] = Rerank(judge, depth=self.depth or Reach())
             policy = None if self.blend is None else ShapePolicy(blend=Blend(weight=self.blend))
             options["guard"] = Shape(policy, name="guard")
         return Pipeline(stores, sink=sink, **options)
+
+
+def _fuser(method: str) -> Reranker:
+    if method == "weighted":
+        return WeightedReranker()
+    return RRFReranker() if method == "rrf" else FusionReranker(method)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from resift.checked import checked
@@ -15,6 +15,7 @@ from resift.shape.evidence import Evidence, Judged, evidence
 from resift.shape.first_stage import RANKS, first_stage_values
 from resift.shape.neighbours import Near, pulls
 from resift.shape.shaped import Shaped, shaped
+from resift.trust import MARKS, Trust, reranker_weight
 from resift.types import Hit, StageKind, StageRecord, Trace, rescored, trace_of
 
 STAGE = "blend"
@@ -24,6 +25,8 @@ USUAL_SPREAD = 2.8
 
 ABOVE = 0.2
 """What a logit above the pool's mean counts beside the hit's share of the pool, as measured."""
+
+_SUREST = 1e-6  # a probability of 0 or 1 has no odds; the surest logits of the models are about ±12
 
 Method = Literal["promote", "z-score", "rank"]
 
@@ -45,13 +48,16 @@ class Blend:
     spread of logits first. Weight 1 is the reranker alone, weight 0 the first stage alone, each in exactly
     its own order.
 
+    Without a weight it follows from how surely the reranker speaks (`trust`): more where one hit takes nearly
+    all of the share, less where all are alike to it or the texts are no prose.
+
     `neighbours` is the part of the way that a hit rises towards the mean score of the three candidates most
     like it, where that is higher and it is known which those are. Nothing sinks for its neighbours.
     """
 
-    weight: float = option(
-        "How much the reranker counts: 1 is the reranker alone, 0 the first stage alone.",
-        default=0.75,
+    weight: float | None = option(
+        "How much the reranker counts: 1 is it alone, 0 the first stage alone; by evidence unless given.",
+        default=None,
         least=0,
         most=1,
     )
@@ -66,6 +72,7 @@ class Blend:
         most=1,
     )
     logits: tuple[str, ...] = ("cross-encoder",)
+    trust: Trust = field(default_factory=Trust)
 
     def __post_init__(self) -> None:
         check_values(self)
@@ -73,7 +80,7 @@ class Blend:
     @property
     def asks_neighbours(self) -> bool:
         """Whether it makes a difference which candidates are alike."""
-        return self.neighbours > 0 and 0 < self.weight < 1
+        return self.neighbours > 0 and self.weight not in (0, 1)
 
 
 @checked
@@ -102,16 +109,20 @@ def blend(
         or not found.has_first_stage
     ):
         return shaped(STAGE, hits, hits, record=_record(hits, note="nothing to blend"), sink=sink)
-    if rules.weight in (0, 1):
-        kept, record = _one_side(hits, found, reranker=rules.weight == 1)
+    weight = _weight(found, rules)
+    if weight in (0, 1):
+        kept, record = _one_side(hits, found, reranker=weight == 1)
     else:
-        kept, record = _blended(hits, found, rules, near or {})
+        kept, record = _blended(hits, found, replace(rules, weight=weight), near or {})
+    if rules.weight is None:
+        record = _with_reason(record, found, weight)
     return shaped(STAGE, hits, kept, record=record, sink=sink)
 
 
 def _blended(hits: Sequence[Hit], found: Evidence, rules: Blend, near: Near) -> tuple[list[Hit], StageRecord]:
     ids = [hit.id for hit in hits]
-    weight, rest = rules.weight, 1 - rules.weight
+    weight = rules.weight or 0.0
+    rest = 1 - weight
     providers, lifted = lifts(found.judged, rules, size=len(hits))
     parts = {"first stage": [rest * value for value in first_stage_values(found)]}
     total = [value + weight * extra for value, extra in zip(parts["first stage"], lifted, strict=True)]
@@ -135,6 +146,28 @@ def _blended(hits: Sequence[Hit], found: Evidence, rules: Blend, near: Near) -> 
         parts={name: column for name, column in added.items() if column},
         notes=unjudged,
     )
+
+
+def _weight(found: Evidence, rules: Blend) -> float:
+    """Return the weight that is given, or the one that follows from what the last reranker said."""
+    if rules.weight is not None:
+        return rules.weight
+    said = [logits_of(_known(one), one.provider, rules) for one in found.judged if _known(one)]
+    return reranker_weight(said[-1], rules.trust, marks=found.facts.get(MARKS, 0.0))
+
+
+def _with_reason(record: StageRecord, found: Evidence, weight: float) -> StageRecord:
+    """Return the record with the weights of both sides."""
+    provider = [one.provider for one in found.judged if _known(one)][-1]
+    return replace(
+        record,
+        weights={"first stage": 1 - weight, provider: weight},
+        note=f"{provider} counted {weight:.2g}",
+    )
+
+
+def _known(judged: Judged) -> list[float]:
+    return [score for score in judged.scores if score is not None]
 
 
 def _record(
@@ -161,7 +194,7 @@ def lifts(judged: Sequence[Judged], policy: Blend, *, size: int) -> tuple[list[s
     providers: list[str | None] = [None] * size
     lifted = [0.0] * size
     for one in judged:
-        scores = [score for score in one.scores if score is not None]
+        scores = _known(one)
         values = iter(_RERANKER[policy.method](scores, one.provider, policy) if scores else ())
         for at, score in enumerate(one.scores):
             if score is not None:
@@ -171,14 +204,29 @@ def lifts(judged: Sequence[Judged], policy: Blend, *, size: int) -> tuple[list[s
 
 def _promote(scores: Sequence[float], provider: str, rules: Blend) -> list[float]:
     """Return each hit's share of exp(logit / temperature), times the spread, plus what is above the mean."""
-    logits = provider in rules.logits
-    values = scores if logits else [USUAL_SPREAD * value for value in z_scores(scores)]
+    values = logits_of(scores, provider, rules)
     best = max(values)
     odds = [math.exp((value - best) / rules.temperature) for value in values]
     mean, spread = mean_and_deviation(values)
     share = spread / math.fsum(odds)
     lifted = [share * odd + ABOVE * max(0.0, value - mean) for odd, value in zip(odds, values, strict=True)]
     return [value / USUAL_SPREAD for value in lifted]
+
+
+def logits_of(scores: Sequence[float], provider: str, rules: Blend) -> Sequence[float]:
+    """Return a reranker's scores as logits: its own, log-odds of probabilities, or stretched to their spread.
+
+    Log-odds that are closer together than logits usually are come from another scale, and are stretched too.
+    """
+    if provider in rules.logits:
+        return scores
+    if min(scores) >= 0 and max(scores) <= 1:
+        kept = [min(max(score, _SUREST), 1 - _SUREST) for score in scores]
+        odds = [math.log(score / (1 - score)) for score in kept]
+        if mean_and_deviation(odds)[1] >= USUAL_SPREAD:
+            return odds
+        return [USUAL_SPREAD * value for value in z_scores(odds)]
+    return [USUAL_SPREAD * value for value in z_scores(scores)]
 
 
 def _z_scores(scores: Sequence[float], _provider: str, _: Blend) -> list[float]:

@@ -6,7 +6,7 @@ Stages are looked up by kind, so no display name can hide one.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from resift.types import StageKind, StageRecord, Trace
@@ -29,11 +29,17 @@ class Judged:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What tells the relevance of each hit: places in the stores' lists, in the fused list, judgements."""
+    """What tells the relevance of each hit: places in the stores' lists, in the fused list, judgements.
+
+    `weighed` says that the fused scores are the first stage's evidence already, on one scale; `facts` is what
+    their weights were decided by.
+    """
 
     lists: Mapping[str, Column]
     fused: Column
     judged: tuple[Judged, ...]
+    weighed: bool = False
+    facts: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def has_first_stage(self) -> bool:
@@ -78,6 +84,8 @@ def evidence(trace: Trace, ids: Sequence[str]) -> Evidence:
             Judged(record.source or record.name, _column(record, ids, {}).scores)
             for record in trace.of(StageKind.RERANK)
         ),
+        weighed=bool(fused and fused[-1].weights),
+        facts=fused[-1].evidence if fused else {},
     )
 
 

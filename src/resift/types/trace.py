@@ -31,7 +31,8 @@ class StageRecord:
     `scores` stand beside `ids`; without any the stage only moved hits. `parts` are what totals are made of:
     part -> id -> value. The first `kept` ids went on (None: all of them), the others were left out here.
     `notes` are for single ids, `note` is for all that have none. `merged` maps an id that came in to the id
-    that stands for it from here on.
+    that stands for it from here on. `weights` say how much each side counted and `evidence` what that was
+    decided by; `searched` is how a store looked for its list: doc (words), vector, graph, hybrid.
     """
 
     kind: StageKind
@@ -44,6 +45,9 @@ class StageRecord:
     note: str = ""
     notes: Mapping[str, str] = field(default_factory=dict)
     merged: Mapping[str, str] = field(default_factory=dict)
+    searched: str = ""
+    weights: Mapping[str, float] = field(default_factory=dict)
+    evidence: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def order(self) -> tuple[str, ...]:

@@ -1,0 +1,170 @@
+"""Weighted fusion, the default order's first stage: z-scores over the pool, each list by its trust."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import Any, Unpack
+
+from resift.arguments import check_k
+from resift.fusion.fusion_options import WeightedOptions
+from resift.fusion.lists import ListOptions, RankedList, Rankings, labels, list_names, prepare
+from resift.fusion.lists import list_weights as list_factors
+from resift.fusion.totals import fuse_values
+from resift.scaling import list_z_scores
+from resift.trust import MARKS, Trust, list_weights, marks_per_word, weights_in_words
+from resift.types import Fused, Hit
+
+NAME = "weighted"
+
+SAMPLED = 10
+"""How many of the first hits of each list are looked at to tell prose from code."""
+
+
+def weighted(
+    rankings: Rankings,
+    *,
+    searched: Sequence[str] = (),
+    trust: Trust | None = None,
+    marks: float | None = None,
+    **options: Unpack[ListOptions],
+) -> Fused:
+    """Fuse by the weighted mean of each list's z-scores over the pool.
+
+    How much a list counts follows from how it was found (`searched`: "doc", "vector" or anything else, one
+    per list) and from what kind of texts these are (`marks` per word, read from the texts unless given).
+    Lists found in the same way that share no hit, and whose scores overlap, are parts of one collection:
+    their scores are compared as they are, so the source that answers the question comes forward. Lists that
+    are equal count as one. `weights` are factors of one's own on top.
+    """
+    rules = trust or Trust()
+    lists, kinds = _declared(rankings, [*searched] or [""] * len(rankings), options)
+    found = marks_per_word(_first_texts(lists)) if marks is None else marks
+    groups = _groups(lists, kinds)
+    by_group = list_weights([group.searched for group in groups], rules, marks=found)
+    values: list[list[float]] = [[] for _ in lists]
+    counts = [0.0] * len(lists)
+    ids = sorted({key for ranked in lists for key in ranked.keys})
+    longest = max((len(ranked.hits) for ranked in lists), default=0)
+    for group, weight in zip(groups, by_group, strict=True):
+        # A list of words that is shorter than others has nothing more that matches.
+        ended = group.searched == "doc" and all(len(lists[at].hits) < longest for at in group.copies)
+        column = _column([lists[at] for at in group.copies], ids, ended=ended)
+        for at, copies in group.copies.items():
+            counts[at] = lists[at].weight * weight / copies
+            values[at] = [counts[at] * column[key] for key in lists[at].keys]
+    fused = fuse_values(lists, values, name=NAME, k=options.get("k"))
+    counted = dict(zip(labels([ranked.name for ranked in lists]), counts, strict=True))
+    record = replace(
+        fused.records[0],
+        weights=counted,
+        evidence={MARKS: found},
+        note=weights_in_words(counted, rules, marks=found),
+    )
+    return Fused(fused, record, *fused.records[1:])
+
+
+def _declared(
+    rankings: Rankings, searched: Sequence[str], options: ListOptions
+) -> tuple[list[RankedList], list[str]]:
+    """Return the lists that hold anything, in declared order, and how each of them was found."""
+    found: list[tuple[RankedList, str]] = []
+    factors = list_factors(options.get("weights"), list_names(rankings))
+    for hits, kind, factor in zip(rankings, searched, factors, strict=True):
+        if hits and factor:
+            [ranked] = prepare([hits], weights=[factor], identity=options.get("identity", "id"))
+            found.append((ranked, kind))
+    declared = {name: place for place, name in enumerate(options.get("sources") or ())}
+    found.sort(key=lambda one: declared.get(one[0].name, len(declared)))
+    return [ranked for ranked, _ in found], [kind for _, kind in found]
+
+
+class WeightedReranker:
+    """Weighted fusion behind the Reranker protocol; a pipeline says how each list was found.
+
+    `marks` are the marks per word of the texts, for callers who know them without the texts.
+    """
+
+    name = NAME
+    requires: tuple[str, ...] = ()
+    Options = WeightedOptions
+
+    def __init__(
+        self,
+        *,
+        vectors: float | None = None,
+        trust: Trust | None = None,
+        **options: Unpack[ListOptions],
+    ) -> None:
+        rules = trust or Trust()
+        self.trust = rules if vectors is None else replace(rules, vectors=vectors)
+        self.options = options
+        self.marks: float | None = None
+
+    async def fuse(
+        self,
+        per_store: Sequence[Sequence[Hit]],
+        *,
+        k: int,
+        query: str | None = None,
+        searched: Sequence[str] = (),
+    ) -> Fused:
+        """Return the best k of the fused lists; the query is not needed."""
+        options: ListOptions = {**self.options, "k": check_k(k)}
+        return weighted(per_store, searched=searched, trust=self.trust, marks=self.marks, **options)
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Lists, by place, that are parts of one collection, and how often each of them is there."""
+
+    searched: str
+    copies: Mapping[int, int]
+
+
+def _groups(lists: Sequence[RankedList], searched: Sequence[str]) -> list[_Group]:
+    groups: list[_Group] = []
+    for kind in dict.fromkeys(searched):
+        alike: dict[Any, list[int]] = {}
+        for at, ranked in enumerate(lists):
+            if searched[at] == kind:
+                content = (tuple(ranked.keys), tuple(hit.score for hit in ranked.hits))
+                alike.setdefault(content, []).append(at)
+        copies = [dict.fromkeys(places, len(places)) for places in alike.values()]
+        pairs = combinations([lists[places[0]] for places in alike.values()], 2)
+        # What was found in an unknown way has an unknown scale.
+        if kind and all(_apart(*pair) for pair in pairs):
+            copies = [{at: count for one in copies for at, count in one.items()}]
+        groups += [_Group(kind, one) for one in copies]
+    return groups
+
+
+def _apart(one: RankedList, other: RankedList) -> bool:
+    """Whether two lists share no hit and their scores can be compared: the best of each is within reach."""
+    scores = [[hit.score for hit in ranked.hits if hit.score is not None] for ranked in (one, other)]
+    if any(len(known) < len(ranked.hits) for known, ranked in zip(scores, (one, other), strict=True)):
+        return False
+    if not set(one.keys).isdisjoint(other.keys):
+        return False
+    return max(scores[0]) >= min(scores[1]) and max(scores[1]) >= min(scores[0])
+
+
+def _column(lists: Sequence[RankedList], ids: Sequence[str], *, ended: bool) -> dict[str, float]:
+    """Return per id how many standard deviations it stands above what the lists lack."""
+    places: dict[str, tuple[int | None, float | None]] = {}
+    for ranked in lists:
+        hits = zip(ranked.keys, ranked.ranks, ranked.hits, strict=True)
+        places |= {key: (rank, hit.score) for key, rank, hit in hits}
+    found = [places.get(id, (None, None)) for id in ids]
+    values = list_z_scores([rank for rank, _ in found], [score for _, score in found], ended=ended)
+    # Counted from the lowest, so that a list adds nothing to a hit that it lacks.
+    floor = min(values)
+    return {id: value - floor for id, value in zip(ids, values, strict=True)}
+
+
+def _first_texts(lists: Sequence[RankedList]) -> list[str]:
+    found: dict[str, Hit] = {}
+    for ranked in lists:
+        found |= {hit.id: hit for hit in ranked.hits[:SAMPLED]}
+    return [found[id].text for id in sorted(found)]

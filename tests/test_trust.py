@@ -1,0 +1,103 @@
+"""Trust: what a question's own pool says about its lists and its reranker."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from resift.errors import InputError
+from resift.trust import Trust, list_weights, marks_per_word, reading_depth, reranker_weight, weights_in_words
+
+PROSE = "The ferry leaves at noon, and bikes are free in August. Dogs pay half."
+CODE = 'def paste(xsel=False):\n    return subprocess.Popen(["xclip", "-o"], stdout=PIPE).communicate()[0]'
+
+
+def test_code_has_several_times_the_marks_of_prose():
+    """Prose stays below the lower bound, code is above the upper one."""
+    rules = Trust()
+    assert marks_per_word([PROSE] * 9) < rules.prose
+    assert marks_per_word([CODE] * 9) > rules.code
+    assert rules.prose_part(marks_per_word([PROSE] * 9)) == 1
+    assert rules.prose_part(marks_per_word([CODE] * 9)) == 0
+
+
+@pytest.mark.parametrize("text", ["", "   ", "東京の天気は、晴れです。", "Привет, как дела?", "f(x[0])"])
+def test_little_text_and_scripts_without_spaces_are_no_code(text):
+    """A few words tell nothing, and of longer texts only ASCII marks count."""
+    assert Trust().prose_part(marks_per_word([text])) == 1
+    assert marks_per_word(["東京の天気は、晴れです。"] * 99) == 0
+    assert marks_per_word([]) == 0
+
+
+def test_vectors_count_a_little_more_than_words_and_much_more_in_code():
+    """The weights add up to one, whatever the number of lists and kinds."""
+    rules = Trust()
+    assert list_weights(["doc", "vector"], rules, marks=0.1) == pytest.approx([0.45, 0.55])
+    assert list_weights(["doc", "vector"], rules, marks=0.9) == pytest.approx([0.1, 0.9])
+    assert list_weights(["", "", ""], rules, marks=0.9) == pytest.approx([1 / 3] * 3)
+    assert list_weights(["doc"], Trust(vectors_in_code=1), marks=2.0) == [1.0]
+    assert list_weights([], rules, marks=0.1) == []
+
+
+@given(kinds=st.lists(st.sampled_from(["doc", "vector", "graph", ""]), min_size=1), marks=st.floats(0, 3))
+def test_weights_always_add_up_to_one(kinds, marks):
+    """No list is ever worth less than nothing."""
+    weights = list_weights(kinds, Trust(), marks=marks)
+    assert sum(weights) == pytest.approx(1)
+    assert min(weights) >= 0
+
+
+def test_a_reranker_that_is_sure_counts_for_more():
+    """One hit that takes all, two that share, a flat pool, and code."""
+    rules = Trust()
+    sure = reranker_weight([9.0, -9.0, -9.0], rules, marks=0)
+    halved = reranker_weight([5.0, 5.0, -9.0], rules, marks=0)
+    flat = reranker_weight([0.0] * 20, rules, marks=0)
+    assert rules.unsure < flat < halved < sure <= rules.sure
+    assert reranker_weight([9.0, -9.0], rules, marks=1.0) == 0
+
+
+def test_a_sure_first_stage_is_read_less_deeply():
+    """A leader far ahead leaves the least to read, a flat list the most, code nothing."""
+    rules = Trust()
+    assert reading_depth([9.0, *([0.0] * 99)], rules, marks=0.1) == rules.least
+    assert reading_depth([1.0] * 100, rules, marks=0.1) == rules.most
+    assert reading_depth([1.0] * 3, rules, marks=0.1) == 3
+    assert reading_depth([1.0] * 100, rules, marks=0.9) == 0
+    assert reading_depth([], rules, marks=0.1) == 0
+
+
+@given(
+    scores=st.lists(st.sampled_from([0.0, 0.5, 1.0, 4.0]), min_size=1, max_size=60),
+    factor=st.sampled_from([0.25, 2.0, 8.0]),
+)
+def test_reading_depth_does_not_depend_on_the_scale(scores, factor):
+    """The same list in other units is read as deeply."""
+    scores = sorted(scores, reverse=True)
+    depth = reading_depth(scores, Trust(), marks=0)
+    assert depth == reading_depth([factor * score for score in scores], Trust(), marks=0)
+    assert min(len(scores), Trust().least) <= depth <= Trust().most
+
+
+def test_weights_are_told_with_their_reason():
+    """Prose needs no reason."""
+    weights = {"docs.text": 0.1, "docs.vectors": 0.9}
+    assert weights_in_words(weights, Trust(), marks=0.2) == "docs.text counted 0.1, docs.vectors counted 0.9"
+    assert weights_in_words(weights, Trust(), marks=0.9).endswith(": 0.9 marks per word, no prose")
+    assert weights_in_words(weights, Trust(), marks=0.6).endswith(": 0.6 marks per word, hardly prose")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"vectors": 1.5}, "Trust vectors is 1.5; use 0 to 1."),
+        ({"prose": 0.8}, "use 0 ≤ prose < code"),
+        ({"reach": -1.0}, "it must be 0 or more"),
+        ({"least": 30}, "use 1 ≤ least ≤ most"),
+    ],
+)
+def test_wrong_numbers_are_refused(wrong, message):
+    """At once, and by name."""
+    with pytest.raises(InputError, match=message.replace(".", r"\.")):
+        Trust(**wrong)
