@@ -50,8 +50,8 @@ def litellm(url, key, query, documents):
     for model, base in (
         ("cohere/rerank-v3.5", url),
         ("jina_ai/jina-reranker-v2", f"{url}/v1/rerank"),
-        ("infinity/m", url),
-        ("hosted_vllm/m", url),
+        ("infinity/m", f"{url}/infinity"),
+        ("hosted_vllm/m", f"{url}/vllm"),
         ("huggingface/m", url),
     ):
         found = litellm.rerank(

@@ -61,22 +61,33 @@ def create_app(
         middleware.append(_cors(serving.options.cors_origins))
     middleware.append(Middleware(Guarding, serving=serving))
 
-    @asynccontextmanager
-    async def lifespan(app: Any) -> AsyncIterator[None]:
-        async with AsyncExitStack() as stack:
-            for enter in lifespans:
-                await stack.enter_async_context(enter(app))
-            await serving.before_accepting()
-            yield
-            await asking.close()
-            await searching.close()
-            await serving.close()
-
+    lifespan = _lifespan([*lifespans, *(_closing(part) for part in (serving, searching, asking))], serving)
     app = Starlette(routes=routes, middleware=middleware, lifespan=lifespan)
     app.router.redirect_slashes = False
     app.router.default = _nothing_here
     app.state.serving = serving
     return app
+
+
+def _lifespan(parts: Sequence[Lifespan], serving: Serving) -> Lifespan:
+    @asynccontextmanager
+    async def lifespan(app: Any) -> AsyncIterator[None]:
+        async with AsyncExitStack() as stack:
+            for enter in parts:
+                await stack.enter_async_context(enter(app))
+            await serving.before_accepting()
+            yield
+
+    return lifespan
+
+
+def _closing(part: Any) -> Lifespan:
+    @asynccontextmanager
+    async def closed_at_the_end(app: Any) -> AsyncIterator[None]:
+        yield
+        await part.close()
+
+    return closed_at_the_end
 
 
 def operations_of(serving: Serving, searching: Searching, asking: Asking) -> list[Operation]:

@@ -5,12 +5,23 @@ The words that client and server share (fields, rows, scores) are those of `rera
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from resift.rerankers.hosted.dialects import DIALECTS, Dialect
 from resift.server.error_forms import COHERE, JINA, JOINED, OPENAI, TEI, VOYAGE, ErrorForm
+from resift.server.rerank_answers import (
+    ANSWERS,
+    Answer,
+    Form,
+    Row,
+    cohere_form,
+    jina_form,
+    joined_form,
+    openai_form,
+    voyage_form,
+)
 from resift.server.schema import (
     Schema,
     array,
@@ -23,29 +34,6 @@ from resift.server.schema import (
     text,
     whole,
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """One document of an answer."""
-
-    index: int
-    score: float
-    document: Any = None
-    spans: Sequence[Mapping[str, Any]] | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
-    """What a rerank request found, before a dialect gives it a form."""
-
-    id: str
-    model: str
-    rows: Sequence[Row]
-    tokens: int = 0
-    documents: int = 0
-    created: int = 0
-    warnings: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +51,7 @@ class ServedDialect:
     objects: bool = False
     asks_for: str | None = "return_documents"
     plain_document: bool = False
-    form: Callable[[Answer, list[dict[str, Any]]], Any]
+    form: Form
     errors: ErrorForm
     answer: Schema = field(default_factory=dict)
 
@@ -99,85 +87,6 @@ class ServedDialect:
         return found
 
 
-def _usage(answer: Answer) -> dict[str, int]:
-    return {"prompt_tokens": answer.tokens, "total_tokens": answer.tokens}
-
-
-def _meta(answer: Answer, version: str) -> dict[str, Any]:
-    # Cohere bills a search unit per hundred documents.
-    units = {"search_units": -(-answer.documents // 100)}
-    meta: dict[str, Any] = {"api_version": {"version": version}, "billed_units": units}
-    if answer.warnings:
-        meta["warnings"] = list(answer.warnings)
-    return meta
-
-
-def _warned(answer: Answer, body: dict[str, Any]) -> dict[str, Any]:
-    return {**body, "warnings": list(answer.warnings)} if answer.warnings else body
-
-
-def _cohere(version: str) -> Callable[[Answer, list[dict[str, Any]]], Any]:
-    return lambda answer, rows: {"id": answer.id, "results": rows, "meta": _meta(answer, version)}
-
-
-def _jina(answer: Answer, rows: list[dict[str, Any]]) -> Any:
-    return _warned(answer, {"model": answer.model, "usage": _usage(answer), "results": rows})
-
-
-def _joined(answer: Answer, rows: list[dict[str, Any]]) -> Any:
-    """Return what Cohere v1 and Jina clients both understand."""
-    return {"id": answer.id, **_jina(answer, rows), "meta": _meta(answer, "1")}
-
-
-def _voyage(answer: Answer, rows: list[dict[str, Any]]) -> Any:
-    usage = {"total_tokens": answer.tokens}
-    return _warned(answer, {"object": "list", "data": rows, "model": answer.model, "usage": usage})
-
-
-def _openai(answer: Answer, rows: list[dict[str, Any]]) -> Any:
-    body = {"id": answer.id, "object": "rerank", "created": answer.created, "model": answer.model}
-    return _warned(answer, {**body, "usage": _usage(answer), "results": rows})
-
-
-_ROW = {
-    "index": whole(least=0),
-    "relevance_score": number(),
-    "document": {},
-    "relevant_spans": array(mapping()),
-}
-_RESULTS = array(record(_ROW, required=("index", "relevance_score"), nullable=False))
-_USAGE = mapping(whole(least=0))
-_ANSWERS: dict[str, Schema] = {
-    "cohere": record(
-        {"id": text(), "results": _RESULTS, "meta": mapping()}, required=("id", "results", "meta")
-    ),
-    "jina": record(
-        {"model": text(), "usage": _USAGE, "results": _RESULTS, "warnings": array(text())},
-        required=("model", "usage", "results"),
-    ),
-    "joined": record(
-        {
-            "id": text(), "model": text(), "usage": _USAGE, "results": _RESULTS, "meta": mapping(),
-            "warnings": array(text()),
-        },
-        required=("id", "model", "usage", "results", "meta"),
-    ),
-    "voyage": record(
-        {"object": text(), "data": _RESULTS, "model": text(), "usage": _USAGE, "warnings": array(text())},
-        required=("object", "data", "model", "usage"),
-    ),
-    "openai": record(
-        {
-            "id": text(), "object": text(), "created": whole(), "model": text(), "usage": _USAGE,
-            "results": _RESULTS, "warnings": array(text()),
-        },
-        required=("id", "model", "usage", "results"),
-    ),
-    "tei": array(
-        record({"index": whole(least=0), "score": number(), "text": text()}, required=("index", "score"))
-    ),
-}  # fmt: skip
-
 _SPANS = record(
     {
         "mode": one_of("enabled", "disabled"),
@@ -208,9 +117,9 @@ SERVED: Mapping[str, ServedDialect] = {
                 "relevant_spans": _SPANS,
             },
             asks_for=None,
-            form=_cohere("2"),
+            form=cohere_form("2"),
             errors=COHERE,
-            answer=_ANSWERS["cohere"],
+            answer=ANSWERS["cohere"],
         ),
         ServedDialect(
             name="cohere-v1",
@@ -218,18 +127,18 @@ SERVED: Mapping[str, ServedDialect] = {
             required=("query", "documents"),
             optional=_COHERE_V1,
             objects=True,
-            form=_cohere("1"),
+            form=cohere_form("1"),
             errors=COHERE,
-            answer=_ANSWERS["cohere"],
+            answer=ANSWERS["cohere"],
         ),
         ServedDialect(
             name="jina",
             words=DIALECTS["jina"],
             required=("query", "documents"),
             objects=True,
-            form=_jina,
+            form=jina_form,
             errors=JINA,
-            answer=_ANSWERS["jina"],
+            answer=ANSWERS["jina"],
         ),
         ServedDialect(
             name="voyage",
@@ -237,9 +146,9 @@ SERVED: Mapping[str, ServedDialect] = {
             required=("query", "documents"),
             optional={"truncation": lenient_flag()},
             plain_document=True,
-            form=_voyage,
+            form=voyage_form,
             errors=VOYAGE,
-            answer=_ANSWERS["voyage"],
+            answer=ANSWERS["voyage"],
         ),
         ServedDialect(
             name="tei",
@@ -255,7 +164,7 @@ SERVED: Mapping[str, ServedDialect] = {
             plain_document=True,
             form=lambda answer, rows: rows,
             errors=TEI,
-            answer=_ANSWERS["tei"],
+            answer=ANSWERS["tei"],
         ),
         ServedDialect(
             name="vllm",
@@ -263,9 +172,9 @@ SERVED: Mapping[str, ServedDialect] = {
             required=("query", "documents"),
             optional={**_LENGTHS, "truncation_side": text(), "use_activation": lenient_flag()},
             objects=True,
-            form=_openai,
+            form=openai_form,
             errors=OPENAI,
-            answer=_ANSWERS["openai"],
+            answer=ANSWERS["openai"],
         ),
         ServedDialect(
             name="infinity",
@@ -273,9 +182,9 @@ SERVED: Mapping[str, ServedDialect] = {
             required=("query", "documents"),
             optional={"raw_scores": lenient_flag()},
             plain_document=True,
-            form=_openai,
+            form=openai_form,
             errors=OPENAI,
-            answer=_ANSWERS["openai"],
+            answer=ANSWERS["openai"],
         ),
         ServedDialect(
             name="cohere-v1-or-jina",
@@ -283,9 +192,9 @@ SERVED: Mapping[str, ServedDialect] = {
             required=("query", "documents"),
             optional={**_COHERE_V1, **_LENGTHS, "raw_scores": lenient_flag()},
             objects=True,
-            form=_joined,
+            form=joined_form,
             errors=JOINED,
-            answer=_ANSWERS["joined"],
+            answer=ANSWERS["joined"],
         ),
         ServedDialect(
             name="jina-or-vllm",
@@ -293,9 +202,9 @@ SERVED: Mapping[str, ServedDialect] = {
             required=("query", "documents"),
             optional={**_LENGTHS, "raw_scores": lenient_flag()},
             objects=True,
-            form=_openai,
+            form=openai_form,
             errors=JOINED,
-            answer=_ANSWERS["openai"],
+            answer=ANSWERS["openai"],
         ),
     )
 }

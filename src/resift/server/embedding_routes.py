@@ -82,19 +82,9 @@ def _openai_operation(serving: Serving, path: str) -> Operation:
         kind = request.get("input_type", "document")
         vectors = await call.unless_gone(_embedded(call, texts, kind, request.get("model")))
         _check_dimensions(body, vectors.shape[1])
+        model = request.get("model") or serving.embedder_name
         as_text = request.get("encoding_format") == "base64"
-        rows = [_base64(vector) for vector in vectors] if as_text else vectors.tolist()
-        tokens = sum(map(len, texts)) // 4
-        return Reply(
-            {
-                "object": "list",
-                "data": [
-                    {"object": "embedding", "index": at, "embedding": row} for at, row in enumerate(rows)
-                ],
-                "model": request.get("model") or serving.embedder_name,
-                "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
-            }
-        )
+        return Reply(_openai_answer(texts, vectors, model, as_text=as_text))
 
     return Operation(
         path=path,
@@ -105,6 +95,17 @@ def _openai_operation(serving: Serving, path: str) -> Operation:
         answer=_OPENAI_ANSWER,
         errors=(OPENAI,),
     )
+
+
+def _openai_answer(texts: list[str], vectors: Any, model: str, *, as_text: bool) -> dict[str, Any]:
+    rows = [_base64(vector) for vector in vectors] if as_text else vectors.tolist()
+    tokens = sum(map(len, texts)) // 4
+    return {
+        "object": "list",
+        "data": [{"object": "embedding", "index": at, "embedding": row} for at, row in enumerate(rows)],
+        "model": model,
+        "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
+    }
 
 
 def _tei_operation(serving: Serving, path: str) -> Operation:

@@ -152,18 +152,7 @@ def _explain(serving: Serving) -> Operation:
     async def run(call: Call) -> Reply:
         call.info.dialect = "resift"
         request = checked(await call.json(), schema)
-        ranking, notes = _ranking_in(request["ranking"])
-        ids = [request["id"]] if "id" in request else [hit.id for hit in ranking.hits]
-        explanation = ranking.explain(query=request.get("query", ""), top=request.get("top", 10))
-        return Reply(
-            {
-                "why": {id: ranking.why(id) for id in ids},
-                "text": explanation.text(),
-                "svg": explanation.svg(),
-                "flow": rank_flow(ranking, request.get("query", "")),
-                "notes": notes,
-            }
-        )
+        return Reply(_explained(request))
 
     return Operation(
         path="/v1/explain",
@@ -182,6 +171,19 @@ def _explain(serving: Serving) -> Operation:
             required=("why", "text", "svg", "notes"),
         ),
     )
+
+
+def _explained(request: Mapping[str, Any]) -> dict[str, Any]:
+    ranking, notes = _ranking_in(request["ranking"])
+    ids = [request["id"]] if "id" in request else [hit.id for hit in ranking.hits]
+    explanation = ranking.explain(query=request.get("query", ""), top=request.get("top", 10))
+    return {
+        "why": {id: ranking.why(id) for id in ids},
+        "text": explanation.text(),
+        "svg": explanation.svg(),
+        "flow": rank_flow(ranking, request.get("query", "")),
+        "notes": notes,
+    }
 
 
 def _ranking_in(given: Mapping[str, Any]) -> tuple[Ranking, list[str]]:

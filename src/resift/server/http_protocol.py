@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from typing import TYPE_CHECKING, Any
 
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
@@ -24,13 +25,14 @@ def timed_protocol(limits: Limits) -> type[Any]:
 
 
 class _TimedProtocol(_Base):  # type: ignore[misc]
-    """Headers must be complete in one time, the whole request in another; connections are counted."""
+    """Headers must be complete in time, a body may not stall or take too long; connections are counted."""
 
     limits: Limits
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._timer: asyncio.TimerHandle | None = None
+        self._body_end_s = math.inf
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -49,8 +51,11 @@ class _TimedProtocol(_Base):  # type: ignore[misc]
             return
         if not self.cycle.more_body:
             self._disarm()
-        elif self.cycle is not before:
-            self._arm(self.limits.body_timeout_s)
+            return
+        now_s = self.loop.time()
+        if self.cycle is not before:
+            self._body_end_s = now_s + self.limits.body_timeout_s
+        self._arm(min(self.limits.stall_timeout_s, max(0.0, self._body_end_s - now_s)))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._disarm()
@@ -70,6 +75,10 @@ class _TimedProtocol(_Base):  # type: ignore[misc]
         if self.transport.is_closing():
             return
         answered = self.cycle is not None and (self.cycle.response_started or self.cycle.response_complete)
+        if answered and self.loop.time() < self._body_end_s:
+            # Refused before its body was read; the client may come back on this connection.
+            self._arm(self._body_end_s - self.loop.time())
+            return
         if not answered:
             self.transport.write(_LATE)
         self.transport.close()

@@ -13,10 +13,11 @@ from resift.protocols import Scorer
 from resift.rerankers.hosted.dialects import DIALECTS
 from resift.rerankers.rescore import rescore
 from resift.server.admission import pairs_in
-from resift.server.dialects import Answer, Row, ServedDialect
+from resift.server.dialects import ServedDialect
 from resift.server.endpoint import Call
+from resift.server.rerank_answers import Answer, Row
 from resift.server.spans import SpanOptions, relevant_spans
-from resift.types import Ranking
+from resift.types import Hit, Ranking
 
 FROM_0_TO_1 = frozenset({*DIALECTS, "semantic-bm25", "zero-shot"})
 """Who scores from 0 to 1 already; what all others say goes through a sigmoid."""
@@ -51,19 +52,17 @@ async def rerank(call: Call, dialect: ServedDialect, request: Mapping[str, Any])
     unit = _raw if request.get("raw_scores") else unit_of(ranking)
     wanted = bool(dialect.asks_for and request.get(dialect.asks_for))
     unscored = frozenset(ranking.unscored)
-    rows = [
-        Row(
-            index=int(hit.id),
-            score=unit(None if hit.id in unscored else hit.score),
-            document=_document(documents[int(hit.id)], texts[int(hit.id)], dialect) if wanted else None,
-            spans=spans.get(hit.id) if spans else None,
-        )
-        for hit in shown
-    ]
+
+    def row(hit: Hit) -> Row:
+        at = int(hit.id)
+        score = unit(None if hit.id in unscored else hit.score)
+        document = _document(documents[at], texts[at], dialect) if wanted else None
+        return Row(index=at, score=score, document=document, spans=spans.get(hit.id) if spans else None)
+
     return Answer(
         id=call.info.id,
         model=name,
-        rows=rows,
+        rows=[row(hit) for hit in shown],
         tokens=tokens,
         documents=len(texts),
         created=int(time.time()),

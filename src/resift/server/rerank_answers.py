@@ -1,0 +1,119 @@
+"""What a rerank request found, and the form that each API gives it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from resift.server.schema import Schema, array, mapping, number, record, text, whole
+
+Form = Callable[["Answer", list[dict[str, Any]]], Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One document of an answer."""
+
+    index: int
+    score: float
+    document: Any = None
+    spans: Sequence[Mapping[str, Any]] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What a rerank request found, before a dialect gives it a form."""
+
+    id: str
+    model: str
+    rows: Sequence[Row]
+    tokens: int = 0
+    documents: int = 0
+    created: int = 0
+    warnings: Sequence[str] = ()
+
+
+def _usage(answer: Answer) -> dict[str, int]:
+    return {"prompt_tokens": answer.tokens, "total_tokens": answer.tokens}
+
+
+def _meta(answer: Answer, version: str) -> dict[str, Any]:
+    # Cohere bills a search unit per hundred documents.
+    units = {"search_units": -(-answer.documents // 100)}
+    meta: dict[str, Any] = {"api_version": {"version": version}, "billed_units": units}
+    if answer.warnings:
+        meta["warnings"] = list(answer.warnings)
+    return meta
+
+
+def _warned(answer: Answer, body: dict[str, Any]) -> dict[str, Any]:
+    return {**body, "warnings": list(answer.warnings)} if answer.warnings else body
+
+
+def cohere_form(version: str) -> Form:
+    """Return the form of Cohere's answers, of one version."""
+    return lambda answer, rows: {"id": answer.id, "results": rows, "meta": _meta(answer, version)}
+
+
+def jina_form(answer: Answer, rows: list[dict[str, Any]]) -> Any:
+    """Return Jina's answer."""
+    return _warned(answer, {"model": answer.model, "usage": _usage(answer), "results": rows})
+
+
+def joined_form(answer: Answer, rows: list[dict[str, Any]]) -> Any:
+    """Return what Cohere v1 and Jina clients both understand."""
+    return {"id": answer.id, **jina_form(answer, rows), "meta": _meta(answer, "1")}
+
+
+def voyage_form(answer: Answer, rows: list[dict[str, Any]]) -> Any:
+    """Return Voyage's answer."""
+    usage = {"total_tokens": answer.tokens}
+    return _warned(answer, {"object": "list", "data": rows, "model": answer.model, "usage": usage})
+
+
+def openai_form(answer: Answer, rows: list[dict[str, Any]]) -> Any:
+    """Return the answer of vLLM and infinity."""
+    body = {"id": answer.id, "object": "rerank", "created": answer.created, "model": answer.model}
+    return _warned(answer, {**body, "usage": _usage(answer), "results": rows})
+
+
+_ROW = {
+    "index": whole(least=0),
+    "relevance_score": number(),
+    "document": {},
+    "relevant_spans": array(mapping()),
+}
+_RESULTS = array(record(_ROW, required=("index", "relevance_score"), nullable=False))
+_USAGE = mapping(whole(least=0))
+ANSWERS: dict[str, Schema] = {
+    "cohere": record(
+        {"id": text(), "results": _RESULTS, "meta": mapping()}, required=("id", "results", "meta")
+    ),
+    "jina": record(
+        {"model": text(), "usage": _USAGE, "results": _RESULTS, "warnings": array(text())},
+        required=("model", "usage", "results"),
+    ),
+    "joined": record(
+        {
+            "id": text(), "model": text(), "usage": _USAGE, "results": _RESULTS, "meta": mapping(),
+            "warnings": array(text()),
+        },
+        required=("id", "model", "usage", "results", "meta"),
+    ),
+    "voyage": record(
+        {"object": text(), "data": _RESULTS, "model": text(), "usage": _USAGE, "warnings": array(text())},
+        required=("object", "data", "model", "usage"),
+    ),
+    "openai": record(
+        {
+            "id": text(), "object": text(), "created": whole(), "model": text(), "usage": _USAGE,
+            "results": _RESULTS, "warnings": array(text()),
+        },
+        required=("id", "model", "usage", "results"),
+    ),
+    "tei": array(
+        record({"index": whole(least=0), "score": number(), "text": text()}, required=("index", "score"))
+    ),
+}  # fmt: skip
+"""The schema of each form, for the description of the API."""
