@@ -13,6 +13,7 @@ import json
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from typing import Any
@@ -53,12 +54,19 @@ ATTACKS = {
 """Counts are what each attack takes: mutants, schedules, rounds of every fault in every dialect, calls."""
 
 
+ALONE = ("faults", "overload", "server", "soak")
+"""These measure time, so nothing else of ours runs beside them."""
+
+
 def main(argv: list[str] | None = None) -> int:
     """Run the attacks; exit code 1 where something did not hold."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.hardening", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="ATTACK", help=f"some of: {', '.join(ATTACKS)}")
     parser.add_argument("--short", action="store_true", help="a minute of work; nothing is written")
     parser.add_argument("--seed", type=int, default=1, help="which random choices (1)")
+    parser.add_argument(
+        "--jobs", type=int, default=1, help="attacks side by side; those that measure time run alone (1)"
+    )
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
     unknown = [name for name in args.names if name not in ATTACKS]
@@ -67,13 +75,30 @@ def main(argv: list[str] | None = None) -> int:
     if args.inside:
         print(json.dumps(_made(args.names[0], args.seed, short=args.short)))
         return 0
-    rows = {name: _in_a_process(name, args.seed, short=args.short) for name in args.names or ATTACKS}
+    rows = _all(args.names or list(ATTACKS), args)
     if not args.names and not args.short:
         write_results("hardening", {"seed": args.seed, "commit": _commit(), "attacks": rows})
         write_page()
     failures = sum(row["failures"] for row in rows.values())
     print(f"{sum(row['tried'] for row in rows.values()):,} tried, {failures} did not hold")
     return 1 if failures else 0
+
+
+def _all(names: list[str], args: argparse.Namespace) -> dict[str, Any]:
+    """Run the attacks: those that measure no time side by side, then the others one by one."""
+    together = [name for name in names if name not in ALONE] if args.jobs > 1 else []
+    with ThreadPoolExecutor(max(1, args.jobs)) as pool:
+        rows = dict(
+            zip(
+                together,
+                pool.map(lambda name: _in_a_process(name, args.seed, short=args.short), together),
+                strict=True,
+            )
+        )
+    for name in names:
+        if name not in rows:
+            rows[name] = _in_a_process(name, args.seed, short=args.short)
+    return {name: rows[name] for name in names}
 
 
 def _made(name: str, seed: int, *, short: bool) -> dict[str, Any]:

@@ -73,6 +73,7 @@ def _rank_doors() -> list[Door]:
             resift.rerank,
             {"query": "capital", "documents": DOCUMENTS, "k": 1, "deadline_s": 5.0, "missing_text": "last", "text_keys": ("text",)},
         ),
+        Door("arerank", resift.arerank, {"query": "capital", "documents": DOCUMENTS, "k": 1, "deadline_s": 5.0}),
         Door("fuse", resift.fuse, {"lists": {"x": DOCUMENTS, "y": DOCUMENTS}, "k": 2, "method": "rrf", "weights": [1, 2]}),
         Door("fuse linear", resift.fuse, {"lists": [HITS, HITS], "k": 2, "method": "linear", "normalize": "min-max"}),
         Door("fuse dialect", resift.fuse, {"lists": [HITS, HITS], "dialect": "langchain", "k_param": 60}),

@@ -58,8 +58,11 @@ def attack(seed: int, count: int) -> Outcome:
 
 @contextlib.contextmanager
 def _in_folder(folder: Path) -> Iterator[Path]:
-    with contextlib.chdir(folder):
-        yield folder
+    # Two levels down: ".." and "../.." lead into the folder, too.
+    inside = folder / "work" / "here"
+    inside.mkdir(parents=True)
+    with contextlib.chdir(inside):
+        yield inside
 
 
 class Hang(BaseException):
@@ -107,10 +110,12 @@ def _may_leave_out(door: Door, arguments: Mapping[str, Any]) -> bool:
     import inspect
 
     try:
-        inspect.signature(door.call).bind(**arguments)
+        signature = inspect.signature(door.call)
+        signature.bind(**arguments)
     except (TypeError, ValueError):
         return False
-    return True
+    # A door of ours that hands everything on cannot tell.
+    return not any(one.kind is one.VAR_KEYWORD for one in signature.parameters.values())
 
 
 def _shown(arguments: Mapping[str, Any]) -> str:

@@ -53,7 +53,7 @@ def find_files(paths: Iterable[Path], choice: Choice = Choice(), *, index: Path 
     for path in paths:
         try:
             status = path.stat()
-        except OSError as exc:
+        except (OSError, ValueError) as exc:  # ValueError: a name that no file can have
             raise DataFormatError("No such file or folder.", file=str(path)) from exc
         if stat.S_ISDIR(status.st_mode):
             walk.folder(path, path, [], 0)
@@ -141,8 +141,7 @@ class _Walk:
         if entry.name.startswith("."):
             return "hidden"
         if entry.is_symlink():
-            inside = path.resolve().is_relative_to(root.resolve())
-            return "a link inside the folder" if inside else "a link out of the folder"
+            return _link_reason(path, root)
         if _is_ignored(rules, name, folder=is_folder):
             return "ignored by .gitignore"
         if matches(self._exclude, name):
@@ -201,3 +200,11 @@ def _patterns(patterns: Sequence[str], option: str) -> list[Rule]:
     if len(rules) != len(patterns) or any(rule.negated for rule in rules):
         raise InputError(f"{option} takes patterns such as '*.md' or 'docs/**', without '!' or '#'.")
     return rules
+
+
+def _link_reason(path: Path, root: Path) -> str:
+    try:
+        inside = path.resolve().is_relative_to(root.resolve())
+    except (OSError, RuntimeError):  # RuntimeError is what pathlib makes of a circle
+        return "a link that leads in a circle"
+    return "a link inside the folder" if inside else "a link out of the folder"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from resift.arguments import check_query
 from resift.deadline import Deadline
 from resift.errors import InputError
 from resift.fusion import rrf
@@ -24,7 +25,7 @@ async def fuse_then_rescore(
 
     A scorer that fails leaves the fused order; the record then says why.
     """
-    if query is None or not query.strip():
+    if query is None or not check_query(query, empty=True).strip():
         raise InputError(f"{provider_of(scorer)!r} scores hits against the query; pass it as query= to fuse.")
     ranking = await rescore(scorer, query, rrf(per_store), k=k, deadline=deadline)
     return Fused(ranking.hits, *ranking.trace)

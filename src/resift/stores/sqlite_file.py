@@ -126,6 +126,8 @@ class DatabaseFile:
             yield
         except Damage as exc:
             raise self._damaged(str(exc)) from None
+        except UnicodeDecodeError:  # SQLite's message about a damaged schema; it would quote the bytes
+            raise self._damaged("a text is not UTF-8") from None
         except sqlite3.Error as exc:
             if "decode" in str(exc):
                 exc.args = ("a text is not UTF-8",)  # SQLite's own words quote the text
