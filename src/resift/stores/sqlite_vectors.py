@@ -20,8 +20,8 @@ _SWEEP_ROWS = 512
 # BLAS stays in the calling thread for so few rows. The sweep is bound by memory, so more threads gain
 # nothing, and waiting for one that a busy machine does not schedule costs ten times the sweep.
 _MARGIN = 1e-5  # float32 sums of a few hundred products are off by less than this
-_BATCH = 1000
-_MOST_BATCHES = 16
+_BATCH = 500
+_MOST_BATCHES = 32
 
 
 class Nearest(NamedTuple):
@@ -51,11 +51,11 @@ class VectorView:
         if not self.rows.blocks:
             return Nearest([], approximate=False)
         mask = self.rows.mask(allowed)
-        batch = max(_BATCH, 10 * k)
+        batch = max(_BATCH, 5 * k)
         possible = int(mask.sum())
         if self._table is None:
             return Nearest(self._swept(connection, query, k, mask), approximate=False)
-        if possible <= 2 * batch:
+        if possible <= 4 * batch:
             rows = self.rows.rows_at(mask.nonzero()[0])
             return Nearest(_Read(connection, query).read(rows.tolist()).best(k), approximate=False)
         return Nearest(self._by_codes(connection, query, k, mask, batch), approximate=True)
