@@ -241,3 +241,10 @@ def test_trec_covid_runs_reproduce_the_measured_gain(data):
     }
     value = measures.calc_aggregate([measures.nDCG @ 10], qrels, fused)[measures.nDCG @ 10]
     assert value == pytest.approx(0.2712, abs=0.002)
+
+
+def test_a_hit_that_nobody_judged_counts_as_the_lowest_of_its_list():
+    """Lists behind a reranker may end in hits without a score; ids alone have none at all."""
+    tail = [Hit("a", score=3.0, source="s"), Hit("b", score=1.0, source="s"), Hit("c", source="s")]
+    assert scores(fusion.comb_sum([tail])) == {"a": 3.0, "b": 1.0, "c": 1.0}
+    assert scores(fusion.comb_sum([[Hit("x"), Hit("y")]])) == {"x": 0.0, "y": 0.0}
