@@ -51,6 +51,7 @@ LEVELS = [
 ]
 # The arrows that point up, and why. Each is an import that everybody can see, made when it is used.
 EXCEPTIONS = {
+    ("resift.types.ranking", "text"): "Ranking.snippet cuts the text of the value when asked",
     ("resift.types.ranking", "explain"): "Ranking.why and Ranking.explain tell of the value when asked",
     ("resift.retrieval.pipeline", "config"): "Pipeline.from_yaml is a door to the builder of pipelines",
 }

@@ -379,3 +379,22 @@ def test_lists_given_to_a_ranking_become_tuples():
 def test_ordinals(number, expected):
     """Ranks read as people say them."""
     assert ordinal(number) == expected
+
+
+def test_a_ranking_shows_ids_and_scores_in_five_lines_and_snippets_of_its_question():
+    """What notebooks and logs show holds no document; a snippet is asked for."""
+    hits = tuple(Hit(f"d{n}", f"Rotate key number {n}. Then rest.", float(9 - n)) for n in range(5))
+    ranking = Ranking(hits, tier="cross-encoder", query="which key rotates?")
+    assert repr(ranking).splitlines() == [
+        "<Ranking of 5 from 5, by cross-encoder>",
+        "  1         9  'd0'",
+        "  2         8  'd1'",
+        "  3         7  'd2'",
+        "     … and 2 more",
+    ]
+    assert "Rotate" not in repr(ranking)
+    assert ranking.snippet("d1").marked().startswith("**Rotate** **key** number 1.")
+    assert Ranking.from_json(ranking.to_json()).query == "which key rotates?"
+    assert "<svg" in ranking._repr_html_()
+    with pytest.raises(InputError, match="use an id"):
+        ranking.snippet("nobody")

@@ -60,6 +60,7 @@ async def rescore(
         timings={stage: elapsed_ms},
         cut=tuple(ordered[k:]),
         trace=(trace_of(hits) if trace is None else trace).then(record, *cut_record(record.ids, k)),
+        query=query,
     )
     emit(
         sink,

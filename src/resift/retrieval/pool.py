@@ -89,6 +89,7 @@ class Pool:
             timings=dict(self.timings),
             cut=self.cut,
             trace=self.trace,
+            query=self.query,
         )
 
 

@@ -15,6 +15,7 @@ from resift.types.trace import StageRecord, Step, Trace
 
 if TYPE_CHECKING:
     from resift.explain import Explanation
+    from resift.text.snippets import Snippet
 
 INTERNAL_METADATA = frozenset({"score", "ce_score", "rerank_score", "rerank_provider", "probability"})
 
@@ -45,8 +46,9 @@ class Ranking(Sequence[Hit]):
     """Hits in their final order, and the truth about how they got there.
 
     `cut` keeps what was left out, so that `why` can answer for it; `unscored` names hits that no
-    scorer judged; `failures` says per store what went wrong; `trace` has one record per stage; `timings`
-    are milliseconds per stage, and no part of what makes two rankings equal.
+    scorer judged; `failures` says per store what went wrong; `trace` has one record per stage; `query`
+    is the question, where one was asked; `timings` are milliseconds per stage, and no part of what makes two
+    rankings equal.
     """
 
     hits: tuple[Hit, ...] = ()
@@ -58,6 +60,7 @@ class Ranking(Sequence[Hit]):
     timings: Mapping[str, float] = field(default_factory=dict, compare=False)
     cut: tuple[Hit, ...] = ()
     trace: Trace = field(default_factory=Trace)
+    query: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
         check_items(self.hits, "hits", "Hits")
@@ -73,10 +76,20 @@ class Ranking(Sequence[Hit]):
         return self.hits[index]
 
     def __repr__(self) -> str:
-        # Ids alone: logs and tracebacks show this, and documents do not belong there.
-        shown = ", ".join(repr(hit.id) for hit in self.hits[:5]) + (", …" if len(self.hits) > 5 else "")
-        told = f", degraded: {self.reason}" if self.degraded else ""
-        return f"<Ranking of {len(self.hits)}: {shown}{told}>"
+        # Ids and scores alone: logs and tracebacks show this, and documents do not belong there.
+        source = f", by {self.tier}" if self.tier else ""
+        degraded = f", degraded: {self.reason}" if self.degraded else ""
+        lines = [f"<Ranking of {len(self.hits)} from {len(self.hits) + len(self.cut)}{source}{degraded}>"]
+        for rank, hit in enumerate(self.hits[:3], start=1):
+            score = "–" if hit.score is None else f"{hit.score:.4g}"
+            lines.append(f"{rank:>3}  {score:>8}  {hit.id!r}")
+        if len(self.hits) > 3:
+            lines.append(f"     … and {len(self.hits) - 3} more")
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        """Return the rank flow as a picture, which notebooks show."""
+        return self.explain()._repr_html_()
 
     def __len__(self) -> int:
         return len(self.hits)
@@ -106,13 +119,25 @@ class Ranking(Sequence[Hit]):
 
         return why(self, check_text(id, "The id"))
 
+    def snippet(self, id: str, *, length: int = 200) -> Snippet:
+        """Return the part of a hit's text that has most of the question's words; `.marked()` shows them.
+
+        Raises InputError for an id that is neither among the hits nor among those left out.
+        """
+        from resift.text.snippets import snippet
+
+        hit = next((hit for hit in (*self.hits, *self.cut) if hit.id == id), None)
+        if hit is None:
+            raise InputError(f"{id!r} is not in this ranking; use an id of its hits.")
+        return snippet(hit.text, self.query, length=length)
+
     def explain(self, *, query: str = "", top: int = 10) -> Explanation:
         """Return the path of each hit through the stages: print it, or `.save("page.html")`."""
         from resift.explain import Explanation, flow_of
 
         check_query(query, empty=True)
         check_k(top, name="top")
-        return Explanation(flow_of(self, query=query), top=top)
+        return Explanation(flow_of(self, query=query or self.query), top=top)
 
     def replay(self) -> list[str]:
         """Return the ids in the order that the trace alone gives; equals `ids`."""
@@ -144,7 +169,9 @@ class Ranking(Sequence[Hit]):
         Timings differ from run to run, so they are left out unless asked for.
         """
         times = {"timings": dict(self.timings)} if timings else {}
+        asked = {"query": self.query} if self.query else {}
         return {
+            **asked,
             **times,
             "hits": [hit.to_dict() for hit in self.hits],
             "degraded": self.degraded,
@@ -188,6 +215,7 @@ class Ranking(Sequence[Hit]):
 
 _ROWS = ("hits", "cut", "trace")
 _READ: Mapping[str, reading.Check[Any]] = {
+    "query": reading.text,
     "degraded": reading.flag,
     "reason": reading.optional(reading.text),
     "tier": reading.optional(reading.text),
