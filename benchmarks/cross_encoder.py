@@ -21,7 +21,7 @@ from pathlib import Path
 
 from benchmarks.harness import HERE, RESULTS, Peer, machine, peer_env, versions, write_results
 
-OWN = ("resift", "resift, not compiled", "onnxruntime")
+OWN = ("resift", "resift, avx2", "resift, not compiled", "onnxruntime")
 FOREIGN = ("flashrank", "sentence-transformers", "rerankers")
 SECTIONS = ["race", "cold_start", "agreement", "cascade"]
 REQUIREMENTS = [
