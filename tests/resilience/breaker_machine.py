@@ -1,4 +1,4 @@
-"""A breaker driven by random histories beside a second, simpler account of what it must do (T5)."""
+"""A breaker driven by random histories beside a second, simpler account of what it must do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""T5: the breaker's rules, and each known failure of other breakers."""
+"""The breaker's rules, and each known failure of other breakers."""
 
 from __future__ import annotations
 

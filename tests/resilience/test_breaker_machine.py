@@ -1,4 +1,4 @@
-"""T5: the breaker under ten thousand random steps."""
+"""The breaker under ten thousand random steps."""
 
 from __future__ import annotations
 

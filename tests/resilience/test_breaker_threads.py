@@ -1,4 +1,4 @@
-"""T5: one breaker shared by eight threads and two event loops."""
+"""One breaker shared by eight threads and two event loops."""
 
 from __future__ import annotations
 

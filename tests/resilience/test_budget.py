@@ -1,4 +1,4 @@
-"""T3: the budget's floor, what it learns, and what it keeps for the fallback."""
+"""The budget's floor, what it learns, and what it keeps for the fallback."""
 
 from __future__ import annotations
 

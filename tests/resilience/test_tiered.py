@@ -1,4 +1,4 @@
-"""T1, T2: exactly one tier scores, skips have a reason, and nothing is fatal."""
+"""Exactly one tier scores, skips have a reason, and nothing is fatal."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def test_a_hanging_fallback_ends_with_its_time():
 
 
 def test_both_failing_keeps_the_old_order():
-    """T2: reranking is never fatal."""
+    """Reranking is never fatal."""
     tiered = Tiered(
         Fake("voyage", ProviderServerError("voyage answered 503.")), Fake("bm25", ValueError("secret"))
     )
@@ -153,7 +153,7 @@ def test_both_failing_keeps_the_old_order():
 
 
 def test_partial_scores_are_the_primarys_answer():
-    """T4: scored first, the rest after in their old order, and the ranking says so."""
+    """Scored first, the rest after in their old order, and the ranking says so."""
     primary = Fake("voyage", [None, 0.1, None, 0.9, None, 0.5])
     fallback = Fake("semantic-bm25")
     ranking = asyncio.run(rescore(Tiered(primary, fallback), "q", POOL, k=6))

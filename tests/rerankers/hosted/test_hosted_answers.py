@@ -92,12 +92,12 @@ ANSWERS = {
 
 
 @pytest.mark.parametrize("provider", REQUESTS)
-def test_t7_a_request_has_exactly_the_documented_fields(provider):
+def test_a_request_has_exactly_the_documented_fields(provider):
     assert DIALECTS[provider].request("q", ["a", "b"], model="m") == REQUESTS[provider]
 
 
 @pytest.mark.parametrize("provider", ANSWERS)
-def test_t7_an_answer_becomes_scores_by_document_number(provider):
+def test_an_answer_becomes_scores_by_document_number(provider):
     assert scores_in(ANSWERS[provider], DIALECTS[provider], count=2) == [0.1, 0.9]
 
 
@@ -122,7 +122,7 @@ def test_every_dialect_is_covered_here():
     ),
     st.integers(0, 4),
 )
-def test_t7_no_answer_is_half_believed(rows, count):
+def test_no_answer_is_half_believed(rows, count):
     """Whatever the rows, the result is one finite score per document or a ProviderBadAnswer."""
     try:
         scores = scores_in(rows, DIALECTS["tei"], count=count)
@@ -255,7 +255,7 @@ def test_a_providers_message_is_told_only_in_harmless_words():
     st.integers(1, 100),
     st.integers(1, 1000),
 )
-def test_t4_batches_are_disjoint_ordered_complete_and_within_the_caps(sizes, over, size, documents, most):
+def test_batches_are_disjoint_ordered_complete_and_within_the_caps(sizes, over, size, documents, most):
     batches = split(sizes, batch_over=over, batch_size=size, max_documents=documents, max_bytes=most)
     assert [at for batch in batches for at in batch] == list(range(len(sizes)))
     for batch in batches:
@@ -263,7 +263,7 @@ def test_t4_batches_are_disjoint_ordered_complete_and_within_the_caps(sizes, ove
         assert len(batch) == 1 or sum(sizes[at] for at in batch) <= most
 
 
-def test_t4_over_80_goes_in_60s_and_80_stays_together():
+def test_over_80_goes_in_60s_and_80_stays_together():
     def lengths(count, most=1000):
         batches = split([1] * count, batch_over=80, batch_size=60, max_documents=most, max_bytes=10**6)
         return [len(batch) for batch in batches]

@@ -119,12 +119,12 @@ def test_the_table_covers_every_fault():
 
 
 @pytest.mark.parametrize("provider", DIALECTS)
-def test_t7_quick_faults_are_told_rightly_and_the_breaker_recovers(provider):
+def test_quick_faults_are_named_rightly_and_the_breaker_recovers(provider):
     lateness = asyncio.run(through(provider, QUICK, seconds=5))
     assert max(late for each in lateness.values() for late in each) < GRACE_S
 
 
-def test_t7_slow_faults_never_outlast_the_deadline_by_50_ms():
+def test_slow_faults_never_outlast_the_deadline_by_50_ms():
     """All dialects at once, three calls per fault; the best of three, since machines pause too."""
 
     async def everyone():
@@ -187,7 +187,7 @@ def test_a_pause_that_the_provider_asks_for_is_kept():
 
 
 def test_with_the_key_unset_everything_runs_on_the_fallback_and_nothing_is_degraded():
-    """A choice, not a failure: degraded=False, tier="semantic-bm25" (T7)."""
+    """A choice, not a failure: degraded=False, tier="semantic-bm25"."""
     for provider, dialect in DIALECTS.items():
         if dialect.needs_key:
             tiers = Tiered(hosted_reranker(provider), SemanticBM25Reranker())

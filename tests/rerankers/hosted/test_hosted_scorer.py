@@ -36,7 +36,7 @@ def score(reranker, hits, *, query=QUERY, seconds=5.0):
 
 
 @pytest.mark.parametrize("provider", DIALECTS)
-def test_t7_every_dialect_passes_the_contract_over_a_strict_server(provider, server, reranker):
+def test_every_dialect_passes_the_contract_over_a_strict_server(provider, server, reranker):
     scorer = reranker(provider)
     check_scorer(scorer)
     check_reranker(scorer)
@@ -44,13 +44,13 @@ def test_t7_every_dialect_passes_the_contract_over_a_strict_server(provider, ser
 
 
 @pytest.mark.parametrize("provider", DIALECTS)
-def test_t7_plugins_resolve_by_name_and_need_the_network(provider, server):
+def test_plugins_resolve_by_name_and_need_the_network(provider, server):
     scorer = load_reranker(provider, base_url=server.base_url(provider), api_key="k", allow_loopback=True)
     assert (scorer.name, scorer.requires) == (provider, (f"net.{provider}",))
 
 
 @pytest.mark.parametrize("provider", DIALECTS)
-def test_t4_scores_are_merged_by_index_whatever_the_batches(provider, server, reranker, pool):
+def test_scores_are_merged_by_index_whatever_the_batches(provider, server, reranker, pool):
     hits = pool(200)
     scores = score(reranker(provider), hits)
     assert list(scores.values) == [overlap(QUERY, hit.text) for hit in hits]
@@ -61,7 +61,7 @@ def test_t4_scores_are_merged_by_index_whatever_the_batches(provider, server, re
     assert max(sizes) == cap
 
 
-def test_t4_one_failing_batch_of_four_leaves_its_hits_last_in_old_order(server, reranker, pool):
+def test_one_failing_batch_of_four_leaves_its_hits_last_in_old_order(server, reranker, pool):
     """A pool of 200: scored hits first, the other 60 after in their old order, partial and reason set."""
     hits = pool(200)
     lost = hits[60].text
@@ -78,7 +78,7 @@ def test_t4_one_failing_batch_of_four_leaves_its_hits_last_in_old_order(server, 
     assert ranking[199].rerank_provider is None
 
 
-def test_t4_all_batches_failing_raises_the_worst_error_once(server, reranker, pool):
+def test_all_batches_failing_raises_the_worst_error_once(server, reranker, pool):
     server.misbehave("401", times=1)
     server.misbehave("500")
     with pytest.raises(ProviderAuthError):

@@ -51,9 +51,7 @@ def mixedbread(sdk, server):
         ("mixedbread", "mixedbread", mixedbread),
     ],
 )
-def test_t7_the_sdk_and_we_ask_the_same_way_and_read_the_same_scores(
-    package, provider, ask, server, reranker
-):
+def test_the_sdk_and_we_ask_the_same_way_and_read_the_same_scores(package, provider, ask, server, reranker):
     theirs = ask(pytest.importorskip(package), server)
     hits = [Hit(str(at), text) for at, text in enumerate(TEXTS)]
     ours = asyncio.run(reranker(provider).score(QUERY, hits, deadline=Deadline.after(5)))
@@ -63,7 +61,7 @@ def test_t7_the_sdk_and_we_ask_the_same_way_and_read_the_same_scores(
     assert {key: own.body[key] for key in sdk.body} == sdk.body
 
 
-def test_t8_the_openai_sdk_and_we_ask_the_same_way(server):
+def test_the_openai_sdk_and_we_ask_the_same_way(server):
     openai = pytest.importorskip("openai")
     messages = [{"role": "user", "content": "Query: b\n[1] a\n[2] b"}]
     theirs = openai.OpenAI(api_key="k", base_url=f"{server.base_url('chat')}/v1", max_retries=0)

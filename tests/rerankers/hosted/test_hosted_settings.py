@@ -183,7 +183,7 @@ def test_argument_beats_file_beats_environment(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("provider", KEYED)
-def test_t7_none_without_a_key_and_an_error_only_when_asked_for_directly(provider, monkeypatch):
+def test_none_without_a_key_and_an_error_only_when_asked_for_directly(provider, monkeypatch):
     assert hosted_reranker(provider) is None
     with pytest.raises(ConfigError, match=DIALECTS[provider].key_env[0]):
         HostedReranker(provider)
@@ -204,7 +204,7 @@ def test_a_variable_of_ones_own_replaces_the_providers(monkeypatch):
     assert built.breaker_key == HostedReranker("voyage", api_key=" special\n").breaker_key
 
 
-def test_t7_none_when_switched_off_by_option_or_environment(monkeypatch):
+def test_none_when_switched_off_by_option_or_environment(monkeypatch):
     assert hosted_reranker("voyage", api_key="k", cross_encoder_reranking_enabled=False) is None
     monkeypatch.setenv("RESIFT_CROSS_ENCODER_RERANKING_ENABLED", "false")
     assert hosted_reranker("voyage", api_key="k") is None
