@@ -65,14 +65,16 @@ class Analyzer:
         if not cut or max(cut) < FIRST_UNSPACED:  # strings compare by their first character
             return Analysis(list(map(chosen.__getitem__, cut)), languages)
         found: list[str] = []
+        single: dict[str, None] = {}
         for piece in cut:
             if is_unspaced(piece):
                 found += pairs(piece)
                 if len(piece) > 1:
-                    found += word_characters(piece)
+                    single.update(dict.fromkeys(word_characters(piece)))
             else:
                 found.append(chosen[piece])
-        return Analysis(found, languages)
+        # Once each: how often a character stands in a text says little, and an index of each time is large.
+        return Analysis([*found, *single], languages)
 
     def query_terms(self, text: str, *, languages: Iterable[str] = ()) -> list[str]:
         """Return the terms to look for, without stop words unless there is nothing else."""
