@@ -81,7 +81,8 @@ def two_stage(data: Mapping[str, Any]) -> str:
 def fusion(data: Mapping[str, Any]) -> str:
     """Milliseconds of RRF: ours first."""
     cases = [case for case in data["cases"] if case["method"] == "rrf"]
-    own = ["resift", "resift, k=100", "resift, Ranking with its lists"]
+    ours = {name for case in cases for name in case["ms"] if name.startswith("resift")}
+    own = sorted(ours, key=lambda name: (name != "resift", "k=100" not in name, name))
     names = own + sorted({name for case in cases for name in case["ms"]} - set(own))
     rows = [
         [f"{case['lists']} × {case['hits']}", *(_number(case["ms"].get(name), 3) for name in names)]
