@@ -192,6 +192,7 @@ def test_a_deadline_gives_what_is_there_and_says_so(stub):
         assert "deadline" in answer.headers["x-resift-degraded"]
         assert "deadline" in answer.json()["meta"]["warnings"][0]
     assert stub.post("/v2/rerank", body, x_resift_deadline_ms="soon").status == 400
+    assert stub.post("/v2/rerank", {**body, "deadline_ms": 10**400}).status == 400
 
 
 def test_a_scorer_that_fails_leaves_the_order_and_says_so(stub):

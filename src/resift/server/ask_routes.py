@@ -14,7 +14,18 @@ from resift.agent.multi_doc import MultiDocSynthesizer
 from resift.server.endpoint import Call, Endpoint, Reply
 from resift.server.failures import RequestFailed
 from resift.server.openapi import Operation
-from resift.server.schema import NOT_BLANK, array, checked, flag, mapping, number, record, text, whole
+from resift.server.schema import (
+    MOST_DEADLINE_MS,
+    NOT_BLANK,
+    array,
+    checked,
+    flag,
+    mapping,
+    number,
+    record,
+    text,
+    whole,
+)
 from resift.server.search_routes import document_schema, searched
 from resift.server.search_work import Searching
 from resift.server.serving import Serving
@@ -107,7 +118,7 @@ def ask_operations(serving: Serving, asking: Asking) -> list[Operation]:
             "question": {**text(least=1, most=limits.max_text_chars), "pattern": NOT_BLANK},
             "k": whole(least=1, most=20),
             "documents": array(document_schema(serving), least=1, most=limits.max_documents),
-            "deadline_ms": whole(least=0),
+            "deadline_ms": whole(least=0, most=MOST_DEADLINE_MS),
             "explain": flag(),
         },
         required=("question",),

@@ -23,6 +23,7 @@ from resift.server.rerank_answers import (
     voyage_form,
 )
 from resift.server.schema import (
+    MOST_DEADLINE_MS,
     Schema,
     array,
     either,
@@ -63,7 +64,7 @@ class ServedDialect:
             "query": text(least=1, most=most_chars),
             self.words.documents_field: array(documents, least=1, most=most_documents),
             "model": text(most=400),
-            "deadline_ms": whole(least=0),
+            "deadline_ms": whole(least=0, most=MOST_DEADLINE_MS),
             **self.optional,
         }
         if self.words.cutoff_field:

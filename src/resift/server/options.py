@@ -27,8 +27,8 @@ class Limits:
     max_wait_s: float = 1.0
     max_backlog_s: float = 30.0
     max_connections: int = 2_000
-    header_timeout_s: float = 4.0
-    stall_timeout_s: float = 4.0
+    header_timeout_s: float = 3.0
+    stall_timeout_s: float = 3.0
     body_timeout_s: float = 30.0
 
     def __post_init__(self) -> None:

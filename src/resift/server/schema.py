@@ -10,6 +10,9 @@ from resift.server.failures import RequestFailed
 
 Schema = Mapping[str, Any]
 
+MOST_DEADLINE_MS = 999_999_999
+"""Eleven days: what the header takes too, and small enough to become seconds."""
+
 NOT_BLANK = r"\S"
 """The one pattern that is used: something besides white space."""
 

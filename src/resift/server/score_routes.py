@@ -14,7 +14,18 @@ from resift.server.error_forms import OPENAI
 from resift.server.failures import RequestFailed
 from resift.server.openapi import Operation
 from resift.server.rerank_work import note_ranking, unit_of
-from resift.server.schema import Schema, array, checked, either, mapping, number, record, text, whole
+from resift.server.schema import (
+    MOST_DEADLINE_MS,
+    Schema,
+    array,
+    checked,
+    either,
+    mapping,
+    number,
+    record,
+    text,
+    whole,
+)
 from resift.server.serving import Serving
 
 PATHS = ("/score", "/v1/score", "/vllm/score")
@@ -76,7 +87,7 @@ def _schema(serving: Serving, left: str, right: str, *, most: int) -> Schema:
         left: either(plain, array(plain, least=1, most=most)),
         right: either(plain, array(plain, least=1, most=limits.max_documents)),
         "model": text(most=400),
-        "deadline_ms": whole(least=0),
+        "deadline_ms": whole(least=0, most=MOST_DEADLINE_MS),
     }
     return record(fields, required=(left, right), closed=serving.options.strict)
 

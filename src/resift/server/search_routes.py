@@ -11,6 +11,7 @@ from resift.server.openapi import Operation
 from resift.server.rank_flow import rank_flow
 from resift.server.rerank_work import note_ranking
 from resift.server.schema import (
+    MOST_DEADLINE_MS,
     NOT_BLANK,
     Schema,
     array,
@@ -75,7 +76,7 @@ def search_schema(serving: Serving) -> Schema:
             "query": {**text(least=1, most=limits.max_text_chars), "pattern": NOT_BLANK},
             "k": whole(least=1, most=MOST_HITS),
             "where": mapping(either(_VALUE, array(_VALUE, least=1))),
-            "deadline_ms": whole(least=0),
+            "deadline_ms": whole(least=0, most=MOST_DEADLINE_MS),
             "explain": flag(),
             "documents": array(document_schema(serving), least=1, most=limits.max_documents),
             "settings": SETTINGS,
