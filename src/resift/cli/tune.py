@@ -23,6 +23,10 @@ examples:
 """
 
 
+FEW = 30
+"""Training queries below which a tuned setting is not to be trusted much."""
+
+
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `resift tune`."""
     parser.epilog = EXAMPLES
@@ -83,17 +87,19 @@ def as_yaml(setting: Setting, header: Header) -> str:
     data: dict[str, Any] = {"fusion": {"method": setting.method}}
     if setting.method == "rrf":
         data["fusion"]["k_param"] = setting.k_param
+    if setting.method == "weighted":
+        data["fusion"]["vectors"] = setting.vectors
     if setting.weights:
         data["fusion"]["weights"] = dict(zip(header.stores, setting.weights, strict=True))
     if setting.depth:
-        data["rerank"] = {"kind": header.reranker, "depth": setting.depth}
+        data["rerank"] = {"kind": header.reranker}
+        if setting.method != "weighted":  # which reads as deep as it pays
+            data["rerank"]["depth"] = setting.depth
         data["guard"] = {"blend": setting.blend is not None, "do_no_harm": setting.guard}
         if setting.blend is not None:
-            data["guard"] |= {
-                "method": setting.blend,
-                "weight": setting.blend_weight,
-                "neighbours": setting.neighbours,
-            }
+            data["guard"] |= {"method": setting.blend, "neighbours": setting.neighbours}
+            if setting.blend_weight is not None:
+                data["guard"]["weight"] = setting.blend_weight
         if setting.blend == "promote":
             data["guard"]["temperature"] = setting.temperature
     text: str = yaml.safe_dump(data, sort_keys=False)
@@ -168,6 +174,8 @@ def _print_report(tuned: Tuned, row: Difference, trained_on: int) -> None:
         ["tuned", f"{row.other_mean:.4f}", f"{row.mean:+.4f}", f"{row.p:.4f}"],
     ]
     print_text(table(["setting", row.measure, "difference", "p"], rows))
+    if trained_on < FEW:
+        print_text(f"{trained_on} judged queries are few: below {FEW} the default is hard to beat safely.")
     if row.mean <= 0:
         print_text("No better on queries it has not seen: keep the default.")
     elif row.p > 0.05:

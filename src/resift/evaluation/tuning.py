@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,9 +12,11 @@ from typing import Any, Literal
 
 from resift.errors import InputError, did_you_mean
 from resift.evaluation.fast_replay import FastReplay, is_fast
-from resift.evaluation.measures import Judge, measure_name
+from resift.evaluation.measures import Judge, Quality, measure_name
 from resift.evaluation.record_file import Header, Recorded, Recording
-from resift.evaluation.replay import Setting, only, replay
+from resift.evaluation.replay import Setting, default_setting, only, replay
+from resift.fusion.weighted import NAME as WEIGHTED
+from resift.scaling import mean_and_deviation
 
 Search = Literal["local", "grid"]
 Space = Mapping[str, Sequence[Any]]
@@ -39,7 +42,8 @@ def space_of(header: Header, *, floors: Sequence[tuple[str, float]] = (), near: 
     others = len(header.stores) - 1
     ratios = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0)
     space: dict[str, Sequence[Any]] = {
-        "method": ("rrf", "linear"),
+        "method": (WEIGHTED, "rrf", "linear"),
+        "vectors": (0.3, 0.4, 0.5, 0.55, 0.6, 0.7, 0.8, 0.9),
         "k_param": (1.0, 5.0, 10.0, 20.0, 40.0, 60.0, 100.0, 200.0),
         **{f"weight:{store}": ratios for store in range(1, others + 1)},
     }
@@ -47,7 +51,7 @@ def space_of(header: Header, *, floors: Sequence[tuple[str, float]] = (), near: 
         depths = [depth for depth in (5, 10, 20, 50, 100) if depth < header.depth]
         space["depth"] = (0, *depths, header.depth)
         space["blend"] = (None, "promote", "z-score", "rank")
-        space["blend_weight"] = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.9)
+        space["blend_weight"] = (None, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.9)
         space["temperature"] = (0.25, 0.5, 0.75, 1.0, 1.5, 2.5)
         if near:
             space["neighbours"] = (0.0, 0.25, 0.5, 0.75)
@@ -60,9 +64,10 @@ def grid_of(space: Space) -> Space:
     """Return a coarse part of the space, small enough to try everything."""
     coarse = {
         "k_param": (10.0, 60.0),
+        "vectors": (0.4, 0.55, 0.7),
         "depth": (0, max(space.get("depth", (0,)))),
         "blend": ("promote", "z-score"),
-        "blend_weight": (0.3, 0.5, 0.75),
+        "blend_weight": (None, 0.5, 0.75),
         "temperature": (1.0,),
         "neighbours": (0.0, 0.5),
     }
@@ -87,7 +92,8 @@ def tune(
     """Return the best setting found; the same arguments find the same one.
 
     `grid` tries every combination of a coarse grid. `local` tries random settings first and then improves
-    the best of them knob by knob, as long as the budget lasts.
+    the best of them knob by knob, as long as the budget lasts. Where the best is not better than the setting
+    it started from by more than its standard error, the start stays: few judgements move nothing.
     """
     if search not in ("local", "grid"):
         raise InputError(f"Unknown search {search!r}. {did_you_mean(str(search), ('local', 'grid'))}")
@@ -95,13 +101,15 @@ def tune(
         raise InputError(f"budget is {budget}; try at least 1 setting.")
     space = space_of(recording.header, floors=floors, near=any(one.near for one in recording.queries))
     trial = _Trial(recording, measure, budget=budget, progress=progress)
-    first = start or Setting(depth=min(20, recording.header.depth))
-    trial.value(replace(first, guard=False))
+    first = replace(start or default_setting(recording.header), guard=False)
+    trial.value(first)
     if search == "grid":
         _grid(trial, grid_of(space), recording.header)
     else:
         _local(trial, space, recording.header, random.Random(seed))  # noqa: S311 - a search, no secret
     best = max(trial.known, key=lambda setting: (trial.known[setting], -len(setting.plain())))
+    if not trial.surely_better(best, first):
+        best = first
     return Tuned(best, trial.known[best], len(trial.known), tuple(trial.known.items()))
 
 
@@ -172,15 +180,26 @@ class _Trial:
     def value(self, setting: Setting) -> float:
         """Return the mean of the measure under this setting."""
         if setting not in self.known:
-            run = (
-                self._fast.run(setting, most=self._most)
-                if is_fast(setting)
-                else replay(self._recording, setting)
-            )
-            self.known[setting] = self._judge.quality(run).mean(self.measure, complete=True)
+            self.known[setting] = self._quality(setting).mean(self.measure, complete=True)
             if self._progress:
                 self._progress(len(self.known), self.budget)
         return self.known[setting]
+
+    def surely_better(self, one: Setting, other: Setting) -> bool:
+        """Whether one setting is better than another by more than the standard error of the difference."""
+        values = [self._quality(setting).per_query[self.measure] for setting in (one, other)]
+        gains = [
+            values[0].get(query, 0.0) - values[1].get(query, 0.0) for query in {**values[0], **values[1]}
+        ]
+        if len(gains) < 2:
+            return False
+        mean, deviation = mean_and_deviation(gains)
+        return mean > deviation / math.sqrt(len(gains))
+
+    def _quality(self, setting: Setting) -> Quality:
+        fast = is_fast(setting)
+        run = self._fast.run(setting, most=self._most) if fast else replay(self._recording, setting)
+        return self._judge.quality(run)
 
 
 def _grid(trial: _Trial, space: Space, header: Header) -> None:
@@ -223,7 +242,17 @@ def _neighbours(space: Space, header: Header, setting: Setting) -> Iterator[Sett
 
 def _knobs(setting: Setting, header: Header) -> dict[str, Any]:
     weights = setting.weights or (1.0,) * len(header.stores)
-    names = ("method", "k_param", "depth", "blend", "blend_weight", "temperature", "neighbours", "floor")
+    names = (
+        "method",
+        "k_param",
+        "vectors",
+        "depth",
+        "blend",
+        "blend_weight",
+        "temperature",
+        "neighbours",
+        "floor",
+    )
     knobs: dict[str, Any] = {name: getattr(setting, name) for name in names}
     return {**knobs, **{f"weight:{at}": weights[at] / weights[0] for at in range(1, len(weights))}}
 
@@ -238,6 +267,7 @@ def _setting(knobs: Mapping[str, Any], header: Header) -> Setting:
     return Setting(
         method=knobs["method"],
         k_param=knobs["k_param"] if knobs["method"] == "rrf" else plain.k_param,
+        vectors=knobs["vectors"] if knobs["method"] == WEIGHTED else plain.vectors,
         weights=() if set(weights) == {1.0} else weights,
         depth=depth,
         blend=blend,
