@@ -53,7 +53,6 @@ if TYPE_CHECKING:
     from resift.shape.recovery import recover as recover
     from resift.shape.shaped import ShapeApplied as ShapeApplied
     from resift.shape.shaped import Shaped as Shaped
-    from resift.trust import Trust as Trust
 else:
     __getattr__, __dir__, __all__ = lazy_exports(
         __name__,
@@ -77,6 +76,5 @@ else:
             ".quotas": ("DIVERSITY", "FAIRNESS", "Quota", "balance"),
             ".recovery": ("Recovery", "recover"),
             ".shaped": ("ShapeApplied", "Shaped"),
-            ".trust": ("Trust",),
         },
     )
