@@ -6,6 +6,7 @@ import asyncio
 import random
 import sys
 import threading
+import traceback
 from pathlib import Path
 
 from benchmarks.hardening.outcome import Outcome
@@ -42,8 +43,8 @@ def _beside_a_model(outcome: Outcome, wanted: int) -> None:
     while BreakerMachine.steps < wanted:
         try:
             run_state_machine_as_test(BreakerMachine, settings=chosen)
-        except AssertionError as exc:
-            outcome.fail(f"the breaker left its model: {exc}")
+        except AssertionError:
+            outcome.fail(f"the breaker left its model: {traceback.format_exc()[-390:]}")
             break
     outcome.tried += BreakerMachine.steps
     outcome.figures["steps beside the model"] = BreakerMachine.steps

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import Any, Unpack
 
-from resift.arguments import check_k
+from resift.arguments import check_items, check_k
 from resift.fusion.fusion_options import WeightedOptions
 from resift.fusion.lists import ListOptions, RankedList, Rankings, labels, list_names, prepare
 from resift.fusion.lists import list_weights as list_factors
@@ -39,6 +39,7 @@ def weighted(
     are equal count as one. `weights` are factors of one's own on top.
     """
     rules = trust or Trust()
+    rankings = check_items(rankings, "rankings", "ranked lists")
     lists, kinds = _declared(rankings, [*searched] or [""] * len(rankings), options)
     found = marks_per_word(_first_texts(lists)) if marks is None else marks
     groups = _groups(lists, kinds)
