@@ -12,7 +12,6 @@ from resift.demo.quality import ndcg, reciprocal_rank
 from resift.demo.running import missing_models, run_demo
 from resift.demo.sample import SHOWN, passages, questions
 from resift.retrieval.pipeline import Pipeline
-from resift.retrieval.stages import Rerank
 from resift.types import StageKind
 
 
@@ -89,13 +88,12 @@ def test_the_order_of_the_reranker_alone_is_in_the_trace(tmp_path):
     if missing_models():
         pytest.skip(missing_models())
     from resift.models.embedding import DEFAULT_EMBEDDER, Embedder
-    from resift.plugins import load_reranker
     from resift.stores.sqlite import SQLiteStore
 
     async def both() -> None:
         store = SQLiteStore(tmp_path / "s.db", embedder=Embedder(DEFAULT_EMBEDDER), create=True)
         await store.add(passages()[:60])
-        alone = Pipeline([store.text, store.vectors], rerank=Rerank(load_reranker("cross-encoder"), depth=20))
+        alone = Pipeline.default(store, guard=None)
         for question in questions()[:3]:
             whole = await Pipeline.default(store).search(question.text, k=10)
             read = whole.trace.of(StageKind.RERANK)[-1].order
