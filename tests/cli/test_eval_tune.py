@@ -30,7 +30,7 @@ def test_tuning_reports_on_held_out_queries(recording, tmp_path, capsys):
     data = json.loads(capsys.readouterr().out)
     assert data["train"]["queries"] + data["held_out"]["queries"] == len(QRELS)
     assert data["tried"] <= 20
-    assert yaml.safe_load(best.read_text())["fusion"]["method"] in ("rrf", "linear")
+    assert yaml.safe_load(best.read_text())["fusion"]["method"] in ("weighted", "rrf", "linear")
 
 
 def test_tuning_refuses_to_report_on_what_it_tuned_on(recording, capsys):

@@ -142,7 +142,7 @@ def _ways(store: Any, *, with_models: bool) -> list[tuple[str, Pipeline]]:
     return [
         ("BM25 (words)", Pipeline(store.text)),
         ("dense (vectors)", Pipeline(store.vectors)),
-        ("both, fused by RRF", Pipeline.default(store, rerank=False)),
+        ("both, fused by RRF", Pipeline([store.text, store.vectors])),
         ("default pipeline", Pipeline.default(store)),
     ]
 
