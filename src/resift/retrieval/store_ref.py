@@ -46,7 +46,7 @@ class StoreRef:
     @property
     def owner(self) -> Any:
         """The store behind a view of it (`protocols.StoreView`); else the store itself."""
-        # By attribute: asking for the protocol takes 20 µs, and every search asks several times.
+        # By attribute: asking for the protocol took 57 to 87 µs, and every search asks several times.
         return getattr(self.store, "store", self.store)
 
     @property
