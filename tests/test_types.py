@@ -398,3 +398,24 @@ def test_a_ranking_shows_ids_and_scores_in_five_lines_and_snippets_of_its_questi
     assert "<svg" in ranking._repr_html_()
     with pytest.raises(InputError, match="use an id"):
         ranking.snippet("nobody")
+
+
+def test_every_field_of_a_record_survives_json():
+    """A field that is written is read again: a saved ranking replays and explains as the first one did."""
+    record = StageRecord(
+        kind=StageKind.FUSE,
+        name="weighted",
+        ids=("a", "b"),
+        scores=(1.5, None),
+        source="notes",
+        kept=1,
+        parts={"words": {"a": 1.0}},
+        note="all",
+        notes={"b": "late"},
+        merged={"c": "a"},
+        searched="vector",
+        weights={"words": 0.2},
+        evidence={"marks": 0.1},
+    )
+    assert all(getattr(record, one.name) not in ("", {}, (), None) for one in dataclasses.fields(record))
+    assert StageRecord.from_dict(json.loads(json.dumps(record.to_dict()))) == record

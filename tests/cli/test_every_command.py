@@ -32,7 +32,7 @@ READERS = {
     "serve": ["serve", "--port", "0", "--pipeline", "FILE"],
     "tune": ["tune", "FILE"],
 }
-NO_FILE = {"batch", "bench", "mcp", "sbom", "serve", "completion", "demo", "doctor"}
+NO_FILE = {"batch", "bench", "mcp", "sbom", "serve", "store", "completion", "demo", "doctor"}
 # An empty file is no mistake to these: it is told in the report.
 EMPTY_IS_FINE = {"index"}
 

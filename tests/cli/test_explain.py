@@ -54,7 +54,7 @@ def test_wrapped_rankings_and_jsonl_are_read(ranking, capsys):
     assert main(["explain", "demo.json", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["query"] == "who?"
     Path("two.jsonl").write_text(
-        json.dumps({"query": "one", "hits": []}) + "\n" + json.dumps({"query": "two", **data})
+        json.dumps({"query": "one", "hits": []}) + "\n" + json.dumps({**data, "query": "two"})
     )
     assert main(["explain", "two.jsonl", "--line", "2", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["query"] == "two"

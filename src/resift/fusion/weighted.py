@@ -76,7 +76,11 @@ def _declared(
         if hits and factor:
             [ranked] = prepare([hits], weights=[factor], identity=options.get("identity", "id"))
             found.append((ranked, kind))
-    declared = {name: place for place, name in enumerate(options.get("sources") or ())}
+    named = options.get("sources")
+    declared = {
+        str(name): place
+        for place, name in enumerate(() if named is None else check_items(named, "sources", "names"))
+    }
     found.sort(key=lambda one: declared.get(one[0].name, len(declared)))
     return [ranked for ranked, _ in found], [kind for _, kind in found]
 

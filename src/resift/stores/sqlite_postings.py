@@ -6,6 +6,7 @@ still in them and are dropped by whoever knows which rows there are.
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 from array import array
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from functools import cache
 from itertools import accumulate
 from typing import Any, NamedTuple
 
-from resift.errors import require
+from resift.errors import MissingExtraError, require
 from resift.native.library import native_kernel
 from resift.stores.postings import Occurrences, occurrences_of
 from resift.stores.sqlite_file import Connection
@@ -42,10 +43,10 @@ def read_occurrences(connection: Connection, term: str) -> Occurrences:
     """Return the rows that hold a term and how often."""
     library = native_kernel().library
     if connection.version > 1 and hasattr(library, "fts5_postings"):
-        try:
+        # FTS5 itself knows where its pages have another form, or says that the file is damaged; and words
+        # are found without any package, numpy included.
+        with contextlib.suppress(_UnknownForm, MissingExtraError):
             return _from_pages(connection, term.encode(), _decoder(library))
-        except _UnknownForm:
-            pass  # FTS5 itself knows, or says that the file is damaged
     # One long string is read in one step; row by row it takes four times as long and the GIL each time.
     every = "SELECT group_concat(doc) FROM temp.instances WHERE term = ?"
     (rows,) = connection.execute(every, (term,)).fetchone()

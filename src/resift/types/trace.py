@@ -127,6 +127,9 @@ _READ: Mapping[str, reading.Check[Any]] = {
     "note": reading.text,
     "notes": reading.mapped(reading.text),
     "merged": reading.mapped(reading.text),
+    "searched": reading.text,
+    "weights": reading.mapped(reading.number),
+    "evidence": reading.mapped(reading.number),
 }
 """What each field is in a file."""
 
