@@ -81,7 +81,9 @@ function onKey(event) {
   else if (event.key === "j") move(1);
   else if (event.key === "k") move(-1);
   else if (card && /^[0-3]$/.test(event.key)) {
-    card.rate(Number(event.key)).then(() => move(1)).catch((problem) => say(problem.message, true));
+    // The focus moves at once: a quick second key would otherwise rate the same hit again.
+    card.rate(Number(event.key)).catch((problem) => say(problem.message, true));
+    move(1);
   }
 }
 
