@@ -78,12 +78,12 @@ def arrows(source: str, module: str) -> set[str]:
 def named_imports(tree: ast.Module) -> Iterator[str]:
     """Yield the modules of Resift that are named in strings where modules are imported by name.
 
-    What calls `import_module` or `lazy_exports` may take any name from a table, so every string in it that
-    looks like a module of ours counts. Relative names stay in their own package.
+    What calls `import_module` may take any name from a table, so every string in it that looks like a module
+    of ours counts. Relative names, and all that `lazy_exports` takes, stay in their own package.
     """
     calls = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
     names = {func.attr if isinstance(func, ast.Attribute) else getattr(func, "id", "") for func in calls}
-    if names & {"import_module", "__import__", "lazy_exports"}:
+    if names & {"import_module", "__import__"}:
         for node in ast.walk(tree):
             # The fixed beginning of f"resift.cli.{name}" is a constant of its own.
             if isinstance(node, ast.Constant) and isinstance(node.value, str) and ROOM.fullmatch(node.value):
@@ -135,7 +135,7 @@ def test_a_turned_arrow_is_found():
         "resift.retrieval.node": "from resift import cli",
         "resift.retrieval.stages": "import importlib\nimportlib.import_module('resift.config.build')",
         "resift.stores.sqlite": "from importlib import import_module\nimport_module(f'resift.cli.{name}')",
-        "resift.gate": "TABLE = {'x': 'resift.index'}\n__getattr__, *_ = lazy_exports(__name__, TABLE)",
+        "resift.gate": "TABLE = {'x': 'resift.index'}\nimport_module(TABLE[name])",
     }
     assert wrong_arrows(turned) == [
         "resift.types imports fusion",

@@ -32,24 +32,24 @@ if TYPE_CHECKING:
 else:
     __getattr__, __dir__, __all__ = lazy_exports(
         __name__,
-        {
-            ".agent.knowledge_graph_agent": ["KnowledgeGraphAgent"],
-            ".errors": ["ResiftError"],
-            ".fusion.entry": ["fuse"],
-            ".fusion.rerankers": ["RRFReranker"],
-            ".index": ["Index"],
-            ".models.embedding": ["Embedder"],
-            ".plugins": ["available_rerankers", "load_reranker"],
-            ".protocols": ["Reranker"],
-            ".rerankers.cross_encoder": ["CrossEncoderReranker"],
-            ".reranking": ["arerank", "rerank"],
-            ".resilience.tiered": ["Tiered"],
-            ".retrieval.node": ["RetrievalNode"],
-            ".retrieval.pipeline": ["Pipeline"],
-            ".retrieval.two_stage": ["TwoStage"],
-            ".stores.memory": ["MemoryStore"],
-            ".stores.sqlite": ["SQLiteStore"],
-            ".types": ["Hit", "Ranking"],
-        },
+        """
+        agent.knowledge_graph_agent: KnowledgeGraphAgent
+        errors: ResiftError
+        fusion.entry: fuse
+        fusion.rerankers: RRFReranker
+        index: Index
+        models.embedding: Embedder
+        plugins: available_rerankers load_reranker
+        protocols: Reranker
+        rerankers.cross_encoder: CrossEncoderReranker
+        reranking: arerank rerank
+        resilience.tiered: Tiered
+        retrieval.node: RetrievalNode
+        retrieval.pipeline: Pipeline
+        retrieval.two_stage: TwoStage
+        stores.memory: MemoryStore
+        stores.sqlite: SQLiteStore
+        types: Hit Ranking
+        """,
         more=["__version__"],
     )

@@ -11,17 +11,19 @@ from importlib import import_module
 TYPE_CHECKING = False  # type checkers take it for typing's, whose import would cost more than this module
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     Exports = tuple[Callable[[str], object], Callable[[], list[str]], list[str]]
 
 
-def lazy_exports(package: str, modules: Mapping[str, Sequence[str]], *, more: Sequence[str] = ()) -> Exports:
-    """Return `__getattr__`, `__dir__` and `__all__` of a package, from its modules and their public names.
+def lazy_exports(package: str, table: str, *, more: Sequence[str] = ()) -> Exports:
+    """Return `__getattr__`, `__dir__` and `__all__` of a package.
 
-    Modules are named relative to the package: ".sqlite". `more` are names that the package has by itself.
+    Each line of the table is a module of the package and its public names: `sqlite: SQLiteStore`. `more` are
+    names that the package has by itself.
     """
-    homes = {name: module for module, names in modules.items() for name in names}
+    rows = [row.split(":") for row in table.split("\n") if ":" in row]
+    homes = {name: f".{module.strip()}" for module, names in rows for name in names.split()}
 
     def __getattr__(name: str) -> object:  # noqa: N807 - becomes the package's
         if name not in homes:

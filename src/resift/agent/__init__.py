@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 else:
     __getattr__, __dir__, __all__ = lazy_exports(
         __name__,
-        {
-            ".chat_writer": ["ChatWriter"],
-            ".graph_reranker": ["GraphReranker"],
-            ".knowledge_graph_agent": ["KnowledgeGraphAgent"],
-            ".lighthouse_sample": ["sample_pack"],
-            ".multi_doc": ["MultiDocSynthesizer"],
-            ".pack": ["Pack"],
-            ".pack_build": ["build_pack"],
-        },
+        """
+        chat_writer: ChatWriter
+        graph_reranker: GraphReranker
+        knowledge_graph_agent: KnowledgeGraphAgent
+        lighthouse_sample: sample_pack
+        multi_doc: MultiDocSynthesizer
+        pack: Pack
+        pack_build: build_pack
+        """,
     )

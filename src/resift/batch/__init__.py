@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 else:
     __getattr__, __dir__, __all__ = lazy_exports(
         __name__,
-        {
-            ".embed": ["EmbedWork"],
-            ".evaluate": ["EvaluateWork"],
-            ".index_work": ["IndexWork"],
-            ".job": ["BatchReport", "run_batch"],
-            ".loading": ["load_shards"],
-            ".rerank": ["RerankWork"],
-            ".work": ["BatchWork"],
-        },
+        """
+        embed: EmbedWork
+        evaluate: EvaluateWork
+        index_work: IndexWork
+        job: BatchReport run_batch
+        loading: load_shards
+        rerank: RerankWork
+        work: BatchWork
+        """,
     )

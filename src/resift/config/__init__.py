@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 else:
     __getattr__, __dir__, __all__ = lazy_exports(
         __name__,
-        {
-            ".build": ["pipeline_from_config", "pipeline_from_yaml"],
-            ".load": ["inspect_yaml", "load_plain", "load_yaml"],
-        },
+        """
+        build: pipeline_from_config pipeline_from_yaml
+        load: inspect_yaml load_plain load_yaml
+        """,
     )

@@ -28,17 +28,17 @@ if TYPE_CHECKING:
 else:
     __getattr__, __dir__, __all__ = lazy_exports(
         __name__,
-        {
-            ".beir": ["Collection", "read_collection"],
-            ".differences": ["Difference"],
-            ".measures": ["Judge", "Quality"],
-            ".record_file": ["read_recording"],
-            ".recording": ["record"],
-            ".replay": ["Setting"],
-            ".running": ["Outcome", "evaluate"],
-            ".significance": ["bootstrap_interval", "holm", "randomisation_p"],
-            ".subjects": ["Subject", "subject_named"],
-            ".trec": ["read_qrels", "read_run"],
-            ".tuning": ["tune"],
-        },
+        """
+        beir: Collection read_collection
+        differences: Difference
+        measures: Judge Quality
+        record_file: read_recording
+        recording: record
+        replay: Setting
+        running: Outcome evaluate
+        significance: bootstrap_interval holm randomisation_p
+        subjects: Subject subject_named
+        trec: read_qrels read_run
+        tuning: tune
+        """,
     )

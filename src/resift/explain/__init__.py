@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 else:
     __getattr__, __dir__, __all__ = lazy_exports(
         __name__,
-        {
-            ".explanation": ("Explanation",),
-            ".flow": ("Flow", "flow_of"),
-        },
+        """
+        explanation: Explanation
+        flow: Flow flow_of
+        """,
     )

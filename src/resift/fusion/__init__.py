@@ -35,23 +35,13 @@ if TYPE_CHECKING:
 else:
     __getattr__, __dir__, __all__ = lazy_exports(
         __name__,
-        {
-            ".comparison": ("Comparison", "compare"),
-            ".dialects": ("DIALECTS",),
-            ".entry": ("fuse",),
-            ".methods": ("METHODS", "fusion_method"),
-            ".normalize": ("NORMALIZATIONS",),
-            ".rank_based": ("borda", "isr", "rbc", "rrf", "weighted_rrf"),
-            ".score_based": (
-                "comb_anz",
-                "comb_max",
-                "comb_min",
-                "comb_mnz",
-                "comb_sum",
-                "dbsf",
-                "linear",
-                "log_odds",
-                "relative_score",
-            ),
-        },
+        """
+        comparison: Comparison compare
+        dialects: DIALECTS
+        entry: fuse
+        methods: METHODS fusion_method
+        normalize: NORMALIZATIONS
+        rank_based: borda isr rbc rrf weighted_rrf
+        score_based: comb_anz comb_max comb_min comb_mnz comb_sum dbsf linear log_odds relative_score
+        """,
     )

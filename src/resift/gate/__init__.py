@@ -36,11 +36,11 @@ if TYPE_CHECKING:
 else:
     __getattr__, __dir__, __all__ = lazy_exports(
         __name__,
-        {
-            ".cliff": ("Cliff", "Hint", "find_cliff"),
-            ".grading": ("Grade", "Grading", "grade"),
-            ".profiles": ("MEMOSA", "NEUTRAL", "Profile", "Relax", "profile_named"),
-            ".reporting": ("ApplyRate", "apply_rates"),
-            ".screening": ("Gated", "VectorSearchToolResult", "gate"),
-        },
+        """
+        cliff: Cliff Hint find_cliff
+        grading: Grade Grading grade
+        profiles: MEMOSA NEUTRAL Profile Relax profile_named
+        reporting: ApplyRate apply_rates
+        screening: Gated VectorSearchToolResult gate
+        """,
     )

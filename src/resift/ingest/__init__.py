@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 else:
     __getattr__, __dir__, __all__ = lazy_exports(
         __name__,
-        {
-            ".chunking": ["ChunkSize"],
-            ".indexing": ["IndexReport", "index_paths"],
-            ".opening": ["open_index"],
-        },
+        """
+        chunking: ChunkSize
+        indexing: IndexReport index_paths
+        opening: open_index
+        """,
     )

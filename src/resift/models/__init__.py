@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 else:
     __getattr__, __dir__, __all__ = lazy_exports(
         __name__,
-        {
-            ".embedding": ["Embedder"],
-            ".local_models": ["allow_local", "disallow_local", "write_manifest"],
-            ".locate": ["resolve"],
-            ".model_files": ["ModelFiles"],
-        },
+        """
+        embedding: Embedder
+        local_models: allow_local disallow_local write_manifest
+        locate: resolve
+        model_files: ModelFiles
+        """,
     )

@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 else:
     __getattr__, __dir__, __all__ = lazy_exports(
         __name__,
-        {
-            ".cascade": ["CascadeReranker"],
-            ".cross_encoder": ["CrossEncoderReranker"],
-            ".hosted.factories": ["hosted_reranker"],
-            ".hosted.scorer": ["HostedReranker"],
-            ".late_interaction": ["LateInteractionReranker"],
-            ".llm.scorer": ["LLMReranker"],
-            ".score_cache": ["CachedScorer"],
-            ".score_stores": ["MemoryScores", "SQLiteScores"],
-            ".semantic_bm25": ["SemanticBM25Reranker"],
-            ".zero_shot": ["ZeroShotReranker"],
-        },
+        """
+        cascade: CascadeReranker
+        cross_encoder: CrossEncoderReranker
+        hosted.factories: hosted_reranker
+        hosted.scorer: HostedReranker
+        late_interaction: LateInteractionReranker
+        llm.scorer: LLMReranker
+        score_cache: CachedScorer
+        score_stores: MemoryScores SQLiteScores
+        semantic_bm25: SemanticBM25Reranker
+        zero_shot: ZeroShotReranker
+        """,
     )

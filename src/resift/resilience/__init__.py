@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 else:
     __getattr__, __dir__, __all__ = lazy_exports(
         __name__,
-        {
-            ".breaker": ["CircuitBreaker", "Permit"],
-            ".budget": ["Budget"],
-            ".circuit": ["State"],
-            ".registry": ["breakers", "key_id"],
-            ".tiered": ["Tier", "Tiered"],
-        },
+        """
+        breaker: CircuitBreaker Permit
+        budget: Budget
+        circuit: State
+        registry: breakers key_id
+        tiered: Tier Tiered
+        """,
     )

@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 else:
     __getattr__, __dir__, __all__ = lazy_exports(
         __name__,
-        {
-            ".fan_out": ["Transition"],
-            ".node": ["RetrievalNode"],
-            ".over_fetch": ["OverFetch"],
-            ".pipeline": ["Pipeline"],
-            ".pool": ["Pool", "Stage"],
-            ".stages": ["Fuse", "OnHits", "Rerank"],
-            ".store_ref": ["StoreRef"],
-            ".two_stage": ["TwoStage"],
-        },
+        """
+        fan_out: Transition
+        node: RetrievalNode
+        over_fetch: OverFetch
+        pipeline: Pipeline
+        pool: Pool Stage
+        stages: Fuse OnHits Rerank
+        store_ref: StoreRef
+        two_stage: TwoStage
+        """,
     )

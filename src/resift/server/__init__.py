@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 else:
     __getattr__, __dir__, __all__ = lazy_exports(
         __name__,
-        {
-            ".app": ["create_app"],
-            ".options": ["Limits", "ServerOptions"],
-        },
+        """
+        app: create_app
+        options: Limits ServerOptions
+        """,
     )

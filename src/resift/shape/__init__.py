@@ -56,25 +56,18 @@ if TYPE_CHECKING:
 else:
     __getattr__, __dir__, __all__ = lazy_exports(
         __name__,
-        {
-            ".blending": ("Blend", "blend"),
-            ".calibration": (
-                "Calibrator",
-                "Isotonic",
-                "Platt",
-                "Temperature",
-                "calibrator_from",
-                "load_calibrator",
-            ),
-            ".composing": ("ShapePolicy", "shape"),
-            ".diversity": ("mmr",),
-            ".folding": ("fold",),
-            ".guarding": ("Guard", "guard"),
-            ".neighbours": ("nearest",),
-            ".precedence": ("Precedence", "precede"),
-            ".probabilities": ("above", "calibrate"),
-            ".quotas": ("DIVERSITY", "FAIRNESS", "Quota", "balance"),
-            ".recovery": ("Recovery", "recover"),
-            ".shaped": ("ShapeApplied", "Shaped"),
-        },
+        """
+        blending: Blend blend
+        calibration: Calibrator Isotonic Platt Temperature calibrator_from load_calibrator
+        composing: ShapePolicy shape
+        diversity: mmr
+        folding: fold
+        guarding: Guard guard
+        neighbours: nearest
+        precedence: Precedence precede
+        probabilities: above calibrate
+        quotas: DIVERSITY FAIRNESS Quota balance
+        recovery: Recovery recover
+        shaped: ShapeApplied Shaped
+        """,
     )

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 else:
     __getattr__, __dir__, __all__ = lazy_exports(
         __name__,
-        {
-            ".cypher_guard": ["check_cypher"],
-            ".ladybug_store": ["LadybugGraphStore"],
-            ".lancedb_store": ["LanceDBVectorStore"],
-            ".memory": ["MemoryStore"],
-            ".postgres_store": ["PostgresStore"],
-            ".qdrant_store": ["QdrantVectorStore"],
-            ".sqlite": ["SQLiteStore"],
-        },
+        """
+        cypher_guard: check_cypher
+        ladybug_store: LadybugGraphStore
+        lancedb_store: LanceDBVectorStore
+        memory: MemoryStore
+        postgres_store: PostgresStore
+        qdrant_store: QdrantVectorStore
+        sqlite: SQLiteStore
+        """,
     )

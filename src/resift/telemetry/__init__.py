@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 else:
     __getattr__, __dir__, __all__ = lazy_exports(
         __name__,
-        {
-            ".metrics": ["PrometheusSink"],
-            ".tracing": ["OpenTelemetrySink"],
-        },
+        """
+        metrics: PrometheusSink
+        tracing: OpenTelemetrySink
+        """,
     )

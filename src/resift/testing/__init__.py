@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 else:
     __getattr__, __dir__, __all__ = lazy_exports(
         __name__,
-        {
-            ".clock": ["FakeClock"],
-            ".contracts": ["check_reranker", "check_scorer", "check_store"],
-            ".fakes": ["FakeStore", "OverlapScorer"],
-            ".provider_faults": ["FAULTS"],
-            ".provider_server": ["ProviderRequest", "ProviderServer"],
-        },
+        """
+        clock: FakeClock
+        contracts: check_reranker check_scorer check_store
+        fakes: FakeStore OverlapScorer
+        provider_faults: FAULTS
+        provider_server: ProviderRequest ProviderServer
+        """,
     )

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 else:
     __getattr__, __dir__, __all__ = lazy_exports(
         __name__,
-        {
-            ".analysis": ["Analysis", "Analyzer"],
-            ".bm25": ["BM25"],
-            ".snippets": ["Snippet", "snippet"],
-            ".tokenization": ["jaccard", "words"],
-        },
+        """
+        analysis: Analysis Analyzer
+        bm25: BM25
+        snippets: Snippet snippet
+        tokenization: jaccard words
+        """,
     )

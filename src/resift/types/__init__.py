@@ -25,18 +25,9 @@ if TYPE_CHECKING:
 else:
     __getattr__, __dir__, __all__ = lazy_exports(
         __name__,
-        {
-            ".hit": ("Hit", "by_score", "finite", "rescored"),
-            ".ranking": ("Ranking", "Scores", "to_json"),
-            ".trace": (
-                "Fused",
-                "StageKind",
-                "StageRecord",
-                "Step",
-                "Trace",
-                "cut_record",
-                "record_of",
-                "trace_of",
-            ),
-        },
+        """
+        hit: Hit by_score finite rescored
+        ranking: Ranking Scores to_json
+        trace: Fused StageKind StageRecord Step Trace cut_record record_of trace_of
+        """,
     )

@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 else:
     __getattr__, __dir__, __all__ = lazy_exports(
         __name__,
-        {
-            ".embedders": ["ResiftDocumentEmbedder", "ResiftTextEmbedder"],
-            ".joiner": ["ResiftJoiner"],
-            ".ranker": ["ResiftRanker"],
-            ".retriever": ["ResiftRetriever"],
-            ".store": ["haystack_store"],
-        },
+        """
+        embedders: ResiftDocumentEmbedder ResiftTextEmbedder
+        joiner: ResiftJoiner
+        ranker: ResiftRanker
+        retriever: ResiftRetriever
+        store: haystack_store
+        """,
     )

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 else:
     __getattr__, __dir__, __all__ = lazy_exports(
         __name__,
-        {
-            ".embeddings": ["ResiftEmbeddings"],
-            ".fusion_retriever": ["ResiftFusionRetriever"],
-            ".reranker": ["ResiftReranker"],
-            ".retriever": ["ResiftRetriever"],
-            ".store": ["langchain_store"],
-        },
+        """
+        embeddings: ResiftEmbeddings
+        fusion_retriever: ResiftFusionRetriever
+        reranker: ResiftReranker
+        retriever: ResiftRetriever
+        store: langchain_store
+        """,
     )

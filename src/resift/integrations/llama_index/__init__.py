@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 else:
     __getattr__, __dir__, __all__ = lazy_exports(
         __name__,
-        {
-            ".embedding": ["ResiftEmbedding"],
-            ".fusion_retriever": ["ResiftFusionRetriever"],
-            ".reranker": ["ResiftRerank"],
-            ".retriever": ["ResiftRetriever"],
-            ".store": ["llama_index_store"],
-        },
+        """
+        embedding: ResiftEmbedding
+        fusion_retriever: ResiftFusionRetriever
+        reranker: ResiftRerank
+        retriever: ResiftRetriever
+        store: llama_index_store
+        """,
     )

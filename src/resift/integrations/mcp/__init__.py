@@ -11,5 +11,9 @@ if TYPE_CHECKING:
     from resift.integrations.mcp.tools import Limits as Limits
 else:
     __getattr__, __dir__, __all__ = lazy_exports(
-        __name__, {".mcp_server": ["create_mcp_server"], ".tools": ["Limits"]}
+        __name__,
+        """
+        mcp_server: create_mcp_server
+        tools: Limits
+        """,
     )

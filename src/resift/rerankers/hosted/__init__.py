@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 else:
     __getattr__, __dir__, __all__ = lazy_exports(
         __name__,
-        {
-            ".chat": ["ChatClient", "Completion"],
-            ".dialects": ["DIALECTS", "Dialect"],
-            ".factories": ["hosted_reranker"],
-            ".http_clients": ["close_connections"],
-            ".scorer": ["HostedReranker"],
-        },
+        """
+        chat: ChatClient Completion
+        dialects: DIALECTS Dialect
+        factories: hosted_reranker
+        http_clients: close_connections
+        scorer: HostedReranker
+        """,
     )

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 else:
     __getattr__, __dir__, __all__ = lazy_exports(
         __name__,
-        {
-            ".scorer": ["LLMReranker"],
-        },
+        """
+        scorer: LLMReranker
+        """,
     )

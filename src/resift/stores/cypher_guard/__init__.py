@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 else:
     __getattr__, __dir__, __all__ = lazy_exports(
         __name__,
-        {
-            ".check": ["check_cypher", "check_cypher_for"],
-        },
+        """
+        check: check_cypher check_cypher_for
+        """,
     )
