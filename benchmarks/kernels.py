@@ -30,11 +30,10 @@ def kernels(model: str) -> dict[str, Run]:
     """Return a way to run a model in each kernel of this processor."""
     from resift.models.locate import resolve
     from resift.models.native_session import NativeSession
-    from resift.native.library import Kernel, _loaded
+    from resift.native.library import usable_kernels
 
-    library, names = _loaded()
     data = resolve(model).onnx_bytes()
-    return {name: NativeSession(data, kernel=Kernel(name, "", library)).run for name in names}
+    return {str(kernel.name): NativeSession(data, kernel=kernel).run for kernel in usable_kernels()}
 
 
 def row(tokens: int, seed: int) -> tuple[list[int], list[int]]:

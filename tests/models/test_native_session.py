@@ -56,6 +56,7 @@ EVERY_REMAINDER = [
     256,
     512,
 ]
+USABLE = [str(kernel.name) for kernel in library.usable_kernels()]
 SHORT = [length for length in EVERY_REMAINDER if length <= 17]
 """For the portable kernel, which takes seconds for the longest rows; benchmarks/kernels.py has them all."""
 
@@ -88,11 +89,10 @@ def test_every_length_agrees_to_the_last_bit(sessions, name, tokens):
 @pytest.fixture(scope="module")
 def kernels(sessions):
     """Each model in every kernel of this processor."""
-    code, names = library._loaded()
     return {
         model: {
-            name: NativeSession(resolve(model).onnx_bytes(), kernel=library.Kernel(name, "", code))
-            for name in names
+            kernel.name: NativeSession(resolve(model).onnx_bytes(), kernel=kernel)
+            for kernel in library.usable_kernels()
         }
         for model in MODELS
     }
@@ -209,21 +209,21 @@ def test_a_model_computes_in_compiled_code_unless_it_is_switched_off(monkeypatch
 def test_without_the_library_the_runtime_computes(monkeypatch, tmp_path):
     """An installation without a C compiler has no library."""
     monkeypatch.setattr(library, "LIBRARY", tmp_path / "absent.so")
-    library._loaded.cache_clear()
+    library.usable_kernels.cache_clear()
     try:
         assert isinstance(Model(resolve(CROSS_ENCODER))._session, OnnxSession)
     finally:
         monkeypatch.undo()
-        library._loaded.cache_clear()
+        library.usable_kernels.cache_clear()
 
 
 def test_a_kernel_can_be_forced_by_name(monkeypatch):
-    for name in library._loaded()[1]:
+    for name in USABLE:
         monkeypatch.setenv(library.SWITCH, name)
         assert NativeSession(resolve(CROSS_ENCODER).onnx_bytes()).kernel == name
 
 
-@pytest.mark.parametrize("name", ["avx9000", "neon" if "neon" not in library._loaded()[1] else "avx2"])
+@pytest.mark.parametrize("name", ["avx9000", "neon" if "neon" not in USABLE else "avx2"])
 def test_a_kernel_that_is_unknown_or_does_not_run_here_is_one_clear_error(monkeypatch, name):
     monkeypatch.setenv(library.SWITCH, name)
     with pytest.raises(ConfigError, match="portable"):

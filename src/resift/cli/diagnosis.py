@@ -112,7 +112,10 @@ def kernel_finding() -> Finding:
     cores = usable_cores()
     threads = f"{cores} thread{'s' if cores > 1 else ''}"
     if kernel.name is None:
-        return Finding("self-test", "forward pass", "ok", f"ONNX Runtime, {threads}: {kernel.reason}")
+        state: State = "broken" if kernel.fix else "ok"
+        return Finding(
+            "self-test", "forward pass", state, f"ONNX Runtime, {threads}: {kernel.reason}", kernel.fix
+        )
     return Finding(
         "self-test", "forward pass", "ok", f"compiled code, {kernel.name}, {threads}: {kernel.reason}"
     )

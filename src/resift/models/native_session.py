@@ -22,7 +22,7 @@ class NativeSession:
         self._numpy = require("numpy", extra="local")
         kernel = kernel or native_kernel()
         if kernel.name is None:
-            raise UnknownArchitectureError(kernel.reason)
+            raise UnknownArchitectureError("; ".join(filter(None, (kernel.reason, kernel.fix))))
         self.kernel = kernel.name
         self._weights = BertWeights(BertFile(read_graph(model)), kernel)
         self._forward, self._scratch_size = kernel.function("bert_forward"), kernel.function("bert_scratch")

@@ -3,6 +3,8 @@
 
 #include <stddef.h>
 
+int32_t resift_interface(void) { return RESIFT_INTERFACE; }
+
 #if defined(__x86_64__) || defined(__i386__)
 #include <cpuid.h>
 
