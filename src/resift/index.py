@@ -19,8 +19,9 @@ from resift.candidates import Candidate, hits_from
 from resift.deadline import Deadline
 from resift.errors import InputError
 from resift.ingest.opening import open_index
+from resift.rerankers.probability import Calibration, ScoreScale
 from resift.retrieval.pipeline import Pipeline
-from resift.retrieval.stages import Rerank
+from resift.retrieval.scored_search import scorer_of, search_with_scores
 from resift.sync import run_sync
 from resift.types import Hit, Ranking
 
@@ -134,10 +135,22 @@ class Index:
         where: Mapping[str, Any] | None = None,
         deadline_s: float | None = None,
         pipeline: str | os.PathLike[str] | Pipeline | None = None,
+        scores: ScoreScale = "raw",
+        calibration: Calibration | None = None,
+        min_score: float | None = None,
     ) -> Ranking:
         """Do what `search` does, from async code."""
         chosen = self.pipeline if pipeline is None else self._pipeline_for(pipeline)
-        return await chosen.search(query, k=k, where=where, deadline_s=deadline_s)
+        return await search_with_scores(
+            chosen,
+            query,
+            k=k,
+            where=where,
+            deadline_s=deadline_s,
+            scores=scores,
+            calibration=calibration,
+            min_score=min_score,
+        )
 
     def search(
         self,
@@ -147,13 +160,31 @@ class Index:
         where: Mapping[str, Any] | None = None,
         deadline_s: float | None = None,
         pipeline: str | os.PathLike[str] | Pipeline | None = None,
+        scores: ScoreScale = "raw",
+        calibration: Calibration | None = None,
+        min_score: float | None = None,
     ) -> Ranking:
         """Return the best k documents for a question: words and vectors fused, the best reranked, blended.
 
         `where` keeps only documents with this metadata. Within `deadline_s` it answers with what is there by
         then and says `degraded` and why; it raises only for a mistake of the caller or an unreadable file.
+
+        Scores are the pipeline's own and say nothing by themselves. `scores="probability"` gives each hit the
+        probability that its reranker sees, from 0 to 1, by the calibration that ships with the model or by
+        `calibration`, a file of `resift calibrate`; the order stays the pipeline's. Hits under `min_score`
+        are left out (`cut` keeps them).
         """
-        return run_sync(self.asearch(query, k=k, where=where, deadline_s=deadline_s, pipeline=pipeline))
+        work = self.asearch(
+            query,
+            k=k,
+            where=where,
+            deadline_s=deadline_s,
+            pipeline=pipeline,
+            scores=scores,
+            calibration=calibration,
+            min_score=min_score,
+        )
+        return run_sync(work)
 
     async def aask(
         self,
@@ -176,8 +207,7 @@ class Index:
         if not asked:
             return not_found(Ranking(), ["the question is empty"], explain=explain)
         ranking = await self.asearch(asked, k=k, where=where, deadline_s=deadline.timeout_s)
-        scorer = next((stage.scorer for stage in self.pipeline.stages if isinstance(stage, Rerank)), None)
-        quoting = ExtractiveWriter(scorer=scorer, embedder=self.store.embedder)
+        quoting = ExtractiveWriter(scorer=scorer_of(self.pipeline), embedder=self.store.embedder)
         return await answer_from(
             asked,
             ranking,

@@ -11,6 +11,13 @@ from resift.deadline import Deadline
 from resift.models.pairs import Progress
 from resift.protocols import Scorer
 from resift.rerankers.cross_encoder import DEFAULT_MODEL
+from resift.rerankers.probability import (
+    Calibration,
+    ScoreScale,
+    as_probabilities,
+    calibrator_for,
+    check_scale,
+)
 from resift.rerankers.rescore import rescore
 from resift.rerankers.shared_model import SharedCrossEncoder
 from resift.sync import run_sync
@@ -29,6 +36,8 @@ def rerank(
     missing_text: MissingText = "last",
     text_keys: Sequence[str] = TEXT_KEYS,
     on_progress: Progress | None = None,
+    scores: ScoreScale = "raw",
+    calibration: Calibration | None = None,
 ) -> Ranking:
     """Order documents (strings, dicts or Hits) by a cross-encoder on this machine; keep the best k, or all.
 
@@ -36,6 +45,10 @@ def rerank(
     raises for a model that is missing or fails: the order stays and the ranking says `degraded` and why,
     with the line that installs what is missing. `scorer` replaces the model by any other scorer: a hosted
     one, tiers, your own. Raises ValueError for a model that is not allowed and for unusable documents.
+
+    Scores are what the model says, logits of a cross-encoder, unless `scores="probability"` asks for numbers
+    from 0 to 1: by the calibration that ships with the model, or by `calibration`, a file of
+    `resift calibrate`. The order is the same; a hit that was not judged has no score then.
     """
     work = arerank(
         query,
@@ -48,6 +61,8 @@ def rerank(
         missing_text=missing_text,
         text_keys=text_keys,
         on_progress=on_progress,
+        scores=scores,
+        calibration=calibration,
     )
     return run_sync(work)
 
@@ -64,14 +79,18 @@ async def arerank(
     missing_text: MissingText = "last",
     text_keys: Sequence[str] = TEXT_KEYS,
     on_progress: Progress | None = None,
+    scores: ScoreScale = "raw",
+    calibration: Calibration | None = None,
 ) -> Ranking:
     """Do what `rerank` does, from async code."""
     deadline = Deadline.after(deadline_s)
     scorer = scorer or SharedCrossEncoder(model, folder=folder, on_progress=on_progress)
     check_query(query, empty=True)
+    wanted = check_scale(scores, calibration)
+    calibrator = calibrator_for(scorer, calibration) if wanted else None
     flags: dict[str, str] = {}
     hits = hits_from(documents, text_keys=text_keys, missing_text=missing_text, flags=flags)
-    return await rescore(
+    ranking = await rescore(
         scorer,
         query,
         hits,
@@ -81,6 +100,7 @@ async def arerank(
         missing_text=missing_text,
         text_keys=text_keys,
     )
+    return ranking if calibrator is None else as_probabilities(ranking, calibrator)
 
 
 def _as_given(hits: Sequence[Hit], flags: Mapping[str, str]) -> StageRecord:

@@ -117,7 +117,7 @@ def test_people_get_cards(
     assert "Giant pandas eat bamboo." in told
     assert "1st" in told
     assert main(["search", "zebra", "--store", "d.db", "--no-rerank"]) == 0
-    assert "Nothing found" in capsys.readouterr().out
+    assert "nothing found" in capsys.readouterr().err
 
 
 def test_pipes_get_a_line_per_hit(docs: Path, capsys: pytest.CaptureFixture[str]) -> None:

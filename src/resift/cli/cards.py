@@ -15,14 +15,17 @@ _BAR = 8
 _MARGIN = "   "
 
 
-def cards(ranking: Ranking, query: str, *, full: bool = False) -> list[str]:
-    """Return the lines of a ranking, a card per hit with an empty line between."""
+def cards(ranking: Ranking, query: str, *, full: bool = False, probability: bool = False) -> list[str]:
+    """Return the lines of a ranking, a card per hit with an empty line between.
+
+    Bars of probabilities go from 0 to 1, others from the lowest score shown to the highest.
+    """
     from resift.explain.flow import flow_of
     from resift.explain.moves import move_of
 
     flow = flow_of(ranking, query=query)
     moved = {path.id: move_of(path, flow) for path in flow.kept}
-    scores = [hit.score for hit in ranking if hit.score is not None]
+    scores = [0.0, 1.0] if probability else [hit.score for hit in ranking if hit.score is not None]
     lines: list[str] = []
     for rank, hit in enumerate(ranking, start=1):
         move = moved.get(hit.id)

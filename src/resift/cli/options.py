@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import math
+from pathlib import Path
+from typing import Literal
 
 
 def at_least_one(text: str) -> int:
@@ -15,6 +17,37 @@ def at_least_one(text: str) -> int:
     if number < 1:
         raise argparse.ArgumentTypeError(f"{text} given; write a whole number of 1 or more")
     return number
+
+
+def number(text: str) -> float:
+    """Read a finite number."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise argparse.ArgumentTypeError(f"{text} given; write a number, for example 0.5")
+    return value
+
+
+def add_scores(parser: argparse.ArgumentParser) -> None:
+    """Declare on which scale scores are shown; a calibration asks for probabilities by itself."""
+    parser.add_argument(
+        "--scores",
+        choices=("raw", "probability"),
+        default=None,
+        help="probability: from 0 to 1, by the calibration that ships with the model (default: raw)",
+    )
+    parser.add_argument(
+        "--calibration", type=Path, metavar="FILE", help="probabilities by this file of resift calibrate"
+    )
+
+
+def scale_of(args: argparse.Namespace) -> Literal["raw", "probability"]:
+    """Return which scale was asked for."""
+    if args.scores == "raw" or (args.scores is None and args.calibration is None):
+        return "raw"
+    return "probability"
 
 
 def seconds(text: str) -> float:

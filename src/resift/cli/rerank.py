@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from resift.cli.options import at_least_one, seconds
+from resift.cli.options import add_scores, at_least_one, scale_of, seconds
 
 if TYPE_CHECKING:
     from resift.cli.documents import Documents
@@ -15,13 +15,14 @@ EXAMPLES = """\
 FILE has one document a line, or is JSONL (objects with a text, content or title, and an id), a JSON list, or
 CSV with a header; without FILE the standard input is read. On a terminal you see a table. In a pipe it is a
 filter: lines come out as lines, best first; JSONL and CSV as they were, with score and rank added. What has
-no text stands last; what is not scored in time keeps its order behind what is.
+no text stands last; what is not scored in time keeps its order behind what is. Scores are logits, or with
+--scores probability the probability that a document is relevant.
 
 examples:
   resift rerank "who signs off travel costs?" notes.txt -k 3
   resift rerank "capital of France" hits.jsonl --text-key body --id-key url
   grep -rih travel notes/ | resift rerank "who signs off travel costs?" --deadline 2 | head -3
-  resift rerank "travel costs" hits.jsonl > reranked.jsonl
+  resift rerank "travel costs" hits.jsonl --scores probability > reranked.jsonl
   resift rerank "travel costs" faq.csv --json | resift explain
 """
 
@@ -35,6 +36,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("-k", type=at_least_one, default=None, help="keep the best K (default: all)")
     parser.add_argument("--model", default=None, metavar="ID", help="an allowed cross-encoder")
+    add_scores(parser)
     parser.add_argument("--format", choices=("lines", "jsonl", "csv"), help="instead of guessing it")
     parser.add_argument("--text-key", metavar="KEY", help="where the text is (default: text, content, title)")
     parser.add_argument("--id-key", metavar="KEY", help="where the id is (default: id, _id, doc_id)")
@@ -66,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
     elif in_pipe():
         _print_rows(ranking, found, candidates, _text_keys(args))
     else:
-        _print(ranking)
+        _print(ranking, probability=scale_of(args) == "probability")
     scored = len(ranking) + len(ranking.cut) - len(ranking.unscored)
     return 0 if scored else 1
 
@@ -86,6 +88,8 @@ def _reranked(args: argparse.Namespace, candidates: list[dict[str, Any]]) -> Ran
             deadline_s=args.deadline,
             text_keys=_text_keys(args),
             on_progress=lambda done, total: meter.show(done),
+            scores=scale_of(args),
+            calibration=args.calibration,
         )
     finally:
         meter.close()
@@ -134,13 +138,14 @@ def _print_rows(
     write_documents(sys.stdout, found, places)
 
 
-def _print(ranking: Ranking) -> None:
+def _print(ranking: Ranking, *, probability: bool) -> None:
     from resift.cli.render import print_text, table
 
+    form = ".3f" if probability else "+.2f"
     rows = [
-        (rank, None if hit.score is None else f"{hit.score:+.2f}", hit.id, hit.text)
+        (rank, None if hit.score is None else format(hit.score, form), hit.id, hit.text)
         for rank, hit in enumerate(ranking, start=1)
     ]
-    print_text(table(("#", "score", "id", "text"), rows))
+    print_text(table(("#", "probability" if probability else "score", "id", "text"), rows))
     if ranking.cut:
         print_text(f"… and {len(ranking.cut)} more; -k shows them.")

@@ -7,19 +7,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from resift.cli.index import DEFAULT_STORE
-from resift.cli.options import at_least_one, seconds
+from resift.cli.options import add_scores, at_least_one, number, scale_of, seconds
 
 if TYPE_CHECKING:
     from resift.types import Ranking
 
 EXAMPLES = """\
-Words and vectors are searched, fused, and the best 20 reranked by the cross-encoder where it is installed.
-In a pipe each hit is a line: rank, score, id, snippet, with tabs between.
+Words and vectors are searched, fused, and the best reranked by the cross-encoder where it is installed. In a
+pipe each hit is a line: rank, score, id, snippet, with tabs between. A score only orders the hits of one
+answer; --scores probability shows instead how probable it is that a hit is relevant.
 
 examples:
   resift search how do I rotate the keys --store docs.db
   resift search rotate keys --store docs.db --ids | xargs -n1 echo
   resift search rotate keys --pipeline mine.yaml --deadline 0.5
+  resift search rotate keys --scores probability --min-score 0.3
   resift search "rotate keys" --store docs.db -k 3 --explain
   resift search "rotate keys" --store docs.db --where path=docs/keys.md --json
 """
@@ -50,6 +52,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--deadline", type=seconds, default=None, metavar="S", help="answer within so many seconds"
     )
+    add_scores(parser)
+    parser.add_argument(
+        "--min-score", type=number, metavar="X", help="leave out hits whose score, as it is shown, is lower"
+    )
     parser.add_argument("--full", action="store_true", help="show whole texts instead of snippets")
     parser.add_argument("--ids", action="store_true", help="write ids only, one a line")
     parser.add_argument("--explain", action="store_true", help="say why each hit stands where it stands")
@@ -58,7 +64,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Search and show; exit code 0 also when nothing was found."""
-    from resift.cli.render import in_pipe
+    from resift.cli.render import complain, in_pipe
     from resift.sync import run_sync
 
     query = " ".join(args.query)
@@ -67,16 +73,27 @@ def run(args: argparse.Namespace) -> int:
         _print_data(query, ranking, explain=args.explain)
         return 0
     _print_degraded(ranking)
-    if args.ids or (in_pipe() and not args.explain):
+    if not ranking.hits:
+        complain(_nothing(ranking, args.min_score))
+    elif args.ids or (in_pipe() and not args.explain):
         _print_rows(ranking, query, ids=args.ids, full=args.full)
     else:
-        _print_hits(ranking, query, explain=args.explain, full=args.full)
+        _print_hits(ranking, query, args)
     return 0
+
+
+def _nothing(ranking: Ranking, least: float | None) -> str:
+    """Return why there is nothing to show."""
+    scores = [hit.score for hit in ranking.cut if hit.score is not None]
+    if least is None or not scores:
+        return "nothing found"
+    return f"no hit has a score of {least:g} or more; the best has {max(scores):.3g}"
 
 
 async def _search(args: argparse.Namespace, query: str) -> Ranking:
     from resift.ingest.opening import open_index
     from resift.retrieval.pipeline import Pipeline
+    from resift.retrieval.scored_search import search_with_scores
     from resift.stores.where_text import where_from
 
     where = where_from(args.where) or None
@@ -86,7 +103,16 @@ async def _search(args: argparse.Namespace, query: str) -> Ranking:
         store = open_index(args.store, text_only=args.text_only, read_only=True)
         pipeline = Pipeline.default(store, rerank=not (args.no_rerank or args.text_only))
     try:
-        return await pipeline.search(query, k=args.k, where=where, deadline_s=args.deadline)
+        return await search_with_scores(
+            pipeline,
+            query,
+            k=args.k,
+            where=where,
+            deadline_s=args.deadline,
+            scores=scale_of(args),
+            calibration=args.calibration,
+            min_score=args.min_score,
+        )
     finally:
         await pipeline.close()
 
@@ -112,11 +138,9 @@ def _print_degraded(ranking: Ranking) -> None:
 
 def _print_rows(ranking: Ranking, query: str, *, ids: bool, full: bool) -> None:
     """Write one line per hit for other programs."""
-    from resift.cli.render import complain, print_tsv
+    from resift.cli.render import print_tsv
     from resift.text import snippet
 
-    if not ranking.hits:
-        complain("nothing found")
     for rank, hit in enumerate(ranking, start=1):
         if ids:
             print_tsv(hit.id)
@@ -124,16 +148,13 @@ def _print_rows(ranking: Ranking, query: str, *, ids: bool, full: bool) -> None:
             print_tsv(rank, hit.score, hit.id, hit.text if full else snippet(hit.text, query).text)
 
 
-def _print_hits(ranking: Ranking, query: str, *, explain: bool, full: bool) -> None:
+def _print_hits(ranking: Ranking, query: str, args: argparse.Namespace) -> None:
     from resift.cli.cards import cards
     from resift.cli.render import paint, print_text, prose
 
-    if not ranking.hits:
-        print_text("Nothing found.")
-        return
-    for line in cards(ranking, query, full=full):
+    for line in cards(ranking, query, full=args.full, probability=scale_of(args) == "probability"):
         print_text(line)
-    if explain:
+    if args.explain:
         for hit in ranking:
             print_text()
             print_text(paint(hit.id, "bold"))

@@ -46,7 +46,7 @@ def reliability(fit: Fit, scores: Sequence[float], relevant: Sequence[bool]) -> 
         said = [calibrator.probability(score) for score in scores]
     else:
         said = _cross_fitted(fit, scores, relevant, folds)
-    return _measured(said, relevant, held_out=folds >= 2)
+    return measured(said, relevant, held_out=folds >= 2)
 
 
 def _cross_fitted(fit: Fit, scores: Sequence[float], relevant: Sequence[bool], folds: int) -> list[float]:
@@ -71,7 +71,8 @@ def _stratified(relevant: Sequence[bool], folds: int) -> list[int]:
     return fold
 
 
-def _measured(said: Sequence[float], relevant: Sequence[bool], *, held_out: bool) -> Reliability:
+def measured(said: Sequence[float], relevant: Sequence[bool], *, held_out: bool) -> Reliability:
+    """Compare the probabilities that were said with what was relevant."""
     bins = []
     for number in range(BINS):
         inside = [at for at, value in enumerate(said) if min(BINS - 1, int(value * BINS)) == number]

@@ -63,6 +63,7 @@ class CrossEncoderReranker:
         spec = check_kind(model_name, "cross-encoder")
         # All that a score depends on besides the texts: what a score cache must tell apart.
         self.revision = f"{spec.revision} {aggregate} {max_windows}"
+        self.model_digest = spec.pin(spec.onnx).sha256
         options = PairOptions(aggregate=aggregate, max_windows=max_windows)
         try:
             self._model = PairModel(load(model_name, kind="cross-encoder", folder=folder), options)

@@ -28,7 +28,9 @@ class SharedCrossEncoder:
         folder: Path | str | None = None,
         on_progress: Progress | None = None,
     ) -> None:
-        check_kind(model, "cross-encoder")
+        spec = check_kind(model, "cross-encoder")
+        self.model_name = model
+        self.model_digest = spec.pin(spec.onnx).sha256
         self._key = (model, str(folder) if folder is not None else "")
         self._on_progress = on_progress
 

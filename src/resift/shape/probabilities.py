@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
+from resift.arguments import check_number
 from resift.errors import InputError
 from resift.events import Sink
 from resift.shape.calibration import Calibrator
 from resift.shape.evidence import evidence
 from resift.shape.shaped import Shaped, shaped
-from resift.types import Hit, Trace, trace_of
+from resift.types import Hit, Ranking, StageKind, Trace, record_of, trace_of
 
 STAGE = "threshold"
 
@@ -46,6 +48,19 @@ def above(hits: Sequence[Hit], threshold: float, *, sink: Sink | None = None) ->
     notes = (f"{unknown} hits have no probability and were kept",) if unknown else ()
     cut = [hit for hit in hits if hit.id in under]
     return shaped(STAGE, hits, kept, cut, notes=notes, by_id=under, sink=sink)
+
+
+def at_least(ranking: Ranking, score: float) -> Ranking:
+    """Leave out the hits whose score is lower, in `cut` and with the reason; those without a score stay."""
+    least = check_number(score, "min_score")
+    under = {hit.id for hit in ranking if hit.score is not None and hit.score < least}
+    if not under:
+        return ranking
+    kept = tuple(hit for hit in ranking if hit.id not in under)
+    cut = tuple(hit for hit in ranking if hit.id in under)
+    notes = {hit.id: f"score {hit.score:.3g} < {least:.3g}" for hit in cut}
+    record = record_of(StageKind.CUT, "cut", kept, cut, notes=notes)
+    return replace(ranking, hits=kept, cut=(*cut, *ranking.cut), trace=ranking.trace.then(record))
 
 
 def _calibrated(

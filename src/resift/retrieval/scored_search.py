@@ -1,0 +1,57 @@
+"""A pipeline's answer with the scores that a caller asked for: probabilities, and none under a threshold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from resift.deadline import Deadline
+from resift.errors import InputError
+from resift.protocols import Scorer
+from resift.rerankers.probability import (
+    Calibration,
+    ScoreScale,
+    calibrator_for,
+    check_scale,
+    read_and_calibrate,
+)
+from resift.retrieval.pipeline import Pipeline
+from resift.retrieval.stages import Rerank
+from resift.shape.probabilities import at_least
+from resift.types import Ranking
+
+
+async def search_with_scores(
+    pipeline: Pipeline,
+    query: str,
+    *,
+    k: int | None = None,
+    where: Mapping[str, Any] | None = None,
+    deadline_s: float | None = None,
+    scores: ScoreScale = "raw",
+    calibration: Calibration | None = None,
+    min_score: float | None = None,
+) -> Ranking:
+    """Search, then put the reranker's probability beside each hit and leave out what is under `min_score`."""
+    wanted = check_scale(scores, calibration)
+    scorer = scorer_of(pipeline)
+    calibrator = calibrator_for(_needed(scorer), calibration) if wanted else None
+    deadline = Deadline.after(deadline_s)
+    ranking = await pipeline.search(query, k=k, where=where, deadline_s=deadline_s)
+    if scorer is not None and calibrator is not None:
+        ranking = await read_and_calibrate(ranking, scorer, calibrator, deadline=deadline)
+    return ranking if min_score is None else at_least(ranking, min_score)
+
+
+def scorer_of(pipeline: Pipeline) -> Scorer | None:
+    """Return the scorer of the last rerank stage, None where nothing reranks."""
+    return next((stage.scorer for stage in reversed(pipeline.stages) if isinstance(stage, Rerank)), None)
+
+
+def _needed(scorer: Scorer | None) -> Scorer:
+    if scorer is None:
+        raise InputError(
+            "Probabilities come from a reranker, and this pipeline has none. "
+            "Give it one, or leave the scores raw."
+        )
+    return scorer

@@ -1,0 +1,170 @@
+"""Scores from 0 to 1: the same order, numbers by a calibration, none where nobody judged."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import resift
+from resift import Hit, Index
+from resift.cli.main import main
+from resift.errors import DataFormatError, InputError
+from resift.models.loading import check_kind
+from resift.rerankers.cross_encoder import DEFAULT_MODEL
+from resift.shape import Isotonic, Platt
+from resift.shape.shipped_calibrations import shipped_calibrator
+from resift.testing import OverlapScorer
+from resift.types import Scores
+
+QUERY = "what is the capital of France?"
+TEXTS = ["Paris is the capital of France.", "Lyon is famous for its cheese.", "Cells have mitochondria."]
+
+
+class Told:
+    """A scorer that says what its hits' texts say."""
+
+    name = "told"
+
+    async def score(self, query, hits, *, deadline):
+        return Scores([float(hit.text) for hit in hits], self.name)
+
+
+class Broken(Told):
+    async def score(self, query, hits, *, deadline):
+        raise RuntimeError("no model")
+
+
+@given(
+    st.lists(st.sampled_from([-11.0, -3.0, -3.0, 0.0, 2.5, 9.0]), min_size=1, max_size=8), st.integers(0, 8)
+)
+def test_the_order_is_that_of_the_raw_scores(values, k):
+    """Also where a calibration has steps that make different scores equal."""
+    documents = [str(value) for value in values]
+    steps = Isotonic((-5.0, 1.0), (0.1, 0.1))
+    raw = resift.rerank("q", documents, scorer=Told(), k=k)
+    for calibration in (Platt(0.3, -1.5), steps):
+        found = resift.rerank(
+            "q", documents, scorer=Told(), k=k, scores="probability", calibration=calibration
+        )
+        assert (found.ids, [hit.id for hit in found.cut]) == (raw.ids, [hit.id for hit in raw.cut])
+        assert found.replay() == found.ids
+        for before, after in zip((*raw, *raw.cut), (*found, *found.cut), strict=True):
+            assert after.score == calibration.probability(before.score)
+
+
+def test_a_hit_that_nobody_judged_has_no_probability():
+    """Neither for want of text nor for want of a model, whatever score it came with."""
+    documents = [Hit("a", "3.0", score=40.0), Hit("b", "", score=50.0)]
+    found = resift.rerank("q", documents, scorer=Told(), scores="probability", calibration=Platt(1.0, 0.0))
+    assert [(hit.id, hit.score is None) for hit in found] == [("a", False), ("b", True)]
+    failed = resift.rerank("q", documents, scorer=Broken(), scores="probability", calibration=Platt(1.0, 0.0))
+    assert failed.degraded
+    assert [hit.score for hit in failed] == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"scores": "percent"}, "'raw' or 'probability'"),
+        ({"calibration": Platt(1.0, 0.0)}, "scores='probability'"),
+        ({"scores": "probability", "scorer": Told()}, "No calibration ships for 'told'.*resift calibrate"),
+        ({"scores": "probability", "model": "cross-encoder/ms-marco-MiniLM-L-6-v2"}, "resift calibrate"),
+    ],
+)
+def test_mistakes_say_what_to_do_before_anything_is_scored(options, told):
+    with pytest.raises(InputError, match=told):
+        resift.rerank("q", ["a"], **options)
+
+
+def test_a_missing_calibration_file_is_named(tmp_path):
+    with pytest.raises(DataFormatError, match="resift calibrate"):
+        resift.rerank("q", ["a"], scores="probability", calibration=tmp_path / "none.json")
+
+
+def test_every_carried_cross_encoder_has_a_calibration():
+    """Bound to the digest of the model's file: another file has none."""
+    spec = check_kind(DEFAULT_MODEL, "cross-encoder")
+    assert spec.carrier is not None
+    shipped = shipped_calibrator(spec.pin(spec.onnx).sha256)
+    assert isinstance(shipped, Platt)
+    assert shipped.slope > 0
+    assert shipped_calibrator("0" * 64) is None
+
+
+@pytest.mark.real_model
+def test_the_shipped_calibration_is_used(tmp_path):
+    raw = resift.rerank(QUERY, TEXTS)
+    found = asyncio.run(resift.arerank(QUERY, TEXTS, scores="probability"))
+    assert found.ids == raw.ids
+    assert all(0 < hit.score < 1 for hit in found)
+    assert found[0].score > 0.5
+    assert found[-1].score < 0.1
+    assert raw[0].score > 1, "logits stay the default"
+    assert "probability: 0." in found.why("0")
+    Platt(0.0, 0.0).save(tmp_path / "even.json")
+    even = resift.rerank(QUERY, TEXTS, scores="probability", calibration=tmp_path / "even.json")
+    assert [hit.score for hit in even] == [0.5] * 3
+
+
+@pytest.mark.real_model
+def test_an_index_gives_every_hit_a_probability(tmp_path):
+    """Also hits below the depth of the reranker; what is under the threshold is cut, with the reason."""
+    with Index(tmp_path / "notes.db", text_only=True) as index:
+        index.add([f"{text} Capital of note number {n}." for text in TEXTS for n in range(12)])
+        plain = index.search(QUERY, k=30)
+        found = index.search(QUERY, k=30, scores="probability")
+        assert found.ids == plain.ids
+        assert found.replay() == found.ids
+        assert len(found) == 30
+        assert all(hit.score is not None and 0 < hit.score < 1 for hit in found)
+        middle = sorted(hit.score for hit in found)[15]
+        kept = index.search(QUERY, k=30, scores="probability", min_score=middle)
+        assert kept.ids == [hit.id for hit in found if hit.score >= middle]
+        assert kept.replay() == kept.ids
+        lost = next(hit.id for hit in found if hit.score < middle)
+        assert f"< {middle:.3g}" in kept.why(lost)
+        with pytest.raises(InputError, match="reranker"):
+            Index(tmp_path / "notes.db", rerank=False).search(QUERY, scores="probability")
+        with pytest.raises(InputError, match="min_score"):
+            index.search(QUERY, min_score=float("nan"))
+
+
+def test_a_pipeline_with_another_scorer_needs_a_calibration(tmp_path):
+    from resift import Pipeline
+
+    with Index(tmp_path / "notes.db", text_only=True) as index:
+        index.add(TEXTS)
+        pipeline = Pipeline(index.store, rerank=OverlapScorer())
+        with pytest.raises(InputError, match="resift calibrate"):
+            index.search(QUERY, pipeline=pipeline, scores="probability")
+        found = index.search(QUERY, pipeline=pipeline, scores="probability", calibration=Platt(1.0, 0.0))
+        assert all(0 < hit.score < 1 for hit in found)
+
+
+@pytest.mark.real_model
+def test_the_commands_write_probabilities(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "notes.txt").write_text("\n".join(TEXTS))
+    (tmp_path / "judged.jsonl").write_text(
+        "".join(json.dumps({"score": score, "label": score > 0}) + "\n" for score in range(-9, 9))
+    )
+    assert main(["calibrate", "judged.jsonl", "-o", "mine.json"]) == 0
+    assert main(["index", "notes.txt", "--store", "notes.db", "--text-only"]) == 0
+    capsys.readouterr()
+    for words in (
+        ["rerank", QUERY, "notes.txt", "--scores", "probability", "--json"],
+        ["rerank", QUERY, "notes.txt", "--calibration", "mine.json", "--json"],
+        ["search", "capital", "of", "France", "--store", "notes.db", "--scores", "probability", "--json"],
+        ["search", "capital", "of", "France", "--store", "notes.db", "--calibration", "mine.json", "--json"],
+    ):
+        assert main(words) == 0
+        scores = [hit["score"] for hit in json.loads(capsys.readouterr().out)["hits"]]
+        assert all(0 < score < 1 for score in scores)
+    assert main([*words[:-1], "--min-score", "0.9999"]) == 0
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("resift: no hit has a score of 0.9999 or more; the best has 0.")
