@@ -66,6 +66,12 @@ def test_compare_shows_engines(lists, capsys):
     assert main(["fuse", "bm25.jsonl", "dense.jsonl", "--compare", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert answer["ranks"]["b"]["resift"] == 1
+    assert main(["fuse", "bm25.jsonl", "dense.jsonl", "--compare", "--json", "--weights", "0,1"]) == 0
+    weighted = json.loads(capsys.readouterr().out)["ranks"]
+    assert weighted["c"]["resift"] == 2
+    assert "a" not in weighted or weighted["a"]["resift"] is None
+    assert main(["fuse", "bm25.jsonl", "--compare", "--k-param", "9"]) == 1
+    assert "leave --k-param out" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

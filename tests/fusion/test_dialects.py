@@ -1,4 +1,4 @@
-"""F7: each dialect equals the engine's own arithmetic, bit for bit, on random lists."""
+"""Dialects of engines that are not at hand, by their formulas, and the options that each engine has."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ import struct
 
 import pytest
 
-from resift import Hit, fusion
+from resift import Hit, RRFReranker, fusion
 from resift.errors import InputError
-from resift.fusion.dialects import DBSF_DIALECTS, DIALECTS, fuse_as
+from resift.fusion.dialects import DIALECTS, fuse_as
+from resift.fusion.rerankers import FusionReranker
+from resift.fusion.score_dialects import DBSF_DIALECTS
 
 
 def random_lists(seed: int, *, descending: bool = False) -> list[list[Hit]]:
@@ -28,109 +30,11 @@ def random_lists(seed: int, *, descending: bool = False) -> list[list[Hit]]:
     return lists
 
 
-def weights_for(lists: list[list[Hit]], seed: int) -> list[float] | None:
-    rng = random.Random(seed)
-    return rng.choice([None, [rng.choice([0.3, 0.5, 1.0, 2.0]) for _ in lists]])
-
-
 def pairs(hits: list[Hit]) -> list[tuple[str, float]]:
     return [(hit.id, hit.score) for hit in hits]
 
 
 SEEDS = range(150)
-
-
-def test_langchain():
-    """LangChain's EnsembleRetriever fuses to the same order and, by its own formula, the same scores."""
-    documents = pytest.importorskip("langchain_core.documents")
-    ensemble = pytest.importorskip("langchain_classic.retrievers")
-    for seed in SEEDS:
-        lists, weights = random_lists(seed), weights_for(random_lists(seed), seed)
-        engine = ensemble.EnsembleRetriever.model_construct(
-            retrievers=[], weights=weights or [1 / len(lists)] * len(lists), c=60, id_key=None
-        )
-        given = [[documents.Document(page_content=hit.text, id=hit.id) for hit in hits] for hits in lists]
-        expected = [document.id for document in engine.weighted_reciprocal_rank(given)]
-        assert [hit.id for hit in fuse_as("langchain", lists, weights=weights)] == expected
-
-
-def test_haystack():
-    """Haystack's DocumentJoiner gives the same ids and scores for reciprocal_rank_fusion and DBSF."""
-    haystack = pytest.importorskip("haystack")
-    joiners = pytest.importorskip("haystack.components.joiners")
-    for seed in SEEDS:
-        lists, weights = random_lists(seed), weights_for(random_lists(seed), seed)
-        given = [
-            [haystack.Document(id=hit.id, content=hit.text, score=hit.score) for hit in hits]
-            for hits in lists
-        ]
-        joiner = joiners.DocumentJoiner(join_mode="reciprocal_rank_fusion", weights=weights)
-        answer = joiner.run(documents=given)["documents"]
-        assert pairs(fuse_as("haystack", lists, weights=weights)) == [(doc.id, doc.score) for doc in answer]
-        dbsf = joiners.DocumentJoiner(join_mode="distribution_based_rank_fusion").run(documents=given)[
-            "documents"
-        ]
-        ours = dict(pairs(fusion.dbsf(lists, dialect="haystack")))
-        assert ours == {doc.id: doc.score for doc in dbsf}
-
-
-def test_llama_index():
-    """LlamaIndex's QueryFusionRetriever gives the same ids and scores for RRF and dist-based fusion."""
-    schema = pytest.importorskip("llama_index.core.schema")
-    module = pytest.importorskip("llama_index.core.retrievers.fusion_retriever")
-    for seed in SEEDS:
-        lists = random_lists(seed)
-        engine = object.__new__(module.QueryFusionRetriever)
-        engine._retriever_weights = [1 / len(lists)] * len(lists)
-        engine.num_queries = 1
-
-        def nodes(lists=lists):
-            return {
-                ("q", number): [
-                    schema.NodeWithScore(node=schema.TextNode(id_=hit.id, text=hit.text), score=hit.score)
-                    for hit in hits
-                ]
-                for number, hits in enumerate(lists)
-            }
-
-        answer = engine._reciprocal_rerank_fusion(nodes())
-        expected = [(node.node.id_, node.score) for node in answer]
-        assert pairs(fuse_as("llama-index", lists)) == expected
-        relative = engine._relative_score_fusion(nodes(), dist_based=True)
-        ours = dict(pairs(fusion.dbsf(lists, dialect="llama-index")))
-        assert ours == pytest.approx({node.node.id_: node.score for node in relative}, abs=1e-12)
-
-
-def test_qdrant():
-    """qdrant-client's local mode gives the same ids and scores for RRF (k=2) and DBSF."""
-    engine = pytest.importorskip("qdrant_client.hybrid.fusion")
-    models = pytest.importorskip("qdrant_client.http.models")
-    for seed in SEEDS:
-        lists, weights = random_lists(seed), weights_for(random_lists(seed), seed)
-
-        def points(lists=lists):
-            return [
-                [models.ScoredPoint(id=int(hit.id[1:]), version=0, score=hit.score) for hit in hits]
-                for hits in lists
-            ]
-
-        answer = engine.reciprocal_rank_fusion(points(), limit=100, weights=weights)
-        expected = [(f"d{point.id}", point.score) for point in answer]
-        assert pairs(fuse_as("qdrant", lists, weights=weights)) == expected
-        dbsf = engine.distribution_based_score_fusion(points(), limit=100)
-        ours = dict(pairs(fusion.dbsf(lists, dialect="qdrant")))
-        assert ours == pytest.approx({f"d{point.id}": point.score for point in dbsf}, abs=1e-12)
-
-
-def test_txtai():
-    """txtai's Hybrid.rrf gives the same ids and scores (runs where txtai is installed: it needs torch)."""
-    hybrid = pytest.importorskip("txtai.embeddings.search.hybrid")
-    for seed in SEEDS:
-        lists, weights = random_lists(seed), weights_for(random_lists(seed), seed)
-        vectors = [[(hit.id, hit.score) for hit in hits] for hits in lists]
-        factors = weights or [1 / len(lists)] * len(lists)
-        expected = object.__new__(hybrid.Hybrid).rrf(vectors, factors, 100)
-        assert pairs(fuse_as("txtai", lists, weights=weights)) == expected
 
 
 def test_txtai_by_its_formula():
@@ -140,7 +44,7 @@ def test_txtai_by_its_formula():
 
 
 def test_weaviate_in_single_precision():
-    """Weaviate: w/(60+r), r from 0, in 32-bit floats; equal scores go by the hit's own best score."""
+    """Weaviate: w/(60+r), r from 0, in 32-bit floats; ties go by the hit's own score in the last list."""
 
     def single(value: float) -> float:
         return struct.unpack("f", struct.pack("f", value))[0]
@@ -150,12 +54,12 @@ def test_weaviate_in_single_precision():
         expected: dict[str, float] = {}
         for hits in lists:
             for rank, hit in enumerate(hits):
-                part = single(single(1 / len(lists)) / (60 + rank))
+                part = single(1 / len(lists) / (60 + rank))
                 expected[hit.id] = single(expected.get(hit.id, 0.0) + part)
         fused = fuse_as("weaviate", lists)
         assert dict(pairs(fused)) == expected
-        best = {id: max(hit.score for hits in lists for hit in hits if hit.id == id) for id in expected}
-        order = [(-hit.score, -best[hit.id]) for hit in fused]
+        last = {hit.id: hit.score for hits in lists for hit in hits}
+        order = [(-hit.score, -last[hit.id], hit.id) for hit in fused]
         assert order == sorted(order)
 
 
@@ -189,8 +93,10 @@ def test_unknown_dialects_get_a_suggestion():
     """Bad input: an unknown dialect names the nearest one."""
     with pytest.raises(InputError, match=r"Unknown dialect 'langchian'\. Did you mean 'langchain'\?"):
         fusion.rrf([[Hit("a")]], dialect="langchian")
-    with pytest.raises(InputError, match=r"Unknown DBSF dialect 'milvus'"):
+    with pytest.raises(InputError, match=r"Unknown dialect of dbsf 'milvus'"):
         fusion.dbsf([[Hit("a")]], dialect="milvus")
+    with pytest.raises(InputError, match=r"Unknown dialect of relative-score 'weaviate'"):
+        fusion.relative_score([[Hit("a")]], dialect="weaviate")
 
 
 @pytest.mark.parametrize("name", sorted(DIALECTS))
@@ -206,11 +112,88 @@ def test_dialects_write_the_record_and_keep_k(name):
     assert fuse_as(name, []) == []
 
 
-@pytest.mark.parametrize("name", sorted(DIALECTS))
-def test_a_weight_of_zero_leaves_the_list_out_in_every_dialect(name):
-    """F6: zero weight = the list is absent."""
+KEEPS_ZERO = {"elasticsearch", "haystack", "langchain", "qdrant"}
+
+
+@pytest.mark.parametrize("name", sorted(DIALECTS.keys() - {"llama-index"}))
+def test_a_weight_of_zero_is_what_the_engine_makes_of_it(name):
+    """Some engines keep the documents of a list that counts nothing; others do not ask it at all."""
     lists = [[Hit("a", "x", source="s1")], [Hit("b", "y", source="s2")]]
-    assert [hit.id for hit in fuse_as(name, lists, weights=[0, 1])] == ["b"]
+    fused = pairs(fuse_as(name, lists, weights=[0, 1]))
+    assert [id for id, _ in fused] == (["b", "a"] if name in KEEPS_ZERO else ["b"])
+    assert fused[1:] == ([("a", 0.0)] if name in KEEPS_ZERO else [])
+
+
+@pytest.mark.parametrize("name", ["elasticsearch", "langchain", "qdrant"])
+def test_k_param_is_honoured_where_the_engine_has_it(name):
+    """The engine's own constant unless given."""
+    lists = [[Hit("a"), Hit("b")]]
+    own = {"elasticsearch": 60, "langchain": 60, "qdrant": 2}[name]
+    assert pairs(fusion.rrf(lists, dialect=name, k_param=own)) == pairs(fusion.rrf(lists, dialect=name))
+    shift = 0 if name == "qdrant" else 1
+    assert fusion.rrf(lists, dialect=name, k_param=9)[0].score == 1 / (9 + shift)
+    assert RRFReranker(dialect=name).k_param == own
+
+
+@pytest.mark.parametrize("name", ["haystack", "llama-index", "txtai", "weaviate"])
+def test_k_param_is_refused_where_the_constant_is_fixed(name):
+    with pytest.raises(InputError, match=f"constant of RRF is fixed in {name}: leave k_param out"):
+        fusion.rrf([[Hit("a")]], dialect=name, k_param=9)
+    with pytest.raises(InputError, match="constant of RRF is fixed"):
+        RRFReranker(9, dialect=name)
+
+
+@pytest.mark.parametrize("name", ["elasticsearch", "qdrant"])
+def test_a_constant_that_the_engine_refuses_is_refused(name):
+    with pytest.raises(InputError, match=rf"k_param is 0; {name} takes 1 or more\."):
+        fusion.rrf([[Hit("a")]], dialect=name, k_param=0)
+
+
+@pytest.mark.parametrize("name", sorted(DIALECTS.keys() - {"langchain"}))
+def test_identity_is_refused_where_the_engine_has_one_only(name):
+    with pytest.raises(InputError, match=f"in {name}: leave identity out, or the dialect"):
+        fusion.rrf([[Hit("a")]], dialect=name, identity="content")
+    if name != "llama-index":
+        assert pairs(fusion.rrf([[Hit("a")]], dialect=name, identity="id"))
+
+
+def test_identity_is_honoured_in_langchain():
+    """Its `id_key` says what makes two documents the same; its content does unless given."""
+    lists = [
+        [Hit("a", "same", metadata={"key": "1"})],
+        [Hit("b", "same", metadata={"key": "1"}), Hit("c", "z")],
+    ]
+    assert [hit.id for hit in fusion.rrf(lists, dialect="langchain")] == ["a", "c"]
+    assert [hit.id for hit in fusion.rrf(lists, dialect="langchain", identity="id")] == ["a", "b", "c"]
+    by_key = fusion.rrf(lists, dialect="langchain", identity=lambda hit: hit.metadata.get("key", ""))
+    assert [hit.id for hit in by_key] == ["a", "c"]
+
+
+def test_weights_are_refused_where_the_engine_has_none():
+    lists = [[Hit("a", score=1.0)], [Hit("b", score=1.0)]]
+    with pytest.raises(InputError, match="RRF has no weights in llama-index"):
+        fusion.rrf(lists, dialect="llama-index", weights=[1, 2])
+    for engine in ("haystack", "qdrant"):
+        with pytest.raises(InputError, match=f"dbsf has no weights in {engine}"):
+            fusion.dbsf(lists, dialect=engine, weights=[1, 2])
+        with pytest.raises(InputError, match="dbsf has no weights"):
+            FusionReranker("dbsf", dialect=engine, weights={"s1": 2})
+    with pytest.raises(InputError, match=r"same by id in haystack"):
+        fusion.dbsf(lists, dialect="haystack", identity="content")
+    assert [hit.id for hit in fusion.dbsf(lists, weights=[1, 2])] == ["b", "a"]
+
+
+def test_declared_sources_go_first_in_a_dialect_too():
+    """Engines follow the order of the lists, and `sources` declares it."""
+    lists = [[Hit("a", "of s1", source="s1")], [Hit("a", "of s2", source="s2")]]
+    assert fusion.rrf(lists, dialect="qdrant", sources=["s2", "s1"])[0].text == "of s2"
+
+
+def test_scores_that_no_float_can_square_get_one_clear_error():
+    huge = [[Hit("a", score=1e308), Hit("b", score=-1e308)]]
+    for engine in (None, *DBSF_DIALECTS):
+        with pytest.raises(InputError, match="too large to add up"):
+            fusion.dbsf(huge, dialect=engine)
 
 
 @pytest.mark.parametrize("dialect", sorted(DBSF_DIALECTS))

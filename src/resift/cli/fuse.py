@@ -56,7 +56,7 @@ def run(args: argparse.Namespace) -> int:
     for query in queries:
         lists = {name: lists.get(query, []) for name, lists in zip(names, per_file, strict=True)}
         if args.compare:
-            _print_comparison(query, lists, k=10 if k is None else k, as_json=args.json)
+            _print_comparison(query, lists, options, k=10 if k is None else k, as_json=args.json)
             continue
         _print_ranking(query, fuse(lists, k=k, method=args.method, **options), args)
     return 0
@@ -154,16 +154,23 @@ def _found(ranking: Ranking, id: str) -> str:
     return " ".join(f"{step.source}:{step.rank}" for step in lists)
 
 
-def _print_comparison(query: str, lists: dict[str, list[Any]], *, k: int, as_json: bool) -> None:
+def _print_comparison(
+    query: str, lists: dict[str, list[Any]], options: dict[str, Any], *, k: int, as_json: bool
+) -> None:
     from resift.candidates import hits_from
     from resift.cli.render import print_json, print_text, table
+    from resift.errors import InputError
     from resift.fusion import compare
 
     hits = [
         hits_from(candidates, source=name, strings_are="id", unique=False)
         for name, candidates in lists.items()
     ]
-    comparison = compare(hits, k=k)
+    for name in options.keys() - {"weights"}:
+        raise InputError(
+            f"--compare fuses as each engine does by itself: leave --{name.replace('_', '-')} out."
+        )
+    comparison = compare(hits, k=k, weights=options.get("weights"))
     if as_json:
         print_json({"query": query, "ranks": comparison.ranks(), "disagreements": comparison.disagreements()})
         return

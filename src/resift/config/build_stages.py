@@ -28,7 +28,8 @@ Add = Callable[[int | None, str], None]
 
 def build_fusion(settings: Settings) -> Fuse:
     """Return the fusing stage."""
-    fuser(settings, [])  # refuses options that the method does not know, now rather than at a search
+    # Refuses options that the method does not know, now rather than at a search.
+    fuser(settings, list(settings["weights"] or ()))
     return Fuse(make=lambda names: fuser(settings, names))
 
 
@@ -43,6 +44,16 @@ def fuser(settings: Settings, names: Sequence[str]) -> Reranker:
         options["sources"] = list(names)
     made: Reranker = built_by(settings.plugin, settings["method"], options)
     return made
+
+
+def check_fusion(settings: Settings, add: Add) -> None:
+    """Note options that the engine of a dialect has not."""
+    if getattr(settings.options, "dialect", None) is None:
+        return
+    try:
+        build_fusion(settings)
+    except InputError as exc:
+        add(settings.line_of("dialect"), f"fusion: {exc}")
 
 
 def weight_of(weights: Mapping[str, float], name: str) -> float:

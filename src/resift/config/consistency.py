@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from resift.config.build_rerank import check_rerank
-from resift.config.build_stages import check_gate, check_shape
+from resift.config.build_stages import check_fusion, check_gate, check_shape
 from resift.config.build_stores import check_store, names_of
 from resift.config.problems import Problems
 from resift.config.settings import Settings
@@ -17,6 +17,8 @@ def check_whole(settings: Settings, problems: Problems) -> None:
         check_store(store, problems.add)
     _check_weights(settings, problems)
     _check_sizes(settings, problems)
+    if settings["fusion"] is not None:
+        check_fusion(settings["fusion"], problems.add)
     if settings["rerank"] is not None:
         check_rerank(settings["rerank"], problems.add)
     if settings["gate"] is not None:

@@ -43,7 +43,9 @@ class Comparison:
 
 
 def compare(rankings: Rankings, *, k: int = DEFAULT_K, weights: Weights | None = None) -> Comparison:
-    """Fuse the same lists as Resift and as each known engine does."""
+    """Fuse the same lists as Resift and as each known engine does; weights where the engine has any."""
     orders: dict[str, Sequence[Hit]] = {"resift": rrf(rankings, k=k, weights=weights)}
-    orders.update({name: fuse_as(name, rankings, k=k, weights=weights) for name in DIALECTS})
+    for name, dialect in DIALECTS.items():
+        own = None if dialect.weighing == "none" else weights
+        orders[name] = fuse_as(name, rankings, k=k, weights=own)
     return Comparison(orders)

@@ -2,36 +2,48 @@
 
 They disagree on the first rank, the constant, weights, what makes two hits the same, whose copy is
 kept, and ties. A row here gives that engine's numbers bit for bit, on lists in that engine's order.
+Options that the engine has not are refused. `score_dialects` has the engines' fusions by score.
 """
 
 from __future__ import annotations
 
-import math
 import struct
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import fsum
 from typing import Literal
 
+from resift.arguments import check_number
 from resift.errors import InputError, did_you_mean
-from resift.fusion.lists import Rankings, Weights, content_key, labels, list_names, list_weights
-from resift.fusion.totals import fused_list
-from resift.types import Fused, Hit, StageKind, StageRecord
+from resift.fusion.engine_totals import (
+    EngineTotal,
+    Weighing,
+    engine_factors,
+    engine_fused,
+    node_key,
+    text_key,
+)
+from resift.fusion.lists import Identity, Rankings, Weights, declared_order, key_function, labels, list_names
+from resift.types import Fused, Hit
 
 DialectName = Literal["elasticsearch", "haystack", "langchain", "llama-index", "qdrant", "txtai", "weaviate"]
-DbsfDialect = Literal["haystack", "llama-index", "qdrant"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dialect:
-    """One engine's rule. `part` takes (rank from 0, weight, number of lists)."""
+    """One engine's rule. `part` takes (rank from 0, weight, k_param, number of lists)."""
 
-    part: Callable[[int, float, int], float]
+    part: Callable[[int, float, float, int], float]
+    k_param: float = 60
+    least_k_param: float | None = None  # None: the engine's constant cannot be changed
+    weighing: Weighing = "as given"
+    keeps_zero_weights: bool = True
     equal_weight: Callable[[int], float] = lambda lists: 1.0
-    shares_weights: bool = False
     add: Callable[[float, float], float] = lambda total, part: total + part
     finish: Callable[[float, int], float] = lambda total, lists: total
     same: Callable[[Hit], str] = lambda hit: hit.id
+    own_identity: str = "id"
+    takes_identity: bool = False
     keeps: Literal["first", "last"] = "first"
     sorts_lists: bool = False
     ties: Literal["seen", "id", "score"] = "seen"
@@ -43,38 +55,49 @@ def _single(value: float) -> float:
     return rounded
 
 
-def _qdrant_part(rank: int, weight: float, lists: int) -> float:
-    return 1 / ((rank + 1.0) / weight + 2 - 1.0)
+def _qdrant_part(rank: int, weight: float, k_param: float, lists: int) -> float:
+    return 1 / ((rank + 1.0) / weight + k_param - 1.0) if weight > 0 else 0.0
 
 
 DIALECTS: dict[str, Dialect] = {
-    "elasticsearch": Dialect(part=lambda rank, weight, _: weight / (60 + rank + 1), ties="id"),
+    "elasticsearch": Dialect(
+        part=lambda rank, weight, k_param, _: weight / (k_param + rank + 1), least_k_param=1, ties="id"
+    ),
     "haystack": Dialect(
-        part=lambda rank, weight, lists: (weight * lists) / (61 + rank),
+        part=lambda rank, weight, _, lists: (weight * lists) / (61 + rank),
         equal_weight=lambda lists: 1 / lists,
-        shares_weights=True,
+        weighing="shared",
         finish=lambda total, lists: total / (lists / 61),
         keeps="last",
     ),
     "langchain": Dialect(
-        part=lambda rank, weight, _: weight / (rank + 1 + 60),
+        part=lambda rank, weight, k_param, _: weight / (rank + 1 + k_param),
+        least_k_param=0,
         equal_weight=lambda lists: 1 / lists,
-        same=content_key,
+        same=text_key,
+        own_identity="content",
+        takes_identity=True,
     ),
     "llama-index": Dialect(
-        part=lambda rank, _weight, _lists: 1.0 / (rank + 60.0),
-        same=content_key,
+        part=lambda rank, _weight, _k_param, _lists: 1.0 / (rank + 60.0),
+        weighing="none",
+        same=node_key,
+        own_identity="text and metadata",
         keeps="last",
         sorts_lists=True,
     ),
-    "qdrant": Dialect(part=_qdrant_part),
+    "qdrant": Dialect(part=_qdrant_part, k_param=2, least_k_param=1),
     "txtai": Dialect(
-        part=lambda rank, weight, _: (1.0 / (rank + 1)) * weight, equal_weight=lambda lists: 1 / lists
+        part=lambda rank, weight, *_: (1.0 / (rank + 1)) * weight,
+        equal_weight=lambda lists: 1 / lists,
+        keeps_zero_weights=False,
     ),
     "weaviate": Dialect(
-        part=lambda rank, weight, _: _single(_single(weight) / (60 + rank)),
+        part=lambda rank, weight, *_: _single(weight / (60 + rank)),
         equal_weight=lambda lists: 1 / lists,
+        keeps_zero_weights=False,
         add=lambda total, part: _single(total + part),
+        keeps="last",
         ties="score",
     ),
 }
@@ -89,127 +112,70 @@ def dialect_named(name: str) -> str:
     return plain[asked]
 
 
-@dataclass(slots=True)
-class _Total:
-    """One key on its way: what each list added, and the hits that were added up."""
+def check_options(
+    name: str, *, k_param: float | None, weights: Weights | None, identity: Identity | None
+) -> None:
+    """Raise InputError for an option that this engine's RRF has not."""
+    dialect = DIALECTS[name]
+    if k_param is not None:
+        if dialect.least_k_param is None:
+            raise InputError(f"The constant of RRF is fixed in {name}: leave k_param out, or the dialect.")
+        if check_number(k_param, "k_param") < dialect.least_k_param:
+            raise InputError(f"k_param is {k_param:g}; {name} takes {dialect.least_k_param:g} or more.")
+    if weights is not None and dialect.weighing == "none":
+        raise InputError(f"RRF has no weights in {name}: leave weights out, or the dialect.")
+    if identity not in (None, dialect.own_identity) and not dialect.takes_identity:
+        raise InputError(
+            f"Hits are the same by {dialect.own_identity} in {name}: leave identity out, or the dialect."
+        )
 
-    parts: dict[str, float] = field(default_factory=dict)
-    hits: list[Hit] = field(default_factory=list)
-    total: float = 0.0
 
-
-def fuse_as(name: str, rankings: Rankings, *, k: int | None = None, weights: Weights | None = None) -> Fused:
-    """Fuse as the named engine does, in the order of lists given."""
-    dialect = DIALECTS[dialect_named(name)]
+def fuse_as(
+    name: str,
+    rankings: Rankings,
+    *,
+    k: int | None = None,
+    weights: Weights | None = None,
+    sources: Sequence[str] | None = None,
+    identity: Identity | None = None,
+    k_param: float | None = None,
+) -> Fused:
+    """Fuse as the named engine does, in the order of lists given or declared."""
+    name = dialect_named(name)
+    check_options(name, k_param=k_param, weights=weights, identity=identity)
+    dialect = DIALECTS[name]
     names = list_names(rankings)
-    factors = _factors(dialect, weights, names)
-    totals: dict[str, _Total] = {}
-    for label, hits, factor in zip(labels(names), rankings, factors, strict=True):
-        for rank, hit in enumerate(_in_engine_order(hits, dialect) if factor > 0 else ()):
-            one = totals.setdefault(dialect.same(hit), _Total())
-            part = dialect.part(rank, factor, len(names))
+    constant = dialect.k_param if k_param is None else k_param
+    same = dialect.same if identity is None else key_function(identity) or (lambda hit: hit.id)
+    factors = engine_factors(weights, names, dialect.weighing, dialect.equal_weight)
+    lists = declared_order(list(zip(labels(names), rankings, factors, strict=True)), names, sources)
+    totals: dict[str, EngineTotal] = {}
+    for label, hits, factor in lists:
+        if not factor and not dialect.keeps_zero_weights:
+            continue
+        for rank, hit in enumerate(_in_engine_order(hits, dialect)):
+            one = totals.setdefault(same(hit), EngineTotal(hit))
+            part = dialect.part(rank, factor, constant, len(names))
             one.total = dialect.add(one.total, part)
             # Engines count an id that a list repeats at each of its ranks.
             one.parts[label] = one.parts.get(label, 0.0) + part
             one.hits.append(hit)
+            one.kept = one.hits[0 if dialect.keeps == "first" else -1]
     for one in totals.values():
         if dialect.ties == "id":
             one.total = fsum(one.parts.values())
         one.total = dialect.finish(one.total, len(names))
-    order = sorted(totals.values(), key=lambda one: (-one.total, *_TIES[dialect.ties](one)))
-    kept = [one.hits[0 if dialect.keeps == "first" else -1] for one in order]
-    record = StageRecord(
-        kind=StageKind.FUSE,
-        name="rrf",
-        ids=tuple(hit.id for hit in kept),
-        scores=tuple(one.total for one in order),
-        parts={
-            label: {
-                hit.id: one.parts[label] for hit, one in zip(kept, order, strict=True) if label in one.parts
-            }
-            for label in labels(names)
-        },
-        note=f"as {dialect_named(name)} computes it",
-        merged={
-            hit.id: first.id
-            for first, one in zip(kept, order, strict=True)
-            for hit in one.hits
-            if hit.id != first.id
-        },
-    )
-    return fused_list(kept, record, k=k)
-
-
-def _factors(dialect: Dialect, weights: Weights | None, names: Sequence[str]) -> list[float]:
-    if not names:
-        return []
-    if weights is None:
-        return [dialect.equal_weight(len(names))] * len(names)
-    given = list_weights(weights, names)
-    return [weight / sum(given) for weight in given] if dialect.shares_weights else given
+    order = sorted(totals.values(), key=lambda one: (-one.total, *_TIES[dialect.ties](one.kept)))
+    return engine_fused(order, [label for label, *_ in lists], method="rrf", engine=name, k=k)
 
 
 def _in_engine_order(hits: Sequence[Hit], dialect: Dialect) -> Sequence[Hit]:
-    if not dialect.sorts_lists:
-        return hits
-    return sorted(hits, key=lambda hit: -math.inf if hit.score is None else hit.score, reverse=True)
+    return sorted(hits, key=lambda hit: hit.score or 0.0, reverse=True) if dialect.sorts_lists else hits
 
 
-_TIES: dict[str, Callable[[_Total], tuple[float | str, ...]]] = {
-    "id": lambda one: (one.hits[0].id,),
-    "score": lambda one: (-max(hit.score or 0.0 for hit in one.hits),),
+_TIES: dict[str, Callable[[Hit], tuple[float | str, ...]]] = {
+    "id": lambda kept: (kept.id,),
+    "score": lambda kept: (-(kept.score or 0.0), kept.id),
     # Python's sort is stable, so equal keys stay in the order they were first seen.
-    "seen": lambda one: (),
-}
-
-
-def _three_deviations(scores: Sequence[float], *, freedom: int) -> tuple[float, float]:
-    # Plain sums on purpose: the engines add this way, and the last bit is theirs to choose.
-    mean = sum(scores) / len(scores)
-    deviation = (sum((score - mean) ** 2 for score in scores) / freedom) ** 0.5
-    return mean - 3 * deviation, mean + 3 * deviation
-
-
-def _dbsf_scaled(scores: Sequence[float], low: float, high: float) -> list[float]:
-    return [(score - low) / (high - low) for score in scores]
-
-
-def dbsf_qdrant(scores: Sequence[float]) -> list[float]:
-    """Scale by the sample deviation; a single score, or no deviation, gives 0.5."""
-    if len(scores) < 2:
-        return [0.5] * len(scores)
-    low, high = _three_deviations(scores, freedom=len(scores) - 1)
-    return [0.5] * len(scores) if high == low else _dbsf_scaled(scores, low, high)
-
-
-def dbsf_haystack(scores: Sequence[float]) -> list[float]:
-    """Scale by the population deviation; equal scores stay as they are."""
-    if not scores or min(scores) == max(scores):
-        return list(scores)
-    return _dbsf_scaled(scores, *_three_deviations(scores, freedom=len(scores)))
-
-
-def dbsf_llama_index(scores: Sequence[float]) -> list[float]:
-    """Scale by the population deviation; without any, scores are 1.0, or 0.0 unless above zero."""
-    if not scores:
-        return []
-    low, high = _three_deviations(scores, freedom=len(scores))
-    if high == low:
-        return [1.0 if high > 0 else 0.0] * len(scores)
-    return _dbsf_scaled(scores, low, high)
-
-
-@dataclass(frozen=True, slots=True)
-class DbsfRule:
-    """How an engine scales one list and what it does with a hit of several lists."""
-
-    scale: Callable[[Sequence[float]], list[float]]
-    total: Callable[[list[float]], float] = fsum
-    shares_weight: bool = False
-
-
-DBSF_DIALECTS: dict[str, DbsfRule] = {
-    "haystack": DbsfRule(dbsf_haystack, total=max),
-    "llama-index": DbsfRule(dbsf_llama_index, shares_weight=True),
-    "qdrant": DbsfRule(dbsf_qdrant),
+    "seen": lambda kept: (),
 }

@@ -41,7 +41,7 @@ def fuse(
     started = time.perf_counter()
     limit = None if k is None else check_k(k)
     rankings, names = _hits(lists)
-    if names and "sources" not in options and options.get("dialect") is None:
+    if names and "sources" not in options:
         options["sources"] = names
     fused = method_with_options(method, options)(rankings, **options)
     kept = len(fused) if limit is None else min(limit, len(fused))

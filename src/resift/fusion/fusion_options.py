@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from resift.fusion.dialects import DIALECTS, DbsfDialect
+from resift.fusion.dialects import DIALECTS
 from resift.fusion.normalize import NORMALIZATIONS
+from resift.fusion.score_dialects import DBSF_DIALECTS, RELATIVE_SCORE_DIALECTS
 from resift.options import Options, option
 from resift.trust import Trust
 
@@ -15,7 +16,9 @@ from resift.trust import Trust
 class FusionOptions(Options):
     """The options of every method."""
 
-    identity: Literal["id", "content", "id-source"] = option("What makes two hits the same.", default="id")
+    identity: Literal["id", "content", "id-source"] | None = option(
+        "What makes two hits the same: the id, or what the dialect's engine goes by.", default=None
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +55,18 @@ class RBCOptions(FusionOptions):
 class DBSFOptions(FusionOptions):
     """Distribution-based score fusion."""
 
-    dialect: DbsfDialect = option("Compute it exactly as this engine does.", default="qdrant")
+    dialect: str | None = option(
+        "Compute it exactly as this engine does.", default=None, choices=sorted(DBSF_DIALECTS)
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RelativeScoreOptions(FusionOptions):
+    """Relative score fusion."""
+
+    dialect: str | None = option(
+        "Compute it exactly as this engine does.", default=None, choices=sorted(RELATIVE_SCORE_DIALECTS)
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypedDict
+from typing import Literal, TypedDict, TypeVar
 
 from resift.arguments import check_items, check_number
 from resift.errors import InputError, InvalidHitError, did_you_mean
@@ -14,6 +14,7 @@ from resift.types import Hit
 Identity = Literal["id", "content", "id-source"] | Callable[[Hit], str]
 Weights = Sequence[float] | Mapping[str, float]
 Rankings = Sequence[Sequence[Hit]]
+T = TypeVar("T")
 
 
 class ListOptions(TypedDict, total=False):
@@ -70,11 +71,17 @@ def prepare(
         for name, hits, factor in zip(names, rankings, factors, strict=True)
         if factor > 0
     ]
+    return declared_order(lists, [ranked.name for ranked in lists], sources)
+
+
+def declared_order(lists: list[T], names: Sequence[str], sources: Sequence[str] | None) -> list[T]:
+    """Return the lists, whose names stand beside them, in the order of the declared sources."""
     if sources is None or sources == []:
         return lists
     declared = {str(name): place for place, name in enumerate(check_items(sources, "sources", "names"))}
     # Python's sort is stable: lists that are not declared stay in the order given.
-    return sorted(lists, key=lambda ranked: declared.get(ranked.name, len(declared)))
+    places = sorted(range(len(lists)), key=lambda at: declared.get(names[at], len(declared)))
+    return [lists[at] for at in places]
 
 
 def key_function(identity: Identity) -> Callable[[Hit], str] | None:

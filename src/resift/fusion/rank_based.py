@@ -18,17 +18,19 @@ from resift.types import Fused
 def rrf(
     rankings: Rankings,
     *,
-    k_param: float = 60,
+    k_param: float | None = None,
     dialect: DialectName | None = None,
     **options: Unpack[ListOptions],
 ) -> Fused:
     """Fuse by reciprocal rank: Σ w / (k_param + rank), rank from 1 (Cormack et al., SIGIR 2009).
 
-    The order of the lists never changes scores or order; equal scores sort by id. A `dialect` computes as
-    that engine does instead.
+    The order of the lists never changes scores or order; equal scores sort by id. k_param is 60 unless given.
+    A `dialect` computes as that engine does instead, with its own constant, and refuses options that the
+    engine has not.
     """
     if dialect is not None:
-        return fuse_as(dialect, rankings, k=options.get("k"), weights=options.get("weights"))
+        return fuse_as(dialect, rankings, k_param=k_param, **options)
+    k_param = 60 if k_param is None else k_param
     _check_k_param(k_param)
     lists = prepare(rankings, **options)
     plain = all(ranked.weight == 1.0 and isinstance(ranked.ranks, range) for ranked in lists)

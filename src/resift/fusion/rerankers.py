@@ -8,17 +8,17 @@ from typing import Any
 from resift import events
 from resift.arguments import check_k
 from resift.events import Sink
-from resift.fusion.dialects import DialectName, dialect_named
+from resift.fusion.dialects import DIALECTS, DialectName, dialect_named
 from resift.fusion.fusion_options import (
     DBSFOptions,
     FusionOptions,
     RBCOptions,
+    RelativeScoreOptions,
     RRFOptions,
     ScoreOptions,
 )
 from resift.fusion.lists import Identity, Weights
 from resift.fusion.methods import method_with_options
-from resift.fusion.rank_based import rrf
 from resift.types import Fused, Hit
 
 
@@ -32,8 +32,10 @@ class FusionReranker:
         self.name = method.replace("_", "-")
         self.options = options
         self._sink = sink
-        # Wrong options are refused here, not at the first query; weights need lists to be checked with.
-        self._fuse([], k=0, **{key: value for key, value in options.items() if key != "weights"})
+        # Wrong options are refused here, not at the first query; weights need lists to be checked with,
+        # so none of them stands for all: whether they are taken at all is known now.
+        weights: dict[str, Any] = {"weights": {}} if options.get("weights") is not None else {}
+        self._fuse([], k=0, **{**options, **weights})
 
     def __repr__(self) -> str:
         options = "".join(f", {key}={value!r}" for key, value in self.options.items())
@@ -67,30 +69,30 @@ class RRFReranker(FusionReranker):
 
     def __init__(
         self,
-        k_param: float = 60,
+        k_param: float | None = None,
         *,
         weights: Weights | None = None,
         sources: Sequence[str] | None = None,
-        identity: Identity = "id",
+        identity: Identity | None = None,
         dialect: DialectName | None = None,
         sink: Sink | None = None,
     ) -> None:
-        # Checked by hand: weights cannot be tried on no lists.
-        rrf([], k_param=k_param, identity=identity)
-        self._fuse = rrf
-        self.name = "rrf"
-        self.k_param = k_param
-        self.options = {
+        given = {
             "k_param": k_param,
             "weights": weights,
             "sources": sources,
             "identity": identity,
             "dialect": dialect and dialect_named(dialect),
         }
-        self._sink = sink
+        super().__init__(
+            "rrf", sink=sink, **{key: value for key, value in given.items() if value is not None}
+        )
+        engine = self.options.get("dialect")
+        self.k_param = k_param if k_param is not None else DIALECTS[engine].k_param if engine else 60
 
     def __repr__(self) -> str:
-        return f"RRFReranker(k_param={self.k_param})"
+        engine = self.options.get("dialect")
+        return f"RRFReranker(k_param={self.k_param}{f', dialect={engine!r}' if engine else ''})"
 
 
 class Method:
@@ -116,4 +118,4 @@ isr = Method("isr")
 linear = Method("linear", ScoreOptions)
 log_odds = Method("log-odds")
 rbc = Method("rbc", RBCOptions)
-relative_score = Method("relative-score")
+relative_score = Method("relative-score", RelativeScoreOptions)

@@ -6,11 +6,19 @@ from collections.abc import Callable, Sequence
 from math import fsum, log
 from typing import Unpack
 
-from resift.arguments import check_choice, check_number
+from resift.arguments import check_number
 from resift.errors import InputError
-from resift.fusion.dialects import DBSF_DIALECTS, DbsfDialect
 from resift.fusion.lists import ListOptions, RankedList, Rankings, prepare
 from resift.fusion.normalize import Normalization, normalizer
+from resift.fusion.score_dialects import (
+    DBSF_DIALECTS,
+    RELATIVE_SCORE_DIALECTS,
+    DbsfDialect,
+    RelativeScoreDialect,
+    dbsf_qdrant,
+    fuse_scores_as,
+    within_range,
+)
 from resift.fusion.totals import Total, fuse_values
 from resift.scaling import min_max
 from resift.types import Fused
@@ -82,9 +90,13 @@ def linear(
 
 def relative_score(
     rankings: Rankings,
+    *,
+    dialect: RelativeScoreDialect | None = None,
     **options: Unpack[ListOptions],
 ) -> Fused:
     """Fuse by the weighted sum of min-max scores, as Weaviate's relativeScoreFusion does."""
+    if dialect is not None:
+        return fuse_scores_as(dialect, rankings, RELATIVE_SCORE_DIALECTS, method="relative-score", **options)
     lists = prepare(rankings, **options)
     return fuse_values(lists, _weighted(lists, min_max), name="relative-score", k=options.get("k"))
 
@@ -92,16 +104,18 @@ def relative_score(
 def dbsf(
     rankings: Rankings,
     *,
-    dialect: DbsfDialect = "qdrant",
+    dialect: DbsfDialect | None = None,
     **options: Unpack[ListOptions],
 ) -> Fused:
-    """Fuse by scores scaled from mean ± 3 deviations (distribution-based score fusion), then summed."""
-    check_choice(dialect, DBSF_DIALECTS, "DBSF dialect")
-    rule = DBSF_DIALECTS[dialect]
-    if options.get("weights") is None and rule.shares_weight and len(rankings):
-        options["weights"] = [1 / len(rankings)] * len(rankings)
+    """Fuse by scores scaled from mean ± 3 deviations (distribution-based score fusion), then summed.
+
+    The deviation is that of a sample, as in Qdrant. A `dialect` computes as that engine does, and refuses
+    options that the engine has not.
+    """
+    if dialect is not None:
+        return fuse_scores_as(dialect, rankings, DBSF_DIALECTS, method="dbsf", **options)
     lists = prepare(rankings, **options)
-    return fuse_values(lists, _weighted(lists, rule.scale), name="dbsf", k=options.get("k"), total=rule.total)
+    return fuse_values(lists, _weighted(lists, within_range(dbsf_qdrant)), name="dbsf", k=options.get("k"))
 
 
 def log_odds(

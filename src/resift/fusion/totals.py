@@ -14,6 +14,8 @@ from resift.types import Fused, Hit, StageKind, StageRecord, cut_record, rescore
 
 Total = Callable[[list[float]], float]
 
+TOO_LARGE = "The scores are too large to add up. Put them on one scale: normalize='min-max'."
+
 
 @dataclass(frozen=True, slots=True)
 class Scaled:
@@ -42,7 +44,7 @@ def fuse_values(
     except OverflowError:
         totals = {"": math.inf}
     if not all(map(math.isfinite, totals.values())):
-        raise InputError("The scores are too large to add up. Put them on one scale: normalize='min-max'.")
+        raise InputError(TOO_LARGE)
     firsts: dict[str, Hit] = {}
     for ranked in reversed(lists):  # the first list that has a key lends its hit
         firsts.update(zip(ranked.keys, ranked.hits, strict=True))
