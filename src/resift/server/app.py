@@ -112,7 +112,7 @@ def _routes(operations: Sequence[Operation]) -> list[Any]:
 
     by_path: dict[str, dict[str, Any]] = {}
     for operation in operations:
-        by_path.setdefault(operation.path, {})[operation.method] = operation.endpoint
+        by_path.setdefault(operation.path, {})[operation.method] = operation.endpoint()
     return [Route(path, endpoint=_Methods(methods)) for path, methods in by_path.items()]
 
 

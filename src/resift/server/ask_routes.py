@@ -11,21 +11,10 @@ from resift.agent.answers import question_of
 from resift.agent.extractive import ExtractiveWriter
 from resift.agent.knowledge_graph_agent import KnowledgeGraphAgent
 from resift.agent.multi_doc import MultiDocSynthesizer
-from resift.server.endpoint import Call, Endpoint, Reply
+from resift.server.endpoint import Call, Reply
 from resift.server.failures import RequestFailed
 from resift.server.openapi import Operation
-from resift.server.schema import (
-    MOST_DEADLINE_MS,
-    NOT_BLANK,
-    array,
-    checked,
-    flag,
-    mapping,
-    number,
-    record,
-    text,
-    whole,
-)
+from resift.server.schema import array, deadline_ms, flag, mapping, number, question, record, text, whole
 from resift.server.search_routes import document_schema, searched
 from resift.server.search_work import Searching
 from resift.server.serving import Serving
@@ -115,26 +104,25 @@ def ask_operations(serving: Serving, asking: Asking) -> list[Operation]:
     limits = serving.options.limits
     schema = record(
         {
-            "question": {**text(least=1, most=limits.max_text_chars), "pattern": NOT_BLANK},
+            "question": question(most=limits.max_text_chars),
             "k": whole(least=1, most=20),
             "documents": array(document_schema(serving), least=1, most=limits.max_documents),
-            "deadline_ms": whole(least=0, most=MOST_DEADLINE_MS),
+            "deadline_ms": deadline_ms(),
             "explain": flag(),
         },
         required=("question",),
     )
 
     async def run(call: Call) -> Reply:
-        call.info.dialect = "resift"
-        request = checked(await call.json(), schema)
+        request = await call.request(schema)
         return Reply(await call.unless_gone(asking.answer(call, request)))
 
     return [
         Operation(
-            path="/v1/ask",
-            method="POST",
-            summary="Answer a question with sources, word for word, or say that nothing here answers it",
-            endpoint=Endpoint(serving, "/v1/ask", run),
+            serving,
+            "POST /v1/ask",
+            "Answer a question with sources, word for word, or say that nothing here answers it",
+            run,
             request=schema,
             answer=_ANSWER,
         )

@@ -6,26 +6,18 @@ The words that client and server share (fields, rows, scores) are those of `rera
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any
 
 from resift.rerankers.hosted.dialects import DIALECTS, Dialect
-from resift.server.error_forms import COHERE, JINA, JOINED, OPENAI, TEI, VOYAGE, ErrorForm
-from resift.server.rerank_answers import (
-    ANSWERS,
-    Answer,
-    Form,
-    Row,
-    cohere_form,
-    jina_form,
-    joined_form,
-    openai_form,
-    voyage_form,
-)
+from resift.server import error_forms as errors
+from resift.server import rerank_answers as answers
+from resift.server.error_forms import ErrorForm
+from resift.server.rerank_answers import Answer, AnswerForm, Row
 from resift.server.schema import (
-    MOST_DEADLINE_MS,
     Schema,
     array,
+    deadline_ms,
     either,
     lenient_flag,
     mapping,
@@ -37,24 +29,28 @@ from resift.server.schema import (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class ServedDialect:
-    """One API's words, as a server needs them.
+    """One API's words, as a server needs them: those that clients use too, and what only a server has.
 
-    `asks_for` is the field that wants the documents back; `plain_document` gives them back as strings;
-    `form` puts rows into the answer.
+    `optional` are further fields; `asks_for` is the one that wants the documents back, `plain_document` gives
+    them back as strings; `objects` lets documents come as objects.
     """
 
     name: str
-    words: Dialect
-    required: tuple[str, ...]
+    api: str
+    answer: AnswerForm
+    errors: ErrorForm
     optional: Mapping[str, Schema] = field(default_factory=dict)
+    _: KW_ONLY
     objects: bool = False
     asks_for: str | None = "return_documents"
     plain_document: bool = False
-    form: Form
-    errors: ErrorForm
-    answer: Schema = field(default_factory=dict)
+
+    @property
+    def words(self) -> Dialect:
+        """What clients and servers of this API share."""
+        return DIALECTS[self.api]
 
     def request(self, *, most_documents: int, most_chars: int, strict: bool, least_cutoff: int = 1) -> Schema:
         """Return the schema of a request."""
@@ -64,14 +60,14 @@ class ServedDialect:
             "query": text(least=1, most=most_chars),
             self.words.documents_field: array(documents, least=1, most=most_documents),
             "model": text(most=400),
-            "deadline_ms": whole(least=0, most=MOST_DEADLINE_MS),
+            "deadline_ms": deadline_ms(),
             **self.optional,
         }
         if self.words.cutoff_field:
             fields[self.words.cutoff_field] = whole(least=least_cutoff)
         if self.asks_for:
             fields[self.asks_for] = lenient_flag()
-        return record(fields, required=self.required, closed=strict)
+        return record(fields, required=("query", self.words.documents_field), closed=strict)
 
     def rows(self, answer: Answer) -> list[dict[str, Any]]:
         """Return the rows of an answer in this API's words."""
@@ -105,107 +101,49 @@ _LENGTHS = {
     name: whole() for name in ("max_tokens_per_doc", "max_tokens_per_query", "truncate_prompt_tokens")
 }
 
+_RAW = {"raw_scores": lenient_flag()}
+_COHERE_V2 = {
+    "max_tokens_per_doc": whole(least=1),
+    "priority": whole(least=0, most=999),
+    "relevant_spans": _SPANS,
+}
+_TEI = {
+    "truncate": lenient_flag(),
+    "truncation_direction": one_of("left", "Left", "right", "Right"),
+    **_RAW,
+    "top_n": whole(),
+}
+_VLLM = {**_LENGTHS, "truncation_side": text(), "use_activation": lenient_flag()}
+
 SERVED: Mapping[str, ServedDialect] = {
     dialect.name: dialect
     for dialect in (
+        ServedDialect("cohere-v2", "cohere", answers.COHERE_V2, errors.COHERE, _COHERE_V2, asks_for=None),
+        ServedDialect("cohere-v1", "cohere-v1", answers.COHERE_V1, errors.COHERE, _COHERE_V1, objects=True),
+        ServedDialect("jina", "jina", answers.JINA, errors.JINA, objects=True),
         ServedDialect(
-            name="cohere-v2",
-            words=DIALECTS["cohere"],
-            required=("query", "documents"),
-            optional={
-                "max_tokens_per_doc": whole(least=1),
-                "priority": whole(least=0, most=999),
-                "relevant_spans": _SPANS,
-            },
-            asks_for=None,
-            form=cohere_form("2"),
-            errors=COHERE,
-            answer=ANSWERS["cohere"],
-        ),
-        ServedDialect(
-            name="cohere-v1",
-            words=DIALECTS["cohere-v1"],
-            required=("query", "documents"),
-            optional=_COHERE_V1,
-            objects=True,
-            form=cohere_form("1"),
-            errors=COHERE,
-            answer=ANSWERS["cohere"],
-        ),
-        ServedDialect(
-            name="jina",
-            words=DIALECTS["jina"],
-            required=("query", "documents"),
-            objects=True,
-            form=jina_form,
-            errors=JINA,
-            answer=ANSWERS["jina"],
-        ),
-        ServedDialect(
-            name="voyage",
-            words=DIALECTS["voyage"],
-            required=("query", "documents"),
-            optional={"truncation": lenient_flag()},
+            "voyage",
+            "voyage",
+            answers.VOYAGE,
+            errors.VOYAGE,
+            {"truncation": lenient_flag()},
             plain_document=True,
-            form=voyage_form,
-            errors=VOYAGE,
-            answer=ANSWERS["voyage"],
         ),
         ServedDialect(
-            name="tei",
-            words=DIALECTS["tei"],
-            required=("query", "texts"),
-            optional={
-                "truncate": lenient_flag(),
-                "truncation_direction": one_of("left", "Left", "right", "Right"),
-                "raw_scores": lenient_flag(),
-                "top_n": whole(),
-            },
-            asks_for="return_text",
-            plain_document=True,
-            form=lambda answer, rows: rows,
-            errors=TEI,
-            answer=ANSWERS["tei"],
+            "tei", "tei", answers.TEI, errors.TEI, _TEI, asks_for="return_text", plain_document=True
         ),
+        ServedDialect("vllm", "vllm", answers.OPENAI, errors.OPENAI, _VLLM, objects=True),
+        ServedDialect("infinity", "infinity", answers.OPENAI, errors.OPENAI, _RAW, plain_document=True),
         ServedDialect(
-            name="vllm",
-            words=DIALECTS["vllm"],
-            required=("query", "documents"),
-            optional={**_LENGTHS, "truncation_side": text(), "use_activation": lenient_flag()},
+            "cohere-v1-or-jina",
+            "jina",
+            answers.COHERE_AND_JINA,
+            errors.JOINED,
+            {**_COHERE_V1, **_LENGTHS, **_RAW},
             objects=True,
-            form=openai_form,
-            errors=OPENAI,
-            answer=ANSWERS["openai"],
         ),
         ServedDialect(
-            name="infinity",
-            words=DIALECTS["infinity"],
-            required=("query", "documents"),
-            optional={"raw_scores": lenient_flag()},
-            plain_document=True,
-            form=openai_form,
-            errors=OPENAI,
-            answer=ANSWERS["openai"],
-        ),
-        ServedDialect(
-            name="cohere-v1-or-jina",
-            words=DIALECTS["jina"],
-            required=("query", "documents"),
-            optional={**_COHERE_V1, **_LENGTHS, "raw_scores": lenient_flag()},
-            objects=True,
-            form=joined_form,
-            errors=JOINED,
-            answer=ANSWERS["joined"],
-        ),
-        ServedDialect(
-            name="jina-or-vllm",
-            words=DIALECTS["jina"],
-            required=("query", "documents"),
-            optional={**_LENGTHS, "raw_scores": lenient_flag()},
-            objects=True,
-            form=openai_form,
-            errors=JOINED,
-            answer=ANSWERS["openai"],
+            "jina-or-vllm", "jina", answers.OPENAI, errors.JOINED, {**_LENGTHS, **_RAW}, objects=True
         ),
     )
 }

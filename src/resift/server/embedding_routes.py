@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from resift.server.admission import pairs_in
-from resift.server.endpoint import Call, Endpoint, Reply
+from resift.server.endpoint import Call, Reply
 from resift.server.error_forms import OPENAI, TEI
 from resift.server.failures import RequestFailed
 from resift.server.openapi import Operation
@@ -47,10 +47,7 @@ _OPENAI_ANSWER = record(
 
 def embedding_operations(serving: Serving) -> list[Operation]:
     """Return the operations of this file."""
-    openai = [
-        _openai_operation(serving, path) for path in ("/v1/embeddings", "/embeddings", "/tei/v1/embeddings")
-    ]
-    return [*openai, *(_tei_operation(serving, path) for path in ("/embed", "/tei/embed"))]
+    return [*_openai_operations(serving), *_tei_operations(serving)]
 
 
 def _texts(serving: Serving) -> Schema:
@@ -58,7 +55,7 @@ def _texts(serving: Serving) -> Schema:
     return either(plain, array(plain, least=1, most=serving.options.limits.max_documents))
 
 
-def _openai_operation(serving: Serving, path: str) -> Operation:
+def _openai_operations(serving: Serving) -> list[Operation]:
     schema = record(
         {
             "input": _texts(serving),
@@ -73,28 +70,18 @@ def _openai_operation(serving: Serving, path: str) -> Operation:
     )
 
     async def run(call: Call) -> Reply:
-        call.info.dialect = "openai"
-        body = await call.json()
-        _refuse_token_ids(body, "input")
-        request = checked(body, schema)
-        given = request["input"]
-        texts = [given] if isinstance(given, str) else given
-        kind = request.get("input_type", "document")
-        vectors = await call.unless_gone(_embedded(call, texts, kind, request.get("model")))
-        _check_dimensions(body, vectors.shape[1])
+        request, body = await _request(call, schema, texts="input", dialect="openai")
+        texts = request["input"]
+        vectors = await _embedded(call, texts, request.get("input_type", "document"), body)
         model = request.get("model") or serving.embedder_name
         as_text = request.get("encoding_format") == "base64"
         return Reply(_openai_answer(texts, vectors, model, as_text=as_text))
 
-    return Operation(
-        path=path,
-        method="POST",
-        summary="Embed texts (OpenAI)",
-        endpoint=Endpoint(serving, path, run, errors=OPENAI),
-        request=schema,
-        answer=_OPENAI_ANSWER,
-        errors=(OPENAI,),
-    )
+    said, errors = "Embed texts (OpenAI)", (OPENAI,)
+    return [
+        Operation(serving, f"POST {path}", said, run, request=schema, answer=_OPENAI_ANSWER, errors=errors)
+        for path in ("/v1/embeddings", "/embeddings", "/tei/v1/embeddings")
+    ]
 
 
 def _openai_answer(texts: list[str], vectors: Any, model: str, *, as_text: bool) -> dict[str, Any]:
@@ -108,7 +95,7 @@ def _openai_answer(texts: list[str], vectors: Any, model: str, *, as_text: bool)
     }
 
 
-def _tei_operation(serving: Serving, path: str) -> Operation:
+def _tei_operations(serving: Serving) -> list[Operation]:
     schema = record(
         {
             "inputs": _texts(serving),
@@ -123,44 +110,49 @@ def _tei_operation(serving: Serving, path: str) -> Operation:
     )
 
     async def run(call: Call) -> Reply:
-        call.info.dialect = "tei"
-        body = await call.json()
-        _refuse_token_ids(body, "inputs")
-        request = checked(body, schema)
-        given = request["inputs"]
-        texts = [given] if isinstance(given, str) else given
+        request, body = await _request(call, schema, texts="inputs", dialect="tei")
         kind = "query" if request.get("prompt_name") == "query" else "document"
-        vectors = await call.unless_gone(_embedded(call, texts, kind, None))
-        _check_dimensions(body, vectors.shape[1])
+        vectors = await _embedded(call, request["inputs"], kind, {**body, "model": None})
         return Reply(vectors.tolist())
 
-    return Operation(
-        path=path,
-        method="POST",
-        summary="Embed texts (TEI); vectors always have length 1",
-        endpoint=Endpoint(serving, path, run, errors=TEI),
-        request=schema,
-        answer=array(_VECTOR),
-        errors=(TEI,),
-    )
+    said, answer = "Embed texts (TEI); vectors always have length 1", array(_VECTOR)
+    return [
+        Operation(serving, f"POST {path}", said, run, request=schema, answer=answer, errors=(TEI,))
+        for path in ("/embed", "/tei/embed")
+    ]
 
 
-async def _embedded(call: Call, texts: list[str], kind: str, model: str | None) -> Any:
-    embedder = call.serving.embedder_for(model)
+async def _request(
+    call: Call, schema: Schema, *, texts: str, dialect: str
+) -> tuple[dict[str, Any], Mapping[str, Any]]:
+    """Return the checked request, its texts always a list, and the body as it came."""
+    call.info.dialect = dialect
+    body = await call.json()
+    _refuse_token_ids(body, texts)
+    request = checked(body, schema)
+    if isinstance(request[texts], str):
+        request[texts] = [request[texts]]
+    return request, body
+
+
+async def _embedded(call: Call, texts: list[str], kind: str, body: Mapping[str, Any]) -> Any:
+    embedder = call.serving.embedder_for(body.get("model"))
     call.info.documents, call.info.pairs = len(texts), pairs_in(texts)
-    async with call.serving.admission.admitted(call.info.pairs):
-        return await embedder.embed(texts, kind=kind)
+
+    async def admitted() -> Any:
+        async with call.serving.admission.admitted(call.info.pairs):
+            return await embedder.embed(texts, kind=kind)
+
+    vectors = await call.unless_gone(admitted())
+    # Cutting a vector keeps its meaning only for models that were trained for it.
+    if body.get("dimensions") not in (None, vectors.shape[1]):
+        raise RequestFailed("invalid", f"dimensions must be {vectors.shape[1]} for this model, or left out")
+    return vectors
 
 
 def _strictly(serving: Serving) -> dict[str, Schema]:
     """Name the field whose only value is not known before the model is loaded, where all must be named."""
     return {"dimensions": whole(least=1)} if serving.options.strict else {}
-
-
-def _check_dimensions(body: Mapping[str, Any], dimension: int) -> None:
-    # Cutting a vector keeps its meaning only for models that were trained for it.
-    if body.get("dimensions") not in (None, dimension):
-        raise RequestFailed("invalid", f"dimensions must be {dimension} for this model, or left out")
 
 
 def _base64(vector: Any) -> str:

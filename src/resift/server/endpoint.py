@@ -17,6 +17,7 @@ from resift.server.bodies import ClientGone, dump_json, parse_json, read_body
 from resift.server.error_forms import OWN, ErrorForm
 from resift.server.failures import RequestFailed
 from resift.server.request_info import RequestInfo, header_safe, info_of
+from resift.server.schema import Schema, checked
 
 if TYPE_CHECKING:
     from resift.server.serving import Serving
@@ -63,6 +64,15 @@ class Call:
             # Others come in between: a refusal or a health check must not wait for a hundred parsers.
             await asyncio.sleep(0)
         return value
+
+    async def request(
+        self, schema: Schema | Callable[[Any], Schema], *, dialect: str = "resift"
+    ) -> dict[str, Any]:
+        """Return the body, checked; a function finds the schema where several kinds of body are taken."""
+        self.info.dialect = dialect
+        body = await self.json()
+        request: dict[str, Any] = checked(body, schema(body) if callable(schema) else schema)
+        return request
 
     def deadline(self, given_ms: int | None) -> Deadline:
         """Return the earlier of the deadlines in the body and in the header."""

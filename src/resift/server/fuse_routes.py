@@ -9,23 +9,11 @@ from resift.errors import InputError
 from resift.fusion.entry import fuse
 from resift.fusion.methods import METHODS
 from resift.fusion.normalize import NORMALIZATIONS
-from resift.server.endpoint import Call, Endpoint, Reply
+from resift.server.endpoint import Call, Reply
 from resift.server.openapi import Operation
 from resift.server.rank_flow import rank_flow
-from resift.server.schema import (
-    Schema,
-    array,
-    checked,
-    either,
-    flag,
-    mapping,
-    number,
-    one_of,
-    record,
-    text,
-    whole,
-)
-from resift.server.search_routes import RANKING, told
+from resift.server.schema import Schema, array, either, flag, mapping, number, one_of, record, text, whole
+from resift.server.search_routes import RANKING, RANKING_FACTS, told
 from resift.server.serving import Serving
 from resift.types import Ranking
 
@@ -79,28 +67,30 @@ def _fuse(serving: Serving) -> Operation:
         "score": _request(serving, scores=True, methods=rest, more={}),
     }
 
-    async def run(call: Call) -> Reply:
-        call.info.dialect = "resift"
-        body = await call.json()
+    groups = {
+        **dict.fromkeys(BY_RANK[1:], "rank"),
+        **dict.fromkeys(NORMALIZING, "normalizing"),
+        **dict.fromkeys(rest, "score"),
+    }
+
+    def schema_of(body: Any) -> Schema:
         asked = body.get("method") if isinstance(body, dict) else None
-        groups = {"borda": "rank", "isr": "rank", "rbc": "rank", **dict.fromkeys(NORMALIZING, "normalizing")}
-        known = asked if isinstance(asked, str) else ""
-        request = checked(body, schemas[groups.get(known, "score" if known in rest else "rrf")])
+        return schemas[groups.get(asked, "rrf") if isinstance(asked, str) else "rrf"]
+
+    async def run(call: Call) -> Reply:
+        request = await call.request(schema_of)
         lists, weights = _weighted(request["lists"])
-        options = {name: request[name] for name in ("k_param", "normalize") if name in request}
+        options: dict[str, Any] = {
+            name: request[name] for name in ("k_param", "normalize") if name in request
+        }
         if weights:
             options["weights"] = weights
         ranking = fuse(lists, k=request.get("k"), method=request.get("method", "rrf"), **options)
         return Reply(told(ranking, request))
 
-    return Operation(
-        path="/v1/fuse",
-        method="POST",
-        summary="Fuse ranked lists into one; a list may carry a weight",
-        endpoint=Endpoint(serving, "/v1/fuse", run),
-        request=either(*schemas.values()),
-        answer=RANKING,
-    )
+    said = "Fuse ranked lists into one; a list may carry a weight"
+    described = either(*schemas.values())
+    return Operation(serving, "POST /v1/fuse", said, run, request=described, answer=RANKING)
 
 
 def _weighted(lists: Any) -> tuple[Any, list[float]]:
@@ -127,12 +117,7 @@ def _ranking_schema(serving: Serving) -> Schema:
     fields = {
         "hits": hits,
         "cut": hits,
-        "degraded": flag(),
-        "reason": text(),
-        "tier": text(),
-        "unscored": array(text()),
-        "failures": mapping(text()),
-        "timings": mapping(number()),
+        **RANKING_FACTS,
         "trace": array(mapping(), most=1000),
     }
     return record(fields, required=("hits",), closed=False)
@@ -150,27 +135,15 @@ def _explain(serving: Serving) -> Operation:
     )
 
     async def run(call: Call) -> Reply:
-        call.info.dialect = "resift"
-        request = checked(await call.json(), schema)
+        request = await call.request(schema)
         return Reply(_explained(request))
 
-    return Operation(
-        path="/v1/explain",
-        method="POST",
-        summary="Say why a ranking is as it is: in words, as text and as a picture",
-        endpoint=Endpoint(serving, "/v1/explain", run),
-        request=schema,
-        answer=record(
-            {
-                "why": mapping(text()),
-                "text": text(),
-                "svg": text(),
-                "flow": mapping(),
-                "notes": array(text()),
-            },
-            required=("why", "text", "svg", "notes"),
-        ),
+    said = "Say why a ranking is as it is: in words, as text and as a picture"
+    answer = record(
+        {"why": mapping(text()), "text": text(), "svg": text(), "flow": mapping(), "notes": array(text())},
+        required=("why", "text", "svg", "notes"),
     )
+    return Operation(serving, "POST /v1/explain", said, run, request=schema, answer=answer)
 
 
 def _explained(request: Mapping[str, Any]) -> dict[str, Any]:
@@ -199,4 +172,4 @@ def _ranking_in(given: Mapping[str, Any]) -> tuple[Ranking, list[str]]:
     return ranking, []
 
 
-_RANKING_FIELDS = ("hits", "cut", "degraded", "reason", "tier", "unscored", "failures", "timings", "trace")
+_RANKING_FIELDS = ("hits", "cut", *RANKING_FACTS, "trace")

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
-from resift.server.endpoint import Call, Endpoint, Reply
+from resift.server.endpoint import Call, Reply
 from resift.server.openapi import Operation, document
 from resift.server.schema import mapping, one_of, record, text
 from resift.server.serving import Serving
@@ -31,18 +30,23 @@ def health_operations(serving: Serving) -> list[Operation]:
         body = serving.metrics.text(serving.admission, ready=serving.ready)
         return Reply(body, media_type="text/plain; version=0.0.4; charset=utf-8")
 
-    def get(path: str, summary: str, function: Any, **more: Any) -> Operation:
-        endpoint = Endpoint(serving, path, function)
-        return Operation(path=path, method="GET", summary=summary, endpoint=endpoint, **more)
+    def readiness(path: str) -> Operation:
+        said = "The models are loaded and the server is not shutting down"
+        return Operation(
+            serving, f"GET {path}", said, ready, answer=_STATE, statuses={503: _STATE}, needs_key=False
+        )
 
-    health = {"answer": _STATE, "statuses": {503: _STATE}, "needs_key": False}
     return [
-        get("/livez", "The process is alive", live, answer=_STATE, needs_key=False),
-        *(
-            get(path, "The models are loaded and the server is not shutting down", ready, **health)
-            for path in ("/readyz", "/health", "/ping", "/tei/health")
+        Operation(serving, "GET /livez", "The process is alive", live, answer=_STATE, needs_key=False),
+        *map(readiness, ("/readyz", "/health", "/ping", "/tei/health")),
+        Operation(
+            serving,
+            "GET /metrics",
+            "Counters for Prometheus",
+            metrics,
+            answer=text(),
+            media_type="text/plain",
         ),
-        get("/metrics", "Counters for Prometheus", metrics, answer=text(), media_type="text/plain"),
     ]
 
 
@@ -52,11 +56,5 @@ def openapi_operation(serving: Serving, others: Sequence[Operation]) -> Operatio
     async def run(call: Call) -> Reply:
         return Reply(document([*others, operation]))
 
-    operation = Operation(
-        path="/openapi.json",
-        method="GET",
-        summary="This description",
-        endpoint=Endpoint(serving, "/openapi.json", run),
-        answer=mapping(),
-    )
+    operation = Operation(serving, "GET /openapi.json", "This description", run, answer=mapping())
     return operation

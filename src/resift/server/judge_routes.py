@@ -8,23 +8,14 @@ import uuid
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from resift.server.endpoint import Call, Endpoint, Reply
+from resift.server.endpoint import Call, Reply
 from resift.server.error_forms import OWN
 from resift.server.failures import RequestFailed
 from resift.server.interleaving import team_draft
 from resift.server.judge_scores import running_score
 from resift.server.judgements import Judgements, Session
 from resift.server.openapi import Operation
-from resift.server.schema import (
-    NOT_BLANK,
-    array,
-    checked,
-    flag,
-    mapping,
-    record,
-    text,
-    whole,
-)
+from resift.server.schema import array, flag, mapping, question, record, text, whole
 from resift.server.search_routes import document_schema, searched
 from resift.server.search_settings import SETTINGS
 from resift.server.search_work import Searching, documents_of
@@ -106,7 +97,7 @@ def _sessions(serving: Serving, judging: _Judging) -> Operation:
     limits = serving.options.limits
     schema = record(
         {
-            "query": {**text(least=1, most=limits.max_text_chars), "pattern": NOT_BLANK},
+            "query": question(most=limits.max_text_chars),
             "k": whole(least=1, most=MOST_SHOWN),
             "documents": array(document_schema(serving), least=1, most=limits.max_documents),
             "settings": record({"a": SETTINGS, "b": SETTINGS}),
@@ -116,8 +107,7 @@ def _sessions(serving: Serving, judging: _Judging) -> Operation:
     )
 
     async def run(call: Call) -> Reply:
-        call.info.dialect = "resift"
-        request = checked(await call.json(), schema)
+        request = await call.request(schema)
         _ = judging.kept
         session = await call.unless_gone(judging.begin(call, request))
         grades = judging.kept.judged().grades.get(session.query, {})
@@ -126,14 +116,8 @@ def _sessions(serving: Serving, judging: _Judging) -> Operation:
         lists = {} if session.blind else {"lists": dict(session.lists)}
         return Reply({"session": session.id, "query": session.query, "hits": hits, **lists})
 
-    return Operation(
-        path="/v1/judge/sessions",
-        method="POST",
-        summary="Ask with two settings and show both rankings as one, to be rated",
-        endpoint=Endpoint(serving, "/v1/judge/sessions", run),
-        request=schema,
-        answer=mapping(),
-    )
+    said = "Ask with two settings and show both rankings as one, to be rated"
+    return Operation(serving, "POST /v1/judge/sessions", said, run, request=schema, answer=mapping())
 
 
 def _ratings(serving: Serving, judging: _Judging) -> Operation:
@@ -147,22 +131,16 @@ def _ratings(serving: Serving, judging: _Judging) -> Operation:
     )
 
     async def run(call: Call) -> Reply:
-        call.info.dialect = "resift"
-        request = checked(await call.json(), schema)
+        request = await call.request(schema)
         async with judging.lock:
             judged = await asyncio.to_thread(
                 judging.kept.rate, request["session"], request["id"], request["grade"]
             )
             return Reply({"ratings": judged.ratings})
 
-    return Operation(
-        path="/v1/judge/ratings",
-        method="POST",
-        summary="Rate a hit of a session from 0 (useless) to 3 (just what was asked)",
-        endpoint=Endpoint(serving, "/v1/judge/ratings", run),
-        request=schema,
-        answer=record({"ratings": whole(least=0)}, required=("ratings",)),
-    )
+    said = "Rate a hit of a session from 0 (useless) to 3 (just what was asked)"
+    answer = record({"ratings": whole(least=0)}, required=("ratings",))
+    return Operation(serving, "POST /v1/judge/ratings", said, run, request=schema, answer=answer)
 
 
 def _score(serving: Serving, judging: _Judging) -> Operation:
@@ -170,11 +148,6 @@ def _score(serving: Serving, judging: _Judging) -> Operation:
         async with judging.lock:
             return Reply(await asyncio.to_thread(lambda: running_score(judging.kept.judged())))
 
-    return Operation(
-        path="/v1/judge/score",
-        method="GET",
-        summary="The running score of the two settings that were rated last",
-        endpoint=Endpoint(serving, "/v1/judge/score", run),
-        answer=mapping(),
-        statuses={404: OWN.schema},
-    )
+    said = "The running score of the two settings that were rated last"
+    missing = {404: OWN.schema}
+    return Operation(serving, "GET /v1/judge/score", said, run, answer=mapping(), statuses=missing)

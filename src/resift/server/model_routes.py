@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 from resift import __version__
-from resift.server.endpoint import Call, Endpoint, Reply
+from resift.server.endpoint import Call, Reply
 from resift.server.error_forms import OPENAI, TEI
 from resift.server.openapi import Operation
 from resift.server.schema import array, mapping, record, text, whole
@@ -34,19 +34,19 @@ def model_operations(serving: Serving) -> list[Operation]:
     listed = record({"object": text(), "data": array(_MODEL)}, required=("object", "data"), nullable=False)
     return [
         Operation(
-            path="/v1/models",
-            method="GET",
-            summary="Models and their aliases (OpenAI)",
-            endpoint=Endpoint(serving, "/v1/models", models, errors=OPENAI),
+            serving,
+            "GET /v1/models",
+            "Models and their aliases (OpenAI)",
+            models,
             answer=listed,
             errors=(OPENAI,),
         ),
         *(
             Operation(
-                path=path,
-                method="GET",
-                summary="The reranker and the limits (TEI)",
-                endpoint=Endpoint(serving, path, info, errors=TEI),
+                serving,
+                f"GET {path}",
+                "The reranker and the limits (TEI)",
+                info,
                 answer=mapping(),
                 errors=(TEI,),
             )

@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from resift import __version__
-from resift.server.endpoint import DEADLINE_HEADER, Endpoint
+from resift.server.endpoint import DEADLINE_HEADER, Call, Endpoint, Reply
 from resift.server.error_forms import OWN, ErrorForm
 from resift.server.schema import Schema, either
+
+if TYPE_CHECKING:
+    from resift.server.serving import Serving
 
 _USUAL = (400, 401, 413, 422, 429, 500, 502, 503)
 _READING = (401, 500, 502, 503)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Operation:
-    """One method of one path: who answers it, and what goes in and out."""
+    """One route such as "POST /v1/search": who answers it, and what goes in and out.
 
-    path: str
-    method: str
+    Failures take the first of the `errors`, until the route knows better.
+    """
+
+    serving: Serving
+    route: str
     summary: str
-    endpoint: Endpoint
+    run: Callable[[Call], Awaitable[Reply]]
+    _: KW_ONLY
     request: Schema | None = None
     answer: Schema = field(default_factory=dict)
     media_type: str = "application/json"
@@ -31,10 +38,23 @@ class Operation:
     parameters: Sequence[Mapping[str, Any]] = ()
     needs_key: bool = True
 
+    @property
+    def method(self) -> str:
+        """The HTTP method."""
+        return self.route.split(" ")[0]
+
+    @property
+    def path(self) -> str:
+        """The path alone."""
+        return self.route.split(" ")[1]
+
+    def endpoint(self) -> Endpoint:
+        """Return the ASGI app that answers this route."""
+        return Endpoint(self.serving, self.path, self.run, errors=self.errors[0])
+
     def described(self) -> dict[str, Any]:
         """Return the OpenAPI object of this operation."""
-        forms = [form.schema for form in self.errors]
-        wrong = forms[0] if len(forms) == 1 else either(*forms)
+        wrong = either(*(form.schema for form in self.errors))
         codes = [*(_USUAL if self.request is not None else _READING), *({404} if self.request else ())]
         responses = {"200": _content("The result.", self.answer, self.media_type)}
         for code in sorted(codes):

@@ -7,7 +7,7 @@ from importlib.resources import files
 from resift import __version__
 from resift.explain.style import PICTURE_STYLE
 from resift.fusion.methods import METHODS
-from resift.server.endpoint import Call, Endpoint, Reply
+from resift.server.endpoint import Call, Reply
 from resift.server.openapi import Operation
 from resift.server.schema import array, flag, record, text, whole
 from resift.server.search_settings import MOST_DEPTH, RERANKERS
@@ -55,15 +55,8 @@ def _file(serving: Serving, path: str, body: bytes, kind: str) -> Operation:
     async def run(call: Call) -> Reply:
         return Reply(body, headers=HEADERS, media_type=f"{kind}; charset=utf-8")
 
-    return Operation(
-        path=path,
-        method="GET",
-        summary="A file of the playground",
-        endpoint=Endpoint(serving, path, run),
-        answer={},
-        media_type=kind,
-        needs_key=False,
-    )
+    said = "A file of the playground"
+    return Operation(serving, f"GET {path}", said, run, media_type=kind, needs_key=False)
 
 
 def _facts(serving: Serving, searching: Searching) -> Operation:
@@ -92,10 +85,4 @@ def _facts(serving: Serving, searching: Searching) -> Operation:
         },
         required=("version", "model", "index", "judgements", "fusions", "rerankers", "most_depth"),
     )
-    return Operation(
-        path="/v1/playground",
-        method="GET",
-        summary="What the playground can offer",
-        endpoint=Endpoint(serving, "/v1/playground", run),
-        answer=answer,
-    )
+    return Operation(serving, "GET /v1/playground", "What the playground can offer", run, answer=answer)

@@ -78,6 +78,14 @@ def openai_form(answer: Answer, rows: list[dict[str, Any]]) -> Any:
     return _warned(answer, {**body, "usage": _usage(answer), "results": rows})
 
 
+@dataclass(frozen=True, slots=True)
+class AnswerForm:
+    """How an API writes its answer, and the schema of that for the description of the API."""
+
+    body: Form
+    schema: Schema
+
+
 _ROW = {
     "index": whole(least=0),
     "relevance_score": number(),
@@ -86,34 +94,45 @@ _ROW = {
 }
 _RESULTS = array(record(_ROW, required=("index", "relevance_score"), nullable=False))
 _USAGE = mapping(whole(least=0))
-ANSWERS: dict[str, Schema] = {
-    "cohere": record(
-        {"id": text(), "results": _RESULTS, "meta": mapping()}, required=("id", "results", "meta")
-    ),
-    "jina": record(
+_COHERE = record({"id": text(), "results": _RESULTS, "meta": mapping()}, required=("id", "results", "meta"))
+
+COHERE_V1 = AnswerForm(cohere_form("1"), _COHERE)
+COHERE_V2 = AnswerForm(cohere_form("2"), _COHERE)
+JINA = AnswerForm(
+    jina_form,
+    record(
         {"model": text(), "usage": _USAGE, "results": _RESULTS, "warnings": array(text())},
         required=("model", "usage", "results"),
     ),
-    "joined": record(
+)
+COHERE_AND_JINA = AnswerForm(
+    joined_form,
+    record(
         {
             "id": text(), "model": text(), "usage": _USAGE, "results": _RESULTS, "meta": mapping(),
             "warnings": array(text()),
         },
         required=("id", "model", "usage", "results", "meta"),
     ),
-    "voyage": record(
+)  # fmt: skip
+VOYAGE = AnswerForm(
+    voyage_form,
+    record(
         {"object": text(), "data": _RESULTS, "model": text(), "usage": _USAGE, "warnings": array(text())},
         required=("object", "data", "model", "usage"),
     ),
-    "openai": record(
+)
+OPENAI = AnswerForm(
+    openai_form,
+    record(
         {
             "id": text(), "object": text(), "created": whole(), "model": text(), "usage": _USAGE,
             "results": _RESULTS, "warnings": array(text()),
         },
         required=("id", "model", "usage", "results"),
     ),
-    "tei": array(
-        record({"index": whole(least=0), "score": number(), "text": text()}, required=("index", "score"))
-    ),
-}  # fmt: skip
-"""The schema of each form, for the description of the API."""
+)  # fmt: skip
+TEI = AnswerForm(
+    lambda answer, rows: rows,
+    array(record({"index": whole(least=0), "score": number(), "text": text()}, required=("index", "score"))),
+)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from resift.server.dialects import ROUTES, ServedDialect
-from resift.server.endpoint import Call, Endpoint, Reply
+from resift.server.endpoint import Call, Reply
 from resift.server.error_forms import error_form_at
 from resift.server.openapi import Operation
 from resift.server.rerank_work import rerank
@@ -38,16 +38,15 @@ def _rerank_operation(serving: Serving, path: str) -> Operation:
         call.info.dialect = dialect.name
         request = checked(body, schemas[dialect.name])
         answer = await call.unless_gone(rerank(call, dialect, request))
-        return Reply(dialect.form(answer, dialect.rows(answer)))
+        return Reply(dialect.answer.body(answer, dialect.rows(answer)))
 
+    forms = [error_form_at(path), *(dialect.errors for dialect in dialects)]
     return Operation(
-        path=path,
-        method="POST",
-        summary=f"Rerank documents ({' or '.join(schemas)})",
-        endpoint=Endpoint(serving, path, run, errors=error_form_at(path)),
-        request=either(*schemas.values()) if len(schemas) > 1 else next(iter(schemas.values())),
-        answer=either(*(dialect.answer for dialect in dialects)) if len(dialects) > 1 else dialects[0].answer,
-        errors=tuple(
-            {id(form): form for form in (error_form_at(path), *(one.errors for one in dialects))}.values()
-        ),
+        serving,
+        f"POST {path}",
+        f"Rerank documents ({' or '.join(schemas)})",
+        run,
+        request=either(*schemas.values()),
+        answer=either(*(dialect.answer.schema for dialect in dialects)),
+        errors=[form for at, form in enumerate(forms) if form not in forms[:at]],
     )

@@ -10,9 +10,6 @@ from resift.server.failures import RequestFailed
 
 Schema = Mapping[str, Any]
 
-MOST_DEADLINE_MS = 999_999_999
-"""Eleven days: what the header takes too, and small enough to become seconds."""
-
 NOT_BLANK = r"\S"
 """The one pattern that is used: something besides white space."""
 
@@ -24,16 +21,29 @@ def text(*, least: int = 0, most: int | None = None) -> Schema:
     return {"type": "string", "minLength": least, **({} if most is None else {"maxLength": most})}
 
 
+def question(*, most: int) -> Schema:
+    """Return the schema of a string with something besides white space."""
+    return {**text(least=1, most=most), "pattern": NOT_BLANK}
+
+
 def whole(*, least: int | None = None, most: int | None = None) -> Schema:
     """Return the schema of a whole number; 3.0 is one, as in JSON Schema."""
-    bounds = {"minimum": least, "maximum": most}
-    return {"type": "integer", **{name: value for name, value in bounds.items() if value is not None}}
+    return {"type": "integer", **_bounds(least, most)}
 
 
 def number(*, least: float | None = None, most: float | None = None) -> Schema:
     """Return the schema of a finite number."""
+    return {"type": "number", **_bounds(least, most)}
+
+
+def _bounds(least: float | None, most: float | None) -> Schema:
     bounds = {"minimum": least, "maximum": most}
-    return {"type": "number", **{name: value for name, value in bounds.items() if value is not None}}
+    return {name: value for name, value in bounds.items() if value is not None}
+
+
+def deadline_ms() -> Schema:
+    """Return the schema of a deadline, at most eleven days: what the header takes too."""
+    return whole(least=0, most=999_999_999)
 
 
 def flag() -> Schema:
@@ -63,7 +73,7 @@ def array(items: Schema, *, least: int = 0, most: int | None = None) -> Schema:
 
 def either(*schemas: Schema) -> Schema:
     """Return the schema of a value that may be any of these."""
-    return {"anyOf": list(schemas)}
+    return schemas[0] if len(schemas) == 1 else {"anyOf": list(schemas)}
 
 
 def mapping(values: Schema | None = None) -> Schema:

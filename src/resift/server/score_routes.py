@@ -9,23 +9,12 @@ from typing import Any
 from resift.candidates import hits_from
 from resift.rerankers.rescore import rescore
 from resift.server.admission import pairs_in
-from resift.server.endpoint import Call, Endpoint, Reply
+from resift.server.endpoint import Call, Reply
 from resift.server.error_forms import OPENAI
 from resift.server.failures import RequestFailed
 from resift.server.openapi import Operation
 from resift.server.rerank_work import note_ranking, unit_of
-from resift.server.schema import (
-    MOST_DEADLINE_MS,
-    Schema,
-    array,
-    checked,
-    either,
-    mapping,
-    number,
-    record,
-    text,
-    whole,
-)
+from resift.server.schema import Schema, array, deadline_ms, either, mapping, number, record, text, whole
 from resift.server.serving import Serving
 
 PATHS = ("/score", "/v1/score", "/vllm/score")
@@ -50,15 +39,14 @@ def score_operations(serving: Serving) -> list[Operation]:
     # Lists of equal length are taken on both sides too, which JSON Schema cannot say.
     described = either(*(_schema(serving, *names, most=1) for names in SIDES))
 
-    async def run(call: Call) -> Reply:
-        call.info.dialect = "vllm-score"
-        body = await call.json()
+    def schema_of(body: Any) -> Schema:
         left, right = _names_in(body)
-        both = (
-            isinstance(body, dict) and isinstance(body.get(left), list) and isinstance(body.get(right), list)
-        )
-        most = serving.options.limits.max_documents if both else 1
-        request = checked(body, _schema(serving, left, right, most=most))
+        both = isinstance(body, dict) and all(isinstance(body.get(name), list) for name in (left, right))
+        return _schema(serving, left, right, most=serving.options.limits.max_documents if both else 1)
+
+    async def run(call: Call) -> Reply:
+        request = await call.request(schema_of, dialect="vllm-score")
+        left, right = _names_in(request)
         first, second = _listed(request[left]), _listed(request[right])
         if len(first) == 1:
             first *= len(second)
@@ -68,10 +56,10 @@ def score_operations(serving: Serving) -> list[Operation]:
 
     return [
         Operation(
-            path=path,
-            method="POST",
-            summary="Score pairs of texts (vLLM)",
-            endpoint=Endpoint(serving, path, run, errors=OPENAI),
+            serving,
+            f"POST {path}",
+            "Score pairs of texts (vLLM)",
+            run,
             request=described,
             answer=_ANSWER,
             errors=(OPENAI,),
@@ -87,7 +75,7 @@ def _schema(serving: Serving, left: str, right: str, *, most: int) -> Schema:
         left: either(plain, array(plain, least=1, most=most)),
         right: either(plain, array(plain, least=1, most=limits.max_documents)),
         "model": text(most=400),
-        "deadline_ms": whole(least=0, most=MOST_DEADLINE_MS),
+        "deadline_ms": deadline_ms(),
     }
     return record(fields, required=(left, right), closed=serving.options.strict)
 

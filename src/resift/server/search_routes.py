@@ -6,20 +6,19 @@ from collections.abc import Mapping
 from typing import Any
 
 from resift.server.admission import pairs_in
-from resift.server.endpoint import Call, Endpoint, Reply
+from resift.server.endpoint import Call, Reply
 from resift.server.openapi import Operation
 from resift.server.rank_flow import rank_flow
 from resift.server.rerank_work import note_ranking
 from resift.server.schema import (
-    MOST_DEADLINE_MS,
-    NOT_BLANK,
     Schema,
     array,
-    checked,
+    deadline_ms,
     either,
     flag,
     mapping,
     number,
+    question,
     record,
     text,
     whole,
@@ -50,15 +49,18 @@ _HIT = record(
     required=("id", "text"),
     closed=False,
 )
+RANKING_FACTS: Mapping[str, Schema] = {
+    "degraded": flag(),
+    "reason": text(),
+    "tier": text(),
+    "unscored": array(text()),
+    "failures": mapping(text()),
+    "timings": mapping(number()),
+}
 RANKING: Schema = record(
     {
         "hits": array(_HIT),
-        "degraded": flag(),
-        "reason": text(),
-        "tier": text(),
-        "unscored": array(text()),
-        "failures": mapping(text()),
-        "timings": mapping(number()),
+        **RANKING_FACTS,
         "why": mapping(text()),
         "flow": mapping(),
         "cut": array(_HIT),
@@ -73,10 +75,10 @@ def search_schema(serving: Serving) -> Schema:
     limits = serving.options.limits
     return record(
         {
-            "query": {**text(least=1, most=limits.max_text_chars), "pattern": NOT_BLANK},
+            "query": question(most=limits.max_text_chars),
             "k": whole(least=1, most=MOST_HITS),
             "where": mapping(either(_VALUE, array(_VALUE, least=1))),
-            "deadline_ms": whole(least=0, most=MOST_DEADLINE_MS),
+            "deadline_ms": deadline_ms(),
             "explain": flag(),
             "documents": array(document_schema(serving), least=1, most=limits.max_documents),
             "settings": SETTINGS,
@@ -92,19 +94,12 @@ def _search(serving: Serving, searching: Searching) -> Operation:
     schema = search_schema(serving)
 
     async def run(call: Call) -> Reply:
-        call.info.dialect = "resift"
-        request = checked(await call.json(), schema)
+        request = await call.request(schema)
         ranking = await call.unless_gone(searched(call, searching, request))
         return Reply({"query": request["query"], **told(ranking, request)})
 
-    return Operation(
-        path="/v1/search",
-        method="POST",
-        summary="Search the server's index, or documents of the request",
-        endpoint=Endpoint(serving, "/v1/search", run),
-        request=schema,
-        answer=RANKING,
-    )
+    said = "Search the server's index, or documents of the request"
+    return Operation(serving, "POST /v1/search", said, run, request=schema, answer=RANKING)
 
 
 async def searched(call: Call, searching: Searching, request: Mapping[str, Any]) -> Ranking:
@@ -132,8 +127,7 @@ def told(ranking: Ranking, request: Mapping[str, Any]) -> dict[str, Any]:
         why = {hit.id: ranking.why(hit.id) for hit in ranking.hits}
         return {**data, "why": why, "flow": rank_flow(ranking, request.get("query", ""))}
     hits = [{name: hit[name] for name in _SHOWN} for hit in data["hits"]]
-    return {name: data[name] for name in _FACTS if name in data} | {"hits": hits}
+    return {name: data[name] for name in RANKING_FACTS if name in data} | {"hits": hits}
 
 
 _SHOWN = ("id", "text", "score", "source", "metadata")
-_FACTS = ("degraded", "reason", "tier", "unscored", "failures", "timings")
