@@ -1,7 +1,8 @@
 """`resift.Index`: one file that finds by words and by meaning, reranks, and says why.
 
 Put together from what stands below: a SQLite store, the readers of files, the default pipeline.
-Each method has an async twin that does the work; the plain one waits for it, also inside a running loop.
+Each method has an async twin, with an `a` before its name, that does the work; the plain one waits for it,
+also inside a running loop.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from resift.ingest.opening import open_index
 from resift.rerankers.probability import Calibration, ScoreScale
 from resift.retrieval.pipeline import Pipeline
 from resift.retrieval.scored_search import scorer_of, search_with_scores
-from resift.sync import run_sync
+from resift.sync import run_sync, synced
 from resift.types import Hit, Ranking
 
 if TYPE_CHECKING:
@@ -76,83 +77,44 @@ class Index:
         ids: Sequence[str] | None = None,
         metadata: Sequence[Mapping[str, Any]] | None = None,
     ) -> list[str]:
-        """Do what `add` does, from async code."""
-        hits = _documents(documents, ids, metadata)
-        await self.store.add(hits)
-        return [hit.id for hit in hits]
-
-    def add(
-        self,
-        documents: Iterable[Candidate] | str,
-        *,
-        ids: Sequence[str] | None = None,
-        metadata: Sequence[Mapping[str, Any]] | None = None,
-    ) -> list[str]:
         """Store strings, dicts or Hits and return their ids; a document of the same id is replaced.
 
         What has no id gets one from its text, so that adding the same text twice keeps one document. Returns
         after the documents reached the disk.
         """
-        return run_sync(self.aadd(documents, ids=ids, metadata=metadata))
+        hits = _documents(documents, ids, metadata)
+        await self.store.add(hits)
+        return [hit.id for hit in hits]
+
+    add = synced(aadd)
 
     async def aadd_files(self, paths: Paths, *, prune: bool = False, progress: bool = False) -> IndexReport:
-        """Do what `add_files` does, from async code."""
+        """Bring the index up to date with files and folders; what did not change is not read again.
+
+        One file that cannot be read never stops the others: the report names each. `prune` forgets files that
+        are gone, `progress` draws a bar on stderr.
+        """
         from resift.ingest.indexing import index_paths
 
         given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
         report = _progress_bar() if progress else _no_progress
         return await index_paths(self.store, [Path(path) for path in given], prune=prune, progress=report)
 
-    def add_files(self, paths: Paths, *, prune: bool = False, progress: bool = False) -> IndexReport:
-        """Bring the index up to date with files and folders; what did not change is not read again.
-
-        One file that cannot be read never stops the others: the report names each. `prune` forgets files that
-        are gone, `progress` draws a bar on stderr.
-        """
-        return run_sync(self.aadd_files(paths, prune=prune, progress=progress))
+    add_files = synced(aadd_files)
 
     async def adelete(self, ids: Iterable[str] | str) -> int:
-        """Do what `delete` does, from async code."""
+        """Remove documents and return how many were there."""
         return await self.store.delete([ids] if isinstance(ids, str) else ids)
 
-    def delete(self, ids: Iterable[str] | str) -> int:
-        """Remove documents and return how many were there."""
-        return run_sync(self.adelete(ids))
+    delete = synced(adelete)
 
     async def aget(self, ids: Iterable[str] | str) -> list[Hit]:
-        """Do what `get` does, from async code."""
+        """Return the documents of these ids that are there, in the order asked for."""
         return await self.store.get([ids] if isinstance(ids, str) else ids)
 
-    def get(self, ids: Iterable[str] | str) -> list[Hit]:
-        """Return the documents of these ids that are there, in the order asked for."""
-        return run_sync(self.aget(ids))
+    get = synced(aget)
 
     async def asearch(
-        self,
-        query: str,
-        *,
-        k: int = 10,
-        where: Mapping[str, Any] | None = None,
-        deadline_s: float | None = None,
-        pipeline: str | os.PathLike[str] | Pipeline | None = None,
-        scores: ScoreScale = "raw",
-        calibration: Calibration | None = None,
-        min_score: float | None = None,
-    ) -> Ranking:
-        """Do what `search` does, from async code."""
-        chosen = self.pipeline if pipeline is None else self._pipeline_for(pipeline)
-        return await search_with_scores(
-            chosen,
-            query,
-            k=k,
-            where=where,
-            deadline_s=deadline_s,
-            scores=scores,
-            calibration=calibration,
-            min_score=min_score,
-        )
-
-    def search(
         self,
         query: str,
         *,
@@ -174,17 +136,19 @@ class Index:
         `calibration`, a file of `resift calibrate`; the order stays the pipeline's. Hits under `min_score`
         are left out (`cut` keeps them).
         """
-        work = self.asearch(
+        chosen = self.pipeline if pipeline is None else self._pipeline_for(pipeline)
+        return await search_with_scores(
+            chosen,
             query,
             k=k,
             where=where,
             deadline_s=deadline_s,
-            pipeline=pipeline,
             scores=scores,
             calibration=calibration,
             min_score=min_score,
         )
-        return run_sync(work)
+
+    search = synced(asearch)
 
     async def aask(
         self,
@@ -196,7 +160,11 @@ class Index:
         writer: Writer | None = None,
         explain: bool = False,
     ) -> dict[str, Any]:
-        """Do what `ask` does, from async code."""
+        """Answer a question: `answer`, `sources`, `found`, `confidence`, `degraded`, `reason` and more.
+
+        Without a writer (`resift.agent.ChatWriter`) the answer quotes sentences of the sources word for word.
+        Where nothing in the index answers, `found` is False and there are no sources.
+        """
         from resift.agent.answering import answer_from
         from resift.agent.answers import not_found, question_of
         from resift.agent.extractive import ExtractiveWriter
@@ -218,23 +186,7 @@ class Index:
             explain=explain,
         )
 
-    def ask(
-        self,
-        question: str,
-        *,
-        k: int = 5,
-        where: Mapping[str, Any] | None = None,
-        deadline_s: float | None = None,
-        writer: Writer | None = None,
-        explain: bool = False,
-    ) -> dict[str, Any]:
-        """Answer a question: `answer`, `sources`, `found`, `confidence`, `degraded`, `reason` and more.
-
-        Without a writer (`resift.agent.ChatWriter`) the answer quotes sentences of the sources word for word.
-        Where nothing in the index answers, `found` is False and there are no sources.
-        """
-        work = self.aask(question, k=k, where=where, deadline_s=deadline_s, writer=writer, explain=explain)
-        return run_sync(work)
+    ask = synced(aask)
 
     @property
     def pipeline(self) -> Pipeline:
@@ -254,7 +206,7 @@ class Index:
         return self._pipelines[key]
 
     async def astats(self) -> IndexStats:
-        """Do what `stats` does, from async code."""
+        """Return how many documents and files the index holds, its size, and its embedder."""
         facts = self.store.facts()
         return IndexStats(
             path=str(self.path),
@@ -265,19 +217,15 @@ class Index:
             dimension=facts.dimension,
         )
 
-    def stats(self) -> IndexStats:
-        """Return how many documents and files the index holds, its size, and its embedder."""
-        return run_sync(self.astats())
+    stats = synced(astats)
 
     async def aclose(self) -> None:
-        """Do what `close` does, from async code."""
+        """Finish running work and close the file."""
         for pipeline in self._pipelines.values():
             await pipeline.close()
         await self.store.close()
 
-    def close(self) -> None:
-        """Finish running work and close the file."""
-        run_sync(self.aclose())
+    close = synced(aclose)
 
     def __enter__(self) -> Self:
         return self

@@ -20,11 +20,11 @@ from resift.rerankers.probability import (
 )
 from resift.rerankers.rescore import rescore
 from resift.rerankers.shared_model import SharedCrossEncoder
-from resift.sync import run_sync
+from resift.sync import synced
 from resift.types import Hit, Ranking, StageKind, StageRecord, Trace, record_of
 
 
-def rerank(
+async def arerank(
     query: str,
     documents: Iterable[Candidate],
     *,
@@ -50,39 +50,6 @@ def rerank(
     from 0 to 1: by the calibration that ships with the model, or by `calibration`, a file of
     `resift calibrate`. The order is the same; a hit that was not judged has no score then.
     """
-    work = arerank(
-        query,
-        documents,
-        k=k,
-        model=model,
-        scorer=scorer,
-        folder=folder,
-        deadline_s=deadline_s,
-        missing_text=missing_text,
-        text_keys=text_keys,
-        on_progress=on_progress,
-        scores=scores,
-        calibration=calibration,
-    )
-    return run_sync(work)
-
-
-async def arerank(
-    query: str,
-    documents: Iterable[Candidate],
-    *,
-    k: int | None = None,
-    model: str = DEFAULT_MODEL,
-    scorer: Scorer | None = None,
-    folder: Path | str | None = None,
-    deadline_s: float | None = None,
-    missing_text: MissingText = "last",
-    text_keys: Sequence[str] = TEXT_KEYS,
-    on_progress: Progress | None = None,
-    scores: ScoreScale = "raw",
-    calibration: Calibration | None = None,
-) -> Ranking:
-    """Do what `rerank` does, from async code."""
     deadline = Deadline.after(deadline_s)
     scorer = scorer or SharedCrossEncoder(model, folder=folder, on_progress=on_progress)
     check_query(query, empty=True)
@@ -101,6 +68,9 @@ async def arerank(
         text_keys=text_keys,
     )
     return ranking if calibrator is None else as_probabilities(ranking, calibrator)
+
+
+rerank = synced(arerank)
 
 
 def _as_given(hits: Sequence[Hit], flags: Mapping[str, str]) -> StageRecord:

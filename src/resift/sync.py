@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import threading
-from collections.abc import Coroutine
-from typing import Any, TypeVar
+from collections.abc import Callable, Coroutine
+from typing import Any, ParamSpec, TypeVar
 
 from resift.forking import ForkSafeLock
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 CLEANUP_S = 2.0
@@ -35,6 +37,19 @@ def run_sync(coroutine: Coroutine[Any, Any, T]) -> T:
         # Files are closed on the way out; a process that ended before would tell of it in a traceback.
         finished.wait(CLEANUP_S)
         raise
+
+
+def synced(function: Callable[P, Coroutine[Any, Any, T]], name: str | None = None) -> Callable[P, T]:
+    """Return the plain twin of an async function, with its signature and docstring: `search` of `asearch`."""
+
+    @functools.wraps(function)
+    def waits(*args: P.args, **kwargs: P.kwargs) -> T:
+        return run_sync(function(*args, **kwargs))
+
+    asynchronous = function.__name__
+    waits.__name__ = name or asynchronous.removeprefix("a")
+    waits.__qualname__ = function.__qualname__.removesuffix(asynchronous) + waits.__name__
+    return waits
 
 
 async def _noting(coroutine: Coroutine[Any, Any, T], finished: threading.Event) -> T:

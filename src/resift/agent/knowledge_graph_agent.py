@@ -26,7 +26,7 @@ from resift.protocols import Embedder
 from resift.rerankers.cross_encoder import CrossEncoderReranker
 from resift.rerankers.rescore import rescore
 from resift.retrieval.waiting import TooLate, within
-from resift.sync import run_sync
+from resift.sync import synced
 from resift.types import Fused, Hit, Ranking, StageKind, StageRecord, Trace, cut_record, record_of
 
 
@@ -121,7 +121,7 @@ class KnowledgeGraphAgent:
         """Close the pack."""
         self.pack.close()
 
-    def query(
+    async def aquery(
         self, question: str, *, deadline_s: float | None = None, explain: bool = False
     ) -> dict[str, Any]:
         """Answer a question: answer, sources, confidence, degraded, reason, extractive and more.
@@ -129,16 +129,6 @@ class KnowledgeGraphAgent:
         Every [n] in the answer is the source with that number. Where nothing in the pack answers,
         `found` is False and there are no sources. `explain` adds how each passage got its place.
         """
-        return run_sync(self.aquery(question, deadline_s=deadline_s, explain=explain))
-
-    def retrieve(self, question: str, *, deadline_s: float | None = None) -> Ranking:
-        """Return the passages that a question would be answered from, best first."""
-        return run_sync(self.aretrieve(question, deadline_s=deadline_s))
-
-    async def aquery(
-        self, question: str, *, deadline_s: float | None = None, explain: bool = False
-    ) -> dict[str, Any]:
-        """Do what `query` does, from async code."""
         deadline = Deadline.after(deadline_s)
         asked, notes = question_of(question)
         if not asked:
@@ -159,10 +149,14 @@ class KnowledgeGraphAgent:
             explain=explain,
         )
 
+    query = synced(aquery)
+
     async def aretrieve(self, question: str, *, deadline_s: float | None = None) -> Ranking:
-        """Do what `retrieve` does, from async code."""
+        """Return the passages that a question would be answered from, best first."""
         asked, _ = question_of(question)
         return await self._retrieved(asked, Deadline.after(deadline_s)) if asked else Ranking()
+
+    retrieve = synced(aretrieve)
 
     def semantic_search(self, query: str, k: int) -> list[Hit]:
         """Return the k sections whose vectors are nearest to the query's, exactly."""

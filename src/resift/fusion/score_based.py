@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import fsum, log
-from typing import Unpack
+from typing import Protocol, Unpack
 
 from resift.arguments import check_number
 from resift.errors import InputError
@@ -24,54 +24,59 @@ from resift.scaling import min_max
 from resift.types import Fused
 
 
-def comb_sum(
-    rankings: Rankings,
-    *,
-    normalize: Normalization = "none",
-    **options: Unpack[ListOptions],
-) -> Fused:
+class Comb(Protocol):
+    """One of Fox & Shaw's combinations of scores; `normalize` where the lists differ in scale."""
+
+    def __call__(
+        self, rankings: Rankings, *, normalize: Normalization = "none", **options: Unpack[ListOptions]
+    ) -> Fused:
+        """Return the lists as one."""
+
+
+def _comb(total: Total) -> Comb:
+    """Return the method that makes this total of a hit's scores, with the name and docstring of the total."""
+    name = total.__name__.replace("_", "-")
+
+    def method(
+        rankings: Rankings, *, normalize: Normalization = "none", **options: Unpack[ListOptions]
+    ) -> Fused:
+        lists = prepare(rankings, **options)
+        values = _weighted(lists, normalizer(normalize))
+        return fuse_values(lists, values, name=name, k=options.get("k"), total=total)
+
+    method.__name__ = method.__qualname__ = total.__name__
+    method.__doc__ = total.__doc__
+    return method
+
+
+@_comb
+def comb_sum(scores: list[float]) -> float:
     """Fuse by the sum of scores (Fox & Shaw, TREC-2); normalise where lists differ in scale."""
-    return _comb(rankings, "comb-sum", normalize, options, fsum)
+    return fsum(scores)
 
 
-def comb_mnz(
-    rankings: Rankings,
-    *,
-    normalize: Normalization = "none",
-    **options: Unpack[ListOptions],
-) -> Fused:
+@_comb
+def comb_mnz(scores: list[float]) -> float:
     """Fuse by the sum of scores × the number of lists that hold the hit (Fox & Shaw, TREC-2)."""
-    return _comb(rankings, "comb-mnz", normalize, options, lambda parts: len(parts) * fsum(parts))
+    return len(scores) * fsum(scores)
 
 
-def comb_anz(
-    rankings: Rankings,
-    *,
-    normalize: Normalization = "none",
-    **options: Unpack[ListOptions],
-) -> Fused:
+@_comb
+def comb_anz(scores: list[float]) -> float:
     """Fuse by the mean score over the lists that hold the hit (Fox & Shaw, TREC-2)."""
-    return _comb(rankings, "comb-anz", normalize, options, lambda parts: fsum(parts) / len(parts))
+    return fsum(scores) / len(scores)
 
 
-def comb_max(
-    rankings: Rankings,
-    *,
-    normalize: Normalization = "none",
-    **options: Unpack[ListOptions],
-) -> Fused:
+@_comb
+def comb_max(scores: list[float]) -> float:
     """Fuse by the best score of any list (Fox & Shaw, TREC-2)."""
-    return _comb(rankings, "comb-max", normalize, options, max)
+    return max(scores)
 
 
-def comb_min(
-    rankings: Rankings,
-    *,
-    normalize: Normalization = "none",
-    **options: Unpack[ListOptions],
-) -> Fused:
+@_comb
+def comb_min(scores: list[float]) -> float:
     """Fuse by the lowest score of the lists that hold the hit (Fox & Shaw, TREC-2)."""
-    return _comb(rankings, "comb-min", normalize, options, min)
+    return min(scores)
 
 
 def linear(
@@ -144,14 +149,6 @@ def log_odds(
     return fuse_values(
         lists, values, name="log-odds", k=options.get("k"), total=lambda parts: fsum([*parts, base])
     )
-
-
-def _comb(
-    rankings: Rankings, name: str, normalize: Normalization, options: ListOptions, total: Total
-) -> Fused:
-    lists = prepare(rankings, **options)
-    values = _weighted(lists, normalizer(normalize))
-    return fuse_values(lists, values, name=name, k=options.get("k"), total=total)
 
 
 def _weighted(

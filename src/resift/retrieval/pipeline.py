@@ -33,7 +33,7 @@ from resift.retrieval.stage_contract import checked
 from resift.retrieval.stages import Fuse, Rerank
 from resift.retrieval.store_ref import Store, Stores, store_refs
 from resift.retrieval.waiting import TooLate, within
-from resift.sync import run_sync
+from resift.sync import synced
 from resift.types import Ranking, StageKind, cut_record
 
 log = logging.getLogger("resift.retrieval")
@@ -185,6 +185,8 @@ class Pipeline:
             pool = await self._through_stages(pool, seconds)
         return finish(pool).timed("total", (time.perf_counter() - started) * 1000).ranking()
 
+    rank = synced(search, "rank")
+
     async def _through_stages(self, pool: Pool, seconds: float | None) -> Pool:
         pool = await self._first_stage(pool, seconds)
         for kind, stage in zip(self._kinds, self.stages, strict=True):
@@ -192,18 +194,6 @@ class Pipeline:
                 pool = await with_neighbours(self.stores, pool)
             pool = await _through(stage, pool, kind)
         return pool
-
-    def rank(
-        self,
-        query: str,
-        *,
-        k: int | None = None,
-        deadline_s: float | None = None,
-        where: Mapping[str, Any] | None = None,
-        section: str | None = None,
-    ) -> Ranking:
-        """Do what `search` does, without async; works in notebooks too."""
-        return run_sync(self.search(query, k=k, deadline_s=deadline_s, where=where, section=section))
 
     async def close(self) -> None:
         """Close the stores and scorers that can be closed."""
