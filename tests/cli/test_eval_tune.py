@@ -8,6 +8,8 @@ import pytest
 import yaml
 
 from resift.cli.main import main
+from resift.evaluation import read_collection
+from resift.retrieval import Pipeline
 from tests.evaluation.small import QRELS, write_collection
 
 
@@ -31,6 +33,32 @@ def test_tuning_reports_on_held_out_queries(recording, tmp_path, capsys):
     assert data["train"]["queries"] + data["held_out"]["queries"] == len(QRELS)
     assert data["tried"] <= 20
     assert yaml.safe_load(best.read_text())["fusion"]["method"] in ("weighted", "rrf", "linear")
+    # The file is whole: it names the stores that were recorded, and answers from anywhere.
+    assert main(["config", "check", str(best)]) == 0
+    question = next(iter(read_collection(tmp_path / "small").queries.values()))
+    assert Pipeline.from_yaml(best).rank(question).ids
+
+
+def test_tuning_a_pipeline_file_writes_its_stores(tmp_path, capsys, monkeypatch):
+    """Relative paths stay right wherever the best setting is written."""
+    folder = write_collection(tmp_path / "small")
+    home, elsewhere = tmp_path / "home", tmp_path / "elsewhere"
+    home.mkdir()
+    elsewhere.mkdir()
+    notes = home / "notes.md"
+    notes.write_text("# Zebras\n\nA zebra has stripes.\n")
+    assert main(["index", str(notes), "--store", str(home / "notes.db"), "--text-only"]) == 0
+    pipeline = home / "mine.yaml"
+    pipeline.write_text("stores: [{name: notes, kind: sqlite, path: notes.db, mode: text}]\n")
+    out = tmp_path / "run.jsonl"
+    words = ["record", str(folder), "--pipeline", str(pipeline), "-o", str(out)]
+    assert main([*words, "--cache", str(tmp_path / "cache")]) == 0
+    best = elsewhere / "best.yaml"
+    assert main(["tune", str(out), "--budget", "5", "--yaml", str(best)]) == 0
+    monkeypatch.chdir(elsewhere)
+    (store,) = yaml.safe_load(best.read_text())["stores"]
+    assert store["path"] == str(home / "notes.db")
+    assert main(["config", "check", "best.yaml"]) == 0
 
 
 def test_tuning_refuses_to_report_on_what_it_tuned_on(recording, capsys):

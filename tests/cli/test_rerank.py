@@ -167,6 +167,10 @@ class TestWithTheModel:
         assert {key: first[key] for key in ("url", "body", "price", "rank")} == {**rows[1], "rank": 1}
         assert (second["input_score"], second["rank"]) == (7, 2)
         assert first["score"] > second["score"]
+        again = write("b.jsonl", "".join(json.dumps(row) + "\n" for row in (first, second)))
+        assert main(["rerank", "capital of France", again, "--text-key", "body", "--id-key", "url"]) == 0
+        _, twice = map(json.loads, capsys.readouterr().out.splitlines())
+        assert (twice["input_score"], twice["input_input_score"]) == (7, second["score"])
         assert main(["rerank", "capital of France", write("a.csv", f"id;text\n1;{CELLS}\n2;{PARIS}\n")]) == 0
         head, best, *_ = capsys.readouterr().out.splitlines()
         assert head == "id;text;score;rank"

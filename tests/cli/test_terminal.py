@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import io
 import json
+import sys
 
 import pytest
 
 from resift.cli.main import main
+from resift.cli.render import Progress
 from resift.cli.terminal import COLOUR, json_visible, visible, write
 from tests.cli.test_every_command import on_a_terminal
 
@@ -63,3 +65,17 @@ def test_an_id_cannot_forge_lines_of_a_trec_run(name, tmp_path, capsys):
     out, err = capsys.readouterr()
     assert out == ""
     assert "--json" in err
+
+
+def test_the_time_left_does_not_count_what_an_earlier_run_did(monkeypatch):
+    """After resuming at 900 of 1000, ten a second for the hundred that remain, not nine hundred at once."""
+    screen = io.StringIO()
+    screen.isatty = lambda: True
+    monkeypatch.setattr(sys, "stderr", screen)
+    now = iter(range(100, 200))
+    meter = Progress("rows", 1000, clock=lambda: float(next(now)))
+    meter.show(900)
+    assert "left" not in screen.getvalue()
+    meter.show(910)
+    assert screen.getvalue().split("\r")[-1].startswith("rows")
+    assert "9 s left" in screen.getvalue().split("\r")[-1]

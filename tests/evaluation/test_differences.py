@@ -58,5 +58,5 @@ def test_what_moved_most_says_why_from_the_path():
     assert [one.query for one in shifts] == ["1", "2", "3"]
     document = shifts[1].documents[0]
     assert (document.id, document.before, document.after) == ("b", 2, 1)
-    assert document.why == "text 4, vectors 9, rrf 6, rerank 2, blend 1; lifted most by rerank"
+    assert document.why == "text 4, vectors 9, rrf 6, rerank 2, blend 1; lifted most by rerank and blend"
     assert "no store found it" in shifts[0].documents[0].why

@@ -148,3 +148,16 @@ def test_the_page_fits_its_window_and_has_no_script_errors(page, tmp_path, width
     assert found["scroll"] <= width
     assert found["widest"] <= width
     assert found["sections"] == 1
+
+
+def test_a_tiny_p_is_a_bound_as_on_the_terminal():
+    """40 queries all better: p is below one in ten thousand, and the page says so too."""
+    qrels = {f"q{at}": {"d": 1} for at in range(40)}
+
+    def ranked(ids):
+        run = dict.fromkeys(qrels, ids)
+        return Outcome(ids[0], Judge(qrels).quality(run), run, {})
+
+    text = report("data", [ranked(("x", "d")), ranked(("d", "x"))], qrels, {})
+    assert "<td>&lt;0.0001</td>" in text
+    assert "<td>0.0000</td>" not in text

@@ -7,6 +7,9 @@ import asyncio
 from resift.deadline import Deadline
 from resift.fusion import fuse
 from resift.rerankers.rescore import rescore
+from resift.retrieval import Pipeline
+from resift.retrieval.shaping import Shape
+from resift.testing import FakeStore
 from resift.types import Hit, Ranking, Scores, StageKind, Trace, record_of
 
 
@@ -29,6 +32,17 @@ def fused_and_reranked(*, k: int = 3) -> Ranking:
 
 def reranked(ranking: Ranking, *, k: int) -> Ranking:
     return asyncio.run(rescore(Wise(), "q", ranking, k=k, deadline=Deadline.after(None)))
+
+
+def blended(*, k: int = 6) -> Ranking:
+    """Return the answer of a whole pipeline: two lists, RRF, the scorer above and the blend."""
+    worth = {"a": -5.0, "b": 2.0, "c": 1.0, "d": 0.0, "e": -1.0, "f": 9.0}
+    hits = {id: Hit(id, f"text of {id}", metadata={"worth": score}) for id, score in worth.items()}
+    stores = [
+        FakeStore([hits[id] for id in "abcde"], name="text"),
+        FakeStore([hits[id] for id in "abcf"], name="vectors"),
+    ]
+    return Pipeline(stores, rerank=Wise(), guard=Shape(name="guard"), k=k).rank("text")
 
 
 HOSTILE = (

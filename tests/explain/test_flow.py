@@ -7,8 +7,9 @@ import pytest
 from resift.explain.flow import flow_of
 from resift.explain.layout import layout_of
 from resift.explain.moves import move_of
+from resift.explain.reasons import ordinal
 from resift.types import Hit, Ranking, StageKind, Trace, record_of
-from tests.explain.rankings import fused_and_reranked
+from tests.explain.rankings import blended, fused_and_reranked
 
 
 def test_columns_are_lists_then_stages():
@@ -80,3 +81,16 @@ def test_every_column_has_each_row_once():
         rows = [node.row for line in layout.lines for node in line.nodes if node.column == at]
         assert sorted(rows) == list(range(len(rows)))
     assert [line.path.id for line in layout.lines][:3] == ["f", "b", "c"]
+
+
+def test_a_blend_behind_the_reranker_is_who_moved_the_hit():
+    """The reranker's place is evidence there: blend weighs it with the first stage and decides."""
+    flow = flow_of(blended())
+    assert [column.label for column in flow.columns if column.weighs] == ["blend, guard"]
+    moves = {path.id: move_of(path, flow) for path in flow.kept}
+    moved = [move for move in moves.values() if move.kind in ("rose", "fell")]
+    assert moved
+    for move in moved:
+        assert move.reason.startswith("blend")
+        assert f"from {ordinal(move.start)} to {ordinal(move.end)}" in move.reason
+        assert "first stage" in move.reason

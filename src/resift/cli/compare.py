@@ -99,6 +99,8 @@ def _print(
 
 
 def _row(row: Difference) -> list[str]:
+    from resift.evaluation.significance import format_p
+
     return [
         row.other,
         row.measure,
@@ -106,11 +108,7 @@ def _row(row: Difference) -> list[str]:
         f"{row.other_mean:.4f}",
         f"{row.mean:+.4f}",
         f"{row.low:+.4f} to {row.high:+.4f}",
-        _p(row.p),
-        _p(row.p_holm),
+        format_p(row.p),
+        format_p(row.p_holm),
         f"{row.wins}/{row.ties}/{row.losses}",
     ]
-
-
-def _p(value: float) -> str:
-    return f"{value:.4f}" if value >= 0.0001 else "<0.0001"

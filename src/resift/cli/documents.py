@@ -59,7 +59,7 @@ def write_documents(out: TextIO, found: Documents, places: Iterable[tuple[int, f
     """Write the rows at these places of the file, best first, in the file's own form.
 
     Lines stay as they were. Other rows get `score` and `rank`; what they had under these names before stands
-    under `input_score` and `input_rank`.
+    under `input_score` and `input_rank` (with one more `input_` each time the rows come through here again).
     """
     if found.form == "lines":
         out.writelines(f"{found.rows[at]['text']}\n" for at, _ in places)
@@ -78,7 +78,15 @@ def write_documents(out: TextIO, found: Documents, places: Iterable[tuple[int, f
 
 
 def _set_aside(row: dict[str, Any]) -> dict[str, Any]:
-    return {f"input_{key}" if key in ("score", "rank") else key: value for key, value in row.items()}
+    """Return the row with `score` and `rank` free, also when it went through here before."""
+    kept = dict(row)
+    for key in ("score", "rank"):
+        if key in kept:
+            name = f"input_{key}"
+            while name in row:
+                name = f"input_{name}"
+            kept = {name if own == key else own: value for own, value in kept.items()}
+    return kept
 
 
 def _bytes(file: str, name: str) -> bytes:

@@ -8,6 +8,7 @@ import sys
 import textwrap
 import time
 import unicodedata
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TextIO, TypeVar
 
@@ -157,22 +158,28 @@ def progress(items: Sequence[T], *, label: str) -> Iterator[T]:
 
 
 class Progress:
-    """A progress bar on stderr that stays silent in pipes and redraws at most ten times a second."""
+    """A progress bar on stderr that stays silent in pipes and redraws at most ten times a second.
 
-    def __init__(self, label: str, total: int) -> None:
+    The time left follows from the last hundred states drawn: what an earlier run had done took no time now.
+    """
+
+    def __init__(self, label: str, total: int, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.label = label
         self.total = total
-        self._drawn_at = 0.0
-        self._started = time.monotonic()
+        self._clock = clock
+        self._drawn: deque[tuple[float, int]] = deque(maxlen=100)
 
     def show(self, done: int) -> None:
         """Draw the state; cheap to call often."""
-        now = time.monotonic()
-        if not sys.stderr.isatty() or (now - self._drawn_at < 0.1 and done < self.total):
+        now = self._clock()
+        if not sys.stderr.isatty():
             return
-        self._drawn_at = now
-        left_s = (self.total - done) * (now - self._started) / max(1, done)
-        left = f"  {left_s:.0f} s left" if done else ""
+        if self._drawn and now - self._drawn[-1][0] < 0.1 and done < self.total:
+            return
+        self._drawn.append((now, done))
+        began, before = self._drawn[0]
+        left_s = (self.total - done) * (now - began) / (done - before) if done > before else None
+        left = "" if left_s is None else f"  {left_s:.0f} s left"
         line = f"{self.label} {bar(done, self.total, 24)} {done}/{self.total}{left}"
         sys.stderr.write(f"\r{clip(line, width() - 1)}\x1b[K")
         sys.stderr.flush()

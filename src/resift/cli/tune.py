@@ -81,10 +81,13 @@ def run(args: argparse.Namespace) -> int:
 
 
 def as_yaml(setting: Setting, header: Header) -> str:
-    """Return the sections of a pipeline file that say this setting."""
+    """Return the pipeline file of this setting."""
     import yaml
 
-    data: dict[str, Any] = {"fusion": {"method": setting.method}}
+    data: dict[str, Any] = (
+        {"stores": [dict(store) for store in header.configured]} if header.configured else {}
+    )
+    data |= {"k": header.k, "fusion": {"method": setting.method}}
     if setting.method == "rrf":
         data["fusion"]["k_param"] = setting.k_param
     if setting.method == "weighted":
@@ -103,7 +106,8 @@ def as_yaml(setting: Setting, header: Header) -> str:
         if setting.blend == "promote":
             data["guard"]["temperature"] = setting.temperature
     text: str = yaml.safe_dump(data, sort_keys=False)
-    return "# Found by resift tune. Add `stores:`, named as they were recorded.\n" + text
+    missing = "" if header.configured else " Add `stores:`, named as they were recorded."
+    return f"# Found by resift tune.{missing}\n{text}"
 
 
 def _halves(recording: Recording, args: argparse.Namespace) -> tuple[Recording, Recording]:

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 from resift.evaluation.running import Outcome
 from resift.evaluation.significance import bootstrap_interval, holm, randomisation_p
-from resift.evaluation.work_file import Answer
+from resift.evaluation.work_file import Answer, Stop
 from resift.types import StageKind
 
 TIE = 1e-9
@@ -144,9 +144,22 @@ def _why(answer: Answer | None, id: str) -> str:
         return "no store found it, or a stage threw it out"
     path = answer.paths[id]
     places = ", ".join(f"{where} {rank}" for _, where, rank in path)
-    stages = [(where, rank) for kind, where, rank in path if kind != StageKind.RETRIEVE]
+    stages = _stages(path)
     jumps = [(after - before, where) for (_, before), (where, after) in pairwise(stages) if after != before]
     if not jumps:
         return places
     jump, stage = max(jumps, key=lambda one: abs(one[0]))
     return f"{places}; {'sunk' if jump > 0 else 'lifted'} most by {stage}"
+
+
+def _stages(path: Sequence[Stop]) -> list[tuple[str, int]]:
+    """Return the stages after the lists; a reranker and the guard that weighs its word are one."""
+    stages: list[tuple[str, int]] = []
+    before = ""
+    for kind, where, rank in path:
+        if kind == StageKind.GUARD and before == StageKind.RERANK:
+            stages[-1] = (f"{stages[-1][0]} and {where}", rank)
+        elif kind != StageKind.RETRIEVE:
+            stages.append((where, rank))
+        before = kind
+    return stages

@@ -25,7 +25,8 @@ FORMAT = "resift-recording-1"
 class Header:
     """What was recorded: `depth` is how many of the fused hits have a reranker score.
 
-    `searched` says how each store looked: doc (words), vector, or anything else.
+    `searched` says how each store looked: doc (words), vector, or anything else. `configured` is the
+    `stores:` of a pipeline file that searches the same; older recordings have none.
     """
 
     stores: tuple[str, ...]
@@ -36,6 +37,7 @@ class Header:
     pipeline: str = ""
     key: str = ""
     searched: tuple[str, ...] = ()
+    configured: tuple[Mapping[str, Any], ...] = ()
     format: str = FORMAT
 
     @property
@@ -120,8 +122,9 @@ def _header(row: Mapping[str, Any], path: Path, line: int) -> Header:
         raise DataFormatError(message, file=str(path), line=line)
     try:
         names = {key: tuple(map(str, row.get(key, ()))) for key in ("stores", "searched")}
-        return Header(**{**row, **names})
-    except (TypeError, KeyError):
+        configured = tuple(dict(store) for store in row.get("configured", ()))
+        return Header(**{**row, **names, "configured": configured})
+    except (TypeError, KeyError, ValueError):
         raise DataFormatError("a header with other fields", file=str(path), line=line) from None
 
 

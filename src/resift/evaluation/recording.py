@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from resift.evaluation.record_file import (
     read_header,
     read_recording,
 )
-from resift.evaluation.subjects import Subject
+from resift.evaluation.subjects import VARIABLE, Subject
 from resift.file_lock import locked
 from resift.fusion.methods import METHODS
 from resift.fusion.weighted import weighted
@@ -63,6 +64,7 @@ def record(
         pipeline=subject.name,
         key=key,
         searched=tuple(ref.kind for ref in pipeline.stores),
+        configured=_configured(subject, index),
     )
     busy = f"{out} is being written by another process. Wait for it, or choose another file."
     with locked(out.with_name(f".{out.name}.lock"), busy=busy):
@@ -77,11 +79,23 @@ def record(
     return len(waiting)
 
 
+def _configured(subject: Subject, index: Path | None) -> tuple[Mapping[str, Any], ...]:
+    """Return the `stores:` of a pipeline file, with the index where the collection's place was kept open."""
+    place = f"${{{VARIABLE}}}"
+    return tuple(
+        {**store, "path": str(index.absolute())}
+        if index is not None and store.get("path") == place
+        else store
+        for store in subject.stores
+    )
+
+
 def _begun(out: Path, header: Header) -> set[tuple[str, str]]:
     if not out.exists() or not out.stat().st_size:
         out.write_text(header_line(header), encoding="utf-8")
         return set()
-    if read_header(out) != header:
+    # An index may have moved between two runs: the key tells whether it is the same.
+    if replace(read_header(out), configured=header.configured) != header:
         raise InputError(f"{out} holds a recording of something else. Choose another file, or remove it.")
     drop_half_line(out)
     if out.read_bytes().count(b"\n") < 2:

@@ -11,6 +11,7 @@ from resift.evaluation.differences import Difference, differences, moved
 from resift.evaluation.rank_flow import rank_flow
 from resift.evaluation.report_style import SCRIPT, STYLE
 from resift.evaluation.running import Outcome
+from resift.evaluation.significance import format_p
 from resift.evaluation.svg import Frame, Point, difference_bars, quality_against_latency
 from resift.markup import document, html, joined
 
@@ -102,9 +103,10 @@ def _significance(rows: Sequence[Difference]) -> Markup:
     body = [
         html(
             "<tr><td>{0.other}</td><td>{0.measure}</td><td>{0.mean:+.4f}</td>"
-            "<td>{0.low:+.4f} to {0.high:+.4f}</td><td>{0.p_holm:.4f}</td>"
+            "<td>{0.low:+.4f} to {0.high:+.4f}</td><td>{1}</td>"
             "<td>{0.wins} / {0.ties} / {0.losses}</td></tr>",
             row,
+            format_p(row.p_holm),
         )
         for row in rows
     ]

@@ -42,6 +42,11 @@ def randomisation_p(differences: Sequence[float], *, rounds: int = ROUNDS, seed:
     return (reached + 1) / (rounds + 1)
 
 
+def format_p(p: float) -> str:
+    """Return a p-value with four digits, and what these cannot show as a bound."""
+    return f"{p:.4f}" if p >= 0.0001 else "<0.0001"
+
+
 def bootstrap_interval(
     differences: Sequence[float], *, level: float = 0.95, rounds: int = 10_000, seed: int = SEED
 ) -> tuple[float, float]:

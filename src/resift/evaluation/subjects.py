@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ FUSED_DEPTH = 500
 """How deep the lists of rrf and linear are. Published figures fuse 1000: much the same, at twice the cost."""
 
 Opened = Callable[[Path | None], Pipeline]
+_MODES = {"bm25": {"mode": "text"}, "dense": {"mode": "vector"}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,8 @@ class Subject:
     needs_corpus: bool
     needs_vectors: bool
     open: Opened
+    stores: tuple[Mapping[str, Any], ...] = ()
+    """The `stores:` of a pipeline file that searches the same."""
 
 
 @checked
@@ -46,7 +49,16 @@ def subject_named(text: str) -> Subject:
     """Return the built-in pipeline of that name, or the pipeline of that file."""
     if text in BUILT_IN:
         identity = {"built-in": text, **({"lists": FUSED_DEPTH} if text in ("linear", "rrf") else {})}
-        return Subject(text, identity, needs_corpus=True, needs_vectors=text != "bm25", open=BUILT_IN[text])
+        return Subject(
+            text,
+            identity,
+            needs_corpus=True,
+            needs_vectors=text != "bm25",
+            open=BUILT_IN[text],
+            stores=(
+                {"name": "collection", "kind": "sqlite", "path": f"${{{VARIABLE}}}", **_MODES.get(text, {})},
+            ),
+        )
     path = Path(text)
     if path.suffix in (".yaml", ".yml") or _exists(path):
         return _from_file(path)
@@ -65,15 +77,7 @@ def subjects_named(texts: list[str]) -> list[Subject]:
     subjects = [subject_named(text) for text in texts]
     names = [subject.name for subject in subjects]
     return [
-        subject
-        if names.count(subject.name) == 1
-        else Subject(
-            f"{subject.name}#{at}",
-            subject.identity,
-            subject.needs_corpus,
-            subject.needs_vectors,
-            subject.open,
-        )
+        subject if names.count(subject.name) == 1 else replace(subject, name=f"{subject.name}#{at}")
         for at, subject in enumerate(subjects, start=1)
     ]
 
@@ -115,7 +119,14 @@ def _from_file(path: Path) -> Subject:
             store.get("embedder") != "none" and store.get("mode") != "text" for store in stores
         ),
         open=opened,
+        stores=tuple(_from_anywhere(store, path.absolute().parent) for store in plain.get("stores", ())),
     )
+
+
+def _from_anywhere(store: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Return a store's section with a path that does not depend on where its file lies."""
+    path = store.get("path")
+    return dict(store) if not path or "${" in str(path) else {**store, "path": str(folder / str(path))}
 
 
 def _states(plain: Mapping[str, Any], folder: Path) -> dict[str, Any]:

@@ -11,12 +11,16 @@ from resift.types import Hit, Ranking, StageKind, StageRecord, Trace
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One stage of the way; a first-stage list has a column of its own."""
+    """One stage of the way; a first-stage list has a column of its own.
+
+    `weighs` marks a stage that adds up the evidence of the stages before it anew, as the blend does.
+    """
 
     key: str
     label: str
     by: str = ""
     first_stage: bool = False
+    weighs: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +122,8 @@ def _columns(trace: Trace, ids: Sequence[str]) -> tuple[list[Column], dict[str, 
         before = None if first else record
         key = f"{number}"
         label = _short(record.source, lists) if first else record.name
-        columns.append(Column(key, label or "list", record.source, first))
+        weighs = record.kind is StageKind.GUARD and bool(record.parts)
+        columns.append(Column(key, label or "list", record.source, first, weighs))
         for id, at in record.places().items():
             step = record.step(at)
             own = places.get(merged.get(id, id) if first else id)

@@ -60,6 +60,7 @@ def _stops(path: Path, flow: Flow) -> list[tuple[Column, Place]]:
 
 
 def _reason(path: Path, flow: Flow, stops: list[tuple[Column, Place]]) -> str:
+    stops = _deciding(stops)
     turns = [
         (abs(before.rank - after.rank), -at, before, column, after)
         for at, ((_, before), (column, after)) in enumerate(pairwise(stops))
@@ -73,6 +74,12 @@ def _reason(path: Path, flow: Flow, stops: list[tuple[Column, Place]]) -> str:
     cause = "; ".join(filter(None, (_because(column, after), after.note)))
     moved = f"{column.label} {verb} it from {ordinal(before.rank)} to {ordinal(after.rank)}"
     return f"{moved}: {cause}" if cause else moved
+
+
+def _deciding(stops: list[tuple[Column, Place]]) -> list[tuple[Column, Place]]:
+    """Return the start and the stages from the last that weighs: what came between was evidence."""
+    last = max((at for at, (column, _) in enumerate(stops) if column.weighs), default=0)
+    return [stops[0], *stops[last:]] if last else stops
 
 
 def _because(column: Column, place: Place) -> str:

@@ -100,7 +100,8 @@ def check_name(model_id: object) -> str:
     reason = _why_bad(model_id)
     if reason is not None:
         raise ModelNotAllowedError(
-            f"Model id {model_id[:80]!r} is not allowed: {reason}. Known: {', '.join(known())}. {_OWN_FILES}"
+            f"model_name {model_id[:80]!r} is not in allowed models: {reason}. "
+            f"Known: {', '.join(known())}. {_OWN_FILES}"
         )
     return model_id
 
@@ -108,7 +109,7 @@ def check_name(model_id: object) -> str:
 def not_allowed(model_id: str, *, also_known: tuple[str, ...] = ()) -> ModelNotAllowedError:
     """Return the error for a well-formed id that nobody allowed."""
     hint = did_you_mean(model_id, {*known(), *also_known})
-    return ModelNotAllowedError(f"Model {model_id!r} is not on the allowlist. {hint} {_OWN_FILES}")
+    return ModelNotAllowedError(f"model_name {model_id!r} is not in allowed models. {hint} {_OWN_FILES}")
 
 
 def parse(entry: Mapping[str, Any]) -> ModelSpec:
