@@ -18,7 +18,7 @@ from tools.native_build import FOLDER
 
 COMPILER = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
 
-INTERFACES = {1: "5903d9052a4ba72d"}
+INTERFACES = {1: "5903d9052a4ba72d", 2: "52c9007e9ee82426"}
 """The digest of what Python sees of the C code, by the number that stands for it."""
 
 needs_compiler = pytest.mark.skipif(COMPILER is None, reason="no C compiler")
@@ -93,7 +93,7 @@ def test_a_changed_interface_gets_a_new_number():
         if file.name == "bert.h":
             seen += re.findall(r"typedef struct.*?\} \w+;", code, flags=re.DOTALL)
     digest = hashlib.sha256("\n".join(re.sub(r"\s+", " ", one) for one in seen).encode()).hexdigest()
-    assert INTERFACES[library.INTERFACE] == digest[:16], (
+    assert INTERFACES.get(library.INTERFACE) == digest[:16], (
         "The C interface changed: raise RESIFT_INTERFACE in processor.h and INTERFACE in library.py, "
-        f"and name the new digest here: {{{library.INTERFACE + 1}: {digest[:16]!r}}}"
+        f"and put the new digest into INTERFACES: {digest[:16]!r}"
     )

@@ -93,7 +93,7 @@ class BertWeights:
         self._pack, self._packed_size = kernel.function("bert_pack"), kernel.function("bert_packed_size")
         self._pack.argtypes = (c_void_p, c_int32, c_int32, c_void_p, c_void_p)
         self._pack.restype = None
-        self._packed_size.argtypes, self._packed_size.restype = (c_void_p, c_int32, c_int32), c_int64
+        self._packed_size.argtypes, self._packed_size.restype = (c_int32, c_int32), c_int64
         self._kept: list[Array] = []
         self.bert = self._bert()
 
@@ -143,7 +143,7 @@ class BertWeights:
         levels = np.ascontiguousarray(np.pad(levels, ((0, 0), (0, more))))
         inputs, outputs = levels.shape
         packed, sums = (
-            aligned(self._packed_size(levels.ctypes.data, inputs, outputs), "int8"),
+            aligned(self._packed_size(inputs, outputs), "int8"),
             np.empty(outputs, np.int32),
         )
         self._pack(levels.ctypes.data, inputs, outputs, packed.ctypes.data, sums.ctypes.data)

@@ -61,8 +61,7 @@ typedef struct {
 
 #define DECLARE_BERT_KERNEL(kernel)                                                                              \
     /* Bytes that the weights [inputs][outputs] of a linear layer take when packed. */                           \
-    EXPORT int64_t KERNEL_FUNCTION(bert_packed_size, kernel)(const int8_t *weights, int32_t inputs,              \
-                                                             int32_t outputs);                                   \
+    EXPORT int64_t KERNEL_FUNCTION(bert_packed_size, kernel)(int32_t inputs, int32_t outputs);                   \
     /* Lay weights [inputs][outputs] out for this kernel, and add up each output's. */                           \
     EXPORT void KERNEL_FUNCTION(bert_pack, kernel)(const int8_t *weights, int32_t inputs, int32_t outputs,       \
                                                    void *packed, int32_t *sums);                                 \

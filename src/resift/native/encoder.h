@@ -26,16 +26,24 @@ static void embeddings(const Bert *bert, const int32_t *ids, const int32_t *toke
 /* The widest activations of a layer: query, key and value together, or the feed-forward layer. */
 INLINE int64_t widest(const Bert *bert) { return bert->ffn > 3 * bert->hidden ? bert->ffn : 3 * bert->hidden; }
 
-/* Floats that hold the levels of so many tokens. */
+/* Floats that hold the levels of so many tokens, and those that hold what is noted of them. */
 INLINE int64_t levels_scratch(const Bert *bert, int64_t tokens)
 {
     return tokens * widest(bert) * (int64_t)sizeof(Activation) / (int64_t)sizeof(float);
 }
+#ifndef BLOCKS_OF_LEVELS
+INLINE int64_t blocks_scratch(int64_t rows, int64_t inputs)
+{
+    (void)rows, (void)inputs;
+    return 0;
+}
+#endif
 
 EXPORT int64_t KERNEL_FUNCTION(bert_scratch, KERNEL)(const Bert *bert, int32_t tokens)
 {
     const int64_t states = tokens * (3 * (int64_t)bert->hidden + widest(bert));
-    return levels_scratch(bert, tokens) + states + attention_scratch(tokens, bert->hidden / bert->heads);
+    const int64_t levels = levels_scratch(bert, tokens) + blocks_scratch(tokens, widest(bert));
+    return levels + states + attention_scratch(tokens, bert->hidden / bert->heads);
 }
 
 /* Pool the first token's state and write the classes' logits. */
@@ -43,7 +51,7 @@ static void classify(const Bert *bert, const float *state, Quantised *in, float 
 {
     Range range = no_range();
     for (int32_t d = 0; d < bert->hidden; d += LANES) widen_range(&range, load(state + d));
-    quantise(state, bert->hidden, &range, in);
+    quantise(state, 1, bert->hidden, &range, in);
     linear_layer(&bert->pooler, in, 1, PLAIN, NULL, scratch, NULL);
     range = no_range();
     for (int32_t d = 0; d < bert->hidden; d += LANES) {
@@ -51,7 +59,7 @@ static void classify(const Bert *bert, const float *state, Quantised *in, float 
         widen_range(&range, value);
         store(scratch + d, value);
     }
-    quantise(scratch, bert->hidden, &range, in);
+    quantise(scratch, 1, bert->hidden, &range, in);
     linear_layer(&bert->classifier, in, 1, PLAIN, NULL, scratch, NULL);
     memcpy(out, scratch, (size_t)bert->classes * sizeof *out);
 }
@@ -60,8 +68,9 @@ EXPORT void KERNEL_FUNCTION(bert_forward, KERNEL)(const Bert *bert, const int32_
                                                   int32_t tokens, int32_t wanted, float *scratch, float *out)
 {
     const int64_t size = (int64_t)tokens * bert->hidden;
-    Quantised in = {(Activation *)(void *)scratch, 0, 0};
-    float *states = scratch + levels_scratch(bert, tokens), *mixed = states + size, *attended = mixed + size;
+    float *blocks = scratch + levels_scratch(bert, tokens);
+    Quantised in = {(Activation *)(void *)scratch, 0, 0, blocks};
+    float *states = blocks + blocks_scratch(tokens, widest(bert)), *mixed = states + size, *attended = mixed + size;
     float *wide = attended + size, *private = wide + tokens * widest(bert);
     Range range = no_range();
 
@@ -71,18 +80,18 @@ EXPORT void KERNEL_FUNCTION(bert_forward, KERNEL)(const Bert *bert, const int32_
         const Layer *layer = bert->layer + number;
         /* Activations are quantised over all tokens, so only what follows the last range can be left out. */
         const int32_t kept = number + 1 < bert->layers ? tokens : wanted;
-        quantise(states, size, &range, &in);
+        quantise(states, tokens, bert->hidden, &range, &in);
         linear_layer(&layer->qkv, &in, tokens, PLAIN, NULL, wide, NULL);
         range = no_range();
         self_attention(bert, wide, tokens, private, mixed, &range);
-        quantise(mixed, size, &range, &in);
+        quantise(mixed, tokens, bert->hidden, &range, &in);
         linear_layer(&layer->attention_output, &in, tokens, ADD_RESIDUAL, states, mixed, NULL);
         range = no_range();
         layer_norm(&layer->attention_norm, mixed, tokens, bert->hidden, attended, &range);
-        quantise(attended, size, &range, &in);
+        quantise(attended, tokens, bert->hidden, &range, &in);
         range = no_range();
         linear_layer(&layer->ffn_up, &in, tokens, GELU, NULL, wide, &range);
-        quantise(wide, (int64_t)tokens * bert->ffn, &range, &in);
+        quantise(wide, tokens, bert->ffn, &range, &in);
         linear_layer(&layer->ffn_down, &in, kept, ADD_RESIDUAL, attended, mixed, NULL);
         range = no_range();
         (bert->scale_query_and_key ? layer_norm_of_sum : layer_norm)(&layer->ffn_norm, mixed, kept, bert->hidden,

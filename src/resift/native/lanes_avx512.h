@@ -102,9 +102,11 @@ INLINE void transpose(Lanes v[LANES])
     }
 }
 
+#include "quantised.h"
+
 /* Packed weights: [outputs / 64][inputs / 4][64][4]. */
 typedef int8_t Weight;
-enum { DEPTH = 4, TILE_COLUMNS = TILE_VECTORS * LANES };
+enum { DEPTH = 4, TILE_COLUMNS = TILE_VECTORS * LANES, ZERO_POINT_INCLUDED = 0 };
 
 INLINE void add_dots(Ints *sum, Ints levels, Ints weights)
 {
@@ -112,10 +114,12 @@ INLINE void add_dots(Ints *sum, Ints levels, Ints weights)
 }
 
 /* The integer products of some rows with one tile's columns. */
-INLINE void multiply(const int rows, const Activation *levels, const Linear *linear, int32_t column,
-                     Ints sum[TILE_ROWS][TILE_VECTORS])
+INLINE void multiply(const int rows, const Quantised *in, int32_t row, const Linear *linear, int32_t column,
+                     Ints total[TILE_ROWS][TILE_VECTORS])
 {
+    Ints sum[TILE_ROWS][TILE_VECTORS]; /* in registers: as far as the compiler knows, `total` may overlap the weights */
     const int64_t inputs = linear->inputs;
+    const Activation *levels = in->levels + row * inputs;
     const Weight *weights = (const Weight *)linear->packed + column * inputs;
     UNROLL(6) for (int r = 0; r < rows; r++)
         UNROLL(4) for (int v = 0; v < TILE_VECTORS; v++) sum[r][v] = _mm512_setzero_si512();
@@ -128,6 +132,8 @@ INLINE void multiply(const int rows, const Activation *levels, const Linear *lin
             UNROLL(4) for (int v = 0; v < TILE_VECTORS; v++) add_dots(&sum[r][v], _mm512_set1_epi32(four), weight[v]);
         }
     }
+    UNROLL(6) for (int r = 0; r < rows; r++)
+        UNROLL(4) for (int v = 0; v < TILE_VECTORS; v++) total[r][v] = sum[r][v];
 }
 
 #endif

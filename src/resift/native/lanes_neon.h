@@ -193,8 +193,10 @@ INLINE void sums_of_squares(const float *const row[4], const float mean[4], int3
     }
 }
 
+#include "quantised.h"
+
 typedef int8_t Weight;
-enum { TILE_COLUMNS = TILE_VECTORS * LANES };
+enum { TILE_COLUMNS = TILE_VECTORS * LANES, ZERO_POINT_INCLUDED = 0 };
 
 #ifdef __ARM_FEATURE_MATMUL_INT8
 
@@ -202,10 +204,11 @@ enum { TILE_COLUMNS = TILE_VECTORS * LANES };
 enum { DEPTH = 8, PAIRS = TILE_ROWS / 2 };
 
 /* The integer products of some rows, two at a time, with one tile's columns, two at a time. */
-INLINE void multiply(const int rows, const Activation *levels, const Linear *linear, int32_t column,
+INLINE void multiply(const int rows, const Quantised *in, int32_t row, const Linear *linear, int32_t column,
                      Ints sum[TILE_ROWS][TILE_VECTORS])
 {
     const int64_t inputs = linear->inputs;
+    const Activation *levels = in->levels + row * inputs;
     const Weight *weights = (const Weight *)linear->packed + column * inputs;
     int32x4_t square[PAIRS][8];
     const int pairs = (rows + 1) / 2;
@@ -214,9 +217,9 @@ INLINE void multiply(const int rows, const Activation *levels, const Linear *lin
     for (int64_t k = 0; k < inputs; k += DEPTH, weights += DEPTH * TILE_COLUMNS) {
         int8x16_t level[PAIRS];
         UNROLL(3) for (int p = 0; p < pairs; p++) {
-            const Activation *row = levels + 2 * p * inputs + k;
+            const Activation *one = levels + 2 * p * inputs + k;
             /* An odd last row is its own neighbour. */
-            level[p] = vcombine_s8(vld1_s8(row), vld1_s8(2 * p + 1 < rows ? row + inputs : row));
+            level[p] = vcombine_s8(vld1_s8(one), vld1_s8(2 * p + 1 < rows ? one + inputs : one));
         }
         UNROLL(8) for (int c = 0; c < 8; c++) {
             const int8x16_t weight = vld1q_s8(weights + 16 * c);
@@ -237,10 +240,12 @@ INLINE void multiply(const int rows, const Activation *levels, const Linear *lin
 enum { DEPTH = 4 };
 
 /* The integer products of some rows with one tile's columns. */
-INLINE void multiply(const int rows, const Activation *levels, const Linear *linear, int32_t column,
-                     Ints sum[TILE_ROWS][TILE_VECTORS])
+INLINE void multiply(const int rows, const Quantised *in, int32_t row, const Linear *linear, int32_t column,
+                     Ints total[TILE_ROWS][TILE_VECTORS])
 {
+    Ints sum[TILE_ROWS][TILE_VECTORS]; /* in registers: as far as the compiler knows, `total` may overlap the weights */
     const int64_t inputs = linear->inputs;
+    const Activation *levels = in->levels + row * inputs;
     const Weight *weights = (const Weight *)linear->packed + column * inputs;
     UNROLL(6) for (int r = 0; r < rows; r++) sum[r][0] = all_ints(0);
     for (int64_t k = 0; k < inputs; k += DEPTH, weights += DEPTH * TILE_COLUMNS) {
@@ -253,6 +258,7 @@ INLINE void multiply(const int rows, const Activation *levels, const Linear *lin
             QUARTER sum[r][0].q[i] = vdotq_s32(sum[r][0].q[i], weight[i], level);
         }
     }
+    UNROLL(6) for (int r = 0; r < rows; r++) total[r][0] = sum[r][0];
 }
 
 #endif

@@ -186,16 +186,19 @@ INLINE void sums_of_squares(const float *const row[4], const float mean[4], int3
     }
 }
 
+#include "quantised.h"
+
 /* Packed weights: [outputs / 16][16][inputs], as compilers like a product of two rows best. */
 typedef int16_t Weight;
 #define DEPTH inputs
-enum { TILE_COLUMNS = TILE_VECTORS * LANES };
+enum { TILE_COLUMNS = TILE_VECTORS * LANES, ZERO_POINT_INCLUDED = 0 };
 
 /* The integer products of some rows with one tile's columns. */
-INLINE void multiply(const int rows, const Activation *levels, const Linear *linear, int32_t column,
+INLINE void multiply(const int rows, const Quantised *in, int32_t row, const Linear *linear, int32_t column,
                      Ints sum[TILE_ROWS][TILE_VECTORS])
 {
     const int64_t inputs = linear->inputs;
+    const Activation *levels = in->levels + row * inputs;
     const Weight *weights = (const Weight *)linear->packed + column * inputs;
     for (int r = 0; r < rows; r++)
         LANE {

@@ -20,7 +20,7 @@ LIBRARY = Path(__file__).parent / {"win32": "resift.dll", "darwin": "libresift.d
     sys.platform, "libresift.so"
 )
 
-INTERFACE = 1
+INTERFACE = 2
 """What the library's functions and structures look like, as a number; RESIFT_INTERFACE of processor.h."""
 
 KERNELS = ("avx512", "avx2", "i8mm", "neon", "portable")

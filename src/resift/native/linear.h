@@ -2,45 +2,41 @@
 #ifndef RESIFT_LINEAR_H
 #define RESIFT_LINEAR_H
 
-/* Activations as levels: value = scale * (level - zero_point). */
-typedef struct {
-    Activation *levels;
-    float scale;
-    int32_t zero_point;
-} Quantised;
-
 typedef enum { PLAIN, ADD_RESIDUAL, GELU } Finish;
 
-EXPORT int64_t KERNEL_FUNCTION(bert_packed_size, KERNEL)(const int8_t *weights, int32_t inputs, int32_t outputs)
+#ifndef BLOCKS_OF_LEVELS
+INLINE int64_t packed_size(int32_t inputs, int32_t outputs)
 {
-    const int64_t size = (int64_t)inputs * outputs * (int64_t)sizeof(Weight);
-#ifdef EXCESS
-    return size + excess_size(weights, inputs, outputs);
-#else
-    (void)weights;
-    return size;
+    return (int64_t)inputs * outputs * (int64_t)sizeof(Weight);
+}
+
+static void pack(const int8_t *weights, int32_t inputs, int32_t outputs, void *packed)
+{
+    Weight *into = packed;
+    for (int32_t row = 0; row < inputs; row++)
+        for (int32_t column = 0; column < outputs; column++) {
+            const int64_t tile = (int64_t)(column / TILE_COLUMNS) * TILE_COLUMNS * inputs;
+            into[tile + (int64_t)(row / DEPTH) * DEPTH * TILE_COLUMNS + column % TILE_COLUMNS * DEPTH + row % DEPTH] =
+                weights[(int64_t)row * outputs + column];
+        }
+}
 #endif
+
+EXPORT int64_t KERNEL_FUNCTION(bert_packed_size, KERNEL)(int32_t inputs, int32_t outputs)
+{
+    return packed_size(inputs, outputs);
 }
 
 EXPORT void KERNEL_FUNCTION(bert_pack, KERNEL)(const int8_t *weights, int32_t inputs, int32_t outputs, void *packed,
                                                int32_t *sums)
 {
-    Weight *into = packed;
+    pack(weights, inputs, outputs, packed);
     for (int32_t column = 0; column < outputs; column++) sums[column] = 0;
     for (int32_t row = 0; row < inputs; row++)
-        for (int32_t column = 0; column < outputs; column++) {
-            const int8_t weight = weights[(int64_t)row * outputs + column];
-            const int64_t tile = (int64_t)(column / TILE_COLUMNS) * TILE_COLUMNS * inputs;
-            into[tile + (int64_t)(row / DEPTH) * DEPTH * TILE_COLUMNS + column % TILE_COLUMNS * DEPTH + row % DEPTH] =
-                weight;
-            sums[column] += weight;
-        }
-#ifdef EXCESS
-    move_excess(into, inputs, outputs);
-#endif
+        for (int32_t column = 0; column < outputs; column++) sums[column] += weights[(int64_t)row * outputs + column];
 }
 
-static void quantise(const float *values, int64_t count, const Range *range, Quantised *into)
+static void quantise(const float *values, int32_t rows, int32_t inputs, const Range *range, Quantised *into)
 {
     const float low = lowest_lane(range->low), high = highest_lane(range->high);
     into->scale = high == low ? 1.0f : (high - low) / 255.0f;
@@ -49,8 +45,15 @@ static void quantise(const float *values, int64_t count, const Range *range, Qua
     into->zero_point = (int32_t)(within + 0x1.8p23f - 0x1.8p23f);
     const Lanes scale = all(into->scale), reciprocal = all(1.0f / into->scale);
     const Ints offset = all_ints(into->zero_point);
-    for (int64_t i = 0; i < count; i += LANES)
-        store_levels(into->levels + i, add_ints(to_ints(quotient(load(values + i), scale, reciprocal)), offset));
+    for (int32_t row = 0, here; row < rows; row += here) {
+        here = rows - row < TILE_ROWS ? rows - row : TILE_ROWS;
+        const int64_t end = (int64_t)(row + here) * inputs;
+        for (int64_t i = (int64_t)row * inputs; i < end; i += LANES)
+            store_levels(into->levels + i, add_ints(to_ints(quotient(load(values + i), scale, reciprocal)), offset));
+#ifdef BLOCKS_OF_LEVELS
+        note_blocks(into, row, here, inputs);
+#endif
+    }
 }
 
 /* GELU over a tile, some vectors at a time; in the last group the last vector may stand in for missing ones. */
@@ -76,13 +79,10 @@ INLINE void gelu_tile(int rows, float *out, int64_t stride, Range *range)
 
 /* The products of n rows, each in a function of its own: nothing else may take registers from the sums. */
 #define MULTIPLY(n)                                                                                                   \
-    NOINLINE void multiply_##n(const Activation *levels, const Linear *linear, int32_t column,                        \
+    NOINLINE void multiply_##n(const Quantised *in, int32_t row, const Linear *linear, int32_t column,                \
                                Ints sum[TILE_ROWS][TILE_VECTORS])                                                     \
     {                                                                                                                 \
-        Ints own[TILE_ROWS][TILE_VECTORS];                                                                            \
-        multiply(n < TILE_ROWS ? n : TILE_ROWS, levels, linear, column, own);                                         \
-        UNROLL(6) for (int r = 0; r < (n < TILE_ROWS ? n : TILE_ROWS); r++)                                           \
-            UNROLL(4) for (int v = 0; v < TILE_VECTORS; v++) sum[r][v] = own[r][v];                                   \
+        multiply(n < TILE_ROWS ? n : TILE_ROWS, in, row, linear, column, sum);                                        \
     }
 MULTIPLY(1)
 MULTIPLY(2)
@@ -92,7 +92,7 @@ MULTIPLY(5)
 MULTIPLY(6)
 #undef MULTIPLY
 
-typedef void Multiply(const Activation *, const Linear *, int32_t, Ints[TILE_ROWS][TILE_VECTORS]);
+typedef void Multiply(const Quantised *, int32_t, const Linear *, int32_t, Ints[TILE_ROWS][TILE_VECTORS]);
 static Multiply *const multiply_rows[] = {NULL,       multiply_1, multiply_2, multiply_3,
                                           multiply_4, multiply_5, multiply_6};
 
@@ -100,16 +100,14 @@ static Multiply *const multiply_rows[] = {NULL,       multiply_1, multiply_2, mu
 INLINE void tile(int rows, const Finish finish, const Linear *linear, int32_t column, const Quantised *in, int32_t row,
                  const float *residual, float *out, Range *range)
 {
-    const int64_t inputs = linear->inputs, stride = linear->outputs, corner = row * stride + column;
+    const int64_t stride = linear->outputs, corner = row * stride + column;
     Ints sum[TILE_ROWS][TILE_VECTORS];
-    multiply_rows[rows](in->levels + row * inputs, linear, column, sum);
-#ifdef EXCESS
-    add_excess(rows, in->levels + row * inputs, linear, column, sum);
-#endif
+    multiply_rows[rows](in, row, linear, column, sum);
     UNROLL(4) for (int v = 0; v < TILE_VECTORS; v++)
     {
         const int32_t at = column + LANES * v;
-        const Ints zero = mul_ints(load_ints(linear->sums + at), all_ints(in->zero_point - ACTIVATION_SHIFT));
+        const int32_t zero_point = ZERO_POINT_INCLUDED ? 0 : in->zero_point - ACTIVATION_SHIFT;
+        const Ints zero = mul_ints(load_ints(linear->sums + at), all_ints(zero_point));
         const Lanes bias = load(linear->bias + at), scale = mul(all(in->scale), load(linear->scales + at));
         for (int r = 0; r < rows; r++) {
             const int64_t place = corner + r * stride + LANES * v;
@@ -125,14 +123,17 @@ INLINE void tile_rows(const Finish finish, const Linear *linear, int32_t column,
                       const float *residual, float *out, Range *range)
 {
     /* While these weights are used, the next ones are on their way, a part with each tile. */
-    const int64_t size = (int64_t)TILE_COLUMNS * linear->inputs * (int64_t)sizeof(Weight);
+    const int64_t size = packed_size(linear->inputs, TILE_COLUMNS);
     const int64_t part = size * TILE_ROWS / rows + 1;
     const char *next = (const char *)linear->packed + column / TILE_COLUMNS * size;
     if (column + TILE_COLUMNS < linear->outputs) next += size;
     for (int32_t row = 0, here; row < rows; row += here, next += part) {
         const int32_t left = rows - row;
+        here = left < TILE_ROWS ? left : TILE_ROWS;
+#ifndef BLOCKS_OF_LEVELS
         /* Two tiles of middle size are faster than a whole one and a small one. */
-        here = left <= TILE_ROWS ? left : left < 2 * TILE_ROWS ? (left + 1) / 2 : TILE_ROWS;
+        if (left > TILE_ROWS && left < 2 * TILE_ROWS) here = (left + 1) / 2;
+#endif
         for (int64_t line = 0; line < part; line += 64) prefetch(next + line);
         tile(here, finish, linear, column, in, row, residual, out, range);
     }

@@ -1,0 +1,208 @@
+/* Integer products for AVX2, which has no instruction that adds up products of bytes in 32 bits.
+ *
+ * VPMADDUBSW multiplies bytes and adds two products in 16 bits. More of these sums are added in 16 bits, and they
+ * may wrap around: if the sum of 32 products w * (level - zero point) is known to lie within 16 bits, it is exact
+ * whatever happened on the way. By Cauchy and Schwarz it does if |w|^2 * |level - zero point|^2 <= 32767^2, and two
+ * products do not saturate if the levels of a block, counted from the lowest of them, are not too far apart. Both
+ * hold for nearly all blocks of trained models; the others are multiplied in words of 16 bits. */
+#ifndef RESIFT_PRODUCTS_AVX2_H
+#define RESIFT_PRODUCTS_AVX2_H
+
+#include "quantised.h"
+
+enum { CHUNK = 64, DEPTH = 4, TILE_COLUMNS = TILE_VECTORS * LANES, MOST = 32767, ZERO_POINT_INCLUDED = 1 };
+#define BLOCKS_OF_LEVELS
+
+/* Packed weights of 16 outputs and 64 inputs; [outputs / 16][inputs / 64] of these are a layer. */
+typedef struct {
+    int8_t weight[CHUNK / DEPTH][LANES][DEPTH];
+    int16_t sum[LANES][2];            /* of an output's weights for the first and for the last two inputs of each four */
+    int32_t most_span, most_energy;   /* of a block of levels whose sums cannot leave 16 bits */
+    int32_t unused[14];               /* up to a whole cache line */
+} Chunk;
+
+/* The levels of some rows and 64 inputs. They are stored as what they are above the lowest of them. */
+typedef struct {
+    int32_t lowest, span;
+    int32_t energy; /* the most that a row has of (level - zero point)^2, over the same inputs as a sum of weights */
+} Block;
+
+INLINE int64_t packed_size(int32_t inputs, int32_t outputs)
+{
+    return (int64_t)(outputs / LANES) * (inputs / CHUNK) * (int64_t)sizeof(Chunk);
+}
+
+/* The limits of a chunk from its largest pair of weights of one sign, and its largest sum of squares. */
+static void note_limits(Chunk *chunk)
+{
+    int32_t pair = 1, squares = 1;
+    for (int column = 0; column < LANES; column++)
+        for (int half = 0; half < 2; half++) {
+            int32_t sum = 0, square = 0;
+            for (int four = 0; four < CHUNK / DEPTH; four++) {
+                const int8_t *two = chunk->weight[four][column] + 2 * half;
+                const int32_t above = (two[0] > 0 ? two[0] : 0) + (two[1] > 0 ? two[1] : 0);
+                const int32_t below = (two[0] < 0 ? -two[0] : 0) + (two[1] < 0 ? -two[1] : 0);
+                sum += two[0] + two[1];
+                square += two[0] * two[0] + two[1] * two[1];
+                pair = above > pair ? above : below > pair ? below : pair;
+            }
+            chunk->sum[column][half] = (int16_t)sum;
+            squares = square > squares ? square : squares;
+        }
+    chunk->most_span = MOST / pair;
+    chunk->most_energy = MOST * MOST / squares;
+}
+
+static void pack(const int8_t *weights, int32_t inputs, int32_t outputs, void *packed)
+{
+    Chunk *chunk = packed;
+    for (int32_t column = 0; column < outputs; column += LANES)
+        for (int32_t row = 0; row < inputs; row += CHUNK, chunk++) {
+            for (int32_t r = 0; r < CHUNK; r++)
+                for (int32_t c = 0; c < LANES; c++)
+                    chunk->weight[r / DEPTH][c][r % DEPTH] = weights[(int64_t)(row + r) * outputs + column + c];
+            note_limits(chunk);
+        }
+}
+
+/* Floats that the blocks of so many rows take. */
+INLINE int64_t blocks_scratch(int64_t rows, int64_t inputs)
+{
+    return (rows + TILE_ROWS - 1) / TILE_ROWS * (inputs / CHUNK) * (int64_t)(sizeof(Block) / sizeof(float));
+}
+
+INLINE int32_t lowest_byte(__m256i v)
+{
+    const __m128i half = _mm_min_epu8(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
+    /* The lower of each two bytes, with a 0 above it, and the lowest of these eight. */
+    return _mm_cvtsi128_si32(_mm_minpos_epu16(_mm_min_epu8(half, _mm_srli_epi16(half, 8)))) & 0xFF;
+}
+
+/* The squares of a row's 64 levels less the zero point, added up: in 0 over the first two inputs of each four, in 1 over
+ * the last two. */
+INLINE __m128i energies(const Activation *level, __m256i zero_point)
+{
+    __m256i sum = _mm256_setzero_si256();
+    UNROLL(4) for (int i = 0; i < CHUNK; i += 16) {
+        const __m256i words = _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)(const void *)(level + i)));
+        const __m256i distance = _mm256_sub_epi16(words, zero_point);
+        sum = _mm256_add_epi32(sum, _mm256_madd_epi16(distance, distance));
+    }
+    const __m128i four = _mm_add_epi32(_mm256_castsi256_si128(sum), _mm256_extracti128_si256(sum, 1));
+    return _mm_add_epi32(four, _mm_shuffle_epi32(four, 0x4E));
+}
+
+/* Count the levels of up to TILE_ROWS rows from the lowest of each block, and note what blocks are like. */
+static void note_blocks(const Quantised *in, int32_t row, int32_t rows, int32_t inputs)
+{
+    Block *block = (Block *)in->blocks + row / TILE_ROWS * (inputs / CHUNK);
+    const __m256i zero_point = _mm256_set1_epi16((int16_t)in->zero_point), ones = _mm256_set1_epi8(-1);
+    for (int32_t k = 0; k < inputs; k += CHUNK, block++) {
+        Activation *levels = in->levels + (int64_t)row * inputs + k;
+        __m256i low = ones, over = ones; /* over: all bits of the highest turned */
+        __m128i energy = _mm_setzero_si128();
+        for (int32_t r = 0; r < rows; r++) {
+            const __m256i *half = (const __m256i *)(const void *)(levels + (int64_t)r * inputs);
+            const __m256i a = _mm256_loadu_si256(half), b = _mm256_loadu_si256(half + 1);
+            low = _mm256_min_epu8(low, _mm256_min_epu8(a, b));
+            over = _mm256_min_epu8(over, _mm256_xor_si256(_mm256_max_epu8(a, b), ones));
+            energy = _mm_max_epi32(energy, energies(levels + (int64_t)r * inputs, zero_point));
+        }
+        block->lowest = lowest_byte(low);
+        block->span = 255 - lowest_byte(over) - block->lowest;
+        block->energy = _mm_cvtsi128_si32(_mm_max_epi32(energy, _mm_srli_si128(energy, 4)));
+        const __m256i lowest = _mm256_set1_epi8((char)block->lowest);
+        for (int32_t r = 0; r < rows; r++)
+            for (int i = 0; i < CHUNK; i += 32) {
+                __m256i *at = (__m256i *)(void *)(levels + (int64_t)r * inputs + i);
+                _mm256_storeu_si256(at, _mm256_sub_epi8(_mm256_loadu_si256(at), lowest));
+            }
+    }
+}
+
+INLINE __m256i four_levels(const Activation *at)
+{
+    int32_t four;
+    __builtin_memcpy(&four, at, sizeof four);
+    return _mm256_set1_epi32(four);
+}
+
+/* Written as the instructions themselves: compilers keep more products waiting than there are registers. */
+INLINE void add_wrapping(__m256i *sum, __m256i level, __m256i weight)
+{
+    __m256i pairs;
+    __asm__("vpmaddubsw %3, %2, %1\n\tvpaddw %1, %0, %0" : "+x"(*sum), "=&x"(pairs) : "x"(level), "x"(weight));
+}
+
+/* Add the products of a block of levels with a chunk of weights, added up in 16 bits before they are widened. */
+INLINE void add_by_bytes(const int rows, const Activation *levels, int64_t inputs, const Chunk *chunk, __m256i offset,
+                         Ints sum[TILE_ROWS][TILE_VECTORS])
+{
+    const __m256i *weight = (const __m256i *)(const void *)chunk->weight;
+    const __m256i *sums = (const __m256i *)(const void *)chunk->sum;
+    const __m256i ones = _mm256_set1_epi16(1);
+    __m256i a[TILE_ROWS], b[TILE_ROWS];
+    UNROLL(4) for (int r = 0; r < rows; r++) {
+        a[r] = _mm256_mullo_epi16(_mm256_load_si256(sums), offset);
+        b[r] = _mm256_mullo_epi16(_mm256_load_si256(sums + 1), offset);
+    }
+    UNROLL(16) for (int k = 0; k < CHUNK / DEPTH; k++) {
+        const __m256i weight_a = _mm256_load_si256(weight + 2 * k), weight_b = _mm256_load_si256(weight + 2 * k + 1);
+        UNROLL(4) for (int r = 0; r < rows; r++) {
+            const __m256i level = four_levels(levels + r * inputs + k * DEPTH);
+            add_wrapping(&a[r], level, weight_a);
+            add_wrapping(&b[r], level, weight_b);
+        }
+    }
+    UNROLL(4) for (int r = 0; r < rows; r++) {
+        sum[r][0].a = _mm256_add_epi32(sum[r][0].a, _mm256_madd_epi16(a[r], ones));
+        sum[r][0].b = _mm256_add_epi32(sum[r][0].b, _mm256_madd_epi16(b[r], ones));
+    }
+}
+
+/* The same for any levels and weights: even and odd bytes as words, whose products are added in 32 bits. */
+INLINE void add_by_words(const int rows, const Activation *levels, int64_t inputs, const Chunk *chunk, __m256i offset,
+                         Ints sum[TILE_ROWS][TILE_VECTORS])
+{
+    for (int half = 0; half < 2; half++) {
+        const __m256i *weight = (const __m256i *)(const void *)chunk->weight + half;
+        const __m256i *sums = (const __m256i *)(const void *)chunk->sum + half;
+        __m256i total[TILE_ROWS];
+        UNROLL(4) for (int r = 0; r < rows; r++) total[r] = _mm256_madd_epi16(_mm256_load_si256(sums), offset);
+        for (int k = 0; k < CHUNK; k += DEPTH, weight += 2) {
+            const __m256i bytes = _mm256_load_si256(weight);
+            const __m256i even = _mm256_srai_epi16(_mm256_slli_epi16(bytes, 8), 8), odd = _mm256_srai_epi16(bytes, 8);
+            UNROLL(4) for (int r = 0; r < rows; r++) {
+                const __m256i level = four_levels(levels + r * inputs + k);
+                const __m256i even_level = _mm256_and_si256(level, _mm256_set1_epi16(0xFF));
+                total[r] = _mm256_add_epi32(total[r], _mm256_madd_epi16(even_level, even));
+                total[r] = _mm256_add_epi32(total[r], _mm256_madd_epi16(_mm256_srli_epi16(level, 8), odd));
+            }
+        }
+        UNROLL(4) for (int r = 0; r < rows; r++) {
+            __m256i *into = half ? &sum[r][0].b : &sum[r][0].a;
+            *into = _mm256_add_epi32(*into, total[r]);
+        }
+    }
+}
+
+/* The integer products of some rows with one tile's columns, less those of the zero point. */
+INLINE void multiply(const int rows, const Quantised *in, int32_t row, const Linear *linear, int32_t column,
+                     Ints sum[TILE_ROWS][TILE_VECTORS])
+{
+    const int64_t inputs = linear->inputs;
+    const Activation *levels = in->levels + row * inputs;
+    const Chunk *chunk = (const Chunk *)linear->packed + column / LANES * (inputs / CHUNK);
+    const Block *block = (const Block *)in->blocks + row / TILE_ROWS * (inputs / CHUNK);
+    UNROLL(4) for (int r = 0; r < rows; r++) sum[r][0] = all_ints(0);
+    for (const Chunk *end = chunk + inputs / CHUNK; chunk < end; chunk++, block++, levels += CHUNK) {
+        const __m256i offset = _mm256_set1_epi16((int16_t)(block->lowest - in->zero_point));
+        if (block->span <= chunk->most_span && block->energy <= chunk->most_energy)
+            add_by_bytes(rows, levels, inputs, chunk, offset, sum);
+        else
+            add_by_words(rows, levels, inputs, chunk, offset, sum);
+    }
+}
+
+#endif
