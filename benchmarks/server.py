@@ -25,13 +25,36 @@ from benchmarks.server_load import Load, closed_loop, open_loop, request_bytes
 from tests.server.process import Server, real, start
 
 STUB = ("--any-model", "--embedder", "none", "--no-access-log")
-WORDS = [f"word{number}" for number in range(800)]
+WORDS = [
+    "harbour",
+    "lighthouse",
+    "keeper",
+    "lantern",
+    "storm",
+    "coast",
+    "ship",
+    "sailor",
+    "lamp",
+    "tower",
+    "rock",
+    "island",
+    "night",
+    "signal",
+    "fog",
+    "bell",
+    "oldest",
+    "stone",
+    "built",
+    "light",
+    "sea",
+    "water",
+]
 QUERY = "which harbour has the oldest lighthouse"
 
 
 def text_of(size: int, seed: random.Random) -> str:
     """Return about that many characters of words."""
-    return " ".join(seed.choices(WORDS, k=size // 8))
+    return " ".join(seed.choices(WORDS, k=size // 6))
 
 
 def rerank_requests(

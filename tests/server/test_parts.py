@@ -20,6 +20,7 @@ from resift.server.judgements import LOG, Judgements, Session
 from resift.server.keys import Keys
 from resift.server.middleware import key_in
 from resift.server.options import Limits, ServerOptions
+from resift.server.request_info import RequestInfo
 from resift.server.schema import checked, lenient_flag, record, whole
 from resift.server.spans import sentences
 
@@ -30,23 +31,49 @@ def test_pairs_count_windows():
 
 
 @given(st.lists(st.integers(1, 12), min_size=1, max_size=30))
-def test_admission_never_holds_more_than_it_may_and_loses_no_count(sizes):
-    """Pairs in flight stay within the limit, unless one request alone is larger; all of them leave."""
+def test_who_is_let_in_has_no_more_than_the_limit_ahead(sizes):
+    """Of each other request at most as many pairs as one has oneself; all of them leave again."""
 
     async def run():
         admission = Admission(Limits(max_pairs=10, max_wait_s=0.5))
-        most = 0
+        inside = []
 
         async def one(pairs):
-            nonlocal most
             async with admission.admitted(pairs):
-                most = max(most, admission.in_flight)
+                counted = min(pairs, 5)
+                assert not inside or sum(min(counted, size) for size in inside) + counted <= 10
+                inside.append(pairs)
                 await asyncio.sleep(0)
+                inside.remove(pairs)
 
         outcomes = await asyncio.gather(*map(one, sizes), return_exceptions=True)
         refused = [one for one in outcomes if one is not None]
-        assert all(one.kind == "overloaded" and one.retry_after_s >= 1 for one in refused)
-        assert most <= max(10, *sizes)
+        assert all(isinstance(one, RequestFailed) and one.kind == "overloaded" for one in refused)
+        assert all(one.retry_after_s >= 1 for one in refused)
+        assert (admission.in_flight, admission.waiting) == (0, 0)
+
+    asyncio.run(run())
+
+
+def test_small_requests_get_in_beside_large_ones_and_before_those_that_wait():
+    """Two large ones fill half each; the third waits, and ten documents do not wait behind it."""
+
+    async def run():
+        admission = Admission(Limits(max_pairs=2_048))
+        gate = asyncio.Event()
+
+        async def one(pairs):
+            async with admission.admitted(pairs):
+                await gate.wait()
+
+        large = [asyncio.create_task(one(size)) for size in (1_024, 9_000, 2_000)]
+        await asyncio.sleep(0)
+        assert (admission.in_flight, admission.waiting) == (10_024, 2_000)
+        small = [asyncio.create_task(one(10)) for _ in range(50)]
+        await asyncio.sleep(0)
+        assert (admission.in_flight, admission.waiting) == (10_524, 2_000)
+        gate.set()
+        await asyncio.gather(*large, *small)
         assert (admission.in_flight, admission.waiting) == (0, 0)
 
     asyncio.run(run())
@@ -65,16 +92,16 @@ def test_who_waits_is_let_in_when_there_is_room_and_cancelling_leaves_no_trace()
                 order.append(name)
                 await gate.wait()
 
-        first = asyncio.create_task(one("first", 4))
+        first = [asyncio.create_task(one("first", 2)) for _ in range(2)]
         await asyncio.sleep(0)
-        second, third = asyncio.create_task(one("second", 3)), asyncio.create_task(one("third", 1))
+        second, third = asyncio.create_task(one("second", 2)), asyncio.create_task(one("third", 2))
         await asyncio.sleep(0)
         assert admission.waiting == 4
         second.cancel()
         await asyncio.sleep(0)
         gate.set()
-        await asyncio.gather(first, second, third, return_exceptions=True)
-        assert order == ["first", "third"]
+        await asyncio.gather(*first, second, third, return_exceptions=True)
+        assert order == ["first", "first", "third"]
         assert (admission.in_flight, admission.waiting) == (0, 0)
 
     asyncio.run(run())
@@ -89,7 +116,7 @@ def test_a_standing_queue_is_overload():
         release = asyncio.Event()
 
         async def hold():
-            async with admission.admitted(2):
+            async with admission.admitted(1):
                 await release.wait()
 
         async def refused():
@@ -97,7 +124,7 @@ def test_a_standing_queue_is_overload():
                 async with admission.admitted(1):
                     pass
 
-        holding = asyncio.create_task(hold())
+        holding = [asyncio.create_task(hold()) for _ in range(2)]
         await asyncio.sleep(0)
         waiting = asyncio.create_task(refused())
         await asyncio.sleep(0)
@@ -106,11 +133,49 @@ def test_a_standing_queue_is_overload():
         await waiting
         assert admission.overloaded
         with pytest.raises(RequestFailed):
-            admission.check()
+            admission.check(RequestInfo("r", {}))
         release.set()
-        await holding
+        await asyncio.gather(*holding)
         assert not admission.overloaded
-        admission.check()
+        admission.check(RequestInfo("r", {}))
+
+    asyncio.run(run())
+
+
+def test_requests_and_bytes_that_arrive_are_bounded_and_counted_once():
+    """Over the limit a request is refused unread; one that was never counted is not taken off."""
+    admission = Admission(Limits(max_requests=2, max_bytes_held=100))
+    first, second, third = (RequestInfo(name, {}) for name in "abc")
+    with admission.reading(first) as received:
+        received(60)
+        with pytest.raises(RequestFailed), admission.reading(third) as too_much:
+            too_much(50)
+    with admission.reading(second) as received:
+        received(100)
+    assert admission.bytes_held == 0
+    with pytest.raises(RequestFailed):
+        admission.check(third)
+    for _ in range(2):
+        admission.answered(first)
+        admission.answered(third)
+    assert admission.requests == 1
+    admission.check(third)
+
+
+def test_a_small_body_is_not_refused_unread_for_the_large_ones_before_it():
+    """How many pairs an unread body has is guessed by its length."""
+
+    async def run():
+        now = 0.0
+        admission = Admission(Limits(max_pairs=200), clock=lambda: now)
+        for _ in range(200):
+            async with admission.admitted(100, body_bytes=100_000):
+                pass
+        async with admission.admitted(100), admission.admitted(100):
+            admission.overloaded = True
+            with pytest.raises(RequestFailed):
+                admission.check(RequestInfo("large", {}, body_bytes=100_000))
+            admission.check(RequestInfo("small", {}, body_bytes=2_000))
 
     asyncio.run(run())
 

@@ -6,13 +6,14 @@ import asyncio
 import math
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 
 from resift.deadline import Clock
 from resift.server.failures import RequestFailed
 from resift.server.options import Limits
+from resift.server.request_info import RequestInfo
 
 CHARS_PER_WINDOW = 2_000
 """Characters that fit into one row of a model. A guess: long documents count for more than short ones."""
@@ -29,7 +30,7 @@ def pairs_in(texts: Sequence[str]) -> int:
     return sum(min(MOST_WINDOWS, 1 + len(text) // CHARS_PER_WINDOW) for text in texts)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Waiting:
     pairs: int
     turn: asyncio.Future[bool]
@@ -39,21 +40,30 @@ class _Waiting:
 class Admission:
     """Counts the pairs that are being worked on and those that wait, and measures how quickly they go.
 
-    All methods run on one event loop. A request of any size gets in when it is alone.
+    The engine takes the shortest work first, so what a request has to wait for is at most as many pairs of
+    each other request as it has itself. That is what is bounded: ten documents get in beside thousands, and a
+    second thousand waits. A request of any size gets in when it is alone. All methods run on one event loop.
     """
 
     limits: Limits
     clock: Clock = time.monotonic
     on_refusal: Callable[[], None] = lambda: None
-    in_flight: int = 0
     requests: int = 0
+    bytes_held: int = 0
     per_s: float = 0.0
     overloaded: bool = False
+    _sizes: list[int] = field(default_factory=list)
     _waiting: deque[_Waiting] = field(default_factory=deque)
     _standing_since_s: float = 0.0
     _window_start_s: float = 0.0
     _window_pairs: int = 0
-    _usual: float = 1.0
+    _usual_pairs: float = 1.0
+    _usual_bytes: float = 1.0
+
+    @property
+    def in_flight(self) -> int:
+        """Pairs that are being worked on."""
+        return sum(self._sizes)
 
     @property
     def waiting(self) -> int:
@@ -65,18 +75,46 @@ class Admission:
         """How long the work that is already here will take, as far as is known."""
         return (self.in_flight + self.waiting) / self.per_s if self.per_s else 0.0
 
-    def check(self) -> None:
+    def check(self, info: RequestInfo) -> None:
         """Refuse a request before its body is read, when it would be refused afterwards anyway."""
-        if self.requests > self.limits.max_requests:
-            raise self._refusal()
-        if self.overloaded and not self._fits(round(self._usual)):
+        full = self.requests >= self.limits.max_requests
+        if full or (self.overloaded and not self._fits(self._guess(info.body_bytes))):
             raise self._refusal()
 
+    @contextmanager
+    def reading(self, info: RequestInfo) -> Iterator[Callable[[int], None]]:
+        """Give a function to call with the size of each part of a body; together they are bounded.
+
+        A client that sends slowly holds few bytes and takes no place; once all is read, it counts.
+        """
+        held = 0
+
+        def received(size: int) -> None:
+            nonlocal held
+            held += size
+            self.bytes_held += size
+            if self.bytes_held > self.limits.max_bytes_held:
+                raise self._refusal()
+
+        try:
+            yield received
+        finally:
+            self.bytes_held -= held
+        self.requests += 1
+        info.counted = True
+
+    def answered(self, info: RequestInfo) -> None:
+        """Forget a request that was counted."""
+        self.requests -= info.counted
+        info.counted = False
+
     @asynccontextmanager
-    async def admitted(self, pairs: int, *, wait_s: float | None = None) -> AsyncIterator[None]:
+    async def admitted(
+        self, pairs: int, *, wait_s: float | None = None, body_bytes: int | None = None
+    ) -> AsyncIterator[None]:
         """Let these pairs in, now or within the time that a caller may wait, or raise RequestFailed."""
-        self._usual += (pairs - self._usual) * 0.05
-        if not self._waiting and self._fits(pairs):
+        self._learn(pairs, body_bytes)
+        if self._fits(pairs) and not any(one.pairs <= pairs for one in self._waiting):
             self._enter(pairs)
         else:
             most = self.limits.max_wait_s
@@ -87,25 +125,40 @@ class Admission:
             self._measure(pairs)
             self._leave(pairs)
 
+    def _learn(self, pairs: int, body_bytes: int | None) -> None:
+        self._usual_pairs += (pairs - self._usual_pairs) * 0.05
+        if body_bytes and pairs:
+            self._usual_bytes += (body_bytes / pairs - self._usual_bytes) * 0.05
+
+    def _guess(self, body_bytes: int | None) -> int:
+        """Return how many pairs an unread body will have, going by those that were read."""
+        return round(self._usual_pairs if body_bytes is None else body_bytes / self._usual_bytes)
+
+    def _ahead(self, pairs: int) -> int:
+        return sum(min(pairs, size) for size in self._sizes)
+
     def _fits(self, pairs: int) -> bool:
-        if not self.in_flight:
+        if not self._sizes:
             return True
+        # However large, a request counts for half of what fits: it must not have to wait until it is alone.
+        counted = min(pairs, self.limits.max_pairs // 2)
+        ahead = self._ahead(counted)
         # Known only after the first work is done; until then the count alone decides.
-        soon = not self.per_s or self.in_flight / self.per_s <= self.limits.max_backlog_s
-        return soon and self.in_flight + pairs <= self.limits.max_pairs
+        soon = not self.per_s or ahead / self.per_s <= self.limits.max_backlog_s
+        return soon and ahead + counted <= self.limits.max_pairs
 
     def _enter(self, pairs: int) -> None:
-        if not self.in_flight:
+        if not self._sizes:
             self._window_start_s, self._window_pairs = self.clock(), 0
-        self.in_flight += pairs
+        self._sizes.append(pairs)
 
     def _leave(self, pairs: int) -> None:
-        self.in_flight -= pairs
-        if self.in_flight <= self.limits.max_pairs / 2:
+        self._sizes.remove(pairs)
+        if self._ahead(round(self._usual_pairs)) <= self.limits.max_pairs / 2:
             self.overloaded = False
-        while self._waiting and self._fits(self._waiting[0].pairs):
-            one = self._waiting.popleft()
-            if not one.turn.done():
+        for one in [one for one in self._waiting if not one.turn.done()]:
+            if self._fits(one.pairs):
+                self._waiting.remove(one)
                 # Counted here and not when its task runs: nobody may slip in between.
                 self._enter(one.pairs)
                 one.turn.set_result(True)

@@ -68,7 +68,7 @@ class Asking:
     async def _from_pack(self, call: Call, request: Mapping[str, Any]) -> dict[str, Any]:
         deadline = call.deadline(request.get("deadline_ms"))
         call.info.pairs = AGENT_PAIRS
-        async with self.serving.admission.admitted(AGENT_PAIRS, wait_s=deadline.timeout_s):
+        async with call.admitted(deadline):
             async with self._lock:
                 if self._agent is None:
                     self._agent = await asyncio.to_thread(self._opened)

@@ -18,8 +18,17 @@ class ClientGone(Exception):
     """The client hung up before its request was complete."""
 
 
-async def read_body(receive: Receive, headers: Mapping[str, str], *, limit: int) -> bytes:
-    """Return the whole body, refusing it as soon as it is known to be over the limit."""
+async def read_body(
+    receive: Receive,
+    headers: Mapping[str, str],
+    *,
+    limit: int,
+    note: Callable[[int], None] = lambda size: None,
+) -> bytes:
+    """Return the whole body, refusing it as soon as it is known to be over the limit.
+
+    `note` is called with the size of each part, and may refuse too.
+    """
     if headers.get("content-encoding", "identity").strip().lower() not in ("", "identity"):
         raise RequestFailed("invalid", "The body is compressed; send it plain")
     declared = headers.get("content-length", "")
@@ -33,6 +42,7 @@ async def read_body(receive: Receive, headers: Mapping[str, str], *, limit: int)
             raise ClientGone
         part = message.get("body", b"")
         size += len(part)
+        note(len(part))
         if size > limit:
             raise _too_long(limit)
         parts.append(part)

@@ -140,7 +140,7 @@ async def _embedded(call: Call, texts: list[str], kind: str, body: Mapping[str, 
     call.info.documents, call.info.pairs = len(texts), pairs_in(texts)
 
     async def admitted() -> Any:
-        async with call.serving.admission.admitted(call.info.pairs):
+        async with call.admitted(call.deadline(None)):
             return await embedder.embed(texts, kind=kind)
 
     vectors = await call.unless_gone(admitted())

@@ -6,8 +6,8 @@ import asyncio
 import logging
 import re
 import traceback
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -53,12 +53,14 @@ class Call:
     errors: ErrorForm
 
     async def json(self) -> Any:
-        """Return the body as a JSON value; refused unread while the server is too busy."""
+        """Return the body as a JSON value."""
         serving, limits = self.serving, self.serving.options.limits
         serving.check_open()
-        serving.admission.check()
         self.deadline(None)
-        body = await read_body(self.receive, self.info.headers, limit=limits.max_body_bytes)
+        with serving.admission.reading(self.info) as received:
+            body = await read_body(
+                self.receive, self.info.headers, limit=limits.max_body_bytes, note=received
+            )
         async with serving.turns:
             value = parse_json(body, unique_keys=serving.options.strict)
             # Others come in between: a refusal or a health check must not wait for a hundred parsers.
@@ -81,6 +83,14 @@ class Call:
             raise RequestFailed("invalid", f"{DEADLINE_HEADER} must be a whole number of milliseconds")
         asked = [ms for ms in (given_ms, None if written is None else int(written)) if ms is not None]
         return Deadline.after(min(asked) / 1000 if asked else None)
+
+    @asynccontextmanager
+    async def admitted(self, deadline: Deadline) -> AsyncIterator[None]:
+        """Hold a place for the request's pairs while they are worked on, or raise RequestFailed."""
+        info, admission = self.info, self.serving.admission
+        body_bytes = info.body_bytes if info.documents else None
+        async with admission.admitted(info.pairs, wait_s=deadline.timeout_s, body_bytes=body_bytes):
+            yield
 
     async def unless_gone(self, work: Coroutine[Any, Any, T]) -> T:
         """Return what the work returns; a client that hangs up stops it."""

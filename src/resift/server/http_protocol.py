@@ -32,6 +32,7 @@ class _TimedProtocol(_Base):  # type: ignore[misc]
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._timer: asyncio.TimerHandle | None = None
+        self._silent = True
         self._body_end_s = math.inf
 
     def connection_made(self, transport: Any) -> None:
@@ -40,11 +41,14 @@ class _TimedProtocol(_Base):  # type: ignore[misc]
             transport.write(_BUSY)
             transport.close()
             return
-        self._arm(self.limits.header_timeout_s)
+        self._arm(self.limits.first_byte_timeout_s)
 
     def data_received(self, data: bytes) -> None:
         before = self.cycle
-        if self._timer is None and (before is None or before.response_complete):
+        idle = self._timer is None and (before is None or before.response_complete)
+        if self._silent or idle:
+            # Once per request, at its first byte: a header that comes byte by byte gains no time.
+            self._silent = False
             self._arm(self.limits.header_timeout_s)
         super().data_received(data)
         if self.cycle is None:

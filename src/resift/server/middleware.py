@@ -33,11 +33,10 @@ class Observing:
         self._serving.start()  # a server that mounts this app may not send it lifespan events
         info = scope[KEY] = new_info(scope)
         started_s = time.perf_counter()
-        self._serving.admission.requests += 1
         try:
             await self._passed_on(scope, receive, send, info)
         finally:
-            self._serving.admission.requests -= 1
+            self._serving.admission.answered(info)
             elapsed_s = time.perf_counter() - started_s
             if info.status == 499:
                 self._serving.metrics.hangups.inc()
@@ -55,6 +54,9 @@ class Observing:
             await send(message)
 
         try:
+            # Before keys and routes: while there is too much work, a refusal must cost next to nothing.
+            if scope["method"] == "POST":
+                self._serving.admission.check(info)
             await self._app(scope, receive, noted)
         except asyncio.CancelledError:
             if info.status or self._serving.state != "closed":

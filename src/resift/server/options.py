@@ -17,16 +17,20 @@ class Limits:
 
     A pair is a query with a document, or with one window of a long document. `max_pairs` bounds those
     admitted at once; a request that does not fit waits at most `max_wait_s` and is then refused with 429.
+    `max_requests` bounds the requests whose bodies are read: parsing takes its time too, however few pairs
+    they have. `max_bytes_held` is what bodies may take up together while they are being read.
     """
 
     max_body_bytes: int = 16 << 20
     max_documents: int = 10_000
     max_text_chars: int = 1_000_000
     max_pairs: int = 2_048
-    max_requests: int = 128
+    max_requests: int = 64
+    max_bytes_held: int = 256 << 20
     max_wait_s: float = 1.0
     max_backlog_s: float = 30.0
     max_connections: int = 2_000
+    first_byte_timeout_s: float = 15.0
     header_timeout_s: float = 3.0
     stall_timeout_s: float = 3.0
     body_timeout_s: float = 30.0

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 import re
-import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 _ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 KEY = "resift.request"
+_PROCESS = os.urandom(10).hex()
+_numbers = itertools.count(1)
 
 
 @dataclass(slots=True)
@@ -18,6 +21,8 @@ class RequestInfo:
 
     id: str
     headers: Mapping[str, str]
+    body_bytes: int | None = None
+    counted: bool = False
     route: str = "unknown"
     dialect: str = ""
     pairs: int = 0
@@ -26,6 +31,11 @@ class RequestInfo:
     tier: str = ""
     degraded: str = ""
     answer_headers: dict[str, str] = field(default_factory=dict)
+
+
+def new_id() -> str:
+    """Return an id that no other request has: this process, then a number. Cheaper than asking for chance."""
+    return f"{_PROCESS}{next(_numbers):012x}"
 
 
 def info_of(scope: Mapping[str, Any]) -> RequestInfo:
@@ -38,7 +48,9 @@ def new_info(scope: Mapping[str, Any]) -> RequestInfo:
     """Return the facts of a request that just came in; a client's own id is kept if it is harmless."""
     headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope.get("headers", ())}
     given = headers.get("x-request-id", "")
-    return RequestInfo(given if _ID.fullmatch(given) else uuid.uuid4().hex, headers)
+    length = headers.get("content-length", "")[:19]
+    body_bytes = int(length) if length.isdecimal() else None
+    return RequestInfo(given if _ID.fullmatch(given) else new_id(), headers, body_bytes)
 
 
 def header_safe(value: str) -> str:

@@ -37,7 +37,7 @@ async def rerank(call: Call, dialect: ServedDialect, request: Mapping[str, Any])
     options = _span_options(request)
     most = min(request.get(words.cutoff_field or "") or len(texts), len(texts))
     call.info.pairs = pairs_in(texts) + (most * SENTENCES if options else 0)
-    async with call.serving.admission.admitted(call.info.pairs, wait_s=deadline.timeout_s):
+    async with call.admitted(deadline):
         hits = hits_from(texts)
         query = request["query"]
         ranking = await rescore(scorer, query, hits, k=len(hits), deadline=deadline)

@@ -97,7 +97,7 @@ async def _scored(
     deadline = call.deadline(request.get("deadline_ms"))
     call.info.documents, call.info.pairs = len(second), pairs_in(second)
     scores: list[float] = [0.0] * len(second)
-    async with call.serving.admission.admitted(call.info.pairs, wait_s=deadline.timeout_s):
+    async with call.admitted(deadline):
         for query in dict.fromkeys(first):
             places = [at for at, asked in enumerate(first) if asked == query]
             hits = hits_from([second[at] for at in places])

@@ -111,7 +111,7 @@ async def searched(call: Call, searching: Searching, request: Mapping[str, Any])
     depth = (settings or SearchSettings()).depth or Trust().most
     written = [one if isinstance(one, str) else one["text"] for one in documents or ()]
     call.info.documents, call.info.pairs = len(written), depth + pairs_in(written)
-    async with call.serving.admission.admitted(call.info.pairs, wait_s=deadline.timeout_s):
+    async with call.admitted(deadline):
         pipeline = await searching.pipeline(settings, documents)
         ranking = await pipeline.search(
             request["query"], k=request.get("k"), where=request.get("where"), deadline_s=deadline.timeout_s
