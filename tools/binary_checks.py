@@ -14,7 +14,17 @@ _ELF_MACHINES = {"x86_64": 62, "aarch64": 183}
 _MACH_CPUS = {"x86_64": 0x01000007, "aarch64": 0x0100000C}
 _PE_MACHINES = {"x86_64": 0x8664, "aarch64": 0xAA64}
 _LINUX_LIBRARIES = frozenset({"libc.so.6", "libm.so.6"})
-_SYMBOLS = ("resift_kernels", "bert_forward_portable")
+_SYMBOLS = (
+    "resift_interface",
+    "resift_kernels",
+    "fts5_postings",
+    "bert_forward_portable",
+    "code_distances_portable",
+)
+_KERNEL_SYMBOLS = {
+    "x86_64": ("bert_forward_avx2", "bert_forward_avx512", "code_distances_avx2", "code_distances_avx512"),
+    "aarch64": ("bert_forward_neon", "bert_forward_i8mm", "code_distances_neon"),
+}
 
 
 class BinaryError(Exception):
@@ -24,9 +34,6 @@ class BinaryError(Exception):
 def check_library(path: Path, machine: str) -> None:
     """Raise BinaryError with the reason if the library must not be shipped."""
     data = path.read_bytes()
-    for symbol in _SYMBOLS:
-        if symbol.encode() not in data:
-            raise BinaryError(f"{path.name} does not export {symbol}")
     if data[:4] == b"\x7fELF":
         _check_elf(path.name, data, machine)
     elif data[:4] == b"\xcf\xfa\xed\xfe":
@@ -35,6 +42,9 @@ def check_library(path: Path, machine: str) -> None:
         _check_pe(path.name, data, machine)
     else:
         raise BinaryError(f"{path.name} is no shared library")
+    for symbol in (*_SYMBOLS, *_KERNEL_SYMBOLS[machine]):
+        if symbol.encode() not in data:
+            raise BinaryError(f"{path.name} does not export {symbol}")
 
 
 def _check_elf(name: str, data: bytes, machine: str) -> None:

@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tools.binary_checks import check_library
+from tools.binary_checks import BinaryError, check_library
 from tools.native_build import build_library, library_name
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -70,6 +70,9 @@ def write_wheel(platform: Platform, plain: Path, library: Path, folder: Path) ->
     name, version, *_ = plain.name.split("-")
     target = folder / f"{name}-{version}-py3-none-{platform.tag}.whl"
     files = _read(plain)
+    strays = sorted(name for name in files if name.endswith((".so", ".dylib", ".dll", ".pyd", ".o")))
+    if strays:
+        raise BinaryError(f"compiled files that were not built here lie in the package: {', '.join(strays)}")
     files[f"resift/native/{library_name(platform.system)}"] = library.read_bytes()
     info = f"{name}-{version}.dist-info"
     files[f"{info}/WHEEL"] = _wheel_file(platform.tag)

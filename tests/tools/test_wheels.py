@@ -54,11 +54,22 @@ def test_a_wheel_holds_its_library_and_lists_every_file(tmp_path, plain, name):
     )
 
 
+def test_a_compiled_file_that_lies_in_the_package_is_refused(tmp_path, plain):
+    """One of an older build, or of another platform, must not travel along."""
+    with zipfile.ZipFile(plain, "a") as archive:
+        archive.writestr("resift/models/native/old.so", "of another version")
+    library = tmp_path / "library"
+    library.write_bytes(b"compiled")
+    with pytest.raises(BinaryError, match=r"old\.so"):
+        write_wheel(PLATFORMS["linux-x86_64"], plain, library, tmp_path)
+
+
 @linux_library
 @pytest.mark.parametrize(
     ("old", "new", "reason"),
     [
         (b"resift_kernels", b"resift_kernel_", "does not export"),
+        (b"code_distances_avx2", b"code_distances_av_2", "does not export"),
         (b"GLIBC_2.2.5", b"GLIBC_2.99\0", "newer than"),
         (b"libc.so.6", b"libz.so.6", "needs libz"),
         (b"\x7fELF", b"\x7fELM", "no shared library"),
