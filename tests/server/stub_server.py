@@ -13,7 +13,7 @@ import sys
 import numpy as np
 
 from resift.cli import serve
-from resift.server import create_app
+from resift.server import serve_app
 from resift.server.running import bound_socket, run_worker
 from resift.types import Scores
 
@@ -58,7 +58,7 @@ class StubEmbedder:
 
 def made(options):
     embedder = None if options.embedder is None else StubEmbedder()
-    return create_app(options, scorer=StubScorer(), embedder=embedder)
+    return serve_app(options, scorer=StubScorer(), embedder=embedder)
 
 
 def main() -> int:

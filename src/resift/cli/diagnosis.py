@@ -140,8 +140,8 @@ def rerank_finding() -> Finding:
 
 _WORKER = """
 from resift.reranking import rerank
-from resift.server import create_app
-create_app()
+from resift.server import serve_app
+serve_app()
 rerank("is this a worker?", ["yes", "no"])
 rows = dict(line.split(":", 1) for line in open("/proc/self/status") if ":" in line)
 print(int(rows["VmRSS"].split()[0]) // 1024)

@@ -126,10 +126,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _app_factory(args: argparse.Namespace) -> Callable[[ServerOptions], Any]:
-    from resift.server.app import create_app
+    from resift.server.app import serve_app
 
     if not args.mcp:
-        return create_app
+        return serve_app
     from resift.integrations.mcp.http_app import app_with_mcp
 
     return app_with_mcp

@@ -7,14 +7,14 @@ from resift.lazy_exports import lazy_exports
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from resift.server.app import create_app as create_app
+    from resift.server.app import serve_app as serve_app
     from resift.server.options import Limits as Limits
     from resift.server.options import ServerOptions as ServerOptions
 else:
     __getattr__, __dir__, __all__ = lazy_exports(
         __name__,
         """
-        app: create_app
+        app: serve_app
         options: Limits ServerOptions
         """,
     )

@@ -1,4 +1,4 @@
-"""`create_app`: the ASGI app that `resift serve`, Ray Serve or any other ASGI server runs."""
+"""`serve_app`: the ASGI app that `resift serve`, Ray Serve or any other ASGI server runs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from resift.server.serving import Serving
 Lifespan = Callable[[Any], AbstractAsyncContextManager[Any]]
 
 
-def create_app(
+def serve_app(
     options: ServerOptions | None = None,
     *,
     scorer: Scorer | None = None,

@@ -17,7 +17,7 @@ from typing import Any
 
 import uvicorn
 
-from resift.server.app import create_app
+from resift.server.app import serve_app
 from resift.server.http_protocol import timed_protocol
 from resift.server.options import ServerOptions
 from resift.server.serving import Serving
@@ -64,7 +64,7 @@ def run_worker(
     listening: Listening,
     listener: socket.socket,
     *,
-    make_app: Callable[[ServerOptions], Any] = create_app,
+    make_app: Callable[[ServerOptions], Any] = serve_app,
 ) -> int:
     """Serve until a signal ends it; return the exit code."""
     _log_to_stderr()

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from resift.server.app import create_app
+from resift.server.app import serve_app
 from resift.server.metrics import MULTIPROCESS
 from resift.server.options import ServerOptions
 from resift.server.running import Listening, bound_socket, run_worker
@@ -33,7 +33,7 @@ def serve(
     listening: Listening,
     *,
     listener: socket.socket | None = None,
-    make_app: MakeApp = create_app,
+    make_app: MakeApp = serve_app,
 ) -> int:
     """Serve with as many processes as asked for; return the exit code. Each makes its own app."""
     taken = listener or bound_socket(listening)

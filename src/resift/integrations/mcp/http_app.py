@@ -9,7 +9,7 @@ from resift.agent.knowledge_graph_agent import KnowledgeGraphAgent
 from resift.errors import ConfigError, require
 from resift.index import Index
 from resift.integrations.mcp.mcp_server import create_mcp_server
-from resift.server.app import create_app
+from resift.server.app import serve_app
 from resift.server.options import ServerOptions
 
 
@@ -33,4 +33,4 @@ def app_with_mcp(options: ServerOptions) -> Any:
         manager: AbstractAsyncContextManager[Any] = server.session_manager.run()
         return manager
 
-    return create_app(options, mounts={"/mcp": mounted}, lifespans=[sessions])
+    return serve_app(options, mounts={"/mcp": mounted}, lifespans=[sessions])
