@@ -17,6 +17,23 @@ def test_a_pipeline_compared_with_itself_shows_no_difference(tmp_path, capsys):
     assert data["moved"] == {"bm25#2": []}
 
 
+def test_the_evidence_that_moved_a_hit_is_told(tmp_path, capsys):
+    """Which list gave how much to a hit that stands elsewhere, and how much the list counted."""
+    folder = write_collection(tmp_path / "small")
+    stores = [
+        f"- {{name: {name}, kind: sqlite, path: '${{RESIFT_COLLECTION}}', mode: text, embedder: none}}"
+        for name in ("one", "two")
+    ]
+    fused = "\n".join(["stores:", *stores, "fusion: {method: weighted}", "shape: {mmr: 0.1}"])
+    (tmp_path / "fused.yaml").write_text(fused)
+    (tmp_path / "plain.yaml").write_text(fused.partition("shape")[0])
+    shown = [str(tmp_path / name) for name in ("fused.yaml", "plain.yaml")]
+    assert main(["compare", str(folder), *shown, "--cache", str(tmp_path), "--moved", "9"]) == 0
+    told = capsys.readouterr().out
+    assert " from one + " in told
+    assert "one counted 0.5, two counted 0.5" in told
+
+
 def test_run_files_are_compared_too(tmp_path, capsys):
     (tmp_path / "q.txt").write_text("1 0 a 1\n2 0 b 1\n")
     (tmp_path / "one.run").write_text("1 Q0 a 1 2 t\n2 Q0 x 1 2 t\n2 Q0 b 2 1 t\n")

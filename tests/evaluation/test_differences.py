@@ -7,17 +7,18 @@ import pytest
 from resift.evaluation.differences import differences, moved
 from resift.evaluation.measures import Judge
 from resift.evaluation.running import Outcome
-from resift.evaluation.work_file import Answer
+from resift.evaluation.work_file import Answer, Stop
 
 QRELS = {"1": {"a": 1}, "2": {"b": 1}, "3": {"c": 1}}
 BASE = {"1": ["a", "x"], "2": ["x", "b"], "3": ["x", "c"]}
 OTHER = {"1": ["x", "a"], "2": ["b", "x"], "3": ["c", "x"]}
+MADE_OF = "0.31 from first stage + 0.84 from cross-encoder"
 PATH = [
-    ("retrieve", "text", 4),
-    ("retrieve", "vectors", 9),
-    ("fuse", "rrf", 6),
-    ("rerank", "rerank", 2),
-    ("guard", "blend", 1),
+    Stop("retrieve", "text", 4),
+    Stop("retrieve", "vectors", 9),
+    Stop("fuse", "rrf", 6, "0.2 from text + 0.1 from vectors"),
+    Stop("rerank", "rerank", 2),
+    Stop("guard", "blend", 1, MADE_OF),
 ]
 
 
@@ -58,5 +59,6 @@ def test_what_moved_most_says_why_from_the_path():
     assert [one.query for one in shifts] == ["1", "2", "3"]
     document = shifts[1].documents[0]
     assert (document.id, document.before, document.after) == ("b", 2, 1)
-    assert document.why == "text 4, vectors 9, rrf 6, rerank 2, blend 1; lifted most by rerank and blend"
+    places = "text 4, vectors 9, rrf 6, rerank 2, blend 1"
+    assert document.why == f"{places}; lifted most by rerank and blend: {MADE_OF}"
     assert "no store found it" in shifts[0].documents[0].why

@@ -13,7 +13,7 @@ import pytest
 from resift.evaluation.measures import Judge
 from resift.evaluation.report import report
 from resift.evaluation.running import Outcome
-from resift.evaluation.work_file import Answer
+from resift.evaluation.work_file import Answer, Stop
 
 QRELS = {f"q{at}": {f"d{at}": 1, "d<b>": 2} for at in range(12)}
 QUERIES = {query: f"what is <script>alert(1)</script> {query}" for query in QRELS}
@@ -27,9 +27,9 @@ def outcome(name, shift, ms):
         ids = list(dict.fromkeys(ids))
         paths = {
             id: [
-                ("retrieve", "collection.text", place),
-                ("fuse", "rrf", place),
-                ("rerank", "rerank", place + 1),
+                Stop("retrieve", "collection.text", place),
+                Stop("fuse", "rrf", place),
+                Stop("rerank", "rerank", place + 1),
             ]
             for place, id in enumerate(ids, start=1)
         }

@@ -51,7 +51,7 @@ def test_bm25_finds_what_is_judged_relevant(collection, tmp_path):
     outcome = evaluate(subject, collection, Judge(collection.qrels), index=index, cache=tmp_path)
     assert outcome.quality.mean("RR") == 1.0
     assert set(outcome.latency) == {"p50", "p95", "p99"}
-    assert tuple(outcome.answers["q1"].paths["apple"][0]) == ("retrieve", "collection.text", 1)
+    assert outcome.answers["q1"].paths["apple"][0] == ("retrieve", "collection.text", 1, "")
 
 
 @pytest.mark.real_model

@@ -13,7 +13,7 @@ from resift.errors import ResiftError
 from resift.evaluation.measures import Judge
 from resift.evaluation.report import report
 from resift.evaluation.running import Outcome
-from resift.evaluation.work_file import Answer
+from resift.evaluation.work_file import Answer, Stop
 from resift.types import Hit, Ranking, StageKind, StageRecord, Trace
 from tests.explain.payloads import PAYLOADS
 from tests.explain.test_browser import BROWSER, FLAGS
@@ -79,7 +79,7 @@ def hostile_report() -> str:
         for query, text in queries.items():
             ids = (f"d{text}", f"other{text}")
             ids = ids if right else ids[::-1]
-            paths = {id: [["retrieve", text, at]] for at, id in enumerate(ids, start=1)}
+            paths = {id: [Stop("retrieve", text, at, text)] for at, id in enumerate(ids, start=1)}
             answers[query] = Answer(query, "x", ids, 1.0, k=10, paths=paths, reason=text)
         run = {query: answer.ids for query, answer in answers.items()}
         return Outcome(name, judge.quality(run), run, answers)

@@ -95,7 +95,7 @@ def _print(
             for document in one.documents[:3]:
                 places = f"{document.before or 'absent'} → {document.after or 'absent'}"
                 told = f" because {document.why}" if document.why else ""
-                print_text("    " + clip(f"{document.id} (grade {document.grade}): {places}{told}", 160))
+                print_text("    " + clip(f"{document.id} (grade {document.grade}): {places}{told}", 300))
 
 
 def _row(row: Difference) -> list[str]:

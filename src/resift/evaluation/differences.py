@@ -137,29 +137,31 @@ def _places(ids: Sequence[str]) -> dict[str, int]:
 
 
 def _why(answer: Answer | None, id: str) -> str:
-    """Say in words which stage moved the document most; nothing for run files, which have no paths."""
+    """Say in words which stage moved the document most, and by which evidence; run files have no paths."""
     if answer is None:
         return ""
     if id not in answer.paths:
         return "no store found it, or a stage threw it out"
     path = answer.paths[id]
-    places = ", ".join(f"{where} {rank}" for _, where, rank in path)
+    places = ", ".join(f"{stop.where} {stop.rank}" for stop in path)
     stages = _stages(path)
-    jumps = [(after - before, where) for (_, before), (where, after) in pairwise(stages) if after != before]
-    if not jumps:
-        return places
-    jump, stage = max(jumps, key=lambda one: abs(one[0]))
-    return f"{places}; {'sunk' if jump > 0 else 'lifted'} most by {stage}"
+    jumps = [(stop.rank - before.rank, stop) for before, stop in pairwise(stages) if stop.rank != before.rank]
+    if jumps:
+        jump, stage = max(jumps, key=lambda one: abs(one[0]))
+        said = f"{'sunk' if jump > 0 else 'lifted'} most by {stage.where}"
+        return f"{places}; {said}: {stage.evidence}" if stage.evidence else f"{places}; {said}"
+    # Nothing moved it after the lists were fused: what they gave it is the whole story.
+    return f"{places}; {stages[-1].evidence}" if stages and stages[-1].evidence else places
 
 
-def _stages(path: Sequence[Stop]) -> list[tuple[str, int]]:
+def _stages(path: Sequence[Stop]) -> list[Stop]:
     """Return the stages after the lists; a reranker and the guard that weighs its word are one."""
-    stages: list[tuple[str, int]] = []
+    stages: list[Stop] = []
     before = ""
-    for kind, where, rank in path:
-        if kind == StageKind.GUARD and before == StageKind.RERANK:
-            stages[-1] = (f"{stages[-1][0]} and {where}", rank)
-        elif kind != StageKind.RETRIEVE:
-            stages.append((where, rank))
-        before = kind
+    for stop in path:
+        if stop.kind == StageKind.GUARD and before == StageKind.RERANK:
+            stages[-1] = stop._replace(where=f"{stages[-1].where} and {stop.where}")
+        elif stop.kind != StageKind.RETRIEVE:
+            stages.append(stop)
+        before = stop.kind
     return stages

@@ -30,7 +30,7 @@ def _flow(answer: Answer) -> Flow:
     finals = {id: place for place, id in enumerate(answer.ids, start=1)}
     paths = []
     for id, stops in answer.paths.items():
-        places = {f"{kind}:{name}": Place(rank, None) for kind, name, rank in stops}
+        places = {f"{stop.kind}:{stop.where}": Place(stop.rank, None) for stop in stops}
         if id in finals:
             places["final"] = Place(finals[id], None)
         paths.append(Path(Hit(id), places, finals.get(id), ""))
@@ -41,9 +41,9 @@ def _flow(answer: Answer) -> Flow:
 def _columns(answer: Answer) -> tuple[Column, ...]:
     """Return lists and stages in the order in which paths meet them, then the final places."""
     stops = {
-        (kind, name): None
+        (stop.kind, stop.where): None
         for path in sorted(answer.paths.values(), key=len, reverse=True)
-        for kind, name, _ in path
+        for stop in path
     }
     lists = [name for kind, name in stops if kind == StageKind.RETRIEVE]
     found = [Column(f"{StageKind.RETRIEVE}:{name}", name.rpartition(".")[2], name, True) for name in lists]

@@ -14,6 +14,7 @@ from resift.evaluation.latency import latency
 from resift.evaluation.measures import Judge, Quality
 from resift.evaluation.subjects import Subject
 from resift.evaluation.work_file import Answer, Stop, WorkFile, asked_digest, work_key
+from resift.explain.reasons import evidence_in_words
 from resift.models.embedding import DEFAULT_EMBEDDER
 from resift.retrieval.pipeline import Pipeline
 from resift.sync import run_sync
@@ -126,7 +127,12 @@ async def _answer(
 
 def _path(ranking: Ranking, id: str) -> list[Stop]:
     return [
-        (step.kind.value, step.source if step.kind is StageKind.RETRIEVE else step.name, step.rank)
+        Stop(
+            step.kind.value,
+            step.source if step.kind is StageKind.RETRIEVE else step.name,
+            step.rank,
+            evidence_in_words(step),
+        )
         for step in ranking.path(id)
         if not step.cut
     ]

@@ -8,13 +8,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, NamedTuple, TextIO
 
 from resift.file_lock import locked
 from resift.types import reading, to_json
 
-Stop = tuple[str, str, int]
-"""One place on a document's path: the kind of stage, the name of the store or stage, the rank."""
+
+class Stop(NamedTuple):
+    """One place on a document's path: kind of stage, store or stage, rank, what the score is made of."""
+
+    kind: str
+    where: str
+    rank: int
+    evidence: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,9 +106,10 @@ def _answer(line: bytes) -> Answer | None:
         return None
 
 
-def _step(value: Any, where: str) -> tuple[str, str, int]:
-    stage, name, rank = reading.listed(reading.anything)(value, where)
-    return reading.text(stage, where), reading.text(name, where), reading.whole(rank, where)
+def _stop(value: Any, where: str) -> Stop:
+    stage, name, rank, evidence = reading.listed(reading.anything)(value, where)
+    words = [reading.text(one, where) for one in (stage, name, evidence)]
+    return Stop(words[0], words[1], reading.whole(rank, where), words[2])
 
 
 _READ: Mapping[str, reading.Check[Any]] = {
@@ -112,7 +119,7 @@ _READ: Mapping[str, reading.Check[Any]] = {
     "ms": reading.number,
     "warm": reading.flag,
     "k": reading.whole,
-    "paths": reading.mapped(reading.listed(_step)),
+    "paths": reading.mapped(reading.listed(_stop)),
     "reason": reading.optional(reading.text),
     "timings": reading.mapped(reading.number),
 }

@@ -56,11 +56,21 @@ def _brackets(step: Step) -> str:
     return "" if step.score is None else f" ({format_score(step.score)})"
 
 
+def evidence_in_words(step: Step) -> str:
+    """Return what a hit's score in a stage was made of, "" where the stage does not say."""
+    added = _added(step)
+    return f"{added} ({step.note})" if added and step.note else added
+
+
+def _added(step: Step) -> str:
+    return " + ".join(f"{format_score(value)} from {part}" for part, value in step.parts)
+
+
 def _judged(step: Step) -> str:
     note = f" ({step.note})" if step.note else ""
     if step.score is None and not step.source:
         return f"{step.name}: {ordinal(step.rank)}{note}."
-    added = " + ".join(f"{format_score(value)} from {part}" for part, value in step.parts)
+    added = _added(step)
     by = f" by {step.source}" if step.source and not added else ""
     return (
         f"{step.name}: {f'{added} = ' if added else ''}{format_score(step.score)}{by}, "
