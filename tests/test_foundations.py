@@ -128,6 +128,34 @@ async def _double(number: int) -> int:
     return number * 2
 
 
+@pytest.mark.parametrize(
+    ("origin", "line"),
+    [
+        (None, "pip install 'resift[local]'"),
+        ('{"url": "https://example.org/resift.whl"}', "pip install 'resift[local]'"),
+        ('{"url": "file:///gone", "dir_info": {}}', "pip install 'resift[local]'"),
+        ('{"url": "file://HERE", "dir_info": {}}', "pip install '.[local]'"),
+        (
+            '{"url": "file://HERE/my%20src", "dir_info": {"editable": true}}',
+            "pip install -e 'HERE/my src[local]'",
+        ),
+    ],
+)
+def test_the_install_line_fits_where_resift_came_from(origin, line, tmp_path, monkeypatch):
+    """From a checkout `pip install resift[…]` would ask an index that may not have it."""
+    for folder in (tmp_path, tmp_path / "my src"):
+        folder.mkdir(exist_ok=True)
+        (folder / "pyproject.toml").touch()
+    info = tmp_path / "resift-9.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: resift\nVersion: 9\n")
+    if origin:
+        (info / "direct_url.json").write_text(origin.replace("HERE", str(tmp_path)))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    assert errors.install_command("local") == line.replace("HERE", str(tmp_path))
+
+
 def test_sync_waits_for_the_cleanup_of_interrupted_work():
     """Ctrl-C in the waiting thread cancels the work; what it opened is closed before the caller goes on."""
     closed = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import textwrap
@@ -16,6 +17,7 @@ from resift.errors import (
     PluginLoadError,
     RerankerNotFound,
     StoreNotFound,
+    install_command,
     require,
 )
 from resift.fusion import METHODS
@@ -120,7 +122,7 @@ def test_a_plugin_that_lacks_its_extra_says_how_to_get_it(site):
     """MissingExtraError passes through with its pip line."""
     source = "from resift.errors import require\nrequire('no_such_engine', extra='local')\n"
     install(site, "lacking", group="resift.rerankers", entries={"lacking": "lacking:X"}, source=source)
-    with pytest.raises(MissingExtraError, match=r"Run: pip install 'resift\[local\]'"):
+    with pytest.raises(MissingExtraError, match=re.escape(f"Run: {install_command('local')}")):
         load_reranker("lacking")
 
 

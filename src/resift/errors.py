@@ -107,7 +107,7 @@ class MissingExtraError(PluginLoadError, ImportError):
     """An optional dependency is missing; the message is the line that installs it."""
 
     def __init__(self, module: str, extra: str) -> None:
-        super().__init__(f"{module!r} is not installed. Run: pip install 'resift[{extra}]'")
+        super().__init__(f"{module!r} is not installed. Run: {install_command(extra)}")
         self.module = module
         self.extra = extra
 
@@ -250,6 +250,24 @@ def require(module: str, *, extra: str) -> Any:
         if not f"{module}.".startswith(f"{exc.name}."):
             raise  # installed but broken inside: show the real cause
         raise MissingExtraError(module, extra) from exc
+
+
+def install_command(extra: str) -> str:
+    """Return the line that installs an extra where Resift came from: the package index, or a checkout."""
+    import json
+    from importlib import metadata
+    from pathlib import Path
+    from urllib.parse import unquote, urlsplit
+
+    try:
+        origin = json.loads(metadata.distribution("resift").read_text("direct_url.json") or "{}")
+    except (metadata.PackageNotFoundError, ValueError):
+        origin = {}
+    checkout = Path(unquote(urlsplit(origin.get("url", "")).path))
+    if "dir_info" not in origin or not (checkout / "pyproject.toml").is_file():
+        return f"pip install 'resift[{extra}]'"
+    editable = "-e " if origin["dir_info"].get("editable") else ""
+    return f"pip install {editable}'{'.' if checkout == Path.cwd() else checkout}[{extra}]'"
 
 
 def redacted(exc: BaseException) -> str:

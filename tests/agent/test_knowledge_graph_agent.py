@@ -10,7 +10,7 @@ import ladybug
 import pytest
 
 from resift.agent import KnowledgeGraphAgent, build_pack
-from resift.errors import InputError, ModelLoadError, StoreError
+from resift.errors import InputError, ModelLoadError, StoreError, install_command
 from resift.rerankers.cross_encoder import CrossEncoderReranker
 from tests.agent.small import WordEmbedder
 
@@ -131,7 +131,7 @@ def test_without_the_graph_library_vectors_remain(agent, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "rustworkx", None)
     ranking = agent.retrieve("bee honey hive wax apple tree")
     assert ranking.degraded
-    assert "resift[graph]" in ranking.reason
+    assert install_command("graph") in ranking.reason
     assert ranking.hits
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from resift.cli.main import main
 from resift.demo import running
-from resift.errors import MissingExtraError
+from resift.errors import MissingExtraError, install_command
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def test_without_models_it_says_what_to_install(without_models, capsys, monkeypa
     """U1: words alone are searched, visibly; the exit code is 0."""
     assert main(["demo"]) == 0
     out, err = capsys.readouterr()
-    assert "pip install 'resift[local]'" in err
+    assert install_command("local") in err
     assert "BM25 (words)" in out
     assert "default pipeline" not in out
 

@@ -9,6 +9,7 @@ import pytest
 from resift.cli import diagnosis
 from resift.cli.diagnosis import Finding, extra_finding
 from resift.cli.main import main
+from resift.errors import install_command
 
 
 def doctor(capsys, *words: str) -> tuple[int, dict]:
@@ -29,7 +30,7 @@ def test_extras_are_judged_by_presence_and_version():
     assert extra_finding("x", ["PyYAML>=6"]).state == "ok"
     assert extra_finding("x", ["PyYAML>=999"]).state == "broken"
     gone = extra_finding("x", ["PyYAML>=6", "no-such-package-at-all>=1"])
-    assert (gone.state, gone.fix) == ("absent", "pip install 'resift[x]'")
+    assert (gone.state, gone.fix) == ("absent", install_command("x"))
 
 
 def test_an_extra_that_was_asked_for_must_be_there(capsys, monkeypatch):
@@ -38,7 +39,7 @@ def test_an_extra_that_was_asked_for_must_be_there(capsys, monkeypatch):
     monkeypatch.setattr(diagnosis, "extras", lambda: {**real, "moon": ["no-such-package-at-all"]})
     assert doctor(capsys)[0] == 0
     code, told = doctor(capsys, "moon")
-    assert (code, told["next"]) == (1, "pip install 'resift[moon]'")
+    assert (code, told["next"]) == (1, install_command("moon"))
 
 
 def test_something_broken_is_exit_code_1(capsys, monkeypatch):

@@ -48,14 +48,14 @@ def test_measures_agree_with_ir_measures():
 def test_without_models_words_are_searched(monkeypatch):
     """U1: without the extra the demo runs on words alone and says what to install."""
     from resift.demo import running
-    from resift.errors import MissingExtraError
+    from resift.errors import MissingExtraError, install_command
 
     def refuse(module: str, *, extra: str) -> None:
         raise MissingExtraError(module, extra)
 
     monkeypatch.setattr(running, "require", refuse)
     shown = asyncio.run(run_demo())
-    assert "pip install 'resift[local]'" in shown.missing
+    assert install_command("local") in shown.missing
     assert [row.name for row in shown.rows] == ["BM25 (words)"]
     assert len(shown.ranking) == 10
 

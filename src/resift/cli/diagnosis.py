@@ -12,6 +12,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from resift.errors import install_command
+
 if TYPE_CHECKING:
     from resift.stores.sqlite_schema import FileFacts
 
@@ -60,7 +62,7 @@ def extra_finding(extra: str, requirements: list[str]) -> Finding:
             lack.append(name)
             continue
         (have if _satisfies(version, requirement) else old).append(f"{name} {version}")
-    fix = f"pip install 'resift[{extra}]'"
+    fix = install_command(extra)
     if old:
         return Finding("extra", extra, "broken", f"wrong version: {', '.join(old)}", fix)
     if lack:
@@ -131,7 +133,7 @@ def rerank_finding() -> Finding:
     took = f"{(time.perf_counter() - started) * 1000:.0f} ms with loading"
     if ranking.degraded:
         return Finding(
-            "self-test", "reranking", "broken", ranking.reason or "degraded", "pip install 'resift[local]'"
+            "self-test", "reranking", "broken", ranking.reason or "degraded", install_command("local")
         )
     if ranking.ids[0] != "1":
         return Finding("self-test", "reranking", "broken", f"the wrong sentence won ({took})")

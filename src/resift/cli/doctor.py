@@ -93,13 +93,15 @@ def _findings(asked: list[str]) -> list[Finding]:
 
 
 def _next_step(findings: list[Finding], sick: list[Finding]) -> str:
+    from resift.errors import install_command
+
     for one in sick:
         if one.fix:
             return one.fix
     if any(one.group == "store" for one in findings):
         return "nothing to do"
     if any(one.name == "local" and one.state != "ok" for one in findings):
-        return "pip install 'resift[local]'"
+        return install_command("local")
     return "resift demo"
 
 

