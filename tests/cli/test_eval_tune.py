@@ -93,3 +93,23 @@ def test_the_best_setting_is_a_sound_pipeline_file(tmp_path):
         read = load_plain({**yaml.safe_load(as_yaml(setting, header)), "stores": stores})
         assert read["fusion"]["method"] == setting.method
         assert (read["rerank"] is None) == (setting.depth == 0)
+
+
+def test_marks_of_users_on_an_index(tmp_path, capsys):
+    """A handful of thumbs moves nothing and says so; the file it writes is a whole pipeline."""
+    notes = tmp_path / "notes.md"
+    notes.write_text("# Zebras\n\nA zebra has stripes.\n\n# Lions\n\nA lion has a mane.\n")
+    index, thumbs, best = (tmp_path / name for name in ("notes.db", "thumbs.jsonl", "best.yaml"))
+    assert main(["index", str(notes), "--store", str(index), "--text-only"]) == 0
+    rows = [{"question": f"stripes {at}?", "id": "notes.md#0", "good": True} for at in range(3)]
+    thumbs.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    capsys.readouterr()
+    words = ["tune", str(index), "--clicks", str(thumbs), "--yaml", str(best)]
+    assert main(words) == 0
+    told = capsys.readouterr().out
+    assert "3 questions, 3 hits marked good, 0 bad" in told
+    assert "The default stays: 3 questions are too few" in told
+    assert main(["config", "check", str(best)]) == 0
+    capsys.readouterr()
+    assert main([*words, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["questions"] == 3

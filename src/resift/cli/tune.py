@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from resift.evaluation.clicks import Fitted
     from resift.evaluation.differences import Difference
     from resift.evaluation.record_file import Header, Recording
     from resift.evaluation.replay import Setting
@@ -17,9 +18,14 @@ EXAMPLES = """\
 Searches on the training queries and reports on held-out ones, next to the default setting. A recording of one
 split is halved by a digest of the query ids; one of several splits needs --train and --test.
 
+With --clicks the file is a pipeline or an index, and what users marked is enough: lines like
+{"question": "rotate keys", "id": "keys.md#3", "good": true}. Only the weights of vectors and reranker are
+fitted, close to the default, which stays where the marks are too few or do not agree.
+
 examples:
   resift tune scifact.jsonl
   resift tune run.jsonl --train train --test test --budget 400 --yaml best.yaml
+  resift tune docs.db --clicks thumbs.jsonl --yaml best.yaml
 """
 
 
@@ -30,7 +36,13 @@ FEW = 30
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `resift tune`."""
     parser.epilog = EXAMPLES
-    parser.add_argument("recording", type=Path, metavar="FILE", help="made by resift record")
+    parser.add_argument(
+        "recording",
+        type=Path,
+        metavar="FILE",
+        help="made by resift record; with --clicks: a pipeline or an index",
+    )
+    parser.add_argument("--clicks", type=Path, metavar="JSONL", help="marks of users: question, id, good")
     parser.add_argument("--train", default=None, metavar="SPLIT", help="search on this split")
     parser.add_argument("--test", default=None, metavar="SPLIT", help="report on this split")
     parser.add_argument("--held-out", type=float, default=0.5, help="held-out part of a single split (0.5)")
@@ -58,6 +70,8 @@ def run(args: argparse.Namespace) -> int:
     from resift.evaluation.replay import default_setting
     from resift.evaluation.tuning import tune
 
+    if args.clicks is not None:
+        return _fit_clicks(args)
     recording = read_recording(args.recording)
     train, test = _halves(recording, args)
     meter = Progress("tuning", args.budget)
@@ -78,6 +92,50 @@ def run(args: argparse.Namespace) -> int:
     show = _print_data if args.json else _print_report
     show(tuned, row, len(train.queries))
     return 0
+
+
+def _fit_clicks(args: argparse.Namespace) -> int:
+    from dataclasses import asdict
+    from tempfile import TemporaryDirectory
+
+    from resift.atomic_files import atomic_write
+    from resift.cli.evaluating import shown_by
+    from resift.cli.render import Progress, print_json
+    from resift.evaluation.clicks import fit, read_clicks
+    from resift.evaluation.record_file import read_recording
+    from resift.evaluation.recording import record
+    from resift.evaluation.subjects import subject_of
+    from resift.trust import Trust
+
+    clicks = read_clicks(args.clicks)
+    subject = subject_of(args.recording)
+    meter = Progress("asking", len(clicks.queries))
+    with TemporaryDirectory() as folder:
+        out = Path(folder) / "clicks.jsonl"
+        record(subject, [clicks], out, index=None, key="clicks", depth=Trust().most, progress=shown_by(meter))
+        recording = read_recording(out)
+    meter.close()
+    fitted = fit(recording)
+    if args.yaml:
+        atomic_write(args.yaml, as_yaml(fitted.best, recording.header))
+    if args.json:
+        print_json({**asdict(fitted), "best": fitted.best.plain()})
+    else:
+        _print_fitted(fitted)
+    return 0
+
+
+def _print_fitted(fitted: Fitted) -> None:
+    from resift.cli.render import print_text
+
+    print_text(f"{fitted.questions} questions, {fitted.good} hits marked good, {fitted.bad} bad")
+    if fitted.error:
+        print_text(f"gain on questions it was not fitted on: {fitted.gain:+.3f} ± {fitted.error:.3f}")
+    if fitted.reason:
+        print_text(f"The default stays: {fitted.reason}.")
+        return
+    reranker = "by evidence" if fitted.best.blend_weight is None else f"{fitted.best.blend_weight:g}"
+    print_text(f"vectors count {fitted.best.vectors:g}, the reranker {reranker}")
 
 
 def as_yaml(setting: Setting, header: Header) -> str:

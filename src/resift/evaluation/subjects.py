@@ -15,6 +15,7 @@ from typing import Any
 
 from resift.checked import checked
 from resift.errors import InputError, did_you_mean
+from resift.ingest.opening import open_index
 from resift.models.embedding import Embedder
 from resift.plugins import load_reranker
 from resift.retrieval.over_fetch import OverFetch
@@ -63,6 +64,23 @@ def subject_named(text: str) -> Subject:
     if path.suffix in (".yaml", ".yml") or _exists(path):
         return _from_file(path)
     raise InputError(f"Unknown pipeline {text!r}. {did_you_mean(text, BUILT_IN)} Or name a .yaml file.")
+
+
+def subject_of(path: Path) -> Subject:
+    """Return the pipeline of a file, or the default pipeline on an index."""
+    if path.suffix in (".yaml", ".yml"):
+        return _from_file(path)
+    if not _exists(path):
+        raise InputError(f"No such file: {path}. Name a pipeline file or an index.")
+    section = {"name": path.stem, "kind": "sqlite", "path": str(path.absolute())}
+    return Subject(
+        path.stem,
+        {"built-in": "default"},
+        needs_corpus=False,
+        needs_vectors=True,
+        open=lambda _: Pipeline.default(open_index(path, read_only=True)),
+        stores=(section,),
+    )
 
 
 def _exists(path: Path) -> bool:
