@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from resift.explain.flow import flow_of
@@ -94,3 +96,20 @@ def test_a_blend_behind_the_reranker_is_who_moved_the_hit():
         assert move.reason.startswith("blend")
         assert f"from {ordinal(move.start)} to {ordinal(move.end)}" in move.reason
         assert "first stage" in move.reason
+
+
+def test_why_of_all_hits_is_why_of_each():
+    merged = record_of(StageKind.SHAPE, "fold", [Hit("a"), Hit("b")])
+    folded = Ranking(
+        (Hit("a"), Hit("b")),
+        unscored=("b",),
+        trace=Trace(
+            (
+                record_of(StageKind.RETRIEVE, "retrieve", [Hit("c"), Hit("a"), Hit("a")], source="x"),
+                replace(merged, merged={"c": "a"}),
+            )
+        ),
+    )
+    for ranking in (blended(), fused_and_reranked(), folded, Ranking()):
+        assert ranking.why_all() == {id: ranking.why(id) for id in ranking.ids}
+    assert "1st" in folded.why_all()["a"]

@@ -138,6 +138,36 @@ def test_the_server_offers_the_tools_over_http(index, tmp_path):
         assert server.stop() == 0
 
 
+def test_without_keys_only_names_of_this_machine_are_answered(index, tmp_path):
+    """A page of another site whose name leads to this machine gets nothing."""
+    pytest.importorskip("uvicorn")
+    from starlette.testclient import TestClient
+
+    from resift.integrations.mcp.http_app import app_with_mcp
+    from resift.server.options import ServerOptions
+
+    def statuses(**options: Any) -> list[int]:
+        app = app_with_mcp(
+            ServerOptions(
+                stores=(tmp_path / "n.db",), embedder=None, key_env=None, access_log=False, **options
+            )
+        )
+        ask = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {}}
+        kept = {"Accept": "application/json, text/event-stream", "Authorization": "Bearer secret"}
+        sites = ["localhost:8787", "evil.example", "notes.example"]
+        with TestClient(app) as client:
+            return [
+                client.post(
+                    "/mcp/", json=ask, headers={**kept, "Host": site, "Origin": f"http://{site}"}
+                ).status_code
+                for site in sites
+            ]
+
+    assert statuses() == [200, 421, 421]
+    assert statuses(cors_origins=("http://notes.example",)) == [200, 421, 200]
+    assert statuses(keys=("secret",)) == [200, 200, 200]
+
+
 def test_the_command_needs_something_to_search(tmp_path, capsys):
     assert main(["mcp"]) == 1
     assert "--store FILE" in capsys.readouterr().err

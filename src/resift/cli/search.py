@@ -122,7 +122,7 @@ def _print_data(query: str, ranking: Ranking, *, explain: bool) -> None:
 
     data = {"query": query, **ranking.to_dict()}
     if explain:
-        data["why"] = {hit.id: ranking.why(hit.id) for hit in ranking}
+        data["why"] = ranking.why_all()
     else:
         del data["cut"]  # every candidate that k left out: long, and only of use to explain
     print_json(data)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from resift.explain.reasons import why
+from resift.explain.reasons import why_all
 from resift.types import Hit, Ranking, StageKind, StageRecord, Trace
 
 
@@ -78,9 +78,9 @@ def flow_of(ranking: Ranking, *, query: str = "") -> Flow:
     hits = (*ranking.hits, *ranking.cut)
     columns, places = _columns(ranking.trace, [hit.id for hit in hits])
     reasons = _cut_reasons(ranking.trace)
+    words = why_all(ranking)
     kept = [
-        Path(hit, places[hit.id], final, why(ranking, hit.id))
-        for final, hit in enumerate(ranking.hits, start=1)
+        Path(hit, places[hit.id], final, words[hit.id]) for final, hit in enumerate(ranking.hits, start=1)
     ]
     cut = [Path(hit, places[hit.id], None, "", reasons.get(hit.id, "")) for hit in ranking.cut]
     if not columns or any(path.places.get(columns[-1].key, _NOWHERE).rank != path.final for path in kept):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import groupby
 
 from resift.types import Ranking, StageKind, Step
@@ -10,20 +11,30 @@ from resift.types import Ranking, StageKind, Step
 
 def why(ranking: Ranking, id: str) -> str:
     """Say why the hit of that id stands where it stands, or why it is absent."""
-    pool = len(ranking.hits) + len(ranking.cut)
     steps = ranking.path(id)
     for place, hit in enumerate(ranking.hits, start=1):
         if hit.id == id:
-            flag = (
-                " No scorer judged it, so it stands after those that were." if id in ranking.unscored else ""
-            )
-            head = f"{id!r} is {ordinal(place)} of {len(ranking.hits)}, chosen from {pool}."
-            return f"{head}{sentences(steps)}{flag}"
+            return _placed(ranking, id, place, steps)
+    pool = len(ranking.hits) + len(ranking.cut)
     if any(hit.id == id for hit in ranking.cut):
         return _absent(id, steps, kept=len(ranking.hits), pool=pool)
     return _unknown(ranking, id, pool=pool)
 
 
+def why_all(ranking: Ranking) -> dict[str, str]:
+    """Say of every hit why it stands where it stands, by id; the trace is read once."""
+    paths = ranking.trace.paths(ranking.ids)
+    places = {hit.id: place for place, hit in enumerate(ranking.hits, start=1)}
+    return {id: _placed(ranking, id, place, paths[id]) for id, place in places.items()}
+
+
+def _placed(ranking: Ranking, id: str, place: int, steps: Sequence[Step]) -> str:
+    kept, pool = len(ranking.hits), len(ranking.hits) + len(ranking.cut)
+    flag = " No scorer judged it, so it stands after those that were." if id in ranking.unscored else ""
+    return f"{id!r} is {ordinal(place)} of {kept}, chosen from {pool}.{sentences(steps)}{flag}"
+
+
+@lru_cache(maxsize=1024)
 def ordinal(number: int) -> str:
     """Return 1st, 2nd, 3rd, 4th, … 11th."""
     ending = "th" if 10 <= number % 100 <= 20 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 from resift.types import Hit, Ranking
 
 
-def facts_of(ranking: Ranking, hit: Hit) -> dict[str, Any]:
-    """Return the metadata that every adapter adds to a document.
+def with_facts(ranking: Ranking) -> Iterator[tuple[Hit, dict[str, Any]]]:
+    """Yield each hit with the metadata that every adapter adds to its document.
 
     `relevance_score` is None where nobody judged the document; `why` tells in words how it got its place.
     """
-    return {
-        "relevance_score": None if hit.id in ranking.unscored else hit.score,
-        "tier": ranking.tier,
-        "degraded": ranking.degraded,
-        "reason": ranking.reason,
-        "why": ranking.why(hit.id),
-    }
+    unscored = frozenset(ranking.unscored)
+    reasons = ranking.why_all()
+    for hit in ranking:
+        yield (
+            hit,
+            {
+                "relevance_score": None if hit.id in unscored else hit.score,
+                "tier": ranking.tier,
+                "degraded": ranking.degraded,
+                "reason": ranking.reason,
+                "why": reasons[hit.id],
+            },
+        )

@@ -87,15 +87,16 @@ def guarded_client(*, local: bool) -> Iterator[None]:
     hub_http = require("huggingface_hub.utils._http", extra="local")
     with _lock:
         before = getattr(hub_http, "_GLOBAL_CLIENT_FACTORY", hub_http.default_client_factory)
-        hub_http.set_client_factory(lambda: _client(local=local))
+        # Version 2 of the hub's client stands on httpx2, version 1 on httpx: the guard must be of its kind.
+        httpx = getattr(hub_http, "httpx2", None) or hub_http.httpx
+        hub_http.set_client_factory(lambda: _client(httpx, local=local))
         try:
             yield
         finally:
             hub_http.set_client_factory(before)
 
 
-def _client(*, local: bool) -> Any:
-    httpx = require("httpx2", extra="local")
+def _client(httpx: Any, *, local: bool) -> Any:
     proxy = None if local else urllib.request.getproxies().get("https")
     guard = _guard_class(httpx)(httpx.HTTPTransport(proxy=proxy))
     # No environment: proxies that it names would be mounted beside the guard.

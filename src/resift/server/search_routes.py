@@ -124,7 +124,7 @@ def told(ranking: Ranking, request: Mapping[str, Any]) -> dict[str, Any]:
     """Return a ranking as plain data; with `explain` the trace, why each hit stands there, and the flow."""
     data = ranking.to_dict(timings=True)
     if request.get("explain"):
-        why = {hit.id: ranking.why(hit.id) for hit in ranking.hits}
+        why = ranking.why_all()
         return {**data, "why": why, "flow": rank_flow(ranking, request.get("query", ""))}
     hits = [{name: hit[name] for name in _SHOWN} for hit in data["hits"]]
     return {name: data[name] for name in RANKING_FACTS if name in data} | {"hits": hits}

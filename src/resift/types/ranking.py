@@ -119,6 +119,12 @@ class Ranking(Sequence[Hit]):
 
         return why(self, check_text(id, "The id"))
 
+    def why_all(self) -> dict[str, str]:
+        """Return `why` of every hit, by id; quicker than asking for each."""
+        from resift.explain.reasons import why_all
+
+        return why_all(self)
+
     def snippet(self, id: str, *, length: int = 200) -> Snippet:
         """Return the part of a hit's text that has most of the question's words; `.marked()` shows them.
 

@@ -188,19 +188,31 @@ class Trace(Sequence[StageRecord]):
 
     def path(self, id: str) -> tuple[Step, ...]:
         """Return the steps of one hit, in order; a cut that it survived is no step."""
-        steps: list[Step] = []
-        names = {other for record in self.records for other, kept in record.merged.items() if kept == id}
-        names.add(id)
+        return self.paths((id,))[id]
+
+    def paths(self, ids: Iterable[str]) -> dict[str, tuple[Step, ...]]:
+        """Return the path of each of these hits, reading every record once."""
+        steps: dict[str, list[Step]] = {id: [] for id in ids}
+        # Steps of a hit that was merged into another belong to the one that stands for both.
+        known = {other: kept for record in self.records for other, kept in record.merged.items()}
+        known |= {id: id for id in steps}
         for record in self.records:
-            at = next((place for place, one in enumerate(record.ids) if one in names), None)
-            if at is None:
-                continue
-            step = record.step(at)
-            if step.cut:
-                steps.append(_cut_from(step, steps))
-            elif record.kind is not StageKind.CUT:
-                steps.append(step)
-        return tuple(steps)
+            met: set[str] = set()
+            for at, one in enumerate(record.ids):
+                id = known.get(one)
+                # Of a hit that is listed twice the better place counts.
+                if id is not None and id in steps and id not in met:
+                    met.add(id)
+                    _add(steps[id], record, at)
+        return {id: tuple(found) for id, found in steps.items()}
+
+
+def _add(steps: list[Step], record: StageRecord, at: int) -> None:
+    step = record.step(at)
+    if step.cut:
+        steps.append(_cut_from(step, steps))
+    elif record.kind is not StageKind.CUT:
+        steps.append(step)
 
 
 def _cut_from(step: Step, before: Sequence[Step]) -> Step:

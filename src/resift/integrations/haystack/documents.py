@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from haystack import Document
 
-from resift.integrations.facts import facts_of
+from resift.integrations.facts import with_facts
 from resift.types import Hit, Ranking
 
 
@@ -24,19 +25,18 @@ def hits_of(documents: Sequence[Document], *, meta_fields: Sequence[str] = ()) -
 
 def reordered(documents: Sequence[Document], ranking: Ranking) -> list[Document]:
     """Return copies of the documents in the order of a ranking of `hits_of`, each saying how it got there."""
-    return [_with_facts(documents[int(hit.id)], ranking, hit) for hit in ranking]
+    return [_judged(documents[int(hit.id)], facts) for hit, facts in with_facts(ranking)]
 
 
 def documents_of(ranking: Ranking) -> list[Document]:
     """Return the hits of a search as documents."""
     return [
-        _with_facts(Document(id=hit.id, content=hit.text, meta=dict(hit.metadata)), ranking, hit)
-        for hit in ranking
+        _judged(Document(id=hit.id, content=hit.text, meta=dict(hit.metadata)), facts)
+        for hit, facts in with_facts(ranking)
     ]
 
 
-def _with_facts(document: Document, ranking: Ranking, hit: Hit) -> Document:
-    facts = facts_of(ranking, hit)
+def _judged(document: Document, facts: Mapping[str, Any]) -> Document:
     score = facts["relevance_score"]
     # A document that nobody judged keeps the score it came with.
     return replace(

@@ -11,7 +11,7 @@ from haystack import Document, component, default_from_dict, default_to_dict
 from haystack.core.component.types import Variadic
 
 from resift.fusion.entry import fuse
-from resift.integrations.facts import facts_of
+from resift.integrations.facts import with_facts
 from resift.types import Hit
 
 
@@ -56,11 +56,9 @@ class ResiftJoiner:
         }
         ranking = fuse(lists, k=self.top_k if top_k is None else top_k, method=self.method, **self.options)
         joined = []
-        for hit in ranking:
+        for hit, facts in with_facts(ranking):
             document = first[hit.id]
-            joined.append(
-                replace(document, score=hit.score, meta={**document.meta, **facts_of(ranking, hit)})
-            )
+            joined.append(replace(document, score=hit.score, meta={**document.meta, **facts}))
         return {"documents": joined}
 
     def to_dict(self) -> dict[str, Any]:

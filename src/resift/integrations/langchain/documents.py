@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from langchain_core.documents import Document
 
 from resift.integrations.external_store import id_from
-from resift.integrations.facts import facts_of
+from resift.integrations.facts import with_facts
 from resift.types import Hit, Ranking
 
 
@@ -22,9 +22,9 @@ def hits_of(documents: Sequence[Document]) -> list[Hit]:
 def reordered(documents: Sequence[Document], ranking: Ranking) -> list[Document]:
     """Return copies of the documents in the order of a ranking of `hits_of`, each saying how it got there."""
     rows = []
-    for hit in ranking:
+    for hit, facts in with_facts(ranking):
         given = documents[int(hit.id)]
-        metadata = {**given.metadata, **facts_of(ranking, hit)}
+        metadata = {**given.metadata, **facts}
         rows.append(Document(page_content=given.page_content, metadata=metadata, id=given.id))
     return rows
 
@@ -32,8 +32,8 @@ def reordered(documents: Sequence[Document], ranking: Ranking) -> list[Document]
 def documents_of(ranking: Ranking) -> list[Document]:
     """Return the hits of a search as documents."""
     return [
-        Document(page_content=hit.text, metadata={**hit.metadata, **facts_of(ranking, hit)}, id=hit.id)
-        for hit in ranking
+        Document(page_content=hit.text, metadata={**hit.metadata, **facts}, id=hit.id)
+        for hit, facts in with_facts(ranking)
     ]
 
 

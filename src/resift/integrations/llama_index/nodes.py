@@ -7,7 +7,7 @@ from typing import Any
 
 from llama_index.core.schema import BaseNode, MetadataMode, NodeWithScore, TextNode
 
-from resift.integrations.facts import facts_of
+from resift.integrations.facts import with_facts
 from resift.types import Hit, Ranking
 
 
@@ -22,8 +22,7 @@ def hits_of(nodes: Sequence[NodeWithScore]) -> list[Hit]:
 def reordered(nodes: Sequence[NodeWithScore], ranking: Ranking) -> list[NodeWithScore]:
     """Return copies of the nodes in the order of a ranking of `hits_of`, each saying how it got there."""
     rows = []
-    for hit in ranking:
-        facts = facts_of(ranking, hit)
+    for hit, facts in with_facts(ranking):
         score = facts["relevance_score"]
         given = nodes[int(hit.id)]
         # A node that nobody judged keeps the score it came with.
@@ -36,9 +35,9 @@ def reordered(nodes: Sequence[NodeWithScore], ranking: Ranking) -> list[NodeWith
 def nodes_of(ranking: Ranking) -> list[NodeWithScore]:
     """Return the hits of a search as nodes."""
     rows = []
-    for hit in ranking:
+    for hit, facts in with_facts(ranking):
         node = TextNode(id_=hit.id, text=hit.text, metadata=dict(hit.metadata))
-        rows.append(NodeWithScore(node=_with_facts(node, facts_of(ranking, hit)), score=hit.score))
+        rows.append(NodeWithScore(node=_with_facts(node, facts), score=hit.score))
     return rows
 
 

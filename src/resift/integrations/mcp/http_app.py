@@ -10,7 +10,10 @@ from resift.errors import ConfigError, require
 from resift.index import Index
 from resift.integrations.mcp.mcp_server import create_mcp_server
 from resift.server.app import serve_app
+from resift.server.keys import Keys
 from resift.server.options import ServerOptions
+
+_LOCAL = ("127.0.0.1", "localhost", "[::1]")
 
 
 def app_with_mcp(options: ServerOptions) -> Any:
@@ -23,10 +26,16 @@ def app_with_mcp(options: ServerOptions) -> Any:
     index = Index(options.stores[0], read_only=True) if options.stores else None
     agent = KnowledgeGraphAgent(options.pack, enable_cross_encoder=True) if options.pack else None
     server = create_mcp_server(index, agent=agent)
-    # Keys, limits and allowed origins are the outer app's business; it cannot be reached without them.
-    open_inside = TransportSecuritySettings(enable_dns_rebinding_protection=False)
+    guarded = Keys(file=options.key_file, env=options.key_env, given=options.keys).needed
+    # A page of another site whose name resolves to this machine has no key. Where none is needed, only the
+    # names of this machine, and the origins that were named, get an answer.
+    security = TransportSecuritySettings(
+        enable_dns_rebinding_protection=not guarded,
+        allowed_hosts=[*_LOCAL, *(f"{name}:*" for name in _LOCAL), *map(_host, options.cors_origins)],
+        allowed_origins=[*(f"http://{name}:*" for name in _LOCAL), *options.cors_origins],
+    )
     mounted = server.streamable_http_app(
-        streamable_http_path="/", stateless_http=True, json_response=True, transport_security=open_inside
+        streamable_http_path="/", stateless_http=True, json_response=True, transport_security=security
     )
 
     def sessions(_app: Any) -> AbstractAsyncContextManager[Any]:
@@ -34,3 +43,7 @@ def app_with_mcp(options: ServerOptions) -> Any:
         return manager
 
     return serve_app(options, mounts={"/mcp": mounted}, lifespans=[sessions])
+
+
+def _host(origin: str) -> str:
+    return origin.partition("://")[2]
