@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
+import resift
 from resift.cli.main import main
+from resift.evaluation.subjects import subject_named
 from tests.evaluation.small import write_collection
 
 FILE = """
@@ -40,6 +43,27 @@ def test_pipelines_side_by_side(folder, tmp_path, capsys):
     _, again, err = answered(capsys, *words)
     assert again["results"][0]["mean"] == data["results"][0]["mean"]
     assert "bm25: 5 of 5 answers are from an earlier run" in err
+
+
+def test_a_report_says_when_how_and_with_what_it_was_made(folder, tmp_path, capsys):
+    page = tmp_path / "report.html"
+    (tmp_path / "mine.yaml").write_text(FILE)
+    pipelines = ["--pipeline", "bm25", "--pipeline", tmp_path / "mine.yaml"]
+    code, _, err = answered(capsys, "eval", folder, *pipelines, "--cache", tmp_path, "--report", page)
+    assert (code, err) == (0, f"resift: report: {page}\n")
+    text = page.read_text()
+    assert f"<dd>resift eval {folder} --pipeline bm25" in text
+    assert f"resift {resift.__version__}" in text
+    assert re.search(r"<dt>date</dt><dd>\d{4}-\d\d-\d\d \d\d:\d\d", text)
+    assert "<dt>models</dt>" not in text, "neither has one"
+
+
+def test_the_models_of_a_pipeline_are_known():
+    assert subject_named("bm25").models == ()
+    assert subject_named("default").models == (
+        "BAAI/bge-small-en-v1.5",
+        "cross-encoder/ms-marco-MiniLM-L-12-v2",
+    )
 
 
 def test_run_files_against_judgements(tmp_path, capsys):

@@ -10,6 +10,7 @@ from html.parser import HTMLParser
 
 import pytest
 
+from resift.evaluation import svg
 from resift.evaluation.measures import Judge
 from resift.evaluation.report import report
 from resift.evaluation.running import Outcome
@@ -81,6 +82,42 @@ def test_what_users_wrote_is_text_and_never_markup(page):
 def test_the_same_outcomes_give_the_same_page(page):
     again = report("<small> data", [outcome("bm25", 3, 5.0), outcome("<rrf>", 1, 80.0)], QRELS, QUERIES)
     assert again == page
+
+
+def test_means_have_error_bars_and_axes_round_numbers(page):
+    """Each dot has its 95 % interval; every tick is a number that a person would choose."""
+    assert page.count('<line class="error"') == 2 * 2 * 3  # pipelines, wide and narrow, a bar and two caps
+    assert "with its 95 % interval" in page
+    ticks = [float(text) for text in re.findall(r'text-anchor="end">(-?[\d.]+)</text>', page)]
+    assert ticks
+    assert all(len(f"{tick:g}".lstrip("-0.")) <= 3 for tick in ticks), ticks
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "ticks"),
+    [
+        (0.612, 0.883, [0.65, 0.7, 0.75, 0.8, 0.85]),
+        (0.0, 1.0, [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]),
+        (0.4301, 0.4512, [0.435, 0.44, 0.445, 0.45]),
+    ],
+)
+def test_ticks_are_round(low, high, ticks):
+    assert svg._ticks(low, high) == ticks
+    around = svg._ticks(-high, high, outside=True)
+    assert around[0] <= -high
+    assert around[-1] >= high
+
+
+def test_the_page_says_how_it_came_about():
+    facts = {
+        "date": "2026-11-16 12:00 UTC",
+        "command": "resift eval <data>",
+        "models": "a/b",
+        "versions": "1",
+    }
+    page = report("t", [outcome("bm25", 3, 5.0)], QRELS, QUERIES, facts=facts)
+    assert "<dt>command</dt><dd>resift eval &lt;data&gt;</dd>" in page
+    assert all(f"<dt>{name}</dt>" in page for name in facts)
 
 
 def test_run_files_without_latency_or_paths_have_a_page_too():

@@ -9,7 +9,11 @@ from html.parser import HTMLParser
 import pytest
 
 from resift.errors import InputError
-from tests.explain.rankings import HOSTILE, fused_and_reranked, hostile
+from resift.explain.escaping import cells, clip, clip_phrase, short_id
+from resift.fusion import fuse
+from tests.explain.rankings import HOSTILE, fused_and_reranked, hostile, reranked
+
+SVG = "{http://www.w3.org/2000/svg}"
 
 VOID = {"meta", "link", "br", "img"}
 
@@ -55,9 +59,10 @@ def test_text_fits_the_terminal(width):
 def test_text_shows_ranks_curves_and_reasons():
     told = fused_and_reranked().explain().text(width=80)
     heads, first = told.splitlines()[:2]
-    assert heads.split() == ["text", "vectors", "rrf", "rerank"]
+    assert heads.split() == ["text", "+", "vectors", "rrf", "rerank"]
+    assert first.startswith("   1 +       1    1 ")
     assert first.endswith(" f")
-    assert re.search("[\u2801-\u28ff]{5}", first)
+    assert re.search("[\u2801-\u28ff]{3}", first)
     assert "▲4 f  rerank lifted it from 5th to 1st: wise 9" in told
     assert "✕  a  left out: k=3" in told
 
@@ -72,6 +77,65 @@ def test_paint_gets_every_coloured_part():
     explanation = fused_and_reranked().explain()
     assert explanation.text(paint=paint) == explanation.text()
     assert {"bold", "cyan", "green", "dim"} <= styles
+
+
+def test_lists_asked_together_are_a_fork_that_joins_at_the_fusion():
+    """Each curve from a list ends where the fused column has the hit; none leads from list to list."""
+    root = ET.fromstring(fused_and_reranked().explain().svg())
+    columns = {node.get("cx") for node in root.iter(f"{SVG}circle")}
+    left, fused, last = sorted(columns, key=float)
+    starts = [re.findall(r"-?[\d.]+", node.get("d")) for node in root.iter(f"{SVG}path")]
+    assert {(one[0], one[-2]) for one in starts} == {(left, fused), (fused, last)}
+    assert len([one for one in starts if one[0] == left]) == 9  # five hits of text, four of vectors
+    prongs = [node.get("cy") for node in root.iter(f"{SVG}circle") if node.get("cx") == left]
+    assert len(set(prongs)) == len(prongs) == 9
+    assert "text 1, vectors 1, rrf 1, rerank 6" in fused_and_reranked().explain().svg()
+
+
+def test_one_list_is_a_step_and_no_fork():
+    ranking = reranked(
+        fuse({"input": [{"id": id, "worth": worth} for id, worth in (("a", 1.0), ("b", 2.0))]}), k=2
+    )
+    assert ranking.explain().text(width=80).splitlines()[0].split()[0] == "input"
+    assert "+" not in ranking.explain().text(width=80).splitlines()[0]
+
+
+def test_the_question_is_the_title_of_the_svg():
+    root = ET.fromstring(fused_and_reranked().explain(query="who <rises>?").svg())
+    assert root.find(f"{SVG}title").text == "who <rises>?"
+    assert root.get("aria-label").startswith("who <rises>?: Rank flow")
+    assert ":root" not in fused_and_reranked().explain().svg(), "a notebook keeps its own colours"
+
+
+def test_a_closed_card_shows_the_snippet_with_the_words_asked_for():
+    page = fused_and_reranked().explain(query="text of f").html()
+    assert '<span class="text"><bdi><mark>text</mark> of <mark>f</mark></bdi></span>' in page
+
+
+@pytest.mark.parametrize(
+    ("id", "most", "shown"),
+    [
+        ("handbook/rooms/library.md#ab1c178bc6e6", 38, "handbook/rooms/library.md#ab1c178bc6e6"),
+        ("handbook/rooms/library.md#ab1c178bc6e6", 30, "handbook/rooms/library.md#ab1c"),
+        ("handbook/rooms/library.md#ab1c178bc6e6", 24, "…/rooms/library.md#ab1c"),
+        ("handbook/rooms/library.md#ab1c178bc6e6", 18, "…/library.md#ab1c"),
+        ("a-name-without-folders-that-is-long-7", 20, "a-name-wit…is-long-7"),
+        ("規則/図書館の本は四週間.txt#7fe46edd3d1e", 28, "…/図書館の本は四週….txt#7fe4"),
+    ],
+)
+def test_ids_are_shortened_where_they_stay_readable(id, most, shown):
+    assert short_id(id, most) == shown
+    assert cells(shown) <= most
+
+
+def test_an_ellipsis_counts_columns_and_reasons_end_behind_a_phrase():
+    assert clip("図書館の本", 7) == "図書館…"
+    assert clip("e\u0301cole normale", 6) == "e\u0301cole…"
+    reason = "blend lifted it from 4th to 3rd: first stage 0.1303 + cross-encoder 4.35e-07"
+    assert clip_phrase(reason, 60) == "blend lifted it from 4th to 3rd: first stage 0.1303 …"
+    assert clip_phrase(reason, 40) == "blend lifted it from 4th to 3rd …"
+    assert clip_phrase(reason, 20) == "blend lifted it …"
+    assert clip_phrase(reason, len(reason)) == reason
 
 
 def test_svg_is_well_formed_and_names_every_line():

@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
         other.name: moved(base, other, measures[0], found.qrels, most=max(0, args.moved)) for other in others
     }
     if args.report:
-        write_report(args.report, found)
+        write_report(args, found)
     if args.json:
         print_json(_plain(found, rows, shifts))
     else:

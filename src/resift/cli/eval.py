@@ -42,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
 
     found = measured(args, args.pipeline)
     if args.report:
-        write_report(args.report, found)
+        write_report(args, found)
     if args.json:
         print_json(found.plain(per_query=args.per_query, complete=args.complete))
     else:

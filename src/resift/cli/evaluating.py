@@ -24,6 +24,7 @@ class Measured:
     outcomes: list[Outcome]
     qrels: dict[str, dict[str, int]]
     queries: dict[str, str]
+    models: tuple[str, ...] = ()
 
     def plain(self, *, per_query: bool, complete: bool) -> dict[str, Any]:
         """Return everything as JSON data."""
@@ -103,13 +104,40 @@ def note(text: str) -> None:
     print_note(f"resift: {text}")
 
 
-def write_report(path: Path, found: Measured) -> None:
+def write_report(args: argparse.Namespace, found: Measured) -> None:
     """Write the HTML report and say where it is."""
     from resift.atomic_files import atomic_write
     from resift.evaluation.report import report
 
-    atomic_write(path, report(found.title, found.outcomes, found.qrels, found.queries))
-    note(f"report: {path}")
+    text = report(found.title, found.outcomes, found.qrels, found.queries, facts=_facts(args, found))
+    atomic_write(args.report, text)
+    note(f"report: {args.report}")
+
+
+def _facts(args: argparse.Namespace, found: Measured) -> dict[str, str]:
+    """Return how a report came about."""
+    import platform
+    import shlex
+    from datetime import datetime
+    from importlib import metadata
+
+    packages = ("resift", "numpy", "tokenizers", "ir-measures")
+    versions = ", ".join(f"{name} {metadata.version(name)}" for name in packages if _is_here(name))
+    return {
+        "date": datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z"),
+        "command": f"resift {shlex.join(args.words)}",
+        **({"models": ", ".join(found.models)} if found.models else {}),
+        "versions": f"{versions}, Python {platform.python_version()}, {platform.machine()}",
+    }
+
+
+def _is_here(package: str) -> bool:
+    from importlib import metadata
+
+    try:
+        return bool(metadata.version(package))
+    except metadata.PackageNotFoundError:
+        return False
 
 
 def _pipelines(args: argparse.Namespace, pipelines: list[str]) -> Measured:
@@ -130,7 +158,8 @@ def _pipelines(args: argparse.Namespace, pipelines: list[str]) -> Measured:
         outcomes.append(outcome)
         _tell(outcome)
     title = f"{collection.name} ({collection.split})"
-    return Measured(title, outcomes, collection.qrels, dict(collection.queries))
+    models = tuple(dict.fromkeys(model for subject in subjects for model in subject.models))
+    return Measured(title, outcomes, collection.qrels, dict(collection.queries), models)
 
 
 def _run_files(args: argparse.Namespace) -> Measured:

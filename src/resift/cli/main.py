@@ -102,7 +102,7 @@ def _parsed(words: list[str]) -> argparse.Namespace:
         sys.exit(EXIT_USAGE)
     if asked and asked not in COMMANDS:
         parser.error(f"Unknown command {asked!r}. {did_you_mean(asked, COMMANDS).rstrip('.')}")
-    return parser.parse_args(words)
+    return parser.parse_args(words, argparse.Namespace(words=words))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

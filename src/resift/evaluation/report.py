@@ -11,7 +11,7 @@ from resift.evaluation.differences import Difference, differences, moved
 from resift.evaluation.rank_flow import rank_flow
 from resift.evaluation.report_style import SCRIPT, STYLE
 from resift.evaluation.running import Outcome
-from resift.evaluation.significance import format_p
+from resift.evaluation.significance import bootstrap_interval, format_p
 from resift.evaluation.svg import Frame, Point, difference_bars, quality_against_latency
 from resift.markup import document, html, joined
 
@@ -21,12 +21,23 @@ EXAMPLES = 4
 """Of how many queries the flow through the stages is drawn."""
 
 
-def report(title: str, outcomes: Sequence[Outcome], qrels: Qrels, queries: Mapping[str, str]) -> str:
-    """Return the page; it shows query ids and texts, so it is as private as the data."""
+def report(
+    title: str,
+    outcomes: Sequence[Outcome],
+    qrels: Qrels,
+    queries: Mapping[str, str],
+    *,
+    facts: Mapping[str, str] | None = None,
+) -> str:
+    """Return the page; it shows query ids and texts, so it is as private as the data.
+
+    `facts` say how it came about: date, command, models, versions.
+    """
     measures = list(outcomes[0].quality.per_query)
     parts = [
         html("<h1>{}</h1>", title),
         html('<p class="dim">{} judged queries · Resift {}</p>', len(qrels), __version__),
+        _facts(facts or {}),
         html("<h2>Quality and latency</h2>"),
         _summary(outcomes, measures),
         _scatter(outcomes, measures[0]),
@@ -35,6 +46,11 @@ def report(title: str, outcomes: Sequence[Outcome], qrels: Qrels, queries: Mappi
         parts += [html("<h2>Differences</h2>"), *_comparisons(outcomes, measures, qrels, queries)]
     parts += _flows(outcomes, measures[0], qrels, queries)
     return document(title, joined((part for part in parts if part), "\n"), style=STYLE, script=SCRIPT)
+
+
+def _facts(facts: Mapping[str, str]) -> Markup:
+    rows = joined(html("<dt>{}</dt><dd>{}</dd>", name, value) for name, value in facts.items())
+    return html('<dl class="facts">{}</dl>', rows) if facts else Markup()
 
 
 def _summary(outcomes: Sequence[Outcome], measures: Sequence[str]) -> Markup:
@@ -57,7 +73,12 @@ def _summary(outcomes: Sequence[Outcome], measures: Sequence[str]) -> Markup:
 
 def _scatter(outcomes: Sequence[Outcome], measure: str) -> Markup:
     points = [
-        Point(outcome.name, outcome.latency["p50"], outcome.quality.mean(measure))
+        Point(
+            outcome.name,
+            outcome.latency["p50"],
+            outcome.quality.mean(measure),
+            bootstrap_interval(list(outcome.quality.per_query[measure].values())),
+        )
         for outcome in outcomes
         if outcome.latency
     ]

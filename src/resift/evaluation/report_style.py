@@ -27,6 +27,10 @@ svg { display: block; } svg.wide { max-width: 100%; height: auto; } svg.narrow {
 svg text.tick { fill: var(--dim); font-size: 12px; } svg text.name { font-weight: 600; }
 .grid { stroke: var(--line); } .axis { stroke: var(--dim); }
 .gain { fill: var(--gain); } .loss { fill: var(--loss); }
+.error { stroke: var(--accent); stroke-width: 2; opacity: .55; }
+.facts { display: grid; grid-template-columns: max-content 1fr; gap: 2px 14px; margin: 10px 0 0;
+  font-size: .9rem; }
+.facts dt { color: var(--dim); } .facts dd { margin: 0; overflow-wrap: anywhere; }
 .dot { fill: var(--accent); stroke: var(--bg); stroke-width: 2; }
 .flows { display: flex; flex-wrap: wrap; gap: 8px 24px; } .flows > div { min-width: 0; max-width: 100%; }
 select { font: inherit; padding: 6px 8px; max-width: 100%; background: var(--card); color: var(--fg);

@@ -16,8 +16,10 @@ from typing import Any
 from resift.checked import checked
 from resift.errors import InputError, did_you_mean
 from resift.ingest.opening import open_index
-from resift.models.embedding import Embedder
+from resift.models.embedding import DEFAULT_EMBEDDER, Embedder
 from resift.plugins import load_reranker
+from resift.rerankers.cross_encoder import DEFAULT_MODEL
+from resift.rerankers.late_interaction import DEFAULT_MODEL as LATE_INTERACTION_MODEL
 from resift.retrieval.over_fetch import OverFetch
 from resift.retrieval.pipeline import Pipeline
 from resift.retrieval.stages import Rerank
@@ -29,6 +31,11 @@ FUSED_DEPTH = 500
 """How deep the lists of rrf and linear are. Published figures fuse 1000: much the same, at twice the cost."""
 
 Opened = Callable[[Path | None], Pipeline]
+_RERANKED_BY = {
+    "cross-encoder": (DEFAULT_MODEL,),
+    "default": (DEFAULT_MODEL,),
+    "late-interaction": (LATE_INTERACTION_MODEL,),
+}
 _MODES = {"bm25": {"mode": "text"}, "dense": {"mode": "vector"}}
 
 
@@ -43,6 +50,8 @@ class Subject:
     open: Opened
     stores: tuple[Mapping[str, Any], ...] = ()
     """The `stores:` of a pipeline file that searches the same."""
+    models: tuple[str, ...] = ()
+    """The embedder and the reranker, by the names of their models."""
 
 
 @checked
@@ -59,6 +68,7 @@ def subject_named(text: str) -> Subject:
             stores=(
                 {"name": "collection", "kind": "sqlite", "path": f"${{{VARIABLE}}}", **_MODES.get(text, {})},
             ),
+            models=() if text == "bm25" else (DEFAULT_EMBEDDER, *_RERANKED_BY.get(text, ())),
         )
     path = Path(text)
     if path.suffix in (".yaml", ".yml") or _exists(path):
@@ -138,7 +148,16 @@ def _from_file(path: Path) -> Subject:
         ),
         open=opened,
         stores=tuple(_from_anywhere(store, path.absolute().parent) for store in plain.get("stores", ())),
+        models=_models(plain),
     )
+
+
+def _models(plain: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the models that a pipeline file names or takes by default."""
+    stores = [store.get("embedder") for store in plain.get("stores", ())]
+    embedders = [DEFAULT_EMBEDDER if name in ("auto", None) else name for name in stores if name != "none"]
+    model = (plain.get("rerank") or {}).get("model")
+    return tuple(dict.fromkeys([*embedders, *([model] if model else [])]))
 
 
 def _from_anywhere(store: Mapping[str, Any], folder: Path) -> dict[str, Any]:

@@ -18,6 +18,8 @@ class Point:
     name: str
     ms: float
     quality: float
+    interval: tuple[float, float]
+    """Of the mean quality, 95 %."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,19 +53,21 @@ def figure(frame: Frame, body: Sequence[Markup], *, label: str, kind: str) -> Ma
 def quality_against_latency(points: Sequence[Point], *, measure: str, frame: Frame, kind: str) -> Markup:
     """Draw one dot per pipeline: to the left is quicker, up is better; latency on a logarithmic axis."""
     x_low, x_high = _decades([point.ms for point in points])
-    y_low, y_high = _padded([point.quality for point in points])
+    y_low, y_high = _padded([value for point in points for value in (point.quality, *point.interval)])
+
+    def height(value: float) -> float:
+        return frame.top + (1 - (value - y_low) / (y_high - y_low)) * frame.inner_height
 
     def place(point: Point) -> tuple[float, float]:
         across = (math.log10(max(point.ms, 1e-3)) - x_low) / (x_high - x_low)
-        up = (point.quality - y_low) / (y_high - y_low)
-        return frame.left + across * frame.inner_width, frame.top + (1 - up) * frame.inner_height
+        return frame.left + across * frame.inner_width, height(point.quality)
 
     body = _latency_axis(frame, x_low, x_high) + _value_axis(frame, y_low, y_high)
     body.append(
         _text(
             frame.left + frame.inner_width / 2,
             frame.height - 8,
-            f"p50 latency in ms (across), {measure} (up)",
+            f"p50 latency in ms (across), {measure} with its 95 % interval (up)",
             "middle",
         )
     )
@@ -74,7 +78,11 @@ def quality_against_latency(points: Sequence[Point], *, measure: str, frame: Fra
         # Labels of dots at one height would cover each other: each next one moves down a line.
         line = max([y + 4, *(other + 15 for other in taken if abs(other - (y + 4)) < 15)])
         taken.append(line)
-        label = f"{point.name}: {measure} {point.quality:.4f}, p50 {point.ms:.1f} ms"
+        low, high = point.interval
+        label = (
+            f"{point.name}: {measure} {point.quality:.4f} ({low:.4f} to {high:.4f}), p50 {point.ms:.1f} ms"
+        )
+        body += _error_bar(x, height(low), height(high))
         body.append(
             html('<circle class="dot" cx="{:.1f}" cy="{:.1f}" r="6">{}</circle>', x, y, _title(label))
         )
@@ -90,6 +98,7 @@ def difference_bars(
     most = max((abs(value) for _, value in ordered), default=0.0) or 1.0
     step = frame.inner_width / max(1, len(ordered))
     zero = frame.top + frame.inner_height / 2
+    most = max(map(abs, _ticks(-most, most, outside=True)))
     body = _value_axis(frame, -most, most)
     for at, (query, value) in enumerate(ordered):
         height = abs(value) / most * frame.inner_height / 2
@@ -119,12 +128,28 @@ def _latency_axis(frame: Frame, low: float, high: float) -> list[Markup]:
 
 def _value_axis(frame: Frame, low: float, high: float) -> list[Markup]:
     body: list[Markup] = []
-    for part in range(5):
-        value = low + (high - low) * part / 4
-        y = frame.top + (1 - part / 4) * frame.inner_height
+    for value in _ticks(low, high):
+        y = frame.top + (1 - (value - low) / (high - low)) * frame.inner_height
         body.append(_line(frame.left, frame.width - frame.right, y, y))
-        body.append(_text(frame.left - 7, y + 4, f"{value:.3f}", "end"))
+        body.append(_text(frame.left - 7, y + 4, f"{value:g}", "end"))
     return body
+
+
+def _error_bar(x: float, low: float, high: float) -> list[Markup]:
+    caps = [_line(x - 5, x + 5, y, y, "error") for y in (low, high)]
+    return [_line(x, x, low, high, "error"), *caps]
+
+
+def _ticks(low: float, high: float, *, outside: bool = False) -> list[float]:
+    """Return about five round numbers between low and high; with `outside`, as far as they cover both."""
+    size = 10.0 ** math.floor(math.log10((high - low) / 4))
+    step = next(factor * size for factor in (1, 2, 2.5, 5, 10) if (high - low) / (factor * size) <= 6)
+    first, last = (
+        (math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9))
+        if outside
+        else (math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9))
+    )
+    return [round(at * step, 10) for at in range(first, last + 1)]
 
 
 def _text(x: float, y: float, text: str, anchor: str, kind: str = "tick") -> Markup:

@@ -1,4 +1,8 @@
-"""Which hits a picture shows and in which row of which column. Rows are dense; nodes carry the true rank."""
+"""Which hits a picture shows and in which row of which column. Rows are dense; nodes carry the true rank.
+
+Lists that were asked at the same time are no steps of one another: where there are two or more, they are the
+prongs of a fork that joins at the first column behind them.
+"""
 
 from __future__ import annotations
 
@@ -22,37 +26,70 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
+class Prong:
+    """A hit in one of several lists: which list, its row among the hits shown of it, its rank."""
+
+    list: int
+    row: int
+    rank: int
+
+
+@dataclass(frozen=True, slots=True)
 class Line:
-    """One hit's way through the picture."""
+    """One hit's way through the picture: from the lists that have it, if they fork, from stage to stage."""
 
     number: int
     path: Path
     move: Move
     nodes: tuple[Node, ...]
+    prongs: tuple[Prong, ...] = ()
+
+    def rank_in(self, list: int) -> int | None:
+        """Return the rank in one of the lists of the fork, None where it does not have the hit."""
+        return next((prong.rank for prong in self.prongs if prong.list == list), None)
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Everything a picture needs: columns, lines and the number of rows."""
+    """Everything a picture needs: the lists of the fork, if any, columns, lines and the number of rows."""
 
     columns: tuple[Column, ...]
     lines: tuple[Line, ...]
     rows: int
+    lists: tuple[Column, ...] = ()
+
+    def size_of(self, list: int) -> int:
+        """Return how many of the hits shown one of the lists has."""
+        return sum(line.rank_in(list) is not None for line in self.lines)
 
 
 def layout_of(flow: Flow, *, top: int = 10, fallen: int = FALLEN) -> Layout:
     """Choose the first `top` hits and a few that fell, and give each a row per column."""
     shown = [*flow.kept[:top], *_fallen(flow, top, fallen)]
+    lists = tuple(column for column in flow.columns if column.first_stage)
+    forked = len(lists) > 1 and len(lists) < len(flow.columns)
+    columns = flow.pooled if forked else flow.columns
     nodes: dict[str, list[Node]] = {path.id: [] for path in shown}
-    for at, column in enumerate(flow.columns):
-        for row, path in enumerate(_in_column(column, flow.columns[at:], shown)):
+    for at, column in enumerate(columns):
+        for row, path in enumerate(_in_column(column, columns[at:], shown)):
             place = path.places.get(column.key)
             nodes[path.id].append(Node(at, row, place.rank if place else None))
+    prongs = _prongs(lists, shown) if forked else {}
     lines = tuple(
-        Line(number, path, move_of(path, flow), tuple(nodes[path.id]))
+        Line(number, path, move_of(path, flow), tuple(nodes[path.id]), tuple(prongs.get(path.id, ())))
         for number, path in enumerate(shown, start=1)
     )
-    return Layout(flow.columns, lines, len(shown))
+    return Layout(columns, lines, len(shown), lists if forked else ())
+
+
+def _prongs(lists: Sequence[Column], shown: Sequence[Path]) -> dict[str, list[Prong]]:
+    found: dict[str, list[Prong]] = {}
+    for at, column in enumerate(lists):
+        having = [path for path in shown if column.key in path.places]
+        having.sort(key=lambda path: (path.places[column.key].rank, path.id))
+        for row, path in enumerate(having):
+            found.setdefault(path.id, []).append(Prong(at, row, path.places[column.key].rank))
+    return found
 
 
 def _in_column(column: Column, rest: Sequence[Column], shown: Sequence[Path]) -> list[Path]:

@@ -15,9 +15,13 @@ from resift.explain.reasons import format_score
 from resift.explain.style import SCRIPT, STYLE
 from resift.explain.svg_picture import NARROW, WIDE, picture
 from resift.markup import document, html, joined
+from resift.text.snippets import snippet
 
 MOST_CUT = 200
 """Rows of the table of hits that were left out."""
+
+SNIPPET = 180
+"""Characters of text on a closed card."""
 
 
 def page(flow: Flow, *, top: int = 10) -> str:
@@ -67,7 +71,7 @@ def _picture(flow: Flow, layout: Layout) -> Markup:
     legend = html(
         '<div class="legend"><span class="rose"><b>▲</b> rose</span><span class="fell"><b>▼</b> fell</span>'
         '<span class="stayed"><b>=</b> stayed</span><span class="cut"><b>✕</b> left out</span>'
-        "<span>circles hold the rank in that list; dashes: that list did not have it</span></div>"
+        "<span>circles hold ranks; where no line comes from a list, it did not have the hit</span></div>"
     )
     return html('<div class="card picture">{}{}</div>', drawn, legend)
 
@@ -92,15 +96,17 @@ def _times(timings: Mapping[str, float]) -> Markup:
 
 def _hits(flow: Flow, layout: Layout) -> list[Markup]:
     scale = _scales(flow)
-    shown = [_details(line, flow.columns, scale) for line in layout.lines]
+    legend = "Bars are shares of the largest score that the stage gave on this page: to the left below zero."
+    shown = [html('<p class="dim small">{}</p>', legend)] if layout.lines else []
+    shown += [_details(line, flow, scale) for line in layout.lines]
     more = len(flow.kept) - sum(line.path.final is not None for line in layout.lines)
     if more > 0:
         shown.append(html('<p class="dim">… and {} more hits.</p>', more))
     return shown
 
 
-def _details(line: Line, columns: tuple[Column, ...], scale: Mapping[str, float]) -> Markup:
-    path = line.path
+def _details(line: Line, flow: Flow, scale: Mapping[str, float]) -> Markup:
+    path, query, columns = line.path, flow.query, flow.columns
     place = str(path.final) if path.final else "–"
     rows = [
         row
@@ -112,7 +118,8 @@ def _details(line: Line, columns: tuple[Column, ...], scale: Mapping[str, float]
     return html(
         '<details class="card hit" id="hit-{number}" data-hit="{number}"><summary>'
         '<span class="place">{place}</span><span class="chip {kind}">{sign}</span>'
-        '<span class="what"><bdi class="id">{id}</bdi><span class="dim">{reason}</span></span></summary><div>'
+        '<span class="what"><bdi class="id">{id}</bdi><span class="text"><bdi>{snippet}</bdi></span>'
+        '<span class="dim small">{reason}</span></span></summary><div>'
         "<p><bdi>{text}</bdi></p>"
         '<div class="scroll"><table><thead><tr><th>stage</th><th class="n">rank</th><th class="n">score</th><th></th>'
         "</tr></thead><tbody>{rows}</tbody></table></div>"
@@ -122,11 +129,22 @@ def _details(line: Line, columns: tuple[Column, ...], scale: Mapping[str, float]
         kind=line.move.kind,
         sign=line.move.sign,
         id=path.id,
+        snippet=_snippet(path.hit.text, query),
         reason=line.move.reason,
         text=text,
         rows=joined(rows),
         why=path.why or line.move.reason,
     )
+
+
+def _snippet(text: str, query: str) -> Markup:
+    """Return the part of a text that closed cards show, the words asked for marked."""
+    found = snippet(text, query, length=SNIPPET)
+    parts, at = [], 0
+    for start, end in found.matches:
+        parts += [found.text[at:start], html("<mark>{}</mark>", found.text[start:end])]
+        at = end
+    return joined([*parts, found.text[at:]])
 
 
 def _rows(column: Column, place: Place, scale: Mapping[str, float]) -> list[Markup]:

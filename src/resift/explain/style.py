@@ -5,16 +5,17 @@
 from __future__ import annotations
 
 _COLOURS = """
-:root { color-scheme: light dark; --bg: #fbfaf8; --card: #fff; --fg: #22262b; --dim: #667079; --line: #e4e1db;
+SCOPE { color-scheme: light dark; --bg: #fbfaf8; --card: #fff; --fg: #22262b; --dim: #667079; --line: #e4e1db;
   --rose: #12805c; --fell: #c2413a; --stayed: #3c6e9f; --cut: #8d949c; --on: #fff; --shade: rgba(30,30,30,.06); }
-@media (prefers-color-scheme: dark) { :root { --bg: #14171b; --card: #1b1f25; --fg: #e8ebee; --dim: #a1abb5;
+@media (prefers-color-scheme: dark) { SCOPE { --bg: #14171b; --card: #1b1f25; --fg: #e8ebee; --dim: #a1abb5;
   --line: #2e353d; --rose: #46c394; --fell: #ff857b; --stayed: #7db4ea; --cut: #7b858f; --on: #101316; --shade: rgba(0,0,0,.3); } }
 """
 
 _PICTURE = """
 svg.flow { display: block; font-family: system-ui, -apple-system, "Segoe UI", sans-serif; }
 .flow text { fill: var(--fg); font-size: 13px; }
-.flow .stage { font-weight: 650; } .flow .by, .flow .snippet { fill: var(--dim); font-size: 12px; }
+.flow .stage { font-weight: 650; } .flow .asked { font-size: 16px; font-weight: 650; } .flow .list { paint-order: stroke; stroke: var(--card); stroke-width: 5px; stroke-linejoin: round; }
+.flow .by, .flow .snippet { fill: var(--dim); font-size: 12px; }
 .flow .guide { stroke: var(--line); stroke-width: 1; stroke-dasharray: 1 5; stroke-linecap: round; }
 .flow .hit { outline: none; cursor: pointer; --c: var(--stayed); }
 .flow .rose { --c: var(--rose); } .flow .fell { --c: var(--fell); } .flow .cut { --c: var(--cut); }
@@ -23,7 +24,7 @@ svg.flow { display: block; font-family: system-ui, -apple-system, "Segoe UI", sa
 .flow .node { fill: var(--card); stroke: var(--c); stroke-width: 2; } .flow .node.end { fill: var(--c); }
 .flow circle.unknown { fill: var(--card); stroke: var(--c); stroke-dasharray: 2 2; }
 .flow .rank { font-size: 11.5px; font-weight: 600; fill: var(--c); font-variant-numeric: tabular-nums; }
-.flow .rank.end { fill: var(--on); }
+.flow .rank.end { fill: var(--on); } .flow .rank.small { font-size: 9.5px; } .flow .node.small { stroke-width: 1.5; }
 .flow .name { font-weight: 600; } .flow .sign { fill: var(--c); font-weight: 700; } .flow .cut .name { fill: var(--dim); }
 .flow .isolated { unicode-bidi: isolate; }
 .flow:has(.hit:hover) .hit:not(:hover), .flow:has(.hit:focus-visible) .hit:not(:focus-visible),
@@ -35,10 +36,16 @@ svg.flow { display: block; font-family: system-ui, -apple-system, "Segoe UI", sa
 FLOW_STYLE = _PICTURE
 """The picture alone, for pages with colours of their own."""
 
-PICTURE_STYLE = _COLOURS + ".flow { background: var(--bg); }" + _PICTURE
+_PAGE_COLOURS = _COLOURS.replace("SCOPE", ":root")
+
+PICTURE_STYLE = _PAGE_COLOURS + ".flow { background: var(--bg); }" + _PICTURE
+"""For pages around the picture, which share its colours."""
+
+ALONE_STYLE = _COLOURS.replace("SCOPE", ".flow") + ".flow { background: var(--bg); }" + _PICTURE
+"""For a picture alone, which keeps its colours to itself: in a notebook it stands among others."""
 
 STYLE = (
-    _COLOURS
+    _PAGE_COLOURS
     + """
 * { box-sizing: border-box; }
 body { margin: 0 auto; max-width: 1160px; padding: 28px 20px 56px; background: var(--bg); color: var(--fg);
@@ -62,7 +69,8 @@ summary::-webkit-details-marker { display: none; }
 summary:focus-visible { outline: 3px solid var(--stayed); outline-offset: -2px; }
 summary .place { font-weight: 700; font-variant-numeric: tabular-nums; min-width: 30px; text-align: right; font-size: 1.05rem; }
 summary .chip { font-weight: 700; min-width: 40px; font-variant-numeric: tabular-nums; } summary .what { flex: 1; min-width: 0; }
-summary .id { font-weight: 650; } summary .what .dim { display: block; }
+summary .id { font-weight: 650; } summary .what > span { display: block; } summary .text { font-size: .93rem; } details[open] .text { display: none; }
+mark { background: none; color: inherit; font-weight: 650; }
 summary::after { content: "+"; color: var(--dim); font-weight: 700; } details[open] > summary::after { content: "–"; }
 .scroll { overflow-x: auto; } table { border-collapse: collapse; width: 100%; font-size: .92rem; font-variant-numeric: tabular-nums; }
 th { color: var(--dim); font-weight: 600; font-size: .82rem; } th, td { text-align: left; padding: 5px 12px 5px 0; border-bottom: 1px solid var(--line); vertical-align: top; }
