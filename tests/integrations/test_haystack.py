@@ -125,6 +125,66 @@ def test_retrievers_are_stores():
         haystack_store(InMemoryEmbeddingRetriever(held))
 
 
+def test_a_document_store_in_memory_is_a_store():
+    held = InMemoryDocumentStore()
+    held.write_documents(documents())
+    by_retriever = run_sync(haystack_store(InMemoryBM25Retriever(held)).search(QUERY, k=2))
+    assert run_sync(haystack_store(held, name="InMemoryBM25Retriever").search(QUERY, k=2)) == by_retriever
+    with pytest.raises(InputError, match="pass a retriever"):
+        haystack_store(object())
+
+
+@pytest.mark.parametrize(
+    ("filters", "found"),
+    [
+        ({"field": "meta.page", "operator": ">=", "value": 2}, ["b", "c"]),
+        ({"field": "meta.kind", "operator": "in", "value": ["x", "y"]}, ["a", "b"]),
+        ({"field": "meta.kind", "operator": "not in", "value": ["x", "y"]}, ["c"]),
+        (
+            {
+                "operator": "AND",
+                "conditions": [
+                    {"field": "meta.page", "operator": ">", "value": 1},
+                    {"field": "meta.page", "operator": "<", "value": 3},
+                    {"field": "meta.kind", "operator": "==", "value": "y"},
+                ],
+            },
+            ["b"],
+        ),
+        ({"page": [1, 3]}, ["a", "c"]),
+    ],
+)
+def test_filters_are_haystacks_or_ours(tmp_path, filters, found):
+    with resift.Index(tmp_path / "n.db", text_only=True, rerank=False) as index:
+        kinds = [{"page": 1, "kind": "x"}, {"page": 2, "kind": "y"}, {"page": 3}]
+        index.add(["late one", "late two", "late three"], ids=["a", "b", "c"], metadata=kinds)
+        retriever = ResiftRetriever(index)
+        assert sorted(one.id for one in retriever.run("late", filters=filters)["documents"]) == found
+
+
+@pytest.mark.parametrize(
+    ("filters", "reason"),
+    [
+        ({"operator": "OR", "conditions": []}, "join by AND alone"),
+        ({"operator": "==", "value": 1}, "no 'field'"),
+        ({"field": "meta.a", "operator": "~", "value": 1}, "operator '~'"),
+        (
+            {
+                "operator": "AND",
+                "conditions": [{"field": "a", "operator": "==", "value": one} for one in "xy"],
+            },
+            "twice",
+        ),
+    ],
+)
+def test_filters_that_no_store_can_answer_are_refused(tmp_path, filters, reason):
+    with (
+        resift.Index(tmp_path / "n.db", text_only=True, rerank=False) as index,
+        pytest.raises(InputError, match=reason),
+    ):
+        ResiftRetriever(index).run("late", filters=filters)
+
+
 @pytest.mark.real_model
 def test_embedders_fill_and_ask_a_vector_store():
     held = InMemoryDocumentStore(embedding_similarity_function="cosine")

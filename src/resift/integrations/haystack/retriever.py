@@ -10,7 +10,9 @@ from haystack import Document, component, default_from_dict, default_to_dict
 from resift.errors import InputError
 from resift.index import Index
 from resift.integrations.haystack.documents import documents_of
+from resift.integrations.haystack.filters import where_of
 from resift.integrations.searching import Searchable, pipeline_over
+from resift.retrieval.pipeline import Pipeline
 from resift.sync import run_sync
 
 
@@ -19,7 +21,7 @@ class ResiftRetriever:
     """Searches `source` and returns the best `top_k` documents.
 
     `source` is the path of an index file, which can be saved with a pipeline, or an Index, a Pipeline or
-    stores. `filters` are Resift's: {"kind": "city"}, {"page": [1, 2]}.
+    stores. `filters` are Haystack's (comparisons joined by AND) or Resift's: {"page": [1, 2]}.
     """
 
     def __init__(
@@ -34,19 +36,25 @@ class ResiftRetriever:
         self.top_k = top_k
         self.filters = filters
         self.deadline_s = deadline_s
-        self._opened: Searchable = None
+        self._opened: Index | None = None
+        self._pipeline: Pipeline | None = None
 
     def warm_up(self) -> None:
         """Open the index."""
-        if self._opened is None:
-            named = isinstance(self.source, (str, os.PathLike))
-            self._opened = Index(self.source, read_only=True) if named else self.source
+        self._searched()
 
     def close(self) -> None:
         """Close the index, if this component opened it."""
-        if self._opened is not self.source and isinstance(self._opened, Index):
+        if self._opened is not None:
             self._opened.close()
-        self._opened = None
+        self._opened = self._pipeline = None
+
+    def _searched(self) -> Pipeline:
+        if self._pipeline is None:
+            if isinstance(self.source, (str, os.PathLike)):
+                self._opened = Index(self.source, read_only=True)
+            self._pipeline = pipeline_over(self._opened or self.source)
+        return self._pipeline
 
     @component.output_types(documents=list[Document])
     def run(
@@ -63,11 +71,10 @@ class ResiftRetriever:
         return await self._found(query, filters, top_k)
 
     async def _found(self, query: str, filters: dict[str, Any] | None, top_k: int | None) -> dict[str, Any]:
-        self.warm_up()
-        ranking = await pipeline_over(self._opened).search(
+        ranking = await self._searched().search(
             query,
             k=self.top_k if top_k is None else top_k,
-            where=self.filters if filters is None else filters,
+            where=where_of(self.filters if filters is None else filters),
             deadline_s=self.deadline_s,
         )
         return {"documents": documents_of(ranking)}

@@ -5,13 +5,18 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
+
+from haystack.components.retrievers.in_memory import InMemoryBM25Retriever
+from haystack.document_stores.in_memory import InMemoryDocumentStore
+from haystack.document_stores.types import DocumentStore
 
 from resift.errors import InputError
 from resift.integrations.external_store import ExternalStore, Found
 from resift.resilience import CircuitBreaker
 
 
+@runtime_checkable
 class Retriever(Protocol):
     """A Haystack retriever component."""
 
@@ -21,9 +26,20 @@ class Retriever(Protocol):
 
 
 def haystack_store(
-    retriever: Retriever, *, text_embedder: Any = None, name: str = "", breaker: CircuitBreaker | None = None
+    retriever: Retriever | DocumentStore,
+    *,
+    text_embedder: Any = None,
+    name: str = "",
+    breaker: CircuitBreaker | None = None,
 ) -> ExternalStore:
-    """Return a store over a retriever by text, or over one by vectors with the component that makes them."""
+    """Return a store over a retriever by text, or over one by vectors with the component that makes them.
+
+    Haystack's document store in memory is searched by words; every other has retrievers of its own.
+    """
+    if isinstance(retriever, InMemoryDocumentStore):
+        retriever = InMemoryBM25Retriever(retriever)
+    if not isinstance(retriever, Retriever):
+        raise InputError(f"A {type(retriever).__name__} cannot be asked; pass a retriever that searches it.")
     takes = inspect.signature(retriever.run).parameters
     if "query_embedding" in takes and text_embedder is None:
         raise InputError("This retriever takes a query_embedding; pass the text_embedder that makes it.")

@@ -9,7 +9,7 @@ from typing import Any
 from langchain_core.callbacks import AsyncCallbackManagerForRetrieverRun, CallbackManagerForRetrieverRun
 from langchain_core.documents import Document
 from langchain_core.retrievers import BaseRetriever
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, PrivateAttr
 
 from resift.integrations.langchain.documents import documents_of
 from resift.integrations.searching import Searchable, pipeline_over
@@ -52,6 +52,10 @@ class ResiftRetriever(SearchingRetriever):
     """
 
     source: Searchable
+    _made: Pipeline | None = PrivateAttr(default=None)
 
     def _pipeline(self) -> Pipeline:
-        return pipeline_over(self.source)
+        # Made once: breakers and models of a pipeline remember what they met.
+        if self._made is None:
+            self._made = pipeline_over(self.source)
+        return self._made
