@@ -5,15 +5,15 @@
 /* The length of a row of attention scores: whole panels. */
 INLINE int32_t padded(int32_t tokens) { return (tokens + PANEL - 1) / PANEL * PANEL; }
 
-/* keys[token][0..width) of one head, transposed to [width][columns] with zeros behind the last token. */
-INLINE void transpose_keys(const float *keys, int64_t stride, int32_t tokens, int32_t width, float factor, float *out,
+/* One head's keys, which begin at a column, transposed to [width][columns] with zeros behind the last token. */
+INLINE void transpose_keys(Matrix qkv, int32_t start, int32_t tokens, int32_t width, float factor, float *out,
                            int32_t columns)
 {
     Lanes block[LANES];
     for (int32_t token = 0; token < tokens; token += LANES)
         for (int32_t d = 0; d < width; d += LANES) {
             for (int r = 0; r < LANES; r++)
-                block[r] = token + r < tokens ? mul(load(keys + (token + r) * stride + d), all(factor)) : all(0.0f);
+                block[r] = token + r < tokens ? mul(load(place(qkv, token + r, start + d)), all(factor)) : all(0.0f);
             transpose(block);
             for (int c = 0; c < LANES; c++) store(out + (int64_t)(d + c) * columns + token, block[c]);
         }
@@ -150,31 +150,37 @@ static void attention_context(const float *weights, int32_t columns, int32_t tok
     }
 }
 
-/* Floats of scratch that attention needs: one head's keys, scores and queries. */
+/* One head's queries or values, which begin at a column, times a factor. */
+INLINE void copy_head(Matrix qkv, int32_t start, int32_t tokens, int32_t width, float factor, float *out)
+{
+    for (int32_t token = 0; token < tokens; token++)
+        for (int32_t d = 0; d < width; d += LANES)
+            store(out + (int64_t)token * width + d, mul(load(place(qkv, token, start + d)), all(factor)));
+}
+
+/* Floats of scratch that attention needs: one head's keys, scores, queries and values. */
 INLINE int64_t attention_scratch(int64_t tokens, int64_t width)
 {
     const int64_t columns = padded((int32_t)tokens);
-    return width * columns + tokens * columns + tokens * width;
+    return width * columns + tokens * columns + 2 * tokens * width;
 }
 
-static void self_attention(const Bert *bert, const float *qkv, int32_t tokens, float *scratch, float *out, Range *range)
+static void self_attention(const Bert *bert, Matrix qkv, int32_t tokens, float *scratch, float *out, Range *range)
 {
     const int32_t hidden = bert->hidden, width = hidden / bert->heads, columns = padded(tokens);
-    const int64_t stride = 3 * (int64_t)hidden;
     float *keys = scratch, *scores = keys + (int64_t)width * columns, *queries = scores + (int64_t)tokens * columns;
+    float *values = queries + (int64_t)tokens * width;
     const float before = bert->scale_query_and_key ? bert->attention_scale : 1.0f;
     const float after = bert->scale_query_and_key ? 1.0f : bert->attention_scale;
     for (int32_t head = 0; head < bert->heads; head++) {
-        const float *query = qkv + (int64_t)head * width;
-        for (int32_t token = 0; token < tokens; token++)
-            for (int32_t d = 0; d < width; d += LANES)
-                store(queries + (int64_t)token * width + d, mul(load(query + token * stride + d), all(before)));
-        transpose_keys(query + hidden, stride, tokens, width, before, keys, columns);
+        const int32_t start = head * width;
+        copy_head(qkv, start, tokens, width, before, queries);
+        transpose_keys(qkv, hidden + start, tokens, width, before, keys, columns);
+        copy_head(qkv, 2 * hidden + start, tokens, width, 1.0f, values);
         attention_scores(queries, width, tokens, width, keys, columns, after, scores);
         for (int32_t token = 0; token < tokens; token += 4)
             softmax(scores + (int64_t)token * columns, columns, tokens - token < 4 ? tokens - token : 4, tokens);
-        attention_context(scores, columns, tokens, query + 2 * (int64_t)hidden, stride, width,
-                          out + (int64_t)head * width, hidden, range);
+        attention_context(scores, columns, tokens, values, width, width, out + start, hidden, range);
     }
 }
 

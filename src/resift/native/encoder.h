@@ -1,7 +1,8 @@
 /* One forward pass of one text on the calling thread; the last part of every kernel. */
+#include "linear.h"
+
 #include "attention.h"
 #include "layer_norm.h"
-#include "linear.h"
 
 #include <string.h>
 
@@ -47,20 +48,21 @@ EXPORT int64_t KERNEL_FUNCTION(bert_scratch, KERNEL)(const Bert *bert, int32_t t
 }
 
 /* Pool the first token's state and write the classes' logits. */
-static void classify(const Bert *bert, const float *state, Quantised *in, float *scratch, float *out)
+static void classify(const Bert *bert, float *state, Quantised *in, float *scratch, float *out)
 {
+    const Matrix pooled = in_rows(scratch, bert->hidden);
     Range range = no_range();
     for (int32_t d = 0; d < bert->hidden; d += LANES) widen_range(&range, load(state + d));
-    quantise(state, 1, bert->hidden, &range, in);
-    linear_layer(&bert->pooler, in, 1, PLAIN, NULL, scratch, NULL);
+    quantise(in_rows(state, bert->hidden), 1, bert->hidden, &range, in);
+    linear_layer(&bert->pooler, in, 1, PLAIN, NULL, pooled, NULL);
     range = no_range();
     for (int32_t d = 0; d < bert->hidden; d += LANES) {
         const Lanes value = hyperbolic_tangent(load(scratch + d));
         widen_range(&range, value);
         store(scratch + d, value);
     }
-    quantise(scratch, 1, bert->hidden, &range, in);
-    linear_layer(&bert->classifier, in, 1, PLAIN, NULL, scratch, NULL);
+    quantise(pooled, 1, bert->hidden, &range, in);
+    linear_layer(&bert->classifier, in, 1, PLAIN, NULL, pooled, NULL);
     memcpy(out, scratch, (size_t)bert->classes * sizeof *out);
 }
 
@@ -71,7 +73,8 @@ EXPORT void KERNEL_FUNCTION(bert_forward, KERNEL)(const Bert *bert, const int32_
     float *blocks = scratch + levels_scratch(bert, tokens);
     Quantised in = {(Activation *)(void *)scratch, 0, 0, blocks};
     float *states = blocks + blocks_scratch(tokens, widest(bert)), *mixed = states + size, *attended = mixed + size;
-    float *wide = attended + size, *private = wide + tokens * widest(bert);
+    const Matrix wide = in_panels(attended + size, tokens), narrow = in_rows(mixed, bert->hidden);
+    float *private = wide.values + tokens * widest(bert);
     Range range = no_range();
 
     embeddings(bert, ids, token_types, tokens, mixed);
@@ -80,23 +83,23 @@ EXPORT void KERNEL_FUNCTION(bert_forward, KERNEL)(const Bert *bert, const int32_
         const Layer *layer = bert->layer + number;
         /* Activations are quantised over all tokens, so only what follows the last range can be left out. */
         const int32_t kept = number + 1 < bert->layers ? tokens : wanted;
-        quantise(states, tokens, bert->hidden, &range, &in);
+        quantise(in_rows(states, bert->hidden), tokens, bert->hidden, &range, &in);
         linear_layer(&layer->qkv, &in, tokens, PLAIN, NULL, wide, NULL);
         range = no_range();
         self_attention(bert, wide, tokens, private, mixed, &range);
-        quantise(mixed, tokens, bert->hidden, &range, &in);
-        linear_layer(&layer->attention_output, &in, tokens, ADD_RESIDUAL, states, mixed, NULL);
+        quantise(narrow, tokens, bert->hidden, &range, &in);
+        linear_layer(&layer->attention_output, &in, tokens, ADD_RESIDUAL, states, narrow, NULL);
         range = no_range();
         layer_norm(&layer->attention_norm, mixed, tokens, bert->hidden, attended, &range);
-        quantise(attended, tokens, bert->hidden, &range, &in);
+        quantise(in_rows(attended, bert->hidden), tokens, bert->hidden, &range, &in);
         range = no_range();
         linear_layer(&layer->ffn_up, &in, tokens, GELU, NULL, wide, &range);
         quantise(wide, tokens, bert->ffn, &range, &in);
-        linear_layer(&layer->ffn_down, &in, kept, ADD_RESIDUAL, attended, mixed, NULL);
+        linear_layer(&layer->ffn_down, &in, kept, ADD_RESIDUAL, attended, narrow, NULL);
         range = no_range();
         (bert->scale_query_and_key ? layer_norm_of_sum : layer_norm)(&layer->ffn_norm, mixed, kept, bert->hidden,
                                                                      states, &range);
     }
-    if (bert->classes) classify(bert, states, &in, wide, out);
+    if (bert->classes) classify(bert, states, &in, wide.values, out);
     else memcpy(out, states, (size_t)wanted * (size_t)bert->hidden * sizeof *out);
 }

@@ -4,6 +4,28 @@
 
 typedef enum { PLAIN, ADD_RESIDUAL, GELU } Finish;
 
+/* Activations, row by row or panel by panel. A panel's rows lie one behind the other, so that a tile is written and
+ * read in one piece of memory; the rows of a wide layer would each be in a page of their own. */
+typedef struct {
+    float *values;
+    int64_t row, panel; /* floats from one row, and from one panel, to the next */
+} Matrix;
+
+INLINE Matrix in_rows(float *values, int32_t columns)
+{
+    const Matrix made = {values, columns, PANEL};
+    return made;
+}
+INLINE Matrix in_panels(float *values, int32_t rows)
+{
+    const Matrix made = {values, PANEL, (int64_t)rows * PANEL};
+    return made;
+}
+INLINE float *place(Matrix matrix, int64_t row, int64_t column)
+{
+    return matrix.values + row * matrix.row + column / PANEL * matrix.panel + column % PANEL;
+}
+
 #ifndef BLOCKS_OF_LEVELS
 INLINE int64_t packed_size(int32_t inputs, int32_t outputs)
 {
@@ -36,7 +58,7 @@ EXPORT void KERNEL_FUNCTION(bert_pack, KERNEL)(const int8_t *weights, int32_t in
         for (int32_t column = 0; column < outputs; column++) sums[column] += weights[(int64_t)row * outputs + column];
 }
 
-static void quantise(const float *values, int32_t rows, int32_t inputs, const Range *range, Quantised *into)
+static void quantise(Matrix values, int32_t rows, int32_t inputs, const Range *range, Quantised *into)
 {
     const float low = lowest_lane(range->low), high = highest_lane(range->high);
     into->scale = high == low ? 1.0f : (high - low) / 255.0f;
@@ -45,15 +67,19 @@ static void quantise(const float *values, int32_t rows, int32_t inputs, const Ra
     into->zero_point = (int32_t)(within + 0x1.8p23f - 0x1.8p23f);
     const Lanes scale = all(into->scale), reciprocal = all(1.0f / into->scale);
     const Ints offset = all_ints(into->zero_point);
-    for (int32_t row = 0, here; row < rows; row += here) {
-        here = rows - row < TILE_ROWS ? rows - row : TILE_ROWS;
-        const int64_t end = (int64_t)(row + here) * inputs;
-        for (int64_t i = (int64_t)row * inputs; i < end; i += LANES)
-            store_levels(into->levels + i, add_ints(to_ints(quotient(load(values + i), scale, reciprocal)), offset));
+    for (int32_t column = 0; column < inputs; column += PANEL)
+        for (int32_t row = 0, here; row < rows; row += here) {
+            here = rows - row < TILE_ROWS ? rows - row : TILE_ROWS;
+            for (int r = 0; r < here; r++) {
+                const float *from = place(values, row + r, column);
+                Activation *to = into->levels + (int64_t)(row + r) * inputs + column;
+                UNROLL(4) for (int i = 0; i < PANEL; i += LANES)
+                    store_levels(to + i, add_ints(to_ints(quotient(load(from + i), scale, reciprocal)), offset));
+            }
 #ifdef BLOCKS_OF_LEVELS
-        note_blocks(into, row, here, inputs);
+            note_block(into, row, here, column, inputs);
 #endif
-    }
+        }
 }
 
 /* GELU over a tile, some vectors at a time; in the last group the last vector may stand in for missing ones. */
@@ -98,9 +124,10 @@ static Multiply *const multiply_rows[] = {NULL,       multiply_1, multiply_2, mu
 
 /* The products of some rows with one tile's columns, and what follows them. */
 INLINE void tile(int rows, const Finish finish, const Linear *linear, int32_t column, const Quantised *in, int32_t row,
-                 const float *residual, float *out, Range *range)
+                 const float *residual, Matrix out, Range *range)
 {
-    const int64_t stride = linear->outputs, corner = row * stride + column;
+    const int64_t stride = linear->outputs;
+    float *corner = place(out, row, column);
     Ints sum[TILE_ROWS][TILE_VECTORS];
     multiply_rows[rows](in, row, linear, column, sum);
     UNROLL(4) for (int v = 0; v < TILE_VECTORS; v++)
@@ -110,17 +137,16 @@ INLINE void tile(int rows, const Finish finish, const Linear *linear, int32_t co
         const Ints zero = mul_ints(load_ints(linear->sums + at), all_ints(zero_point));
         const Lanes bias = load(linear->bias + at), scale = mul(all(in->scale), load(linear->scales + at));
         for (int r = 0; r < rows; r++) {
-            const int64_t place = corner + r * stride + LANES * v;
             Lanes value = add(mul(to_floats(sub_ints(sum[r][v], zero)), scale), bias);
-            if (finish == ADD_RESIDUAL) value = add(value, load(residual + place));
-            store(out + place, value);
+            if (finish == ADD_RESIDUAL) value = add(value, load(residual + (row + r) * stride + at));
+            store(corner + r * out.row + LANES * v, value);
         }
     }
-    if (finish == GELU) gelu_tile(rows, out + corner, stride, range);
+    if (finish == GELU) gelu_tile(rows, corner, out.row, range);
 }
 
 INLINE void tile_rows(const Finish finish, const Linear *linear, int32_t column, const Quantised *in, int32_t rows,
-                      const float *residual, float *out, Range *range)
+                      const float *residual, Matrix out, Range *range)
 {
     /* While these weights are used, the next ones are on their way, a part with each tile. */
     const int64_t size = packed_size(linear->inputs, TILE_COLUMNS);
@@ -140,7 +166,7 @@ INLINE void tile_rows(const Finish finish, const Linear *linear, int32_t column,
 }
 
 static void linear_layer(const Linear *linear, const Quantised *in, int32_t rows, Finish finish, const float *residual,
-                         float *out, Range *range)
+                         Matrix out, Range *range)
 {
     for (int32_t column = 0; column < linear->outputs; column += TILE_COLUMNS) {
         if (finish == PLAIN) tile_rows(PLAIN, linear, column, in, rows, residual, out, range);

@@ -93,32 +93,30 @@ INLINE __m128i energies(const Activation *level, __m256i zero_point)
     return _mm_add_epi32(four, _mm_shuffle_epi32(four, 0x4E));
 }
 
-/* Count the levels of up to TILE_ROWS rows from the lowest of each block, and note what blocks are like. */
-static void note_blocks(const Quantised *in, int32_t row, int32_t rows, int32_t inputs)
+/* Count the levels of a block of up to TILE_ROWS rows from the lowest of them, and note what they are like. */
+INLINE void note_block(const Quantised *in, int32_t row, int32_t rows, int32_t column, int32_t inputs)
 {
-    Block *block = (Block *)in->blocks + row / TILE_ROWS * (inputs / CHUNK);
+    Block *block = (Block *)in->blocks + row / TILE_ROWS * (inputs / CHUNK) + column / CHUNK;
     const __m256i zero_point = _mm256_set1_epi16((int16_t)in->zero_point), ones = _mm256_set1_epi8(-1);
-    for (int32_t k = 0; k < inputs; k += CHUNK, block++) {
-        Activation *levels = in->levels + (int64_t)row * inputs + k;
-        __m256i low = ones, over = ones; /* over: all bits of the highest turned */
-        __m128i energy = _mm_setzero_si128();
-        for (int32_t r = 0; r < rows; r++) {
-            const __m256i *half = (const __m256i *)(const void *)(levels + (int64_t)r * inputs);
-            const __m256i a = _mm256_loadu_si256(half), b = _mm256_loadu_si256(half + 1);
-            low = _mm256_min_epu8(low, _mm256_min_epu8(a, b));
-            over = _mm256_min_epu8(over, _mm256_xor_si256(_mm256_max_epu8(a, b), ones));
-            energy = _mm_max_epi32(energy, energies(levels + (int64_t)r * inputs, zero_point));
-        }
-        block->lowest = lowest_byte(low);
-        block->span = 255 - lowest_byte(over) - block->lowest;
-        block->energy = _mm_cvtsi128_si32(_mm_max_epi32(energy, _mm_srli_si128(energy, 4)));
-        const __m256i lowest = _mm256_set1_epi8((char)block->lowest);
-        for (int32_t r = 0; r < rows; r++)
-            for (int i = 0; i < CHUNK; i += 32) {
-                __m256i *at = (__m256i *)(void *)(levels + (int64_t)r * inputs + i);
-                _mm256_storeu_si256(at, _mm256_sub_epi8(_mm256_loadu_si256(at), lowest));
-            }
+    Activation *levels = in->levels + (int64_t)row * inputs + column;
+    __m256i low = ones, over = ones; /* over: all bits of the highest turned */
+    __m128i energy = _mm_setzero_si128();
+    for (int32_t r = 0; r < rows; r++) {
+        const __m256i *half = (const __m256i *)(const void *)(levels + (int64_t)r * inputs);
+        const __m256i a = _mm256_loadu_si256(half), b = _mm256_loadu_si256(half + 1);
+        low = _mm256_min_epu8(low, _mm256_min_epu8(a, b));
+        over = _mm256_min_epu8(over, _mm256_xor_si256(_mm256_max_epu8(a, b), ones));
+        energy = _mm_max_epi32(energy, energies(levels + (int64_t)r * inputs, zero_point));
     }
+    block->lowest = lowest_byte(low);
+    block->span = 255 - lowest_byte(over) - block->lowest;
+    block->energy = _mm_cvtsi128_si32(_mm_max_epi32(energy, _mm_srli_si128(energy, 4)));
+    const __m256i lowest = _mm256_set1_epi8((char)block->lowest);
+    for (int32_t r = 0; r < rows; r++)
+        for (int i = 0; i < CHUNK; i += 32) {
+            __m256i *at = (__m256i *)(void *)(levels + (int64_t)r * inputs + i);
+            _mm256_storeu_si256(at, _mm256_sub_epi8(_mm256_loadu_si256(at), lowest));
+        }
 }
 
 INLINE __m256i four_levels(const Activation *at)
