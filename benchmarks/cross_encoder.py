@@ -2,8 +2,10 @@
 
 `python -m benchmarks.cross_encoder`: one run, interleaved rounds, medians. ONNX peers use the same file,
 torch peers the same shape with random weights. Peers live in benchmarks/.envs, made on first use. Wall time
-says what a user waits; processor time says the same on a machine that is busy with other things. `--quick`
-runs Resift alone in a few seconds.
+says what a user waits; processor time says the same on a machine that is busy with other things. Peers named
+"…, no AVX-512" see a processor without it (without_avx512.c), as they would where the avx2 kernel is the
+fastest: forced on a processor with AVX-512, it runs against peers that use all of it. `--before FOLDER` lets
+a compiled checkout of an earlier version run beside this one. `--quick` runs Resift alone in a few seconds.
 """
 
 from __future__ import annotations
@@ -14,15 +16,20 @@ import contextlib
 import json
 import os
 import random
+import shutil
 import statistics
+import subprocess
 import sys
 import time
 from pathlib import Path
 
-from benchmarks.harness import HERE, RESULTS, Peer, machine, peer_env, versions, write_results
+from benchmarks.harness import ENVS, HERE, RESULTS, Peer, machine, peer_env, versions, write_results
 
 OWN = ("resift", "resift, avx2", "resift, not compiled", "onnxruntime")
 FOREIGN = ("flashrank", "sentence-transformers", "rerankers")
+NO_AVX512 = ", no AVX-512"
+WITHOUT_AVX512 = tuple(name + NO_AVX512 for name in ("resift, not compiled", "onnxruntime", FOREIGN[1]))
+BEFORE = "resift, before"
 SECTIONS = ["race", "cold_start", "agreement", "cascade"]
 REQUIREMENTS = [
     "torch==2.13.0",
@@ -53,10 +60,33 @@ def model_folder() -> Path:
     return resolve("cross-encoder/ms-marco-MiniLM-L-12-v2").folder
 
 
-def start(name: str, python: Path | str, folder: Path) -> Peer:
-    paths = [str(HERE.parent), str(HERE.parent / "src")] if name in OWN else [str(HERE.parent)]
-    env = {"PYTHONPATH": os.pathsep.join(paths)}
-    return Peer(python, HERE / "peer_cross_encoder.py", name, str(folder), env=env)
+def start(name: str, python: Path | str, folder: Path, before: Path | None = None) -> Peer:
+    """Start a peer by its name in the table of results."""
+    library, hidden = name.removesuffix(NO_AVX512), name.endswith(NO_AVX512)
+    paths = [HERE.parent]
+    if library in OWN:
+        paths.append(HERE.parent / "src")
+    if name == BEFORE and before:
+        library, paths = "resift", [HERE.parent, before / "src"]
+    env = {"PYTHONPATH": os.pathsep.join(map(str, paths))}
+    if hidden:
+        env["LD_PRELOAD"] = str(hiding_library())
+    return Peer(python, HERE / "peer_cross_encoder.py", library, str(folder), env=env)
+
+
+def hiding_library() -> Path:
+    """Return the library that hides AVX-512 from a process, compiled on first use."""
+    source, made = HERE / "without_avx512.c", ENVS / "without_avx512.so"
+    if not made.exists() or made.stat().st_mtime < source.stat().st_mtime:
+        ENVS.mkdir(exist_ok=True)
+        subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", str(made), str(source)], check=True)
+    return made
+
+
+def can_hide_avx512() -> bool:
+    """Whether a process here can be shown a processor without AVX-512, and there is any to hide."""
+    told = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
+    return "cpuid_fault" in told and "avx512_vnni" in told and shutil.which("cc") is not None
 
 
 def speed(peers: dict[str, Peer], plan: dict[int, list[int]], rounds: int) -> dict:
@@ -211,7 +241,10 @@ def race(pythons: dict, folder: Path, options: argparse.Namespace) -> dict:
     """Start all peers, let them answer once, then measure speed and concurrency."""
     plan = {100: [5], 256: [2]} if options.quick else {100: options.counts, 256: options.long_counts}
     with contextlib.ExitStack() as stack:
-        peers = {name: stack.enter_context(start(name, python, folder)) for name, python in pythons.items()}
+        peers = {
+            name: stack.enter_context(start(name, python, folder, options.before))
+            for name, python in pythons.items()
+        }
         for peer in peers.values():
             peer.ask({"query": QUERY, "texts": passages(2, 100, seed=0)})
         together = concurrency(peers["resift"], options.rounds, count=1 if options.quick else 20)
@@ -227,14 +260,22 @@ def main() -> None:
     parser.add_argument("--counts", type=int, nargs="*", default=[20, 40, 100, 200], help="at ~100 tokens")
     parser.add_argument("--long-counts", type=int, nargs="*", default=[20, 100], help="at ~256 tokens")
     parser.add_argument("--peers", nargs="*", default=list(FOREIGN), help="which of the other libraries")
+    parser.add_argument(
+        "--before", type=Path, metavar="FOLDER", help="a compiled checkout of an earlier version"
+    )
     parser.add_argument("--only", nargs="*", default=SECTIONS, choices=SECTIONS, help="which sections")
     options = parser.parse_args()
     if options.quick:
         options.rounds, options.peers, options.only = 1, [], SECTIONS[:3]
     folder = model_folder()
     pythons: dict = dict.fromkeys(OWN[:1] if options.quick else OWN, sys.executable)
+    if options.before:
+        pythons[BEFORE] = sys.executable
     if options.peers:
         pythons |= dict.fromkeys(options.peers, peer_env("cross_encoder_peers", REQUIREMENTS))
+        if can_hide_avx512():
+            known = {name.removesuffix(NO_AVX512): name for name in WITHOUT_AVX512}
+            pythons |= {known[name]: python for name, python in pythons.items() if name in known}
     data: dict = {"versions": versions(["onnxruntime", "tokenizers", "numpy"])}
     for section in options.only:
         if section == "race":
