@@ -103,6 +103,14 @@ def test_a_long_document_is_read_in_windows(server):
     assert answer[0]["score"] > 0.5 > answer[1]["score"]
 
 
+def test_what_the_model_did_not_read_is_told(server):
+    """A query that takes up more than half a row is cut by the model: body and header say so."""
+    long = {"query": "particles " * 400, "documents": DOCUMENTS}
+    answer = server.post("/v2/rerank", long, authorization="Bearer secret")
+    assert answer.json()["meta"]["warnings"] == ["query cut to its first 256 tokens"]
+    assert answer.headers["x-resift-note"] == "query cut to its first 256 tokens"
+
+
 def test_openai_embeddings(server):
     """OpenAI's client, which asks for base64 unless told otherwise."""
     import openai

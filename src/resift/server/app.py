@@ -153,5 +153,5 @@ def _cors(origins: Sequence[str]) -> Any:
         allow_origins=list(origins),
         allow_methods=["GET", "POST"],
         allow_headers=["authorization", "content-type", "x-resift-deadline-ms", "x-request-id"],
-        expose_headers=["x-request-id", "x-resift-tier", "x-resift-degraded", "retry-after"],
+        expose_headers=["x-request-id", "x-resift-tier", "x-resift-degraded", "x-resift-note", "retry-after"],
     )

@@ -167,10 +167,9 @@ async def send_reply(send: Send, reply: Reply, info: RequestInfo, *, head: bool 
     """Send an answer with what is known about how it was made."""
     body = reply.body if isinstance(reply.body, bytes) else dump_json(reply.body)
     told = {**info.answer_headers, **reply.headers}
-    if info.tier:
-        told["x-resift-tier"] = header_safe(info.tier)
-    if info.degraded:
-        told["x-resift-degraded"] = header_safe(info.degraded)
+    for name, value in (("tier", info.tier), ("degraded", info.degraded), ("note", info.note)):
+        if value:
+            told[f"x-resift-{name}"] = header_safe(value)
     headers = [(b"content-type", reply.media_type.encode()), (b"content-length", str(len(body)).encode())]
     headers += [(name.encode(), value.encode("latin-1", "replace")) for name, value in told.items()]
     await send({"type": "http.response.start", "status": reply.status, "headers": headers})

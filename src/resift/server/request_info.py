@@ -30,6 +30,7 @@ class RequestInfo:
     status: int = 0
     tier: str = ""
     degraded: str = ""
+    note: str = ""
     answer_headers: dict[str, str] = field(default_factory=dict)
 
 

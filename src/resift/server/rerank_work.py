@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from resift.candidates import hits_from, text_of
+from resift.deadline import Deadline
 from resift.protocols import Scorer
 from resift.rerankers.hosted.dialects import DIALECTS
 from resift.rerankers.rescore import rescore
@@ -17,7 +18,7 @@ from resift.server.dialects import ServedDialect
 from resift.server.endpoint import Call
 from resift.server.rerank_answers import Answer, Row
 from resift.server.spans import SpanOptions, relevant_spans
-from resift.types import Hit, Ranking
+from resift.types import Hit, Ranking, StageKind
 
 FROM_0_TO_1 = frozenset({*DIALECTS, "semantic-bm25", "zero-shot"})
 """Who scores from 0 to 1 already; what all others say goes through a sigmoid."""
@@ -47,7 +48,7 @@ async def rerank(call: Call, dialect: ServedDialect, request: Mapping[str, Any])
             spans = await relevant_spans(
                 scorer, query, shown, options, unit=unit_of(ranking), deadline=deadline
             )
-        tokens = await _tokens(scorer, query, texts)
+        tokens = await _tokens(scorer, query, texts, deadline)
     note_ranking(call, ranking)
     unit = _raw if request.get("raw_scores") else unit_of(ranking)
     wanted = bool(dialect.asks_for and request.get(dialect.asks_for))
@@ -85,6 +86,8 @@ def note_ranking(call: Call, ranking: Ranking) -> None:
         call.info.degraded = ranking.reason or "degraded"
     if ranking.unscored and ranking.degraded:
         call.info.answer_headers["x-resift-unscored"] = str(len(ranking.unscored))
+    said = (record.note for record in ranking.trace if record.kind is StageKind.RERANK)
+    call.info.note = "; ".join(filter(None, said))
 
 
 def unit_of(ranking: Ranking) -> Callable[[float | None], float]:
@@ -116,7 +119,7 @@ def _object_text(document: Mapping[str, Any], rank_fields: Sequence[str] | None)
 def _warnings(call: Call, texts: Sequence[str]) -> list[str]:
     empty = sum(not text.strip() for text in texts)
     told = [f"{empty} of {len(texts)} documents have no text and stand last"] if empty else []
-    return [*([call.info.degraded] if call.info.degraded else []), *told]
+    return [*filter(None, (call.info.degraded, call.info.note)), *told]
 
 
 def _document(given: Any, text: str, dialect: ServedDialect) -> Any:
@@ -132,11 +135,11 @@ def _span_options(request: Mapping[str, Any]) -> SpanOptions | None:
     return SpanOptions(threshold=given.get("threshold", 0.1), most=given.get("max_spans"))
 
 
-async def _tokens(scorer: Scorer, query: str, texts: Sequence[str]) -> int:
-    """Return how many tokens a model reads for these pairs; without its tokenizer a guess."""
+async def _tokens(scorer: Scorer, query: str, texts: Sequence[str], deadline: Deadline) -> int:
+    """Return how many tokens a model reads for these pairs; without its tokenizer or time for it a guess."""
     count = getattr(
         getattr(getattr(getattr(scorer, "_model", None), "model", None), "tokenizer", None), "count", None
     )
-    if not callable(count):
+    if not callable(count) or deadline.expired:
         return (len(query) * len(texts) + sum(map(len, texts))) // 4
     return await asyncio.to_thread(lambda: count(query) * len(texts) + sum(map(count, texts)))
