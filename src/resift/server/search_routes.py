@@ -105,7 +105,8 @@ def _search(serving: Serving, searching: Searching) -> Operation:
 async def searched(call: Call, searching: Searching, request: Mapping[str, Any]) -> Ranking:
     """Return the ranking that a search request asks for."""
     given = request.get("settings")
-    settings = None if given is None else SearchSettings.of(given)
+    # None set is none given: what the server was started with.
+    settings = SearchSettings.of(given) if given else None
     documents = request.get("documents")
     deadline = call.deadline(request.get("deadline_ms"))
     depth = (settings or SearchSettings()).depth or Trust().most

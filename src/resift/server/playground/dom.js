@@ -12,9 +12,9 @@ export function make(tag, options = {}, ...children) {
 
 export const byId = (id) => document.getElementById(id);
 
-// The server's picture: parsed as SVG, without whatever could act, then put in place.
+// The server's picture, without whatever could act. Parsed as part of a page: there an svg needs no xmlns.
 export function picture(source) {
-  const parsed = new DOMParser().parseFromString(source, "image/svg+xml").documentElement;
+  const parsed = new DOMParser().parseFromString(source, "text/html").querySelector("svg");
   for (const bad of parsed.querySelectorAll("script, foreignObject, style")) bad.remove();
   return document.importNode(parsed, true);
 }
