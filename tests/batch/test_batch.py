@@ -19,14 +19,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from resift.batch import EmbedWork, IndexWork, RerankWork, load_shards, run_batch
-from resift.batch.inputs import find_inputs, plan
+from resift.batch.inputs import find_inputs, plan_inputs
 from resift.batch.local_engine import LocalEngine
 from resift.batch.shards import run_shard
 from resift.batch.work import each_row, to_batch
 from resift.cli.main import main
 from resift.errors import DataFormatError, InputError, ResiftError
-from resift.stores import SQLiteStore
 from resift.sync import run_sync
+from tests.batch.inline_engine import InlineEngine
+
+INLINE = InlineEngine()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,14 +92,14 @@ def test_every_row_comes_out_once_in_order(tmp_path):
 
 def test_a_second_run_skips_what_is_there_and_another_job_is_refused(tmp_path):
     source = write_parquet(tmp_path / "in.parquet", ["a", "b", "c"])
-    run_batch(LengthWork(), source, tmp_path / "out", workers=1, shard_rows=2)
+    run_batch(LengthWork(), source, tmp_path / "out", engine=INLINE, shard_rows=2)
     before = bytes_of(tmp_path / "out")
-    again = run_batch(LengthWork(), source, tmp_path / "out", workers=1, shard_rows=2)
+    again = run_batch(LengthWork(), source, tmp_path / "out", engine=INLINE, shard_rows=2)
     assert again.skipped == again.shards == 2
     assert bytes_of(tmp_path / "out") == before
     other = write_parquet(tmp_path / "other.parquet", ["x"])
     with pytest.raises(InputError, match="belongs to another job: other inputs"):
-        run_batch(LengthWork(), other, tmp_path / "out", workers=1, shard_rows=2)
+        run_batch(LengthWork(), other, tmp_path / "out", engine=INLINE, shard_rows=2)
 
 
 def test_a_killed_worker_changes_no_byte(tmp_path):
@@ -119,20 +121,20 @@ def test_a_row_that_kills_its_worker_is_set_aside(tmp_path):
     }
     assert failed == {1: "three workers died on this row", 3: "this row fails", 4: "TypeError"}
     assert report.failed == 3
-    assert not list((tmp_path / "out").glob(".*"))
+    assert [path.name for path in (tmp_path / "out").glob(".*")] == [".lock"]
 
 
 def test_too_many_failures_stop_the_job(tmp_path):
     source = write_parquet(tmp_path / "in.parquet", ["fail"] * 10)
     with pytest.raises(ResiftError, match="more than 3"):
-        run_batch(LengthWork(), source, tmp_path / "out", workers=1, shard_rows=5, most_failed=3)
+        run_batch(LengthWork(), source, tmp_path / "out", engine=INLINE, shard_rows=5, most_failed=3)
     assert not (tmp_path / "out" / "manifest.json").exists()
 
 
 def test_an_interrupted_shard_leaves_nothing_behind(tmp_path, monkeypatch):
     """A full disk or a lost machine: no half file under the shard's name, and the next run does it."""
     source = write_parquet(tmp_path / "in.parquet", ["a", "b"])
-    _, [shard] = plan(str(source), shard_rows=10, columns=("text",))
+    _, [shard] = plan_inputs([str(source)], shard_rows=10, columns=("text",))
 
     def full(*_: Any) -> None:
         raise OSError(28, "No space left on device")
@@ -155,7 +157,7 @@ def test_jsonl_of_mixed_rows_is_read_row_by_row(tmp_path):
     ]
     source = tmp_path / "in.jsonl"
     source.write_text("\n".join(lines) + "\n")
-    run_batch(LengthWork(), source, tmp_path / "out", workers=1, shard_rows=2)
+    run_batch(LengthWork(), source, tmp_path / "out", engine=INLINE, shard_rows=2)
     assert [(row["row"], row["id"]) for row in rows_of(tmp_path / "out")] == [(0, "a")]
     failed = pq.read_table(tmp_path / "out" / "failed.parquet").to_pylist()
     assert [row["row"] for row in failed] == [1, 2, 3, 4]
@@ -176,12 +178,12 @@ def test_bad_files_columns_and_places_are_named(tmp_path):
         ("empty", "No Parquet or JSONL"),
     ]:
         with pytest.raises((DataFormatError, InputError), match=reason):
-            run_batch(LengthWork(), tmp_path / name, tmp_path / "out")
+            run_batch(LengthWork(), tmp_path / name, tmp_path / "out", engine=INLINE)
 
 
 def test_an_empty_input_makes_an_empty_job(tmp_path):
     source = write_parquet(tmp_path / "in.parquet", [])
-    assert run_batch(LengthWork(), source, tmp_path / "out").rows == 0
+    assert run_batch(LengthWork(), source, tmp_path / "out", engine=INLINE).rows == 0
     assert (tmp_path / "out" / "manifest.json").exists()
 
 
@@ -191,13 +193,13 @@ def test_inputs_are_files_folders_patterns_and_addresses(tmp_path):
     assert find_inputs(tmp_path) == find_inputs(str(tmp_path / "*.parquet")) == [str(one), str(two)]
     pytest.importorskip("fsspec")
     assert [Path(address).name for address in find_inputs(f"file://{tmp_path}")] == ["a.parquet", "b.parquet"]
-    assert run_batch(LengthWork(), f"file://{one}", tmp_path / "out", workers=1).written == 1
+    assert run_batch(LengthWork(), f"file://{one}", tmp_path / "out", engine=INLINE).written == 1
 
 
 def test_a_huge_row_group_is_read_in_small_parts(tmp_path):
     """100,000 rows in one row group: a worker holds only a few of them."""
     source = write_parquet(tmp_path / "in.parquet", [f"t{n}" for n in range(100_000)])
-    _, shards = plan(str(source), shard_rows=20_000, columns=("text",))
+    _, shards = plan_inputs([str(source)], shard_rows=20_000, columns=("text",))
     assert run_shard(LengthWork(), shards[4], tmp_path).written == 20_000
 
 
@@ -211,7 +213,7 @@ class TestWithModels:
         texts = ["Lunch is at noon.", "Paris is the capital of France."]
         rows = {"query": ["capital of France?", " "], "candidates": [texts, texts], "id": ["q1", "q2"]}
         pq.write_table(pa.table(rows), tmp_path / "in.parquet")
-        report = run_batch(RerankWork(), tmp_path / "in.parquet", tmp_path / "out", workers=1)
+        report = run_batch(RerankWork(), tmp_path / "in.parquet", tmp_path / "out", engine=INLINE)
         [row] = rows_of(tmp_path / "out")
         ranking = resift.rerank("capital of France?", texts)
         assert row["order"] == [int(hit.id) for hit in ranking] == [1, 0]
@@ -236,21 +238,18 @@ class TestWithModels:
         from resift import Embedder
 
         source = write_parquet(tmp_path / "in.parquet", ["bees", None])
-        run_batch(EmbedWork(), source, tmp_path / "out", workers=1)
+        run_batch(EmbedWork(), source, tmp_path / "out", engine=INLINE)
         [row] = rows_of(tmp_path / "out")
         assert row["vector"] == run_sync(Embedder().embed(["bees"], kind="document"))[0].tolist()
 
 
 def test_only_finished_index_jobs_are_loaded(tmp_path):
-    def store(vectors: Any) -> SQLiteStore:
-        return SQLiteStore(tmp_path / "n.db", embedder=vectors, create=True)
-
     source = write_parquet(tmp_path / "in.parquet", ["a"])
-    run_batch(LengthWork(), source, tmp_path / "out", workers=1)
+    run_batch(LengthWork(), source, tmp_path / "out", engine=INLINE)
     with pytest.raises(InputError, match="only index jobs"):
-        load_shards(tmp_path / "out", store)
+        load_shards(tmp_path / "out", tmp_path / "n.db")
     with pytest.raises(InputError, match="finish the job"):
-        load_shards(tmp_path, store)
+        load_shards(tmp_path, tmp_path / "n.db")
 
 
 def test_documents_are_cut_into_named_chunks():

@@ -1,4 +1,4 @@
-"""Bulk work on record batches: embed, index, rerank, evaluate; each row exactly once."""
+"""Bulk work on record batches: embed, index, rerank, evaluate, record; each row exactly once."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from resift.batch.job import BatchReport as BatchReport
     from resift.batch.job import run_batch as run_batch
     from resift.batch.loading import load_shards as load_shards
+    from resift.batch.record import RecordWork as RecordWork
+    from resift.batch.record import write_recording as write_recording
     from resift.batch.rerank import RerankWork as RerankWork
     from resift.batch.work import BatchWork as BatchWork
 else:
@@ -24,6 +26,7 @@ else:
         index_work: IndexWork
         job: BatchReport run_batch
         loading: load_shards
+        record: RecordWork write_recording
         rerank: RerankWork
         work: BatchWork
         """,

@@ -54,10 +54,9 @@ class EmbedWork:
 _embedders: dict[str, Embedder] = {}
 
 
-def embedded(texts: list[str], model: str, kind: EmbedKind = "document") -> list[list[float]]:
-    """Return one vector per text, by this process's embedder of that model."""
+def embedded(texts: list[str], model: str, kind: EmbedKind = "document") -> list[Any]:
+    """Return one vector (an array) per text, by this process's embedder of that model."""
     if not texts:
         return []
     embedder = _embedders.setdefault(model, Embedder(model))
-    rows: list[list[float]] = run_sync(embedder.embed(texts, kind=kind)).tolist()
-    return rows
+    return list(run_sync(embedder.embed(texts, kind=kind)))

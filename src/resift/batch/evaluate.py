@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from resift.batch.work import each_row, text_or_none, to_batch
-from resift.errors import InputError
-from resift.retrieval.pipeline import Pipeline
+from resift.batch.pipelines import identity_of_pipeline, opened
+from resift.batch.work import each_row, question_in, text_or_none, to_batch
 from resift.types import to_json
 
 COLUMNS = {
@@ -44,24 +41,16 @@ class EvaluateWork:
         return (self.query_column,)
 
     def describe(self) -> dict[str, Any]:
-        """Return the options and the digest of the pipeline file."""
-        digest = hashlib.sha256(Path(self.pipeline).read_bytes()).hexdigest()
-        return {
-            "k": self.k,
-            "query": self.query_column,
-            "pipeline": Path(self.pipeline).name,
-            "sha256": digest,
-        }
+        """Return the options and the digest of the pipeline and its stores."""
+        return {"k": self.k, "query": self.query_column, **identity_of_pipeline(self.pipeline)}
 
     def __call__(self, batch: Any) -> Any:
         """Return the batch of answers."""
         return to_batch(each_row(batch.to_pylist(), self._answer), COLUMNS)
 
     def _answer(self, row: Mapping[str, Any]) -> list[dict[str, Any]]:
-        query = row[self.query_column]
-        if not isinstance(query, str) or not query.strip():
-            raise InputError(f"{self.query_column} is empty; a question is needed.")
-        ranking = _opened(self.pipeline).rank(query, k=self.k)
+        query = question_in(row, self.query_column)
+        ranking = opened(self.pipeline).rank(query, k=self.k)
         return [
             {
                 "id": text_or_none(row.get("id")),
@@ -73,12 +62,3 @@ class EvaluateWork:
                 "trace": to_json({"query": query, **ranking.to_dict()}),
             }
         ]
-
-
-_pipelines: dict[str, Pipeline] = {}
-
-
-def _opened(file: str) -> Pipeline:
-    if file not in _pipelines:
-        _pipelines[file] = Pipeline.from_yaml(file)
-    return _pipelines[file]

@@ -58,8 +58,10 @@ class IndexWork:
         title = str(row.get("title") or "")
         known = (self.text_column, "id", "metadata", "row")
         extra = {key: value for key, value in row.items() if key not in known and value is not None}
-        nested = row.get("metadata")
-        metadata = {**(nested if isinstance(nested, Mapping) else {}), **extra}
+        held = row.get("metadata")
+        nested = held if isinstance(held, Mapping) else {}
+        # In a batch every row has the keys of all, null where it has none.
+        metadata = {**{key: value for key, value in nested.items() if value is not None}, **extra}
         pieces = list(chunks(text, ChunkSize(self.words, self.overlap)))
         return [
             {

@@ -1,38 +1,25 @@
 """Where rows come from: Parquet and JSONL, in files, folders, globs or anything that fsspec can open.
 
 A job is planned once: each input file is read for its digest and its number of rows, and cut into shards of
-rows. A worker then opens only its own range.
+rows. A worker then opens only its own range (`reading`).
 """
 
 from __future__ import annotations
 
 import glob
 import hashlib
-import json
 import os
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
 from resift.errors import DataFormatError, InputError, require
 
 PARQUET, JSONL = (".parquet", ".pq"), (".jsonl", ".ndjson")
-ROWS_AT_ONCE = 64
-"""Rows that a worker holds at a time: what bounds its memory, however large the input is."""
-
-ROW = "row"
-"""The column with the number of the input row that a row comes from, from 0."""
 
 _LONGEST_LINE = 64 << 20
-
-
-class Unread(NamedTuple):
-    """An input row that could not be read or done, and why."""
-
-    row: int
-    id: str | None
-    error: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +31,10 @@ class InputFile:
     rows: int
     offsets: tuple[int, ...] = ()
     """Of JSONL: the byte at which each shard begins."""
+    name: str = ""
+    """What it is called in reports: the end of its address that tells it from the other inputs."""
+    copy: int = 1
+    """The second file of the same content is 2: each has shards of its own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +49,8 @@ class Shard:
     @property
     def name(self) -> str:
         """A name that follows from content and range: the same rows always get the same name."""
-        return f"part-{self.file.digest[:16]}-{self.start:010}-{self.stop:010}"
+        copy = f".{self.file.copy}" if self.file.copy > 1 else ""
+        return f"part-{self.file.digest[:16]}{copy}-{self.start:010}-{self.stop:010}"
 
 
 def find_inputs(given: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[str]:
@@ -69,11 +61,7 @@ def find_inputs(given: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
         if "://" in address:
             found += _remote(address)
         elif Path(address).is_dir():
-            found += [
-                str(path)
-                for path in sorted(Path(address).rglob("*"))
-                if path.suffix.lower() in PARQUET + JSONL
-            ]
+            found += _inside(Path(address))
         elif glob.has_magic(address):
             found += sorted(glob.glob(address, recursive=True))
         elif Path(address).is_file():
@@ -85,42 +73,48 @@ def find_inputs(given: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
     return list(dict.fromkeys(found))
 
 
-def plan(address: str, *, shard_rows: int, columns: Sequence[str]) -> tuple[InputFile, list[Shard]]:
-    """Read a file once for its digest and rows, check its columns, and cut it into shards."""
-    with _opened(address) as source:
+def _inside(folder: Path) -> list[str]:
+    """Return the files of a folder that are inputs; what hides behind a dot is not meant."""
+    paths = [path for path in sorted(folder.rglob("*")) if path.suffix.lower() in PARQUET + JSONL]
+    hidden = [any(part.startswith(".") for part in path.relative_to(folder).parts) for path in paths]
+    return [str(path) for path, unseen in zip(paths, hidden, strict=True) if not unseen and path.is_file()]
+
+
+def plan_inputs(
+    addresses: Sequence[str], *, shard_rows: int, columns: Sequence[str]
+) -> tuple[list[InputFile], list[Shard]]:
+    """Read each file once for its digest and rows, check its columns, and cut all into shards."""
+    copies: Counter[str] = Counter()
+    files = []
+    for address, name in zip(addresses, _names(addresses), strict=True):
+        file = _inspected(address, shard_rows, columns)
+        copies[file.digest] += 1
+        files.append(replace(file, name=name, copy=copies[file.digest]))
+    return files, [shard for file in files for shard in _cut(file, shard_rows)]
+
+
+def _inspected(address: str, shard_rows: int, columns: Sequence[str]) -> InputFile:
+    with opened(address) as source:
         digest = _digest(source)
         source.seek(0)
-        offsets: tuple[int, ...] = ()
-        if _is_parquet(address):
-            rows = _parquet_rows(source, address, columns)
-        else:
-            rows, offsets = _jsonl_rows(source, address, shard_rows)
-    file = InputFile(address, digest, rows, offsets)
-    starts = range(0, rows, shard_rows)
-    return file, [
-        Shard(file, number, start, min(rows, start + shard_rows)) for number, start in enumerate(starts)
-    ]
+        if is_parquet(address):
+            return InputFile(address, digest, _parquet_rows(source, address, columns))
+        return InputFile(address, digest, *_jsonl_rows(source, address, shard_rows))
 
 
-def read_shard(shard: Shard) -> Iterator[tuple[Any, list[Unread]]]:
-    """Yield the shard's rows as record batches of a few rows, with their numbers in the column `row`.
-
-    Beside each batch stand the rows near it that could not be read.
-    """
-    with _opened(shard.file.address) as source:
-        if _is_parquet(shard.file.address):
-            for first, batch in _parquet_batches(source, shard):
-                yield numbered(batch, first), []
-        else:
-            yield from _jsonl_batches(source, shard)
+def _cut(file: InputFile, shard_rows: int) -> Iterable[Shard]:
+    for number, start in enumerate(range(0, file.rows, shard_rows)):
+        yield Shard(file, number, start, min(file.rows, start + shard_rows))
 
 
-def numbered(batch: Any, first: int) -> Any:
-    """Return the batch with the column `row` in front: the number of each row in its file, from `first`."""
-    pa = require("pyarrow", extra="batch")
-    rows = pa.array(range(first, first + batch.num_rows), pa.int64())
-    names = [name for name in batch.schema.names if name != ROW]
-    return pa.RecordBatch.from_arrays([rows, *(batch.column(name) for name in names)], [ROW, *names])
+def _names(addresses: Sequence[str]) -> list[str]:
+    """Return the shortest ends of the addresses that tell them apart, all of one depth."""
+    parts = [address.replace(os.sep, "/").split("/") for address in addresses]
+    for depth in range(1, max(map(len, parts), default=1)):
+        names = ["/".join(one[-depth:]) for one in parts]
+        if len(set(names)) == len(names):
+            return names
+    return list(addresses)
 
 
 def _parquet_rows(source: BinaryIO, address: str, columns: Sequence[str]) -> int:
@@ -136,29 +130,6 @@ def _parquet_rows(source: BinaryIO, address: str, columns: Sequence[str]) -> int
     return int(file.metadata.num_rows)
 
 
-def _parquet_batches(source: BinaryIO, shard: Shard) -> Iterator[tuple[int, Any]]:
-    pq = require("pyarrow.parquet", extra="batch")
-    file = pq.ParquetFile(source)
-    at = 0
-    for group in range(file.num_row_groups):
-        size = file.metadata.row_group(group).num_rows
-        if at + size <= shard.start or at >= shard.stop:
-            at += size
-            continue
-        try:
-            for batch in file.iter_batches(ROWS_AT_ONCE, row_groups=[group]):
-                first, last = max(shard.start, at), min(shard.stop, at + batch.num_rows)
-                if first < last:
-                    yield first, batch.slice(first - at, last - first)
-                at += batch.num_rows
-                if at >= shard.stop:
-                    return
-        except OSError as exc:
-            raise DataFormatError(
-                f"damaged near row {at} ({type(exc).__name__})", file=shard.file.address
-            ) from exc
-
-
 def _jsonl_rows(source: BinaryIO, address: str, shard_rows: int) -> tuple[int, tuple[int, ...]]:
     offsets, rows, place = [], 0, 0
     for line in iter(lambda: source.readline(_LONGEST_LINE + 1), b""):
@@ -171,62 +142,37 @@ def _jsonl_rows(source: BinaryIO, address: str, shard_rows: int) -> tuple[int, t
     return rows, tuple(offsets)
 
 
-def _jsonl_batches(source: BinaryIO, shard: Shard) -> Iterator[tuple[Any, list[Unread]]]:
-    source.seek(shard.file.offsets[shard.number])
-    for start in range(shard.start, shard.stop, ROWS_AT_ONCE):
-        rows: list[dict[str, Any]] = []
-        unread: list[Unread] = []
-        for number in range(start, min(shard.stop, start + ROWS_AT_ONCE)):
-            row = _json_row(source.readline())
-            if isinstance(row, str):
-                unread.append(Unread(number, None, row))
-            else:
-                rows.append({**row, ROW: number})
-        yield from _typed(rows, unread)
-
-
-def _typed(rows: list[dict[str, Any]], unread: list[Unread]) -> Iterator[tuple[Any, list[Unread]]]:
-    """Yield the rows as one batch; where their types do not fit together, each as a batch of its own."""
-    pa = require("pyarrow", extra="batch")
-    try:
-        # Without this a column that only later rows have would be dropped.
-        names = list(dict.fromkeys(name for row in rows for name in row))
-        yield pa.RecordBatch.from_pylist([{name: row.get(name) for name in names} for row in rows]), unread
-    except (pa.ArrowException, OverflowError):
-        if len(rows) > 1:
-            for number, row in enumerate(rows):
-                yield from _typed([row], unread if number == 0 else [])
-        else:
-            mixed = Unread(rows[0][ROW], None, "mixed types in one column of the row")
-            yield None, [*unread, mixed]
-
-
-def _json_row(line: bytes) -> dict[str, Any] | str:
-    """Return the object of a line, or why it is none."""
-    try:
-        row = json.loads(line)
-    except (ValueError, RecursionError):
-        return "not JSON; write one JSON object a line"
-    return row if isinstance(row, dict) else f"a {type(row).__name__}; write one JSON object a line"
-
-
 def _remote(address: str) -> list[str]:
     fsspec = require("fsspec", extra="batch")
-    filesystem, path = fsspec.core.url_to_fs(address)
-    if filesystem.isdir(path):
-        names = [name for name in filesystem.find(path) if Path(name).suffix.lower() in PARQUET + JSONL]
-    else:
-        names = filesystem.glob(path) if glob.has_magic(path) else [path]
+    try:
+        filesystem, path = fsspec.core.url_to_fs(address)
+        if filesystem.isdir(path):
+            names = [name for name in filesystem.find(path) if Path(name).suffix.lower() in PARQUET + JSONL]
+        else:
+            names = filesystem.glob(path) if glob.has_magic(path) else [path]
+    except Exception as exc:  # each file system has errors of its own
+        raise _cannot_read(address, exc) from exc
     return [filesystem.unstrip_protocol(name) for name in sorted(names)]
 
 
-def _opened(address: str) -> Any:
-    if "://" in address:
-        return require("fsspec", extra="batch").open(address, "rb").open()
-    return Path(address).open("rb")
+def opened(address: str) -> Any:
+    """Open a file or an address to read bytes from, or raise DataFormatError."""
+    try:
+        if "://" in address:
+            return require("fsspec", extra="batch").open(address, "rb").open()
+        return Path(address).open("rb")
+    except Exception as exc:
+        raise _cannot_read(address, exc) from exc
 
 
-def _is_parquet(address: str) -> bool:
+def _cannot_read(address: str, exc: Exception) -> DataFormatError:
+    # The first line of fsspec's own words says which package is missing for s3:// and the like.
+    said = getattr(exc, "strerror", None) or str(exc).partition("\n")[0][:200] or type(exc).__name__
+    return DataFormatError(f"cannot be read: {said}", file=address)
+
+
+def is_parquet(address: str) -> bool:
+    """Say of a file's name whether it is Parquet (or JSONL), or raise InputError."""
     suffix = Path(address).suffix.lower()
     if suffix not in PARQUET + JSONL:
         raise InputError(f"{address}: neither Parquet nor JSONL; name it .parquet or .jsonl.")

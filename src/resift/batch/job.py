@@ -5,35 +5,42 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 from resift.arguments import check_k
-from resift.batch.inputs import Shard, find_inputs, plan
+from resift.batch.inputs import Shard, find_inputs, plan_inputs
 from resift.batch.local_engine import LocalEngine
 from resift.batch.manifest import check_plan, plan_of, write_manifest
-from resift.batch.shards import FAILED, ShardReport, atomic_parquet
+from resift.batch.shards import FAILED, Attempts, OnRows, ShardReport, atomic_parquet
 from resift.batch.work import BatchWork
 from resift.errors import ResiftError, require
+from resift.file_lock import locked
 
 EngineName = Literal["local", "ray"]
 SHARD_ROWS = 1000
 
 
 class BatchEngine(Protocol):
-    """Runs shards somewhere and reports each as it is done."""
+    """Runs shards somewhere, on `workers` processes, and reports each as it is done."""
 
     name: str
+    workers: int
 
-    def run(self, work: BatchWork, shards: Sequence[Shard], folder: Path) -> Iterator[ShardReport]:
+    def run(
+        self, work: BatchWork, shards: Sequence[Shard], folder: Path, *, on_rows: OnRows
+    ) -> Iterator[ShardReport]:
         """Yield a report per shard; one that is there already is skipped."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class BatchReport:
-    """What a job did: rows read, rows written, rows set aside, and how long it took."""
+    """What a job did: rows read, rows written, rows set aside, and how long it took on how many workers.
+
+    `fresh_rows` were done in this run, not in an earlier one; `empty` names the inputs without a row.
+    """
 
     folder: Path
     rows: int
@@ -42,11 +49,14 @@ class BatchReport:
     shards: int
     skipped: int
     seconds: float
+    fresh_rows: int = 0
+    workers: int = 1
+    empty: tuple[str, ...] = ()
 
     @property
     def hours_per_million(self) -> float | None:
         """Hours for a million rows at the rate of this run; None where nothing was left to do."""
-        return None if not self.rows or self.skipped == self.shards else self.seconds / self.rows * 1e6 / 3600
+        return self.seconds / self.fresh_rows * 1e6 / 3600 if self.fresh_rows else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +67,8 @@ class BatchProgress:
     total: int
     failed: int
     seconds: float
+    skipped: int = 0
+    """Rows among them that an earlier run did."""
 
 
 def run_batch(
@@ -78,38 +90,60 @@ def run_batch(
     check_k(shard_rows, name="shard_rows", least=1)
     folder = Path(out)
     started = time.monotonic()
-    files, shards = _planned(work, inputs, shard_rows)
+    files, shards = plan_inputs(find_inputs(inputs), shard_rows=shard_rows, columns=work.columns)
     job = plan_of(work, files, shard_rows=shard_rows)
-    check_plan(folder, job)
-    total = sum(one.rows for one in files)
     runner = _engine(engine, workers) if isinstance(engine, str) else engine
-    reports: list[ShardReport] = []
-    for report in runner.run(work, shards, folder):
-        reports.append(report)
-        failed = sum(one.failed for one in reports)
-        on_progress(
-            BatchProgress(sum(one.rows for one in reports), total, failed, time.monotonic() - started)
-        )
-        if failed > most_failed:
-            raise ResiftError(
-                f"{failed} rows failed, more than {most_failed}; stopped. See {folder}/{FAILED}-*.parquet."
+    busy = f"{folder} is being written by another run. Wait for it, or name another folder."
+    with locked(folder / ".lock", busy=busy):
+        check_plan(folder, job)
+        Attempts.job_started(folder)
+        count = _Count(sum(one.rows for one in files), most_failed, folder, on_progress, started)
+        for report in runner.run(work, shards, folder, on_rows=count.rows_done):
+            count.shard_done(report)
+        _gather_failures(folder)
+        _sweep(folder)
+        write_manifest(folder, job, count.reports)
+    empty = tuple(one.name for one in files if not one.rows)
+    return _summary(folder, count.reports, time.monotonic() - started, workers=runner.workers, empty=empty)
+
+
+@dataclass(eq=False)
+class _Count:
+    """Adds up what the shards report, tells of it, and stops the job when too many rows failed."""
+
+    total: int
+    most_failed: int
+    folder: Path
+    tell: Callable[[BatchProgress], None]
+    started_s: float
+    reports: list[ShardReport] = field(default_factory=list)
+    begun: dict[str, int] = field(default_factory=dict)
+
+    def rows_done(self, shard: str, rows: int) -> None:
+        self.begun[shard] = rows
+        self._told()
+
+    def shard_done(self, report: ShardReport) -> None:
+        self.reports.append(report)
+        self.begun.pop(report.name, None)
+        self._told()
+        failed = sum(one.failed for one in self.reports)
+        if failed > self.most_failed:
+            where = f"{self.folder}/{FAILED}-*.parquet"
+            raise ResiftError(f"{failed} rows failed, more than {self.most_failed}; stopped. See {where}.")
+
+    def _told(self) -> None:
+        done = sum(one.rows for one in self.reports)
+        skipped = sum(one.rows for one in self.reports if one.skipped)
+        self.tell(
+            BatchProgress(
+                rows=done + sum(self.begun.values()),
+                total=self.total,
+                failed=sum(one.failed for one in self.reports),
+                seconds=time.monotonic() - self.started_s,
+                skipped=skipped,
             )
-    _gather_failures(folder)
-    _sweep(folder)
-    write_manifest(folder, job, reports)
-    return _summary(folder, reports, time.monotonic() - started)
-
-
-def _planned(work: BatchWork, inputs: Any, shard_rows: int) -> tuple[list[Any], list[Shard]]:
-    files, shards, seen = [], [], set()
-    for address in find_inputs(inputs):
-        file, parts = plan(address, shard_rows=shard_rows, columns=work.columns)
-        if file.digest in seen:
-            raise ResiftError(f"{address} has the same content as another input; give each once.")
-        seen.add(file.digest)
-        files.append(file)
-        shards += parts
-    return files, shards
+        )
 
 
 def _engine(name: str, workers: int | None) -> BatchEngine:
@@ -136,12 +170,14 @@ def _gather_failures(folder: Path) -> None:
 
 def _sweep(folder: Path) -> None:
     """Remove the half files of workers that died."""
-    for pattern in (".part-*.part", f".{FAILED}-part-*.part"):
+    for pattern in (".part-*", f".{FAILED}-part-*.part"):
         for half in folder.glob(pattern):
             half.unlink(missing_ok=True)
 
 
-def _summary(folder: Path, reports: Sequence[ShardReport], seconds: float) -> BatchReport:
+def _summary(
+    folder: Path, reports: Sequence[ShardReport], seconds: float, *, workers: int, empty: tuple[str, ...]
+) -> BatchReport:
     return BatchReport(
         folder=folder,
         rows=sum(one.rows for one in reports),
@@ -150,4 +186,7 @@ def _summary(folder: Path, reports: Sequence[ShardReport], seconds: float) -> Ba
         shards=len(reports),
         skipped=sum(one.skipped for one in reports),
         seconds=seconds,
+        fresh_rows=sum(one.rows for one in reports if not one.skipped),
+        workers=workers,
+        empty=empty,
     )

@@ -1,30 +1,30 @@
-"""Embedded shards into a store: SQLite by one writer, others in parallel; by id, so that again is no harm."""
+"""Embedded shards into a store: SQLite by one writer, others in parallel; by id, so that again is no harm.
+
+Loading is bulk work like any other: its input are the shards of an index job, its output are receipts, in a
+hidden folder beside them. What has a receipt is not loaded again.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
-from collections.abc import AsyncIterator, Callable, Sequence
+import random
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
-from resift.atomic_files import atomic_write
-from resift.errors import InputError, require
+from resift.batch.job import BatchEngine, BatchProgress, BatchReport, EngineName, run_batch
+from resift.batch.work import NotTheRow, to_batch
+from resift.errors import InputError, StoreError, require
+from resift.stores.embedding import identity_of
+from resift.stores.sqlite import SQLiteStore
 from resift.sync import run_sync
 
-_ROWS = 512
-DONE = "loaded"
-
-
-class WritableStore(Protocol):
-    """A store that takes documents, and names itself."""
-
-    name: str
-    embedder: Any
-
-    async def add(self, documents: Any) -> int:
-        """Store the documents, replacing those of the same id."""
-        ...
+TRIES = 6
+"""How often rows are handed to a store that fails: two first writers, or a server that starts again."""
 
 
 class GivenVectors:
@@ -44,47 +44,117 @@ class GivenVectors:
         return np.asarray([self._known[text] for text in texts], dtype=np.float32)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadWork:
+    """Rows of an index job go into a store; each becomes its `id`, as a receipt.
+
+    `store` is an index file, or a pipeline file (YAML) that describes one store. `model` made the vectors.
+    """
+
+    store: str
+    model: str
+
+    kind = "load"
+    rows_at_once = 512
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that the input must have."""
+        return ("id", "text", "metadata", "vector")
+
+    def describe(self) -> dict[str, Any]:
+        """Return which store, and whose vectors."""
+        return {"store": self.store, "model": self.model}
+
+    def __call__(self, batch: Any) -> Any:
+        """Return the batch of receipts, after the store has the documents."""
+        rows = batch.to_pylist()
+        if self.store not in _stores:
+            _stores[self.store] = open_store(self.store, self.model)
+        run_sync(_added(_stores[self.store], rows))
+        return to_batch([{"id": row["id"], "row": row["row"]} for row in rows], {"id": "text"})
+
+
+_stores: dict[str, Any] = {}
+
+
 def load_shards(
     folder: str | Path,
-    open_store: Callable[[GivenVectors], WritableStore],
+    store: str | Path,
     *,
-    on_progress: Callable[[int, int], None] = lambda _done, _total: None,
-) -> int:
-    """Put the shards of a finished index job into a store; return how many chunks.
+    engine: EngineName | BatchEngine = "local",
+    workers: int | None = None,
+    on_progress: Callable[[BatchProgress], None] = lambda _: None,
+) -> BatchReport:
+    """Put the shards of a finished index job into a store, several at a time where it can take that.
 
-    `open_store` gets an embedder under the job's model name and returns the store to fill. A run that was
-    interrupted goes on with the shards that are not marked as loaded.
+    `store` is an index file, which is made if need be, or a pipeline file (YAML) that describes one store. A
+    run that was interrupted goes on with the shards that have no receipt; documents of the same id are
+    replaced.
     """
-    return run_sync(aload_shards(folder, open_store, on_progress=on_progress))
-
-
-async def aload_shards(
-    folder: str | Path,
-    open_store: Callable[[GivenVectors], WritableStore],
-    *,
-    on_progress: Callable[[int, int], None] = lambda _done, _total: None,
-) -> int:
-    """Do what `load_shards` does, from async code."""
-    place = Path(folder)
+    place, target = Path(folder), Path(store).absolute()
     manifest = _manifest(place)
-    vectors = GivenVectors(manifest["options"]["model"])
-    store = open_store(vectors)
-    marks = place / f".{DONE}-{store.name}.json"
-    loaded: list[str] = json.loads(marks.read_text()) if marks.exists() else []
-    count = 0
+    work = LoadWork(store=str(target), model=manifest["options"]["model"])
+    receipts = place / ".loaded" / hashlib.sha256(work.store.encode()).hexdigest()[:16]
+    alone = run_sync(_checked(work, receipts))
+    return run_batch(
+        work,
+        [place / shard["name"] for shard in manifest["shards"]],
+        receipts,
+        engine="local" if alone else engine,
+        workers=1 if alone else workers,
+        on_progress=on_progress,
+    )
+
+
+def open_store(file: str, model: str) -> Any:
+    """Open the store to load: an index file, or the one that a pipeline file describes."""
+    vectors = GivenVectors(model)
+    if Path(file).suffix.lower() not in (".yaml", ".yml"):
+        return SQLiteStore(file, embedder=vectors, create=True)
+    from resift.config.build_stores import build_store
+    from resift.config.load import load_yaml
+
+    sections = load_yaml(file)["stores"]
+    if len(sections) != 1:
+        raise InputError(f"{file} has {len(sections)} stores; name a file with the one to load.")
+    store = build_store(sections[0])[0].owner
+    held = getattr(store, "embedder", None)
+    if held is None or not callable(getattr(store, "add", None)):
+        raise InputError(f"The store of {file} takes no vectors; give it `embedder: {model}`.")
+    if identity_of(held) != model:
+        raise InputError(f"The store of {file} has vectors of {identity_of(held)}; the shards, of {model}.")
+    store.embedder = vectors
+    return store
+
+
+async def _checked(work: LoadWork, receipts: Path) -> bool:
+    """Forget receipts of documents that are no longer in the store; say whether it takes one writer only."""
+    store = open_store(work.store, work.model)
     try:
-        for shard in manifest["shards"]:
-            if shard["name"] not in loaded:
-                async for rows in _rows(place / shard["name"]):
-                    vectors.give({row["text"]: row["vector"] for row in rows})
-                    await store.add([_document(row) for row in rows])
-                loaded.append(shard["name"])
-                atomic_write(marks, json.dumps(loaded))
-            count += shard["written"]
-            on_progress(count, manifest["written"])
+        manifest = receipts / "manifest.json"
+        if manifest.exists() and await store.count() == 0:
+            shutil.rmtree(receipts)
+        # A file has one writer; Qdrant in a folder lets one process in.
+        return isinstance(store, SQLiteStore) or bool(getattr(store, "_local", False))
     finally:
-        await _closed(store)
-    return count
+        await store.close()
+
+
+async def _added(store: Any, rows: Sequence[dict[str, Any]]) -> None:
+    documents = [
+        {"id": row["id"], "text": row["text"], "metadata": json.loads(row["metadata"])} for row in rows
+    ]
+    store.embedder.give({row["text"]: row["vector"] for row in rows})
+    for left in reversed(range(TRIES)):
+        try:
+            await store.add(documents)
+        except StoreError as exc:
+            if not left:
+                raise NotTheRow(f"{exc} Start again to go on from here.") from exc
+            await asyncio.sleep(0.1 * 2 ** (TRIES - left) * random.uniform(0.5, 1))  # noqa: S311 - no secret
+        else:
+            return
 
 
 def _manifest(folder: Path) -> dict[str, Any]:
@@ -95,22 +165,3 @@ def _manifest(folder: Path) -> dict[str, Any]:
     if manifest.get("kind") != "index":
         raise InputError(f"{folder} is a {manifest.get('kind')} job; only index jobs can be loaded.")
     return manifest
-
-
-async def _rows(shard: Path) -> AsyncIterator[list[dict[str, Any]]]:
-    pq = require("pyarrow.parquet", extra="batch")
-    file = pq.ParquetFile(shard)
-    for batch in file.iter_batches(_ROWS):
-        yield await asyncio.to_thread(batch.to_pylist)
-
-
-def _document(row: dict[str, Any]) -> dict[str, Any]:
-    return {"id": row["id"], "text": row["text"], "metadata": json.loads(row["metadata"])}
-
-
-async def _closed(store: Any) -> None:
-    close = getattr(store, "close", None)
-    if callable(close):
-        outcome = close()
-        if hasattr(outcome, "__await__"):
-            await outcome

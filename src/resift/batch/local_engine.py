@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import signal
+import threading
 from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from resift.batch.inputs import Shard
-from resift.batch.shards import ShardReport, run_shard
-from resift.batch.work import BatchWork, reason_of
+from resift.batch.shards import OnRows, ShardReport, failure_of, run_shard
+from resift.batch.work import BatchWork
 from resift.errors import ResiftError
 from resift.models.engine import use_workers
 from resift.models.usable_cores import usable_cores
@@ -27,6 +29,7 @@ class _Worker:
     process: Any
     pipe: Connection
     shard: Shard | None = None
+    ready: bool = False
 
 
 class LocalEngine:
@@ -37,7 +40,9 @@ class LocalEngine:
     def __init__(self, workers: int | None = None) -> None:
         self.workers = workers or usable_cores()
 
-    def run(self, work: BatchWork, shards: Sequence[Shard], folder: Path) -> Iterator[ShardReport]:
+    def run(
+        self, work: BatchWork, shards: Sequence[Shard], folder: Path, *, on_rows: OnRows
+    ) -> Iterator[ShardReport]:
         """Yield a report per shard as each is done; a shard that fails otherwise than by its rows raises."""
         todo = deque(shards)
         deaths: Counter[str] = Counter()
@@ -45,7 +50,7 @@ class LocalEngine:
         try:
             while todo or any(worker.shard for worker in workers):
                 self._feed(work, folder, workers, todo)
-                yield from _collected(workers, todo, deaths)
+                yield from _collected(workers, todo, deaths, on_rows)
         finally:
             _stop(workers)
 
@@ -60,7 +65,9 @@ class LocalEngine:
                 worker.pipe.send(worker.shard)
 
 
-def _collected(workers: list[_Worker], todo: deque[Shard], deaths: Counter[str]) -> Iterator[ShardReport]:
+def _collected(
+    workers: list[_Worker], todo: deque[Shard], deaths: Counter[str], on_rows: OnRows
+) -> Iterator[ShardReport]:
     busy = [worker for worker in workers if worker.shard is not None]
     ready = wait([worker.pipe for worker in busy])
     for worker in [one for one in busy if one.pipe in ready]:
@@ -69,10 +76,14 @@ def _collected(workers: list[_Worker], todo: deque[Shard], deaths: Counter[str])
         except (EOFError, OSError):
             _bury(worker, workers, todo, deaths)
             continue
-        if not isinstance(answer, ShardReport):
+        worker.ready = True
+        if isinstance(answer, int):
+            on_rows(worker.shard.name if worker.shard else "", answer)
+        elif isinstance(answer, ShardReport):
+            worker.shard = None
+            yield answer
+        elif answer is not None:
             raise ResiftError(str(answer))
-        worker.shard = None
-        yield answer
 
 
 def _bury(worker: _Worker, workers: list[_Worker], todo: deque[Shard], deaths: Counter[str]) -> None:
@@ -80,6 +91,12 @@ def _bury(worker: _Worker, workers: list[_Worker], todo: deque[Shard], deaths: C
     workers.remove(worker)
     worker.process.join()
     worker.pipe.close()
+    # One that was killed by a signal did not fail by itself, however young it was.
+    if not worker.ready and worker.process.exitcode > 0:
+        raise ResiftError(
+            "A worker process could not start. A script that calls run_batch needs its own call under "
+            "`if __name__ == '__main__':`, and the kind of work must be importable from a module."
+        )
     if worker.shard is None:
         return
     deaths[worker.shard.name] += 1
@@ -101,25 +118,42 @@ def _started(work: BatchWork, folder: Path, *, threads: int) -> _Worker:
 
 
 def _serve(pipe: Connection, work: BatchWork, folder: Path, threads: int) -> None:
-    """Do shards until the pipe is closed."""
+    """Do shards until the pipe is closed. Sends None when ready, rows done, and a report or an error."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle; it closes the pipe
+    _die_with_parent()
     use_workers(threads)
+    pipe.send(None)
     while True:
         try:
             shard = pipe.recv()
         except EOFError:
             return
         try:
-            pipe.send(run_shard(work, shard, folder))
+            answer: Any = run_shard(work, shard, folder, on_rows=pipe.send)
         except Exception as exc:
-            pipe.send(f"{shard.name}: {reason_of(exc)}")
+            answer = failure_of(shard, exc)
+        pipe.send(answer)
+
+
+def _die_with_parent() -> None:
+    """End this process soon after its parent, killed or not: nobody would hear of what it does."""
+    parent = multiprocessing.parent_process()
+
+    def watch() -> None:
+        if parent is not None:
+            parent.join()
+            os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _stop(workers: list[_Worker]) -> None:
     for worker in workers:
         worker.pipe.close()
+        if worker.shard is not None:
+            worker.process.terminate()  # in the middle of a shard, of which nothing is to be seen
     for worker in workers:
         worker.process.join(5)
         if worker.process.is_alive():
-            worker.process.terminate()
+            worker.process.kill()
             worker.process.join(5)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from resift import __version__
 from resift.atomic_files import atomic_write
 from resift.batch.inputs import InputFile
 from resift.batch.shards import ShardReport
@@ -25,7 +26,8 @@ def plan_of(work: BatchWork, files: Sequence[InputFile], *, shard_rows: int) -> 
         "kind": work.kind,
         "options": work.describe(),
         "shard_rows": shard_rows,
-        "inputs": [{"name": Path(one.address).name, "sha256": one.digest, "rows": one.rows} for one in files],
+        "resift": __version__,
+        "inputs": [{"name": one.name, "sha256": one.digest, "rows": one.rows} for one in files],
     }
 
 

@@ -14,13 +14,17 @@ from pathlib import Path
 from typing import Any
 
 from resift.batch.inputs import Shard
-from resift.batch.shards import ShardReport, run_shard
-from resift.batch.work import BatchWork, reason_of
+from resift.batch.shards import OnRows, ShardReport, failure_of, run_shard
+from resift.batch.work import BatchWork
 from resift.errors import ResiftError, require
 from resift.models.engine import use_workers
+from resift.models.usable_cores import usable_cores
 
 RETRIES = 200
 """How often Ray runs a shard again whose actor died: each deadly row costs a few."""
+
+STARTS = 3
+"""How often a cluster is started here: on a busy machine Ray's own half a minute may be too short."""
 
 
 class RayEngine:
@@ -31,10 +35,13 @@ class RayEngine:
     def __init__(self, workers: int | None = None, *, address: str | None = None) -> None:
         self._ray = require("ray", extra="ray")
         self._address = address or os.environ.get("RAY_ADDRESS")
-        self._workers = workers
+        self.workers = workers or usable_cores()
+        self._asked = workers
         self._mine = False
 
-    def run(self, work: BatchWork, shards: Sequence[Shard], folder: Path) -> Iterator[ShardReport]:
+    def run(
+        self, work: BatchWork, shards: Sequence[Shard], folder: Path, *, on_rows: OnRows
+    ) -> Iterator[ShardReport]:
         """Yield a report per shard as each is done; a shard that fails otherwise than by its rows raises."""
         self._start()
         try:
@@ -49,15 +56,22 @@ class RayEngine:
         self._mine = True
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         os.environ.setdefault("RAY_DATA_DISABLE_PROGRESS_BARS", "1")
-        cores = None if self._address else self._workers
-        self._ray.init(
-            address=self._address,
-            num_cpus=cores,
-            include_dashboard=False if self._address is None else None,
-            log_to_driver=False,
-            logging_level=logging.ERROR,
-            configure_logging=False,
-        )
+        for left in reversed(range(STARTS)):
+            try:
+                self._ray.init(
+                    # Not None: that would join a cluster that somebody else started on this machine.
+                    address=self._address or "local",
+                    num_cpus=None if self._address else self.workers,
+                    include_dashboard=None if self._address else False,
+                    log_to_driver=False,
+                    logging_level=logging.ERROR,
+                    configure_logging=False,
+                )
+                return
+            except Exception as exc:  # Ray's own, of several kinds
+                self._ray.shutdown()
+                if not left or self._address:
+                    raise ResiftError(f"Ray did not start: {str(exc).partition('. ')[0]}.") from exc
 
     def _reports(self, work: BatchWork, shards: Sequence[Shard], folder: Path) -> Iterator[ShardReport]:
         data = require("ray.data", extra="ray")
@@ -68,12 +82,12 @@ class RayEngine:
         logging.getLogger("ray").setLevel(logging.ERROR)
         if not shards:
             return
-        workers = self._workers or max(1, int(self._ray.cluster_resources().get("CPU", 1)))
+        self.workers = self._asked or max(1, int(self._ray.cluster_resources().get("CPU", 1)))
         listed = data.from_items([{"shard": shard} for shard in shards], override_num_blocks=len(shards))
         done = listed.map_batches(
             _ShardActor,
             batch_size=1,
-            concurrency=min(workers, len(shards)),
+            concurrency=min(self.workers, len(shards)),
             num_cpus=1,
             fn_constructor_kwargs={"work": work, "folder": str(folder)},
             max_restarts=-1,
@@ -102,5 +116,5 @@ class _ShardActor:
                 errors.append("")
             except Exception as exc:
                 reports.append(None)
-                errors.append(f"{shard.name}: {reason_of(exc)}")
+                errors.append(failure_of(shard, exc))
         return {"report": reports, "error": errors}

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from resift.batch.work import each_row, model_digest, text_or_none, to_batch
+from resift.batch.work import each_row, model_digest, question_in, text_or_none, to_batch
 from resift.errors import InputError
 from resift.rerankers.cross_encoder import DEFAULT_MODEL
 from resift.reranking import rerank
@@ -51,11 +51,10 @@ class RerankWork:
         return to_batch(each_row(batch.to_pylist(), self._answers), COLUMNS)
 
     def _answers(self, row: Mapping[str, Any]) -> list[dict[str, Any]]:
-        query, candidates = row[self.query_column], row[self.candidates_column]
-        if not isinstance(query, str) or not query.strip():
-            raise InputError(f"{self.query_column} is empty; a question is needed.")
-        if candidates is None:
-            raise InputError(f"{self.candidates_column} is null; give a list, or an empty one.")
+        query, candidates = question_in(row, self.query_column), row.get(self.candidates_column)
+        if not isinstance(candidates, list):
+            what = "null" if candidates is None else f"a {type(candidates).__name__}"
+            raise InputError(f"{self.candidates_column} is {what}; give a list, or an empty one.")
         texts = [_text(one, at) for at, one in enumerate(candidates)]
         ids = [text_or_none(one.get("id")) if isinstance(one, Mapping) else None for one in candidates]
         ranking = rerank(query, texts, k=self.k, model=self.model)

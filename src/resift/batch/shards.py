@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
@@ -12,9 +12,13 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from resift.atomic_files import atomic_file
-from resift.batch.inputs import ROW, Shard, Unread, read_shard
-from resift.batch.work import ERROR, BatchWork, reason_of
+from resift.batch.inputs import Shard
+from resift.batch.reading import ROW, ROWS_AT_ONCE, Unread, read_shard
+from resift.batch.work import ERROR, BatchWork, NotTheRow, reason_of, text_or_none
 from resift.errors import require
+
+OnRows = Callable[[str, int], None]
+"""Hears the name of a shard and how many of its rows are done."""
 
 FAILED = "failed"
 DIED = "three workers died on this row"
@@ -33,62 +37,96 @@ class ShardReport:
     skipped: bool = False
 
 
-def run_shard(work: BatchWork, shard: Shard, folder: Path) -> ShardReport:
+def run_shard(
+    work: BatchWork, shard: Shard, folder: Path, *, on_rows: Callable[[int], None] = lambda _: None
+) -> ShardReport:
     """Do one shard unless it is there; its file appears under its name only when it is whole.
 
     A shard that lost its worker before is done row by row, and a row that keeps killing workers is set aside.
+    `on_rows` hears how many rows of the shard are done.
     """
     target = folder / f"{shard.name}.parquet"
     if target.exists():
         return _as_it_is(shard, folder)
     started = time.monotonic()
     failures: list[Unread] = []
-    attempts = Attempts(folder / f".{shard.name}.attempts")
-    attempts.begin()
-    with atomic_parquet(target) as output:
-        for batch in _outputs(work, shard, attempts, failures):
+    with Attempts.noted(folder, shard) as attempts, atomic_parquet(target) as output:
+        for done, batch in _outputs(work, shard, attempts, failures):
             output.write(batch)
+            on_rows(done)
         # What failed is on the disk before what succeeded: a shard that is there is wholly accounted for.
         _write_failures(_failed_file(folder, shard), shard, failures)
-    attempts.forget()
     rows = shard.stop - shard.start
     return ShardReport(shard.name, rows, output.count, len(failures), time.monotonic() - started)
 
 
-def _outputs(work: BatchWork, shard: Shard, attempts: Attempts, failures: list[Unread]) -> Iterator[Any]:
-    for batch, unread in read_shard(shard):
+def failure_of(shard: Shard, exc: Exception) -> str:
+    """Say why a shard could not be done, by its file and rows."""
+    return f"{shard.file.name}, rows {shard.start} to {shard.stop - 1}: {reason_of(exc)}"
+
+
+def _outputs(
+    work: BatchWork, shard: Shard, attempts: Attempts, failures: list[Unread]
+) -> Iterator[tuple[int, Any]]:
+    """Yield what the rows become, and how many rows of the shard are done by then."""
+    rows = 0
+    for batch, unread in read_shard(shard, getattr(work, "rows_at_once", ROWS_AT_ONCE)):
         failures += unread
+        rows += len(unread)
         if batch is None or batch.num_rows == 0:
             continue
-        if not attempts.careful:
-            for done in _done(work, batch, failures):
-                yield _kept(done, failures)
+        for part in _parts(batch, attempts, failures):
+            for done in _done(work, part, failures):
+                yield rows, _kept(done, failures)
+        rows += batch.num_rows
+
+
+def _parts(batch: Any, attempts: Attempts, failures: list[Unread]) -> Iterator[Any]:
+    """Yield the batch whole or, where workers died before, row by row without those that killed them."""
+    if not attempts.careful:
+        yield batch
+        return
+    for at, row in enumerate(batch.column(ROW).to_pylist()):
+        if row in attempts.deadly:
+            failures.append(Unread(row, None, DIED))
             continue
-        for at, row in enumerate(batch.column(ROW).to_pylist()):
-            if row in attempts.deadly:
-                failures.append(Unread(row, None, DIED))
-                continue
-            attempts.row(row)
-            for done in _done(work, batch.slice(at, 1), failures):
-                yield _kept(done, failures)
+        attempts.row(row)
+        yield batch.slice(at, 1)
 
 
 class Attempts:
     """What is known of earlier tries of a shard whose workers died: a line per try, then a line per row.
 
     Two lost workers may be chance, so the third goes row by row; a row is deadly when three workers ended
-    while they were at it, so that killing workers at random sets no innocent row aside.
+    while they were at it, so that killing workers at random sets no innocent row aside. Where the job itself
+    was ended and started again, no row is blamed.
     """
+
+    @classmethod
+    @contextmanager
+    def noted(cls, folder: Path, shard: Shard) -> Iterator[Attempts]:
+        """Note a try from its begin to its end, good or bad; only a worker that dies leaves its notes."""
+        attempts = cls(folder / f".{shard.name}.attempts")
+        attempts.begin()
+        try:
+            yield attempts
+        finally:
+            attempts.forget()
+
+    @staticmethod
+    def job_started(folder: Path) -> None:
+        """Note in what an earlier run left that the job began anew."""
+        for path in folder.glob(".part-*.attempts"):
+            with path.open("a") as file:
+                file.write("job\n")
 
     def __init__(self, path: Path) -> None:
         self._path = path
         lines = path.read_text().split() if path.exists() else []
-        self.careful = lines.count("begin") >= 2
-        deaths: Counter[int] = Counter()
-        for line, following in pairwise([*lines, "begin"]):
-            if line != "begin" and following == "begin":
-                deaths[int(line)] += 1
-        self.deadly = frozenset(row for row, count in deaths.items() if count >= 3)
+        ended = [line for line, following in pairwise([*lines, "begin"]) if following == "begin"]
+        died = Counter(line for line in ended if line != "job")
+        self.careful = died.total() >= 2
+        self.deadly = frozenset(int(row) for row, count in died.items() if row != "begin" and count >= 3)
 
     def begin(self) -> None:
         """Note that a worker begins."""
@@ -110,13 +148,23 @@ class Attempts:
 def _done(work: BatchWork, batch: Any, failures: list[Unread]) -> Iterator[Any]:
     """Run the work on all rows at once; if that fails, on each alone, so that one row costs only itself."""
     try:
-        yield work(batch)
+        done = work(batch)
+    except NotTheRow:
+        raise
     except Exception as exc:
         if batch.num_rows == 1:
-            failures.append(Unread(batch.column(ROW)[0].as_py(), None, reason_of(exc)))
+            failures.append(Unread(batch.column(ROW)[0].as_py(), _id_in(batch), reason_of(exc)))
             return
         for at in range(batch.num_rows):
             yield from _done(work, batch.slice(at, 1), failures)
+        return
+    given, answered = (set(one.column(ROW).to_pylist()) for one in (batch, done))
+    failures += [Unread(row, None, "the work returned nothing for this row") for row in given - answered]
+    yield done
+
+
+def _id_in(batch: Any) -> str | None:
+    return text_or_none(batch.column("id")[0].as_py()) if "id" in batch.schema.names else None
 
 
 def _kept(output: Any, failures: list[Unread]) -> Any:
@@ -180,8 +228,7 @@ def _write_failures(target: Path, shard: Shard, failures: list[Unread]) -> None:
         return
     pa = require("pyarrow", extra="batch")
     schema = pa.schema([("file", pa.string()), (ROW, pa.int64()), ("id", pa.string()), (ERROR, pa.string())])
-    name = Path(shard.file.address).name
-    rows = [{"file": name, **one._asdict()} for one in sorted(failures, key=lambda one: one.row)]
+    rows = [{"file": shard.file.name, **one._asdict()} for one in sorted(failures, key=lambda one: one.row)]
     with atomic_parquet(target) as output:
         output.write(pa.RecordBatch.from_pylist(rows, schema=schema))
 

@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from resift.errors import ResiftError, require
+from resift.errors import InputError, ResiftError, require
 
 ERROR = "error"
 """The column that says why a row could not be done; null where it was."""
 
 Row = Mapping[str, Any]
+
+
+class NotTheRow(ResiftError):
+    """A fault that is none of the row's: the job stops, and goes on from here when it is started again."""
 
 
 class BatchWork(Protocol):
@@ -43,6 +47,8 @@ def each_row(rows: Sequence[Row], do: Callable[[Row], list[dict[str, Any]]]) -> 
     for row in rows:
         try:
             made = do(row)
+        except NotTheRow:
+            raise
         except Exception as exc:
             made = [{"id": text_or_none(row.get("id")), ERROR: reason_of(exc)}]
         done += [{**one, "row": row.get("row")} for one in made]
@@ -51,12 +57,22 @@ def each_row(rows: Sequence[Row], do: Callable[[Row], list[dict[str, Any]]]) -> 
 
 def reason_of(exc: BaseException) -> str:
     """Return an error in words; of errors that are not ours only the type, for their text may quote a row."""
+    if isinstance(exc, OSError) and exc.strerror:
+        return exc.strerror
     return str(exc) if isinstance(exc, ResiftError) else type(exc).__name__
 
 
 def text_or_none(value: Any) -> str | None:
     """Return a value as text, None as it is."""
     return None if value is None else str(value)
+
+
+def question_in(row: Row, column: str) -> str:
+    """Return the question of a row, or raise InputError."""
+    query = row.get(column)
+    if not isinstance(query, str) or not query.strip():
+        raise InputError(f"{column} is empty; a question is needed.")
+    return query
 
 
 def to_batch(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]) -> Any:

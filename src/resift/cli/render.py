@@ -179,7 +179,7 @@ class Progress:
         self._drawn.append((now, done))
         began, before = self._drawn[0]
         left_s = (self.total - done) * (now - began) / (done - before) if done > before else None
-        left = "" if left_s is None else f"  {left_s:.0f} s left"
+        left = "" if left_s is None else f"  {_duration(left_s)} left"
         line = f"{self.label} {bar(done, self.total, 24)} {done}/{self.total}{left}"
         sys.stderr.write(f"\r{clip(line, width() - 1)}\x1b[K")
         sys.stderr.flush()
@@ -189,6 +189,12 @@ class Progress:
         if sys.stderr.isatty():
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 600:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
 def _total(sizes: Sequence[int]) -> int:

@@ -54,16 +54,9 @@ def record(
     replays with other fusions find most of what they would rerank.
     """
     pipeline = subject.open(index if subject.needs_corpus else None)
-    stage = next((stage for stage in pipeline.stages if isinstance(stage, Rerank)), None)
-    header = Header(
-        stores=tuple(ref.name for ref in pipeline.stores),
-        reranker=str(getattr(stage.scorer, "name", "")) if stage else "",
-        depth=depth if stage else 0,
-        k=pipeline.k,
+    header = replace(
+        header_of(pipeline, subject, key=key, depth=depth),
         data=collections[0].name,
-        pipeline=subject.name,
-        key=key,
-        searched=tuple(ref.kind for ref in pipeline.stores),
         configured=_configured(subject, index),
     )
     busy = f"{out} is being written by another process. Wait for it, or choose another file."
@@ -75,8 +68,27 @@ def record(
             for query in collection.queries
             if (collection.split, query) not in done
         ]
-        run_sync(_record_all(pipeline, stage, waiting, out, depth=header.depth, progress=progress))
+        run_sync(_record_all(pipeline, waiting, out, depth=header.depth, progress=progress))
     return len(waiting)
+
+
+def header_of(pipeline: Pipeline, subject: Subject, *, key: str, depth: int) -> Header:
+    """Return what a recording of this pipeline says of itself."""
+    stage = _rerank_stage(pipeline)
+    return Header(
+        stores=tuple(ref.name for ref in pipeline.stores),
+        reranker=str(getattr(stage.scorer, "name", "")) if stage else "",
+        depth=depth if stage else 0,
+        k=pipeline.k,
+        pipeline=subject.name,
+        key=key,
+        searched=tuple(ref.kind for ref in pipeline.stores),
+        configured=subject.stores,
+    )
+
+
+def _rerank_stage(pipeline: Pipeline) -> Rerank | None:
+    return next((stage for stage in pipeline.stages if isinstance(stage, Rerank)), None)
 
 
 def _configured(subject: Subject, index: Path | None) -> tuple[Mapping[str, Any], ...]:
@@ -105,7 +117,6 @@ def _begun(out: Path, header: Header) -> set[tuple[str, str]]:
 
 async def _record_all(
     pipeline: Pipeline,
-    stage: Rerank | None,
     waiting: Sequence[tuple[Collection, str]],
     out: Path,
     *,
@@ -116,7 +127,7 @@ async def _record_all(
         with out.open("a", encoding="utf-8") as file:
             for number, (collection, query) in enumerate(waiting, start=1):
                 text = collection.queries[query]
-                said = await _raw_scores(pipeline, stage, text, depth)
+                said = await raw_scores(pipeline, text, depth)
                 one = Recorded(query=query, split=collection.split, qrels=collection.qrels[query], **said)
                 file.write(query_line(one))
                 file.flush()
@@ -126,8 +137,9 @@ async def _record_all(
         await pipeline.close()
 
 
-async def _raw_scores(pipeline: Pipeline, stage: Rerank | None, text: str, depth: int) -> dict[str, Any]:
+async def raw_scores(pipeline: Pipeline, text: str, depth: int) -> dict[str, Any]:
     """Return the lists, scores, neighbours and marks of a recorded query."""
+    stage = _rerank_stage(pipeline)
     branches = await fan_out(pipeline.stores, text, k=LIST_DEPTH)
     failures = failures_of(branches)
     if failures:

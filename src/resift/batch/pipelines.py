@@ -1,0 +1,35 @@
+"""The pipeline of a worker: opened once from its file, and told apart from another one."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from resift.errors import InputError
+from resift.evaluation.code_digest import code_digest
+from resift.evaluation.subjects import Subject, subject_named
+from resift.evaluation.work_file import work_key
+from resift.retrieval.pipeline import Pipeline
+
+
+def subject_of(file: str) -> Subject:
+    """Return the pipeline of a file; its stores must be there already."""
+    subject = subject_named(file)
+    if subject.needs_corpus:
+        raise InputError(f"{file}: name a pipeline file whose stores are there, with paths of their own.")
+    return subject
+
+
+def identity_of_pipeline(file: str) -> dict[str, Any]:
+    """Return a digest of everything that could change its answers: file, stores as they are now, code."""
+    subject = subject_of(file)
+    # An index file counts its writes, also those that another process has not yet moved into the file.
+    told = [getattr(ref.owner, "facts", None) for ref in opened(file).stores]
+    writes = [facts().generation if callable(facts) else None for facts in told]
+    return {"pipeline": subject.name, "key": work_key(code_digest(), subject.identity["file"], writes)}
+
+
+@cache
+def opened(file: str) -> Pipeline:
+    """Return this process's pipeline of that file."""
+    return subject_of(file).open(None)

