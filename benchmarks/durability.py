@@ -35,6 +35,7 @@ from benchmarks.power_loss import disk, recorded
 from resift.ingest.chunking import ChunkSize
 from resift.ingest.indexing import index_paths
 from resift.stores.sqlite import SQLiteStore
+from resift.stores.sqlite_write import Batch
 
 SIZE = ChunkSize(30, 5)
 FILES = 24
@@ -53,12 +54,10 @@ class SeededEmbedder:
 class TellingStore(SQLiteStore):
     """Tells the parent what was acknowledged, after it was."""
 
-    async def add(self, documents: Iterable[Any]) -> int:
-        given = list(documents)
-        added = await super().add(given)
-        if given:
-            os.write(1, (json.dumps([one["id"] for one in given]) + "\n").encode())
-        return added
+    async def write(self, batch: Batch) -> None:
+        await super().write(batch)
+        if batch.hits:
+            os.write(1, (json.dumps([hit.id for hit in batch.hits]) + "\n").encode())
 
 
 def child(folder: Path) -> None:

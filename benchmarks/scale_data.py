@@ -31,6 +31,7 @@ COLLECTIONS = (
 )
 _KINDS = {"corpus": "document", "queries": "query"}
 _LONGEST = 400
+_QUESTIONS = 50  # of each collection
 _STEP = 10_000
 
 
@@ -82,10 +83,10 @@ def _real(folder: Path) -> tuple[list[str], Any, list[str], Any]:
         for file, into, rows in (("corpus", texts, vectors), ("queries", questions, asked)):
             found = [json.loads(line) for line in (data / name / f"{file}.jsonl").open(encoding="utf-8")]
             given = [f"{row.get('title') or ''}\n{row['text']}".strip()[:_LONGEST] for row in found]
-            held = _embedded(folder / f"{name}.{file}.npy", given, _KINDS[file])
-            some = slice(None) if file == "corpus" else slice(0, 50)
-            into.extend(given[some])
-            rows.append(held[some])
+            if file == "queries":
+                given = given[:_QUESTIONS]
+            into.extend(given)
+            rows.append(_embedded(folder / f"{name}.{file}.npy", given, _KINDS[file])[: len(given)])
     return texts, np.concatenate(vectors), questions, np.concatenate(asked)
 
 

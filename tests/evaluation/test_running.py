@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from resift.errors import InputError
 from resift.evaluation.beir import read_collection
 from resift.evaluation.measures import Judge
 from resift.evaluation.running import answer_of, evaluate, index_for
@@ -69,6 +70,24 @@ def test_fused_lists_are_deeper_than_those_of_the_default(collection, tmp_path):
     assert all(subject_named(name).identity != {"built-in": name} for name in deep)
     for pipeline in opened.values():
         asyncio.run(pipeline.close())
+
+
+@pytest.mark.real_model
+def test_a_name_can_say_how_vectors_are_found(collection, tmp_path):
+    """`:approximate` goes by codes, `:exact` compares all; their answers are kept apart."""
+    index = index_for([subject_named("dense")], collection, tmp_path)
+    names = ("dense", "dense:exact", "dense:approximate")
+    found = {name: subject_named(name) for name in names}
+    assert len({str(subject.identity) for subject in found.values()}) == 3
+    exact = {}
+    for name, subject in found.items():
+        pipeline = subject.open(index)
+        exact[name] = pipeline.stores[0].store.store._searcher._vectors._exact
+        asyncio.run(pipeline.close())
+    assert exact == {"dense": None, "dense:exact": True, "dense:approximate": False}
+    assert found["dense:approximate"].stores[0]["exact"] is False
+    with pytest.raises(InputError, match="Unknown pipeline 'dense:roughly'"):
+        subject_named("dense:roughly")
 
 
 def test_answers_are_asked_for_once(collection, tmp_path):

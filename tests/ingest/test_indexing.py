@@ -142,23 +142,62 @@ def test_one_bad_file_stops_nobody(workplace: Workplace) -> None:
 def test_an_interrupted_run_goes_on(workplace: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run that dies between batches leaves whole batches; the next embeds only what is missing."""
     workplace.write("a.jsonl", "\n".join(f'{{"id": "r{n}", "text": "row {n} of many"}}' for n in range(300)))
-    real = SQLiteStore.add
+    real = SQLiteStore.write
     calls = 0
 
-    async def dying(store: SQLiteStore, documents: Any) -> int:
+    async def dying(store: SQLiteStore, batch: Any) -> None:
         nonlocal calls
         calls += 1
         if calls == 4:
             raise StoreError("the power is gone")
-        return await real(store, documents)
+        await real(store, batch)
 
-    monkeypatch.setattr(SQLiteStore, "add", dying)
+    monkeypatch.setattr(SQLiteStore, "write", dying)
     with pytest.raises(StoreError):
         workplace.index()
     monkeypatch.undo()
     assert workplace.use(lambda store: store.count()) == 192
+    asked = workplace.embedded
     assert workplace.index().documents == 300
-    assert workplace.embedded == 300
+    assert workplace.embedded - asked == 300 - 192
+
+
+def test_later_files_are_embedded_while_earlier_ones_are_written(workplace: Workplace) -> None:
+    """A store that takes its time to write finds the next files embedded; the order of reports stays."""
+    for number in range(30):
+        workplace.write(f"{number:02}.txt", f"Text number {number}.")
+    ahead: list[int] = []
+    passages: list[int] = []
+
+    class Slow(SQLiteStore):
+        async def write(self, batch: Any) -> None:
+            for _ in range(200):  # turns of the loop, in which others may work
+                await asyncio.sleep(0.001)
+                if workplace.embedded > len(ahead) + 1:
+                    break
+            ahead.append(workplace.embedded - len(ahead) - 1)
+            await super().write(batch)
+
+    async def body() -> IndexReport:
+        store = Slow(workplace.path, embedder=workplace.embedder, create=True)
+        try:
+            return await index_paths(store, [workplace.files], written=passages.append)
+        finally:
+            await store.close()
+
+    report = asyncio.run(body())
+    assert [Path(file.path).name for file in report.files] == [f"{number:02}.txt" for number in range(30)]
+    assert sum(passages) == report.documents == workplace.embedded == 30
+    assert min(ahead[:20]) >= 1
+
+
+def test_an_id_belongs_to_the_first_file_however_far_ahead_is_read(workplace: Workplace) -> None:
+    for name in ("a", "b", "c"):
+        workplace.write(f"{name}.jsonl", f'{{"id": "same", "text": "row of {name}"}}\n')
+    report = workplace.index()
+    assert outcomes(report) == {"a.jsonl": "indexed", "b.jsonl": "partial", "c.jsonl": "partial"}
+    assert "belongs to file files/a.jsonl" in report.files[1].reason
+    assert [hit.text for hit in workplace.use(lambda store: store.get(["same"]))] == ["row of a"]
 
 
 def test_other_chunk_sizes_index_again(workplace: Workplace) -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import multiprocessing
 import os
 import random
 import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -212,3 +215,41 @@ def test_power_cuts_lose_nothing_acknowledged(tmp_path: Path) -> None:
     report = power_test(tmp_path, cuts=8, seed=3)
     assert (report["lost"], report["damaged"]) == (0, 0)
     assert report["acknowledged"] > 0
+
+
+OPTIMISE = """
+import asyncio, sys
+from resift.stores.sqlite import SQLiteStore
+from tests.stores.factories import HashingEmbedder
+
+async def main():
+    store = SQLiteStore(sys.argv[1], embedder=HashingEmbedder())
+    for turn in range(10**6):
+        await store.add([{"id": f"new{turn}", "text": f"fresh words w{turn}"}])
+        print(turn, flush=True)
+        await store.optimise()
+
+asyncio.run(main())
+"""
+
+
+def test_a_process_killed_while_it_optimises_loses_nothing(tmp_path: Path) -> None:
+    """Wherever it dies, every document is there, and words and codes fit."""
+    path = made(tmp_path / "a.db")
+    for delay_s in (0.0, 0.004, 0.02):
+        process = subprocess.Popen([sys.executable, "-c", OPTIMISE, str(path)], stdout=subprocess.PIPE)
+        assert process.stdout
+        lines = [process.stdout.readline() for _ in range(2)]
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(delay_s)
+        process.kill()
+        lines += process.stdout.read().splitlines(keepends=True)
+        process.wait()
+        process.stdout.close()
+        acknowledged = [int(line) for line in lines if line.endswith(b"\n")]
+        assert asyncio.run(problems(path)) == []
+        store = SQLiteStore(path, embedder=HashingEmbedder(), exact=False, read_only=True)
+        for turn in acknowledged:
+            assert [hit.id for hit in asyncio.run(store.text.search(f"w{turn} fresh", k=1))] == [f"new{turn}"]
+        assert asyncio.run(store.count()) >= len(DOCS) + len(acknowledged)
+        store.release()

@@ -10,13 +10,15 @@ if TYPE_CHECKING:
 
 EXAMPLES = """\
 DATA is a BEIR folder: corpus.jsonl, queries.jsonl, qrels/<split>.tsv. A pipeline is a YAML file or one of
-bm25, dense, rrf, linear, cross-encoder, late-interaction, default. In a file, a store with
+bm25, dense, rrf, linear, cross-encoder, late-interaction, default; `default:approximate` finds vectors by
+bit codes as a large index does, `default:exact` compares all. In a file, a store with
 `path: ${RESIFT_COLLECTION}` is DATA's own index, which is built once and kept. An evaluation that was stopped
 goes on where it was; answers that are already there are not asked for again (--fresh forgets them).
 
 examples:
   resift eval data/scifact --pipeline bm25 --pipeline rrf
   resift eval data/scifact --pipeline default --pipeline mine.yaml --report report.html
+  resift eval data/scifact --pipeline default:exact --pipeline default:approximate
   resift eval --qrels qrels.txt bm25.run fused.run --per-query
 """
 

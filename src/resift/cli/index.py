@@ -140,12 +140,18 @@ async def _indexed(store: SQLiteStore, args: argparse.Namespace) -> int:
     from resift.ingest.indexing import index_paths
 
     meter = Progress("indexing KB", 1)
+    started = time.monotonic()
+    passages = 0
 
     def progress(done: int, total: int) -> None:
         meter.total = max(1, total // 1024)
+        meter.label = f"{_rate(passages, time.monotonic() - started)}, KB"
         meter.show(min(done // 1024, meter.total))
 
-    started = time.monotonic()
+    def written(count: int) -> None:
+        nonlocal passages
+        passages += count
+
     try:
         report = await index_paths(
             store,
@@ -156,12 +162,17 @@ async def _indexed(store: SQLiteStore, args: argparse.Namespace) -> int:
             prune=args.prune,
             prune_all=args.yes,
             progress=progress,
+            written=written,
         )
     finally:
         meter.close()
     show = _print_data if args.json else _print_report
     show(report, args, time.monotonic() - started)
     return 0 if report.complete else 1
+
+
+def _rate(passages: int, seconds: float) -> str:
+    return f"{passages / max(seconds, 1e-3):.0f} passages/s"
 
 
 def _choice(args: argparse.Namespace) -> Any:
@@ -215,7 +226,9 @@ def _print_report(report: IndexReport, args: argparse.Namespace, seconds: float)
     if rows:
         print_text(table(("outcome", "files", "chunks"), rows))
     _print_skipped(report, verbose=args.verbose)
-    print_text(f"{args.store} holds {report.documents} documents. Took {seconds:.1f} s.")
+    passages = sum(file.chunks for file in report.files if file.outcome in ("indexed", "partial"))
+    speed = f", {_rate(passages, seconds)}" if passages else ""
+    print_text(f"{args.store} holds {report.documents} documents. Took {seconds:.1f} s{speed}.")
     print_text(f'Next: resift search "your question" --store {args.store}')
 
 

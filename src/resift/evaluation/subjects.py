@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +31,13 @@ RERANK_DEPTH = 20
 FUSED_DEPTH = 500
 """How deep the lists of rrf and linear are. Published figures fuse 1000: much the same, at twice the cost."""
 
-Opened = Callable[[Path | None], Pipeline]
+Opened = Callable[..., Pipeline]
 _RERANKED_BY = {
     "cross-encoder": (DEFAULT_MODEL,),
     "default": (DEFAULT_MODEL,),
     "late-interaction": (LATE_INTERACTION_MODEL,),
 }
+_EXACT = {"exact": True, "approximate": False}
 _MODES = {"bm25": {"mode": "text"}, "dense": {"mode": "vector"}}
 
 
@@ -56,19 +58,27 @@ class Subject:
 
 @checked
 def subject_named(text: str) -> Subject:
-    """Return the built-in pipeline of that name, or the pipeline of that file."""
-    if text in BUILT_IN:
-        identity = {"built-in": text, **({"lists": FUSED_DEPTH} if text in ("linear", "rrf") else {})}
+    """Return the built-in pipeline of that name, or the pipeline of that file.
+
+    `NAME:approximate` finds vectors by their bit codes at any size, `NAME:exact` compares all of them.
+    """
+    name, colon, how = text.partition(":")
+    if name in BUILT_IN and (how in _EXACT if colon else True):
+        exact = {"exact": _EXACT[how]} if colon else {}
+        identity = {
+            "built-in": name,
+            **({"lists": FUSED_DEPTH} if name in ("linear", "rrf") else {}),
+            **exact,
+        }
+        store = {"name": "collection", "kind": "sqlite", "path": f"${{{VARIABLE}}}"}
         return Subject(
             text,
             identity,
             needs_corpus=True,
-            needs_vectors=text != "bm25",
-            open=BUILT_IN[text],
-            stores=(
-                {"name": "collection", "kind": "sqlite", "path": f"${{{VARIABLE}}}", **_MODES.get(text, {})},
-            ),
-            models=() if text == "bm25" else (DEFAULT_EMBEDDER, *_RERANKED_BY.get(text, ())),
+            needs_vectors=name != "bm25",
+            open=partial(BUILT_IN[name], **exact),
+            stores=({**store, **_MODES.get(name, {}), **exact},),
+            models=() if name == "bm25" else (DEFAULT_EMBEDDER, *_RERANKED_BY.get(name, ())),
         )
     path = Path(text)
     if path.suffix in (".yaml", ".yml") or _exists(path):
@@ -177,47 +187,47 @@ def _states(plain: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     return states
 
 
-def _store(index: Path | None, *, vectors: bool = True) -> SQLiteStore:
+def _store(index: Path | None, exact: bool | None = None, *, vectors: bool = True) -> SQLiteStore:
     assert index is not None  # noqa: S101 - needs_corpus
-    if not vectors:
-        return SQLiteStore(index, name="collection", read_only=True)
     store = SQLiteStore(index, name="collection", read_only=True)
+    if not vectors:
+        return store
     built_with = store.facts().embedder
     store.release()
-    return SQLiteStore(index, name="collection", embedder=Embedder(built_with), read_only=True)
+    return SQLiteStore(index, name="collection", embedder=Embedder(built_with), exact=exact, read_only=True)
 
 
-def _bm25(index: Path | None) -> Pipeline:
-    return Pipeline([_store(index, vectors=False).text])
+def _bm25(index: Path | None, exact: bool | None = None) -> Pipeline:
+    return Pipeline([_store(index, exact, vectors=False).text])
 
 
-def _dense(index: Path | None) -> Pipeline:
-    return Pipeline([_store(index).vectors])
+def _dense(index: Path | None, exact: bool | None = None) -> Pipeline:
+    return Pipeline([_store(index, exact).vectors])
 
 
-def _both(index: Path | None, **stages: Any) -> Pipeline:
-    store = _store(index)
+def _both(index: Path | None, exact: bool | None, **stages: Any) -> Pipeline:
+    store = _store(index, exact)
     return Pipeline([store.text, store.vectors], **stages)
 
 
-def _rrf(index: Path | None) -> Pipeline:
-    return _both(index, fetch=OverFetch(minimum=FUSED_DEPTH))
+def _rrf(index: Path | None, exact: bool | None = None) -> Pipeline:
+    return _both(index, exact, fetch=OverFetch(minimum=FUSED_DEPTH))
 
 
-def _linear(index: Path | None) -> Pipeline:
-    return _both(index, fetch=OverFetch(minimum=FUSED_DEPTH), fuse=load_reranker("linear"))
+def _linear(index: Path | None, exact: bool | None = None) -> Pipeline:
+    return _both(index, exact, fetch=OverFetch(minimum=FUSED_DEPTH), fuse=load_reranker("linear"))
 
 
-def _cross_encoder(index: Path | None) -> Pipeline:
-    return _both(index, rerank=Rerank(load_reranker("cross-encoder"), depth=RERANK_DEPTH))
+def _cross_encoder(index: Path | None, exact: bool | None = None) -> Pipeline:
+    return _both(index, exact, rerank=Rerank(load_reranker("cross-encoder"), depth=RERANK_DEPTH))
 
 
-def _late_interaction(index: Path | None) -> Pipeline:
-    return _both(index, rerank=Rerank(load_reranker("late-interaction"), depth=RERANK_DEPTH))
+def _late_interaction(index: Path | None, exact: bool | None = None) -> Pipeline:
+    return _both(index, exact, rerank=Rerank(load_reranker("late-interaction"), depth=RERANK_DEPTH))
 
 
-def _default(index: Path | None) -> Pipeline:
-    return Pipeline.default(_store(index))
+def _default(index: Path | None, exact: bool | None = None) -> Pipeline:
+    return Pipeline.default(_store(index, exact))
 
 
 BUILT_IN: Mapping[str, Opened] = {

@@ -8,10 +8,11 @@ import hashlib
 import os
 import re
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from resift.errors import DataFormatError, InputError
 from resift.ingest.chunking import ChunkSize, chunks
@@ -19,14 +20,18 @@ from resift.ingest.isolation import FileReader
 from resift.ingest.limits import DEFAULT_LIMITS, Limits
 from resift.ingest.sections import Section
 from resift.ingest.sources import open_source
-from resift.ingest.walking import Choice, Skipped, find_files
+from resift.ingest.walking import Choice, Found, Skipped, find_files
+from resift.stores.read_ahead import read_ahead
 from resift.stores.sqlite import SQLiteStore
+from resift.stores.sqlite_write import Batch
 
 Outcome = Literal["indexed", "unchanged", "empty", "partial", "failed", "removed"]
 OnProgress = Callable[[int, int], None]
+OnWritten = Callable[[int], None]
 RowIds = Literal["own", "path"]
 
 _BATCH = 64  # chunks per commit: at most this much work is done again after a kill
+_PARTS_AHEAD = 16  # parts of files that are read or embedded before their turn
 _FORMAT = "2"  # part of every digest; raise it when readers or chunking change their output
 _PARTIAL = "partial "
 _ESCAPED = re.compile(rb"\\x([0-9a-f]{2})")
@@ -66,18 +71,41 @@ class IndexReport:
         return not broken
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Run:
     store: SQLiteStore
     size: ChunkSize
     row_ids: RowIds
     root: Path
     known: dict[str, str]
-    progress: OnProgress
-    total: int
     reader: FileReader
-    done: int = 0
-    reports: list[FileReport] = field(default_factory=list)
+    preparing: set[asyncio.Task[Batch]] = field(default_factory=set)
+
+
+@dataclass
+class _Source:
+    """A file on its way into the index: what was read of it, and what is already written."""
+
+    key: str
+    size: int
+    digest: str = ""
+    failure: str = ""
+    flags: Counter[str] = field(default_factory=Counter)
+    problems: Counter[str] = field(default_factory=Counter)
+    foreign: Counter[str] = field(default_factory=Counter)
+    before: set[str] | None = None
+    written: set[str] = field(default_factory=set)
+
+
+class _Part(NamedTuple):
+    """Some chunks of a file, which are being embedded; `end` where nothing of it follows, or can be read."""
+
+    source: _Source
+    position: int = 0
+    documents: Sequence[Mapping[str, Any]] = ()
+    batch: asyncio.Task[Batch] | None = None
+    end: bool = False
+    failure: str = ""
 
 
 async def index_paths(
@@ -91,12 +119,15 @@ async def index_paths(
     prune: bool = False,
     prune_all: bool = False,
     progress: OnProgress = lambda _done, _total: None,
+    written: OnWritten = lambda _count: None,
 ) -> IndexReport:
     """Bring the store up to date with the files; one file that cannot be read never stops the others.
 
     A file counts as done only after its last chunk is committed and nothing in it was passed over. Rows of
     JSONL and CSV keep their "own" ids, or have the file's "path" before them. `prune` forgets files that are
-    gone; more than half of the index only with `prune_all`.
+    gone; more than half of the index only with `prune_all`. `progress` hears of bytes, `written` of passages.
+
+    Files are read and cut while earlier ones are embedded, and those written meanwhile that are.
     """
     size.checked()
     found = await asyncio.to_thread(find_files, paths, choice, index=Path(store.path))
@@ -111,88 +142,136 @@ async def index_paths(
             "Nothing was changed. To forget them, run it again with --prune --yes."
         )
     total = sum(_size_of(file) for file in found.files)
-    run = _Run(store, size, row_ids, root, known, progress, total, FileReader(limits))
-    run.reports.extend([await _forget(store, key) for key in gone])
+    run = _Run(store, size, row_ids, root, known, FileReader(limits))
+    reports = [await _forget(store, key) for key in gone]
+    done = 0
     try:
-        for file in found.files:
-            run.reports.append(await _index_or_report(run, file, follow=file not in found.listed))
-            run.done += _size_of(file)
-            progress(run.done, total)
+        async with aclosing(read_ahead(_read(run, found), depth=_PARTS_AHEAD)) as parts:
+            async for part in parts:
+                if part.end:
+                    reports.append(await _finish(run, part.source, part.failure))
+                    done += part.source.size
+                elif not part.source.failure:
+                    written(await _write(run, part))
+                progress(done + part.position, total)
     finally:
+        await _cancel(run.preparing)
         await run.reader.close()
-    return IndexReport(tuple(run.reports), await store.count(), tuple(found.skipped))
+    return IndexReport(tuple(reports), await store.count(), tuple(found.skipped))
 
 
-async def _index_or_report(run: _Run, file: Path, *, follow: bool) -> FileReport:
-    key = _key(file, run.root)
+async def _read(run: _Run, found: Found) -> AsyncGenerator[_Part, None]:
+    """Read and cut the files one after the other, and begin to embed what they hold."""
+    for file in found.files:
+        source = _Source(_key(file, run.root), _size_of(file))
+        failure = ""
+        try:
+            how = f"{run.size.words} {run.size.overlap} {run.row_ids}"
+            source.digest = await _digest(file, source.key, how)
+            if run.known.get(source.key) != source.digest:
+                async with aclosing(_parts(run, file, source, follow=file not in found.listed)) as parts:
+                    async for part in parts:
+                        yield part
+        except (DataFormatError, InputError, OSError) as exc:
+            failure = _failure(source.key, exc)
+        yield _Part(source, end=True, failure=failure)
+
+
+async def _parts(run: _Run, file: Path, source: _Source, *, follow: bool) -> AsyncGenerator[_Part, None]:
+    waiting: list[dict[str, Any]] = []
+    async with aclosing(_documents(run, file, source, follow=follow)) as documents:
+        position = 0
+        async for section, document in documents:
+            waiting.append(document)
+            position = section.position
+            if len(waiting) == _BATCH:
+                yield _Part(source, position, waiting, _prepared(run, waiting))
+                waiting = []
+    if waiting:
+        yield _Part(source, position, waiting, _prepared(run, waiting))
+
+
+def _prepared(run: _Run, documents: Sequence[Mapping[str, Any]]) -> asyncio.Task[Batch]:
+    given = [{name: one[name] for name in ("id", "text", "metadata")} for one in documents]
+    task = asyncio.create_task(run.store.prepare(given))
+    run.preparing.add(task)
+    task.add_done_callback(run.preparing.discard)
+    return task
+
+
+async def _cancel(tasks: Iterable[asyncio.Task[Batch]]) -> None:
+    left = list(tasks)
+    for task in left:
+        task.cancel()
+    await asyncio.gather(*left, return_exceptions=True)
+
+
+async def _begin(run: _Run, source: _Source) -> set[str]:
+    """Return the ids that the index holds of a file; from here on it counts as unfinished."""
+    if source.before is None:
+        if source.key in run.known:
+            await run.store.mark_source(source.key, None)
+        source.before = set(await run.store.ids({"path": source.key}))
+    return source.before
+
+
+async def _write(run: _Run, part: _Part) -> int:
+    """Write a part, but for rows whose id belongs to another file; return how many were written."""
+    source = part.source
+    assert part.batch is not None  # noqa: S101 - only the end of a file has none
+    await _begin(run, source)
     try:
-        return await _index_file(run, file, key, follow=follow)
-    except DataFormatError as exc:
-        return FileReport(key, "failed", reason=str(exc))
+        batch = await part.batch
+        own = [one["id"] for one in part.documents if one["own_id"]]
+        taken = {hit.id: str(hit.metadata.get("path", "")) for hit in await run.store.get(own)} if own else {}
+        ids = {one["id"] for one in part.documents}
+        for id, owner in taken.items():
+            if owner != source.key:
+                there = f"file {owner}" if owner else "a document that came from no file"
+                source.foreign[f"the id {id[:100]!r} belongs to {there}; index with --row-ids path"] += 1
+                ids.discard(id)
+        await run.store.write(batch.only(ids))
     except InputError as exc:
-        return FileReport(key, "failed", reason=f"{key}: {exc}")
-    except OSError as exc:
-        return FileReport(key, "failed", reason=f"{key}: {exc.strerror or type(exc).__name__}")
+        source.failure = _failure(source.key, exc)
+        return 0
+    source.written |= ids
+    return len(ids)
 
 
-async def _index_file(run: _Run, file: Path, key: str, *, follow: bool) -> FileReport:
-    digest = await _digest(file, key, f"{run.size.words} {run.size.overlap} {run.row_ids}")
-    if run.known.get(key) == digest:
+async def _finish(run: _Run, source: _Source, failure: str) -> FileReport:
+    """Forget what a file no longer holds and mark it as done; say what became of it."""
+    key = source.key
+    if failure or source.failure:
+        return FileReport(key, "failed", reason=source.failure or failure)
+    if run.known.get(key) == source.digest:
         return FileReport(key, "unchanged")
-    if key in run.known:
-        # From here until the last chunk the file counts as unfinished.
-        await run.store.mark_source(key, None)
-    before = set(await run.store.ids({"path": key}))
-    flags: Counter[str] = Counter()
-    problems: Counter[str] = Counter()
-    written: set[str] = set()
-    batch: list[dict[str, Any]] = []
-    async for section, document in _documents(run, file, key, flags, problems, follow=follow):
-        batch.append(document)
-        if len(batch) == _BATCH:
-            written |= await _add(run.store, batch, key, problems)
-            batch = []
-            run.progress(run.done + section.position, run.total)
-    written |= await _add(run.store, batch, key, problems)
-    await run.store.delete(sorted(before - written))
+    await run.store.delete(sorted(await _begin(run, source) - source.written))
+    problems = source.problems + source.foreign
+    chunks, flags = len(source.written), _summary(source.flags)
     if problems:
         # Known, so that it can be pruned, but not as done, so that the next run says it again.
-        await run.store.mark_source(key, f"{_PARTIAL}{digest}")
-        reason = f"{key}: {'; '.join(_summary(problems))}"
-        return FileReport(key, "partial", len(written), _summary(flags), reason)
-    await run.store.mark_source(key, digest)
-    return FileReport(key, "indexed" if written else "empty", len(written), _summary(flags))
+        await run.store.mark_source(key, f"{_PARTIAL}{source.digest}")
+        return FileReport(key, "partial", chunks, flags, f"{key}: {'; '.join(_summary(problems))}")
+    await run.store.mark_source(key, source.digest)
+    return FileReport(key, "indexed" if chunks else "empty", chunks, flags)
 
 
-async def _add(store: SQLiteStore, batch: list[dict[str, Any]], key: str, problems: Counter[str]) -> set[str]:
-    """Write a batch, but for rows whose id belongs to another file; return the ids written."""
-    own = [one["id"] for one in batch if one["own_id"]]
-    taken = {hit.id: str(hit.metadata.get("path", "")) for hit in await store.get(own)} if own else {}
-    kept = []
-    for one in batch:
-        owner = taken.get(one["id"], key)
-        if owner == key:
-            kept.append({name: one[name] for name in ("id", "text", "metadata")})
-        else:
-            there = f"file {owner}" if owner else "a document that came from no file"
-            problems[f"the id {one['id'][:100]!r} belongs to {there}; index with --row-ids path"] += 1
-    await store.add(kept)
-    return {one["id"] for one in kept}
+def _failure(key: str, exc: Exception) -> str:
+    if isinstance(exc, OSError):
+        return f"{key}: {exc.strerror or type(exc).__name__}"
+    return str(exc) if isinstance(exc, DataFormatError) else f"{key}: {exc}"
 
 
 async def _documents(
-    run: _Run, file: Path, key: str, flags: Counter[str], problems: Counter[str], *, follow: bool
-) -> AsyncIterator[tuple[Section, dict[str, Any]]]:
+    run: _Run, file: Path, source: _Source, *, follow: bool
+) -> AsyncGenerator[tuple[Section, dict[str, Any]], None]:
     copies: Counter[str] = Counter()
-    sections = run.reader.sections(file, name=key, follow=follow)
-    try:
+    async with aclosing(run.reader.sections(file, name=source.key, follow=follow)) as sections:
         async for section in sections:
-            flags.update([section.flag] if section.flag else [])
-            problems.update([section.problem] if section.problem else [])
-            for document in _chunked(section, key, run, copies):
+            source.flags.update([section.flag] if section.flag else [])
+            source.problems.update([section.problem] if section.problem else [])
+            for document in _chunked(section, source.key, run, copies):
                 yield section, document
-    finally:
-        await sections.aclose()  # type: ignore[attr-defined]
 
 
 def _chunked(section: Section, key: str, run: _Run, copies: Counter[str]) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ import contextlib
 import json
 import os
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ class FileReader:
         self._limits = limits
         self._process: asyncio.subprocess.Process | None = None
 
-    async def sections(self, path: Path, *, name: str, follow: bool = True) -> AsyncIterator[Section]:
+    async def sections(self, path: Path, *, name: str, follow: bool = True) -> AsyncGenerator[Section, None]:
         """Yield the sections of a file; raises DataFormatError when it cannot be read, or not in time."""
         if _is_small(path):
             for section in read_sections(path, name=name, limits=self._limits, follow=follow):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing
 from functools import partial
 from typing import Any, TypeVar
 
@@ -18,6 +19,7 @@ from resift.stores.embedding import identity_of, unit_vectors
 from resift.stores.filtering import Where, conditions
 from resift.stores.hybrid import DEPTH, fuse_views
 from resift.stores.memory import Mode, resolve_mode
+from resift.stores.read_ahead import read_ahead
 from resift.stores.sqlite_attributes import allowed_rows
 from resift.stores.sqlite_file import DatabaseFile, FileChanged
 from resift.stores.sqlite_options import SQLiteOptions
@@ -114,9 +116,37 @@ class SQLiteStore:
         """
         self._file.refuse_read_only()
         given = documents_from(documents)
-        for start in range(0, len(given), _BATCH):
-            await self._add_batch(given[start : start + _BATCH])
+
+        async def prepared() -> AsyncGenerator[Batch, None]:
+            for start in range(0, len(given), _BATCH):
+                yield await self.prepare(given[start : start + _BATCH])
+
+        async with aclosing(read_ahead(prepared(), depth=1)) as batches:
+            async for batch in batches:
+                await self.write(batch)
         return len(given)
+
+    async def prepare(self, documents: Iterable[Candidate]) -> Batch:
+        """Do what `add` does before it writes: analyse what the file has not, and embed the new texts."""
+        self._file.refuse_read_only()
+        given = documents_from(documents)
+        before = await self._run(self._readers, lambda: self._known(given))
+        fresh = [hit for hit in given if hit.id not in before or before[hit.id].text != hit.text]
+        changed = [hit for hit in given if hit.id not in before or not same(before[hit.id], hit)]
+        vectors: dict[str, bytes] = {}
+        if self.embedder is not None and fresh:
+            texts = [hit.text for hit in fresh]
+            rows = await unit_vectors(self.embedder, texts, kind="document", store=self.name)
+            vectors = {hit.id: row.astype("<f4").tobytes() for hit, row in zip(fresh, rows, strict=True)}
+        analyse = self._analyzer.analyze
+        analyses = await self._run(self._readers, lambda: {hit.id: analyse(hit.text) for hit in changed})
+        return Batch(changed, analyses, vectors)
+
+    async def write(self, batch: Batch) -> None:
+        """Store what `prepare` returned, in one transaction."""
+        while batch.hits:
+            again = await self._run(self._writer, partial(self._write, batch))
+            batch = await self.prepare(again)
 
     async def delete(self, ids: Iterable[str | int]) -> int:
         """Remove documents; return how many were there."""
@@ -285,28 +315,13 @@ class SQLiteStore:
         self._readers.close(wait=True)
         self._file.close()
 
-    async def _add_batch(self, given: Sequence[Hit]) -> None:
-        before = await self._run(self._readers, lambda: self._known(given))
-        fresh = [hit for hit in given if hit.id not in before or before[hit.id].text != hit.text]
-        changed = [hit for hit in given if hit.id not in before or not same(before[hit.id], hit)]
-        vectors: dict[str, bytes] = {}
-        if self.embedder is not None and fresh:
-            texts = [hit.text for hit in fresh]
-            rows = await unit_vectors(self.embedder, texts, kind="document", store=self.name)
-            vectors = {hit.id: row.astype("<f4").tobytes() for hit, row in zip(fresh, rows, strict=True)}
-        if changed:
-            again = await self._run(self._writer, lambda: self._write(changed, vectors))
-            if again:
-                await self._add_batch(again)
-
     def _known(self, given: Sequence[Hit]) -> dict[str, sql.Row]:
         with self._file.reading() as connection:
             return sql.rows_by_id(connection, [hit.id for hit in given])
 
-    def _write(self, given: Sequence[Hit], vectors: Mapping[str, bytes]) -> list[Hit]:
-        analyses = {hit.id: self._analyzer.analyze(hit.text) for hit in given}
+    def _write(self, batch: Batch) -> list[Hit]:
         with self._file.writing() as connection:
-            return write_batch(connection, Batch(given, analyses, vectors), self._owner, self._analyzer)
+            return write_batch(connection, batch, self._owner, self._analyzer)
 
     def _document(self, row: sql.Row) -> Hit:
         return Hit(row.id, row.text, source=self.name, metadata=row.decoded())

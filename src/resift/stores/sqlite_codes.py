@@ -9,6 +9,7 @@ distance.
 from __future__ import annotations
 
 from ctypes import c_int32, c_int64, c_void_p
+from threading import Thread
 from typing import Any, NamedTuple
 
 from resift.errors import require
@@ -22,6 +23,7 @@ _BITS = 4
 _LARGEST = (1 << _BITS) - 1
 _CLIP = 2.5  # in standard deviations: few values are larger, and they would cost all others their resolution
 _MASKED = 65_535
+_BLOCKS_FOR_TWO = 256  # from here on half of a scan takes longer than starting a thread for it
 
 
 class Question(NamedTuple):
@@ -62,17 +64,28 @@ class CodeTable:
                 distances[at * ROWS : (at + 1) * ROWS] = _plain_distances(block, question)
             distances[mask == 0] = _MASKED
             return distances, np.bincount(distances[mask != 0], minlength=question.farthest + 1)
-        histogram = np.zeros(question.farthest + 1, dtype=np.int64)
-        compiled(
-            self.addresses.ctypes.data,
-            len(self.blocks),
-            question.slices.shape[1],
-            question.slices.ctypes.data,
-            mask.ctypes.data,
-            distances.ctypes.data,
-            histogram.ctypes.data,
-        )
-        return distances, histogram
+        histograms = np.zeros((2, question.farthest + 1), dtype=np.int64)
+
+        def scan(start: int, end: int, histogram: Any) -> None:
+            here = slice(start * ROWS, end * ROWS)
+            compiled(
+                self.addresses[start:end].ctypes.data,
+                end - start,
+                question.slices.shape[1],
+                question.slices.ctypes.data,
+                mask[here].ctypes.data,
+                distances[here].ctypes.data,
+                histogram.ctypes.data,
+            )
+
+        half = len(self.blocks) // 2 if len(self.blocks) >= _BLOCKS_FOR_TWO else 0
+        other = Thread(target=scan, args=(0, half, histograms[0]))
+        if half:
+            other.start()
+        scan(half, len(self.blocks), histograms[1])
+        if half:
+            other.join()
+        return distances, histograms.sum(axis=0)
 
 
 def question_of(query: Any) -> Question:

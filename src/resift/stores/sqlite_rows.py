@@ -6,7 +6,9 @@ import json
 import sqlite3
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
+from zlib import crc32
 
+from resift.errors import require
 from resift.stores.sqlite_attributes import attributes_of
 from resift.stores.sqlite_blocks import BlockChanges
 from resift.stores.sqlite_checks import Damage, checksum
@@ -15,6 +17,11 @@ from resift.types import Hit, to_json
 K = TypeVar("K", str, int)
 
 _MOST_PARAMETERS = 500  # older SQLite builds allow 999
+_VECTORS = "SELECT row, vector, checksum FROM vectors WHERE row IN"
+_JOINED = (
+    "SELECT group_concat(row), group_concat(checksum), CAST(group_concat(vector, '') AS BLOB) "
+    "FROM vectors WHERE row IN"
+)
 _AFTER = "SELECT row, id, text, metadata, checksum FROM documents WHERE row > ? ORDER BY row LIMIT 1000"
 
 
@@ -80,9 +87,14 @@ def metadata_text(hit: Hit) -> str:
 
 def vectors_by_row(connection: sqlite3.Connection, numbers: Sequence[int]) -> dict[int, bytes]:
     """Return the stored vectors of these rows."""
-    return dict(
-        _checked_vectors(connection, "SELECT row, vector, checksum FROM vectors WHERE row IN", numbers)
-    )
+    return dict(_checked_vectors(connection, _VECTORS, numbers))
+
+
+def vector_matrix(connection: sqlite3.Connection, numbers: Sequence[int], dimension: int) -> Any:
+    """Return the vectors of these rows, given in ascending order and all there, as one matrix."""
+    np = require("numpy", extra="local")
+    parts = [_joined_vectors(connection, some, 4 * dimension) for some in _slices(numbers)]
+    return np.frombuffer(b"".join(parts), dtype="<f4").reshape(-1, dimension)
 
 
 def vectors_by_id(connection: sqlite3.Connection, ids: Sequence[str]) -> dict[str, bytes]:
@@ -147,6 +159,29 @@ def _rows(held: Iterable[tuple[Any, ...]], *, checked: bool = True) -> Iterator[
         if checked and check is not None and not (texts and row.checksum() == check):
             raise Damage("documents", row.row)
         yield row
+
+
+def _joined_vectors(connection: sqlite3.Connection, numbers: Sequence[int], size: int) -> bytes:
+    """Return some vectors one after the other.
+
+    SQLite joins them in one step, which lets other threads run meanwhile; row by row it takes twice as long.
+    """
+    statement = f"{_JOINED} ({','.join('?' * len(numbers))})"
+    rows, checks, joined = connection.execute(statement, numbers).fetchone()
+    if len(joined or b"") == size * len(numbers) and rows == ",".join(map(str, numbers)):
+        view = memoryview(joined)
+        # The checksum of a row whose length is known, in one call less; see `checksum`.
+        found = (
+            crc32(view[at * size : (at + 1) * size], crc32(b"%d|%d|" % (number, size)))
+            for at, number in enumerate(numbers)
+        )
+        if checks == ",".join(map(str, found)):
+            return bytes(joined)
+    held = dict(_checked_vectors(connection, _VECTORS, numbers))
+    for number in numbers:
+        if len(held.get(number, b"")) != size:
+            raise Damage("vectors", number)
+    return b"".join(held[number] for number in numbers)
 
 
 def _checked_vectors(

@@ -116,8 +116,10 @@ def _cut(best: Sequence[tuple[int, float]], k: int) -> list[tuple[int, float]]:
 def _hits(
     connection: Connection, best: Sequence[tuple[int, float]], k: int, where: Where | None, source: str
 ) -> list[Hit]:
-    ids = sql.ids_by_number(connection, [row for row, _ in best])
-    kept = sorted(best, key=lambda one: (-one[1], ids[one[0]]))[:k]
+    kept = list(best)
+    if len(kept) > 2 * k:  # many tie with the last: their ids decide, not their texts
+        ids = sql.ids_by_number(connection, [row for row, _ in best])
+        kept = sorted(best, key=lambda one: (-one[1], ids[one[0]]))[:k]
     rows = sql.rows_by_number(connection, [row for row, _ in kept])
     tests = conditions(where)
     found = []

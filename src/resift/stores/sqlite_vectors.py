@@ -10,7 +10,7 @@ from resift.errors import require
 from resift.stores.sqlite_blocks import ABSENT, ROWS, read_codes
 from resift.stores.sqlite_checks import Damage, checksum
 from resift.stores.sqlite_codes import CodeTable, fits, question_of
-from resift.stores.sqlite_rows import vectors_by_row
+from resift.stores.sqlite_rows import vector_matrix
 from resift.stores.sqlite_view import RowView
 
 EXACT_UP_TO = 100_000
@@ -55,9 +55,10 @@ class VectorView:
         possible = int(mask.sum())
         if self._table is None:
             return Nearest(self._swept(connection, query, k, mask), approximate=False)
-        if possible <= 4 * batch:
+        # What passes a filter may be anywhere in the order of the codes, so that more of it is read.
+        if possible <= (batch if allowed is None else 4 * batch):
             rows = self.rows.rows_at(mask.nonzero()[0])
-            return Nearest(_Read(connection, query).read(rows.tolist()).best(k), approximate=False)
+            return Nearest(_Read(connection, query).read(rows).best(k), approximate=False)
         return Nearest(self._by_codes(connection, query, k, mask, batch), approximate=True)
 
     def _by_codes(
@@ -66,7 +67,7 @@ class VectorView:
         """Read candidates in the order of their codes until a batch brings nobody into the best k."""
         assert self._table is not None  # noqa: S101 - `best` comes here only with codes
         places = self._table.nearest(question_of(query), batch * _MOST_BATCHES, mask)
-        rows = self.rows.rows_at(places).tolist()
+        rows = self.rows.rows_at(places)
         read = _Read(connection, query).read(rows[:batch])
         before: set[int] = set()
         for start in range(batch, len(rows), batch):
@@ -88,11 +89,12 @@ class VectorView:
                 np.dot(block[half : half + _SWEEP_ROWS], query, out=out)
         scores[mask == 0] = -np.inf
         places = _top(scores, min(k, int(mask.sum())))
-        rows = self.rows.rows_at(places).tolist()
+        rows = self.rows.rows_at(places)
         if self.vectors is None:
             return _Read(connection, query).read(rows).best(k)
-        blocks = [self.vectors[self.rows.blocks[place // ROWS]][place % ROWS] for place in places.tolist()]
-        return [(row, _cosine(vector, query)) for row, vector in zip(rows, blocks, strict=True)]
+        held = [self.vectors[self.rows.blocks[place // ROWS]][place % ROWS] for place in places.tolist()]
+        vectors = np.stack(held) if held else np.zeros((0, len(query)))
+        return list(zip(rows.tolist(), _cosines(vectors, query), strict=True))
 
     def _matrices(self, connection: sqlite3.Connection, dimension: int) -> Iterator[Any]:
         for block in self.rows.blocks:
@@ -138,33 +140,33 @@ class _Read:
     def __init__(self, connection: sqlite3.Connection, query: Any) -> None:
         self._connection = connection
         self._query = query
-        self._rows: list[int] = []
-        self._vectors: list[bytes] = []
-        self._scores: Any = None
+        np = require("numpy", extra="local")
+        self._rows = np.zeros(0, dtype=np.int64)
+        self._scores = np.zeros(0, dtype=np.float32)
+        self._matrices: list[Any] = []
 
-    def read(self, rows: Sequence[int]) -> _Read:
+    def read(self, rows: Any) -> _Read:
         """Read these rows, too."""
         np = require("numpy", extra="local")
-        found = vectors_by_row(self._connection, sorted(rows))
-        if len(found) != len(rows):
-            raise Damage("vectors", min(set(rows) - set(found)))
-        vectors = np.frombuffer(b"".join(found.values()), dtype="<f4").reshape(len(found), len(self._query))
-        scores = vectors @ self._query if len(found) else np.zeros(0, dtype=np.float32)
-        self._scores = scores if self._scores is None else np.concatenate([self._scores, scores])
-        self._rows += found
-        self._vectors += found.values()
+        rows = np.sort(rows)
+        matrix = vector_matrix(self._connection, rows.tolist(), len(self._query))
+        self._matrices.append(matrix)
+        self._rows = np.concatenate([self._rows, rows])
+        self._scores = np.concatenate([self._scores, matrix @ self._query])
         return self
 
     def rows_of_best(self, k: int) -> set[int]:
         """Return the rows of the best k so far, with those that may tie."""
-        return {self._rows[at] for at in _top(self._scores, k).tolist()}
+        return set(self._rows[_top(self._scores, k)].tolist())
 
     def best(self, k: int) -> list[tuple[int, float]]:
         """Return (row, cosine) of the best k, and of all that may tie with the last of them."""
         np = require("numpy", extra="local")
-        places = _top(self._scores, k).tolist()
-        held = [np.frombuffer(self._vectors[at], dtype="<f4") for at in places]
-        return [(self._rows[at], _cosine(one, self._query)) for at, one in zip(places, held, strict=True)]
+        places = _top(self._scores, k)
+        size = max(1, len(self._matrices[0]))  # only the last batch may be shorter
+        held = [self._matrices[at // size][at % size] for at in places.tolist()]
+        vectors = np.stack(held) if held else np.zeros((0, len(self._query)))
+        return list(zip(self._rows[places].tolist(), _cosines(vectors, self._query), strict=True))
 
 
 def vector_from(stored: bytes) -> Any:
@@ -205,5 +207,6 @@ def _top(scores: Any, k: int) -> Any:
     return np.flatnonzero(scores > -np.inf) if k else np.zeros(0, dtype=np.int64)
 
 
-def _cosine(vector: Any, query: Any) -> float:
-    return float((vector * query.astype("float64")).sum())
+def _cosines(vectors: Any, query: Any) -> list[float]:
+    found: list[float] = (vectors * query.astype("float64")).sum(axis=1).tolist()
+    return found

@@ -29,6 +29,7 @@ class RowView:
         for block in self.blocks:
             self.lengths.extend(lengths_by_block[block])
         self._block_starts: Any = None
+        self._present: Any = None
 
     def row_at(self, place: int) -> int:
         """Return the row that stands at a place."""
@@ -66,12 +67,13 @@ class RowView:
     def mask(self, allowed: Sequence[int] | None) -> Any:
         """Return 1 for the places that may be found, as bytes (numpy)."""
         np = _numpy()
-        present = (self.lengths_array(np) != ABSENT).astype(np.uint8)
-        if allowed is None:
-            return present
-        passing = np.zeros(len(present), dtype=np.uint8)
-        passing[self.places_of(allowed)[0]] = 1
-        return passing
+        if allowed is not None:
+            passing = np.zeros(len(self.lengths), dtype=np.uint8)
+            passing[self.places_of(allowed)[0]] = 1
+            return passing
+        if self._present is None:
+            self._present = (self.lengths_array(np) != ABSENT).astype(np.uint8)
+        return self._present
 
     def _starts(self, np: Any) -> Any:
         if self._block_starts is None:

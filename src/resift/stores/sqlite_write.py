@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from resift.errors import StoreError
@@ -62,6 +62,10 @@ class Batch(NamedTuple):
     hits: Sequence[Hit]
     analyses: Mapping[str, Analysis]
     vectors: Mapping[str, bytes]
+
+    def only(self, ids: Collection[str]) -> Batch:
+        """Return the batch without the documents of other ids."""
+        return self._replace(hits=[hit for hit in self.hits if hit.id in ids])
 
 
 class Writing:

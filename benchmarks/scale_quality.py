@@ -1,0 +1,94 @@
+"""What approximate search costs in quality: the default pipeline with an exact scan and with bit codes.
+
+    python -m benchmarks.scale_quality --cache DIR        # SciFact, NFCorpus, Cranfield; half an hour
+    python -m benchmarks.scale_quality --quick            # two questions: a smoke test
+
+`resift eval DATA --pipeline default:exact --pipeline default:approximate` does the same for one collection;
+here both share the cross-encoder's scores, since it judges a text the same whoever found it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from benchmarks.harness import HERE, write_results
+from resift.evaluation.beir import Collection, read_collection
+from resift.evaluation.collection_index import index_of
+from resift.evaluation.measures import Judge
+from resift.evaluation.running import answer_of
+from resift.models.embedding import DEFAULT_EMBEDDER, Embedder
+from resift.rerankers.score_cache import CachedScorer
+from resift.rerankers.score_stores import SQLiteScores
+from resift.rerankers.shared_model import SharedCrossEncoder
+from resift.retrieval.defaults import default_options
+from resift.retrieval.pipeline import Pipeline
+from resift.retrieval.reading import Reach
+from resift.retrieval.stages import Rerank
+from resift.stores.sqlite import SQLiteStore
+from resift.types import StageKind
+
+COLLECTIONS = ("scifact", "nfcorpus", "cranfield")
+LIMIT = 0.001
+
+
+async def ranked(collection: Collection, index: Path, *, exact: bool, scorer: Any, questions: int) -> Any:
+    """Return query -> ids of the default pipeline, and how many vector lists were approximate."""
+    store = SQLiteStore(index, embedder=Embedder(), exact=exact, read_only=True)
+    options = {**default_options(store, rerank=True), "rerank": Rerank(scorer, depth=Reach())}
+    pipeline = Pipeline(**options)
+    run, approximate = {}, 0
+    for query, text in list(collection.queries.items())[:questions]:
+        ranking = await pipeline.search(text)
+        assert not ranking.degraded, ranking.reason
+        notes = [record.note for record in ranking.trace.of(StageKind.RETRIEVE)]
+        approximate += "approximate" in notes
+        run[query] = tuple(hit.id for hit in answer_of(ranking))
+    await pipeline.close()
+    return run, approximate
+
+
+def compare(name: str, cache: Path, questions: int) -> dict[str, Any]:
+    """Return nDCG@10 both ways."""
+    data = Path(os.environ.get("RESIFT_DATA") or HERE.parent.parent / "shared" / "data")
+    collection = read_collection(data / name)
+    index = index_of(collection, cache, embedder=DEFAULT_EMBEDDER)
+    scorer = CachedScorer(SharedCrossEncoder(), SQLiteScores(cache / f"scores-{name}.db"))
+    judge = Judge(collection.qrels, ("nDCG@10",))
+    found = {}
+    for how, exact in (("exact", True), ("approximate", False)):
+        found[how] = asyncio.run(ranked(collection, index, exact=exact, scorer=scorer, questions=questions))
+    means = {how: judge.quality(run).means(complete=False)["nDCG@10"] for how, (run, _) in found.items()}
+    (exact_run, _), (coded_run, coded) = found["exact"], found["approximate"]
+    same = sum(coded_run[query][:10] == ids[:10] for query, ids in exact_run.items())
+    return {
+        "questions": len(exact_run),
+        "found_by_codes": coded,
+        "ndcg_10_exact": round(means["exact"], 5),
+        "ndcg_10_approximate": round(means["approximate"], 5),
+        "difference": round(means["approximate"] - means["exact"], 5),
+        "same_first_ten": round(same / len(exact_run), 4),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--cache", type=Path, default=Path(tempfile.gettempdir()) / "resift-scale" / "cache")
+    parser.add_argument("--quick", action="store_true")
+    args = parser.parse_args()
+    rows = {}
+    for name in ("cranfield",) if args.quick else COLLECTIONS:
+        rows[name] = compare(name, args.cache, 2 if args.quick else 10**6)
+        print(json.dumps({name: rows[name]}), flush=True)
+    if not args.quick:
+        met = all(abs(row["difference"]) <= LIMIT for row in rows.values())
+        print("written:", write_results("scale_quality", {"collections": rows, "met": met}).name)
+
+
+if __name__ == "__main__":
+    main()
