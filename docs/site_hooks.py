@@ -15,6 +15,31 @@ BESIDE = ("ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "
 LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#|/)([^)#\s]+)")
 
 
+SECTIONS = {
+    "howto": "How to",
+    "integrations": "In your framework",
+    "migrating": "Migrating",
+    "reference": "Reference",
+}
+
+
+def on_config(config: Any) -> Any:
+    """Give a page that mkdocs.yml does not name its place at the end of its folder's section."""
+    sections = {
+        name: pages for entry in config.nav for name, pages in entry.items() if isinstance(pages, list)
+    }
+    named = {
+        page if isinstance(page, str) else next(iter(page.values()))
+        for pages in sections.values()
+        for page in pages
+    }
+    for path in sorted((ROOT / "docs").rglob("*.md")):
+        uri = path.relative_to(ROOT / "docs").as_posix()
+        if uri not in named and uri != "index.md":
+            sections[SECTIONS.get(uri.partition("/")[0], "Topics")].append(uri)
+    return config
+
+
 def on_files(files: Any, config: Any) -> Any:
     """Add the pages and the examples."""
     from mkdocs.structure.files import File

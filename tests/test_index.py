@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 
 import pytest
 
 import resift
 from resift import Hit, Index
+from resift.cli.main import main
 from resift.errors import InputError, ResiftError
 
 BOOKS, LUNCH = "Books go back after four weeks.", "Lunch is served at noon."
@@ -92,6 +94,20 @@ def test_it_works_inside_a_running_loop_and_from_async_code(tmp_path):
             return found
 
     assert asyncio.run(notebook()) == (["a"], ["b"])
+
+
+@pytest.mark.real_model
+def test_words_alone_are_found_where_that_was_asked_for(tmp_path, capsys):
+    """`text_only` and `--text-only` leave the vectors of an existing file alone."""
+    pytest.importorskip("tokenizers")
+    file = tmp_path / "n.db"
+    with Index(file) as index:
+        index.add([BOOKS])
+    with Index(file, text_only=True, rerank=False) as words:
+        assert words.search("novels").ids == []
+        assert len(words.search("books")) == 1
+    assert main(["search", "novels", "--store", str(file), "--text-only", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["hits"] == []
 
 
 @pytest.mark.real_model

@@ -66,6 +66,8 @@ class Index:
         self.path = Path(check_path(path, "The index file"))
         words_only = text_only or (embedder is None and not self.path.exists() and not _models_installed())
         self.store = open_index(self.path, embedder=embedder, text_only=words_only, read_only=read_only)
+        # Words alone are asked for, also where the file has vectors.
+        self._asked = self.store.text if text_only else self.store
         self._rerank = rerank
         self._pipelines: dict[str, Pipeline] = {}
         self._pipeline = pipeline
@@ -199,7 +201,7 @@ class Index:
         key = "" if asked is None else os.fspath(asked)
         if key not in self._pipelines:
             self._pipelines[key] = (
-                Pipeline.default(self.store, rerank=self._rerank)
+                Pipeline.default(self._asked, rerank=self._rerank)
                 if asked is None
                 else Pipeline.from_yaml(key)
             )

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from resift.cli.main import main
-from resift.cli.render import Progress
+from resift.cli.render import Progress, prose, table
 from resift.cli.terminal import COLOUR, json_visible, visible, write
 from tests.cli.test_every_command import on_a_terminal
 
@@ -65,6 +65,31 @@ def test_an_id_cannot_forge_lines_of_a_trec_run(name, tmp_path, capsys):
     out, err = capsys.readouterr()
     assert out == ""
     assert "--json" in err
+
+
+def test_a_table_that_is_too_wide_goes_on_below_and_cuts_no_number(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    rows = [["a long name of a pipeline", *(f"{at}.1234567" for at in range(6))]]
+    shown = table(["pipeline", *(f"measure {at}" for at in range(6))], rows, stretch=0)
+    assert all(len(line) <= 40 for line in shown.splitlines())
+    assert all(f"{at}.1234567" in shown for at in range(6))
+    assert shown.count("a long name") == shown.count("pipeline ") == 3
+
+
+def test_text_that_leaves_no_room_for_itself_gets_lines_of_its_own(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    text = "the head of the unit signs"
+    shown = table(["#", "id", "found at", "text"], [[1, "x" * 12, "words:1 vectors:2", text]])
+    assert f"1  {text}" in shown.splitlines()
+    assert table(["n", "x"], [[1, 2]]).splitlines()[-1] == "1  2"
+
+
+def test_a_number_stays_with_its_unit(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    assert prose("231 passages were all indexed in just 5.7 s, and more").splitlines() == [
+        "231 passages were all indexed in just",
+        "5.7 s, and more",
+    ]
 
 
 def test_the_time_left_does_not_count_what_an_earlier_run_did(monkeypatch):

@@ -60,6 +60,8 @@ def test_a_word_is_found_in_its_language(text, query, other):
     [
         ("The cells were measured in the blood of mice", "english"),
         ("Cell growth factor receptor", "english"),
+        ("Books go back after four weeks.", "english"),
+        ("Hip scans of U.S. patients", "english"),
         ("Der Hund bellt", "german"),
         ("Wie lange darf ich ein Buch behalten?", "german"),
         ("La capitale de la France est Paris", "french"),

@@ -150,13 +150,14 @@ def _sample() -> Path:
 
 
 def _print_answer(answer: dict[str, Any]) -> None:
-    from resift.cli.render import complain, paint, print_text
+    from resift.cli.render import complain, paint, print_text, prose
 
     if answer["degraded"]:
         complain(f"degraded: {answer['reason']}")
     if answer["found"] and answer["extractive"]:
         print_text(paint("Extractive answer, quoted from the sources:", "dim"))
-    print_text(paint(answer["answer"], "bold"))
+    for line in answer["answer"].splitlines():
+        print_text(paint(prose(line), "bold"))
     if answer["sources"]:
         print_text()
     for source in answer["sources"]:
@@ -164,16 +165,19 @@ def _print_answer(answer: dict[str, Any]) -> None:
     for place, row in enumerate(answer.get("explanation", ()), start=1):
         print_text()
         print_text(paint(f"{place}. {row['title']}", "bold"))
-        print_text(row["why"])
+        print_text(prose(row["why"]))
     for note in answer["notes"]:
-        print_text(paint(f"note: {note}", "dim"))
+        print_text(paint(prose(f"note: {note}"), "dim"))
 
 
 def _print_source(source: dict[str, Any]) -> None:
-    from resift.cli.render import clip, paint, print_text, width
+    from resift.cli.render import paint, print_text, width
+    from resift.explain.escaping import clip_words
 
     mark = f"[{source['number']}]"
     style = "cyan" if source["cited"] else "dim"
-    print_text(paint(clip(f"{mark} {source['heading']} ({source['id']})", width()), style))
+    name = source["heading"] or source["title"]
+    told = f"{mark} {name} ({source['id']})" if name and name != source["id"] else f"{mark} {source['id']}"
+    print_text(paint(clip_words(told, width()), style))
     if source["cited"]:
-        print_text(f"    {clip(source['text'], width() - 4)}")
+        print_text(f"    {clip_words(source['text'], width() - 4)}")

@@ -165,7 +165,7 @@ def _load(args: argparse.Namespace) -> BatchReport:
 
 
 def _print(args: argparse.Namespace, report: BatchReport, loaded: BatchReport | None) -> None:
-    from resift.cli.render import complain, print_json, print_text
+    from resift.cli.render import complain, print_json, print_text, prose
 
     recording = _recording(args)
     hours = report.hours_per_million
@@ -191,11 +191,12 @@ def _print(args: argparse.Namespace, report: BatchReport, loaded: BatchReport | 
     if report.failed:
         complain(f"{report.failed} rows failed; see {report.folder / 'failed.parquet'}")
     again = f", {report.skipped} of {report.shards} shards were there" if report.skipped else ""
-    print_text(f"{report.rows} rows, {report.written} written, {report.seconds:.1f} s{again}.")
+    rows = "1 row" if report.rows == 1 else f"{report.rows} rows"
+    print_text(prose(f"{rows}, {report.written} written, {report.seconds:.1f} s{again}."))
     if hours is not None:
         price = f", {hours * args.price:.2f} at {args.price:g} an hour" if args.price else ""
         workers = f"{report.workers} worker{'s' if report.workers > 1 else ''}"
-        print_text(f"A million rows cost {_hours(hours)} of {workers} on this hardware{price}.")
+        print_text(prose(f"A million rows cost {_hours(hours)} of {workers} on this hardware{price}."))
     if loaded is not None:
         print_text(f"{args.store} holds {loaded.written} chunks of them ({loaded.seconds:.1f} s).")
         print_text(_next(args.store))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from resift.cli.render import bar, cells, clip, paint, width
+from resift.cli.render import bar, paint, width
+from resift.explain.escaping import cells, clip, clip_phrase, short_id
 
 if TYPE_CHECKING:
     from resift.text.snippets import Snippet
@@ -25,7 +26,7 @@ def cards(ranking: Ranking, query: str, *, full: bool = False, probability: bool
 
     flow = flow_of(ranking, query=query)
     moved = {path.id: move_of(path, flow) for path in flow.kept}
-    scores = [0.0, 1.0] if probability else [hit.score for hit in ranking if hit.score is not None]
+    scores = [] if probability else [hit.score for hit in ranking if hit.score is not None]
     lines: list[str] = []
     for rank, hit in enumerate(ranking, start=1):
         move = moved.get(hit.id)
@@ -33,40 +34,32 @@ def cards(ranking: Ranking, query: str, *, full: bool = False, probability: bool
             _head(rank, hit, scores),
             *_place(hit),
             *_text(hit, query, full=full),
-            *([_dim(f"{move.sign} {move.reason}")] if move else []),
+            *([_dim(clip_phrase(f"{move.sign} {move.reason}", width() - len(_MARGIN)))] if move else []),
             "",
         ]
     return lines[:-1]
 
 
 def title_of(hit: Hit) -> str:
-    """Return what a person calls the place of a hit: title › heading, else its id."""
+    """Return what a person calls the place of a hit: title › heading, else its file, else its id."""
     title, heading = (str(hit.metadata.get(key) or "").strip() for key in ("title", "heading"))
-    return " › ".join(part for part in (title, heading) if part) or hit.id
-
-
-def short_path(path: str, columns: int) -> str:
-    """Return a path within that many columns, cut between folders: the file's name stays readable."""
-    parts = path.split("/")
-    while len(parts) > 1 and cells("…/" + "/".join(parts)) > columns:
-        parts = parts[1:]
-    shown = "/".join(parts)
-    return clip(path if shown == path else "…/" + shown, columns)
+    path = str(hit.metadata.get("path") or "")
+    return " › ".join(part for part in (title, heading) if part) or path.rpartition("/")[2] or hit.id
 
 
 def _head(rank: int, hit: Hit, scores: Sequence[float]) -> str:
     score = "–" if hit.score is None else f"{hit.score:.3g}"
     size = _BAR if width() >= 60 else 0
-    full = bar(_share(hit.score, scores), 1.0, size)
+    full = bar(_share(hit.score, scores) if scores else hit.score or 0.0, 1.0, size)
     tail = f"{full} {score:>7}" if size else f"{score:>7}"
-    name = clip(title_of(hit), width() - len(_MARGIN) - cells(tail) - 1)
+    name = short_id(title_of(hit), width() - len(_MARGIN) - cells(tail) - 1)
     gap = " " * max(1, width() - len(_MARGIN) - cells(name) - cells(tail))
     return f"{rank:>2} {paint(name, 'bold')}{gap}{paint(tail, 'cyan')}"
 
 
 def _share(score: float | None, scores: Sequence[float]) -> float:
     """Return how long the bar is: from the lowest score shown, which keeps a stump, to the highest."""
-    if score is None or not scores:
+    if score is None:
         return 0.0
     low, high = min(scores), max(scores)
     return 1.0 if high == low else 0.1 + 0.9 * (score - low) / (high - low)
@@ -77,13 +70,13 @@ def _place(hit: Hit) -> list[str]:
     facts = []
     path = str(hit.metadata.get("path") or "")
     if path:
-        facts.append(short_path(path, width() // 2))
+        facts.append(short_id(path, width() - len(_MARGIN) - 12))
     for key, label in (("page", "p. "), ("slide", "slide "), ("sheet", "sheet "), ("line", "line ")):
         if hit.metadata.get(key) is not None:
             facts.append(f"{label}{hit.metadata[key]}")
     if not path and title_of(hit) != hit.id:
         facts.append(hit.id)
-    return [_dim("  ".join(facts))] if facts else []
+    return [_dim("  ".join(facts))] if facts and facts != [title_of(hit)] else []
 
 
 def _dim(text: str) -> str:

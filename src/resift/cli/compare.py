@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from resift.evaluation.differences import Difference, MovedQuery
 
 EXAMPLES = """\
-Compares every pipeline with the first one. p is from a paired randomisation test, p (Holm) is corrected for
-how many tests the table holds; the interval is the 95 % bootstrap interval of the mean difference.
+Compares every pipeline with the first one. p is from a paired randomisation test, corrected by Holm for how
+many tests there are; the interval is the 95 % bootstrap interval of the mean difference.
 
 examples:
   resift compare data/scifact rrf default
@@ -79,36 +79,37 @@ def _plain(found: Measured, rows: list[Difference], shifts: dict[str, list[Moved
 def _print(
     rows: list[Difference], shifts: dict[str, list[MovedQuery]], measure: str, queries: dict[str, str]
 ) -> None:
-    from resift.cli.render import clip, paint, print_text, table, width
+    from resift.cli.render import paint, print_text, prose, table, width
+    from resift.explain.escaping import clip_words
 
     base = rows[0].base
-    headers = ["", "measure", base, "other", "difference", "95 % interval", "p", "p (Holm)", "won/tied/lost"]
-    print_text(table(headers, [_row(row) for row in rows], stretch=0))
-    for name, changed in shifts.items():
+    for at, (name, changed) in enumerate(shifts.items()):
+        if at:
+            print_text()
+        headers = ["measure", base, name, "difference", "95 % interval", "p (Holm)", "won/tied/lost"]
+        print_text(table(headers, [_row(row) for row in rows if row.other == name], stretch=0))
         print_text()
         print_text(paint(f"{measure}: what moved most from {base} to {name}", "bold"))
         if not changed:
             print_text("Nothing moved.")
         for one in changed:
-            text = clip(queries.get(one.query, ""), width() - 40)
-            print_text(f"{one.before:.4f} → {one.after:.4f}  query {one.query}  {text}")
+            told = f"{one.before:.4f} → {one.after:.4f}  query {one.query}"
+            print_text(clip_words(f"{told}  {queries.get(one.query, '')}", width()))
             for document in one.documents[:3]:
                 places = f"{document.before or 'absent'} → {document.after or 'absent'}"
                 told = f" because {document.why}" if document.why else ""
-                print_text("    " + clip(f"{document.id} (grade {document.grade}): {places}{told}", 300))
+                print_text(prose(f"{document.id} (grade {document.grade}): {places}{told}", indent="    "))
 
 
 def _row(row: Difference) -> list[str]:
     from resift.evaluation.significance import format_p
 
     return [
-        row.other,
         row.measure,
         f"{row.base_mean:.4f}",
         f"{row.other_mean:.4f}",
         f"{row.mean:+.4f}",
         f"{row.low:+.4f} to {row.high:+.4f}",
-        format_p(row.p),
         format_p(row.p_holm),
         f"{row.wins}/{row.ties}/{row.losses}",
     ]

@@ -73,7 +73,8 @@ def _data(shown: Shown) -> dict[str, Any]:
 
 
 def _print(shown: Shown, args: argparse.Namespace) -> None:
-    from resift.cli.render import clip, complain, paint, print_text, prose, width
+    from resift.cli.render import complain, paint, print_text, width
+    from resift.explain.escaping import clip
 
     if shown.missing:
         complain(f"Words alone are searched, nothing is reranked. {shown.missing}")
@@ -85,11 +86,13 @@ def _print(shown: Shown, args: argparse.Namespace) -> None:
     if args.page:
         print_text(f"The rank flow as a page: {args.page}")
     print_text()
-    print_text(prose('Next: resift index YOUR-FILES --store my.db, then resift search "…" --store my.db'))
+    print_text("Next: resift index YOUR-FILES --store my.db")
+    print_text("      resift search your question --store my.db")
 
 
 def _print_flow(shown: Shown) -> None:
-    from resift.cli.render import clip, in_pipe, paint, painter, print_text, prose, width
+    from resift.cli.render import in_pipe, paint, painter, print_text, prose, width
+    from resift.explain.escaping import clip
 
     explanation = shown.ranking.explain(top=8)
     print_text(explanation.text(width=width(), paint=painter(), curves=not in_pipe()))

@@ -107,7 +107,8 @@ def _next_step(findings: list[Finding], sick: list[Finding]) -> str:
 
 def _print(findings: list[Finding], sick: list[Finding], step: str) -> None:
     from resift import __version__
-    from resift.cli.render import clip, paint, print_text, width
+    from resift.cli.render import paint, print_text, width
+    from resift.explain.escaping import clip
 
     told = (
         f"Resift {__version__}, Python {platform.python_version()}, {platform.system()} {platform.machine()}"

@@ -53,11 +53,18 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _print_tables(outcomes: list[Outcome], args: argparse.Namespace) -> None:
-    from resift.cli.render import print_text, table
+    from resift.cli.render import paint, print_text, table
 
     measures = list(outcomes[0].quality.per_query)
     headers, rows = summary(outcomes, measures, complete=args.complete)
+    counts = {row.pop(headers.index("queries")) for row in rows}
+    if len(counts) > 1:
+        headers, rows = summary(outcomes, measures, complete=args.complete)
+    else:
+        headers.remove("queries")
     print_text(table(headers, rows, stretch=0))
+    if len(counts) == 1:
+        print_text(paint(f"{counts.pop()} queries", "dim"))
     if args.per_query:
         for measure in measures:
             print_text()

@@ -96,7 +96,8 @@ def _accepted(method: str, options: dict[str, Any]) -> dict[str, Any]:
 
 
 def _print_ranking(query: str, ranking: Ranking, args: argparse.Namespace) -> None:
-    from resift.cli.render import bar, clip, in_pipe, print_json, print_text, print_tsv, table
+    from resift.cli.render import bar, in_pipe, print_json, print_text, print_tsv, table
+    from resift.explain.escaping import clip, short_id
 
     if args.trec:
         for line in _trec_lines(query or "1", ranking, args.method):
@@ -116,7 +117,7 @@ def _print_ranking(query: str, ranking: Ranking, args: argparse.Namespace) -> No
     rows = [
         (
             rank,
-            clip(hit.id, 24),
+            short_id(hit.id, 24),
             f"{hit.score or 0.0:.5f}",
             bar(hit.score or 0.0, most, 10),
             _found(ranking, hit.id),
@@ -160,6 +161,7 @@ def _print_comparison(
     from resift.candidates import hits_from
     from resift.cli.render import print_json, print_text, table
     from resift.errors import InputError
+    from resift.explain.escaping import short_id
     from resift.fusion import compare
 
     hits = [
@@ -174,7 +176,7 @@ def _print_comparison(
     if as_json:
         print_json({"query": query, "ranks": comparison.ranks(), "disagreements": comparison.disagreements()})
         return
-    rows = [(id, *ranks.values()) for id, ranks in comparison.ranks().items()]
+    rows = [(short_id(id, 20), *ranks.values()) for id, ranks in comparison.ranks().items()]
     print_text(table(["id", *comparison.orders], rows, stretch=0))
     moved = comparison.disagreements()
     print_text(f"{len(moved)} of {len(rows)} hits have no place that all engines agree on.")

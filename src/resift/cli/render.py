@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 import textwrap
 import time
-import unicodedata
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TextIO, TypeVar
 
 from resift.cli.terminal import COLOUR, json_visible, visible, write
+from resift.explain.escaping import cells, clip, one_line
 from resift.types import to_json
 
 T = TypeVar("T")
@@ -28,6 +29,10 @@ _CODES = {
     "cyan": "36",
 }
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
+_WITH_UNIT = re.compile(r"\b(\d[\d.,]*) (s|ms|min|h|MB|%)(?![\w])")
+_GLUE = "\x1f"
+_LEAST, _LEAST_TEXT = 8, 20
+"""How narrow a column that gives way may become: a name in the first one, text in any other."""
 
 
 def in_pipe() -> bool:
@@ -87,27 +92,6 @@ def width() -> int:
     return max(40, min(120, shutil.get_terminal_size((80, 24)).columns))
 
 
-def cells(text: str) -> int:
-    """Return how many terminal columns a text takes: wide characters take two, combining ones none."""
-    return sum(
-        0 if unicodedata.combining(char) else 2 if unicodedata.east_asian_width(char) in "WF" else 1
-        for char in text
-    )
-
-
-def clip(text: str, columns: int) -> str:
-    """Return the text on one line, shortened with … to at most that many columns."""
-    line = _one_line(text)
-    if cells(line) <= columns:
-        return line
-    kept = ""
-    for char in line:
-        if cells(kept + char) > columns - 1:
-            break
-        kept += char
-    return kept + "…"
-
-
 def bar(value: float, most: float, columns: int = 12) -> str:
     """Return a horizontal bar of up to that many columns."""
     if most <= 0 or value <= 0:
@@ -117,35 +101,67 @@ def bar(value: float, most: float, columns: int = 12) -> str:
     return (_EIGHTHS[8] * full + (_EIGHTHS[part] if part else "")).ljust(columns)
 
 
-def table(headers: Sequence[str], rows: Iterable[Sequence[Any]], *, stretch: int = -1) -> str:
+def table(
+    headers: Sequence[str], rows: Iterable[Sequence[Any]], *, stretch: int = -1, wrap: bool = False
+) -> str:
     """Return an aligned table that fits the terminal; column `stretch` gives way when space is short.
 
-    Numbers stand right, words left.
+    Numbers stand right, words left, and no number is ever cut: where columns are too many for the terminal,
+    the rest follows below, with the first column again. With `wrap` the last column goes on in further
+    lines instead of being cut.
     """
     body = [[_cell(value) for value in row] for row in rows]
-    right = [bool(body) and all(_is_number(row[at]) for row in body) for at in range(len(headers))]
     sizes = [max([cells(head), *(cells(row[at]) for row in body)]) for at, head in enumerate(headers)]
-    if _total(sizes) > width() and "" in headers:
-        # Bars have no heading: they are the first to go.
-        kept = [at for at, head in enumerate(headers) if head]
-        stretched = range(len(headers))[stretch]
-        return table(
-            [headers[at] for at in kept],
-            [[row[at] for at in kept] for row in body],
-            stretch=kept.index(stretched) if stretched in kept else -1,
-        )
-    _fit(sizes, stretch)
+    # Bars have no heading: they are the first to go.
+    roomy = _total(sizes, range(len(sizes))) <= width()
+    shown = [at for at, head in enumerate(headers) if head or roomy]
+    giving = range(len(headers))[-1 if wrap else stretch]
+    blocks = _blocks(shown, sizes, giving)
+    return "\n\n".join(_block(headers, body, sizes, columns, wrap=wrap) for columns in blocks)
+
+
+def _blocks(shown: Sequence[int], sizes: list[int], giving: int) -> list[list[int]]:
+    """Share the columns out to blocks that fit the terminal; columns that give way are made smaller."""
+    first, natural = shown[0], list(sizes)
+    least = _LEAST if giving == first else _LEAST_TEXT
+    sizes[giving] = max(min(natural[giving], least), natural[giving] + min(0, width() - _total(sizes, shown)))
+    if _total(sizes, shown) <= width():
+        return [list(shown)]
+    sizes[first] = min(natural[first], width() // 3)
+    blocks = [[first]]
+    for at in shown[1:]:
+        if len(blocks[-1]) > 1 and _total(sizes, [*blocks[-1], at]) > width():
+            blocks.append([first])
+        blocks[-1].append(at)
+    for columns in blocks:  # a column that would not fit alone, and text that now has room
+        for at in {columns[-1], giving} & set(columns) - {first}:
+            room = width() - _total(sizes, columns) + sizes[at]
+            sizes[at] = max(4, min(natural[at], room))
+    return blocks
+
+
+def _block(
+    headers: Sequence[str], body: list[list[str]], sizes: list[int], columns: list[int], *, wrap: bool
+) -> str:
+    room = [sizes[at] for at in columns]
+    right = [bool(body) and all(_is_number(row[at]) for row in body) for at in columns]
     lines = [
-        paint(_line(headers, sizes, right), "bold"),
-        paint("─" * min(width(), sum(sizes) + 2 * (len(sizes) - 1)), "dim"),
+        paint(_line([headers[at] for at in columns], room, right), "bold"),
+        paint("─" * min(width(), _total(sizes, columns)), "dim"),
     ]
-    lines += [_line(row, sizes, right) for row in body]
+    for row in body:
+        chosen = [row[at] for at in columns]
+        further = textwrap.wrap(chosen[-1], room[-1], break_on_hyphens=False) if wrap else []
+        for at, part in enumerate(further or [chosen[-1]]):
+            lines.append(_line([*(chosen[:-1] if at == 0 else [""] * (len(room) - 1)), part], room, right))
     return "\n".join(lines)
 
 
-def prose(text: str) -> str:
-    """Return a sentence in lines that fit the terminal."""
-    return textwrap.fill(text, width(), break_on_hyphens=False)
+def prose(text: str, *, indent: str = "") -> str:
+    """Return a sentence in lines that fit the terminal; a number stays with its unit."""
+    kept = _WITH_UNIT.sub(f"\\1{_GLUE}\\2", text)
+    lines = textwrap.wrap(kept, width() - len(indent), break_on_hyphens=False)
+    return "\n".join(indent + line for line in lines).replace(_GLUE, " ")
 
 
 def progress(items: Sequence[T], *, label: str) -> Iterator[T]:
@@ -197,23 +213,13 @@ def _duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
 
 
-def _total(sizes: Sequence[int]) -> int:
-    return sum(sizes) + 2 * (len(sizes) - 1)
-
-
-def _fit(sizes: list[int], stretch: int) -> None:
-    """Make columns narrower until they fit: first the one that gives way, down to 8, then the widest."""
-    sizes[stretch] = max(min(8, sizes[stretch]), sizes[stretch] - max(0, _total(sizes) - width()))
-    while _total(sizes) > width() and max(sizes) > 4:
-        sizes[sizes.index(max(sizes))] -= 1
+def _total(sizes: Sequence[int], columns: Sequence[int]) -> int:
+    return sum(sizes[at] for at in columns) + 2 * (len(columns) - 1)
 
 
 def _one_line(value: Any) -> str:
     """Return a value as one line without control, tab and direction characters."""
-    if value is None:
-        return ""
-    text = f"{value:.6g}" if isinstance(value, float) else str(value)
-    return " ".join("".join(char if char.isprintable() else " " for char in text).split())
+    return "" if value is None else one_line(f"{value:.6g}" if isinstance(value, float) else str(value))
 
 
 def _cell(value: Any) -> str:
@@ -223,6 +229,8 @@ def _cell(value: Any) -> str:
 
 
 def _is_number(text: str) -> bool:
+    if not text:
+        return True
     try:
         float(text.removesuffix("%").removesuffix("×").replace("–", "0"))
     except ValueError:

@@ -101,7 +101,8 @@ async def _search(args: argparse.Namespace, query: str) -> Ranking:
         pipeline = Pipeline.from_yaml(args.pipeline)
     else:
         store = open_index(args.store, text_only=args.text_only, read_only=True)
-        pipeline = Pipeline.default(store, rerank=not (args.no_rerank or args.text_only))
+        asked = store.text if args.text_only else store
+        pipeline = Pipeline.default(asked, rerank=not (args.no_rerank or args.text_only))
     try:
         return await search_with_scores(
             pipeline,
@@ -149,13 +150,14 @@ def _print_rows(ranking: Ranking, query: str, *, ids: bool, full: bool) -> None:
 
 
 def _print_hits(ranking: Ranking, query: str, args: argparse.Namespace) -> None:
-    from resift.cli.cards import cards
-    from resift.cli.render import paint, print_text, prose
+    from resift.cli.cards import cards, title_of
+    from resift.cli.render import paint, print_text, prose, width
+    from resift.explain.escaping import short_id
 
     for line in cards(ranking, query, full=args.full, probability=scale_of(args) == "probability"):
         print_text(line)
     if args.explain:
-        for hit in ranking:
+        for rank, hit in enumerate(ranking, start=1):
             print_text()
-            print_text(paint(hit.id, "bold"))
-            print_text(prose(ranking.why(hit.id)))
+            print_text(paint(f"{rank:>2} {short_id(title_of(hit), width() - 3)}", "bold"))
+            print_text(prose(ranking.why(hit.id), indent="   "))

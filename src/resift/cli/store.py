@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from resift.cli.render import print_text
+from resift.cli.render import print_text, prose
 
 _EXAMPLES = """examples:
   resift store optimise docs.db          merge the word index of a file
@@ -46,7 +46,7 @@ async def _optimise(stores: list[Any]) -> int:
         for store in stores:
             optimise = getattr(store, "optimise", None)
             done = "has no index to build" if optimise is None else await optimise()
-            print_text(f"{store.name}: {done}")
+            print_text(prose(f"{store.name}: {done}"))
     finally:
         for store in stores:
             await store.close()

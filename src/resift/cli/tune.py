@@ -223,11 +223,10 @@ def _print_data(tuned: Tuned, row: Difference, trained_on: int) -> None:
 
 
 def _print_report(tuned: Tuned, row: Difference, trained_on: int) -> None:
-    from resift.cli.render import print_text, table
+    from resift.cli.render import print_text, prose, table
 
-    print_text(
-        f"{tuned.tried} settings on {trained_on} training queries; best {row.measure} {tuned.value:.4f}"
-    )
+    tried = f"{tuned.tried} settings on {trained_on} training queries; best {row.measure} {tuned.value:.4f}"
+    print_text(prose(tried))
     print_text(table(["knob", "best"], [[name, str(value)] for name, value in tuned.best.plain().items()]))
     print_text()
     print_text(f"On {row.queries} held-out queries:")
@@ -237,8 +236,9 @@ def _print_report(tuned: Tuned, row: Difference, trained_on: int) -> None:
     ]
     print_text(table(["setting", row.measure, "difference", "p"], rows))
     if trained_on < FEW:
-        print_text(f"{trained_on} judged queries are few: below {FEW} the default is hard to beat safely.")
+        few = f"{trained_on} judged queries are few: below {FEW} the default is hard to beat safely."
+        print_text(prose(few))
     if row.mean <= 0:
         print_text("No better on queries it has not seen: keep the default.")
     elif row.p > 0.05:
-        print_text("The difference may well be chance; the default is as good a choice.")
+        print_text(prose("The difference may well be chance; the default is as good a choice."))

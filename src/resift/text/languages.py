@@ -114,15 +114,22 @@ def detect(words: Collection[str], among: Collection[str] = ()) -> dict[str, Det
     table = _table()
     scores: dict[str, float] = {}
     hits: dict[str, int] = {}
+    spelled: set[str] = set()  # languages with more than single letters to show: U.S. is not Croatian
     for word in table.keys() & set(words):
         for language, weight in table[word]:
             scores[language] = scores.get(language, 0.0) + weight
             hits[language] = hits.get(language, 0) + 1
+            if len(word) > 1:
+                spelled.add(language)
     # One word that few languages share tells enough about a short text.
     needed = 1 if len(words) <= _SHORT else 2
     found = {}
     for script, languages in function_words().items():
-        allowed = [name for name in languages if hits.get(name, 0) >= needed and (not among or name in among)]
+        allowed = [
+            name
+            for name in languages
+            if name in spelled and hits[name] >= needed and (not among or name in among)
+        ]
         if allowed:
             # The first of equals: the default of the script, then the larger languages.
             order = sorted(

@@ -47,7 +47,7 @@ def snippet(text: str, query: str, *, length: int = 200, analyzer: Analyzer | No
     at = _best(sentences, matches, terms)
     best = sentences[at]
     too_long = best[1] - best[0] > length
-    start, end = _around(line, best, matches, length) if too_long else _grown(sentences, at, length)
+    start, end = _around(line, best, matches, length) if too_long else _grown(line, sentences, at, length)
     before = "… " if start > 0 else ""
     after = " …" if end < len(line) or len(text) > _MOST_TEXT else ""
     shown = line[start:end].rstrip()
@@ -108,14 +108,18 @@ def _best(sentences: list[Span], matches: list[Span], terms: list[str]) -> int:
     return max(range(len(sentences)), key=lambda place: (worth[place], -place))
 
 
-def _grown(sentences: list[Span], at: int, length: int) -> Span:
+def _grown(line: str, sentences: list[Span], at: int, length: int) -> Span:
     """Take whole sentences behind the best one, then before it, while they fit."""
     first = last = at
     while last + 1 < len(sentences) and sentences[last + 1][1] - sentences[first][0] <= length:
         last += 1
     while first > 0 and sentences[last][1] - sentences[first - 1][0] <= length:
         first -= 1
-    return sentences[first][0], sentences[last][1]
+    start, end = sentences[first][0], sentences[last][1]
+    if last + 1 < len(sentences) and 2 * (end - start) < length:
+        # Half of the room is empty: the beginning of the next sentence, to the end of a word, fills it.
+        end = max(end, line.rfind(" ", end, start + length))
+    return start, end
 
 
 def _around(line: str, sentence: Span, matches: list[Span], length: int) -> Span:

@@ -1,0 +1,53 @@
+"""The README's five lines work where people paste them: in a running event loop and in a notebook.
+
+As a plain script they are run by tests/test_docs.py, with every other block.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from pathlib import Path
+
+import pytest
+
+README = Path(__file__).resolve().parents[2] / "README.md"
+pytestmark = pytest.mark.real_model
+
+
+@pytest.fixture(scope="module")
+def example() -> str:
+    pytest.importorskip("tokenizers")
+    return re.search(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)[1]
+
+
+def test_five_lines_go_from_strings_to_an_explained_search(example):
+    lines = [line for line in example.splitlines() if line.strip()]
+    assert len(lines) == 5
+    assert "resift.Index(" in example
+    assert ".why(" in example
+
+
+def test_they_run_inside_a_running_loop(example, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    names: dict = {}
+
+    async def pasted() -> None:
+        exec(compile(example, "README.md", "exec"), names)
+        await names["index"].aclose()
+
+    asyncio.run(pasted())
+    told = capsys.readouterr().out
+    assert told.startswith("Books go back after four weeks.\n")
+    assert "by cross-encoder" in told
+    assert not names["ranking"].degraded
+
+
+def test_they_run_in_a_notebook(example, tmp_path):
+    nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
+    cells = [nbformat.v4.new_code_cell(example), nbformat.v4.new_code_cell("ranking")]
+    notebook = nbformat.v4.new_notebook(cells=cells)
+    resources = {"metadata": {"path": str(tmp_path)}}
+    nbclient.NotebookClient(notebook, timeout=300, kernel_name="python3", resources=resources).execute()
+    assert "by cross-encoder" in notebook.cells[0].outputs[0]["text"]
+    assert "<svg" in notebook.cells[1].outputs[0]["data"]["text/html"]
