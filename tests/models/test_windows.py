@@ -28,12 +28,19 @@ def test_a_short_text_is_one_window():
     assert spans(10, 10) == [(0, 10)]
 
 
-def test_of_too_many_windows_those_that_share_tokens_with_the_query_stay():
+def test_windows_that_hold_most_of_the_query_come_first():
     ids = [1] * 100
     ids[55] = 7
     windows = [(start, start + 10) for start in range(0, 100, 10)]
-    assert most_promising(windows, ids, [7, 8], limit=2) == [(0, 10), (50, 60)]
-    assert most_promising(windows, ids, [8], limit=3) == [(0, 10), (10, 20), (20, 30)]
+    assert most_promising(windows, ids, [7, 8])[:2] == [5, 0]
+    assert most_promising(windows, ids, [8]) == list(range(10))
+
+
+def test_a_token_that_every_window_has_tells_none_from_another():
+    """Two common tokens of the question weigh less than the one that only a single window holds."""
+    ids = [3, 4, *[0] * 8, 3, 4, *[0] * 8, 3, 9, *[0] * 8]
+    windows = [(0, 10), (10, 20), (20, 30)]
+    assert most_promising(windows, ids, [3, 4, 9])[0] == 2
 
 
 @pytest.mark.parametrize(("how", "value"), [("max", 3.0), ("mean", 2.0), ("first", 1.0)])

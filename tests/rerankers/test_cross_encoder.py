@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import logging
+import re
 
 import pytest
 
@@ -148,3 +149,19 @@ def test_facade_and_pipeline_agree(reranker):
     told = {row["content"]: row["ce_score"] for row in reranker.rerank(CAPITAL, rows(*texts))}
     assert list(scores.values) == [told[text] for text in texts]
     assert not scores.degraded
+
+
+def test_of_a_long_text_the_windows_that_hold_the_question_are_read_and_told():
+    """The answer stands far behind: the best windows find it, and the record says which were read."""
+    filler = "The canteen serves lunch from noon until two o'clock on every working day. " * 60
+    hits = [Hit("long", f"{filler}{PARIS} {filler}"), Hit("hopeless", filler * 2), Hit("short", CELLS)]
+    skimming = CrossEncoderReranker(max_windows=3, skim=1)
+    ranking = asyncio.run(rescore(skimming, CAPITAL, hits, k=3))
+    assert ranking.ids[0] == "long"
+    notes = ranking.trace[0].notes
+    assert re.fullmatch(r"read its most promising windows: \d+, \d+, \d+ of \d+", notes["long"])
+    # One window leaves no hope: the others are not read.
+    assert notes["hopeless"].startswith("read its most promising windows: 1 of ")
+    assert notes["long"] in ranking.why("long")
+    assert "short" not in notes
+    assert asyncio.run(rescore(skimming, CAPITAL, hits, k=3)) == ranking

@@ -15,12 +15,17 @@ from resift.models.familiar import check_familiar
 from resift.models.loading import Model
 from resift.models.windows import Aggregate, combine, most_promising, spans
 
+HOPELESS = -4.0
+"""A score (a logit: 1 in 50) below which a text's other windows hardly help it (docs/blending.md)."""
+
 MAX_WINDOWS = 32
 """Windows scored per document: about 25 kB of English. Of longer documents the most promising ones."""
 
 WINDOW = 256
 """Tokens of a pair when a document does not fit into one row: passages are what the models were trained on,
 and attention makes a row of 512 cost three times one of 256."""
+
+_NUMBERED = 5  # windows that a record names one by one
 
 Progress = Callable[[int, int], None]
 """Called with (different texts scored, different texts in all), from a worker thread."""
@@ -30,25 +35,33 @@ log = logging.getLogger("resift.models")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairOptions:
-    """How pairs are laid out and read."""
+    """How pairs are laid out and read.
+
+    Of a long text at most `max_windows` are read, those that hold most of the query; with `skim` that many
+    first, and the others only where one of these is not hopeless.
+    """
 
     aggregate: Aggregate = "max"
     max_windows: int = MAX_WINDOWS
+    skim: int | None = None
     document_first: bool = False
     read: Callable[[Any], float] = lambda output: float(output.reshape(-1)[0])
 
 
 @dataclass(slots=True, repr=False)
 class PairCall:
-    """One call under way: a value per text, filled in by the workers. Its repr shows no text."""
+    """One call under way: a value per text, filled in by the workers. Its repr shows no text.
+
+    `read` says of a long text which of its windows were read, where not all were.
+    """
 
     texts: list[str]
     deadline: Deadline
     on_progress: Progress | None
     query: list[int] = field(default_factory=list)
     values: dict[str, float] = field(default_factory=dict)
-    parts: dict[str, list[float | None]] = field(default_factory=dict)
     notes: set[str] = field(default_factory=set)
+    read: dict[str, str] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
     total: int = 0
     job: Job | None = None
@@ -129,33 +142,74 @@ class PairModel:
         around = self.model.tokenizer.template.size + len(call.query)
         whole = self.model.spec.max_length - around
         windows = spans(len(ids), whole if len(ids) <= whole else min(whole, max(128, WINDOW - around)))
-        if len(windows) > self.options.max_windows:
-            call.notes.add(f"longest texts: {self.options.max_windows} most promising windows scored")
-            windows = most_promising(windows, ids, call.query, limit=self.options.max_windows)
-        call.parts[text] = [None] * len(windows)
-        tasks = [partial(self._window, call, text, at, ids[slice(*span)]) for at, span in enumerate(windows)]
-        if len(tasks) > 1:
-            return tasks
-        return tasks[0]()
+        at_once = min(self.options.skim or self.options.max_windows, self.options.max_windows)
+        order = list(range(len(windows)))
+        if len(windows) > at_once:
+            order = most_promising(windows, ids, call.query)[: self.options.max_windows]
+        reading = _Reading(ids, windows, now=order[:at_once], later=order[at_once:])
+        return self._windows(call, text, reading, reading.now)
 
-    def _window(self, call: PairCall, text: str, at: int, ids: list[int]) -> None:
-        template = self.model.tokenizer.template
+    def _windows(
+        self, call: PairCall, text: str, reading: _Reading, places: Sequence[int]
+    ) -> Sequence[Task] | None:
+        tasks = [partial(self._window, call, text, reading, at) for at in places]
+        return tasks if len(tasks) > 1 else tasks[0]()
+
+    def _window(self, call: PairCall, text: str, reading: _Reading, at: int) -> Sequence[Task] | None:
+        template, ids = self.model.tokenizer.template, reading.ids[slice(*reading.windows[at])]
         row = (
             template.pair(ids, call.query) if self.options.document_first else template.pair(call.query, ids)
         )
         # A pass cannot be stopped: one that would end late by more than half of itself is not begun.
         if call.deadline.remaining_s() < self.model.expected_s(len(row[0])) / 2:
-            return
+            return None
         score = self.options.read(self.model.forward(*row))
         with call.lock:
-            parts = call.parts[text]
-            parts[at] = score
-            scored = [part for part in parts if part is not None]
-            if len(scored) < len(parts):
-                return
-            call.values[text] = combine(scored, self.options.aggregate)
+            reading.said[at] = score
+            if len(reading.said) < len(reading.now):
+                return None
+            more = reading.go_on()
+            if not more:
+                call.values[text] = combine(
+                    [reading.said[at] for at in sorted(reading.said)], self.options.aggregate
+                )
+                if reading.note:
+                    call.read[text] = reading.note
             done = len(call.values)
+        if more:
+            return self._windows(call, text, reading, more)
         report(call.on_progress, done, call.total)
+        return None
+
+
+@dataclass(slots=True, repr=False)
+class _Reading:
+    """A text under way: the windows that are read now, those that may follow, and what was said of each."""
+
+    ids: list[int]
+    windows: list[tuple[int, int]]
+    now: list[int]
+    later: list[int]
+    said: dict[int, float] = field(default_factory=dict)
+
+    def go_on(self) -> list[int]:
+        """Return the windows that are read next, none where what was said leaves no hope."""
+        if max(self.said.values()) < HOPELESS:
+            return []
+        more, self.later = self.later, []
+        self.now = [*self.now, *more]
+        return more
+
+    @property
+    def note(self) -> str:
+        """Which windows were read, where not all were."""
+        if len(self.said) == len(self.windows):
+            return ""
+        count, every = len(self.said), len(self.windows)
+        if count > _NUMBERED:
+            return f"read its {count} most promising windows of {every}"
+        numbers = ", ".join(str(at + 1) for at in sorted(self.said))
+        return f"read its most promising windows: {numbers} of {every}"
 
 
 def report(on_progress: Progress | None, done: int, total: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import Literal
 
@@ -25,16 +26,25 @@ def spans(tokens: int, budget: int, *, overlap: int = OVERLAP) -> list[tuple[int
 
 
 def most_promising(
-    windows: Sequence[tuple[int, int]], ids: Sequence[int], query: Collection[int], *, limit: int
-) -> list[tuple[int, int]]:
-    """Return `limit` windows: the first, and those that share most tokens with the query, in order."""
-    if len(windows) <= limit:
-        return list(windows)
+    windows: Sequence[tuple[int, int]], ids: Sequence[int], query: Collection[int]
+) -> list[int]:
+    """Return the places of the windows, those first that hold most of the query.
+
+    A token of the query counts the more, the fewer windows of the text have it: what all of them have tells
+    none from another. Of equal windows the earlier one comes first, for texts begin with what they are about.
+    """
     wanted = set(query)
-    rest = range(1, len(windows))
-    shared = {at: len(wanted.intersection(ids[slice(*windows[at])])) for at in rest}
-    best = sorted(rest, key=lambda at: (-shared[at], at))[: limit - 1]
-    return [windows[at] for at in sorted([0, *best])]
+    held = [Counter(token for token in ids[start:end] if token in wanted) for start, end in windows]
+    spread = Counter(token for tokens in held for token in tokens)
+
+    def worth(at: int) -> float:
+        # As in BM25: the second time says less than the first.
+        return math.fsum(
+            math.log(1 + len(windows) / spread[token]) * count / (count + 1.2)
+            for token, count in held[at].items()
+        )
+
+    return sorted(range(len(windows)), key=lambda at: (-worth(at), at))
 
 
 def combine(scores: Sequence[float], how: Aggregate) -> float:

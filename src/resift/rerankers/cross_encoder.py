@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,11 @@ class CrossEncoderOptions(ModelFolder):
     model_name: str = model_option("cross-encoder", default=DEFAULT_MODEL)
     aggregate: Aggregate = option("What a long document's windows add up to.", default="max")
     max_windows: int = option("Most windows of one document that are read.", default=MAX_WINDOWS, least=1)
+    skim: int | None = option(
+        "Read this many windows of a long document first, the others only if one of them is not hopeless.",
+        default=None,
+        least=1,
+    )
 
 
 class CrossEncoderReranker:
@@ -54,6 +59,7 @@ class CrossEncoderReranker:
         folder: Path | str | None = None,
         aggregate: Aggregate = "max",
         max_windows: int = MAX_WINDOWS,
+        skim: int | None = None,
         on_progress: Progress | None = None,
     ) -> None:
         self.model_name = model_name
@@ -62,9 +68,9 @@ class CrossEncoderReranker:
         self._model: PairModel | None = None
         spec = check_kind(model_name, "cross-encoder")
         # All that a score depends on besides the texts: what a score cache must tell apart.
-        self.revision = f"{spec.revision} {aggregate} {max_windows}"
+        self.revision = f"{spec.revision} {aggregate} {max_windows}{'' if skim is None else f' {skim}'}"
         self.model_digest = spec.pin(spec.onnx).sha256
-        options = PairOptions(aggregate=aggregate, max_windows=max_windows)
+        options = PairOptions(aggregate=aggregate, max_windows=max_windows, skim=skim)
         try:
             self._model = PairModel(load(model_name, kind="cross-encoder", folder=folder), options)
         except Exception as exc:
@@ -97,7 +103,8 @@ class CrossEncoderReranker:
         texts = [hit.text for hit in hits]
         told = on_progress or self.on_progress
         call = await self._model.score(query, texts, deadline=deadline, on_progress=told)
-        return scores_of(call, self.name)
+        notes = {hit.id: call.read[hit.text] for hit in hits if hit.text in call.read}
+        return replace(scores_of(call, self.name), notes=notes)
 
     async def fuse(
         self, per_store: Sequence[Sequence[Hit]], *, k: int, query: str | None = None

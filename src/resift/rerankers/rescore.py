@@ -118,7 +118,7 @@ def _ordered(
         ids=tuple(hit.id for hit in ranked),
         scores=given,
         note=scores.note,
-        notes={hits[at].id: why if at in asked else unasked for at in rest},
+        notes={**scores.notes, **{hits[at].id: why if at in asked else unasked for at in rest}},
     )
     return ranked, record
 

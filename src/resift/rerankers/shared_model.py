@@ -10,7 +10,7 @@ from resift.deadline import Deadline
 from resift.errors import DeadlineExceeded
 from resift.forking import ForkSafeLock
 from resift.models.loading import check_kind
-from resift.models.pairs import Progress
+from resift.models.pairs import MAX_WINDOWS, Progress
 from resift.rerankers.cross_encoder import DEFAULT_MODEL, CrossEncoderReranker
 from resift.types import Hit, Scores
 
@@ -26,12 +26,16 @@ class SharedCrossEncoder:
         model: str = DEFAULT_MODEL,
         *,
         folder: Path | str | None = None,
+        max_windows: int = MAX_WINDOWS,
+        skim: int | None = None,
         on_progress: Progress | None = None,
     ) -> None:
         spec = check_kind(model, "cross-encoder")
         self.model_name = model
         self.model_digest = spec.pin(spec.onnx).sha256
-        self._key = (model, str(folder) if folder is not None else "")
+        # As of the reranker that is shared.
+        self.revision = f"{spec.revision} max {max_windows}{'' if skim is None else f' {skim}'}"
+        self._key = (model, str(folder) if folder is not None else "", max_windows, skim)
         self._on_progress = on_progress
 
     async def score(self, query: str, hits: Sequence[Hit], *, deadline: Deadline) -> Scores:
@@ -48,19 +52,22 @@ class SharedCrossEncoder:
 
 
 _lock = ForkSafeLock()
-_rerankers: dict[tuple[str, str], CrossEncoderReranker] = {}
+Key = tuple[str, str, int, int | None]
+_rerankers: dict[Key, CrossEncoderReranker] = {}
 
 
-def _known(key: tuple[str, str]) -> CrossEncoderReranker | None:
+def _known(key: Key) -> CrossEncoderReranker | None:
     found = _rerankers.get(key)
     # One that failed to load is tried again: its files may be there by now.
     return None if found is None or found.failure else found
 
 
-def _load(key: tuple[str, str]) -> CrossEncoderReranker:
+def _load(key: Key) -> CrossEncoderReranker:
     with _lock:
         found = _known(key)
         if found is None:
-            model, folder = key
-            found = _rerankers[key] = CrossEncoderReranker(model, folder=folder or None)
+            model, folder, windows, skim = key
+            found = _rerankers[key] = CrossEncoderReranker(
+                model, folder=folder or None, max_windows=windows, skim=skim
+            )
         return found

@@ -17,12 +17,15 @@ from resift.types import Hit
 FETCH = OverFetch(factor=30, minimum=300, cap=1000)
 """How much each store is asked for: z-scores of longer lists are steadier, for 5 ms more than 100."""
 
+SKIM, WINDOWS = 2, 4
+"""How many windows of a long text are read first, and how many at most (docs/blending.md)."""
+
 
 def default_options(store: Any, *, rerank: bool) -> dict[str, Any]:
     """Return the arguments of the default `Pipeline` for a store."""
     options: dict[str, Any] = {"stores": views(store), "fuse": WeightedReranker(), "fetch": FETCH}
     if rerank:
-        options["rerank"] = Rerank(SharedCrossEncoder(), depth=Reach())
+        options["rerank"] = Rerank(SharedCrossEncoder(max_windows=WINDOWS, skim=SKIM), depth=Reach())
         options["guard"] = Shape(name="guard")
     return options
 

@@ -24,7 +24,8 @@ INTERNAL_METADATA = frozenset({"score", "ce_score", "rerank_score", "rerank_prov
 class Scores:
     """What a scorer says of a pool: one value per hit, None where it says nothing.
 
-    `settled` means that hits without a value were left out on purpose, because they cannot matter.
+    `settled` means that hits without a value were left out on purpose, because they cannot matter. `notes`
+    are for single hits, by id.
     """
 
     values: Sequence[float | None]
@@ -33,6 +34,7 @@ class Scores:
     reason: str | None = None
     note: str = ""
     settled: bool = False
+    notes: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def partial(self) -> bool:
