@@ -17,7 +17,7 @@ from resift.types import Hit
 FETCH = OverFetch(factor=30, minimum=300, cap=1000)
 """How much each store is asked for: z-scores of longer lists are steadier, for 5 ms more than 100."""
 
-SKIM, WINDOWS = 2, 4
+SKIM, WINDOWS = 2, 3
 """How many windows of a long text are read first, and how many at most (docs/blending.md)."""
 
 
