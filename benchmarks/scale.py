@@ -1,11 +1,13 @@
 """A million passages in one file: time, memory and recall as the file grows, beside other vector indexes.
 
-    python -m benchmarks.scale --folder DIR          # 10,000 to 1,000,000; an hour, most of it building
+    python -m benchmarks.scale --folder DIR --build  # makes the files of 10,000 to 1,000,000: half an hour
+    python -m benchmarks.scale --folder DIR          # measures them: some minutes on a quiet machine
     python -m benchmarks.scale --quick               # 3,000 made-up vectors: a smoke test
 
 What the passages are: benchmarks/scale_data.py. Each size is searched by a process of its own, so that its
 memory is its own. Recall is against the exact scan of the same vectors. Peers get the same vectors and
-questions in the same run; files stay in DIR, so that a second run measures without building.
+questions in the same run, by the Python that --peer-python names (one with usearch, faiss-cpu, sqlite-vec,
+apsw and lancedb); build their indexes before with benchmarks.peer_vectors.
 """
 
 from __future__ import annotations
@@ -23,9 +25,11 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.harness import HERE, machine, rss_mb, versions, write_results
+from benchmarks.harness import HERE, machine, median_ms, rss_mb, versions, write_results
 from benchmarks.scale_data import Passages, Questions
 from resift.stores.sqlite import SQLiteStore
+from resift.stores.sqlite_blocks import ROWS, words_per_code
+from resift.stores.sqlite_codes import CodeTable, question_of
 
 QUESTIONS = 100
 LIMITS = {
@@ -119,7 +123,22 @@ async def search(passages: Passages | Questions, folder: Path, size: int) -> dic
     report["filter_of_0.1_percent_finds_all"] = len(few) == len(range(3, size, 1000))
     report["rss_mb"] = rss_mb()
     await store.close()
-    return report
+    return report | await _stop_words(file_of(folder, size))
+
+
+async def _stop_words(path: Path) -> dict[str, float]:
+    """Ask for words that stand in nearly every passage: the first time, and again."""
+    store = SQLiteStore(path, mode="text", read_only=True)
+    await store.search("zyzzyva", k=1)
+    times = [await _text_ms(store, query) for query in ("the of and in", "the of and in")]
+    await store.close()
+    return {"stop_words_first_ms": times[0], "stop_words_again_ms": times[1]}
+
+
+async def _text_ms(store: SQLiteStore, query: str) -> float:
+    begun = time.perf_counter()
+    await store.search(query, k=100)
+    return round((time.perf_counter() - begun) * 1000, 1)
 
 
 async def grow(passages: Passages, folder: Path, size: int) -> dict[str, Any]:
@@ -167,10 +186,8 @@ async def _asked(store: SQLiteStore, embedder: Prepared, passages: Passages, at:
     return (time.perf_counter() - begun) * 1000
 
 
-def _child(*args: str) -> dict[str, Any]:
-    done = subprocess.run(
-        [sys.executable, "-m", *args], check=False, capture_output=True, text=True, cwd=HERE.parent
-    )
+def _child(*args: str, python: str = sys.executable) -> dict[str, Any]:
+    done = subprocess.run([python, "-m", *args], check=False, capture_output=True, text=True, cwd=HERE.parent)
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
     if done.returncode or not lines:
         return {"failed": (done.stderr.strip().splitlines() or ["no answer"])[-1][:200]}
@@ -178,21 +195,37 @@ def _child(*args: str) -> dict[str, Any]:
     return answer
 
 
-def measure(folder: Path, sizes: list[int], largest: int, *, peers: bool) -> list[dict[str, Any]]:
+def prepare(folder: Path, sizes: list[int], largest: int) -> None:
+    """Make the files and the exact answers, where they are not there."""
+    passages = Passages(folder, largest)
+    Questions(folder)
+    for size in sizes:
+        asyncio.run(build(passages, folder, size))
+        exact_answers(passages, folder, size)
+
+
+def measure(folder: Path, sizes: list[int], largest: int, *, peers: str) -> list[dict[str, Any]]:
     rows = []
     for size in sizes:
-        passages = Passages(folder, largest)
-        asyncio.run(build(passages, folder, size))
-        Questions(folder)
-        exact_answers(passages, folder, size)
         common = ("--folder", str(folder), "--size", str(size), "--largest", str(largest))
         row = _child("benchmarks.scale", "--search", *common)
         row |= _child("benchmarks.scale", "--grow", *common)
         if peers:
-            row["peers"] = {peer: _child("benchmarks.peer_vectors", peer, *common) for peer in PEERS}
+            asked = ("benchmarks.peer_vectors", *common)
+            row["peers"] = {peer: _child(*asked, peer, python=peers) for peer in PEERS}
         rows.append(row)
         print(json.dumps(row), flush=True)
     return rows
+
+
+def scan(count: int) -> float:
+    """Return the ms that candidates take among so many random codes, without reading any vector."""
+    chance = np.random.default_rng(3)
+    shape = (words_per_code(384), ROWS)
+    blocks = [chance.integers(0, 2**64, shape, dtype=np.uint64) for _ in range(-(-count // ROWS))]
+    table, mask = CodeTable(blocks), np.ones(len(blocks) * ROWS, dtype=np.uint8)
+    question = question_of(chance.standard_normal(384, dtype=np.float32))
+    return round(median_ms(lambda: table.nearest(question, 16_000, mask), 20), 2)
 
 
 def verdict(row: dict[str, Any]) -> dict[str, bool]:
@@ -223,7 +256,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "resift-scale")
     parser.add_argument("--sizes", type=int, nargs="+", default=[10_000, 100_000, 1_000_000])
-    parser.add_argument("--no-peers", action="store_true")
+    parser.add_argument("--peer-python", default="", metavar="PYTHON", help="measure the others, too")
     parser.add_argument("--search", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--grow", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--build", action="store_true", help="only make the files")
@@ -240,15 +273,21 @@ def main() -> None:
     if args.quick:
         print(json.dumps(smoke()))
         return
+    prepare(args.folder, args.sizes, max(args.sizes))
     if args.build:
-        for size in args.sizes:
-            asyncio.run(build(Passages(args.folder, max(args.sizes)), args.folder, size))
         return
-    rows = measure(args.folder, args.sizes, max(args.sizes), peers=not args.no_peers)
+    rows = measure(args.folder, args.sizes, max(args.sizes), peers=args.peer_python)
     met = verdict(rows[-1])
     print(json.dumps(met))
     packages = ["resift", "numpy", "usearch", "faiss-cpu", "sqlite-vec", "lancedb"]
-    data = {"growth": rows, "met": met, "machine": machine(), "versions": versions(packages)}
+    scans = {str(count): scan(count) for count in (1_000_000, 3_000_000)}
+    data = {
+        "growth": rows,
+        "met": met,
+        "scan_ms": scans,
+        "machine": machine(),
+        "versions": versions(packages),
+    }
     print("written:", write_results("scale", data).name)
 
 

@@ -13,10 +13,12 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
+from unittest import mock
 
 import numpy as np
 import pytest
 
+from resift.stores import sqlite_vectors
 from resift.stores.memory import MemoryStore
 from resift.stores.sqlite import SQLiteStore
 from resift.text import words
@@ -66,7 +68,9 @@ def sqlite(mode: Literal["hybrid", "text", "vector"], *, exact: bool | None = No
         embedder = None if mode == "text" else HashingEmbedder()
         store = SQLiteStore(folder / "index.db", embedder=embedder, mode=mode, exact=exact, create=True)
         try:
-            yield store
+            # Few documents are all compared; with small batches the codes choose among them, too.
+            with mock.patch.object(sqlite_vectors, "_BATCH", 4 if exact is False else sqlite_vectors._BATCH):
+                yield store
         finally:
             await store.close()
 
@@ -142,6 +146,7 @@ STORES: dict[str, tuple[str, Factory]] = {
     "sqlite-text": ("text", sqlite("text")),
     "sqlite-vector": ("vector", sqlite("vector")),
     "sqlite-codes": ("vector", sqlite("vector", exact=False)),
+    "sqlite-codes-hybrid": ("hybrid", sqlite("hybrid", exact=False)),
     "lancedb-hnsw": ("vector", lancedb("vector", index="hnsw")),
     "postgres-half": ("vector", postgres("vector", index="hnsw-half")),
     "lancedb-hybrid": ("hybrid", lancedb("hybrid")),

@@ -25,7 +25,7 @@ from resift.stores.sqlite_file import DatabaseFile, FileChanged
 from resift.stores.sqlite_options import SQLiteOptions
 from resift.stores.sqlite_schema import FileFacts, first_facts, read_facts
 from resift.stores.sqlite_search import Searcher
-from resift.stores.sqlite_upgrade import upgrade_file
+from resift.stores.sqlite_upgrade import rebuild_codes, upgrade_file
 from resift.stores.sqlite_verify import problems_in
 from resift.stores.sqlite_write import Batch, Owner, Writing, same, write_batch
 from resift.stores.workers import Workers
@@ -280,14 +280,18 @@ class SQLiteStore:
         return await self._run(self._writer, lambda: upgrade_file(self._file, analyzer))
 
     async def optimise(self) -> str:
-        """Merge the word index into one piece and the write-ahead log into the file; say what was done."""
+        """Merge the word index and the write-ahead log, make damaged bit codes anew; say what was done."""
 
         def work() -> str:
             with self._file.writing() as connection:
+                damaged = rebuild_codes(connection)
                 connection.execute("INSERT INTO terms (terms) VALUES ('optimize')")
             with self._file.reading() as connection:
                 connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-            return "word index merged; bit codes are kept up to date by every write"
+            codes = (
+                f"{damaged} damaged blocks of bit codes made anew" if damaged else "bit codes are in order"
+            )
+            return f"word index merged; {codes}"
 
         return await self._run(self._writer, work)
 

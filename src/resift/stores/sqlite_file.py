@@ -254,6 +254,12 @@ class DatabaseFile:
             )
 
     def _damaged(self, place: str) -> StoreError:
+        if "code_blocks" in place:
+            return StoreError(
+                f"{self.path} is damaged ({place}). Make its bit codes anew, nothing is lost: "
+                f"resift store optimise {self.path}",
+                store=self.name,
+            )
         return StoreError(
             f"{self.path} is damaged ({place}). Restore a copy, or move it away and index again; "
             f"resift doctor --store {self.path} lists all that is wrong.",

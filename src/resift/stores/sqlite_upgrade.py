@@ -6,8 +6,8 @@ import sqlite3
 
 from resift.stores import sqlite_version_1 as version_1
 from resift.stores.sqlite_attributes import attributes_of
-from resift.stores.sqlite_blocks import BlockChanges
-from resift.stores.sqlite_checks import checksum
+from resift.stores.sqlite_blocks import ABSENT, ROWS, BlockChanges, read_codes, read_lengths, write_codes
+from resift.stores.sqlite_checks import Damage, checksum
 from resift.stores.sqlite_file import DatabaseFile
 from resift.stores.sqlite_rows import documents_in
 from resift.stores.sqlite_schema import (
@@ -18,6 +18,8 @@ from resift.stores.sqlite_schema import (
     read_facts,
     write_facts,
 )
+from resift.stores.sqlite_vectors import read_vectors
+from resift.stores.sqlite_view import RowView
 from resift.text import Analyzer
 
 _OLD_TABLES = ("attributes", "words", "removed")
@@ -64,6 +66,26 @@ def rebuild(connection: sqlite3.Connection, facts: FileFacts, analyzer: Analyzer
         "languages": " ".join(sorted(languages)),
     }
     write_facts(connection, {**first_facts(analyzer.language, analyzer.version), **kept, **counted})
+
+
+def rebuild_codes(connection: sqlite3.Connection) -> int:
+    """Make the bit codes anew of blocks whose codes are damaged or missing; return how many there were."""
+    facts = read_facts(connection)
+    if not facts.dimension:
+        return 0
+    held = {block: lengths for block, lengths in read_lengths(connection) if lengths.count(ABSENT) < ROWS}
+    view = RowView(facts, held)
+    damaged = 0
+    for block, lengths in held.items():
+        try:
+            next(read_codes(connection, [block], facts.dimension))
+        except Damage:
+            vectors = read_vectors(connection, view, block, facts.dimension)
+            connection.execute("DELETE FROM code_blocks WHERE block = ?", (block,))
+            present = [at for at, length in enumerate(lengths) if length != ABSENT]
+            write_codes(connection, block, {at: vectors[at].astype("<f4").tobytes() for at in present})
+            damaged += 1
+    return damaged
 
 
 def _new_tables(connection: sqlite3.Connection) -> None:
