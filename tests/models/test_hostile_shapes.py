@@ -116,8 +116,8 @@ def test_other_operations_are_left_to_the_runtime(op):
         BertFile(read_graph(bert.write())).sizes  # noqa: B018 - reading the sizes checks the graph
 
 
-def test_two_hundred_altered_files_crash_nothing():
+def test_two_hundred_altered_files_crash_nothing(tmp_path):
     """Each is refused with a reason, or runs; benchmarks/hostile_models.py tries 10,000 under sanitizers."""
-    outcomes = [attempt(altered(seed)) for seed in range(200)]
+    outcomes = [attempt(altered(seed), tmp_path) for seed in range(200)]
     assert {"runs", "refused"} == set(outcomes)
     assert 10 < outcomes.count("runs") < 150
