@@ -263,7 +263,7 @@ def events_page() -> str:
     from resift.events import Event
 
     for path in sorted(SOURCE.rglob("*.py")):
-        if re.search(r"^class \w+\(Event\):", path.read_text(encoding="utf-8"), re.MULTILINE):
+        if re.search(r"^class \w+\((Event|Scored)\b", path.read_text(encoding="utf-8"), re.MULTILINE):
             importlib.import_module(_dotted(path))
     lines = ["# Events\n", MADE]
     lines.append(
@@ -271,7 +271,9 @@ def events_page() -> str:
         "and hold no query, no document and no key. How to use them: [Telemetry](../telemetry.md).\n"
     )
     events = [
-        event for event in _below(Event) if event.__module__.startswith("resift.") and _is_current(event)
+        event
+        for event in _below(Event)
+        if event.__module__.startswith("resift.") and event.name != Event.name
     ]
     for event in sorted(events, key=lambda event: event.name):
         lines.append(
@@ -300,11 +302,6 @@ def errors_page() -> str:
             means = _first_paragraph(error.__doc__)
             lines.append(f"| `{error.__name__}` | {also} | {_transient(error)} | {means} |")
     return "\n".join(lines) + "\n"
-
-
-def _is_current(cls: type) -> bool:
-    """Say whether this is the class one gets by its name: slots=True makes a second one of each dataclass."""
-    return getattr(sys.modules[cls.__module__], cls.__name__, None) is cls
 
 
 def _transient(error: Any) -> str:

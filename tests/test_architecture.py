@@ -20,7 +20,7 @@ DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 # A room may import rooms of lower levels and its own. Files beside __init__ are named by their stem.
 LEVELS = [
     {"errors", "forking", "lazy_exports", "markup"},
-    {"arguments"},
+    {"arguments", "options"},
     {
         "checked",
         "atomic_files",
@@ -30,7 +30,6 @@ LEVELS = [
         "events",
         "file_lock",
         "native",
-        "options",
         "scaling",
         "sync",
         "types",

@@ -1,4 +1,4 @@
-"""Strings, dicts and hits become hits alike (V4, U3)."""
+"""Strings, dicts and hits become hits alike."""
 
 from __future__ import annotations
 
@@ -46,23 +46,23 @@ def test_dicts_keep_their_other_columns_as_metadata():
     ],
 )
 def test_text_is_the_first_that_is_not_empty(row, text):
-    """V4: text, content, title, in that order."""
+    """Text, content, title, in that order."""
     assert text_of(row) == text
 
 
 def test_text_keys_can_be_chosen():
-    """V4: the keys are configurable."""
+    """The keys are configurable."""
     assert hits_from([{"body": "b", "text": "t"}], text_keys=["body"])[0].text == "b"
 
 
 @pytest.mark.parametrize(("policy", "text"), [("last", ""), ("empty", ""), ("id", "a")])
 def test_missing_text_policies(policy, text):
-    """V4: what to do without text is an option."""
+    """What to do without text is an option."""
     assert hits_from([{"id": "a"}], missing_text=policy)[0].text == text
 
 
 def test_missing_text_can_be_an_error():
-    """V4: raise names the candidate; an unknown policy is refused."""
+    """Raise names the candidate; an unknown policy is refused."""
     with pytest.raises(InvalidHitError, match="'a' has no text"):
         hits_from([{"id": "a"}], missing_text="raise")
     with pytest.raises(InputError, match="missing_text is 'never'"):
@@ -77,7 +77,7 @@ def test_hits_pass_through_unchanged():
 
 @pytest.mark.parametrize("score", [math.nan, math.inf, "x", True])
 def test_a_score_that_is_no_number_is_flagged(score):
-    """V3: the hit keeps its place without a score, and the flags say what came."""
+    """The hit keeps its place without a score, and the flags say what came."""
     flags = {}
     hit = hits_from([{"id": "a", "score": score}], flags=flags)[0]
     assert hit.score is None
@@ -91,7 +91,7 @@ def test_a_score_that_is_no_number_can_be_refused():
 
 
 def test_duplicate_ids_are_refused_with_both_places():
-    """U3: one clear error."""
+    """One clear error."""
     with pytest.raises(DuplicateIdError, match="Candidates 0 and 2 share the id 'a'"):
         hits_from([{"id": "a"}, {"id": "b"}, {"id": "a"}])
     assert len(hits_from([{"id": "a"}, {"id": "a"}], unique=False)) == 2
@@ -109,7 +109,7 @@ def test_duplicate_ids_are_refused_with_both_places():
     ],
 )
 def test_unusable_candidates_say_what_to_pass(candidates, message):
-    """U3: a caller's mistake gets one clear error."""
+    """A caller's mistake gets one clear error."""
     with pytest.raises(InputError, match=message):
         hits_from(candidates)
 

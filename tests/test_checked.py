@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypedDict, Unpack
 
 import pytest
 
@@ -84,3 +84,22 @@ def test_methods_coroutines_and_constructors_are_checked_too():
         asyncio.run(Box(1).grow("2"))
     with pytest.raises(TypeError, match="unexpected keyword"):
         Box(1, colour="red")
+
+
+class Further(TypedDict, total=False):
+    timeout_s: float
+    proxy: str | None
+
+
+@checked
+def asks(address: str, **options: Unpack[Further]) -> dict[str, object]:
+    return {"address": address, **options}
+
+
+def test_further_options_are_checked_like_the_named_ones():
+    """A TypedDict of options is part of the signature: types are checked, other names refused."""
+    assert asks("a", timeout_s=1, proxy=None) == {"address": "a", "timeout_s": 1, "proxy": None}
+    with pytest.raises(InputError, match=r"asks: timeout_s is a str; pass float\."):
+        asks("a", timeout_s="soon")
+    with pytest.raises(TypeError, match="unexpected keyword argument 'retries'"):
+        asks("a", retries=3)

@@ -10,7 +10,7 @@ import os
 import re
 import signal
 import threading
-from dataclasses import dataclass
+from dataclasses import FrozenInstanceError, dataclass
 from typing import ClassVar
 
 import pytest
@@ -51,7 +51,7 @@ def test_deadlines_combine():
 
 @pytest.mark.parametrize("seconds", [-1.0, math.nan])
 def test_a_deadline_in_the_past_is_a_mistake(seconds):
-    """U3: one clear error."""
+    """One clear error."""
     with pytest.raises(InputError, match="deadline_s is"):
         Deadline.after(seconds)
 
@@ -90,12 +90,19 @@ def test_a_failing_sink_never_stops_the_work(caplog):
 def test_own_events_are_dataclasses():
     """Rooms define their own events by inheriting."""
 
-    @dataclass(frozen=True, slots=True, kw_only=True)
-    class Sifted(Event):
-        name: ClassVar[str] = "sifted"
+    class Sifted(Event, name="sifted"):
         count: int
 
-    assert Sifted(count=3).fields() == {"count": 3}
+    @dataclass(frozen=True, slots=True, kw_only=True)
+    class Written(Event):
+        name: ClassVar[str] = "written out"
+        count: int
+
+    assert (Sifted.name, Written.name) == ("sifted", "written out")
+    assert Sifted(count=3).fields() == Written(count=3).fields() == {"count": 3}
+    assert Sifted(count=3) == Sifted(count=3) != Sifted(count=4)
+    with pytest.raises(FrozenInstanceError):
+        Sifted(count=3).count = 4
 
 
 def test_every_error_is_in_the_drawn_tree():

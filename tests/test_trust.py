@@ -91,9 +91,9 @@ def test_weights_are_told_with_their_reason():
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"vectors": 1.5}, "Trust vectors is 1.5; use 0 to 1."),
+        ({"vectors": 1.5}, "Trust vectors is 1.5; it must be a number ≥ 0, ≤ 1."),
         ({"prose": 0.8}, "use 0 ≤ prose < code"),
-        ({"reach": -1.0}, "it must be 0 or more"),
+        ({"reach": -1.0}, "Trust reach is -1.0; it must be a number ≥ 0."),
         ({"least": 30}, "use 1 ≤ least ≤ most"),
     ],
 )

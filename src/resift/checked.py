@@ -32,9 +32,10 @@ def checked(function: Callable[P, T]) -> Callable[P, T]:
         # Arguments that do not fit the signature at all: Python says so better than we could.
         for name, value in (*zip(parameters, args, strict=False), *kwargs.items()):
             if name in hints and not _fits(value, hints[name]):
-                raise InputError(
-                    f"{_name(function)}: {name} is {_shown(value)}; pass {_words(parameters[name])}."
-                )
+                words = _words(parameters[name].annotation if name in parameters else hints[name])
+                raise InputError(f"{_name(function)}: {name} is {_shown(value)}; pass {words}.")
+            if _CLOSED in hints and name not in parameters and name not in hints:
+                raise TypeError(f"{_name(function)}() got an unexpected keyword argument {name!r}")
 
     if inspect.iscoroutinefunction(function):
 
@@ -59,16 +60,24 @@ def checked_class(cls: C) -> C:
     return cls
 
 
+_CLOSED = "**"
+"""Stands among the hints of a function whose further options are all known: those of a TypedDict."""
+
+
 def _hints(function: Callable[..., Any], parameters: Iterable[inspect.Parameter]) -> dict[str, Any]:
     found: dict[str, Any] = {"": None}  # never empty, so that it is made once
     for one in parameters:
-        if one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD) or one.annotation is one.empty:
+        if one.kind is one.VAR_POSITIONAL or one.annotation is one.empty:
             continue
         try:
             # One by one: a name that is imported for type checkers only spoils its own hint, not the others.
-            found[one.name] = _evaluated(one.annotation, getattr(function, "__globals__", {}))
+            hint = _evaluated(one.annotation, getattr(function, "__globals__", {}))
         except Exception:  # noqa: S112 - what cannot be resolved here passes
             continue
+        if one.kind is not one.VAR_KEYWORD:
+            found[one.name] = hint
+        elif typing.get_origin(hint) is typing.Unpack:
+            found |= {_CLOSED: None, **typing.get_type_hints(typing.get_args(hint)[0])}
     return found
 
 
@@ -143,8 +152,8 @@ def _name(function: Callable[..., Any]) -> str:
     return function.__qualname__.removesuffix(".__init__")
 
 
-def _words(parameter: inspect.Parameter) -> str:
-    return parameter.annotation if isinstance(parameter.annotation, str) else str(parameter.annotation)
+def _words(hint: Any) -> str:
+    return hint if isinstance(hint, str) else inspect.formatannotation(hint)
 
 
 def _shown(value: Any) -> str:

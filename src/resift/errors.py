@@ -188,9 +188,9 @@ class ProviderError(ResiftError):
         self,
         message: str,
         *,
-        provider: str = "",
         status: int | None = None,
         retry_after_s: float | None = None,
+        provider: str = "",
     ) -> None:
         super().__init__(message)
         self.provider = provider

@@ -1,7 +1,9 @@
 """What happened, as frozen values, and the sinks they go to.
 
-An event never carries query text, document text or a key. Packages define their own events as
-frozen dataclasses that inherit from `Event`; the class variable `name` is the event's public name.
+An event never carries query text, document text or a key. Packages define their own:
+
+    class Sifted(Event, name="sifted"):
+        candidates: int
 """
 
 from __future__ import annotations
@@ -12,16 +14,23 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, dataclass_transform
 
 log = logging.getLogger("resift")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+@dataclass(frozen=True)
 class Event:
-    """Base of all events."""
+    """Base of all events: a subclass with a name is a frozen dataclass of its fields."""
 
     name: ClassVar[str] = "event"
+
+    def __init_subclass__(cls, *, name: str | None = None) -> None:
+        super().__init_subclass__()
+        if name is not None:
+            cls.name = name
+            dataclass(frozen=True, kw_only=True)(cls)
 
     def fields(self) -> dict[str, Any]:
         """Return the payload as a plain dict, without the name."""
@@ -91,11 +100,9 @@ class ListSink:
         return [event for event in self.events if event.name == name]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fused(Event):
+class Fused(Event, name="fused"):
     """Ranked lists became one."""
 
-    name: ClassVar[str] = "fused"
     method: str
     lists: int
     candidates: int
@@ -103,15 +110,19 @@ class Fused(Event):
     kept: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reranked(Event):
-    """One scorer scored one pool."""
+@dataclass(frozen=True, kw_only=True)
+class Scored(Event):
+    """What every event of one scorer and one pool says; those have names."""
 
-    name: ClassVar[str] = "reranked"
     provider: str
     candidates: int
+    latency_ms: float
+
+
+class Reranked(Scored, name="reranked"):
+    """One scorer scored one pool."""
+
     unscored: int
     kept: int
-    latency_ms: float
     degraded: bool
     reason: str | None = None

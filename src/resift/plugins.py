@@ -1,7 +1,8 @@
 """Names to objects, by entry points. Built-ins come through the same door as everybody else's.
 
 A group per role: `resift.rerankers` (scorers), `resift.fusion` (methods that make one list of several),
-`resift.stores`, `resift.gate_profiles`. What can be set on a plugin is its `Options` (`resift.options`).
+`resift.stores`, `resift.gate_profiles`, `resift.stages`. What can be set on a plugin is its `Options`
+(`resift.options`).
 """
 
 from __future__ import annotations
@@ -29,18 +30,21 @@ RERANKERS = "resift.rerankers"
 FUSION = "resift.fusion"
 STORES = "resift.stores"
 GATE_PROFILES = "resift.gate_profiles"
+STAGES = "resift.stages"
 
 _ROLES = {
     RERANKERS: "reranker",
     FUSION: "fusion method",
     STORES: "store",
     GATE_PROFILES: "gate profile",
+    STAGES: "stage",
 }
 _NOT_FOUND: Mapping[str, type[PluginLoadError]] = {
     RERANKERS: RerankerNotFound,
     FUSION: RerankerNotFound,
     STORES: StoreNotFound,
     GATE_PROFILES: ProfileNotFound,
+    STAGES: PluginLoadError,
 }
 # Whoever looks for a reranker by name may mean one that fuses lists: both keep the Reranker protocol.
 _ALSO_IN = {RERANKERS: (FUSION,), FUSION: (RERANKERS,)}
@@ -81,6 +85,11 @@ def available_stores() -> list[str]:
 def available_gate_profiles() -> list[str]:
     """Return the names of all installed gate profiles, without importing any."""
     return sorted(_names(GATE_PROFILES))
+
+
+def available_stages() -> list[str]:
+    """Return the names of all installed stages, without importing any; Resift's own have sections instead."""
+    return sorted(_names(STAGES))
 
 
 def load_reranker(name: str, /, **options: Any) -> Any:
@@ -135,7 +144,7 @@ def _registered(folders: tuple[tuple[str, int], ...]) -> Mapping[str, tuple[Entr
 
     The folders and the times of their last change are what an installation alters.
     """
-    found = entry_points()
+    found = entry_points()  # reads the metadata of every installed package
     return {group: tuple(found.select(group=group)) for group in _ROLES}
 
 
@@ -152,8 +161,9 @@ def _unknown(group: str, name: object, known: str) -> PluginLoadError:
 
 def _suggested(group: str, name: str) -> str:
     known = {each for one in (group, *_ALSO_IN.get(group, ())) for each in _names(one)}
-    if not known:
+    if not known and group != STAGES:
         return "None is registered: the installation is older than the code. Run: pip install -e ."
+    # First what the field calls it: no likeness of letters leads from 'colbert' to 'late-interaction'.
     meant = OTHER_NAMES.get(name.lower().replace("_", "-"))
     if meant in known:
         return f"Did you mean {meant!r}? Known: {', '.join(sorted(known))}."

@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from resift.errors import InputError
+from resift.options import check_values, option
 
 MARKS = "marks per word"
 """The name of that evidence in the trace."""
@@ -24,36 +25,29 @@ _ENOUGH = 30  # words in all, or nothing can be told
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trust:
-    """The numbers behind the default order.
+    """The numbers behind the default order."""
 
-    vectors           part of a list found by vectors, beside one found by words
-    vectors_in_code   the same where the texts are no prose
-    unsure, sure      weight of the reranker, when all it read is alike to it, and when one hit takes all
-    prose, code       marks per word up to which a text is prose, and from which on it is none
-    reach             hits that stand further behind the first than this many standard deviations of the
-                      fused scores are not read
-    least, most       how many are read whatever the scores say
-    """
-
-    vectors: float = 0.55
-    vectors_in_code: float = 0.9
-    unsure: float = 0.75
-    sure: float = 0.87
-    prose: float = 0.45
-    code: float = 0.7
-    reach: float = 4.5
-    least: int = 6
-    most: int = 25
+    vectors: float = option(
+        "Part of a list found by vectors, beside one found by words.", default=0.55, least=0, most=1
+    )
+    vectors_in_code: float = option("The same where the texts are no prose.", default=0.9, least=0, most=1)
+    unsure: float = option("Weight of a reranker to which all is alike.", default=0.75, least=0, most=1)
+    sure: float = option("Its weight when one hit takes all.", default=0.87, least=0, most=1)
+    prose: float = option("Marks per word up to which a text is prose.", default=0.45, least=0)
+    code: float = option("Marks per word from which on it is none.", default=0.7, least=0)
+    reach: float = option(
+        "Hits further behind the first than this many standard deviations of the fused scores are not read.",
+        default=4.5,
+        least=0,
+    )
+    least: int = option("How many are read whatever the scores say.", default=6, least=1)
+    most: int = option("How many are read at the most.", default=25, least=1)
 
     def __post_init__(self) -> None:
-        for name in ("vectors", "vectors_in_code", "unsure", "sure"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise InputError(f"Trust {name} is {getattr(self, name)}; use 0 to 1.")
-        if not 0 <= self.prose < self.code:
+        check_values(self)
+        if not self.prose < self.code:
             raise InputError(f"Trust prose is {self.prose} and code {self.code}; use 0 ≤ prose < code.")
-        if not self.reach >= 0:
-            raise InputError(f"Trust reach is {self.reach}; it must be 0 or more.")
-        if not 1 <= self.least <= self.most:
+        if not self.least <= self.most:
             raise InputError(f"Trust least is {self.least} and most {self.most}; use 1 ≤ least ≤ most.")
 
     def prose_part(self, marks: float) -> float:

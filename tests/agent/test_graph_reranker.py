@@ -79,7 +79,7 @@ def test_sparse_graphs_switch_it_off_and_say_so():
 
 @pytest.mark.parametrize("weights", [(0.9, 0.2), (1.1, -0.1), (0.0, 0.0)])
 def test_weights_must_sum_to_one(weights):
-    """A3: weights that do not sum to 1 are refused."""
+    """Weights that do not sum to 1 are refused."""
     with pytest.raises(InputError, match="sum to 1"):
         GraphReranker(*weights)
 

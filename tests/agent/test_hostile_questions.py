@@ -59,7 +59,7 @@ def test_no_question_becomes_syntax(recorded, question):
 
 
 def test_reading_statements_pass_the_guard():
-    """N6: every statement only reads."""
+    """Every statement only reads."""
     for statement in schema.READING:
         check_cypher(statement)
 

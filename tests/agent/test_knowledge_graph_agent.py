@@ -1,4 +1,4 @@
-"""The seed's contract: flags, states, pool sizes, degradation, answers (A1-A3)."""
+"""The agent's contract: flags, states, pool sizes, degradation, answers."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def broken(pack_file, tmp_path, caplog):
 
 
 def test_the_cross_encoder_is_off_by_default(agent):
-    """A1: None unless asked for."""
+    """None unless asked for."""
     assert agent.cross_encoder is None
 
 
 def test_use_enhancements_false_overrides_every_flag(pack_file):
-    """A1: nothing but vectors, whatever else is switched on."""
+    """Nothing but vectors, whatever else is switched on."""
     with KnowledgeGraphAgent(
         pack_file,
         use_enhancements=False,
@@ -55,7 +55,7 @@ def test_use_enhancements_false_overrides_every_flag(pack_file):
 
 
 def test_from_connection_never_has_a_cross_encoder(pack_file):
-    """A1: whatever the flags, and the connection stays open."""
+    """Whatever the flags, and the connection stays open."""
     database = ladybug.Database(str(pack_file), read_only=True)
     connection = ladybug.Connection(database)
     agent = KnowledgeGraphAgent.from_connection(
@@ -71,7 +71,7 @@ def test_from_connection_never_has_a_cross_encoder(pack_file):
 
 @pytest.mark.parametrize(("on", "pool"), [(True, 10), (False, 5)])
 def test_pool_sizes(pack_file, tmp_path, caplog, on, pool):
-    """A2: 10 for 5 with the cross-encoder, exactly 5 for 5 without."""
+    """10 for 5 with the cross-encoder, exactly 5 for 5 without."""
     agent = Spy(pack_file, embedder=WordEmbedder(), max_results=5)
     if on:
         agent.cross_encoder = broken(pack_file, tmp_path, caplog).cross_encoder
@@ -82,7 +82,7 @@ def test_pool_sizes(pack_file, tmp_path, caplog, on, pool):
 
 
 def test_a_model_that_did_not_load_leaves_the_order_and_says_so(pack_file, tmp_path, caplog):
-    """Seed's table: passthrough order, cut to max_results, degraded with the reason."""
+    """Passthrough order, cut to max_results, degraded with the reason."""
     agent = broken(pack_file, tmp_path, caplog)
     agent.graph_reranker = None
     plain = [hit.id for hit in agent.semantic_search("Who makes honey?", 2)]
@@ -94,7 +94,7 @@ def test_a_model_that_did_not_load_leaves_the_order_and_says_so(pack_file, tmp_p
 
 
 def test_inference_that_fails_is_not_fatal(pack_file, tmp_path, caplog):
-    """V2 goes before the seed here: the agent answers, degraded, instead of raising."""
+    """The agent answers, degraded, instead of raising."""
     agent = broken(pack_file, tmp_path, caplog)
 
     class Exploding:
@@ -153,7 +153,7 @@ def test_another_embedder_is_refused(pack_file):
 
 
 def test_an_answer_cites_only_what_was_retrieved(agent):
-    """A3: each sentence is a quotation of the passage that it cites."""
+    """Each sentence is a quotation of the passage that it cites."""
     answer = agent.query("Who makes honey from blossoms?", explain=True)
     assert answer["found"]
     assert answer["extractive"]
@@ -184,7 +184,7 @@ def test_one_document_only(pack_file):
 
 
 def test_the_ranking_accounts_for_every_candidate(agent):
-    """V5: it replays, nothing appears twice, and what was cut says why."""
+    """It replays, nothing appears twice, and what was cut says why."""
     ranking = agent.retrieve("bees honey apple tree blossoms")
     assert ranking.replay() == ranking.ids
     ids = [hit.id for hit in (*ranking.hits, *ranking.cut)]

@@ -45,7 +45,7 @@ def test_off_topic_questions_are_not_found(sample_file, on):
 
 
 def test_an_answer_of_the_sample(sample_file):
-    """The seed's example: an answer with its sources, quoted and cited."""
+    """An answer with its sources, quoted and cited."""
     with KnowledgeGraphAgent(sample_file, use_enhancements=True, enable_cross_encoder=True) as agent:
         answer = agent.query("Who invented the steam foghorn?")
     assert "Robert Foulis" in answer["answer"]

@@ -108,7 +108,7 @@ def test_an_endpoint_that_hangs_is_left_in_time(pack_file):
 
 
 def test_the_breaker_opens_after_three_lies(pack_file):
-    """T5: the fourth question does not reach the endpoint."""
+    """The fourth question does not reach the endpoint."""
     breaker = CircuitBreaker(name="chat")
     with ProviderServer(chat=lambda _messages: "Nonsense [42].") as server:
         for _ in range(4):
@@ -119,7 +119,7 @@ def test_the_breaker_opens_after_three_lies(pack_file):
 
 
 def test_without_time_the_endpoint_is_not_asked(pack_file):
-    """T3: the budget keeps the time of the fallback."""
+    """The budget keeps the time of the fallback."""
     with ProviderServer() as server:
         answer = asked(pack_file, server, deadline_s=0.4)
         assert server.requests == []

@@ -27,7 +27,7 @@ def few_questions(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_without_models_it_says_what_to_install(without_models, capsys, monkeypatch):
-    """U1: words alone are searched, visibly; the exit code is 0."""
+    """Words alone are searched, visibly; the exit code is 0."""
     assert main(["demo"]) == 0
     out, err = capsys.readouterr()
     assert install_command("local") in err
@@ -51,7 +51,7 @@ def test_an_empty_question_is_refused(without_models, capsys):
 
 @pytest.mark.real_model
 def test_people_see_flow_and_quality(few_questions, capsys, monkeypatch, tmp_path: Path):
-    """U1: the rank flow of one question with reasons, then the table over all."""
+    """The rank flow of one question with reasons, then the table over all."""
     if running.missing_models():
         pytest.skip(running.missing_models())
     monkeypatch.setenv("COLUMNS", "100")

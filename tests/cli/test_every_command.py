@@ -66,7 +66,7 @@ def test_every_command_is_in_one_group_and_known_to_these_tests():
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_help_has_examples(name, capsys):
-    """U2: `resift COMMAND --help` shows what it does, its options and examples that name it."""
+    """`resift COMMAND --help` shows what it does, its options and examples that name it."""
     code, out, err = call(capsys, name, "--help")
     assert (code, err) == (0, "")
     assert "examples:" in out
@@ -75,7 +75,7 @@ def test_help_has_examples(name, capsys):
 
 
 def test_help_is_quick():
-    """U2: `resift --help` takes under 0.3 s of processor time, and loads no third-party package."""
+    """`resift --help` takes under 0.3 s of processor time, and loads no third-party package."""
     program = (
         "import sys, time\n"
         "from resift.cli.main import main\n"
@@ -95,7 +95,7 @@ def test_help_is_quick():
 @pytest.mark.parametrize("bad", ["missing", "empty", "binary"])
 @pytest.mark.parametrize("name", READERS)
 def test_bad_files_get_one_line(name, bad, place, capsys):
-    """U3: a missing, empty or binary file: exit code 1, one line that names it, nothing written."""
+    """A missing, empty or binary file: exit code 1, one line that names it, nothing written."""
     if name in NEEDS:
         pytest.importorskip(NEEDS[name])
     file = place / f"{bad}.jsonl"
@@ -166,7 +166,7 @@ def writers(place: Path) -> dict[str, list[str]]:
 @pytest.mark.parametrize("name", ["explain", "calibrate", "index"])
 @pytest.mark.parametrize("obstacle", ["a file", "nothing", "a locked folder"])
 def test_places_that_cannot_be_written(name, obstacle, place, capsys):
-    """U3: an output that cannot be written: exit code 1, one line that names it, nothing left behind."""
+    """An output that cannot be written: exit code 1, one line that names it, nothing left behind."""
     target = place / "place"
     if obstacle == "a file":
         target.write_text("kept")
@@ -288,7 +288,7 @@ def on_a_terminal(*words: str, columns: int, **environment: str) -> tuple[int, s
     ids=lambda words: words[0],
 )
 def test_people_get_text_that_fits(words, columns, place):
-    """U2: on a terminal there are tables, within 40 columns too, in colour unless NO_COLOR is set."""
+    """On a terminal there are tables, within 40 columns too, in colour unless NO_COLOR is set."""
     writers(place)
     rows = [{"id": f"a-long-identifier-{n}", "text": "alpha " * 30, "score": 1 / n} for n in (1, 2)]
     (place / "list.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))

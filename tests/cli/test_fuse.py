@@ -93,7 +93,7 @@ def test_compare_shows_engines(lists, capsys):
     ],
 )
 def test_bad_input_is_one_line_with_the_place(tmp_path, monkeypatch, capsys, content, words, message):
-    """U3: file and line, exit code 1, nothing on stdout."""
+    """File and line, exit code 1, nothing on stdout."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "list.txt").write_bytes(content)
     assert main(["fuse", "list.txt", *words]) == 1
@@ -104,7 +104,7 @@ def test_bad_input_is_one_line_with_the_place(tmp_path, monkeypatch, capsys, con
 
 
 def test_missing_files_and_folders(tmp_path, monkeypatch, capsys):
-    """U3: what is not there, what is a folder, what is no gzip."""
+    """What is not there, what is a folder, what is no gzip."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "x.gz").write_bytes(b"not gzip")
     for name, message in [

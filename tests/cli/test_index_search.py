@@ -33,7 +33,7 @@ def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, Any, str]
 
 
 def test_index_then_search(docs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """U2: files in, hits out, with headings as context and paths as metadata."""
+    """Files in, hits out, with headings as context and paths as metadata."""
     code, report, _ = run(capsys, "index", "docs", "--store", "d.db", "--text-only")
     assert (code, report["documents"]) == (0, 4)
     code, ranking, _ = run(capsys, "search", "rotating keys", "--store", "d.db", "--no-rerank")

@@ -1,4 +1,4 @@
-"""`resift rerank` on every kind of input, good and bad (U3)."""
+"""`resift rerank` on every kind of input, good and bad."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_odd_encodings_are_read_and_flagged():
     ],
 )
 def test_unusable_documents_get_one_line(content, words, told, capsys):
-    """U3: duplicate ids, no text anywhere, no id, a model that is not allowed."""
+    """Duplicate ids, no text anywhere, no id, a model that is not allowed."""
     code, out, err = rerank(capsys, write("a.jsonl", content), *words)
     assert (code, out) == (1, None)
     assert told in err
@@ -137,7 +137,7 @@ class TestWithTheModel:
         assert (code, [hit["id"] for hit in out["hits"]]) == (0, ["u2", "u1"])
 
     def test_missing_texts_and_nan_are_flagged(self, capsys):
-        """U3: NaN is read as null, documents without text stand last; both are told, nothing is lost."""
+        """NaN is read as null, documents without text stand last; both are told, nothing is lost."""
         content = '{"id": "a", "text": ""}\n{"id": "b", "text": "Paris", "score": NaN, "price": NaN}\n'
         code, out, err = rerank(capsys, write("a.jsonl", content))
         assert (code, [hit["id"] for hit in out["hits"]]) == (0, ["b", "a"])

@@ -1,4 +1,4 @@
-"""A package of strangers, installed beside Resift: its store, scorer, fusion method and profile from YAML.
+"""A package of strangers beside Resift: its store, scorer, fusion method, profile and stage from YAML.
 
 Nothing of Resift knows it. Each plugin declares its options once; keys, checks, lines, suggestions and the
 reference page follow from that.
@@ -18,7 +18,13 @@ from resift import fuse
 from resift.config import inspect_yaml
 from resift.config.reference import page
 from resift.errors import InputError
-from resift.plugins import available_fusions, available_gate_profiles, available_scorers, available_stores
+from resift.plugins import (
+    available_fusions,
+    available_gate_profiles,
+    available_scorers,
+    available_stages,
+    available_stores,
+)
 from resift.retrieval import Pipeline
 
 SOURCE = '''
@@ -99,6 +105,24 @@ def harbour(*, strictness=0.1):
 
 
 harbour.Options = HarbourOptions
+
+
+@dataclass(frozen=True, kw_only=True)
+class AloneOptions(Options):
+    word: str = option("Hits with this word come first.")
+
+
+class WithWord:
+    """Puts hits that have a word before the others."""
+
+    Options = AloneOptions
+    name = "with-word"
+
+    def __init__(self, *, word):
+        self.word = word
+
+    async def __call__(self, pool):
+        return pool.reorder(sorted(pool.hits, key=lambda hit: self.word not in hit.text))
 '''
 
 ENTRY_POINTS = """
@@ -110,6 +134,8 @@ length = lighthouse_plugins:LengthScorer
 take-turns = lighthouse_plugins:TakeTurns
 [resift.gate_profiles]
 harbour = lighthouse_plugins:harbour
+[resift.stages]
+with-word = lighthouse_plugins:WithWord
 """
 
 
@@ -157,11 +183,15 @@ rerank:
   kind: length
   target: 16
 guard: {blend: false, do_no_harm: false}
+stages:
+  - kind: with-word
+    word: bay
+    after: shape
 """
 
 
-def test_all_four_work_from_a_file_and_their_options_arrive(write):
-    """Store, fusion method, profile and scorer of strangers make one pipeline."""
+def test_all_five_work_from_a_file_and_their_options_arrive(write):
+    """Store, fusion method, profile, scorer and stage of strangers make one pipeline."""
 
     async def work():
         pipe = Pipeline.from_yaml(write(FILE))
@@ -173,8 +203,39 @@ def test_all_four_work_from_a_file_and_their_options_arrive(write):
     ranking, profile = asyncio.run(work())
     assert not ranking.degraded, ranking.reason
     assert (profile.name, profile.default) == ("harbour", 0.05)
-    # By their distance from 16 characters: 0, 4 and 9.
-    assert (ranking.ids, ranking.tier) == (["d", "b", "a"], "length")
+    # By their distance from 16 characters: 0, 4 and 9; then the one with the word goes first.
+    assert (ranking.ids, ranking.tier) == (["b", "d", "a"], "length")
+    assert (ranking.trace[-1].name, ranking.trace[-1].kind, ranking.replay()) == (
+        "with-word",
+        "shape",
+        ranking.ids,
+    )
+
+
+@pytest.mark.parametrize(
+    ("after", "kinds"),
+    [
+        ("fusion", ["fuse", "with-word", "gate", "rerank", "shape"]),
+        ("gate", ["fuse", "gate", "with-word", "rerank", "shape"]),
+        ("rerank", ["fuse", "gate", "rerank", "with-word", "shape"]),
+        ("shape", ["fuse", "gate", "rerank", "shape", "with-word"]),
+    ],
+)
+def test_a_stage_stands_behind_the_section_it_names(write, after, kinds):
+    """Where a stage of strangers runs is said in the file."""
+    pipe = Pipeline.from_yaml(write(FILE.replace("after: shape", f"after: {after}")))
+    own = {"Fuse": "fuse", "Gate": "gate", "Rerank": "rerank", "Shape": "shape", "WithWord": "with-word"}
+    assert [own[type(stage).__name__] for stage in pipe.stages] == kinds
+    asyncio.run(pipe.close())
+
+
+def test_a_stage_that_nobody_offers_is_a_mistake_with_its_line(tmp_path):
+    """Without any package that has stages, too."""
+    file = tmp_path / "pipe.yaml"
+    file.write_text("stores:\n  - {name: m, kind: memory}\nstages:\n  - kind: with-word\n")
+    [mistake] = inspect_yaml(file)[1].lines()
+    assert mistake.startswith(f"{file}:4: ")
+    assert "No installed package offers 'with-word' in the group resift.stages" in mistake
 
 
 @pytest.mark.parametrize(
@@ -208,6 +269,14 @@ def test_all_four_work_from_a_file_and_their_options_arrive(write):
             15,
             "rerank has no key 'patience'; that belongs to kind cascade",
         ),
+        (("word: bay", "word: bay\n    wrod: 3"), 19, "stages[0] has no key 'wrod'. Did you mean 'word'?"),
+        (
+            ("kind: with-word", "kind: wth-word"),
+            17,
+            "stages[0].kind is 'wth-word'. Did you mean 'with-word'?",
+        ),
+        (("after: shape", "after: lunch"), 19, "stages[0].after is 'lunch'"),
+        (("word: bay", "word: 3"), 18, "stages[0].word is 3; it must be text"),
     ],
 )
 def test_their_mistakes_have_lines_and_suggestions(write, change, line, message):
@@ -233,8 +302,15 @@ def test_they_are_listed_and_on_the_reference_page(folder):
     assert "length" in available_scorers()
     assert "take-turns" in available_fusions()
     assert "harbour" in available_gate_profiles()
+    assert "with-word" in available_stages()
     theirs = page(packages=None)
-    for text in ("The log file.", "The length that is best.", "Which list begins.", "How high the floor is."):
+    for text in (
+        "The log file.",
+        "The length that is best.",
+        "Which list begins.",
+        "How high the floor is.",
+        "Hits with this word",
+    ):
         assert text in theirs
         assert text not in page()
 
@@ -245,5 +321,5 @@ def test_a_plugin_that_breaks_is_a_mistake_with_its_line(folder, write, monkeypa
     monkeypatch.syspath_prepend(str(folder))
     messages = inspect_yaml(write(textwrap.dedent(FILE)))[1].lines()
     lines = {int(message.split(":")[1]) for message in messages}
-    assert lines == {3, 7, 10, 13}
+    assert lines == {3, 7, 10, 13, 17}
     assert all("of lighthouse-plugins does not load: ZeroDivisionError" in each for each in messages)

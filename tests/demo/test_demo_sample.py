@@ -16,7 +16,7 @@ from resift.types import StageKind
 
 
 def test_sample_is_large_enough_and_consistent():
-    """U1: 150+ passages from several sources, 40+ judged questions of several kinds, every judgement real."""
+    """150+ passages from several sources, 40+ judged questions of several kinds, every judgement real."""
     documents, asked = passages(), questions()
     ids = {document["id"] for document in documents}
     assert len(ids) == len(documents) >= 150
@@ -46,7 +46,7 @@ def test_measures_agree_with_ir_measures():
 
 
 def test_without_models_words_are_searched(monkeypatch):
-    """U1: without the extra the demo runs on words alone and says what to install."""
+    """Without the extra the demo runs on words alone and says what to install."""
     from resift.demo import running
     from resift.errors import MissingExtraError, install_command
 
@@ -62,7 +62,7 @@ def test_without_models_words_are_searched(monkeypatch):
 
 @pytest.mark.real_model
 def test_demo_reranks_and_improves():
-    """U1: with models the default pipeline beats each list and their fusion on the shipped sample."""
+    """With models the default pipeline beats each list and their fusion on the shipped sample."""
     if missing_models():
         pytest.skip(missing_models())
     steps: list[str] = []

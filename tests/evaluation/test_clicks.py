@@ -83,6 +83,6 @@ def test_the_later_mark_counts(tmp_path):
 def test_other_lines_are_refused_with_their_number(tmp_path, line):
     path = tmp_path / "thumbs.jsonl"
     path.write_text('{"question": "q", "id": "a", "good": true}\n' + line + "\n")
-    with pytest.raises(DataFormatError, match="question") as told:
+    with pytest.raises(DataFormatError, match="question") as caught:
         read_clicks(path)
-    assert told.value.line == 2
+    assert caught.value.line == 2

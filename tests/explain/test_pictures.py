@@ -146,7 +146,7 @@ def test_svg_is_well_formed_and_names_every_line():
 
 
 def test_page_is_whole_and_loads_nothing():
-    """U2: one file, no address but anchors, a policy that forbids loading, every hit with details."""
+    """One file, no address but anchors, a policy that forbids loading, every hit with details."""
     page = fused_and_reranked().explain(query="who rises?").html()
     seen = tags(page)
     assert not [attrs for _, attrs in seen if any(key in attrs for key in ("src", "srcset", "action"))]

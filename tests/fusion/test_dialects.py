@@ -71,13 +71,13 @@ def test_elasticsearch_is_the_paper():
 
 
 def test_llama_index_sorts_each_list_by_score_first():
-    """F7: LlamaIndex ranks a list by its scores, not by its order."""
+    """LlamaIndex ranks a list by its scores, not by its order."""
     upside_down = [[Hit("low", "low", 0.1), Hit("high", "high", 0.9)]]
     assert [hit.id for hit in fuse_as("llama-index", upside_down)] == ["high", "low"]
 
 
 def test_engines_count_a_duplicate_twice():
-    """F3 is ours: the engines add a repeated id at each of its ranks."""
+    """Counting once is ours: the engines add a repeated id at each of its ranks."""
     lists = [[Hit("a"), Hit("b"), Hit("a")]]
     assert dict(pairs(fuse_as("qdrant", lists)))["a"] == pytest.approx(1 / 2 + 1 / 4)
     assert dict(pairs(fusion.rrf(lists)))["a"] == 1 / 61

@@ -26,13 +26,13 @@ def test_ids_dicts_and_hits_fuse_alike():
 
 
 def test_named_lists_declare_their_order():
-    """F2: the order of a mapping is the declared order of sources, whatever the hits said before."""
+    """The order of a mapping is the declared order of sources, whatever the hits said before."""
     ranking = resift.fuse({"z": [Hit("a", "from z", source="old")], "b": [{"id": "a", "text": "from b"}]})
     assert (ranking[0].text, ranking[0].source) == ("from z", "z")
 
 
 def test_order_and_scores_are_the_same_whatever_the_order_of_lists():
-    """F4: timings, which differ from run to run, are no part of the JSON unless asked for."""
+    """Timings, which differ from run to run, are no part of the JSON unless asked for."""
     lists = [["a", "b", "c"], ["c", "a"], ["b"], ["b"]]
     rankings = [resift.fuse(list(order), k=2) for order in itertools.permutations(lists)]
     assert len({tuple((hit.id, hit.score) for hit in ranking) for ranking in rankings}) == 1
@@ -41,7 +41,7 @@ def test_order_and_scores_are_the_same_whatever_the_order_of_lists():
 
 
 def test_what_k_leaves_out_is_kept_in_cut():
-    """V2: nothing is lost."""
+    """Nothing is lost."""
     ranking = resift.fuse([["a", "b", "c"]], k=1)
     assert (ranking.ids, [hit.id for hit in ranking.cut]) == (["a"], ["b", "c"])
     assert ranking.timings["fuse"] >= 0
@@ -71,7 +71,7 @@ def test_bad_lists_are_refused(lists, message):
 
 
 def test_compare_shows_where_engines_disagree():
-    """F7: same lists, every engine's order, and who moved."""
+    """Same lists, every engine's order, and who moved."""
     lists = [[Hit("b", "b", 1.0)], [Hit("a", "a", 1.0)], []]
     comparison = fusion.compare(lists, k=5)
     assert comparison.ids("resift") == ["a", "b"]
@@ -90,14 +90,14 @@ def test_compare_counts_a_missing_hit_as_last():
 
 
 def test_rrf_reranker_keeps_the_protocol():
-    """F1: a Reranker by structure, checked by the public contract."""
+    """A Reranker by structure, checked by the public contract."""
     assert isinstance(RRFReranker(), Reranker)
     check_reranker(RRFReranker())
     assert repr(RRFReranker(k_param=10)) == "RRFReranker(k_param=10)"
 
 
 def test_fuse_returns_at_most_k():
-    """F1: k = 0 gives []; k < 0 and None are errors."""
+    """K = 0 gives []; k < 0 and None are errors."""
     lists = [[Hit("a"), Hit("b")]]
     assert asyncio.run(RRFReranker().fuse(lists, k=0)) == []
     assert len(asyncio.run(RRFReranker().fuse(lists, k=1, query="q"))) == 1
@@ -107,7 +107,7 @@ def test_fuse_returns_at_most_k():
 
 
 def test_any_method_is_a_reranker():
-    """F6 behind F1; options are checked when it is built."""
+    """Every method keeps the protocol; options are checked when it is built."""
     reranker = FusionReranker("comb_mnz", normalize="min-max", weights=[1, 2])
     assert repr(reranker) == "FusionReranker('comb-mnz', normalize='min-max', weights=[1, 2])"
     fused = asyncio.run(
@@ -123,7 +123,7 @@ def test_any_method_is_a_reranker():
 
 
 def test_an_event_reports_duplicates():
-    """F3: the number of duplicates is reported."""
+    """The number of duplicates is reported."""
     sink = ListSink()
     asyncio.run(RRFReranker(sink=sink).fuse([[Hit("a"), Hit("a"), Hit("b")], [Hit("b")]], k=1))
     assert sink.events[0].fields() == {

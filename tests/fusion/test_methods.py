@@ -1,4 +1,4 @@
-"""Each method against numbers worked out by hand from its paper's formula (F2, F3, F5, F6)."""
+"""Each method against numbers worked out by hand from its paper's formula."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ GOLDEN = {
 
 @pytest.mark.parametrize("method", sorted(GOLDEN))
 def test_golden_values(method):
-    """F6: each function is its paper's formula."""
+    """Each function is its paper's formula."""
     fused = fusion.METHODS[method](LISTS)
     assert scores(fused) == pytest.approx(GOLDEN[method], abs=1e-12)
 
 
 def test_log_odds_adds_evidence():
-    """F6: Σ ln(p/(1-p)); a list that lacks a hit counts as its lowest."""
+    """Σ ln(p/(1-p)); a list that lacks a hit counts as its lowest."""
     one = [Hit("a", score=0.8, source="s1"), Hit("b", score=0.5, source="s1")]
     two = [Hit("b", score=0.9, source="s2"), Hit("c", score=0.2, source="s2")]
     low1, low2 = 0.0, math.log(0.2 / 0.8)
@@ -75,7 +75,7 @@ def test_log_odds_needs_probabilities(score):
 
 
 def test_weights():
-    """F6: weighted RRF by position and by source name."""
+    """Weighted RRF by position and by source name."""
     expected = {"a": 2 / 61, "b": 2 / 62 + 1 / 61, "c": 2 / 63, "d": 1 / 62}
     assert scores(fusion.weighted_rrf(LISTS, [2, 1])) == pytest.approx(expected)
     assert fusion.weighted_rrf(LISTS, {"words": 2}) == fusion.weighted_rrf(LISTS, [2, 1])
@@ -121,14 +121,14 @@ def test_a_hit_without_text_borrows_it_from_a_later_source():
 
 
 def test_duplicates_count_once_at_their_best_rank_and_are_told():
-    """F3: others keep the rank at which they stood."""
+    """Others keep the rank at which they stood."""
     ranking = fusion.fuse({"s": ["a", "a", "b", "a"]})
     assert scores(ranking) == {"a": 1 / 61, "b": 1 / 63}
     assert "listed 3 times by s, counted once" in ranking.why("a")
 
 
 def test_identity():
-    """F5: the same text under two ids, the same id in two sources, and a rule of one's own."""
+    """The same text under two ids, the same id in two sources, and a rule of one's own."""
     lists = [[Hit("a", "same", source="x")], [Hit("b", "same", source="y"), Hit("a", "other", source="y")]]
     assert [hit.id for hit in fusion.rrf(lists, identity="content")] == ["a", "a"]
     assert len(fusion.rrf(lists, identity="id-source")) == 3
@@ -141,7 +141,7 @@ def test_identity():
 
 
 def test_duplicates_by_content():
-    """F3, F5: two ids of one text in one list count once."""
+    """Two ids of one text in one list count once."""
     assert len(fusion.rrf([[Hit("a", "same"), Hit("b", "same")]], identity="content")) == 1
 
 
@@ -156,7 +156,7 @@ def test_nothing_in_nothing_out(method, lists):
     ("k", "message"), [(-1, "k is -1"), (1.5, "k is 1.5"), (True, "k is True"), ("3", "k is '3'")]
 )
 def test_k_must_be_a_whole_number(k, message):
-    """F1: k < 0 is an error; k = 0 gives []."""
+    """K < 0 is an error; k = 0 gives []."""
     with pytest.raises(InputError, match=message):
         fusion.rrf(LISTS, k=k)
     assert fusion.rrf(LISTS, k=0) == []
@@ -211,12 +211,12 @@ def test_normalisations():
 
 
 def test_normalize_is_an_option_of_the_comb_family():
-    """F6: raw by default as in the paper; scaled on request."""
+    """Raw by default as in the paper; scaled on request."""
     assert scores(fusion.comb_sum(LISTS, normalize="min-max")) == {"a": 1.0, "b": 1.5, "c": 0.0, "d": 0.0}
 
 
 def test_unknown_methods_get_a_suggestion():
-    """U3: did-you-mean on method names; underscores are fine."""
+    """Did-you-mean on method names; underscores are fine."""
     assert fusion.fusion_method("comb_mnz") is fusion.comb_mnz
     with pytest.raises(InputError, match="Did you mean 'comb-mnz'"):
         fusion.fusion_method("comb-mns")
@@ -225,7 +225,7 @@ def test_unknown_methods_get_a_suggestion():
 
 
 def test_trec_covid_runs_reproduce_the_measured_gain(data):
-    """F2 on real submitted runs: RRF(60) of round 1 reaches 0.2712 nDCG@10 against 0.2538 at best alone."""
+    """On real submitted runs: RRF(60) of round 1 reaches 0.2712 nDCG@10 against 0.2538 at best alone."""
     measures = pytest.importorskip("ir_measures")
     from resift.cli.ranked_files import read_ranked_file
 

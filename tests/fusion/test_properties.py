@@ -31,7 +31,7 @@ def as_json(hits: list[Hit]) -> str:
 @EXAMPLES
 @given(data=st.data())
 def test_shuffled_lists_give_the_same_order_and_scores(method, data):
-    """F4: the order of lists never matters, whatever ties, shared sources or duplicates they hold."""
+    """The order of lists never matters, whatever ties, shared sources or duplicates they hold."""
     lists = data.draw(rankings(unique=False, scores=PROBABILITIES))
     shuffled = data.draw(st.permutations(lists))
     assert as_json(METHODS[method](shuffled)) == as_json(METHODS[method](lists))
@@ -41,7 +41,7 @@ def test_shuffled_lists_give_the_same_order_and_scores(method, data):
 @EXAMPLES
 @given(data=st.data())
 def test_weights_follow_their_lists(method, data):
-    """F4, F6: shuffling lists together with their weights changes nothing."""
+    """Shuffling lists together with their weights changes nothing."""
     lists = data.draw(rankings(scores=PROBABILITIES))
     weights = data.draw(
         st.lists(st.sampled_from([0.5, 1.0, 2.0, 0.1]), min_size=len(lists), max_size=len(lists))
@@ -70,7 +70,7 @@ def test_nothing_is_lost_invented_or_changed(method, data):
 @EXAMPLES
 @given(data=st.data())
 def test_k_is_a_prefix(method, data):
-    """F1: k cuts the same order short."""
+    """K cuts the same order short."""
     lists = data.draw(rankings(scores=PROBABILITIES))
     k = data.draw(st.integers(0, 10))
     assert METHODS[method](lists, k=k) == METHODS[method](lists)[:k]
@@ -80,7 +80,7 @@ def test_k_is_a_prefix(method, data):
 @EXAMPLES
 @given(data=st.data())
 def test_a_list_of_weight_zero_is_absent(method, data):
-    """F6: weight 0 equals leaving the list out."""
+    """Weight 0 equals leaving the list out."""
     lists = data.draw(rankings(scores=PROBABILITIES, named=True))
     without = METHODS[method](lists[1:]) if len(lists) > 1 else []
     if len(lists) > 1:
@@ -105,7 +105,7 @@ def test_the_trace_replays_the_order(method, data):
 
 @given(lists=rankings(unique=False))
 def test_rrf_equals_the_exact_sum(lists):
-    """F2, F3: the score is Σ 1/(60+rank) over lists at the best rank, rounded once."""
+    """The score is Σ 1/(60+rank) over lists at the best rank, rounded once."""
     for hit in fusion.rrf(lists):
         exact = Fraction(0)
         for hits in lists:
@@ -119,7 +119,7 @@ def test_rrf_equals_the_exact_sum(lists):
     identity=st.sampled_from(["content", "id-source", lambda hit: hit.text + hit.id]),
 )
 def test_other_identities_are_permutation_proof_too(lists, identity):
-    """F5: content hash, (id, source) and a function of the hit."""
+    """Content hash, (id, source) and a function of the hit."""
     sources = [f"s{n}" for n in range(len(lists))]
     fused = fusion.rrf(lists, identity=identity, sources=sources)
     assert fusion.rrf(lists[::-1], identity=identity, sources=sources) == fused
@@ -136,7 +136,7 @@ for method in sorted(fusion.METHODS):
 
 
 def test_another_process_with_another_hash_seed_gives_the_same_bytes():
-    """F4: byte-identical across processes."""
+    """Byte-identical across processes."""
     lists = [
         [Hit(f"d{(n * 7 + at) % 9}", f"t{at}", 0.5, source, {"z": 1, "a": [n]}).to_dict() for at in range(9)]
         for n, source in enumerate(["x", "y", "", ""])

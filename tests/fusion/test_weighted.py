@@ -128,3 +128,16 @@ def test_the_reranker_passes_everything_on():
     """As a pipeline asks it."""
     fused = asyncio.run(WeightedReranker(vectors=1.0).fuse([WORDS, MEANING], k=2, searched=BOTH))
     assert [hit.id for hit in fused] == ["c", "d"]
+
+
+def test_lists_of_one_kind_that_overlap_or_are_not_judged_have_their_own_scales():
+    """Only lists that share nothing and have all their scores are parts of one collection."""
+    x = [Hit("a", score=9.0, source="x"), Hit("d", score=2.0, source="x")]
+    apart = [x, [Hit("b", score=8.0, source="y"), Hit("c", score=1.0, source="y")]]
+    shared = [*apart[:1], [Hit("a", score=8.0, source="y"), Hit("c", score=1.0, source="y")]]
+    unjudged = [*apart[:1], [Hit("b", source="y"), Hit("c", source="y")]]
+    kinds = ["doc", "doc"]
+    assert weighted(apart, searched=kinds).records[0].weights == {"x": 1.0, "y": 1.0}
+    for lists in (shared, unjudged):
+        weights = weighted(lists, searched=kinds).records[0].weights
+        assert weights == {"x": 0.5, "y": 0.5}

@@ -1,4 +1,4 @@
-"""The cliff rule and its golden examples (G3)."""
+"""The cliff rule and its golden examples."""
 
 import pytest
 from hypothesis import given
@@ -11,7 +11,7 @@ CORE = [0.90, 0.88, 0.86]
 
 
 def test_020_to_016_is_no_cliff():
-    """The seed's example: a fall of 20 % that is only 0.04 deep on low scores."""
+    """The documented example: a fall of 20 % that is only 0.04 deep on low scores."""
     assert not Cliff().between(0.20, 0.16)
     assert find_cliff([0.22, 0.21, 0.20, 0.16], floor=0.1, rerank_top_n=2).skip_reason == "no_cliff"
 

@@ -1,4 +1,4 @@
-"""Grades: the formula, its edges, and the letters (G2)."""
+"""Grades: the formula, its edges, and the letters."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""The whole gate: floors, relax, tighten, invariants, telemetry (G1–G5)."""
+"""The whole gate: floors, relax, tighten, invariants, telemetry."""
 
 import pytest
 from hypothesis import given
@@ -45,7 +45,7 @@ STRONG = (0.90, 0.88, 0.86, 0.84, 0.50, 0.45)
     ],
 )
 def test_seed_table_of_floors(section, floor):
-    """G1: the memosa profile is the seed's table, 0.18 for sections it does not list."""
+    """The memosa profile has these floors, 0.18 for sections it does not list."""
     assert profile_named("memosa").floor_for(section) == floor
 
 
@@ -70,7 +70,7 @@ def test_tighten_drops_the_tail_past_the_cliff():
 
 
 def test_last_chunk_of_a_source_type_stops_the_tighten():
-    """G4: the only CoStar chunk sits in the tail, so the tail stays."""
+    """The only CoStar chunk sits in the tail, so the tail stays."""
     gated = gate(pool(*STRONG, types=("PDF",) * 5 + ("COSTAR",)), profile=MEMOSA, rerank_top_n=3)
     assert gated.result.tighten_skip_reason == "source_diversity_loss"
     assert (gated.result.tighten_applied, len(gated.kept)) == (False, 6)
@@ -84,7 +84,7 @@ def test_breaker_not_closed_means_no_tighten():
 
 
 def test_breaker_that_opens_before_apply_means_no_tighten():
-    """G3: closed for the hint, not closed any more when it is applied."""
+    """Closed for the hint, not closed any more when it is applied."""
     breaker = Breaker(True, False)
     gated = gate(pool(*STRONG), profile=MEMOSA, rerank_top_n=3, breaker_closed=breaker)
     assert gated.result.tighten_skip_reason == "breaker_not_closed_at_apply"
@@ -103,7 +103,7 @@ def test_decisions_are_never_cached():
 
 
 def test_weak_retrieval_relaxes_floor_and_top_k():
-    """G2: a D gets a floor of 0.65 × 0.18 and half as many hits more."""
+    """A D gets a floor of 0.65 × 0.18 and half as many hits more."""
     gated = gate(pool(0.20, 0.19, 0.185, 0.181, 0.15, 0.12, 0.11), profile=MEMOSA, rerank_top_n=5, top_k=4)
     assert gated.grade.letter == "D"
     assert gated.result.relaxed
@@ -140,7 +140,7 @@ def test_wrong_numbers_are_refused():
 
 
 def test_apply_rate_report_per_section():
-    """G5: one line per section with its rate, its skip reasons, and whether it lies in 2–40 %."""
+    """One line per section with its rate, its skip reasons, and whether it lies in 2–40 %."""
     sink = ListSink()
     for section, answer in (
         [("exit_strategy", True)] + [("exit_strategy", False)] * 3 + [("risk_market", True)]

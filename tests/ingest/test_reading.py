@@ -33,7 +33,7 @@ def read(path: Path, content: bytes | str) -> list[Section]:
     ],
 )
 def test_encodings_are_recognised_or_flagged(data: bytes, flag: str) -> None:
-    """U3: BOMs and UTF-8 are read as they are; a guess is told."""
+    """BOMs and UTF-8 are read as they are; a guess is told."""
     decoded = decode(data, file="x.txt")
     assert decoded.text.startswith("Käse")
     assert flag in decoded.flag

@@ -1,4 +1,4 @@
-"""The allowlist (C2): data that is whole, and names that are refused before anything is read."""
+"""The allowlist: data that is whole, and names that are refused before anything is read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The embedder: unit vectors, the model's own query prefix, long texts, many callers (C5)."""
+"""The embedder: unit vectors, the model's own query prefix, long texts, many callers."""
 
 from __future__ import annotations
 

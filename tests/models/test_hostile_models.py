@@ -1,4 +1,4 @@
-"""Hostile model folders are refused with a reason (C2): no crash, nothing imported, nothing loaded."""
+"""Hostile model folders are refused with a reason: no crash, nothing imported, nothing loaded."""
 
 from __future__ import annotations
 

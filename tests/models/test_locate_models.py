@@ -1,4 +1,4 @@
-"""Where files are found (C4): explicit folder, cache, carrier; each verified, none imported."""
+"""Where files are found: explicit folder, cache, carrier; each verified, none imported."""
 
 from __future__ import annotations
 

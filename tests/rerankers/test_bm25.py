@@ -1,4 +1,4 @@
-"""T6: words in any script, and BM25 over the pool itself."""
+"""Words in any script, and BM25 over the pool itself."""
 
 from __future__ import annotations
 

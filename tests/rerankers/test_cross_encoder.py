@@ -1,4 +1,4 @@
-"""The cross-encoder: seed 004's facade (C1–C3), the pipeline protocol, and texts of every kind."""
+"""The cross-encoder: its own facade, the pipeline protocol, and texts of every kind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Late interaction: MaxSim, kept and stored document vectors, the pipeline protocol (C5)."""
+"""Late interaction: MaxSim, kept and stored document vectors, the pipeline protocol."""
 
 from __future__ import annotations
 

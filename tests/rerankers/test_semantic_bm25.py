@@ -1,4 +1,4 @@
-"""T6: the fallback that always runs."""
+"""The fallback that always runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Zero-shot scoring by entailment (C5), on a small real NLI graph that the test builds and allows."""
+"""Zero-shot scoring by entailment, on a small real NLI graph that the test builds and allows."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ print(json.dumps(asyncio.run(work()), sort_keys=True))
 
 @pytest.mark.real_model
 def test_n4_two_processes_with_real_models_give_the_same_bytes(tmp_path):
-    """N4: file, embedder, cross-encoder and guard give one result whatever the process and its hash seed."""
+    """File, embedder, cross-encoder and guard give one result whatever the process and its hash seed."""
     from resift.models.embedding import Embedder
 
     async def fill():

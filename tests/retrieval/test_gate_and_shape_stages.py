@@ -29,7 +29,7 @@ class Scored(Answers):
 
 
 def test_g1_the_gate_cuts_by_a_stores_own_scores():
-    """G1: floors apply to the named store's scores, and the record says which floor."""
+    """Floors apply to the named store's scores, and the record says which floor."""
     store = Scored("docs", [("x", 0.9, {}), ("y", 0.3, {}), ("z", 0.1, {})])
     profile = Profile(floors={"risk": 0.5}, default=0.2, signal="docs")
     pipe = Pipeline([store], gate=Gate(profile))
@@ -40,7 +40,7 @@ def test_g1_the_gate_cuts_by_a_stores_own_scores():
 
 
 def test_g3_the_gate_asks_the_breaker_of_the_reranker():
-    """G3: with the primary's breaker open nothing is tightened."""
+    """With the primary's breaker open nothing is tightened."""
     breaker = CircuitBreaker(failure_threshold=1)
     tiered = Tiered(Points({}, name="primary"), Points({}, name="last"), breaker=breaker)
     is_closed = closed(tiered)
@@ -63,7 +63,7 @@ def test_later_stages_see_the_grade():
 
 
 def test_s1_recovery_brings_protected_hits_back_before_the_cut():
-    """S1: a protected hit that the reranker put last is in the answer, and k still holds."""
+    """A protected hit that the reranker put last is in the answer, and k still holds."""
     store = Scored("docs", [("p", 0.9, {"stage": "B"}), *((f"d{n}", 0.8 - n / 10, {}) for n in range(5))])
     scorer = Points({"p": -5.0, **{f"d{n}": float(n) for n in range(5)}})
     policy = ShapePolicy(blend=None, guard=None, recovery=Recovery())

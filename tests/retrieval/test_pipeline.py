@@ -86,7 +86,7 @@ def test_hits_below_the_depth_and_below_k_are_no_partial_result():
 
 
 def test_a_failing_scorer_degrades_and_the_order_stays():
-    """C3 and T2: reranking is never fatal inside a pipeline."""
+    """Reranking is never fatal inside a pipeline."""
 
     class Broken:
         name = "broken"
@@ -160,7 +160,7 @@ def test_a_stage_that_drops_without_a_word_is_recorded():
 
 
 def test_a_stage_may_bring_back_what_was_cut():
-    """S1: hits in `cut` are still candidates for later stages."""
+    """Hits in `cut` are still candidates for later stages."""
 
     async def recover(pool: Pool) -> Pool:
         return pool.reorder([*pool.hits, *pool.cut])
@@ -244,7 +244,7 @@ def test_nothing_is_lost_and_the_trace_replays(lists, k, data):
 
 
 def test_two_runs_give_the_same_bytes():
-    """F4: the same question twice gives byte-identical hits."""
+    """The same question twice gives byte-identical hits."""
     pipe = pipeline(rerank=Points(dict.fromkeys("xyzw", 0.5)))
     runs = {json.dumps([hit.to_dict() for hit in pipe.rank(QUERY)]) for _ in range(5)}
     assert len(runs) == 1
@@ -266,14 +266,14 @@ def test_k_zero_touches_nothing():
 
 @pytest.mark.parametrize("query", ["", "  \n", None, 5])
 def test_an_empty_query_is_refused(query):
-    """U3: an empty query gets a clear error."""
+    """An empty query gets a clear error."""
     with pytest.raises(InputError, match="query"):
         pipeline().rank(query)
 
 
 @pytest.mark.parametrize("wrong", [{"k": -1}, {"k": 1.0}, {"deadline_s": -1.0}, {"deadline_s": float("nan")}])
 def test_wrong_limits_are_refused(wrong):
-    """U3: impossible k and deadline get a clear error, at construction and at a search."""
+    """Impossible k and deadline get a clear error, at construction and at a search."""
     with pytest.raises(InputError):
         pipeline(**wrong)
     with pytest.raises(InputError):
@@ -287,7 +287,7 @@ def test_a_stage_that_cannot_be_called_is_refused():
 
 
 def test_capabilities_cover_stages_too():
-    """N3: a stage's `requires` counts, and refusal comes before any store is asked."""
+    """A stage's `requires` counts, and refusal comes before any store is asked."""
     store = Answers("a", ["x"])
     pipe = Pipeline([store], rerank=Points({}, requires=("net.voyage",)), capabilities={"db.a:read"})
     assert pipe.requires == ("db.a:read", "net.voyage")
@@ -297,7 +297,7 @@ def test_capabilities_cover_stages_too():
 
 
 def test_all_stores_failing_raises():
-    """N5: no store, no answer."""
+    """No store, no answer."""
     with pytest.raises(RetrievalError):
         Pipeline([Raises("a", OSError()), Hangs("b")]).rank(QUERY, deadline_s=0.1)
 
@@ -319,7 +319,7 @@ def test_any_fusion_serves():
 
 
 def test_id_and_source_as_identity_keeps_both_hits():
-    """F5: with identity "id-source" one id of two stores stays two hits."""
+    """With identity "id-source" one id of two stores stays two hits."""
     pipe = pipeline(fuse=FusionReranker("rrf", identity="id-source"))
     ranking = pipe.rank(QUERY)
     assert sorted((hit.id, hit.source) for hit in ranking) == [

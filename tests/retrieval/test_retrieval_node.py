@@ -1,4 +1,4 @@
-"""RetrievalNode: N1 to N5 and N8, and seed 002."""
+"""RetrievalNode: fan-out, capabilities, determinism, failures and citations."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def retrieved(node, query=QUERY, ctx=None) -> Ranking:
 
 
 def test_n1_reads_state_query_and_returns_one_channel():
-    """N1: `state.query` in, `{"retrieved": …}` out, fused by RRF."""
+    """`state.query` in, `{"retrieved": …}` out, fused by RRF."""
     node = RetrievalNode([Answers("a", ["x", "y"]), Answers("b", ["y", "z"])], k=2)
     result = asyncio.run(node.execute(SimpleNamespace(query=QUERY)))
     assert list(result) == ["retrieved"]
@@ -49,7 +49,7 @@ def test_n1_reads_state_query_and_returns_one_channel():
 
 
 def test_n1_reads_the_query_of_a_mapping_too():
-    """N1: a state may be a mapping."""
+    """A state may be a mapping."""
     store = Answers("a", ["x"])
     asyncio.run(RetrievalNode([store], k=1).execute({"query": QUERY}))
     assert store.asked == [{"query": QUERY, "k": 1, "where": None}]
@@ -57,13 +57,13 @@ def test_n1_reads_the_query_of_a_mapping_too():
 
 @pytest.mark.parametrize("state", [{}, SimpleNamespace(), None, {"query": None}])
 def test_n1_a_state_without_query_is_refused(state):
-    """N1: a missing query is a clear error."""
+    """A missing query is a clear error."""
     with pytest.raises(InputError, match="no query"):
         asyncio.run(RetrievalNode([Answers("a")]).execute(state))
 
 
 def test_n1_stores_are_asked_at_the_same_time():
-    """N1: three stores that wait for each other all answer, so they ran together."""
+    """Three stores that wait for each other all answer, so they ran together."""
 
     async def work():
         barrier = asyncio.Barrier(3)
@@ -74,7 +74,7 @@ def test_n1_stores_are_asked_at_the_same_time():
 
 
 def test_n1_graph_store_gets_the_query_as_a_parameter():
-    """N1: the question never becomes part of the statement."""
+    """The question never becomes part of the statement."""
     graph = Graph("g", ["x"])
     cypher = "MATCH (n) WHERE n.title CONTAINS $query RETURN n LIMIT $most"
     ref = StoreRef(store=graph, cypher=cypher, parameters={"most": 3})
@@ -122,14 +122,14 @@ def test_a_filter_holds_for_graph_stores_too():
 
 
 def test_n1_names_are_resolved_as_in_the_seed():
-    """Seed 002: a StoreRef may be only a name that a resolver turns into a store."""
+    """A StoreRef may be only a name that a resolver turns into a store."""
     stores = {"a": Answers("other", ["x"])}
     node = RetrievalNode(["a"], store_resolver=stores.__getitem__)
     assert retrieved(node)[0].source == "a"
 
 
 def test_n2_retrieval_node_no_cross_store_reembed():
-    """N2: each store embeds the query once, with its own embedder, and nothing else is embedded."""
+    """Each store embeds the query once, with its own embedder, and nothing else is embedded."""
 
     class Counting:
         def __init__(self, name):
@@ -156,7 +156,7 @@ def test_n2_retrieval_node_no_cross_store_reembed():
 
 
 def test_n3_requires_names_every_store_and_what_the_reranker_needs():
-    """N3: `db.<store>:read` in declared order, then the reranker's capabilities."""
+    """`db.<store>:read` in declared order, then the reranker's capabilities."""
     node = RetrievalNode([Answers("b"), Answers("a")], rerank=Points({}, requires=("net.voyage",)))
     assert node.requires == ("db.b:read", "db.a:read", "net.voyage")
     assert RetrievalNode([Answers("a")], rerank=Points({}, requires="net.jina")).requires[-1] == "net.jina"
@@ -165,7 +165,7 @@ def test_n3_requires_names_every_store_and_what_the_reranker_needs():
 
 @pytest.mark.parametrize("where", ["node", "context"])
 def test_n3_a_missing_capability_refuses_before_any_store_is_touched(where):
-    """N3: no store and no scorer is asked when one capability is missing."""
+    """No store and no scorer is asked when one capability is missing."""
     stores, scorer = [Answers("a", ["x"]), Answers("b", ["x"])], Points({"x": 1.0}, requires=("net.voyage",))
     granted = {"db.a:read", "net.voyage"}
     own = granted if where == "node" else None
@@ -178,13 +178,13 @@ def test_n3_a_missing_capability_refuses_before_any_store_is_touched(where):
 
 
 def test_n3_granted_capabilities_let_it_pass():
-    """N3: exactly what is required is enough."""
+    """Exactly what is required is enough."""
     node = RetrievalNode([Answers("a", ["x"])], capabilities=["db.a:read"])
     assert retrieved(node).ids == ["x"]
 
 
 def test_n4_any_completion_order_gives_the_same_bytes():
-    """N4: all 24 completion orders of four stores give byte-identical hits, ties included."""
+    """All 24 completion orders of four stores give byte-identical hits, ties included."""
     lists = {"d": ["x", "y"], "a": ["y", "x"], "c": ["z", "x"], "b": ["y", "z"]}
 
     async def search(order):
@@ -205,7 +205,7 @@ def test_n4_any_completion_order_gives_the_same_bytes():
 
 
 def test_n4_metadata_is_that_of_the_first_declared_store():
-    """F2 and N4: declared order decides whose text and metadata a shared hit keeps, also for a slow store."""
+    """Declared order decides whose text and metadata a shared hit keeps, also for a slow store."""
 
     async def work():
         first = MemoryStore(name="zebra")
@@ -232,7 +232,7 @@ print(json.dumps([[hit.to_dict() for hit in hits] for hits in (ranking, ranking.
 
 
 def test_n4_two_processes_give_the_same_bytes():
-    """N4: other processes with other hash seeds give byte-identical rankings."""
+    """Other processes with other hash seeds give byte-identical rankings."""
     script = _SCRIPT.format(folder=os.path.dirname(__file__))
     outputs = {
         subprocess.run(
@@ -248,7 +248,7 @@ def test_n4_two_processes_give_the_same_bytes():
 
 
 def test_n4_one_event_per_branch_in_the_seeds_shape():
-    """N4: `stargraph.transition` with kind, store, provider, n_hits and ms, also for branches that fail."""
+    """`stargraph.transition` with kind, store, provider, n_hits and ms, also for branches that fail."""
     sink = ListSink()
     refs = [
         Answers("a", ["x", "y"]),
@@ -270,7 +270,7 @@ def test_n4_one_event_per_branch_in_the_seeds_shape():
 
 
 def test_n5_hanging_raising_and_empty_stores_cost_only_themselves():
-    """N5: the healthy store answers within the deadline, and the ranking says what failed."""
+    """The healthy store answers within the deadline, and the ranking says what failed."""
     hanging = Hangs("hanging")
     stores = [hanging, Raises("raising", OSError("disk")), Answers("empty"), Answers("healthy", ["x", "y"])]
     started = time.monotonic()
@@ -285,7 +285,7 @@ def test_n5_hanging_raising_and_empty_stores_cost_only_themselves():
 
 
 def test_n5_a_thread_that_cannot_be_stopped_does_not_hold_the_answer():
-    """N5: a store blocked in a worker thread is left behind at the deadline."""
+    """A store blocked in a worker thread is left behind at the deadline."""
 
     async def work():
         stuck = HangsInThread("stuck")
@@ -304,7 +304,7 @@ def test_n5_a_thread_that_cannot_be_stopped_does_not_hold_the_answer():
 
 
 def test_n5_a_store_that_swallows_its_cancellation_does_not_hold_the_answer():
-    """N5: a coroutine that goes on after it was cancelled is left behind too."""
+    """A coroutine that goes on after it was cancelled is left behind too."""
 
     async def work():
         stubborn = IgnoresCancellation("stubborn")
@@ -318,7 +318,7 @@ def test_n5_a_store_that_swallows_its_cancellation_does_not_hold_the_answer():
 
 
 def test_n5_its_own_timeout_ends_one_store_early():
-    """N5: `timeout_s` of one branch does not wait for the deadline of all."""
+    """`timeout_s` of one branch does not wait for the deadline of all."""
     ref = StoreRef(store=Hangs("slow"), timeout_s=0.05)
     started = time.monotonic()
     ranking = retrieved(RetrievalNode([ref, Answers("a", ["x"])], deadline_s=10))
@@ -327,21 +327,21 @@ def test_n5_its_own_timeout_ends_one_store_early():
 
 
 def test_n5_without_a_deadline_nothing_hangs_for_ever():
-    """U3: every store has a limit unless it was switched off."""
+    """Every store has a limit unless it was switched off."""
     assert RetrievalNode([Answers("a")])._pipeline.timeout_s == 30
     ranking = retrieved(RetrievalNode([Hangs("h"), Answers("a", ["x"])], timeout_s=0.05))
     assert ranking.failures == {"h": "no answer in time (timeout_s=0.05)"}
 
 
 def test_n5_a_store_that_cancels_itself_is_a_failure_not_a_cancelled_search():
-    """N5: CancelledError out of a store costs only that store."""
+    """CancelledError out of a store costs only that store."""
     ranking = retrieved(RetrievalNode([Raises("odd", asyncio.CancelledError()), Answers("a", ["x"])]))
     assert ranking.ids == ["x"]
     assert ranking.failures == {"odd": "ResiftError: cancelled itself"}
 
 
 def test_n5_a_programming_error_in_a_store_is_logged_with_its_place(caplog):
-    """N5: a bug costs only its store, and the log shows where it is without the query."""
+    """A bug costs only its store, and the log shows where it is without the query."""
     with caplog.at_level(logging.WARNING, logger="resift.retrieval"):
         ranking = retrieved(RetrievalNode([Raises("buggy", TypeError(QUERY)), Answers("a", ["x"])]))
     assert ranking.failures == {"buggy": "TypeError"}
@@ -350,7 +350,7 @@ def test_n5_a_programming_error_in_a_store_is_logged_with_its_place(caplog):
 
 
 def test_n5_a_store_that_returns_nonsense_is_a_failure():
-    """N5: an answer that is no list of hits costs only its store."""
+    """An answer that is no list of hits costs only its store."""
 
     class Nonsense:
         name = "nonsense"
@@ -364,7 +364,7 @@ def test_n5_a_store_that_returns_nonsense_is_a_failure():
 
 
 def test_n5_all_stores_failing_raises_with_every_failure():
-    """N5: no answer at all is an error that carries each store's reason."""
+    """No answer at all is an error that carries each store's reason."""
     stores = [Raises("a", StoreError("locked", store="a")), Raises("b", ValueError(QUERY)), Hangs("c")]
     with pytest.raises(RetrievalError) as caught:
         retrieved(RetrievalNode(stores, deadline_s=0.1))
@@ -373,13 +373,13 @@ def test_n5_all_stores_failing_raises_with_every_failure():
 
 
 def test_n5_empty_stores_are_an_empty_answer():
-    """N5: finding nothing is no failure."""
+    """Finding nothing is no failure."""
     ranking = retrieved(RetrievalNode([Answers("a"), Answers("b")]))
     assert (ranking.ids, ranking.degraded, ranking.failures) == ([], False, {})
 
 
 def test_n5_keyboard_interrupt_of_a_store_is_not_swallowed():
-    """N5: what is no Exception ends the search."""
+    """What is no Exception ends the search."""
 
     class Stop(BaseException):
         pass
@@ -406,14 +406,14 @@ def test_cancelling_the_search_cancels_its_stores():
 
 
 def test_n8_hits_round_trip_to_citations():
-    """N8: (doc_id, score, source_store, metadata) per hit."""
+    """(doc_id, score, source_store, metadata) per hit."""
     ranking = retrieved(RetrievalNode([Answers("a", ["x", "y"])], k=2))
     assert ranking.citations() == [(hit.doc_id, hit.score, "a", hit.metadata) for hit in ranking]
     assert [citation[0] for citation in ranking.citations()] == ["x", "y"]
 
 
 def test_a_reranker_of_the_seeds_protocol_is_called_with_lists_in_declared_order():
-    """Seed 002: `rerank.fuse(per_store, k=…)` gets one list per store, empty for one that failed."""
+    """`rerank.fuse(per_store, k=…)` gets one list per store, empty for one that failed."""
     calls = []
 
     class Concat:

@@ -1,4 +1,4 @@
-"""TwoStage: X1, X2 and seed 003, on a store of ours and on an object with txtai's methods."""
+"""TwoStage: on a store of ours and on an object with txtai's methods."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ TEXTS = ["red apple", "green apple", "blue sky", "apple pie with apple", "grey s
 
 
 class TxtaiLike:
-    """The methods of a txtai Embeddings with content, as far as seed 003 uses them."""
+    """The methods of a txtai Embeddings with content, as far as TwoStage uses them."""
 
     def __init__(self, rows=None, *, content=True):
         self.rows = [
@@ -44,8 +44,8 @@ def count_words(query, texts):
     return sorted(scores, key=lambda pair: -pair[1])
 
 
-def test_x1_the_call_has_the_seeds_signature():
-    """X1: `(query, limit=3, factor=10, **kwargs)`."""
+def test_the_call_has_the_documented_signature():
+    """`(query, limit=3, factor=10, **kwargs)`."""
     parameters = inspect.signature(TwoStage.__call__).parameters
     assert [(name, p.default) for name, p in parameters.items() if name in ("limit", "factor")] == [
         ("limit", 3),
@@ -55,7 +55,7 @@ def test_x1_the_call_has_the_seeds_signature():
 
 
 def test_x1_one_query_gives_rows_with_their_columns_and_new_scores():
-    """X1: a string gives a list of dicts, best first, with other columns kept and the input untouched."""
+    """A string gives a list of dicts, best first, with other columns kept and the input untouched."""
     embeddings = TxtaiLike()
     before = copy.deepcopy(embeddings.rows)
     rows = TwoStage(embeddings, count_words)("apple", limit=2)
@@ -68,7 +68,7 @@ def test_x1_one_query_gives_rows_with_their_columns_and_new_scores():
 
 
 def test_x1_a_list_of_queries_gives_a_list_of_lists():
-    """X1: batch in, batch out, one first-stage call for all."""
+    """Batch in, batch out, one first-stage call for all."""
     embeddings = TxtaiLike()
     rows = TwoStage(embeddings, count_words)(["apple", "sky"], 2, 3, weights=0.5)
     assert [[row["id"] for row in each] for each in rows] == [["3", "0"], ["2", "4"]]
@@ -77,7 +77,7 @@ def test_x1_a_list_of_queries_gives_a_list_of_lists():
 
 
 def test_x1_equal_scores_keep_the_first_stage_order():
-    """X1: ties are stable, also when the similarity lists them the other way round."""
+    """Ties are stable, also when the similarity lists them the other way round."""
 
     def all_equal(query, texts):
         return [(at, 0.5) for at in reversed(range(len(texts)))]
@@ -87,7 +87,7 @@ def test_x1_equal_scores_keep_the_first_stage_order():
 
 
 def test_x1_a_store_of_ours_is_the_first_stage():
-    """X1: any store serves as `embeddings`; filters pass through."""
+    """Any store serves as `embeddings`; filters pass through."""
 
     async def stocked():
         store = MemoryStore(name="docs")
@@ -104,7 +104,7 @@ def test_x1_a_store_of_ours_is_the_first_stage():
 
 
 def test_x1_a_scorer_of_ours_is_the_second_stage():
-    """X1: any reranker serves as `similarity`; rows it cannot judge stand last with score None."""
+    """Any reranker serves as `similarity`; rows it cannot judge stand last with score None."""
     scorer = Points({"1": 5.0, "4": 7.0})
     rows = TwoStage(TxtaiLike(), scorer)("apple", limit=4)
     assert [(row["id"], row["score"]) for row in rows] == [("4", 7.0), ("1", 5.0), ("0", None), ("2", None)]
@@ -131,20 +131,20 @@ def test_x1_works_inside_a_running_loop():
     ],
 )
 def test_x1_missing_content_is_a_clear_error(rows, content, message):
-    """X1: without texts there is nothing to judge, and the message says what to do."""
+    """Without texts there is nothing to judge, and the message says what to do."""
     with pytest.raises(InputError, match=message):
         TwoStage(TxtaiLike(rows, content=content), count_words)("apple")
 
 
 @pytest.mark.parametrize("pairs", [[(9, 1.0)], [(-1, 1.0)], [(0, 1.0), (0, 2.0)], [("0", 1.0)], [(0.0, 1.0)]])
 def test_x1_wrong_indices_are_an_error(pairs):
-    """X1: an index that is no row, or twice the same, is never a wrong answer."""
+    """An index that is no row, or twice the same, is never a wrong answer."""
     with pytest.raises(InputError, match="similarity gave index"):
         TwoStage(TxtaiLike(), lambda query, texts: pairs)("apple")
 
 
 def test_v3_scores_that_are_no_number_stand_last():
-    """V3: NaN never decides an order."""
+    """NaN never decides an order."""
     rows = TwoStage(TxtaiLike(), lambda query, texts: [(0, float("nan")), (1, -5.0)])("apple", limit=3)
     assert [(row["id"], row["score"]) for row in rows] == [("1", -5.0), ("0", None), ("2", None)]
 
@@ -191,12 +191,12 @@ def test_parts_that_cannot_work_are_refused(wrong):
     ],
 )
 def test_x2_over_fetch_policies(policy, wanted, fetched):
-    """X2: factor, minimum and cap, and never fewer than wanted."""
+    """Factor, minimum and cap, and never fewer than wanted."""
     assert policy(wanted) == fetched
 
 
 def test_x2_a_policy_holds_until_a_call_names_a_factor():
-    """X2: the policy of the object, or the factor of the call, also when that is the default's number."""
+    """The policy of the object, or the factor of the call, also when that is the default's number."""
     embeddings = TxtaiLike()
     two = TwoStage(embeddings, count_words, fetch=OverFetch(factor=2, cap=25))
     two("apple")
@@ -207,7 +207,7 @@ def test_x2_a_policy_holds_until_a_call_names_a_factor():
 
 @pytest.mark.parametrize("wrong", [{"factor": 0}, {"factor": 1.5}, {"minimum": -1}, {"cap": 0}])
 def test_x2_impossible_policies_are_refused(wrong):
-    """X2: a policy that cannot be met is an error."""
+    """A policy that cannot be met is an error."""
     with pytest.raises(InputError, match="OverFetch"):
         OverFetch(**wrong)
 

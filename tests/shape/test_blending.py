@@ -1,4 +1,4 @@
-"""Blend: reranker and first stage on one scale, exact at both ends (H1)."""
+"""Blend: reranker and first stage on one scale, exact at both ends."""
 
 import math
 from dataclasses import replace
@@ -169,7 +169,7 @@ def test_blend_over_random_pools(hits, weight, method):
 
 @given(st.lists(TIED, min_size=1))
 def test_promotion_keeps_the_rerankers_order_and_sinks_nothing(values):
-    """H1: a higher score never gets a smaller lift, and no lift is below that of an unscored hit."""
+    """A higher score never gets a smaller lift, and no lift is below that of an unscored hit."""
     judged = Judged("cross-encoder", [*sorted(values), None])
     _, lifted = lifts([judged], Blend(), size=len(values) + 1)
     assert lifted[-1] == 0
@@ -186,7 +186,7 @@ def test_blending_twice_is_blending_once(hits, weight):
 
 @given(reranked())
 def test_the_end_points_are_exact(hits):
-    """H1: weight 1 sorts by the reranker's scores; weight 0 by the fused ranks."""
+    """Weight 1 sorts by the reranker's scores; weight 0 by the fused ranks."""
     (said,), (rrf,) = hits.trace.of(StageKind.RERANK), hits.trace.of(StageKind.FUSE)
     reranker = {id: score for id, score in zip(said.ids, said.scores, strict=True) if score is not None}
     fused = rrf.places()

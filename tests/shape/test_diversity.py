@@ -1,4 +1,4 @@
-"""MMR: relevant and unlike what is there already (S3)."""
+"""MMR: relevant and unlike what is there already."""
 
 import math
 

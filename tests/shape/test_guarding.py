@@ -1,4 +1,4 @@
-"""Do no harm: a strong first-stage hit stays in the top n (H2)."""
+"""Do no harm: a strong first-stage hit stays in the top n."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Neighbours: what is like strong candidates is lifted, and nothing sinks for weak company (H1)."""
+"""Neighbours: what is like strong candidates is lifted, and nothing sinks for weak company."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Source precedence: near-equal scores follow the order, real gaps never flip (S2)."""
+"""Source precedence: near-equal scores follow the order, real gaps never flip."""
 
 import pytest
 from hypothesis import given
@@ -18,12 +18,12 @@ def order(*hits, policy=POLICY):
 
 
 def test_085_excel_never_beats_095_pdf():
-    """The seed's example: relevance wins over precedence."""
+    """Relevance wins over precedence."""
     assert order(hit("excel", 0.85, "EXCEL"), hit("pdf", 0.95, "PDF")) == ["pdf", "excel"]
 
 
 def test_0851_excel_beats_0850_pdf():
-    """The seed's example: the better score of the preferred type stays first."""
+    """The better score of the preferred type stays first."""
     assert order(hit("pdf", 0.850, "PDF"), hit("excel", 0.851, "EXCEL")) == ["excel", "pdf"]
 
 

@@ -1,4 +1,4 @@
-"""Fairness and diversity by quota: met whenever they can be, relaxed visibly when not (S3)."""
+"""Fairness and diversity by quota: met whenever they can be, relaxed visibly when not."""
 
 from itertools import combinations
 

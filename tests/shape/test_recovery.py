@@ -1,4 +1,4 @@
-"""Recovery: protected hits and required source types survive the cut (S1)."""
+"""Recovery: protected hits and required source types survive the cut."""
 
 import pytest
 from hypothesis import given

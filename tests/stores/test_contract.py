@@ -1,4 +1,4 @@
-"""One suite over every store with its real engine (N7): what a caller may rely on, whatever the engine."""
+"""One suite over every store with its real engine: what a caller may rely on, whatever the engine."""
 
 # ruff: noqa: E501 - documents and queries read best on one line
 from __future__ import annotations
@@ -41,7 +41,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 def test_the_published_check_passes(kind: str) -> None:
-    """P3: `resift.testing.check_store` accepts every store of ours."""
+    """`resift.testing.check_store` accepts every store of ours."""
     run(kind, check_store)
 
 
@@ -77,7 +77,7 @@ def test_the_best_match_comes_first_and_tells_where_it_was_found(kind: str) -> N
 
 
 def test_scores_fall_and_ties_sort_by_id(kind: str) -> None:
-    """V3: the order is (-score, id), also among documents with the same text, also at the cut."""
+    """The order is (-score, id), also among documents with the same text, also at the cut."""
 
     async def body(store: Any) -> None:
         same = [

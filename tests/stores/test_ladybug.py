@@ -1,4 +1,4 @@
-"""N6: the graph store reads, maps rows to hits, keeps its limits and survives what the engine does not."""
+"""The graph store reads, maps rows to hits, keeps its limits and survives what the engine does not."""
 
 # ruff: noqa: E501 - statements read best on one line
 from __future__ import annotations
@@ -272,10 +272,10 @@ def test_a_reading_statement_that_breaks_the_engine_costs_only_itself(graph: Pat
 
     async def body(store: LadybugGraphStore) -> None:
         started = time.monotonic()
-        with pytest.raises(StoreError) as told:
+        with pytest.raises(StoreError) as caught:
             await store.query(HOSTILE[what], k=3)
         assert time.monotonic() - started < 10
-        assert "CASE WHEN" not in str(told.value)
+        assert "CASE WHEN" not in str(caught.value)
         assert len(await store.query(EVERYBODY, k=9)) == 4
 
     run(graph, body, timeout_s=1.5, memory_mb=400)
@@ -323,12 +323,12 @@ def test_errors_of_the_engine_name_the_fault_without_the_data(graph: Path) -> No
     """Binder messages are kept, quoted pieces are not; a missing file and a closed store say so."""
 
     async def body(store: LadybugGraphStore) -> None:
-        with pytest.raises(StoreError, match="Binder exception: Cannot find property nope") as told:
+        with pytest.raises(StoreError, match="Binder exception: Cannot find property nope") as caught:
             await store.query("MATCH (p:Person) WHERE p.name = 'secret' RETURN p.nope", k=1)
-        assert "secret" not in str(told.value)
-        with pytest.raises(StoreError) as told:
+        assert "secret" not in str(caught.value)
+        with pytest.raises(StoreError) as caught:
             await store.query("RETURN 'secret' AS secret LIMIT 'secret'", k=1)
-        assert "'secret'" not in str(told.value)
+        assert "'secret'" not in str(caught.value)
         await store.close()
         with pytest.raises(StoreError, match="closed"):
             await store.query(EVERYBODY, k=1)

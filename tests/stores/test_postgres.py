@@ -121,10 +121,10 @@ def test_an_unreachable_server_is_a_transient_store_error_without_the_password()
 
     async def body() -> None:
         store = PostgresStore("postgresql://user:hush@127.0.0.1:1/db", timeout_s=2)
-        with pytest.raises(StoreError) as told:
+        with pytest.raises(StoreError) as caught:
             await store.search("anything", k=1)
-        assert told.value.transient
-        assert "hush" not in str(told.value)
+        assert caught.value.transient
+        assert "hush" not in str(caught.value)
 
     asyncio.run(body())
 
@@ -138,9 +138,9 @@ def test_a_broken_connection_is_replaced() -> None:
             admin.execute(
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
             )
-        with pytest.raises(StoreError) as told:
+        with pytest.raises(StoreError) as caught:
             await store.count()
-        assert told.value.transient
+        assert caught.value.transient
         assert await store.count() == 1
 
     run(body, mode="text")

@@ -60,9 +60,9 @@ def test_an_unreachable_server_is_a_transient_store_error() -> None:
 
     async def body() -> None:
         store = QdrantVectorStore(url="http://127.0.0.1:1", embedder=HashingEmbedder(), timeout_s=1)
-        with pytest.raises(StoreError) as told:
+        with pytest.raises(StoreError) as caught:
             await store.search("apples", k=1)
-        assert told.value.transient
+        assert caught.value.transient
         await store.close()
 
     asyncio.run(body())

@@ -152,7 +152,7 @@ def test_another_embedder_is_refused_by_name_and_dimension(tmp_path: Path) -> No
 
 
 def test_unchanged_documents_are_not_embedded_again(tmp_path: Path) -> None:
-    """N2: the same text costs nothing twice; changed metadata keeps the vector."""
+    """The same text costs nothing twice; changed metadata keeps the vector."""
     embedder = HashingEmbedder()
     with opened(tmp_path / "a.db", embedder=embedder) as store:
         asyncio.run(store.add(DOCS))
@@ -317,7 +317,7 @@ store.release()
 
 
 def test_two_processes_give_byte_identical_rankings(tmp_path: Path) -> None:
-    """F4: whatever the history of the file in a process's memory, the bytes of an answer are the same."""
+    """Whatever the history of the file in a process's memory, the bytes of an answer are the same."""
     path = tmp_path / "a.db"
     with opened(path, embedder=HashingEmbedder()) as store:
         asyncio.run(store.add(DOCS))

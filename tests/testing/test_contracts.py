@@ -1,4 +1,4 @@
-"""The public contract checks accept what is right and name what is wrong (P3)."""
+"""The public contract checks accept what is right and name what is wrong."""
 
 from __future__ import annotations
 
@@ -39,19 +39,19 @@ FAULTS = {
 
 @pytest.mark.parametrize("rule", sorted(FAULTS))
 def test_check_reranker_names_the_broken_rule(rule):
-    """P3: a plugin author reads which rule was broken."""
+    """A plugin author reads which rule was broken."""
     with pytest.raises(AssertionError, match=rule):
         check_reranker(Wrong(FAULTS[rule]))
 
 
 def test_check_reranker_wants_a_fuse_method():
-    """P3: something without fuse is told so."""
+    """Something without fuse is told so."""
     with pytest.raises(AssertionError, match="async def fuse"):
         check_reranker(object())
 
 
 def test_check_reranker_finds_restless_results():
-    """P3: the same input must give the same result."""
+    """The same input must give the same result."""
     calls = iter(range(100))
     with pytest.raises(AssertionError, match="another result"):
         check_reranker(Wrong(lambda lists, k, fused: fused[: next(calls) + 1]))
@@ -75,20 +75,20 @@ class Scorer(OverlapScorer):
     ],
 )
 def test_check_scorer_names_the_broken_rule(rule, change):
-    """P3: scorers have a contract too."""
+    """Scorers have a contract too."""
     with pytest.raises(AssertionError, match=rule):
         check_scorer(Scorer(change))
 
 
 def test_check_scorer_accepts_a_good_one():
-    """P3: the fake scorer keeps the contract."""
+    """The fake scorer keeps the contract."""
     check_scorer(OverlapScorer())
     with pytest.raises(AssertionError, match="async def score"):
         check_scorer(object())
 
 
 def test_check_store_needs_the_whole_store():
-    """P3: a store that keeps what it should delete is found out."""
+    """A store that keeps what it should delete is found out."""
     from resift.stores.memory import MemoryStore
 
     asyncio.run(check_store(MemoryStore()))
@@ -102,7 +102,7 @@ def test_check_store_needs_the_whole_store():
 
 
 def test_fake_store_finds_fails_and_refuses():
-    """P3: the fake store works, fails on request, and refuses k < 0."""
+    """The fake store works, fails on request, and refuses k < 0."""
     documents = [{"id": "a", "text": "blue sky", "metadata": {"n": 1}}, {"id": "b", "text": "blue sea"}]
     store = FakeStore(documents, name="f")
     found = asyncio.run(store.search("blue sky!", k=5))
@@ -118,6 +118,6 @@ def test_fake_store_finds_fails_and_refuses():
 
 
 def test_overlap_scorer_fails_on_request():
-    """P3: a scorer that fails like a provider."""
+    """A scorer that fails like a provider."""
     with pytest.raises(ProviderServerError):
         asyncio.run(OverlapScorer(fails=True).score("q", [Hit("a", "t")], deadline=Deadline.never()))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar
 
 from resift.agent.expansion import Neighbourhood
 from resift.errors import InputError, require
@@ -14,6 +15,7 @@ STAGE = "centrality"
 PARTS = ("relevance", "similarity", "pagerank")
 
 
+@dataclass(frozen=True)
 class GraphReranker:
     """Mixes relevance, similarity of vectors, and how central a hit's article is around all hits.
 
@@ -23,25 +25,25 @@ class GraphReranker:
     and the record says so.
     """
 
-    name = "graph"
+    name: ClassVar[str] = "graph"
 
-    def __init__(
-        self,
-        relevance_weight: float = 0.5,
-        vector_weight: float = 0.4,
-        centrality_weight: float = 0.1,
-        *,
-        damping: float = 0.85,
-        min_mean_degree: float = 2.0,
-    ) -> None:
-        weights = (relevance_weight, vector_weight, centrality_weight)
-        if min(weights) < 0 or not math.isclose(math.fsum(weights), 1.0, abs_tol=1e-9):
-            raise InputError(f"The weights are {weights}; they must not be negative and must sum to 1.")
-        if not 0 < damping < 1:
-            raise InputError(f"damping is {damping}; pass a number between 0 and 1, such as 0.85.")
-        self.weights = weights
-        self.damping = damping
-        self.min_mean_degree = min_mean_degree
+    relevance_weight: float = 0.5
+    vector_weight: float = 0.4
+    centrality_weight: float = 0.1
+    _: KW_ONLY
+    damping: float = 0.85
+    min_mean_degree: float = 2.0
+
+    def __post_init__(self) -> None:
+        if min(self.weights) < 0 or not math.isclose(math.fsum(self.weights), 1.0, abs_tol=1e-9):
+            raise InputError(f"The weights are {self.weights}; they must not be negative and must sum to 1.")
+        if not 0 < self.damping < 1:
+            raise InputError(f"damping is {self.damping}; pass a number between 0 and 1, such as 0.85.")
+
+    @property
+    def weights(self) -> tuple[float, float, float]:
+        """The weights of relevance, similarity of vectors and centrality."""
+        return self.relevance_weight, self.vector_weight, self.centrality_weight
 
     def off_because(self, around: Neighbourhood) -> str:
         """Return why centrality says nothing here, or an empty string when it does."""

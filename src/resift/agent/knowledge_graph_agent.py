@@ -43,7 +43,7 @@ class KnowledgeGraphAgent:
 
     def __init__(  # noqa: PLR0917 - the documented order
         self,
-        db_path: Path | str,
+        db_path: Path | str | Pack,
         use_enhancements: bool = True,
         enable_cross_encoder: bool = False,
         enable_reranker: bool = True,
@@ -57,51 +57,12 @@ class KnowledgeGraphAgent:
         max_nodes: int = MAX_NODES,
         sink: Sink | None = None,
     ) -> None:
-        self._set_up(
-            Pack.open(db_path),
-            use_enhancements=use_enhancements,
-            enable_reranker=enable_reranker,
-            enable_multidoc=enable_multidoc,
-            max_results=max_results,
-            embedder=embedder,
-            writer=writer,
-            graph_reranker=graph_reranker,
-            hops=hops,
-            max_nodes=max_nodes,
-            sink=sink,
-        )
-        if use_enhancements and enable_cross_encoder:
-            self.cross_encoder = CrossEncoderReranker()
-
-    @classmethod
-    def from_connection(cls, conn: Any, **options: Any) -> Self:
-        """Return an agent over an open Ladybug connection, the caller's to close; never a cross-encoder."""
-        options.pop("enable_cross_encoder", None)
-        agent = cls.__new__(cls)
-        agent._set_up(Pack(conn), **options)
-        return agent
-
-    def _set_up(
-        self,
-        pack: Pack,
-        *,
-        use_enhancements: bool = True,
-        enable_reranker: bool = True,
-        enable_multidoc: bool = True,
-        max_results: int = 5,
-        embedder: Embedder | None = None,
-        writer: Writer | None = None,
-        graph_reranker: GraphReranker | None = None,
-        hops: int = 1,
-        max_nodes: int = MAX_NODES,
-        sink: Sink | None = None,
-    ) -> None:
         if isinstance(max_results, bool) or not isinstance(max_results, int) or not 1 <= max_results <= 100:
             raise InputError(f"max_results is {max_results!r}; pass 1 to 100.")
         check_bounds(hops, max_nodes)
-        self.pack = pack
+        self.pack = db_path if isinstance(db_path, Pack) else Pack.open(db_path)
         self.max_results = max_results
-        self.cross_encoder = None
+        self.cross_encoder = CrossEncoderReranker() if use_enhancements and enable_cross_encoder else None
         self.graph_reranker = (
             (graph_reranker or GraphReranker()) if use_enhancements and enable_reranker else None
         )
@@ -109,7 +70,12 @@ class KnowledgeGraphAgent:
         self.writer = writer
         self._bounds = {"hops": hops, "max_nodes": max_nodes}
         self._sink = sink
-        self._embedder, self._no_embedder = embedder_for(pack, embedder)
+        self._embedder, self._no_embedder = embedder_for(self.pack, embedder)
+
+    @classmethod
+    def from_connection(cls, conn: Any, **options: Any) -> Self:
+        """Return an agent over an open Ladybug connection, the caller's to close; never a cross-encoder."""
+        return cls(Pack(conn), **{**options, "enable_cross_encoder": False})
 
     def __enter__(self) -> Self:
         return self

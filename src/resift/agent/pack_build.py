@@ -7,7 +7,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from resift import __version__
 from resift.agent import pack_schema as schema
@@ -26,8 +26,7 @@ _BATCH = 32  # sections per commit, about a second of work: what a kill can cost
 _LINK_BATCH = 2000
 
 
-@dataclass(frozen=True, slots=True)
-class BuildReport:
+class BuildReport(NamedTuple):
     """What a build did."""
 
     articles: int

@@ -137,16 +137,8 @@ def _sample() -> Path:
     from resift.cli.render import Progress
     from resift.sync import run_sync
 
-    meter = Progress("building the sample pack", 1)
-
-    def progress(done: int, total: int) -> None:
-        meter.total = max(1, total)
-        meter.show(done)
-
-    try:
-        return run_sync(sample_pack(progress=progress))
-    finally:
-        meter.close()
+    with Progress("building the sample pack") as meter:
+        return run_sync(sample_pack(progress=meter.update))
 
 
 def _print_answer(answer: dict[str, Any]) -> None:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from resift.cli.options import at_least_one
+from resift.cli.options import add_count, at_least_one
 from resift.errors import InputError
 
 if TYPE_CHECKING:
@@ -54,9 +54,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--workers", type=at_least_one, metavar="N", help="processes or actors (default: cores)"
     )
-    parser.add_argument(
-        "--shard-rows", type=at_least_one, default=1000, metavar="N", help="rows a shard (default: 1000)"
-    )
+    add_count(parser, "--shard-rows", 1000, "rows a shard")
     parser.add_argument(
         "--most-failed",
         type=int,
@@ -73,9 +71,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="index: load the chunks into this index, or into the store of this pipeline file (YAML)",
     )
     parser.add_argument("--pipeline", metavar="FILE", help="eval, record: the pipeline file to ask")
-    parser.add_argument(
-        "--depth", type=at_least_one, default=20, metavar="N", help="record: hits that are reranked (20)"
-    )
+    add_count(parser, "--depth", 20, "record: hits that are reranked")
     parser.add_argument(
         "--price",
         type=float,
@@ -111,19 +107,16 @@ def _meter(label: str) -> Iterator[Callable[[BatchProgress], None]]:
     """Give a function that draws one bar over all shards, with rate and failed rows."""
     from resift.cli.render import Progress
 
-    meter = Progress(label, 1)
+    meter = Progress(label)
 
     def progress(state: BatchProgress) -> None:
         fresh = (state.rows - state.skipped) / max(state.seconds, 0.001)
         failed = f", {state.failed} failed" if state.failed else ""
         meter.label = f"{label} ({fresh:.1f}/s{failed})"
-        meter.total = max(1, state.total)
-        meter.show(state.rows)
+        meter.update(state.rows, state.total)
 
-    try:
+    with meter:
         yield progress
-    finally:
-        meter.close()
 
 
 def _engine(args: argparse.Namespace) -> EngineName | BatchEngine:

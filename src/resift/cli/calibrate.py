@@ -89,11 +89,11 @@ def _print(measured: Reliability, pairs: int, good: int, args: argparse.Namespac
     ]
     print_text(table(["probability", "pairs", "said", "true", ""], rows, stretch=0))
     seen = "on unseen pairs" if measured.held_out else "on the fitted pairs: too few to hold any out"
-    told = (
+    message = (
         f"{args.method}, {pairs} pairs ({good} relevant): calibration error {measured.error:.3f}, "
         f"Brier {measured.brier:.3f}, log loss {measured.log_loss:.3f} {seen}."
     )
-    print_text(prose(told))
+    print_text(prose(message))
     if args.output:
         print_text(f"Written: {args.output}")
     else:

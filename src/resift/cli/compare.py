@@ -93,12 +93,12 @@ def _print(
         if not changed:
             print_text("Nothing moved.")
         for one in changed:
-            told = f"{one.before:.4f} → {one.after:.4f}  query {one.query}"
-            print_text(clip_words(f"{told}  {queries.get(one.query, '')}", width()))
+            change = f"{one.before:.4f} → {one.after:.4f}  query {one.query}"
+            print_text(clip_words(f"{change}  {queries.get(one.query, '')}", width()))
             for document in one.documents[:3]:
                 places = f"{document.before or 'absent'} → {document.after or 'absent'}"
-                told = f" because {document.why}" if document.why else ""
-                print_text(prose(f"{document.id} (grade {document.grade}): {places}{told}", indent="    "))
+                reason = f" because {document.why}" if document.why else ""
+                print_text(prose(f"{document.id} (grade {document.grade}): {places}{reason}", indent="    "))
 
 
 def _row(row: Difference) -> list[str]:

@@ -55,7 +55,7 @@ def _check(args: argparse.Namespace) -> int:
     summary = _summary(settings)
     if args.json:
         print_json(
-            {"ok": True, "mistakes": [], "summary": [{"part": part, "is": told} for part, told in summary]}
+            {"ok": True, "mistakes": [], "summary": [{"part": part, "is": value} for part, value in summary]}
         )
     else:
         print_text(f"{paint('OK', 'green', 'bold')}  {args.file}\n")

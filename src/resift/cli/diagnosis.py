@@ -35,7 +35,7 @@ class Finding:
     group: str
     name: str
     state: State
-    told: str
+    message: str
     fix: str = ""
 
 
@@ -85,8 +85,8 @@ def model_findings() -> list[Finding]:
             findings.append(Finding("model", name, "ok", f"{kind}, verified, from the {files.source}"))
         except ModelError as exc:
             absent = str(exc).startswith("No files of")
-            told = f"{kind}, not on this machine" if absent else str(exc)
-            findings.append(Finding("model", name, "absent" if absent else "broken", told))
+            message = f"{kind}, not on this machine" if absent else str(exc)
+            findings.append(Finding("model", name, "absent" if absent else "broken", message))
     return findings
 
 
@@ -156,8 +156,8 @@ def worker_finding() -> Finding | None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)  # noqa: S603
     if done.returncode or not done.stdout.strip().isdecimal():
         return None
-    told = f"{done.stdout.strip()} MB of memory for each worker of resift serve, with the default reranker"
-    return Finding("self-test", "server", "ok", told)
+    message = f"{done.stdout.strip()} MB of memory for each worker of resift serve, with the default reranker"
+    return Finding("self-test", "server", "ok", message)
 
 
 def _satisfies(version: str, requirement: str) -> bool:
@@ -188,8 +188,8 @@ async def store_findings(path: Path) -> list[Finding]:
             )
         if facts.dimension and not problems and facts.version > 1:
             recall = await store.recall()
-            told = f"bit codes find {recall:.1%} of the exact first ten (20 documents as questions)"
-            found.append(Finding("store", "recall", "ok", told))
+            message = f"bit codes find {recall:.1%} of the exact first ten (20 documents as questions)"
+            found.append(Finding("store", "recall", "ok", message))
         return found
     finally:
         await store.close()

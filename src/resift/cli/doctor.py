@@ -110,10 +110,10 @@ def _print(findings: list[Finding], sick: list[Finding], step: str) -> None:
     from resift.cli.render import paint, print_text, width
     from resift.explain.escaping import clip
 
-    told = (
+    message = (
         f"Resift {__version__}, Python {platform.python_version()}, {platform.system()} {platform.machine()}"
     )
-    print_text(paint(clip(told, width()), "bold"))
+    print_text(paint(clip(message, width()), "bold"))
     marks = {"ok": ("✓", "green"), "absent": ("·", "dim"), "broken": ("✕", "red")}
     group = ""
     size = min(44, max(len(one.name) for one in findings))
@@ -130,9 +130,9 @@ def _print(findings: list[Finding], sick: list[Finding], step: str) -> None:
         mark, style = marks["broken" if one in sick else one.state]
         room = width() - 4 - size
         if room >= 24:
-            print_text(f"{paint(mark, style)} {one.name:<{size}}  {clip(one.told, room)}")
+            print_text(f"{paint(mark, style)} {one.name:<{size}}  {clip(one.message, room)}")
         else:
             print_text(f"{paint(mark, style)} {clip(one.name, width() - 2)}")
-            print_text(f"  {clip(one.told, width() - 2)}")
+            print_text(f"  {clip(one.message, width() - 2)}")
     print_text()
     print_text(f"Next: {step}")

@@ -18,7 +18,6 @@ from resift.errors import DataFormatError, InputError
 from resift.ingest.decoding import decode
 
 MAX_BYTES = 64 << 20
-FORMATS = ("lines", "jsonl", "csv")
 
 
 class Documents:
@@ -101,8 +100,8 @@ def _bytes(file: str, name: str) -> bytes:
         with path.open("rb") as opened:
             data = opened.read(MAX_BYTES + 1)
     if len(data) > MAX_BYTES:
-        told = f"larger than {MAX_BYTES >> 20} MiB; index it with resift index, and search that"
-        raise DataFormatError(told, file=name)
+        message = f"larger than {MAX_BYTES >> 20} MiB; index it with resift index, and search that"
+        raise DataFormatError(message, file=name)
     return data
 
 
@@ -146,8 +145,8 @@ def _object(row: Any, found: Documents, *, line: int | None) -> dict[str, Any]:
     if isinstance(row, str):
         return {"text": row}
     if not isinstance(row, dict):
-        told = f"a {type(row).__name__}; each document must be an object or a string"
-        raise DataFormatError(told, file=found.name, line=line)
+        message = f"a {type(row).__name__}; each document must be an object or a string"
+        raise DataFormatError(message, file=found.name, line=line)
     return row
 
 

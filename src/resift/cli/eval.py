@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
+from resift.cli.options import add_repeated
+
 if TYPE_CHECKING:
     from resift.evaluation.running import Outcome
 
@@ -29,9 +31,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
     parser.epilog = EXAMPLES
     parser.add_argument("data", nargs="*", metavar="DATA", help="a BEIR folder; with --qrels: TREC run files")
-    parser.add_argument(
-        "--pipeline", action="append", default=[], metavar="NAME|FILE", help="what to evaluate; repeat it"
-    )
+    add_repeated(parser, "--pipeline", "NAME|FILE", "what to evaluate; repeat it")
     add_data_options(parser)
     add_output_options(parser)
     parser.add_argument("--per-query", action="store_true", help="show every query's values")

@@ -91,9 +91,8 @@ def opened(
     collection = read_collection(Path(args.data[0]), split=args.split)
     cache = args.cache or cache_folder("evaluation")
     cache.mkdir(parents=True, exist_ok=True)
-    meter = Progress("indexing", 1)
-    index = index_for(subjects, collection, cache, progress=shown_by(meter))
-    meter.close()
+    with Progress("indexing") as meter:
+        index = index_for(subjects, collection, cache, progress=meter.update)
     return collection, subjects, index, cache
 
 
@@ -150,11 +149,10 @@ def _pipelines(args: argparse.Namespace, pipelines: list[str]) -> Measured:
     judge = Judge(collection.qrels, measures)
     outcomes = []
     for subject in subjects:
-        meter = Progress(subject.name, len(collection.queries))
-        outcome = evaluate(
-            subject, collection, judge, index=index, cache=cache, fresh=args.fresh, progress=shown_by(meter)
-        )
-        meter.close()
+        with Progress(subject.name) as meter:
+            outcome = evaluate(
+                subject, collection, judge, index=index, cache=cache, fresh=args.fresh, progress=meter.update
+            )
         outcomes.append(outcome)
         _tell(outcome)
     title = f"{collection.name} ({collection.split})"
@@ -175,8 +173,8 @@ def _run_files(args: argparse.Namespace) -> Measured:
     for file, name in zip(args.data, _names(args.data), strict=True):
         run = read_run(Path(file))
         if not set(run) & set(qrels):
-            told = f"none of its {len(run)} queries is judged in {args.qrels}; do the query ids match?"
-            raise DataFormatError(told, file=str(file))
+            message = f"none of its {len(run)} queries is judged in {args.qrels}; do the query ids match?"
+            raise DataFormatError(message, file=str(file))
         outcomes.append(Outcome(name, judge.quality(run), run, {}))
         _tell_gaps(outcomes[-1], complete=args.complete)
     return Measured(args.qrels.name, outcomes, qrels, {})
@@ -214,16 +212,6 @@ def _tell_gaps(outcome: Outcome, *, complete: bool) -> None:
         note(f"{outcome.name}: {len(quality.missing)} judged queries are missing; {how}")
     if quality.unjudged:
         note(f"{outcome.name}: {len(quality.unjudged)} queries are not judged and do not count")
-
-
-def shown_by(meter: Any) -> Any:
-    """Return a progress callback that draws on this meter."""
-
-    def show(done: int, total: int) -> None:
-        meter.total = total
-        meter.show(done)
-
-    return show
 
 
 def _plain(outcome: Outcome, *, per_query: bool, complete: bool) -> dict[str, Any]:

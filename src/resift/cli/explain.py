@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from resift.cli.options import at_least_one
+from resift.cli.options import add_count
 
 if TYPE_CHECKING:
     from resift.explain import Explanation
@@ -36,12 +36,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("-o", "--output", metavar="PAGE", help="write a .html, .svg or .txt file instead")
     parser.add_argument("--id", metavar="ID", help="say of this hit alone why it stands there or is absent")
-    parser.add_argument(
-        "--top", type=at_least_one, default=10, metavar="N", help="draw the first N (default: 10)"
-    )
-    parser.add_argument(
-        "--line", type=at_least_one, default=1, metavar="N", help="of JSONL: which ranking (default: 1)"
-    )
+    add_count(parser, "--top", 10, "draw the first N")
+    add_count(parser, "--line", 1, "of JSONL: which ranking")
     parser.add_argument("--json", action="store_true", help="write places and reasons as JSON")
 
 
@@ -52,11 +48,11 @@ def run(args: argparse.Namespace) -> int:
 
     ranking, query = _read(input_file(args.file, expected="a ranking as JSON"), args.line)
     if args.id:
-        told = ranking.why(args.id)
+        reason = ranking.why(args.id)
         if args.json:
-            print_json({"id": args.id, "why": told})
+            print_json({"id": args.id, "why": reason})
         else:
-            print_text(prose(told))
+            print_text(prose(reason))
         return 0
     explanation = ranking.explain(query=query, top=args.top)
     if args.output:

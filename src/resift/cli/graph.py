@@ -47,17 +47,9 @@ def _build(args: argparse.Namespace) -> int:
     from resift.models.embedding import DEFAULT_EMBEDDER, Embedder
     from resift.sync import run_sync
 
-    meter = Progress("embedding sections", 1)
-
-    def progress(done: int, total: int) -> None:
-        meter.total = max(1, total)
-        meter.show(done)
-
     embedder = Embedder(args.embedder or DEFAULT_EMBEDDER)
-    try:
-        report = run_sync(build_pack(args.source, args.output, embedder=embedder, progress=progress))
-    finally:
-        meter.close()
+    with Progress("embedding sections") as meter:
+        report = run_sync(build_pack(args.source, args.output, embedder=embedder, progress=meter.update))
     for problem in report.failed:
         complain(problem)
     _print_report(report, args)

@@ -7,13 +7,13 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
+from resift.cli.options import add_repeated, add_store
 from resift.errors import InputError
 
 if TYPE_CHECKING:
     from resift.ingest.indexing import IndexReport
     from resift.stores.sqlite import SQLiteStore
 
-DEFAULT_STORE = "resift.db"
 
 EXAMPLES = """\
 Reads source code and any other text, Markdown, HTML, JSON, JSONL, CSV, YAML, TOML, XML, PDF, Word, Excel,
@@ -35,13 +35,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `resift index`."""
     parser.epilog = EXAMPLES
     parser.add_argument("paths", nargs="*", type=Path, metavar="PATH", help="files and folders to index")
-    parser.add_argument(
-        "--store",
-        type=Path,
-        default=Path(DEFAULT_STORE),
-        metavar="FILE",
-        help=f"the index (default: {DEFAULT_STORE})",
-    )
+    add_store(parser)
     parser.add_argument("--embedder", default=None, metavar="MODEL", help="embedding model of a new index")
     parser.add_argument(
         "--language", default=None, metavar="NAME", help="stems of a new index: auto (default), german, none"
@@ -60,10 +54,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _choosing(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--include", action="append", default=[], metavar="GLOB", help="of folders only these files"
-    )
-    parser.add_argument("--exclude", action="append", default=[], metavar="GLOB", help="not these files")
+    add_repeated(parser, "--include", "GLOB", "of folders only these files")
+    add_repeated(parser, "--exclude", "GLOB", "not these files")
     parser.add_argument("--no-gitignore", action="store_true", help="read what .gitignore leaves out, too")
 
 
@@ -139,20 +131,19 @@ async def _indexed(store: SQLiteStore, args: argparse.Namespace) -> int:
     from resift.ingest.chunking import ChunkSize
     from resift.ingest.indexing import index_paths
 
-    meter = Progress("indexing KB", 1)
+    meter = Progress("indexing KB")
     started = time.monotonic()
     passages = 0
 
     def progress(done: int, total: int) -> None:
-        meter.total = max(1, total // 1024)
         meter.label = f"{_rate(passages, time.monotonic() - started)}, KB"
-        meter.show(min(done // 1024, meter.total))
+        meter.update(min(done, total) // 1024, total // 1024)
 
     def written(count: int) -> None:
         nonlocal passages
         passages += count
 
-    try:
+    with meter:
         report = await index_paths(
             store,
             args.paths,
@@ -164,8 +155,6 @@ async def _indexed(store: SQLiteStore, args: argparse.Namespace) -> int:
             progress=progress,
             written=written,
         )
-    finally:
-        meter.close()
     show = _print_data if args.json else _print_report
     show(report, args, time.monotonic() - started)
     return 0 if report.complete else 1

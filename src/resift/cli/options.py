@@ -7,6 +7,31 @@ import math
 from pathlib import Path
 from typing import Literal
 
+DEFAULT_STORE = "resift.db"
+
+
+def add_store(parser: argparse.ArgumentParser) -> None:
+    """Declare which index is meant."""
+    parser.add_argument(
+        "--store",
+        type=Path,
+        default=Path(DEFAULT_STORE),
+        metavar="FILE",
+        help=f"the index (default: {DEFAULT_STORE})",
+    )
+
+
+def add_count(parser: argparse._ActionsContainer, option: str, default: int, help: str) -> None:
+    """Declare a whole number of 1 or more."""
+    parser.add_argument(
+        option, type=at_least_one, default=default, metavar="N", help=f"{help} (default: {default})"
+    )
+
+
+def add_repeated(parser: argparse._ActionsContainer, option: str, metavar: str, help: str) -> None:
+    """Declare an option that may be given several times."""
+    parser.add_argument(option, action="append", default=[], metavar=metavar, help=help)
+
 
 def at_least_one(text: str) -> int:
     """Read a whole number of 1 or more."""

@@ -29,7 +29,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Record and say how much is new."""
-    from resift.cli.evaluating import opened, shown_by
+    from resift.cli.evaluating import opened
     from resift.cli.render import Progress, print_json, print_text
     from resift.errors import InputError
     from resift.evaluation.beir import read_collection
@@ -42,17 +42,17 @@ def run(args: argparse.Namespace) -> int:
     args.split = splits[0]
     first, subjects, index, _ = opened(args, [args.pipeline])
     collections = [first, *(read_collection(Path(args.data[0]), split=split) for split in splits[1:])]
-    meter = Progress("recording", 1)
-    new = record(
-        subjects[0],
-        collections,
-        args.out,
-        index=index,
-        key=work_file_key(subjects[0], first),
-        depth=args.depth,
-        progress=shown_by(meter),
-    )
-    meter.close()
+    key = work_file_key(subjects[0], first)
+    with Progress("recording") as meter:
+        new = record(
+            subjects[0],
+            collections,
+            args.out,
+            index=index,
+            key=key,
+            depth=args.depth,
+            progress=meter.update,
+        )
     total = sum(len(collection.queries) for collection in collections)
     if args.json:
         print_json({"recording": str(args.out), "queries": total, "new": new})

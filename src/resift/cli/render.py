@@ -10,7 +10,7 @@ import textwrap
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, TextIO, TypeVar
+from typing import Any, Self, TextIO, TypeVar
 
 from resift.cli.terminal import COLOUR, json_visible, visible, write
 from resift.explain.escaping import cells, clip, one_line
@@ -166,24 +166,35 @@ def prose(text: str, *, indent: str = "") -> str:
 
 def progress(items: Sequence[T], *, label: str) -> Iterator[T]:
     """Yield the items while a progress bar runs on stderr, if stderr is a terminal."""
-    meter = Progress(label, len(items))
-    for done, item in enumerate(items, start=1):
-        yield item
-        meter.show(done)
-    meter.close()
+    with Progress(label, len(items)) as meter:
+        for done, item in enumerate(items, start=1):
+            yield item
+            meter.show(done)
 
 
 class Progress:
     """A progress bar on stderr that stays silent in pipes and redraws at most ten times a second.
 
     The time left follows from the last hundred states drawn: what an earlier run had done took no time now.
+    Use it in a `with` statement, which removes the bar at the end.
     """
 
-    def __init__(self, label: str, total: int, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, label: str, total: int = 1, *, clock: Callable[[], float] = time.monotonic) -> None:
         self.label = label
         self.total = total
         self._clock = clock
         self._drawn: deque[tuple[float, int]] = deque(maxlen=100)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def update(self, done: int, total: int) -> None:
+        """Draw the state of work whose size may have changed."""
+        self.total = max(1, total)
+        self.show(done)
 
     def show(self, done: int) -> None:
         """Draw the state; cheap to call often."""

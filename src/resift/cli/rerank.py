@@ -116,8 +116,8 @@ def _candidates(found: Documents, args: argparse.Namespace) -> list[dict[str, An
     bare = sum(not text_of(row, keys=keys) for row in found.rows)
     if bare == len(found.rows):
         have = ", ".join(dict.fromkeys(key for row in found.rows[:50] for key in row)) or "nothing"
-        told = f"no document has a text: looked for {', '.join(keys)}; they have {have}. Use --text-key."
-        raise DataFormatError(told, file=found.name)
+        message = f"no document has a text: looked for {', '.join(keys)}; they have {have}. Use --text-key."
+        raise DataFormatError(message, file=found.name)
     if bare:
         found.flags.append(f"{bare} of {len(found.rows)} documents have no text and stand last")
     return candidates

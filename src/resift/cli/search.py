@@ -6,8 +6,15 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from resift.cli.index import DEFAULT_STORE
-from resift.cli.options import add_scores, at_least_one, number, scale_of, seconds
+from resift.cli.options import (
+    add_repeated,
+    add_scores,
+    add_store,
+    at_least_one,
+    number,
+    scale_of,
+    seconds,
+)
 
 if TYPE_CHECKING:
     from resift.types import Ranking
@@ -31,21 +38,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `resift search`."""
     parser.epilog = EXAMPLES
     parser.add_argument("query", nargs="+", metavar="WORD", help="what to look for; quotes are not needed")
-    parser.add_argument(
-        "--store",
-        type=Path,
-        default=Path(DEFAULT_STORE),
-        metavar="FILE",
-        help=f"the index (default: {DEFAULT_STORE})",
-    )
+    add_store(parser)
     parser.add_argument("--pipeline", type=Path, metavar="FILE", help="search as this pipeline file says")
     parser.add_argument("-k", type=at_least_one, default=10, help="how many hits (default: 10)")
-    parser.add_argument(
-        "--where",
-        action="append",
-        default=[],
-        metavar="TEST",
-        help="only hits whose metadata passes: topic=food, 'price>=10', 'path=*.md'",
+    add_repeated(
+        parser, "--where", "TEST", "only hits whose metadata passes: topic=food, 'price>=10', 'path=*.md'"
     )
     parser.add_argument("--no-rerank", action="store_true", help="show the order of the first stage")
     parser.add_argument("--text-only", action="store_true", help="search words only, load no model")

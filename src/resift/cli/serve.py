@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from resift.cli.options import at_least_one
+from resift.cli.options import add_count, add_repeated, at_least_one
 from resift.errors import InputError
 
 if TYPE_CHECKING:
@@ -49,9 +49,7 @@ def _where(group: argparse._ArgumentGroup) -> None:
         metavar="NAME",
         help="variable with keys, with commas between (default: RESIFT_API_KEYS)",
     )
-    group.add_argument(
-        "--cors-origin", action="append", default=[], metavar="URL", help="web page that may ask; repeat"
-    )
+    add_repeated(group, "--cors-origin", "URL", "web page that may ask; repeat")
     group.add_argument("--tls-cert", type=Path, metavar="FILE", help="certificate, for https")
     group.add_argument("--tls-key", type=Path, metavar="FILE", help="its private key")
     group.add_argument(
@@ -69,9 +67,7 @@ def _what(group: argparse._ArgumentGroup) -> None:
 
     group.add_argument("--model", default=DEFAULT_MODEL, help=f"the reranker (default: {DEFAULT_MODEL})")
     group.add_argument("--embedder", default=DEFAULT_EMBEDDER, help="the embedding model, or none")
-    group.add_argument(
-        "--alias", action="append", default=[], metavar="NAME=MODEL", help="another name for a model; repeat"
-    )
+    add_repeated(group, "--alias", "NAME=MODEL", "another name for a model; repeat")
     group.add_argument("--any-model", action="store_true", help="take every model name for the default one")
     group.add_argument("--strict", action="store_true", help="refuse fields that are not known")
     group.add_argument("--zero-means-all", action="store_true", help="top_n 0 asks for all, as with vLLM")
@@ -89,7 +85,7 @@ def _limits(group: argparse._ArgumentGroup) -> None:
     from resift.server.options import Limits
 
     usual = Limits()
-    for name, told in (
+    for name, help in (
         ("max_pairs", "pairs worked on at once"),
         ("max_requests", "requests at once"),
         ("max_documents", "documents in a request"),
@@ -97,11 +93,7 @@ def _limits(group: argparse._ArgumentGroup) -> None:
         ("max_body_bytes", "bytes of a request"),
         ("max_connections", "connections at once"),
     ):
-        option = "--" + name.replace("_", "-")
-        value = getattr(usual, name)
-        group.add_argument(
-            option, type=at_least_one, default=value, metavar="N", help=f"{told} (default: {value})"
-        )
+        add_count(group, "--" + name.replace("_", "-"), getattr(usual, name), help)
 
 
 def run(args: argparse.Namespace) -> int:

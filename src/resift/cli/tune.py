@@ -7,6 +7,8 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from resift.cli.options import add_repeated
+
 if TYPE_CHECKING:
     from resift.evaluation.clicks import Fitted
     from resift.evaluation.differences import Difference
@@ -50,13 +52,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--search", choices=("local", "grid"), default="local", help="how (local)")
     parser.add_argument("--budget", type=int, default=200, help="how many settings are tried (200)")
     parser.add_argument("--seed", type=int, default=1, help="of the random part (1)")
-    parser.add_argument(
-        "--floor",
-        action="append",
-        default=[],
-        metavar="STORE=SCORE",
-        help="also try this floor of the gate; repeat it",
-    )
+    add_repeated(parser, "--floor", "STORE=SCORE", "also try this floor of the gate; repeat it")
     parser.add_argument("--yaml", type=Path, default=None, metavar="FILE", help="write the best setting here")
     parser.add_argument("--json", action="store_true", help="write the result as JSON")
 
@@ -64,7 +60,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Tune and report on held-out queries."""
     from resift.atomic_files import atomic_write
-    from resift.cli.evaluating import shown_by
     from resift.cli.render import Progress
     from resift.evaluation.record_file import read_recording
     from resift.evaluation.replay import default_setting
@@ -74,18 +69,17 @@ def run(args: argparse.Namespace) -> int:
         return _fit_clicks(args)
     recording = read_recording(args.recording)
     train, test = _halves(recording, args)
-    meter = Progress("tuning", args.budget)
-    tuned = tune(
-        train,
-        measure=args.measure,
-        search=args.search,
-        budget=args.budget,
-        seed=args.seed,
-        start=default_setting(recording.header),
-        floors=[_floor(text) for text in args.floor],
-        progress=shown_by(meter),
-    )
-    meter.close()
+    with Progress("tuning", args.budget) as meter:
+        tuned = tune(
+            train,
+            measure=args.measure,
+            search=args.search,
+            budget=args.budget,
+            seed=args.seed,
+            start=default_setting(recording.header),
+            floors=[_floor(text) for text in args.floor],
+            progress=meter.update,
+        )
     row = _judged(test, default_setting(recording.header), tuned.best, args.measure)
     if args.yaml:
         atomic_write(args.yaml, as_yaml(tuned.best, recording.header))
@@ -99,7 +93,6 @@ def _fit_clicks(args: argparse.Namespace) -> int:
     from tempfile import TemporaryDirectory
 
     from resift.atomic_files import atomic_write
-    from resift.cli.evaluating import shown_by
     from resift.cli.render import Progress, print_json
     from resift.evaluation.clicks import fit, read_clicks
     from resift.evaluation.record_file import read_recording
@@ -109,12 +102,10 @@ def _fit_clicks(args: argparse.Namespace) -> int:
 
     clicks = read_clicks(args.clicks)
     subject = subject_of(args.recording)
-    meter = Progress("asking", len(clicks.queries))
-    with TemporaryDirectory() as folder:
+    with Progress("asking") as meter, TemporaryDirectory() as folder:
         out = Path(folder) / "clicks.jsonl"
-        record(subject, [clicks], out, index=None, key="clicks", depth=Trust().most, progress=shown_by(meter))
+        record(subject, [clicks], out, index=None, key="clicks", depth=Trust().most, progress=meter.update)
         recording = read_recording(out)
-    meter.close()
     fitted = fit(recording)
     if args.yaml:
         atomic_write(args.yaml, as_yaml(fitted.best, recording.header))

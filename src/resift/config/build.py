@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeVar, Unpack
 
 from resift.config.build_rerank import RunsWithout, build_rerank
-from resift.config.build_stages import build_fusion, build_gate, build_shape
+from resift.config.build_stages import build_fusion, build_gate, build_shape, build_stage
 from resift.config.build_stores import build_store
 from resift.config.load import load_plain, load_yaml
 from resift.config.settings import Settings
@@ -16,6 +16,7 @@ from resift.errors import ConfigError, MissingExtraError, ResiftError
 from resift.retrieval.gating import closed
 from resift.retrieval.over_fetch import OverFetch
 from resift.retrieval.pipeline import Pipeline, PipelineOptions
+from resift.retrieval.pool import Stage
 from resift.retrieval.store_ref import StoreRef
 
 T = TypeVar("T")
@@ -53,8 +54,9 @@ def build(settings: Settings, *, file: str | None = None, **options: Unpack[Pipe
             parts["capabilities"] = list(settings["capabilities"])
         if settings["fetch"] is not None:
             parts["fetch"] = settings["fetch"].part(OverFetch)
+        # An argument of the caller wins over the file.
         pipeline = Pipeline(**{**parts, **options})
-        undo.pop_all()
+        undo.pop_all()  # from here on the pipeline closes the stores
     return pipeline
 
 
@@ -71,6 +73,7 @@ def _stages(settings: Settings, builder: _Builder, refs: Sequence[StoreRef], sin
         "fuse": builder.made(settings["fusion"], build_fusion),
         "rerank": builder.made(settings["rerank"], lambda section: build_rerank(section, sink=sink)),
     }
+    # The gate tightens only while the reranker can be trusted to choose among fewer.
     breaker_closed = closed(getattr(stage["rerank"], "scorer", None))
     stage["gate"] = builder.made(
         settings["gate"], lambda section: build_gate(section, refs, breaker_closed=breaker_closed)
@@ -80,7 +83,28 @@ def _stages(settings: Settings, builder: _Builder, refs: Sequence[StoreRef], sin
     stage["shape"] = builder.made(
         at, lambda _: build_shape(settings["guard"], settings["shape"], reranks=reranks)
     )
-    return stage
+    further: dict[str, list[Stage]] = {}
+    for section in settings["stages"] or ():
+        made = builder.made(section, build_stage)
+        further.setdefault(section["after"], []).extend([] if made is None else [made])
+    return _with_further(stage, further)
+
+
+def _with_further(stage: dict[str, Any], further: Mapping[str, list[Stage]]) -> dict[str, Any]:
+    """Return the stages with those of other packages, each behind the section that it names."""
+
+    def around(before: str, name: str, after: str) -> list[Stage]:
+        own = [] if stage[name] is None else [stage[name]]
+        return [*further.get(before, ()), *own, *further.get(after, ())]
+
+    if not further:
+        return stage
+    return {
+        **stage,
+        "gate": around("fusion", "gate", "gate"),
+        "guard": further.get("rerank"),
+        "shape": around("", "shape", "shape"),
+    }
 
 
 class _Builder:

@@ -12,8 +12,9 @@ from resift.events import Sink
 from resift.plugins import built_by
 from resift.protocols import Scorer
 from resift.rerankers.rescore import provider_of
-from resift.resilience.breaker import BreakerOptions, CircuitBreaker
+from resift.resilience.breaker import CircuitBreaker
 from resift.resilience.budget import Budget, BudgetOptions
+from resift.resilience.circuit import BreakerOptions
 from resift.resilience.registry import breakers
 from resift.resilience.tiered import Tiered
 from resift.retrieval.pool import Pool
@@ -54,6 +55,7 @@ def build_rerank(settings: Settings, *, sink: Sink | None = None) -> Rerank | Ru
     sections = [settings] if settings["kind"] else settings["tiers"]
     scorers = [scorer for section in sections if (scorer := _scorer(section)) is not None]
     if not scorers:
+        # A key that is not set is a gap that answers must show; a switch that is off is a decision.
         missing = [f"{name} is not set" for section in sections for name in keys_not_set(section)]
         return RunsWithout(", ".join(dict.fromkeys(missing))) if missing else None
     scorer = scorers[0] if settings["kind"] else _tiered(scorers, settings, sink)
@@ -72,8 +74,7 @@ def keys_not_set(settings: Settings) -> list[str]:
 
 
 def _scorer(settings: Settings) -> Scorer | None:
-    options = {} if settings.options is None else settings.options.arguments()
-    scorer = built_by(settings.plugin, settings["kind"], {**options, **(settings["options"] or {})})
+    scorer = built_by(settings.plugin, settings["kind"], settings.arguments())
     if scorer is not None and not isinstance(scorer, Scorer):
         raise ConfigError(
             f"{settings['kind']!r} is a {type(scorer).__name__}, which does not score hits. If it makes one "

@@ -16,6 +16,7 @@ from resift.options import values_of
 from resift.plugins import built_by
 from resift.protocols import Reranker
 from resift.retrieval.gating import Gate, GateOptions
+from resift.retrieval.pool import Stage
 from resift.retrieval.shaping import Shape
 from resift.retrieval.stages import Fuse
 from resift.retrieval.store_ref import StoreRef
@@ -35,8 +36,7 @@ def build_fusion(settings: Settings) -> Fuse:
 
 def fuser(settings: Settings, names: Sequence[str]) -> Reranker:
     """Return the method for stores of these names, in declared order."""
-    options: dict[str, Any] = {} if settings.options is None else settings.options.arguments()
-    options.update(settings["options"] or {})
+    options = settings.arguments()
     if settings["weights"]:
         # By position: a store that gave nothing has no name in its empty list.
         options["weights"] = [weight_of(settings["weights"], name) for name in names] or None
@@ -75,8 +75,8 @@ def build_gate(
     if signal != OWN_SCORE and signal not in stores:
         # Known before, but it turned out to be asked by words and by vectors: then which of the two?
         raise InputError(f"gate.signal is {signal!r}, which gives no scores. {did_you_mean(signal, stores)}")
-    own = {} if settings.options is None else settings.options.arguments()
-    profile = profile_named(settings["profile"], **own)
+    profile = profile_named(settings["profile"], **settings.arguments())
+    # Only what somebody wrote replaces the profile's own: a default of the section is no wish.
     written = values_of(settings.part(Profile))
     changes: dict[str, Any] = {
         name: written[name] for name in ("signal", "source_type", "scale") if name in settings.written
@@ -118,6 +118,12 @@ def _check_scale(settings: Settings, given: str | None, add: Add) -> None:
     except InputError as exc:
         line = settings.line_of("profile") or settings.line
         add(line, f"gate: {exc}")
+
+
+def build_stage(settings: Settings) -> Stage:
+    """Return the stage of another package that a section names."""
+    made: Stage = built_by(settings.plugin, settings["kind"], settings.arguments())
+    return made
 
 
 def build_shape(guard: Settings | None, shape: Settings | None, *, reranks: bool) -> Shape | None:

@@ -17,8 +17,8 @@ from resift.stores.cypher_guard import check_cypher
 def build_store(settings: Settings) -> list[StoreRef]:
     """Open one store and return its branches: two where one store is asked by words and by vectors."""
     name = settings["name"]
-    own = {} if settings.options is None else settings.options.arguments()
-    store = built_by(settings.plugin, settings["kind"], {"name": name, **own, **(settings["options"] or {})})
+    store = built_by(settings.plugin, settings["kind"], {"name": name, **settings.arguments()})
+    # A graph answers its statement alone: it has no words and vectors to be asked apart.
     branches = [store] if settings["cypher"] else views(store)
     asked = settings.given("k", "timeout_s", "cypher", "parameters")
     # Views have names of their own (docs.text, docs.vectors); a store asked as one goes by the name given.

@@ -43,6 +43,7 @@ def _check_weights(settings: Settings, problems: Problems) -> None:
     fusion = settings["fusion"]
     if fusion is None or not fusion["weights"]:
         return
+    # A weight for a store that is not there would change nothing, and nobody would notice.
     known = [name for store in settings["stores"] or () for name in names_of(store)]
     for name in fusion["weights"]:
         if name not in known:

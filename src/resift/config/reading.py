@@ -18,10 +18,8 @@ _SECRETS = frozenset({"api_key", "apikey", "key", "token", "password", "secret"}
 
 WHOLE = "The file"
 
-_UNKNOWN, _BROKEN = (
-    object(),
-    object(),
-)  # stand for a plugin that does not exist, and for one that does not load
+# They stand for a plugin that does not exist, and for one that does not load.
+_UNKNOWN, _BROKEN = object(), object()
 
 
 class Reader:
@@ -46,6 +44,7 @@ class Reader:
         if own is not None:
             # The section's own keys come first: a plugin cannot change what `name` or `k` means.
             options = {**{each.name: each for each in options_of(own)}, **options}
+        # Unknown keys first, then values: a misspelt key explains the "needs the key" that follows it.
         for name in tree.value:
             if name not in options and not (chooser is not None and _excused(plugin, chooser, name)):
                 self._unknown(chooser, options, name, tree, where)
@@ -72,7 +71,11 @@ class Reader:
         name = chooser.default if given is None or given.value is None else given.value
         if name is None:
             return None
-        if not isinstance(name, str) or name not in chooser.allowed():
+        allowed = chooser.allowed()
+        if not allowed:
+            line = tree.key_lines.get(chooser.name, tree.line)
+            self.problems.add(line, f"No installed package offers {name!r} in the group {chooser.plugins}.")
+        if not isinstance(name, str) or name not in allowed:
             return _UNKNOWN
         try:
             return load_plugin(chooser.plugins, name)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from resift.candidates import MissingText
 from resift.gate.profiles import Profile
@@ -17,14 +17,16 @@ from resift.plugins import (
     FUSION,
     GATE_PROFILES,
     RERANKERS,
+    STAGES,
     STORES,
     available_fusions,
     available_gate_profiles,
     available_scorers,
+    available_stages,
     available_stores,
 )
-from resift.resilience.breaker import BreakerOptions
 from resift.resilience.budget import BudgetOptions
+from resift.resilience.circuit import BreakerOptions
 from resift.retrieval.gating import GateOptions
 from resift.retrieval.over_fetch import OverFetch
 from resift.retrieval.pipeline import FETCH, TIMEOUT_S
@@ -123,6 +125,17 @@ class ShapeSection(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
+class StageSection(Options):
+    """One stage of another package."""
+
+    kind: str = option("The stage.", plugins=STAGES, choices=available_stages)
+    after: Literal["fusion", "gate", "rerank", "shape"] = option(
+        "Which section's work it goes on with, whether or not that section is there.", default="rerank"
+    )
+    options: Mapping[str, Any] | None = option(_FREE, default=None)
+
+
+@dataclass(frozen=True, kw_only=True)
 class PipelineFile(Options):
     """A pipeline: stores, fusion, gate, rerank, guard, shape. Only `stores` is needed."""
 
@@ -159,4 +172,7 @@ class PipelineFile(Options):
     shape: ShapeSection | None = option(
         "Who comes out: precedence, folding, diversity, recovery and quotas, before the cut to k.",
         default=None,
+    )
+    stages: tuple[StageSection, ...] | None = option(
+        "Stages of other packages, each after the section it names, in the order given.", default=None
     )

@@ -57,6 +57,11 @@ class Settings(Mapping[str, Any]):
         """Return those of the keys that have a value, as arguments for a constructor."""
         return {name: self._values[name] for name in names if self._values.get(name) is not None}
 
+    def arguments(self) -> dict[str, Any]:
+        """Return what the plugin is called with: its declared options, then the free ones under `options`."""
+        declared = {} if self.options is None else self.options.arguments()
+        return {**declared, **(self._values.get("options") or {})}
+
     def plain(self) -> dict[str, Any]:
         """Return plain data, without keys that are not set."""
         return {key: _plain(value) for key, value in self._values.items() if value is not None}

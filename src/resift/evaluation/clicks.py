@@ -86,12 +86,12 @@ def fit(recording: Recording) -> Fitted:
         others = {setting: [*row[:at], *row[at + 1 :]] for setting, row in gains.items()}
         held_out.append(gains[_best(others, steps)][at])
     gain, deviation = mean_and_deviation(held_out)
-    told = replace(kept, gain=gain, error=deviation / math.sqrt(kept.questions))
+    fitted = replace(kept, gain=gain, error=deviation / math.sqrt(kept.questions))
     if best == start:
-        return replace(told, reason="no other setting earns more than the default")
-    if told.gain <= told.error:
-        return replace(told, reason="on questions it was not fitted on it is not surely better")
-    return replace(told, best=best)
+        return replace(fitted, reason="no other setting earns more than the default")
+    if fitted.gain <= fitted.error:
+        return replace(fitted, reason="on questions it was not fitted on it is not surely better")
+    return replace(fitted, best=best)
 
 
 def _steps(start: Setting, *, reranked: bool) -> dict[Setting, int]:

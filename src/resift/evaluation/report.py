@@ -227,7 +227,7 @@ def _select(part: str, names: Sequence[str]) -> Markup:
 
 def _both(draw: Callable[[Frame, str], Markup], height: int) -> Markup:
     """Draw for wide and for narrow windows; the style sheet shows the one that fits."""
-    wide, narrow = Frame(1080, height), Frame(350, int(height * 0.85), left=48, right=18)
+    wide, narrow = Frame(1080, height), Frame(350, int(height * 0.85), left=48)
     return draw(wide, "wide") + draw(narrow, "narrow")
 
 

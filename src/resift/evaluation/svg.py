@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from markupsafe import Markup
 
 from resift.markup import html, joined
 
 
-@dataclass(frozen=True, slots=True)
-class Point:
+class Point(NamedTuple):
     """One pipeline in the plot of quality against latency."""
 
     name: str
@@ -29,9 +29,7 @@ class Frame:
     width: int
     height: int
     left: int = 56
-    right: int = 18
-    top: int = 14
-    bottom: int = 46
+    right, top, bottom = 18, 14, 46
 
     @property
     def inner_width(self) -> float:

@@ -6,9 +6,9 @@ import hashlib
 import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from resift.errors import InputError, did_you_mean
 from resift.evaluation.fast_replay import FastReplay, is_fast
@@ -27,8 +27,7 @@ RANDOM_SHARE = 0.4
 STARTS = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Tuned:
+class Tuned(NamedTuple):
     """The best setting on the training queries, its value there, and how many settings were tried."""
 
     best: Setting

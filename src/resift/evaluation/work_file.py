@@ -100,27 +100,6 @@ class WorkFile:
 def _answer(line: bytes) -> Answer | None:
     """Return a line's answer; None for a damaged line, whose query is then asked again."""
     try:
-        row = reading.mapped(reading.anything)(json.loads(line), "an answer")
-        return Answer(**{name: _READ[name](value, name) for name, value in row.items()})
-    except (ValueError, TypeError, KeyError, RecursionError):
+        return Answer(**reading.fields_of(Answer, json.loads(line), "an answer"))
+    except (ValueError, TypeError, RecursionError):
         return None
-
-
-def _stop(value: Any, where: str) -> Stop:
-    stage, name, rank, evidence = reading.listed(reading.anything)(value, where)
-    words = [reading.text(one, where) for one in (stage, name, evidence)]
-    return Stop(words[0], words[1], reading.whole(rank, where), words[2])
-
-
-_READ: Mapping[str, reading.Check[Any]] = {
-    "query": reading.text,
-    "asked": reading.text,
-    "ids": reading.listed(reading.text),
-    "ms": reading.number,
-    "warm": reading.flag,
-    "k": reading.whole,
-    "paths": reading.mapped(reading.listed(_stop)),
-    "reason": reading.optional(reading.text),
-    "timings": reading.mapped(reading.number),
-}
-"""What each field of an answer is in the file."""

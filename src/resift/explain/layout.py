@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from resift.explain.flow import Column, Flow, Path
 from resift.explain.moves import Move, move_of
@@ -34,8 +35,7 @@ class Prong:
     rank: int
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(NamedTuple):
     """One hit's way through the picture: from the lists that have it, if they fork, from stage to stage."""
 
     number: int

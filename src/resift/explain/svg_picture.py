@@ -96,8 +96,8 @@ def picture(
 ) -> Markup:
     """Draw the flow; with `links` each line leads to the hit's details; the ids `marked` stand out."""
     grid = Grid(layout, frame)
-    told = f"Rank flow of {len(layout.lines)} hits through {len(flow.columns)} columns"
-    label = f"{flow.query}: {told}" if flow.query else told
+    summary = f"Rank flow of {len(layout.lines)} hits through {len(flow.columns)} columns"
+    label = f"{flow.query}: {summary}" if flow.query else summary
     # Alone, outside of a page, the picture says itself what was asked.
     above = _ASKED if kind == "alone" and flow.query else 0
     size = html(

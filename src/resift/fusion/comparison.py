@@ -34,7 +34,7 @@ class Comparison:
     def disagreements(self) -> list[str]:
         """Return the ids that do not have the same rank everywhere, widest spread first."""
         ranks = self.ranks()
-        absent = len(ranks) + 1
+        absent = len(ranks) + 1  # a hit that an engine does not have stands behind all that it has
         spread = {}
         for each, row in ranks.items():
             given = [rank or absent for rank in row.values()]

@@ -144,6 +144,7 @@ def fuse_as(
     name = dialect_named(name)
     check_options(name, k_param=k_param, weights=weights, identity=identity)
     dialect = DIALECTS[name]
+    # Lists of weight 0 stay counted: an engine divides by the number of lists that it was given.
     names = list_names(rankings)
     constant = dialect.k_param if k_param is None else k_param
     same = dialect.same if identity is None else key_function(identity) or (lambda hit: hit.id)

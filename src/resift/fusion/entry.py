@@ -43,6 +43,7 @@ def fuse(
     rankings, names = _hits(lists)
     if names and "sources" not in options:
         options["sources"] = names
+    # All are fused and cut here, so that what k leaves out keeps its place and score in `cut`.
     fused = method_with_options(method, options)(rankings, **options)
     kept = len(fused) if limit is None else min(limit, len(fused))
     records = [*_retrieved(rankings), *fused.records, *cut_record(fused.records[0].ids, kept)]

@@ -73,9 +73,9 @@ class RelativeScoreOptions(FusionOptions):
 class WeightedOptions(FusionOptions):
     """Weighted z-scores, each list by its trust."""
 
-    vectors: float = option(
-        "Part of a list found by vectors, beside one found by words.",
-        default=Trust().vectors,
+    vectors: float | None = option(
+        f"Part of a list found by vectors, beside one found by words; {Trust().vectors:g} unless given.",
+        default=None,
         least=0,
         most=1,
     )

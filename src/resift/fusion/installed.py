@@ -21,7 +21,7 @@ def installed_method(name: str) -> Callable[..., Fused]:
         list_names(rankings)  # refuses anything but lists of hits
         if not takes_sources:
             options.pop("sources", None)
-        every = sum(map(len, rankings))
+        every = sum(map(len, rankings))  # a stranger's method needs a k, ours may leave it out
         method = built_by(plugin, name, options)
         hits = run_sync(method.fuse([list(hits) for hits in rankings], k=every if k is None else k))
         return (

@@ -104,6 +104,7 @@ def content_key(hit: Hit) -> str:
     """Return a hash of the text, or the id where there is no text to hash."""
     if not hit.text.strip():
         return f"id:{hit.id}"
+    # Half a character (a lone surrogate) is no valid text, but it must not stop a fusion.
     return "sha256:" + hashlib.sha256(hit.text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
@@ -118,6 +119,7 @@ def list_names(rankings: Rankings) -> list[str]:
 
 def labels(names: Sequence[str]) -> list[str]:
     """Return a different name for each list: its source, or its number where that says too little."""
+    # The record has a column per list: two lists of one source must not share one.
     return [
         name if name and names.count(name) == 1 else f"{name} list {number}".strip()
         for number, name in enumerate(names, start=1)
@@ -171,6 +173,7 @@ def _ranked_list(
         raise InvalidHitError(f"A ranked list holds a {type(wrong).__name__}; pass Hits.") from None
     if key_of is not None and not all(isinstance(key, str) for key in keys):
         raise InputError("The identity function must return a string for every hit.")
+    # A range, where ranks have no gaps, lets RRF take its reciprocals from a table.
     ranks = range(1, len(hits) + 1)
     if len(set(keys)) == len(keys):
         return RankedList(name, hits, keys, ranks, weight, {}, key_of is None)
@@ -188,5 +191,6 @@ def _without_duplicates(
         else:
             first[key] = place
     places = list(first.values())
+    # The others keep the ranks at which they stood: whoever reads the list sees the repeated hit, too.
     unique = [hits[at] for at in places]
     return RankedList(name, unique, list(first), [at + 1 for at in places], weight, repeats, by_id)

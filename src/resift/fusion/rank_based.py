@@ -33,6 +33,7 @@ def rrf(
     k_param = 60 if k_param is None else k_param
     _check_k_param(k_param)
     lists = prepare(rankings, **options)
+    # Unit weights and unbroken ranks, nearly always: their reciprocals come from a table.
     plain = all(ranked.weight == 1.0 and isinstance(ranked.ranks, range) for ranked in lists)
     if plain:
         floats, scaled = _unit_reciprocals(lists, k_param)
@@ -116,6 +117,7 @@ def _unit_reciprocals(lists: Sequence[RankedList], k_param: float) -> tuple[list
     return [floats for floats, _ in columns], Scaled([wholes for _, wholes in columns], bits)
 
 
+# Lists of one length come with every search; 64 lengths are more than a pipeline has.
 @lru_cache(maxsize=64)
 def _reciprocals(k_param: float, count: int, bits: int) -> tuple[tuple[float, ...], tuple[int, ...]]:
     floats = tuple(1.0 / (k_param + rank) for rank in range(1, count + 1))

@@ -87,6 +87,7 @@ def linear(
 ) -> Fused:
     """Fuse by a weighted mean of normalised scores; a list that lacks a hit counts 0 (Bruch et al., 2023)."""
     lists = prepare(rankings, **options)
+    # Divided by all weights: totals stay on the scale of one list, so that floors mean the same for 2 or 5.
     whole = fsum(ranked.weight for ranked in lists)
     scale = normalizer(normalize)
     values = [[ranked.weight / whole * value for value in scale(ranked.scores())] for ranked in lists]
@@ -160,5 +161,6 @@ def _weighted(
 def _log_odds(id: str, score: float, epsilon: float) -> float:
     if not 0 <= score <= 1:
         raise InputError(f"log_odds needs probabilities; hit {id!r} has score {score}. Calibrate first.")
+    # The odds of 0 and 1 are infinite: one sure list would outvote all others.
     chance = min(max(score, epsilon), 1 - epsilon)
     return log(chance) - log(1 - chance)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import fsum
+from operator import attrgetter
 
 from resift.arguments import check_k
 from resift.errors import InputError
@@ -13,6 +14,8 @@ from resift.fusion.lists import RankedList, labels
 from resift.types import Fused, Hit, StageKind, StageRecord, cut_record, rescored
 
 Total = Callable[[list[float]], float]
+
+_TEXT = attrgetter("text")
 
 TOO_LARGE = "The scores are too large to add up. Put them on one scale: normalize='min-max'."
 
@@ -39,26 +42,22 @@ def fuse_values(
     fsum is the default because plain addition depends on the order of the lists and breaks exact ties.
     `scaled` are the same values for a caller that has them as whole numbers: same sums, sooner.
     """
-    try:
-        totals = _totals(lists, values, total) if scaled is None else _exact_totals(lists, scaled)
-    except OverflowError:
-        totals = {"": math.inf}
-    if not all(map(math.isfinite, totals.values())):
-        raise InputError(TOO_LARGE)
+    totals = _totals(lists, values, total) if scaled is None else _exact_totals(lists, scaled)
     firsts: dict[str, Hit] = {}
     for ranked in reversed(lists):  # the first list that has a key lends its hit
-        firsts.update(zip(ranked.keys, ranked.hits, strict=True))
+        firsts.update(zip(ranked.keys, ranked.hits))  # noqa: B905 - as long as each other by construction
+    # By id, as nearly always, keys are ids: nothing has to be looked up or merged.
     by_id = not lists or lists[0].by_id
     # Sorting is stable: by id first, then by total, is by (-total, id).
     keys = sorted(totals) if by_id else sorted(totals, key=lambda key: (firsts[key].id, key))
     keys.sort(key=totals.__getitem__, reverse=True)
-    hits = [firsts[key] for key in keys]
+    hits = list(map(firsts.__getitem__, keys))
     names = labels([ranked.name for ranked in lists])
     record = StageRecord(
         kind=StageKind.FUSE,
         name=name,
         ids=tuple(keys) if by_id else tuple([hit.id for hit in hits]),
-        scores=tuple([totals[key] for key in keys]),
+        scores=tuple(map(totals.__getitem__, keys)),
         parts=_parts(lists, names, values, None if by_id else firsts),
         notes=_duplicates(lists, names, firsts),
         merged={} if by_id else _merged(lists, firsts),
@@ -100,7 +99,13 @@ def _totals(lists: Sequence[RankedList], values: Sequence[Sequence[float]], tota
                 parts[key].append(value)
             else:
                 parts[key] = [value]
-    return {key: total(added) for key, added in parts.items()}
+    try:
+        totals = {key: total(added) for key, added in parts.items()}
+    except OverflowError:
+        raise InputError(TOO_LARGE) from None
+    if not all(map(math.isfinite, totals.values())):
+        raise InputError(TOO_LARGE)
+    return totals
 
 
 def _parts(
@@ -110,6 +115,7 @@ def _parts(
     firsts: Mapping[str, Hit] | None,
 ) -> dict[str, dict[str, float]]:
     """Return list -> id -> what that list added."""
+    # By id and not by place: most hits are in some of the lists only.
     parts = {}
     for ranked, name, column in zip(lists, names, values, strict=True):
         ids = ranked.keys if firsts is None else [firsts[key].id for key in ranked.keys]
@@ -119,8 +125,7 @@ def _parts(
 
 def _texts(lists: Sequence[RankedList], keys: Sequence[str], hits: Sequence[Hit]) -> dict[int, str]:
     """Return place -> the first text that any list has, for hits whose own list has none."""
-    bare = [at for at, hit in enumerate(hits) if not hit.text]
-    if not bare:
+    if all(map(_TEXT, hits)):
         return {}
     known = {
         key: hit.text
@@ -128,7 +133,7 @@ def _texts(lists: Sequence[RankedList], keys: Sequence[str], hits: Sequence[Hit]
         for key, hit in zip(ranked.keys, ranked.hits, strict=True)
         if hit.text
     }
-    return {at: known[keys[at]] for at in bare if keys[at] in known}
+    return {at: known[key] for at, key in enumerate(keys) if key in known and not hits[at].text}
 
 
 def _duplicates(

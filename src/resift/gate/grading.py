@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Literal
 
 from resift.checked import checked
 from resift.errors import InputError
+from resift.options import check_values, option
 
 Letter = Literal["A", "B", "C", "D", "F"]
 
@@ -23,22 +24,19 @@ class Grading:
     spread     (best score − lowest score) / `full_spread`, between 0 and 1: a flat pool tells nothing apart
     """
 
-    coverage_weight: float = 0.4
-    top_weight: float = 0.4
-    spread_weight: float = 0.2
-    full_top: float = 0.75
-    full_spread: float = 0.30
-    wanted: int = 10
-    lowest: tuple[tuple[Letter, float], ...] = field(
-        default=(("A", 0.85), ("B", 0.70), ("C", 0.55), ("D", 0.40))
-    )
+    coverage_weight: float = option("Weight of the coverage.", default=0.4, least=0)
+    top_weight: float = option("Weight of the best score.", default=0.4, least=0)
+    spread_weight: float = option("Weight of the spread.", default=0.2, least=0)
+    full_top: float = option("The best score of a perfect retrieval.", default=0.75, above=0)
+    full_spread: float = option("Its distance from the best to the lowest score.", default=0.30, above=0)
+    wanted: int = option("How many hits should clear the floor.", default=10, least=1)
+    lowest: tuple[tuple[Letter, float], ...] = (("A", 0.85), ("B", 0.70), ("C", 0.55), ("D", 0.40))
 
     def __post_init__(self) -> None:
-        weights = (self.coverage_weight, self.top_weight, self.spread_weight)
-        if min(weights) < 0 or sum(weights) <= 0:
-            raise InputError(f"Grading weights are {weights}; use weights ≥ 0 with a sum above 0.")
-        if self.full_top <= 0 or self.full_spread <= 0 or self.wanted < 1:
-            raise InputError("full_top and full_spread must be above 0, wanted at least 1.")
+        check_values(self)
+        # The value is divided by their sum.
+        if not self.coverage_weight + self.top_weight + self.spread_weight:
+            raise InputError("All weights of the grading are 0; give one of them a weight above 0.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,19 +12,18 @@ from resift.gate.screening import VectorSearchToolResult
 
 @dataclass(frozen=True, slots=True)
 class ApplyRate:
-    """One section's tightening: how many retrievals, how many tightened, and why the others were not."""
+    """One section's tightening: how many retrievals, how many tightened, and why the others were not.
+
+    `rate` is the share that was tightened.
+    """
 
     section: str
     retrievals: int
     applied: int
+    rate: float
     dropped: int
     skip_reasons: Mapping[str, int]
     in_band: bool
-
-    @property
-    def rate(self) -> float:
-        """Share of retrievals that were tightened."""
-        return self.applied / self.retrievals
 
 
 def apply_rates(events: Iterable[Event], *, band: tuple[float, float] = (0.02, 0.40)) -> list[ApplyRate]:
@@ -38,12 +37,14 @@ def apply_rates(events: Iterable[Event], *, band: tuple[float, float] = (0.02, 0
 
 def _line(section: str, events: list[VectorSearchToolResult], band: tuple[float, float]) -> ApplyRate:
     applied = sum(event.tighten_applied for event in events)
+    rate = applied / len(events)
     reasons = Counter(event.tighten_skip_reason for event in events if event.tighten_skip_reason)
     return ApplyRate(
         section,
         retrievals=len(events),
         applied=applied,
+        rate=rate,
         dropped=sum(event.tighten_dropped_count for event in events),
         skip_reasons=dict(sorted(reasons.items())),
-        in_band=band[0] <= applied / len(events) <= band[1],
+        in_band=band[0] <= rate <= band[1],
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 from resift.checked import checked
 from resift.errors import InputError
@@ -20,11 +19,9 @@ BreakerClosed = Callable[[], bool]
 """Says whether the reranker's breaker is CLOSED right now; asked once for the hint, once at apply time."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class VectorSearchToolResult(Event):
+class VectorSearchToolResult(Event, name="vector_search_tool_result"):
     """What the gate did to one retrieval."""
 
-    name: ClassVar[str] = "vector_search_tool_result"
     section: str | None
     profile: str
     grade: str

@@ -16,6 +16,9 @@ from resift.ingest.kinds import has_reader, suffix_by_content, unreadable
 _MOST_IGNORE_BYTES = 1 << 20
 _DEEPEST = 100
 
+Rules = Sequence[tuple[str, list[Rule]]]
+"""Per folder, from the outermost on, what its .gitignore says."""
+
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
@@ -89,7 +92,7 @@ class _Walk:
         beside = {self._index.name + ending for ending in ("", "-wal", "-shm", "-journal")}
         return path.name in beside
 
-    def folder(self, root: Path, folder: Path, rules: Sequence[tuple[str, list[Rule]]], depth: int) -> None:
+    def folder(self, root: Path, folder: Path, rules: Rules, depth: int) -> None:
         """Take the files of a folder and of those in it; `rules` are those of the folders above."""
         if depth > _DEEPEST:
             self._skip(folder, "nested too deeply", failed=True)
@@ -102,20 +105,13 @@ class _Walk:
         within = folder.relative_to(root).as_posix()
         here = [*rules, (within, self._rules(folder))] if self._gitignore else []
         for entry in entries:
-            self._entry(root, Path(entry.path), entry, here, depth)
+            self._entry(root, entry, here, depth)
 
-    def _entry(
-        self,
-        root: Path,
-        path: Path,
-        entry: os.DirEntry[str],
-        rules: Sequence[tuple[str, list[Rule]]],
-        depth: int,
-    ) -> None:
-        name = path.relative_to(root).as_posix()
+    def _entry(self, root: Path, entry: os.DirEntry[str], rules: Rules, depth: int) -> None:
+        path = Path(entry.path)
         try:
             is_folder = entry.is_dir(follow_symlinks=False)
-            reason = self._reason(root, path, name, entry, rules, is_folder=is_folder)
+            reason = self._reason(root, entry, rules, is_folder=is_folder)
         except OSError as exc:
             self._skip(path, exc.strerror or type(exc).__name__, failed=True)
             return
@@ -127,17 +123,10 @@ class _Walk:
             self.found.files.append(path)
             self.found.listed.add(path)
 
-    def _reason(
-        self,
-        root: Path,
-        path: Path,
-        name: str,
-        entry: os.DirEntry[str],
-        rules: Sequence[tuple[str, list[Rule]]],
-        *,
-        is_folder: bool,
-    ) -> str:
+    def _reason(self, root: Path, entry: os.DirEntry[str], rules: Rules, *, is_folder: bool) -> str:
         """Return why a path is left out, or ""."""
+        path = Path(entry.path)
+        name = path.relative_to(root).as_posix()
         if entry.name.startswith("."):
             return "hidden"
         if entry.is_symlink():
@@ -173,7 +162,7 @@ class _Walk:
         self.found.skipped.append(Skipped(path, reason, failed))
 
 
-def _is_ignored(rules: Sequence[tuple[str, list[Rule]]], name: str, *, folder: bool) -> bool:
+def _is_ignored(rules: Rules, name: str, *, folder: bool) -> bool:
     """Ask the rules of the nearest folder first."""
     for within, listed in reversed(rules):
         inner = name if within == "." else name.removeprefix(f"{within}/")

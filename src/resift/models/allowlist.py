@@ -13,7 +13,7 @@ import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from resift.errors import ModelNotAllowedError, did_you_mean
 
@@ -24,8 +24,7 @@ _OWN_FILES = "For files of your own, call resift.models.allow_local."
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}(?:/[A-Za-z0-9][A-Za-z0-9._-]{0,95})?")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PinnedFile:
+class PinnedFile(NamedTuple):
     """One file of a model, named relative to the model's folder, and the only bytes it may hold."""
 
     name: str

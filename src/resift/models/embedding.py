@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from resift.errors import InputError, require
-from resift.forking import ForkSafeLock
 from resift.models.engine import Job, Task, shared_engine
-from resift.models.loading import Model, check_kind, load
+from resift.models.first_use import OnFirstUse
+from resift.models.loading import check_kind, load
 from resift.models.windows import spans
 
 DEFAULT_EMBEDDER = "BAAI/bge-small-en-v1.5"
@@ -29,9 +29,7 @@ class Embedder:
     def __init__(self, model_name: str = DEFAULT_EMBEDDER, *, folder: Path | str | None = None) -> None:
         check_kind(model_name, "bi-encoder")
         self.model_name = model_name
-        self._folder = folder
-        self._model: Model | None = None
-        self._lock = ForkSafeLock()
+        self._loaded = OnFirstUse(lambda: load(model_name, kind="bi-encoder", folder=folder))
 
     @property
     def dimension(self) -> int:
@@ -50,12 +48,6 @@ class Embedder:
         found, job = self._start(texts, kind)
         job.future.result()
         return self._stacked(texts, found)
-
-    def _loaded(self) -> Model:
-        with self._lock:
-            if self._model is None:
-                self._model = load(self.model_name, kind="bi-encoder", folder=self._folder)
-            return self._model
 
     def _start(self, texts: Sequence[str], kind: EmbedKind) -> tuple[dict[str, Any], Job]:
         if isinstance(texts, (str, bytes)):

@@ -131,7 +131,7 @@ class Engine:
 
         A caller with ten documents must not wait for several with a thousand each, so the job with fewest
         tasks left goes first, among equals the one that came first. Every fourth turn is the oldest job's,
-        so that a large one ends however many small ones come. A job whose time is over is told at once.
+        so that a large one ends however many small ones come. A job whose time is over is answered at once.
         """
         self._turns += 1
         late = next((job for job in self._jobs if job.deadline.expired), None)

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, ClassVar
+from typing import IO, Any
 
 from resift.errors import ModelFileError, ResiftError, require
 from resift.events import Event, Sink, emit
@@ -30,11 +30,9 @@ _ATTEMPTS = 5
 _DISK = (errno.ENOSPC, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fetching(Event):
+class Fetching(Event, name="model_fetching"):
     """A part of a model file has arrived."""
 
-    name: ClassVar[str] = "model_fetching"
     model: str
     file: str
     done_bytes: int

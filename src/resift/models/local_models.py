@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict, Unpack
 
 from resift.checked import checked
 from resift.errors import ModelFileError, ModelNotAllowedError
@@ -25,6 +25,27 @@ _allowed: dict[str, ModelFiles] = {}
 _lock = ForkSafeLock()
 
 
+class ModelFacts(TypedDict, total=False):
+    """What no file of a model says, and its kind needs; `ModelSpec` has the defaults.
+
+    max_length          tokens that the model reads, 512 unless given
+    query_prefix        put before each question, as its authors trained it
+    document_prefix     put before each text
+    pooling             how an embedder makes one vector of its tokens: cls (default) or mean
+    query_marker_id     the token that marks a question of a late-interaction model
+    document_marker_id  the token that marks a text of one
+    entailment_index    which label of an NLI model is entailment
+    """
+
+    max_length: int
+    query_prefix: str
+    document_prefix: str
+    pooling: Literal["cls", "mean"]
+    query_marker_id: int | None
+    document_marker_id: int | None
+    entailment_index: int | None
+
+
 @checked
 def allow_local(
     path: Path | str,
@@ -35,13 +56,7 @@ def allow_local(
     onnx: str | None = None,
     tokenizer: str = "tokenizer.json",
     licence: str = "unknown",
-    max_length: int = 512,
-    query_prefix: str = "",
-    document_prefix: str = "",
-    pooling: Literal["cls", "mean"] = "cls",
-    query_marker_id: int | None = None,
-    document_marker_id: int | None = None,
-    entailment_index: int | None = None,
+    **facts: Unpack[ModelFacts],
 ) -> ModelSpec:
     """Allow the model in a folder for the rest of this process, under `id` (default `local/<folder name>`).
 
@@ -61,13 +76,7 @@ def allow_local(
         onnx=_only_graph(folder, files, onnx),
         tokenizer=_present(folder, files, tokenizer),
         files=files,
-        max_length=max_length,
-        query_prefix=query_prefix,
-        document_prefix=document_prefix,
-        pooling=pooling,
-        query_marker_id=query_marker_id,
-        document_marker_id=document_marker_id,
-        entailment_index=entailment_index,
+        **facts,
     )
     with _lock:
         _allowed[name] = ModelFiles(spec=spec, folder=folder, source="local")

@@ -128,8 +128,8 @@ class VectorCache:
 
     def _refuse_others(self, head: Any, found: Sequence[tuple[str, Any]], path: str) -> None:
         if head.get("format") != _FORMAT or head.get("model") != self._model:
-            told = f"{head.get('format')!r} of {head.get('model')!r}"
-            raise DataFormatError(f"holds {told}; needed: {_FORMAT!r} of {self._model!r}", file=path)
+            held = f"{head.get('format')!r} of {head.get('model')!r}"
+            raise DataFormatError(f"holds {held}; needed: {_FORMAT!r} of {self._model!r}", file=path)
         if any(array.ndim != 2 or array.dtype != "float32" for _, array in found):
             raise DataFormatError("holds arrays that are no float32 matrices", file=path)
 

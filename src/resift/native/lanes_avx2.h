@@ -15,12 +15,8 @@ typedef struct {
 } Ints; /* vectors may be read as the numbers in them */
 typedef uint8_t Activation;
 
-enum {
-    CHAINS = 2,
-    SCORE_ROWS = 6, SCORE_VECTORS = 1, CONTEXT_ROWS = 6, CONTEXT_VECTORS = 1,
-    TILE_ROWS = 4, TILE_VECTORS = 1,
-    ACTIVATION_SHIFT = 0
-};
+enum { CHAINS = 2, ACTIVATION_SHIFT = 0, TILE_ROWS = 4, TILE_VECTORS = 1 };
+enum { SCORE_ROWS = 6, SCORE_VECTORS = 1, CONTEXT_ROWS = 6, CONTEXT_VECTORS = 1 };
 
 INLINE Lanes lanes(__m256 a, __m256 b)
 {

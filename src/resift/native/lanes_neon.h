@@ -23,12 +23,8 @@ typedef struct {
 /* The instruction takes signed bytes only, so levels are stored less 128. */
 typedef int8_t Activation;
 
-enum {
-    CHAINS = 2,
-    SCORE_ROWS = 6, SCORE_VECTORS = 1, CONTEXT_ROWS = 6, CONTEXT_VECTORS = 1,
-    TILE_ROWS = 6, TILE_VECTORS = 1,
-    ACTIVATION_SHIFT = 128
-};
+enum { CHAINS = 2, ACTIVATION_SHIFT = 128, TILE_ROWS = 6, TILE_VECTORS = 1 };
+enum { SCORE_ROWS = 6, SCORE_VECTORS = 1, CONTEXT_ROWS = 6, CONTEXT_VECTORS = 1 };
 
 #define QUARTER UNROLL(4) for (int i = 0; i < 4; i++)
 #define MAP(type, expression)                                                                                         \

@@ -20,12 +20,8 @@ typedef struct {
 } Ints;
 typedef int16_t Activation;
 
-enum {
-    CHAINS = 1,
-    SCORE_ROWS = 1, SCORE_VECTORS = 1, CONTEXT_ROWS = 1, CONTEXT_VECTORS = 1,
-    TILE_ROWS = 1, TILE_VECTORS = 1,
-    ACTIVATION_SHIFT = 0
-};
+enum { CHAINS = 1, ACTIVATION_SHIFT = 0, TILE_ROWS = 1, TILE_VECTORS = 1 };
+enum { SCORE_ROWS = 1, SCORE_VECTORS = 1, CONTEXT_ROWS = 1, CONTEXT_VECTORS = 1 };
 
 #define LANE for (int i = 0; i < LANES; i++)
 #define MAP(type, expression)                                                                                         \

@@ -12,7 +12,7 @@ from resift.arguments import check_items, check_k, check_query
 from resift.candidates import text_of
 from resift.deadline import Deadline
 from resift.errors import InputError, ModelLoadError
-from resift.models.loading import check_kind, load, of_kind
+from resift.models.loading import Model, check_kind, load, of_kind
 from resift.models.model_options import ModelFolder, model_option
 from resift.models.pairs import MAX_WINDOWS, PairCall, PairModel, PairOptions, Progress
 from resift.models.windows import Aggregate
@@ -77,6 +77,11 @@ class CrossEncoderReranker:
             self.failure = str(exc)
             log.warning("CrossEncoderReranker failed to load model '%s': %s", model_name, exc)
 
+    @property
+    def loaded_model(self) -> Model | None:
+        """The loaded model, with its tokenizer and what is known of it; None where it did not load."""
+        return None if self._model is None else self._model.model
+
     def rerank(self, query: str, results: Sequence[dict[str, Any]], top_k: int = 5) -> list[dict[str, Any]]:
         """Return copies of the best top_k results with `ce_score` (raw logit), best first.
 
@@ -101,8 +106,8 @@ class CrossEncoderReranker:
         if self._model is None:
             raise ModelLoadError(self.failure)
         texts = [hit.text for hit in hits]
-        told = on_progress or self.on_progress
-        call = await self._model.score(query, texts, deadline=deadline, on_progress=told)
+        progress = on_progress or self.on_progress
+        call = await self._model.score(query, texts, deadline=deadline, on_progress=progress)
         notes = {hit.id: call.read[hit.text] for hit in hits if hit.text in call.read}
         return replace(scores_of(call, self.name), notes=notes)
 

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from resift.deadline import Deadline
-from resift.forking import ForkSafeLock
 from resift.models.engine import Task, shared_engine
 from resift.models.familiar import check_familiar
+from resift.models.first_use import OnFirstUse
 from resift.models.loading import check_kind, load
 from resift.models.model_options import ModelFolder, model_option
 from resift.models.pairs import MAX_WINDOWS, Progress, report
@@ -53,10 +53,12 @@ class LateInteractionReranker:
         self.model_name = model_name
         self.on_progress = on_progress
         self.vectors = VectorCache(cache_mb, model=f"{spec.id}@{spec.pin(spec.onnx).sha256[:16]}")
-        self._folder = folder
         self._max_windows = max_windows
-        self._encoder: TokenEncoder | None = None
-        self._lock = ForkSafeLock()
+        self._loaded = OnFirstUse(
+            lambda: TokenEncoder(
+                load(model_name, kind="late-interaction", folder=folder), max_windows=max_windows
+            )
+        )
 
     async def score(self, query: str, hits: Sequence[Hit], *, deadline: Deadline) -> Scores:
         """Return one MaxSim per hit; None where the deadline came first."""
@@ -124,13 +126,6 @@ class LateInteractionReranker:
             if vectors is not None:
                 self.vectors.put(text, vectors)
         return vectors
-
-    def _loaded(self) -> TokenEncoder:
-        with self._lock:
-            if self._encoder is None:
-                model = load(self.model_name, kind="late-interaction", folder=self._folder)
-                self._encoder = TokenEncoder(model, max_windows=self._max_windows)
-            return self._encoder
 
 
 @dataclass(slots=True, repr=False)

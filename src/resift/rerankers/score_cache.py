@@ -7,8 +7,8 @@ import hashlib
 import logging
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, TypeVar
+from dataclasses import replace
+from typing import Any, TypeVar
 
 from resift.deadline import Deadline
 from resift.errors import InputError, ResiftError
@@ -24,11 +24,9 @@ T = TypeVar("T")
 log = logging.getLogger("resift.rerankers")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScoreCacheUsed(Event):
+class ScoreCacheUsed(Event, name="score_cache"):
     """A pool went through a score cache; `failed` says that the cache itself did not work."""
 
-    name: ClassVar[str] = "score_cache"
     provider: str
     hits: int
     misses: int
@@ -83,10 +81,10 @@ class CachedScorer:
         known, failed = await self._try(lambda: self._cache.get_many(keys), nothing)
         values: list[float | None] = [_usable(known.get(key)) for key in keys]
         unknown = [at for at, value in enumerate(values) if value is None]
-        told = ScoreCacheUsed(
+        event = ScoreCacheUsed(
             provider=self.name, hits=len(hits) - len(unknown), misses=len(unknown), failed=failed
         )
-        emit(self._sink, told)
+        emit(self._sink, event)
         if not unknown:
             return Scores(values, self.name, note="from the score cache")
         scores = await self._scorer.score(query, [hits[at] for at in unknown], deadline=deadline)

@@ -97,8 +97,8 @@ class SemanticBM25Reranker:
             semantic = await self._cosines(query, hits, deadline, query_vector)
         except Exception as exc:
             # The text of a stranger's exception may quote a document; its type cannot.
-            told = redacted(exc)
-            reason = f"BM25 alone: {told}"
+            cause = redacted(exc)
+            reason = f"BM25 alone: {cause}"
             return Scores(lexical, self.name, degraded=True, reason=reason, note=reason)
         if semantic is None:
             return Scores(lexical, self.name, note="BM25 alone: no vectors and no embedder")

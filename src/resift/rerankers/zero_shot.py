@@ -11,12 +11,11 @@ from typing import Any
 
 from resift.deadline import Deadline
 from resift.errors import InputError, ModelLoadError
-from resift.forking import ForkSafeLock
 from resift.models.familiar import check_familiar
+from resift.models.first_use import OnFirstUse
 from resift.models.loading import check_kind, load
 from resift.models.model_options import ModelFolder, model_option
-from resift.models.pairs import MAX_WINDOWS, PairModel, PairOptions, Progress
-from resift.models.windows import Aggregate
+from resift.models.pairs import PairModel, PairOptions, Progress
 from resift.options import option
 from resift.rerankers.cross_encoder import scores_of
 from resift.rerankers.fusing import fuse_then_rescore
@@ -50,8 +49,6 @@ class ZeroShotReranker:
         *,
         hypothesis: str = HYPOTHESIS,
         folder: Path | str | None = None,
-        aggregate: Aggregate = "max",
-        max_windows: int = MAX_WINDOWS,
         on_progress: Progress | None = None,
     ) -> None:
         check_kind(model_name, "nli")
@@ -61,10 +58,7 @@ class ZeroShotReranker:
         self.hypothesis = hypothesis
         self.on_progress = on_progress
         self._folder = folder
-        self._aggregate: Aggregate = aggregate
-        self._max_windows = max_windows
-        self._model: PairModel | None = None
-        self._lock = ForkSafeLock()
+        self._loaded = OnFirstUse(self._load)
 
     async def score(self, query: str, hits: Sequence[Hit], *, deadline: Deadline) -> Scores:
         """Return one probability of entailment per hit; None where the deadline came first."""
@@ -81,24 +75,15 @@ class ZeroShotReranker:
         """Pool the lists by reciprocal rank and return the best k of the pool by this model."""
         return await fuse_then_rescore(self, per_store, k=k, query=query)
 
-    def _loaded(self) -> PairModel:
-        with self._lock:
-            if self._model is None:
-                model = load(self.model_name, kind="nli", folder=self._folder)
-                at = model.spec.entailment_index
-                if at is None or not 0 <= at < model.width:
-                    raise ModelLoadError(
-                        f"{self.model_name!r} has {model.width} labels and entailment_index {at}; "
-                        "say which label is entailment."
-                    )
-                options = PairOptions(
-                    aggregate=self._aggregate,
-                    max_windows=self._max_windows,
-                    document_first=True,
-                    read=_probability_of(at),
-                )
-                self._model = PairModel(model, options)
-            return self._model
+    def _load(self) -> PairModel:
+        model = load(self.model_name, kind="nli", folder=self._folder)
+        at = model.spec.entailment_index
+        if at is None or not 0 <= at < model.width:
+            raise ModelLoadError(
+                f"{self.model_name!r} has {model.width} labels and entailment_index {at}; "
+                "say which label is entailment."
+            )
+        return PairModel(model, PairOptions(document_first=True, read=_probability_of(at)))
 
 
 def _probability_of(label: int) -> Callable[[Any], float]:

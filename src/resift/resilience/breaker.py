@@ -9,14 +9,12 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from resift.deadline import Clock, Deadline
 from resift.errors import CircuitOpenError, DeadlineExceeded, InputError, ProviderTimeout
 from resift.events import Sink, emit
 from resift.forking import ForkSafeLock, after_fork
-from resift.options import option
 from resift.resilience.circuit import Change, Circuit, Rules, State, require_seconds
 from resift.resilience.events import CircuitBreakerChanged
 from resift.resilience.outcomes import NEUTRAL, SUCCESS, Outcome, Verdict, clamp_hold, classify
@@ -25,16 +23,6 @@ T = TypeVar("T")
 
 LEASE_GRACE_S = 5.0
 """How much longer than its timeout a probe may be silent before it counts as lost."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class BreakerOptions:
-    """What a pipeline file can say of a breaker."""
-
-    failure_threshold: int = option("Failures in a row that open it.", default=3, least=1)
-    cooldown_s: float = option("Seconds until it is tried again.", default=60.0, above=0)
-    success_threshold: int = option("Successes in a row that close it again.", default=2, least=1)
-    timeout_s: float = option("Longest guarded call, in seconds.", default=30.0, above=0)
 
 
 class Permit:
@@ -96,12 +84,7 @@ class CircuitBreaker:
         sink: Sink | None = None,
     ) -> None:
         rules = Rules(
-            failure_threshold=failure_threshold,
-            cooldown_s=cooldown_s,
-            success_threshold=success_threshold,
-            jitter=jitter,
-            max_cooldown_s=max_cooldown_s,
-            random=random,
+            failure_threshold, cooldown_s, success_threshold, timeout_s, jitter, max_cooldown_s, random
         )
         if require_seconds("timeout_s", timeout_s) == 0:
             raise InputError("timeout_s is 0; a call needs some time. Pass seconds > 0.")

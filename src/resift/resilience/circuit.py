@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import enum
 import math
+import random as _random
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from resift.errors import InputError
+from resift.options import option
 from resift.resilience.outcomes import HOLD_MAX_S, HOLD_MIN_S, Outcome, Verdict
 
 
@@ -25,16 +27,23 @@ class State(enum.StrEnum):
     HALF_OPEN = "HALF_OPEN"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
-    """The numbers of a circuit; a wrong one is refused here."""
+@dataclass(frozen=True)
+class BreakerOptions:
+    """What a pipeline file can say of a breaker."""
 
-    failure_threshold: int
-    cooldown_s: float
-    success_threshold: int
-    jitter: float
-    max_cooldown_s: float
-    random: Callable[[], float]
+    failure_threshold: int = option("Failures in a row that open it.", default=3, least=1)
+    cooldown_s: float = option("Seconds until it is tried again.", default=60.0, above=0)
+    success_threshold: int = option("Successes in a row that close it again.", default=2, least=1)
+    timeout_s: float = option("Longest guarded call, in seconds.", default=30.0, above=0)
+
+
+@dataclass(frozen=True)
+class Rules(BreakerOptions):
+    """All numbers of a circuit; a wrong one is refused here."""
+
+    jitter: float = 0.1
+    max_cooldown_s: float = 600.0
+    random: Callable[[], float] = _random.random
 
     def __post_init__(self) -> None:
         for name in ("failure_threshold", "success_threshold"):

@@ -6,19 +6,7 @@ import enum
 import math
 from typing import NamedTuple
 
-from resift.errors import (
-    CircuitOpenError,
-    ConfigError,
-    DeadlineExceeded,
-    InputError,
-    ProviderAuthError,
-    ProviderBadAnswer,
-    ProviderError,
-    ProviderRateLimited,
-    ProviderRejected,
-    ProviderServerError,
-    ProviderUnreachable,
-)
+from resift import errors
 
 HOLD_MIN_S = 1.0
 HOLD_MAX_S = 300.0
@@ -46,7 +34,13 @@ SUCCESS = Verdict(Outcome.SUCCESS)
 NEUTRAL = Verdict(Outcome.NEUTRAL)
 
 # A caller's mistake, a lack of time or a call that was never made says nothing about the provider.
-_NEUTRAL = (ProviderRejected, CircuitOpenError, DeadlineExceeded, InputError, ConfigError)
+_NEUTRAL = (
+    errors.ProviderRejected,
+    errors.CircuitOpenError,
+    errors.DeadlineExceeded,
+    errors.InputError,
+    errors.ConfigError,
+)
 
 _SEVERITY = (Outcome.HOLD, Outcome.FAILURE, Outcome.NEUTRAL)
 
@@ -58,9 +52,9 @@ def classify(error: BaseException) -> Verdict:
     # Not an Exception: cancelled by the caller, Ctrl-C, or the interpreter going down.
     if not isinstance(error, Exception) or isinstance(error, _NEUTRAL):
         return NEUTRAL
-    if isinstance(error, ProviderAuthError):
+    if isinstance(error, errors.ProviderAuthError):
         return Verdict(Outcome.HOLD, "auth", AUTH_HOLD_S)
-    if isinstance(error, ProviderError) and _asks_for_a_pause(error):
+    if isinstance(error, errors.ProviderError) and _asks_for_a_pause(error):
         return Verdict(Outcome.HOLD, "rate_limited", clamp_hold(error.retry_after_s))
     return Verdict(Outcome.FAILURE, _failure_reason(error))
 
@@ -72,15 +66,17 @@ def clamp_hold(seconds: float | None) -> float | None:
     return min(max(seconds, HOLD_MIN_S), HOLD_MAX_S)
 
 
-def _asks_for_a_pause(error: ProviderError) -> bool:
-    return isinstance(error, ProviderRateLimited) or (error.status == 503 and error.retry_after_s is not None)
+def _asks_for_a_pause(error: errors.ProviderError) -> bool:
+    return isinstance(error, errors.ProviderRateLimited) or (
+        error.status == 503 and error.retry_after_s is not None
+    )
 
 
 def _failure_reason(error: Exception) -> str:
     if isinstance(error, TimeoutError):
         return "timeout"
-    if isinstance(error, (ProviderUnreachable, OSError)):
+    if isinstance(error, (errors.ProviderUnreachable, OSError)):
         return "unreachable"
-    if isinstance(error, ProviderServerError):
+    if isinstance(error, errors.ProviderServerError):
         return "server_error"
-    return "bad_answer" if isinstance(error, ProviderBadAnswer) else "error"
+    return "bad_answer" if isinstance(error, errors.ProviderBadAnswer) else "error"

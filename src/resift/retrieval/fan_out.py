@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any, ClassVar
+from typing import Any
 
 from resift.candidates import hits_from
 from resift.deadline import Deadline
@@ -23,11 +23,9 @@ from resift.types import Hit, StageKind, StageRecord, record_of
 log = logging.getLogger("resift.retrieval")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Transition(Event):
+class Transition(Event, name="stargraph.transition"):
     """One branch of a fan-out ended: `status` is ok, failed or late; `timestamp` is UTC in ISO 8601."""
 
-    name: ClassVar[str] = "stargraph.transition"
     kind: str
     store: str
     provider: str

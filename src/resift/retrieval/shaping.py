@@ -39,7 +39,7 @@ class Shape:
 
     async def __call__(self, pool: Pool) -> Pool:
         """Return the pool's best k; what had to be relaxed is in `notes`."""
-        if not pool.hits:
+        if not pool.hits:  # a record of nothing would only blur the trace
             return pool
         shaped = shape(
             pool.hits,

@@ -18,7 +18,7 @@ def checked(before: Pool, after: Pool, *, kind: StageKind, name: str) -> Pool:
     """
     if not isinstance(after, Pool):
         raise ResiftError(f"returned {type(after).__name__}, not a Pool")
-    if after.trace.records[: len(before.trace)] != before.trace.records:
+    if after.trace[: len(before.trace)] != before.trace:
         raise ResiftError("removed records from the trace")
     dropped = _dropped(before, after)
     done = after.reorder(after.hits, cut=dropped) if dropped or after.cut else after
@@ -57,7 +57,7 @@ _by_id_and_source: Callable[[Hit], object] = attrgetter("id", "source")
 
 def _recorded(before: Pool, after: Pool, dropped: Sequence[Hit], *, kind: StageKind, name: str) -> Pool:
     """Return the pool with a record of what the stage did, unless its own records say all of it."""
-    own = after.trace.records[len(before.trace) :]
+    own = after.trace[len(before.trace) :]
     order = tuple([hit.id for hit in after.hits])
     lost = [hit for hit in dropped if not any(hit.id in record.left_out for record in own)]
     changed = not own and _rescored(before, after)
@@ -79,7 +79,7 @@ def _recorded(before: Pool, after: Pool, dropped: Sequence[Hit], *, kind: StageK
             kept=len(order),
             notes={**last.notes, **notes},
         )
-        return replace(after, trace=Trace((*after.trace.records[:-1], whole)))
+        return replace(after, trace=Trace((*after.trace[:-1], whole)))
     return after.recorded(record_of(kind, name, after.hits, lost, scored=changed, notes=notes))
 
 

@@ -6,39 +6,31 @@ import base64
 from collections.abc import Mapping
 from typing import Any
 
+from resift.server import schema
 from resift.server.admission import pairs_in
 from resift.server.endpoint import Call, Reply
 from resift.server.error_forms import OPENAI, TEI
 from resift.server.failures import RequestFailed
 from resift.server.openapi import Operation
-from resift.server.schema import (
-    Schema,
-    array,
-    checked,
-    either,
-    lenient_flag,
-    mapping,
-    number,
-    one_of,
-    record,
-    text,
-    whole,
-)
 from resift.server.serving import Serving
 
-_VECTOR = array(number())
-_OPENAI_ANSWER = record(
+_VECTOR = schema.array(schema.number())
+_OPENAI_ANSWER = schema.record(
     {
-        "object": text(),
-        "data": array(
-            record(
-                {"object": text(), "index": whole(least=0), "embedding": either(_VECTOR, text())},
+        "object": schema.text(),
+        "data": schema.array(
+            schema.record(
+                {
+                    "object": schema.text(),
+                    "index": schema.whole(least=0),
+                    "embedding": schema.either(_VECTOR, schema.text()),
+                },
                 required=("object", "index", "embedding"),
                 nullable=False,
             )
         ),
-        "model": text(),
-        "usage": mapping(whole(least=0)),
+        "model": schema.text(),
+        "usage": schema.mapping(schema.whole(least=0)),
     },
     required=("object", "data", "model", "usage"),
     nullable=False,
@@ -50,27 +42,27 @@ def embedding_operations(serving: Serving) -> list[Operation]:
     return [*_openai_operations(serving), *_tei_operations(serving)]
 
 
-def _texts(serving: Serving) -> Schema:
-    plain = text(least=1, most=serving.options.limits.max_text_chars)
-    return either(plain, array(plain, least=1, most=serving.options.limits.max_documents))
+def _texts(serving: Serving) -> schema.Schema:
+    plain = schema.text(least=1, most=serving.options.limits.max_text_chars)
+    return schema.either(plain, schema.array(plain, least=1, most=serving.options.limits.max_documents))
 
 
 def _openai_operations(serving: Serving) -> list[Operation]:
-    schema = record(
+    form = schema.record(
         {
             "input": _texts(serving),
-            "model": text(most=400),
-            "encoding_format": one_of("float", "base64"),
+            "model": schema.text(most=400),
+            "encoding_format": schema.one_of("float", "base64"),
             **_strictly(serving),
-            "input_type": one_of("query", "document"),
-            "user": text(most=1000),
+            "input_type": schema.one_of("query", "document"),
+            "user": schema.text(most=1000),
         },
         required=("input",),
         closed=serving.options.strict,
     )
 
     async def run(call: Call) -> Reply:
-        request, body = await _request(call, schema, texts="input", dialect="openai")
+        request, body = await _request(call, form, texts="input", dialect="openai")
         texts = request["input"]
         vectors = await _embedded(call, texts, request.get("input_type", "document"), body)
         model = request.get("model") or serving.embedder_name
@@ -79,7 +71,7 @@ def _openai_operations(serving: Serving) -> list[Operation]:
 
     said, errors = "Embed texts (OpenAI)", (OPENAI,)
     return [
-        Operation(serving, f"POST {path}", said, run, request=schema, answer=_OPENAI_ANSWER, errors=errors)
+        Operation(serving, f"POST {path}", said, run, request=form, answer=_OPENAI_ANSWER, errors=errors)
         for path in ("/v1/embeddings", "/embeddings", "/tei/v1/embeddings")
     ]
 
@@ -96,13 +88,13 @@ def _openai_answer(texts: list[str], vectors: Any, model: str, *, as_text: bool)
 
 
 def _tei_operations(serving: Serving) -> list[Operation]:
-    schema = record(
+    form = schema.record(
         {
             "inputs": _texts(serving),
-            "truncate": lenient_flag(),
-            "truncation_direction": one_of("left", "Left", "right", "Right"),
-            "prompt_name": one_of("query", "document", "passage"),
-            "normalize": lenient_flag(),
+            "truncate": schema.lenient_flag(),
+            "truncation_direction": schema.one_of("left", "Left", "right", "Right"),
+            "prompt_name": schema.one_of("query", "document", "passage"),
+            "normalize": schema.lenient_flag(),
             **_strictly(serving),
         },
         required=("inputs",),
@@ -110,26 +102,26 @@ def _tei_operations(serving: Serving) -> list[Operation]:
     )
 
     async def run(call: Call) -> Reply:
-        request, body = await _request(call, schema, texts="inputs", dialect="tei")
+        request, body = await _request(call, form, texts="inputs", dialect="tei")
         kind = "query" if request.get("prompt_name") == "query" else "document"
         vectors = await _embedded(call, request["inputs"], kind, {**body, "model": None})
         return Reply(vectors.tolist())
 
-    said, answer = "Embed texts (TEI); vectors always have length 1", array(_VECTOR)
+    said, answer = "Embed texts (TEI); vectors always have length 1", schema.array(_VECTOR)
     return [
-        Operation(serving, f"POST {path}", said, run, request=schema, answer=answer, errors=(TEI,))
+        Operation(serving, f"POST {path}", said, run, request=form, answer=answer, errors=(TEI,))
         for path in ("/embed", "/tei/embed")
     ]
 
 
 async def _request(
-    call: Call, schema: Schema, *, texts: str, dialect: str
+    call: Call, form: schema.Schema, *, texts: str, dialect: str
 ) -> tuple[dict[str, Any], Mapping[str, Any]]:
     """Return the checked request, its texts always a list, and the body as it came."""
     call.info.dialect = dialect
     body = await call.json()
     _refuse_token_ids(body, texts)
-    request = checked(body, schema)
+    request = schema.checked(body, form)
     if isinstance(request[texts], str):
         request[texts] = [request[texts]]
     return request, body
@@ -150,9 +142,9 @@ async def _embedded(call: Call, texts: list[str], kind: str, body: Mapping[str, 
     return vectors
 
 
-def _strictly(serving: Serving) -> dict[str, Schema]:
+def _strictly(serving: Serving) -> dict[str, schema.Schema]:
     """Name the field whose only value is not known before the model is loaded, where all must be named."""
-    return {"dimensions": whole(least=1)} if serving.options.strict else {}
+    return {"dimensions": schema.whole(least=1)} if serving.options.strict else {}
 
 
 def _base64(vector: Any) -> str:

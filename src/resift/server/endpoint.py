@@ -150,8 +150,8 @@ def failure_of(exc: Exception, info: RequestInfo) -> RequestFailed:
         return RequestFailed("upstream", str(exc))
     where = "".join(traceback.format_tb(exc.__traceback__))
     log.error("request %s failed: %s\n%s", info.id, type(exc).__name__, where)
-    told = str(exc) if isinstance(exc, ResiftError) else "The server made a mistake; its log has this id"
-    return RequestFailed("internal", told)
+    message = str(exc) if isinstance(exc, ResiftError) else "The server made a mistake; its log has this id"
+    return RequestFailed("internal", message)
 
 
 def failure_reply(failed: RequestFailed, errors: ErrorForm, info: RequestInfo) -> Reply:
@@ -166,12 +166,12 @@ def failure_reply(failed: RequestFailed, errors: ErrorForm, info: RequestInfo) -
 async def send_reply(send: Send, reply: Reply, info: RequestInfo, *, head: bool = False) -> None:
     """Send an answer with what is known about how it was made."""
     body = reply.body if isinstance(reply.body, bytes) else dump_json(reply.body)
-    told = {**info.answer_headers, **reply.headers}
+    facts = {**info.answer_headers, **reply.headers}
     for name, value in (("tier", info.tier), ("degraded", info.degraded), ("note", info.note)):
         if value:
-            told[f"x-resift-{name}"] = header_safe(value)
+            facts[f"x-resift-{name}"] = header_safe(value)
     headers = [(b"content-type", reply.media_type.encode()), (b"content-length", str(len(body)).encode())]
-    headers += [(name.encode(), value.encode("latin-1", "replace")) for name, value in told.items()]
+    headers += [(name.encode(), value.encode("latin-1", "replace")) for name, value in facts.items()]
     await send({"type": "http.response.start", "status": reply.status, "headers": headers})
     await send({"type": "http.response.body", "body": b"" if head else body})
 

@@ -13,7 +13,7 @@ from resift.server.endpoint import Call, Reply
 from resift.server.openapi import Operation
 from resift.server.rank_flow import rank_flow
 from resift.server.schema import Schema, array, either, flag, mapping, number, one_of, record, text, whole
-from resift.server.search_routes import RANKING, RANKING_FACTS, told
+from resift.server.search_routes import RANKING, RANKING_FACTS, ranking_body
 from resift.server.serving import Serving
 from resift.types import Ranking
 
@@ -86,7 +86,7 @@ def _fuse(serving: Serving) -> Operation:
         if weights:
             options["weights"] = weights
         ranking = fuse(lists, k=request.get("k"), method=request.get("method", "rrf"), **options)
-        return Reply(told(ranking, request))
+        return Reply(ranking_body(ranking, request))
 
     said = "Fuse ranked lists into one; a list may carry a weight"
     described = either(*schemas.values())

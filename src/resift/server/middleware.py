@@ -89,8 +89,8 @@ class Guarding:
         if key and self._serving.keys.allow(key):
             await self._app(scope, receive, send)
             return
-        told = "The key is unknown" if key else "A key is needed: Authorization: Bearer KEY"
-        failed = RequestFailed("unauthorized", told)
+        message = "The key is unknown" if key else "A key is needed: Authorization: Bearer KEY"
+        failed = RequestFailed("unauthorized", message)
         await send_reply(send, failure_reply(failed, error_form_at(path), info), info)
 
 

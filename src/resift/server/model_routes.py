@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 from resift import __version__
+from resift.rerankers.cross_encoder import CrossEncoderReranker
 from resift.server.endpoint import Call, Reply
 from resift.server.error_forms import OPENAI, TEI
 from resift.server.openapi import Operation
@@ -71,16 +72,17 @@ def _models(serving: Serving, started: int) -> list[dict[str, Any]]:
 def _info(serving: Serving) -> dict[str, Any]:
     limits = serving.options.limits
     scorer = serving.scorers[serving.options.model]
-    spec = getattr(getattr(getattr(scorer, "_model", None), "model", None), "spec", None)
+    model = scorer.loaded_model if isinstance(scorer, CrossEncoderReranker) else None
+    max_length = 512 if model is None else model.spec.max_length
     return {
         "model_id": serving.options.model,
-        "model_sha": getattr(spec, "revision", None),
+        "model_sha": None if model is None else model.spec.revision,
         "model_dtype": "int8",
         "served_model_name": serving.options.model,
         "model_type": {"reranker": {"id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}},
         "max_concurrent_requests": limits.max_requests,
-        "max_input_length": getattr(spec, "max_length", 512),
-        "max_batch_tokens": limits.max_pairs * getattr(spec, "max_length", 512),
+        "max_input_length": max_length,
+        "max_batch_tokens": limits.max_pairs * max_length,
         "max_batch_requests": None,
         "max_client_batch_size": limits.max_documents,
         "auto_truncate": True,

@@ -11,6 +11,7 @@ from typing import Any
 from resift.candidates import hits_from, text_of
 from resift.deadline import Deadline
 from resift.protocols import Scorer
+from resift.rerankers.cross_encoder import CrossEncoderReranker
 from resift.rerankers.hosted.dialects import DIALECTS
 from resift.rerankers.rescore import rescore
 from resift.server.admission import pairs_in
@@ -118,8 +119,8 @@ def _object_text(document: Mapping[str, Any], rank_fields: Sequence[str] | None)
 
 def _warnings(call: Call, texts: Sequence[str]) -> list[str]:
     empty = sum(not text.strip() for text in texts)
-    told = [f"{empty} of {len(texts)} documents have no text and stand last"] if empty else []
-    return [*filter(None, (call.info.degraded, call.info.note)), *told]
+    reasons = [f"{empty} of {len(texts)} documents have no text and stand last"] if empty else []
+    return [*filter(None, (call.info.degraded, call.info.note)), *reasons]
 
 
 def _document(given: Any, text: str, dialect: ServedDialect) -> Any:
@@ -137,9 +138,8 @@ def _span_options(request: Mapping[str, Any]) -> SpanOptions | None:
 
 async def _tokens(scorer: Scorer, query: str, texts: Sequence[str], deadline: Deadline) -> int:
     """Return how many tokens a model reads for these pairs; without its tokenizer or time for it a guess."""
-    count = getattr(
-        getattr(getattr(getattr(scorer, "_model", None), "model", None), "tokenizer", None), "count", None
-    )
-    if not callable(count) or deadline.expired:
+    model = scorer.loaded_model if isinstance(scorer, CrossEncoderReranker) else None
+    if model is None or deadline.expired:
         return (len(query) * len(texts) + sum(map(len, texts))) // 4
+    count = model.tokenizer.count
     return await asyncio.to_thread(lambda: count(query) * len(texts) + sum(map(count, texts)))

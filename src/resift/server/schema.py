@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
 from typing import Any
 
 from resift.server.failures import RequestFailed
@@ -137,10 +137,7 @@ def _any(value: Any, schemas: Sequence[Schema], name: str) -> Any:
 def _text(value: Any, schema: Schema, name: str) -> str:
     if not isinstance(value, str):
         raise _wrong(name, f"must be a string, not {_kind_of(value)}")
-    if len(value) < schema.get("minLength", 0):
-        raise _wrong(name, "must not be empty", kind="empty")
-    if len(value) > schema.get("maxLength", math.inf):
-        raise _wrong(name, f"is longer than {schema['maxLength']} characters")
+    _sized(value, schema, name, of="Length", words="characters")
     if schema.get("pattern") == NOT_BLANK and not value.strip():
         raise _wrong(name, "must not be blank", kind="empty")
     return value
@@ -175,6 +172,13 @@ def _bounded(value: float, schema: Schema, name: str) -> None:
         raise _wrong(name, f"must be at most {schema['maximum']}")
 
 
+def _sized(value: Sized, schema: Schema, name: str, *, of: str, words: str) -> None:
+    if len(value) < schema.get(f"min{of}", 0):
+        raise _wrong(name, "must not be empty", kind="empty")
+    if len(value) > schema.get(f"max{of}", math.inf):
+        raise _wrong(name, f"has {len(value)} {words}; at most {schema[f'max{of}']} are taken")
+
+
 def _flag(value: Any, schema: Schema, name: str) -> bool:
     if not isinstance(value, bool):
         raise _wrong(name, f"must be true or false, not {_kind_of(value)}")
@@ -189,10 +193,7 @@ def _nothing(value: Any, schema: Schema, name: str) -> None:
 def _array(value: Any, schema: Schema, name: str) -> list[Any]:
     if not isinstance(value, list):
         raise _wrong(name, f"must be a list, not {_kind_of(value)}")
-    if len(value) < schema.get("minItems", 0):
-        raise _wrong(name, "must not be empty", kind="empty")
-    if len(value) > schema.get("maxItems", math.inf):
-        raise _wrong(name, f"has {len(value)} items; at most {schema['maxItems']} are taken")
+    _sized(value, schema, name, of="Items", words="items")
     items = schema.get("items", {})
     if items.get("type") == "string" and all(type(item) is str for item in value):
         return _strings(value, items, name)

@@ -96,7 +96,7 @@ def _search(serving: Serving, searching: Searching) -> Operation:
     async def run(call: Call) -> Reply:
         request = await call.request(schema)
         ranking = await call.unless_gone(searched(call, searching, request))
-        return Reply({"query": request["query"], **told(ranking, request)})
+        return Reply({"query": request["query"], **ranking_body(ranking, request)})
 
     said = "Search the server's index, or documents of the request"
     return Operation(serving, "POST /v1/search", said, run, request=schema, answer=RANKING)
@@ -121,7 +121,7 @@ async def searched(call: Call, searching: Searching, request: Mapping[str, Any])
     return ranking
 
 
-def told(ranking: Ranking, request: Mapping[str, Any]) -> dict[str, Any]:
+def ranking_body(ranking: Ranking, request: Mapping[str, Any]) -> dict[str, Any]:
     """Return a ranking as plain data; with `explain` the trace, why each hit stands there, and the flow."""
     data = ranking.to_dict(timings=True)
     if request.get("explain"):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
 from resift.events import Event, Sink, emit
 from resift.types import Hit, StageKind, StageRecord, record_of
@@ -29,11 +28,9 @@ class Shaped:
         return [hit.id for hit in self.kept]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShapeApplied(Event):
+class ShapeApplied(Event, name="shape"):
     """One shaping stage ran over one pool."""
 
-    name: ClassVar[str] = "shape"
     stage: str
     candidates: int
     kept: int

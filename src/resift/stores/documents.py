@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from resift.arguments import check_items, check_k
+from resift.arguments import check_items, check_k, check_query
 from resift.candidates import ID_KEYS, Candidate, hits_from
 from resift.errors import InputError
+from resift.stores.filtering import Where, conditions
 from resift.types import Hit
 
 
@@ -53,11 +54,11 @@ def ids_from(ids: Iterable[str | int]) -> list[str]:
     return list(dict.fromkeys(map(_id, check_items(ids, "ids", "ids"))))
 
 
-def nothing_to_find(query: str, k: int) -> bool:
-    """Say whether the answer is empty without looking; refuses a query that is no text and k < 0."""
-    if not isinstance(query, str):
-        raise InputError(f"The query is a {type(query).__name__}; pass a string.")
-    return check_k(k) == 0 or not query.strip()
+def nothing_to_find(query: str, k: int, where: Where | None = None) -> bool:
+    """Say whether the answer is empty without looking; refuses what no query, k or filter can be."""
+    conditions(where)
+    asked = check_query(query, empty=True)
+    return check_k(k) == 0 or not asked.strip()
 
 
 def ranked(found: Iterable[Found], *, k: int, source: str) -> list[Hit]:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
+from resift.arguments import check_choice
 from resift.errors import InputError, ResiftError, StoreError
 from resift.protocols import Embedder
 from resift.stores.documents import SearchHits, nothing_to_find, ranked
@@ -28,17 +29,22 @@ T = TypeVar("T")
 class EngineStore:
     """The part of a store that does not depend on its engine."""
 
+    indexes: ClassVar[tuple[str, ...]] = ("",)
+    """The kinds of vector index that `optimise` can build."""
+
     def __init__(
         self,
-        *,
         name: str,
         embedder: Embedder | None,
         mode: Mode | None,
+        *,
         language: str | None = None,
         exact: bool = False,
         threads: int,
+        index: str = "",
     ) -> None:
         self.name = name
+        self.index = check_choice(index, self.indexes, f"index of {name}")
         self.embedder = embedder
         self.mode: Mode = resolve_mode(mode, embedder, default="vector")
         self.exact = exact

@@ -66,8 +66,8 @@ def write_frame(target: BinaryIO, body: bytes) -> None:
 def _send(target: BinaryIO, answer: dict[str, Any]) -> None:
     body = json.dumps(answer).encode()
     if len(body) > MAX_ANSWER_BYTES:
-        told = f"The rows take {len(body)} bytes, more than {MAX_ANSWER_BYTES}"
-        body = json.dumps({"error": told, "kind": "size"}).encode()
+        message = f"The rows take {len(body)} bytes, more than {MAX_ANSWER_BYTES}"
+        body = json.dumps({"error": message, "kind": "size"}).encode()
     write_frame(target, body)
 
 

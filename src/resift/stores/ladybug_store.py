@@ -25,7 +25,7 @@ from resift.types import Hit
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PLAIN = (str, bool, int, float, datetime.date, datetime.timedelta, uuid.UUID, decimal.Decimal, type(None))
-_TOLD = re.compile(r"(Parser|Binder|Catalog) exception: [^\n]*")
+_SAFE_MESSAGE = re.compile(r"(Parser|Binder|Catalog) exception: [^\n]*")
 _QUOTED = re.compile(r"<[^<>]*>|\"[^\"]*\"|'[^']*'")
 
 
@@ -141,14 +141,14 @@ class LadybugGraphStore:
             engine.end()
 
     def _refused(self, answer: Mapping[str, Any]) -> StoreError:
-        told = str(answer["error"])
+        message = str(answer["error"])
         if answer["kind"] == "size":
-            return self._failed(f"has too much to return: {told}")
-        if told.startswith("Interrupted"):
+            return self._failed(f"has too much to return: {message}")
+        if message.startswith("Interrupted"):
             return self._failed(f"took more than {self._timeout_s:g} s", transient=True)
         # Engine messages quote the statement and its data; only the part that names the fault is kept.
-        known = _TOLD.match(told)
-        kept = _QUOTED.sub("…", known[0]) if known else told.partition(":")[0][:60]
+        known = _SAFE_MESSAGE.match(message)
+        kept = _QUOTED.sub("…", known[0]) if known else message.partition(":")[0][:60]
         return self._failed(f"could not run the statement: {kept}")
 
     def _failed(self, why: str, *, transient: bool = False) -> StoreError:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from resift.candidates import Candidate
-from resift.errors import InputError, StoreError, require
+from resift.errors import StoreError, require
 from resift.forking import abandon, after_fork
 from resift.options import option
 from resift.protocols import Embedder
@@ -48,6 +48,7 @@ class LanceDBVectorStore(EngineStore):
     """
 
     Options = LanceDBOptions
+    indexes = ("hnsw", "ivf")
 
     def __init__(
         self,
@@ -61,12 +62,7 @@ class LanceDBVectorStore(EngineStore):
         index: Literal["hnsw", "ivf"] = "hnsw",
         exact: bool = False,
     ) -> None:
-        super().__init__(
-            name=name, embedder=embedder, mode=mode, language=language, exact=exact, threads=_THREADS
-        )
-        if index not in ("hnsw", "ivf"):
-            raise InputError(f"index is {index!r}; LanceDB has 'hnsw' and 'ivf'.")
-        self.index = index
+        super().__init__(name, embedder, mode, language=language, exact=exact, threads=_THREADS, index=index)
         self._uri, self._table_name = str(uri), table
         self._lance = require("lancedb", extra="lancedb")
         self._lock = threading.RLock()

@@ -12,7 +12,7 @@ from resift.errors import InputError
 from resift.protocols import Embedder
 from resift.stores.documents import Found, documents_from, ids_from, in_order, nothing_to_find, ranked
 from resift.stores.embedding import unit_vectors
-from resift.stores.filtering import Where, conditions, matches
+from resift.stores.filtering import Where, matches
 from resift.text import Analyzer
 from resift.text.bm25 import BM25, idf
 from resift.types import Hit
@@ -108,8 +108,7 @@ class MemoryStore:
         self, side: Side, query: str, *, k: int, where: Where | None, source: str
     ) -> list[Hit]:
         """Search by words or by vectors alone."""
-        conditions(where)
-        if nothing_to_find(query, k):
+        if nothing_to_find(query, k, where):
             return []
         found = self._by_words(query, where) if side == "text" else await self._by_vector(query, where)
         return ranked(found, k=k, source=source)

@@ -52,12 +52,13 @@ class PostgresStore(EngineStore):
     """
 
     Options = PostgresOptions
+    indexes = ("hnsw", "hnsw-half")
 
     def __init__(
         self,
         dsn: str,
-        *,
         table: str = "resift_documents",
+        *,
         embedder: Embedder | None = None,
         mode: Mode | None = None,
         name: str = "postgres",
@@ -68,11 +69,8 @@ class PostgresStore(EngineStore):
         exact: bool = False,
     ) -> None:
         super().__init__(
-            name=name, embedder=embedder, mode=mode, language=language, exact=exact, threads=connections
+            name, embedder, mode, language=language, exact=exact, threads=connections, index=index
         )
-        if index not in ("hnsw", "hnsw-half"):
-            raise InputError(f"index is {index!r}; PostgreSQL has 'hnsw' and 'hnsw-half' (half precision).")
-        self.index = index
         self._psycopg = require("psycopg", extra="postgres")
         self._connections = Connections(dsn, timeout_s=timeout_s)
         self._table = self._psycopg.sql.Identifier(*table.split("."))

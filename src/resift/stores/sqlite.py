@@ -226,8 +226,7 @@ class SQLiteStore:
 
     async def search_text(self, query: str, *, k: int, where: Where | None, source: str) -> list[Hit]:
         """Search by words: BM25 over the FTS5 index."""
-        conditions(where)
-        if nothing_to_find(query, k):
+        if nothing_to_find(query, k, where):
             return []
         work = partial(self._searcher.by_words, query, k=k, where=where, source=source)
         return await self._run(self._readers, work)
@@ -236,8 +235,7 @@ class SQLiteStore:
         self, query: str, embedder: Embedder, *, k: int, where: Where | None, source: str
     ) -> list[Hit]:
         """Search by meaning: cosine to the query's vector."""
-        conditions(where)
-        if nothing_to_find(query, k):
+        if nothing_to_find(query, k, where):
             return []
         asked = (await unit_vectors(embedder, [query], kind="query", store=self.name))[0]
         owner = Owner(self.path, self.name, identity_of(embedder))

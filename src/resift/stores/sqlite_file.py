@@ -5,13 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
-import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from urllib.parse import quote
 
 from resift.errors import StoreError
-from resift.forking import abandon, after_fork
+from resift.stores.idle_connections import IdleConnections
 from resift.stores.sqlite_checks import Damage
 from resift.stores.sqlite_schema import (
     APPLICATION_ID,
@@ -48,12 +47,10 @@ class DatabaseFile:
         self.path = Path(path)
         self.name = name
         self.read_only = read_only
-        self._idle: list[Connection] = []
-        self._lock = threading.Lock()
+        self._idle: IdleConnections[Connection] = IdleConnections()
         self._closed = False
         with self.errors():
             self._create_or_check(facts)
-        after_fork(self)
 
     @contextlib.contextmanager
     def reading(self) -> Iterator[Connection]:
@@ -100,24 +97,14 @@ class DatabaseFile:
 
     def close(self) -> None:
         """Close all idle connections; those still in use close when they come back."""
-        with self._lock:
-            was_closed, self._closed = self._closed, True
+        was_closed, self._closed = self._closed, True
         self.drop_connections()
         if self.read_only and not was_closed and _beside(self.path, "-wal").exists():
             self._tidy()
 
     def drop_connections(self) -> None:
-        """Close the idle connections; the next call opens new ones."""
-        with self._lock:
-            idle, self._idle = self._idle, []
-        for connection in idle:
-            connection.close()
-
-    def forget_parent(self) -> None:
-        """Open connections anew in a forked child."""
-        self._lock = threading.Lock()
-        abandon(*self._idle)
-        self._idle = []
+        """Close the connections; the next call opens new ones."""
+        self._idle.drop()
 
     @contextlib.contextmanager
     def errors(self) -> Iterator[None]:
@@ -136,11 +123,12 @@ class DatabaseFile:
     @contextlib.contextmanager
     def _lent(self) -> Iterator[Connection]:
         with self.errors():
+            dropped = self._idle.dropped
             connection = self._take()
             try:
                 yield connection
             finally:
-                self._give_back(connection)
+                self._idle.give_back(connection, dropped=dropped)
 
     def refuse_closed(self) -> None:
         """Raise StoreError after `close`."""
@@ -149,22 +137,12 @@ class DatabaseFile:
 
     def _take(self) -> Connection:
         self.refuse_closed()
-        while True:
-            with self._lock:
-                connection = self._idle.pop() if self._idle else None
-            if connection is None:
-                return self._connect()
+        while (connection := self._idle.take()) is not None:
             # Another process may have upgraded the file, or replaced one that is read without locks.
             if connection.version == version_of(connection) and connection.stamp in (None, self._stamp()):
                 return connection
             connection.close()
-
-    def _give_back(self, connection: Connection) -> None:
-        with self._lock:
-            if not self._closed:
-                self._idle.append(connection)
-                return
-        connection.close()
+        return self._connect()
 
     def _connect(self) -> Connection:
         uri = f"file:{quote(str(self.path.absolute()))}?mode={'ro' if self.read_only else 'rwc'}"
@@ -235,7 +213,7 @@ class DatabaseFile:
         except BaseException:
             connection.close()
             raise
-        self._idle.append(connection)
+        self._idle.give_back(connection, dropped=self._idle.dropped)
 
     def _check(self, connection: Connection) -> None:
         (application,) = connection.execute("PRAGMA application_id").fetchone()

@@ -34,7 +34,6 @@ class BM25(NamedTuple):
         return idf * tf * (self.k1 + 1.0) / (tf + self.k1 * (1.0 - self.b + self.b * length / mean_length))
 
 
-COLLECTION = BM25(k1=0.9, b=0.4)
 POOL = BM25(k1=1.5, b=0.75)
 
 

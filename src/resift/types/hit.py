@@ -93,12 +93,7 @@ class Hit:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Hit:
         """Return the hit that `to_dict` described; raises InputError for anything else."""
-        given = reading.mapped(reading.anything)(data, "a hit")
-        known = {one.name: given[one.name] for one in fields(cls) if one.name in given}
-        for name, check in _READ.items():
-            if name in known:
-                known[name] = check(known[name], f"{name} of a hit")
-        return cls(**known)
+        return cls(**reading.fields_of(cls, data, "a hit"))
 
     @classmethod
     def from_citation(cls, citation: Sequence[Any], *, text: str = "") -> Hit:
@@ -106,15 +101,6 @@ class Hit:
         doc_id, score, source, metadata = citation
         return cls(doc_id, text, score, source, dict(metadata))
 
-
-_READ: Mapping[str, reading.Check[Any]] = {
-    "id": reading.text,
-    "text": reading.text,
-    "score": reading.optional(reading.number),
-    "source": reading.text,
-    "metadata": reading.mapped(reading.anything),
-}
-"""What each field is in a file; fields that a subclass adds are its own to check."""
 
 # A frozen class refuses plain assignment; its slots' own setters are what object.__setattr__ ends in.
 _set_id, _set_text, _set_score, _set_source, _set_metadata = (

@@ -11,7 +11,7 @@ from resift.arguments import check_items, check_k, check_query, check_text
 from resift.errors import InputError
 from resift.types import reading
 from resift.types.hit import Hit
-from resift.types.trace import StageRecord, Step, Trace
+from resift.types.trace import Step, Trace
 
 if TYPE_CHECKING:
     from resift.explain import Explanation
@@ -194,15 +194,7 @@ class Ranking(Sequence[Hit]):
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Ranking:
         """Return the ranking that `to_dict` described; raises InputError for anything else."""
-        given = reading.mapped(reading.anything)(data, "a ranking")
-        rows = {name: reading.listed(reading.anything)(given.get(name, ()), name) for name in _ROWS}
-        plain = {name: check(given[name], name) for name, check in _READ.items() if name in given}
-        return cls(
-            tuple(Hit.from_dict(hit) for hit in rows["hits"]),
-            cut=tuple(Hit.from_dict(hit) for hit in rows["cut"]),
-            trace=Trace(tuple(StageRecord.from_dict(record) for record in rows["trace"])),
-            **plain,
-        )
+        return cls(**reading.fields_of(cls, data, "a ranking"))
 
     def to_json(self, *, indent: int | None = None, timings: bool = False) -> str:
         """Return canonical JSON: same ranking, same bytes (unless timings are asked for)."""
@@ -219,19 +211,6 @@ class Ranking(Sequence[Hit]):
                 f"Not a ranking as JSON ({type(exc).__name__}). Pass what Ranking.to_json wrote."
             ) from None
         return cls.from_dict(data)
-
-
-_ROWS = ("hits", "cut", "trace")
-_READ: Mapping[str, reading.Check[Any]] = {
-    "query": reading.text,
-    "degraded": reading.flag,
-    "reason": reading.optional(reading.text),
-    "tier": reading.optional(reading.text),
-    "unscored": reading.listed(reading.text),
-    "failures": reading.mapped(reading.text),
-    "timings": reading.mapped(reading.number),
-}
-"""What each plain field is in a file."""
 
 
 def to_json(data: Any, *, indent: int | None = None) -> str:

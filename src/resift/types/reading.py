@@ -1,81 +1,103 @@
-"""Plain data back to values: every field is checked for its type, so that a file brings in nothing else."""
+"""Plain data back to values: what each field is declared as decides what a file may bring in, and no more."""
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from enum import Enum
+from typing import Any
 
 from resift.errors import InputError
 
-T = TypeVar("T")
-Check = Callable[[Any, str], T]
-"""Takes a value and its place in words; returns the value or raises InputError."""
+
+def fields_of(kind: type, data: Any, what: str) -> dict[str, Any]:
+    """Return the fields of a dataclass that the data has, each as it is declared; others are passed over."""
+    if not isinstance(data, Mapping):
+        raise _wrong(data, what, "a mapping")
+    hints = _hints(kind)
+    return {
+        field.name: as_declared(hints[field.name], data[field.name], f"{field.name} of {what}")
+        for field in fields(kind)
+        if field.name in data
+    }
 
 
-def text(value: Any, where: str) -> str:
-    """Return a string."""
-    if not isinstance(value, str):
-        raise _wrong(value, where, "text")
+def as_declared(hint: Any, value: Any, where: str) -> Any:
+    """Return the value as the type that was declared for it; raises InputError where it is another.
+
+    Whole numbers are counts here, so they start at 0.
+    """
+    if hint in _SCALARS:
+        return _scalar(hint, value, where)
+    origin, inner = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):  # always `X | None`
+        return None if value is None else as_declared(inner[0], value, where)
+    if origin is not None:
+        return (_mapping if issubclass(origin, Mapping) else _items)(inner, value, where)
+    if hasattr(hint, "_fields"):  # a NamedTuple
+        return hint(*map(as_declared, _hints(hint).values(), _listed(value, where), [where] * len(value)))
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return _one_of(hint, value, where)
+    # A value of ours reads itself; metadata, and what a subclass declares in its own way, is not ours.
+    return hint.from_dict(value) if hasattr(hint, "from_dict") else value
+
+
+def _mapping(inner: Sequence[Any], value: Any, where: str) -> dict[Any, Any]:
+    if not isinstance(value, Mapping):
+        raise _wrong(value, where, "a mapping")
+    return {
+        as_declared(inner[0], key, f"a key of {where}"): as_declared(inner[1], one, f"a value of {where}")
+        for key, one in value.items()
+    }
+
+
+def _items(inner: Sequence[Any], value: Any, where: str) -> tuple[Any, ...]:
+    items = enumerate(_listed(value, where))
+    return tuple(as_declared(inner[0], one, f"{where}[{at}]") for at, one in items)
+
+
+_SCALARS: Mapping[Any, str] = {
+    str: "text",
+    bool: "true or false",
+    int: "a whole number ≥ 0",
+    float: "a finite number",
+}
+
+
+def _scalar(hint: Any, value: Any, where: str) -> Any:
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if hint is float and is_number and abs(value) < math.inf and (type(value) is float or _is_usual(value)):
+        return float(value)
+    if hint is not float and isinstance(value, hint) and (hint is not int or (is_number and value >= 0)):
+        return value
+    raise _wrong(value, where, _SCALARS[hint])
+
+
+def _is_usual(value: int) -> bool:
+    return value.bit_length() < 1024  # a larger one is no float
+
+
+def _listed(value: Any, where: str) -> Sequence[Any]:
+    if not isinstance(value, (list, tuple)):
+        raise _wrong(value, where, "a list")
     return value
 
 
-def flag(value: Any, where: str) -> bool:
-    """Return a boolean."""
-    if not isinstance(value, bool):
-        raise _wrong(value, where, "true or false")
-    return value
-
-
-def number(value: Any, where: str) -> float:
-    """Return a finite number."""
+def _one_of(kind: type[Enum], value: Any, where: str) -> Enum:
     try:
-        if not isinstance(value, bool) and isinstance(value, (int, float)) and math.isfinite(value):
-            return float(value)
-    except OverflowError:
-        pass
-    raise _wrong(value, where, "a finite number")
+        return kind(value)
+    except ValueError:
+        known = ", ".join(str(one.value) for one in kind)
+        raise InputError(f"{where} is unknown; it must be one of {known}.") from None
 
 
-def whole(value: Any, where: str) -> int:
-    """Return a whole number ≥ 0."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise _wrong(value, where, "a whole number ≥ 0")
-    return value
-
-
-def optional(check: Check[T]) -> Check[T | None]:
-    """Return the check that also takes None."""
-    return lambda value, where: None if value is None else check(value, where)
-
-
-def listed(check: Check[T]) -> Check[tuple[T, ...]]:
-    """Return the check of a list whose values all pass."""
-
-    def checked(value: Any, where: str) -> tuple[T, ...]:
-        if not isinstance(value, (list, tuple)):
-            raise _wrong(value, where, "a list")
-        return tuple(check(one, f"{where}[{at}]") for at, one in enumerate(value))
-
-    return checked
-
-
-def mapped(check: Check[T]) -> Check[dict[str, T]]:
-    """Return the check of a mapping from text to values that all pass."""
-
-    def checked(value: Any, where: str) -> dict[str, T]:
-        if not isinstance(value, Mapping):
-            raise _wrong(value, where, "a mapping")
-        return {
-            text(key, f"a key of {where}"): check(one, f"a value of {where}") for key, one in value.items()
-        }
-
-    return checked
-
-
-def anything(value: Any, _where: str) -> Any:
-    """Return the value as it is: metadata is the caller's own."""
-    return value
+@functools.cache
+def _hints(kind: type) -> dict[str, Any]:
+    return typing.get_type_hints(kind)
 
 
 def _wrong(value: Any, where: str, wanted: str) -> InputError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
-from typing import Any, overload
+from typing import Any
 
 from resift.errors import InputError
 from resift.types import reading
@@ -92,14 +92,11 @@ class StageRecord:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> StageRecord:
         """Return the record that `to_dict` described; raises InputError for anything else."""
-        given = reading.mapped(reading.anything)(data, "a stage of the trace")
-        missing = [name for name in _ALWAYS if name not in given]
+        known = reading.fields_of(cls, data, "a stage of the trace")
+        missing = [name for name in _ALWAYS if name not in known]
         if missing:
             raise InputError(f"A stage of the trace has no {missing[0]}; it needs kind, name and ids.")
-        known = {
-            name: check(given[name], f"{name} of a stage") for name, check in _READ.items() if name in given
-        }
-        record = cls(**{**known, "kind": _kind(known["kind"])})
+        record = cls(**known)
         if record.scores and len(record.scores) != len(record.ids):
             raise InputError(
                 f"A stage of the trace has {len(record.scores)} scores for {len(record.ids)} ids; "
@@ -107,31 +104,6 @@ class StageRecord:
             )
         return record
 
-
-def _kind(name: str) -> StageKind:
-    try:
-        return StageKind(name)
-    except ValueError:
-        known = ", ".join(kind.value for kind in StageKind)
-        raise InputError(f"A stage of the trace has an unknown kind; known: {known}.") from None
-
-
-_READ: Mapping[str, reading.Check[Any]] = {
-    "kind": reading.text,
-    "name": reading.text,
-    "ids": reading.listed(reading.text),
-    "scores": reading.listed(reading.optional(reading.number)),
-    "source": reading.text,
-    "parts": reading.mapped(reading.mapped(reading.number)),
-    "kept": reading.optional(reading.whole),
-    "note": reading.text,
-    "notes": reading.mapped(reading.text),
-    "merged": reading.mapped(reading.text),
-    "searched": reading.text,
-    "weights": reading.mapped(reading.number),
-    "evidence": reading.mapped(reading.number),
-}
-"""What each field is in a file."""
 
 _ALWAYS = ("kind", "name", "ids")
 _EMPTY: tuple[Any, ...] = (None, "", (), {})
@@ -154,37 +126,31 @@ class Step:
     cut: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Trace(Sequence[StageRecord]):
+class Trace(tuple[StageRecord, ...]):
     """The records of all stages, in the order in which they ran."""
 
-    records: tuple[StageRecord, ...] = ()
+    __slots__ = ()
 
-    @overload
-    def __getitem__(self, index: int) -> StageRecord: ...
-    @overload
-    def __getitem__(self, index: slice) -> tuple[StageRecord, ...]: ...
-    def __getitem__(self, index: int | slice) -> StageRecord | tuple[StageRecord, ...]:
-        return self.records[index]
-
-    def __len__(self) -> int:
-        return len(self.records)
+    @classmethod
+    def from_dict(cls, data: Any) -> Trace:
+        """Return the trace of these records as plain data; raises InputError for anything else."""
+        return cls(reading.as_declared(tuple[StageRecord, ...], data, "trace"))
 
     def then(self, *records: StageRecord) -> Trace:
         """Return a trace with these records at the end."""
-        return Trace(self.records + records)
+        return Trace((*self, *records))
 
     def of(self, kind: StageKind) -> tuple[StageRecord, ...]:
         """Return the records of one kind, whatever their stages are called."""
-        return tuple(record for record in self.records if record.kind is kind)
+        return tuple(record for record in self if record.kind is kind)
 
     def order(self) -> tuple[str, ...]:
         """Return the ids in the order that the records alone give."""
-        ordered = [record for record in self.records if record.kind is not StageKind.RETRIEVE]
+        ordered = [record for record in self if record.kind is not StageKind.RETRIEVE]
         if ordered:
             return ordered[-1].order
         # One list is an order; several lists are none before they are fused.
-        return self.records[0].order if len(self.records) == 1 else ()
+        return self[0].order if len(self) == 1 else ()
 
     def path(self, id: str) -> tuple[Step, ...]:
         """Return the steps of one hit, in order; a cut that it survived is no step."""
@@ -194,9 +160,9 @@ class Trace(Sequence[StageRecord]):
         """Return the path of each of these hits, reading every record once."""
         steps: dict[str, list[Step]] = {id: [] for id in ids}
         # Steps of a hit that was merged into another belong to the one that stands for both.
-        known = {other: kept for record in self.records for other, kept in record.merged.items()}
+        known = {other: kept for record in self for other, kept in record.merged.items()}
         known |= {id: id for id in steps}
-        for record in self.records:
+        for record in self:
             met: set[str] = set()
             for at, one in enumerate(record.ids):
                 id = known.get(one)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tomllib
 import xml.etree.ElementTree as ET
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from resift.candidates import TEXT_KEYS
@@ -22,51 +22,46 @@ _PIECE = 200_000  # characters per section
 
 def read_json(source: Source) -> Iterator[Section]:
     """Yield a document per object of a list, as in JSONL; any other JSON as "name › name: value" lines."""
-    if not source.parseable:
-        yield from plain_sections(source, flag="very large: read as plain text")
-        return
-    decoded = source.text()
-    try:
-        value = json.loads(decoded.text)
-    except (ValueError, RecursionError):
-        yield from plain_sections(source, flag="not valid JSON, read as plain text")
-        return
-    if isinstance(value, list) and value and all(_is_row(row) for row in value):
-        rows = Rows()
-        yield from (rows.section(row, number) for number, row in enumerate(value, start=1))
-    else:
-        yield from _listed(value, decoded.flag)
+    yield from _parsed(source, json.loads, "JSON")
 
 
 def read_yaml(source: Source) -> Iterator[Section]:
     """Yield the values with their paths; a file that is no YAML as plain text."""
     import yaml
 
-    if not source.parseable:
-        yield from plain_sections(source, flag="very large: read as plain text")
-        return
-    decoded = source.text()
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    try:
-        values = list(yaml.load_all(decoded.text, Loader=loader))  # one of the two safe loaders
-    except (yaml.YAMLError, ValueError, RecursionError, TypeError, AttributeError):
-        yield from plain_sections(source, flag="not valid YAML, read as plain text")
-        return
-    yield from _listed(values[0] if len(values) == 1 else values, decoded.flag)
+
+    def load(text: str) -> Any:
+        try:
+            values = list(yaml.load_all(text, Loader=loader))  # one of the two safe loaders
+        except (yaml.YAMLError, TypeError, AttributeError) as exc:  # what its loaders raise for bad tags too
+            raise ValueError from exc
+        return values[0] if len(values) == 1 else values
+
+    yield from _parsed(source, load, "YAML")
 
 
 def read_toml(source: Source) -> Iterator[Section]:
     """Yield the values with their paths; a file that is no TOML as plain text."""
+    yield from _parsed(source, tomllib.loads, "TOML")
+
+
+def _parsed(source: Source, load: Callable[[str], Any], format: str) -> Iterator[Section]:
+    """Yield what a file holds; one that is too large to parse or not valid as plain text, which it says."""
     if not source.parseable:
         yield from plain_sections(source, flag="very large: read as plain text")
         return
     decoded = source.text()
     try:
-        value = tomllib.loads(decoded.text)
+        value = load(decoded.text)
     except (ValueError, RecursionError):
-        yield from plain_sections(source, flag="not valid TOML, read as plain text")
+        yield from plain_sections(source, flag=f"not valid {format}, read as plain text")
         return
-    yield from _listed(value, decoded.flag)
+    if format == "JSON" and isinstance(value, list) and value and all(_is_row(row) for row in value):
+        rows = Rows()
+        yield from (rows.section(row, number) for number, row in enumerate(value, start=1))
+    else:
+        yield from _listed(value, decoded.flag)
 
 
 def read_xml(source: Source) -> Iterator[Section]:

@@ -21,11 +21,9 @@ def read_markdown(source: Source) -> Iterator[Section]:
         return
     decoded = source.text()
     try:
-        sections = markdown_sections(decoded.text)
+        yield from flagged(markdown_sections(decoded.text), decoded.flag)
     except MissingExtraError as exc:
         yield from plain_sections(source, flag=f"read as plain text, without headings: {exc}")
-        return
-    yield from flagged(sections, decoded.flag)
 
 
 def markdown_sections(text: str) -> list[Section]:

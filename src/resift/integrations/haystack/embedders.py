@@ -5,14 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from haystack import Document, component, default_from_dict, default_to_dict
+from haystack import Document, component
 
+from resift.integrations.haystack.saving import Saved
 from resift.models.embedding import DEFAULT_EMBEDDER, Embedder, EmbedKind
 from resift.sync import run_sync
 
 
-class _Embedding:
+class _Embedding(Saved):
     """What both embedders share: the model, loading it, saving its name."""
+
+    saved = ("model",)
 
     def __init__(self, model: str = DEFAULT_EMBEDDER) -> None:
         self.model = model
@@ -25,11 +28,6 @@ class _Embedding:
     async def _vectors(self, texts: list[str], kind: EmbedKind) -> list[list[float]]:
         vectors: list[list[float]] = (await self._embedder.embed(texts, kind=kind)).tolist()
         return vectors
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return what Haystack saves."""
-        saved: dict[str, Any] = default_to_dict(self, model=self.model)
-        return saved
 
 
 @component
@@ -48,12 +46,6 @@ class ResiftTextEmbedder(_Embedding):
 
     async def _embedded(self, text: str) -> dict[str, Any]:
         return {"embedding": (await self._vectors([text], "query"))[0]}
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> ResiftTextEmbedder:
-        """Return the component that `to_dict` described."""
-        made: ResiftTextEmbedder = default_from_dict(cls, data)
-        return made
 
 
 @component
@@ -74,9 +66,3 @@ class ResiftDocumentEmbedder(_Embedding):
         vectors = await self._vectors([document.content or "" for document in documents], "document")
         pairs = zip(documents, vectors, strict=True)
         return {"documents": [replace(document, embedding=vector) for document, vector in pairs]}
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> ResiftDocumentEmbedder:
-        """Return the component that `to_dict` described."""
-        made: ResiftDocumentEmbedder = default_from_dict(cls, data)
-        return made

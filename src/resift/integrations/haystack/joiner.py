@@ -7,21 +7,24 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from haystack import Document, component, default_from_dict, default_to_dict
+from haystack import Document, component
 from haystack.core.component.types import Variadic
 
 from resift.fusion.entry import fuse
 from resift.integrations.facts import with_facts
+from resift.integrations.haystack.saving import Saved
 from resift.types import Hit
 
 
 @component
-class ResiftJoiner:
+class ResiftJoiner(Saved):
     """Fuses the lists by any of Resift's methods (`method="rrf"`) with its options (`k_param`, `weights`, …).
 
     Equal scores go by id, and the order in which the lists arrive makes no difference to the order that
     comes out. Documents get the fused score and, in their meta, `why`.
     """
+
+    saved = ("method", "top_k", "options")
 
     def __init__(
         self, method: str = "rrf", *, top_k: int | None = None, options: Mapping[str, Any] | None = None
@@ -60,16 +63,3 @@ class ResiftJoiner:
             document = first[hit.id]
             joined.append(replace(document, score=hit.score, meta={**document.meta, **facts}))
         return {"documents": joined}
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return what Haystack saves."""
-        saved: dict[str, Any] = default_to_dict(
-            self, method=self.method, top_k=self.top_k, options=self.options
-        )
-        return saved
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> "ResiftJoiner":
-        """Return the component that `to_dict` described."""
-        made: ResiftJoiner = default_from_dict(cls, data)
-        return made

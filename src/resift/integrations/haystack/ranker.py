@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from haystack import Document, component, default_from_dict, default_to_dict
+from haystack import Document, component
 
 from resift.errors import InputError
 from resift.integrations.haystack.documents import hits_of, reordered
+from resift.integrations.haystack.saving import Saved
 from resift.plugins import load_reranker
 from resift.protocols import Scorer
 from resift.rerankers.cross_encoder import DEFAULT_MODEL
@@ -17,7 +18,7 @@ from resift.sync import run_sync
 
 
 @component
-class ResiftRanker:
+class ResiftRanker(Saved):
     """Reorders documents and keeps the best `top_k`. Never raises for a reranker that fails.
 
     `reranker` names any Resift reranker ("voyage", "tei", …) with its `reranker_options`, so that a pipeline
@@ -25,6 +26,8 @@ class ResiftRanker:
     one comes from its environment variable and is never written. Documents get `relevance_score`, `tier`,
     `degraded`, `reason` and `why` in their meta.
     """
+
+    saved = ("model", "top_k", "deadline_s", "meta_fields_to_embed", "reranker", "reranker_options")
 
     def __init__(
         self,
@@ -88,19 +91,4 @@ class ResiftRanker:
         """Return what Haystack saves."""
         if self.scorer is not None:
             raise InputError("A ResiftRanker with a scorer object cannot be saved; name it with reranker=….")
-        saved: dict[str, Any] = default_to_dict(
-            self,
-            model=self.model,
-            top_k=self.top_k,
-            deadline_s=self.deadline_s,
-            meta_fields_to_embed=self.meta_fields_to_embed,
-            reranker=self.reranker,
-            reranker_options=self.reranker_options,
-        )
-        return saved
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> ResiftRanker:
-        """Return the component that `to_dict` described."""
-        made: ResiftRanker = default_from_dict(cls, data)
-        return made
+        return Saved.to_dict(self)  # `component` makes the class anew, which breaks super()

@@ -5,24 +5,27 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from haystack import Document, component, default_from_dict, default_to_dict
+from haystack import Document, component
 
 from resift.errors import InputError
 from resift.index import Index
 from resift.integrations.haystack.documents import documents_of
 from resift.integrations.haystack.filters import where_of
+from resift.integrations.haystack.saving import Saved
 from resift.integrations.searching import Searchable, pipeline_over
 from resift.retrieval.pipeline import Pipeline
 from resift.sync import run_sync
 
 
 @component
-class ResiftRetriever:
+class ResiftRetriever(Saved):
     """Searches `source` and returns the best `top_k` documents.
 
     `source` is the path of an index file, which can be saved with a pipeline, or an Index, a Pipeline or
     stores. `filters` are Haystack's (comparisons joined by AND) or Resift's: {"page": [1, 2]}.
     """
+
+    saved = ("source", "top_k", "filters", "deadline_s")
 
     def __init__(
         self,
@@ -32,7 +35,7 @@ class ResiftRetriever:
         filters: dict[str, Any] | None = None,
         deadline_s: float | None = None,
     ) -> None:
-        self.source = source
+        self.source = os.fspath(source) if isinstance(source, os.PathLike) else source
         self.top_k = top_k
         self.filters = filters
         self.deadline_s = deadline_s
@@ -51,7 +54,7 @@ class ResiftRetriever:
 
     def _searched(self) -> Pipeline:
         if self._pipeline is None:
-            if isinstance(self.source, (str, os.PathLike)):
+            if isinstance(self.source, str):
                 self._opened = Index(self.source, read_only=True)
             self._pipeline = pipeline_over(self._opened or self.source)
         return self._pipeline
@@ -81,21 +84,8 @@ class ResiftRetriever:
 
     def to_dict(self) -> dict[str, Any]:
         """Return what Haystack saves."""
-        if not isinstance(self.source, (str, os.PathLike)):
+        if not isinstance(self.source, str):
             raise InputError(
                 f"A ResiftRetriever over a {type(self.source).__name__} cannot be saved; give it a path."
             )
-        saved: dict[str, Any] = default_to_dict(
-            self,
-            source=os.fspath(self.source),
-            top_k=self.top_k,
-            filters=self.filters,
-            deadline_s=self.deadline_s,
-        )
-        return saved
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> ResiftRetriever:
-        """Return the component that `to_dict` described."""
-        made: ResiftRetriever = default_from_dict(cls, data)
-        return made
+        return Saved.to_dict(self)  # `component` makes the class anew, which breaks super()

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, TypedDict, Unpack
 
+from resift.checked import checked_class
 from resift.deadline import Deadline
 from resift.errors import ConfigError, ProviderBadAnswer
-from resift.rerankers.hosted.client import ProviderClient, at_least
-from resift.rerankers.hosted.endpoint import endpoint
-from resift.rerankers.hosted.keys import find_key
+from resift.rerankers.hosted.client import at_least
+from resift.rerankers.hosted.connecting import ConnectionOptions, connect
 
 PATH = "/v1/chat/completions"
 
@@ -34,6 +33,7 @@ class Completion:
         return f"Completion({len(self.text)} characters, finished={self.finished})"
 
 
+@checked_class
 class ChatClient:
     """Asks one model at one OpenAI-compatible endpoint.
 
@@ -46,44 +46,24 @@ class ChatClient:
         base_url: str,
         model: str,
         *,
-        api_key: str | None = None,
-        api_key_file: str | os.PathLike[str] | None = None,
-        api_key_env: str | None = None,
-        allow_loopback: bool = False,
-        allow_private: bool = False,
-        timeout_s: float = 30.0,
-        max_concurrency: int = 4,
+        body: Mapping[str, Any] | None = None,
         max_tokens: int = 1024,
         temperature: float = 0.0,
-        body: Mapping[str, Any] | None = None,
         name: str = "chat",
+        **connection: Unpack[ConnectionOptions],
     ) -> None:
         if not isinstance(model, str) or not model:
             raise ConfigError(f"{name}: model is {model!r}; name the model that the endpoint serves.")
         at_least(name, "max_tokens", max_tokens, least=1)
         at_least(name, "temperature", temperature, least=0)
-        env = (api_key_env,) if api_key_env else ()
-        key = find_key(name, api_key=api_key, api_key_file=api_key_file, env=env)
-        if api_key_env and key is None:
-            raise ConfigError(f"{name}: no key. Set {api_key_env}, or leave api_key_env out to send none.")
-        self._client = ProviderClient(
-            endpoint(name, base_url, allow_loopback=allow_loopback, allow_private=allow_private),
-            key,
-            timeout_s=timeout_s,
-            max_concurrency=max_concurrency,
-            message_at=("error", "message"),
-        )
+        patient: ConnectionOptions = {"timeout_s": 30.0, "max_concurrency": 4, **connection}
+        self._client = connect(name, base_url, patient, message_at=("error", "message"))
         self.name = name
         self.model = model
         self._body = {"temperature": temperature, "max_tokens": max_tokens, **(body or {})}
 
     def __repr__(self) -> str:
-        return f"ChatClient({self.base_url!r}, {self.model!r})"
-
-    @property
-    def base_url(self) -> str:
-        """The address that is asked."""
-        return self._client.endpoint.base_url
+        return f"ChatClient({self._client.endpoint.base_url!r}, {self.model!r})"
 
     @property
     def timeout_s(self) -> float:
@@ -92,9 +72,8 @@ class ChatClient:
 
     @property
     def breaker_key(self) -> tuple[str, str, str, str]:
-        """What fails together: name, base URL, model, and a name for the key that hides it."""
-        key = self._client.key
-        return (self.name, self.base_url, self.model, key.id if key else "")
+        """What fails together."""
+        return self._client.breaker_key(self.model)
 
     async def complete(
         self, messages: Sequence[Message], *, deadline: Deadline, max_tokens: int | None = None

@@ -57,8 +57,8 @@ class ProviderClient:
         endpoint: Endpoint,
         key: Secret | None = None,
         *,
-        timeout_s: float = 10.0,
-        max_concurrency: int = 8,
+        timeout_s: float,
+        max_concurrency: int,
         message_at: Sequence[str] = (),
     ) -> None:
         prepare(endpoint)
@@ -70,6 +70,10 @@ class ProviderClient:
         self.timeout_s = timeout_s
         self._message_at = tuple(message_at)
         self._limit = shared_limit(endpoint.provider, endpoint.origin, max_concurrency)
+
+    def breaker_key(self, model: str | None) -> tuple[str, str, str, str]:
+        """Return what fails together: provider, base URL, model, and a name for the key that hides it."""
+        return (self.endpoint.provider, self.endpoint.base_url, model or "", self.key.id if self.key else "")
 
     def __repr__(self) -> str:
         return f"ProviderClient({self.endpoint.provider!r}, {self.endpoint.base_url!r})"

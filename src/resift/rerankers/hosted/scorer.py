@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Sequence
+from typing import Unpack
 
 from resift.checked import checked_class
 from resift.deadline import Deadline
@@ -12,10 +12,9 @@ from resift.errors import ConfigError, DeadlineExceeded, InputError, ProviderErr
 from resift.rerankers.fusing import fuse_then_rescore
 from resift.rerankers.hosted.answers import scores_in
 from resift.rerankers.hosted.batches import split, worst
-from resift.rerankers.hosted.client import ProviderClient, at_least
+from resift.rerankers.hosted.client import at_least
+from resift.rerankers.hosted.connecting import ConnectionOptions, connect
 from resift.rerankers.hosted.dialects import Dialect, dialect_of
-from resift.rerankers.hosted.endpoint import endpoint
-from resift.rerankers.hosted.keys import Secret, find_key
 from resift.types import Hit, Scores
 
 _Outcome = list[float] | ProviderError | DeadlineExceeded
@@ -35,35 +34,23 @@ class HostedReranker:
         *,
         model: str | None = None,
         base_url: str | None = None,
-        api_key: str | None = None,
-        api_key_file: str | os.PathLike[str] | None = None,
-        api_key_env: str | None = None,
-        allow_loopback: bool = False,
-        allow_private: bool = False,
-        timeout_s: float = 10.0,
-        max_concurrency: int = 8,
         batch_over: int = 80,
         batch_size: int = 60,
         max_chars: int = 100_000,
+        **connection: Unpack[ConnectionOptions],
     ) -> None:
         dialect = dialect_of(provider)
         at_least(provider, "batch_size", batch_size, least=1)
         at_least(provider, "batch_over", batch_over, least=0)
         at_least(provider, "max_chars", max_chars, least=1)
-        env = (api_key_env,) if api_key_env else dialect.key_env
-        key = find_key(provider, api_key=api_key, api_key_file=api_key_file, env=env)
         self._dialect = dialect
-        self._client = ProviderClient(
-            endpoint(
-                provider,
-                _address(dialect, base_url),
-                allow_loopback=allow_loopback,
-                allow_private=allow_private,
-            ),
-            _needed(dialect, key, env),
-            timeout_s=timeout_s,
-            max_concurrency=max_concurrency,
+        self._client = connect(
+            provider,
+            _address(dialect, base_url),
+            connection,
             message_at=dialect.message_at,
+            key_env=dialect.key_env,
+            needs_key=dialect.needs_key,
         )
         self.name = provider
         self.model = model or dialect.default_model
@@ -87,9 +74,8 @@ class HostedReranker:
 
     @property
     def breaker_key(self) -> tuple[str, str, str, str]:
-        """What fails together: provider, base URL, model, and a name for the key that hides it."""
-        key = self._client.key
-        return (self.name, self.base_url, self.model or "", key.id if key else "")
+        """What fails together."""
+        return self._client.breaker_key(self.model)
 
     async def score(self, query: str, hits: Sequence[Hit], *, deadline: Deadline) -> Scores:
         """Return one score per hit; None for hits of a request that failed, and for empty texts.
@@ -163,14 +149,6 @@ def _address(dialect: Dialect, base_url: str | None) -> str:
             "pass its address, e.g. base_url='https://rerank.example.org'."
         )
     return address
-
-
-def _needed(dialect: Dialect, key: Secret | None, env: Sequence[str]) -> Secret | None:
-    if key is None and dialect.needs_key:
-        raise ConfigError(
-            f"{dialect.name}: no key. Set {' or '.join(env)}, or pass api_key= or api_key_file=."
-        )
-    return key
 
 
 def _reason(batches: Sequence[range], failures: Sequence[Exception], left_out: int) -> str | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
 from resift.checked import checked_class
 from resift.deadline import Deadline
@@ -17,6 +17,7 @@ from resift.options import option
 from resift.rerankers.fusing import fuse_then_rescore
 from resift.rerankers.hosted.chat import ChatClient
 from resift.rerankers.hosted.client import at_least
+from resift.rerankers.hosted.connecting import ConnectionOptions
 from resift.rerankers.hosted.hosted_options import EndpointOptions
 from resift.rerankers.llm.answer import read_order
 from resift.rerankers.llm.prompt import ranking_messages
@@ -41,16 +42,10 @@ class LLMReranker:
         window: int = 20,
         step: int = 10,
         depth: int = 100,
-        api_key: str | None = None,
-        api_key_file: str | os.PathLike[str] | None = None,
-        api_key_env: str | None = None,
-        allow_loopback: bool = False,
-        allow_private: bool = False,
-        timeout_s: float = 30.0,
-        max_concurrency: int = 4,
         max_query_chars: int = 2000,
         max_passage_chars: int = 1500,
         body: Mapping[str, Any] | None = None,
+        **connection: Unpack[ConnectionOptions],
     ) -> None:
         at_least("llm", "window", window, least=2)
         at_least("llm", "step", step, least=1)
@@ -64,18 +59,7 @@ class LLMReranker:
         self.name = "llm"
         self.requires = ("net.llm",)
         self._chat = ChatClient(
-            base_url,
-            model,
-            api_key=api_key,
-            api_key_file=api_key_file,
-            api_key_env=api_key_env,
-            allow_loopback=allow_loopback,
-            allow_private=allow_private,
-            timeout_s=timeout_s,
-            max_concurrency=max_concurrency,
-            max_tokens=64 + 8 * window,
-            body=body,
-            name="llm",
+            base_url, model, max_tokens=64 + 8 * window, body=body, name="llm", **connection
         )
         self._window = window
         self._step = step
@@ -84,7 +68,7 @@ class LLMReranker:
 
     def __repr__(self) -> str:
         return (
-            f"LLMReranker({self._chat.base_url!r}, {self.model!r}, window={self._window}, step={self._step})"
+            f"LLMReranker({self.breaker_key[1]!r}, {self.model!r}, window={self._window}, step={self._step})"
         )
 
     @property
@@ -94,7 +78,7 @@ class LLMReranker:
 
     @property
     def breaker_key(self) -> tuple[str, str, str, str]:
-        """What fails together: name, base URL, model, and a name for the key that hides it."""
+        """What fails together."""
         return self._chat.breaker_key
 
     async def score(self, query: str, hits: Sequence[Hit], *, deadline: Deadline) -> Scores:
