@@ -74,6 +74,19 @@ def test_help_has_examples(name, capsys):
     assert COMMANDS[name][1:] in " ".join(out.split())
 
 
+@pytest.mark.parametrize("columns", [60, 80, 140])
+def test_help_fits_the_terminal(columns, capsys, monkeypatch):
+    """Prose is wrapped, a second column goes on below itself, and a command that is broken says so."""
+    monkeypatch.setenv("COLUMNS", str(columns))
+    for words in ([], *([name] for name in COMMANDS)):
+        _, out, _ = call(capsys, *words, "--help")
+        body = out.partition("\n\n")[2]  # argparse writes the usage by itself
+        wide = [line for line in body.splitlines() if len(line) > columns]
+        assert not wide, (words, wide)
+    _, out, _ = call(capsys, "rerank", "--help")
+    assert ('costs?" \\\n' in out) == (columns == 80)
+
+
 def test_help_is_quick():
     """`resift --help` takes under 0.3 s of processor time, and loads no third-party package."""
     program = (

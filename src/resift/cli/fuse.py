@@ -13,11 +13,12 @@ if TYPE_CHECKING:
 
 EXAMPLES = """\
 A file is JSONL (one candidate a line, best first: {"id": …, "text": …, "score": …}, or a bare string id)
-or a TREC run (qid Q0 docid rank score tag). Run files are fused per query.
+or a TREC run (qid Q0 docid rank score tag). Run files are fused per query. In a pipe each line is: rank,
+score, id, found at, text.
 
 examples:
   resift fuse bm25.jsonl dense.jsonl -k 10
-  resift fuse bm25.jsonl dense.jsonl | cut -f3              in a pipe: rank, score, id, found at, text
+  resift fuse bm25.jsonl dense.jsonl | cut -f3
   resift fuse bm25.run dense.run --method rrf --json > fused.jsonl
   resift fuse bm25.run dense.run --trec > fused.run
   resift fuse bm25.jsonl dense.jsonl --compare

@@ -6,8 +6,11 @@ import argparse
 import importlib
 import io
 import os
+import re
 import sys
+import textwrap
 from collections.abc import Sequence
+from itertools import groupby
 from typing import NoReturn
 
 from resift import __version__
@@ -53,6 +56,31 @@ GROUPS = {
 EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 0, 1, 2, 130
 
 
+class _Help(argparse.RawDescriptionHelpFormatter):
+    """Wraps prose to the terminal; examples and lists, which are indented, stay line by line."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        lines: list[str] = []
+        for prose, run in groupby(text.splitlines(), key=lambda line: bool(line) and line[0] != " "):
+            if prose:
+                lines += textwrap.wrap(" ".join(run), width, break_on_hyphens=False)
+            else:
+                lines += [part for line in run for part in _indented(line, width)]
+        return "\n".join(indent + line for line in lines)
+
+
+def _indented(line: str, width: int) -> list[str]:
+    """Return an indented line within the width: a second column goes on below itself, a command too."""
+    if len(line) <= width:
+        return [line]
+    named = re.match(r" +\S+(?: \S+)*? {2,}", line)
+    if named and 3 * len(named[0]) <= 2 * width:
+        return textwrap.wrap(line, width, subsequent_indent=" " * len(named[0]), break_on_hyphens=False)
+    options = {"subsequent_indent": "      ", "break_on_hyphens": False, "break_long_words": False}
+    *first, last = textwrap.wrap(line, width - 2, **options)  # type: ignore[arg-type]
+    return [*(f"{part} \\" for part in first), last]
+
+
 class _Parser(argparse.ArgumentParser):
     """Tells wrong use in one line, as every other error."""
 
@@ -68,7 +96,7 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
         usage="resift COMMAND …",
         description="Re-sift search results: fuse, rerank, explain.",
         epilog=_overview(),
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=_Help,
     )
     parser.add_argument("--version", action="version", version=f"resift {__version__}")
     commands = parser.add_subparsers(
@@ -78,7 +106,7 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
         sub = commands.add_parser(
             name,
             description=summary[0].upper() + summary[1:] + ".",
-            formatter_class=argparse.RawDescriptionHelpFormatter,
+            formatter_class=_Help,
         )
         if only in (None, name):
             module = importlib.import_module(f"resift.cli.{name}")
