@@ -37,7 +37,7 @@ class Trust:
     code: float = option("Marks per word from which on it is none.", default=0.7, least=0)
     reach: float = option(
         "Hits further behind the first than this many standard deviations of the fused scores are not read.",
-        default=4.5,
+        default=4.0,
         least=0,
     )
     least: int = option("How many are read whatever the scores say.", default=6, least=1)

@@ -109,6 +109,17 @@ def test_one_store_per_source_routes_to_the_one_that_answers():
     assert {"n1", "l1", "c1"} & set(apart[:3]) >= {"l1", "n1"}
 
 
+def test_a_source_that_answers_comes_forward_however_far_ahead_it_is():
+    """Its last hit scores above the best of the other sources: they are still parts of one collection."""
+    news = ranked("news", [("n1", 30.0), ("n2", 25.0), ("n3", 18.0)])
+    law = ranked("law", [("l1", 6.0), ("l2", 5.0)])
+    chat = ranked("chat", [("c1", 9.0), ("c2", 2.0)])
+    assert order([news, law, chat], searched=["doc"] * 3) == ["n1", "n2", "n3", "c1", "l1", "l2", "c2"]
+    # A hundred times the scores is another scale, and tells nothing.
+    other = ranked("law", [("l1", 6000.0), ("l2", 5000.0)])
+    assert set(order([news, other], searched=["doc"] * 2)[:2]) == {"l1", "n1"}
+
+
 def test_three_and_more_stores_of_any_scale():
     """Words, vectors, a graph without scores and a store of unknown scale in one order."""
     graph = ranked("graph", [("d", None), ("a", None)])

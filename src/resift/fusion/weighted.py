@@ -18,6 +18,9 @@ from resift.types import Fused, Hit
 
 NAME = "weighted"
 
+ONE_SCALE = 20
+"""Best scores of two lists of one kind that differ by more than this factor are of different scales."""
+
 SAMPLED = 10
 """How many of the first hits of each list are looked at to tell prose from code."""
 
@@ -34,9 +37,9 @@ def weighted(
 
     How much a list counts follows from how it was found (`searched`: "doc", "vector" or anything else, one
     per list) and from what kind of texts these are (`marks` per word, read from the texts unless given).
-    Lists found in the same way that share no hit, and whose scores overlap, are parts of one collection:
-    their scores are compared as they are, so the source that answers the question comes forward. Lists that
-    are equal count as one. `weights` are factors of one's own on top.
+    Lists found in the same way that share no hit, and whose scores are of one scale, are parts of one
+    collection: their scores are compared as they are, so the source that answers the question comes forward.
+    Lists that are equal count as one. `weights` are factors of one's own on top.
     """
     rules = trust or Trust()
     rankings = check_items(rankings, "rankings", "ranked lists")
@@ -47,10 +50,10 @@ def weighted(
     values: list[list[float]] = [[] for _ in lists]
     counts = [0.0] * len(lists)
     ids = sorted({key for ranked in lists for key in ranked.keys})
-    longest = max((len(ranked.hits) for ranked in lists), default=0)
-    for group, weight in zip(groups, by_group, strict=True):
-        # A list of words that is shorter than others has nothing more that matches.
-        ended = group.searched == "doc" and all(len(lists[at].hits) < longest for at in group.copies)
+    lengths = [len({key for at in group.copies for key in lists[at].keys}) for group in groups]
+    for group, weight, length in zip(groups, by_group, lengths, strict=True):
+        # Words that found less than others have nothing more that matches.
+        ended = group.searched == "doc" and length < max(lengths)
         column = _column([lists[at] for at in group.copies], ids, ended=ended)
         for at, copies in group.copies.items():
             counts[at] = lists[at].weight * weight / copies
@@ -146,13 +149,18 @@ def _groups(lists: Sequence[RankedList], searched: Sequence[str]) -> list[_Group
 
 
 def _apart(one: RankedList, other: RankedList) -> bool:
-    """Whether two lists share no hit and their scores can be compared: the best of each is within reach."""
+    """Whether two lists found in the same way share no hit and their scores are of one scale, as far as told.
+
+    The best scores of two sources differ where one of them answers; by more than a factor of 20 they differ
+    between scales.
+    """
     scores = [[hit.score for hit in ranked.hits if hit.score is not None] for ranked in (one, other)]
     if any(len(known) < len(ranked.hits) for known, ranked in zip(scores, (one, other), strict=True)):
         return False
     if not set(one.keys).isdisjoint(other.keys):
         return False
-    return max(scores[0]) >= min(scores[1]) and max(scores[1]) >= min(scores[0])
+    less, more = sorted([max(scores[0]), max(scores[1])])
+    return less > 0 and more <= ONE_SCALE * less
 
 
 def _column(lists: Sequence[RankedList], ids: Sequence[str], *, ended: bool) -> dict[str, float]:
