@@ -6,8 +6,9 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -19,9 +20,6 @@ from resift.batch.work import BatchWork
 from resift.errors import ResiftError
 from resift.models.engine import use_workers
 from resift.models.usable_cores import usable_cores
-
-MOST_DEATHS = 200
-"""How many workers may die on one shard: each deadly row costs a few."""
 
 
 @dataclass(eq=False)
@@ -45,12 +43,11 @@ class LocalEngine:
     ) -> Iterator[ShardReport]:
         """Yield a report per shard as each is done; a shard that fails otherwise than by its rows raises."""
         todo = deque(shards)
-        deaths: Counter[str] = Counter()
         workers: list[_Worker] = []
         try:
             while todo or any(worker.shard for worker in workers):
                 self._feed(work, folder, workers, todo)
-                yield from _collected(workers, todo, deaths, on_rows)
+                yield from _collected(workers, todo, on_rows)
         finally:
             _stop(workers)
 
@@ -58,23 +55,23 @@ class LocalEngine:
         """Give every idle worker a shard; start workers while there are shards for them."""
         busy = sum(worker.shard is not None for worker in workers)
         while len(workers) < min(self.workers, len(todo) + busy):
-            workers.append(_started(work, folder, threads=max(1, usable_cores() // self.workers)))
+            with suppress(BrokenPipeError):  # killed in its first moment: another one
+                workers.append(_started(work, folder, threads=max(1, usable_cores() // self.workers)))
         for worker in workers:
             if worker.shard is None and todo:
                 worker.shard = todo.popleft()
-                worker.pipe.send(worker.shard)
+                with suppress(OSError):  # killed while it was idle: found when its answer is read
+                    worker.pipe.send(worker.shard)
 
 
-def _collected(
-    workers: list[_Worker], todo: deque[Shard], deaths: Counter[str], on_rows: OnRows
-) -> Iterator[ShardReport]:
+def _collected(workers: list[_Worker], todo: deque[Shard], on_rows: OnRows) -> Iterator[ShardReport]:
     busy = [worker for worker in workers if worker.shard is not None]
     ready = wait([worker.pipe for worker in busy])
     for worker in [one for one in busy if one.pipe in ready]:
         try:
             answer = worker.pipe.recv()
         except (EOFError, OSError):
-            _bury(worker, workers, todo, deaths)
+            _bury(worker, workers, todo)
             continue
         worker.ready = True
         if isinstance(answer, int):
@@ -86,7 +83,7 @@ def _collected(
             raise ResiftError(str(answer))
 
 
-def _bury(worker: _Worker, workers: list[_Worker], todo: deque[Shard], deaths: Counter[str]) -> None:
+def _bury(worker: _Worker, workers: list[_Worker], todo: deque[Shard]) -> None:
     """Forget a dead worker; its shard goes first again."""
     workers.remove(worker)
     worker.process.join()
@@ -97,14 +94,8 @@ def _bury(worker: _Worker, workers: list[_Worker], todo: deque[Shard], deaths: C
             "A worker process could not start. A script that calls run_batch needs its own call under "
             "`if __name__ == '__main__':`, and the kind of work must be importable from a module."
         )
-    if worker.shard is None:
-        return
-    deaths[worker.shard.name] += 1
-    if deaths[worker.shard.name] > MOST_DEATHS:
-        raise ResiftError(
-            f"{worker.shard.name}: {MOST_DEATHS} workers died on it; look at the machine's memory."
-        )
-    todo.appendleft(worker.shard)
+    if worker.shard is not None:
+        todo.appendleft(worker.shard)
 
 
 def _started(work: BatchWork, folder: Path, *, threads: int) -> _Worker:
@@ -132,7 +123,10 @@ def _serve(pipe: Connection, work: BatchWork, folder: Path, threads: int) -> Non
             answer: Any = run_shard(work, shard, folder, on_rows=pipe.send)
         except Exception as exc:
             answer = failure_of(shard, exc)
-        pipe.send(answer)
+        try:
+            pipe.send(answer)
+        except OSError:  # nobody is there any more
+            return
 
 
 def _die_with_parent() -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,6 @@ from resift.batch.work import BatchWork
 from resift.errors import ResiftError, require
 from resift.models.engine import use_workers
 from resift.models.usable_cores import usable_cores
-
-RETRIES = 200
-"""How often Ray runs a shard again whose actor died: each deadly row costs a few."""
 
 STARTS = 3
 """How often a cluster is started here: on a busy machine Ray's own half a minute may be too short."""
@@ -56,30 +54,37 @@ class RayEngine:
         self._mine = True
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         os.environ.setdefault("RAY_DATA_DISABLE_PROGRESS_BARS", "1")
+        os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
+        for name in ("ray", "ray.data"):
+            logging.getLogger(name).setLevel(logging.ERROR)
         for left in reversed(range(STARTS)):
             try:
-                self._ray.init(
-                    # Not None: that would join a cluster that somebody else started on this machine.
-                    address=self._address or "local",
-                    num_cpus=None if self._address else self.workers,
-                    include_dashboard=None if self._address else False,
-                    log_to_driver=False,
-                    logging_level=logging.ERROR,
-                    configure_logging=False,
-                )
+                with _silent_stderr():
+                    self._init()
                 return
             except Exception as exc:  # Ray's own, of several kinds
                 self._ray.shutdown()
                 if not left or self._address:
                     raise ResiftError(f"Ray did not start: {str(exc).partition('. ')[0]}.") from exc
 
+    def _init(self) -> None:
+        self._ray.init(
+            # Not None: that would join a cluster that somebody else started on this machine.
+            address=self._address or "local",
+            num_cpus=None if self._address else self.workers,
+            include_dashboard=None if self._address else False,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            configure_logging=False,
+        )
+
     def _reports(self, work: BatchWork, shards: Sequence[Shard], folder: Path) -> Iterator[ShardReport]:
         data = require("ray.data", extra="ray")
         context = data.DataContext.get_current()
         context.enable_progress_bars = False
         context.max_errored_blocks = 0
-        logging.getLogger("ray.data").setLevel(logging.ERROR)
-        logging.getLogger("ray").setLevel(logging.ERROR)
+        for name in ("ray", "ray.data"):  # set anew by ray.init
+            logging.getLogger(name).setLevel(logging.ERROR)
         if not shards:
             return
         self.workers = self._asked or max(1, int(self._ray.cluster_resources().get("CPU", 1)))
@@ -90,13 +95,24 @@ class RayEngine:
             concurrency=min(self.workers, len(shards)),
             num_cpus=1,
             fn_constructor_kwargs={"work": work, "folder": str(folder)},
-            max_restarts=-1,
-            max_task_retries=RETRIES,
         )
         for row in done.iter_rows():
             if row["error"]:
                 raise ResiftError(str(row["error"]))
             yield row["report"]
+
+
+@contextmanager
+def _silent_stderr() -> Iterator[None]:
+    """Keep what C++ code writes to the terminal out of it: it does not ask Python's logging."""
+    kept, nothing = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, 2)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(nothing)
 
 
 class _ShardActor:

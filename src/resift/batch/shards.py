@@ -15,13 +15,15 @@ from resift.atomic_files import atomic_file
 from resift.batch.inputs import Shard
 from resift.batch.reading import ROW, ROWS_AT_ONCE, Unread, read_shard
 from resift.batch.work import ERROR, BatchWork, NotTheRow, reason_of, text_or_none
-from resift.errors import require
+from resift.errors import ResiftError, require
 
 OnRows = Callable[[str, int], None]
 """Hears the name of a shard and how many of its rows are done."""
 
 FAILED = "failed"
 DIED = "three workers died on this row"
+MOST_DEATHS = 200
+"""How many workers may die on one shard: each deadly row costs a few."""
 _ROW_GROUP = 256
 
 
@@ -125,6 +127,8 @@ class Attempts:
         lines = path.read_text().split() if path.exists() else []
         ended = [line for line, following in pairwise([*lines, "begin"]) if following == "begin"]
         died = Counter(line for line in ended if line != "job")
+        if died.total() > MOST_DEATHS:
+            raise ResiftError(f"{MOST_DEATHS} workers died on it; look at the machine's memory.")
         self.careful = died.total() >= 2
         self.deadly = frozenset(int(row) for row, count in died.items() if row != "begin" and count >= 3)
 
