@@ -2,12 +2,13 @@
 
 `python -m benchmarks.hostile_models` alters a small BERT 10,000 times (shapes, types, heads, operations,
 bytes), allows each file as a user would (`allow_local`), loads it in one kernel of this processor after the
-other and runs what loads. A file is refused with a reason, or it runs.
+other and runs what loads, and reranks by it (`resift.rerank`). A file is refused with a reason, or it runs.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import platform
@@ -22,7 +23,20 @@ from pathlib import Path
 from benchmarks.harness import machine, write_results
 
 ROOT = Path(__file__).resolve().parent.parent
-TOKENIZER = '{"version": "1.0", "model": {"type": "WordLevel", "vocab": {"[UNK]": 0}, "unk_token": "[UNK]"}}'
+SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
+TOKENIZER = {
+    "version": "1.0",
+    "added_tokens": [],
+    "pre_tokenizer": {"type": "WhitespaceSplit"},
+    "post_processor": {"type": "BertProcessing", "sep": ["[SEP]", 3], "cls": ["[CLS]", 2]},
+    "model": {
+        "type": "WordLevel",
+        "vocab": {word: at for at, word in enumerate((*SPECIAL, *(f"w{n}" for n in range(36))))},
+        "unk_token": "[UNK]",
+    },
+}
+"""Words w0 to w35: as many as the small model has."""
+
 SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-O1"]
 
 
@@ -35,7 +49,7 @@ def attempt(model: bytes, folder: Path, kernel=None) -> str:
     from resift.models.native_session import NativeSession
 
     (folder / "model.onnx").write_bytes(model)
-    (folder / "tokenizer.json").write_text(TOKENIZER)
+    (folder / "tokenizer.json").write_text(json.dumps(TOKENIZER), encoding="utf-8")
     try:
         allowed = allow_local(folder, id="local/altered")
         session = NativeSession(resolve(allowed.id).onnx_bytes(), kernel=kernel)
@@ -51,17 +65,45 @@ def attempt(model: bytes, folder: Path, kernel=None) -> str:
     return "runs"
 
 
+def attempt_rerank(model: bytes, folder: Path) -> str:
+    """Go a user's way with a file: allow its folder, rerank by it; return whether it was refused or ran.
+
+    Where ONNX Runtime is installed it has the first word on files of strangers, and the graph of the small
+    model has no wires: take it away, so that files reach the compiled code.
+    """
+    import resift
+    from resift.errors import ResiftError
+    from resift.models import allow_local, disallow_local
+
+    (folder / "model.onnx").write_bytes(model)
+    (folder / "tokenizer.json").write_text(json.dumps(TOKENIZER), encoding="utf-8")
+    name = f"altered/{hashlib.sha256(model).hexdigest()[:32]}"
+    try:
+        allow_local(folder, id=name, max_length=24)
+        ranking = resift.rerank("w1 w2", [f"w{at} w{at + 1}" for at in range(3, 12)], model=name)
+    except ResiftError:
+        return "refused"
+    finally:
+        disallow_local(name)
+    if len(ranking) != 9 or (ranking.degraded and not ranking.reason):
+        raise AssertionError("a document was lost, or nothing was said")
+    return "refused" if ranking.degraded else "runs"
+
+
 def tried(first: int, count: int, library: str) -> Counter:
     """Try some altered files in this process with that library."""
     from resift.native import library as native
     from tests.models.small_bert import altered
 
     native.LIBRARY = Path(library)
+    sys.modules["onnxruntime"] = None  # type: ignore[assignment]
     kernels = native.usable_kernels()
     outcomes: Counter = Counter()
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as other:
         for seed in range(first, first + count):
-            outcomes[attempt(altered(seed), Path(folder), kernels[seed % len(kernels)])] += 1
+            kernel = kernels[seed % len(kernels)]
+            outcomes[attempt(altered(seed), Path(one), kernel)] += 1
+            outcomes["rerank " + attempt_rerank(altered(seed, classes=1), Path(other))] += 1
     return outcomes
 
 

@@ -7,6 +7,7 @@ import hashlib
 import json
 import logging
 import random
+import sqlite3
 import tempfile
 from collections import Counter
 from collections.abc import Callable
@@ -18,6 +19,7 @@ import numpy as np
 from benchmarks.hardening.outcome import Outcome
 from resift.errors import ResiftError
 from resift.models.token_vectors import VectorCache
+from resift.rerankers import SQLiteScores
 from resift.stores.sqlite import SQLiteStore
 from resift.types import Hit, Ranking
 
@@ -53,14 +55,14 @@ class SeededEmbedder:
 
 
 def attack(seed: int, count: int) -> Outcome:
-    """Change one byte in `count` copies of SQLite files, vector caches and JSON rankings."""
+    """Change one byte in `count` copies of SQLite files, caches of scores and vectors, and JSON rankings."""
     outcome = Outcome("files with one byte changed")
     draw = random.Random(seed)
     seen: Counter[str] = Counter()
     logging.disable(logging.CRITICAL)
     try:
         with tempfile.TemporaryDirectory() as folder:
-            for make, share in ((_SQLite, 0.7), (_Vectors, 0.15), (_RankingFile, 0.15)):
+            for make, share in ((_SQLite, 0.7), (_Scores, 0.1), (_Vectors, 0.1), (_RankingFile, 0.1)):
                 case = make(Path(folder))
                 for _ in range(max(1, round(count * share))):
                     outcome.tried += 1
@@ -146,6 +148,27 @@ class _SQLite(_Case):
             return [[(hit.id, hit.text, hit.score, dict(hit.metadata)) for hit in hits] for hits in found]
         finally:
             await store.close()
+
+
+class _Scores(_Case):
+    """Cached scores; one that is lost is asked for again, one that is wrong would not be."""
+
+    KEYS = tuple(hashlib.sha256(word.encode()).digest() for word in WORDS)
+
+    def make(self) -> None:
+        store = SQLiteScores(self.path)
+        store.put_many({key: at / 7 for at, key in enumerate(self.KEYS)})
+        store.close()
+
+    def ask(self) -> Any:
+        store = SQLiteScores(self.path)
+        try:
+            found = store.get_many(self.KEYS)
+        except sqlite3.Error:  # `CachedScorer` goes on without it and says so
+            return True
+        finally:
+            store.close()
+        return all(found.get(key, at / 7) == at / 7 for at, key in enumerate(self.KEYS))
 
 
 class _Vectors(_Case):

@@ -12,21 +12,59 @@ from pathlib import Path
 from typing import Any
 
 import resift
-from resift.config import pipeline_from_config
+from resift.agent import GraphReranker, Pack, build_pack
+from resift.batch import RerankWork, run_batch
+from resift.config import inspect_yaml, load_plain, load_yaml, pipeline_from_config, pipeline_from_yaml
 from resift.deadline import Deadline
-from resift.evaluation import read_collection, read_qrels, read_recording, read_run, subject_named
+from resift.evaluation import (
+    Judge,
+    bootstrap_interval,
+    holm,
+    randomisation_p,
+    read_collection,
+    read_qrels,
+    read_recording,
+    read_run,
+    subject_named,
+)
 from resift.fusion import METHODS, compare
 from resift.gate import find_cliff, gate, grade, profile_named
-from resift.ingest import open_index
-from resift.models import allow_local, resolve
+from resift.ingest import ChunkSize, index_paths, open_index
+from resift.models import allow_local, disallow_local, resolve, write_manifest
 from resift.plugins import load_store
-from resift.rerankers import HostedReranker, LLMReranker, MemoryScores, SemanticBM25Reranker, SQLiteScores
+from resift.rerankers import (
+    CachedScorer,
+    CascadeReranker,
+    HostedReranker,
+    LateInteractionReranker,
+    LLMReranker,
+    MemoryScores,
+    SemanticBM25Reranker,
+    SQLiteScores,
+    ZeroShotReranker,
+    hosted_reranker,
+)
 from resift.resilience import Budget, CircuitBreaker
 from resift.retrieval import OverFetch, StoreRef
-from resift.shape import balance, blend, fold, guard, load_calibrator, mmr, precede, recover, shape
-from resift.stores import check_cypher
+from resift.server import Limits, ServerOptions, create_app
+from resift.shape import (
+    Platt,
+    above,
+    balance,
+    blend,
+    calibrate,
+    calibrator_from,
+    fold,
+    guard,
+    load_calibrator,
+    mmr,
+    precede,
+    recover,
+    shape,
+)
+from resift.stores import LadybugGraphStore, PostgresStore, check_cypher
 from resift.testing import FakeStore, OverlapScorer
-from resift.text import snippet, words
+from resift.text import Analyzer, jaccard, snippet, words
 from resift.types import Hit
 
 DOCUMENTS = [
@@ -56,7 +94,15 @@ async def _awaited(answer: Any) -> Any:
 
 def doors(folder: Path) -> list[Door]:
     """Return the doors; files that they need are made in the folder."""
-    return [*_rank_doors(), *_pure_doors(), *_store_doors(folder), *_made_doors(), *_file_doors(folder)]
+    return [
+        *_rank_doors(),
+        *_pure_doors(),
+        *_store_doors(folder),
+        *_index_doors(folder),
+        *_made_doors(),
+        *_file_doors(folder),
+        *_room_doors(folder),
+    ]
 
 
 def _rank_doors() -> list[Door]:
@@ -148,6 +194,21 @@ def _store_doors(folder: Path) -> list[Door]:
     ]  # fmt: skip
 
 
+def _index_doors(folder: Path) -> list[Door]:
+    index = resift.Index(folder / "methods.db", text_only=True, rerank=False)
+    index.add(DOCUMENTS)
+    (folder / "note.txt").write_text("Paris is the capital of France.")
+    return [
+        Door("Index.add", index.add, {"documents": DOCUMENTS}),
+        Door("Index.add_files", index.add_files, {"paths": folder / "note.txt"}),
+        Door("Index.search", index.search, {"query": "Paris", "k": 2, "where": {"a": 1}}),
+        Door("Index.get", index.get, {"ids": ["a"]}),
+        Door("Index.ask", index.ask, {"question": "What is the capital?"}),
+        Door("Index.delete", index.delete, {"ids": ["zz"]}),
+        Door("Index.stats", index.stats, {}),
+    ]
+
+
 def _made_doors() -> list[Door]:
     return [
         Door("load_reranker", lambda **given: resift.load_reranker(given.pop("name"), **given), {"name": "rrf", "k_param": 60}),
@@ -195,3 +256,45 @@ def _file_doors(folder: Path) -> list[Door]:
             {"path": folder / "scores.db", "max_items": 5, "ttl_s": 1.0, "wait_s": 0.1},
         ),
     ]
+
+
+def _room_doors(folder: Path) -> list[Door]:
+    """What the rooms export beside the first names."""
+    file = folder / "pipeline.yaml"
+    file.write_text("version: 1\nstores:\n  - {kind: memory, name: m}\n")
+    return [
+        Door("ChunkSize", lambda **given: index_paths(resift.SQLiteStore(folder / "chunks.db", create=True), [folder / "note.txt"], size=ChunkSize(**given)), {"words": 50, "overlap": 5}),
+        Door("index_paths", index_paths, {"store": resift.SQLiteStore(folder / "paths.db", create=True), "paths": [folder / "note.txt"]}),
+        Door("load_yaml", load_yaml, {"path": file}),
+        Door("inspect_yaml", inspect_yaml, {"path": file}),
+        Door("load_plain", load_plain, {"config": {"version": 1, "stores": [{"kind": "memory", "name": "m"}]}}),
+        Door("pipeline_from_yaml", pipeline_from_yaml, {"path": file}),
+        Door("Judge", Judge, {"qrels": {"q": {"a": 1}}, "measures": ("nDCG@10",)}),
+        Door("bootstrap_interval", bootstrap_interval, {"differences": [0.1, -0.2, 0.3], "level": 0.9, "rounds": 100, "seed": 1}),
+        Door("randomisation_p", randomisation_p, {"differences": [0.1, -0.2, 0.3], "rounds": 100, "seed": 1}),
+        Door("holm", holm, {"p_values": [0.01, 0.2]}),
+        Door("calibrate", calibrate, {"hits": HITS, "calibrators": Platt(1.0, 0.0)}),
+        Door("above", above, {"hits": HITS, "threshold": 0.5}),
+        Door("calibrator_from", calibrator_from, {"data": {"kind": "platt", "slope": 1.0, "intercept": 0.0}}),
+        Door("CascadeReranker", CascadeReranker, {"scorer": OverlapScorer(), "cheap": OverlapScorer(), "k": 3, "patience": 2}),
+        Door("CachedScorer", CachedScorer, {"scorer": OverlapScorer(), "cache": MemoryScores(), "model": "m", "revision": "1"}),
+        Door("hosted_reranker", hosted_reranker, {"provider": "jina", "api_key": "k"}),
+        Door("ZeroShotReranker", ZeroShotReranker, {"model_name": "cross-encoder/nli-deberta-v3-xsmall", "hypothesis": "About {}.", "max_windows": 2}),
+        Door("LateInteractionReranker", LateInteractionReranker, {"model_name": "answerdotai/answerai-colbert-small-v1", "max_windows": 2, "cache_mb": 1}),
+        Door("Embedder", resift.Embedder, {"model_name": "BAAI/bge-small-en-v1.5"}),
+        Door("write_manifest", write_manifest, {"folder": folder / "no-model"}),
+        Door("disallow_local", disallow_local, {"id": "local/none"}),
+        Door("GraphReranker", GraphReranker, {"relevance_weight": 0.5, "vector_weight": 0.4, "centrality_weight": 0.1, "damping": 0.8}),
+        Door("Pack.open", Pack.open, {"path": folder / "none.pack"}),
+        Door("build_pack", build_pack, {"source": folder / "no-source", "target": folder / "x.pack"}),
+        Door("KnowledgeGraphAgent", resift.KnowledgeGraphAgent, {"db_path": folder / "none.pack", "max_results": 3, "hops": 1}),
+        Door("create_app", create_app, {"options": ServerOptions(), "scorer": OverlapScorer()}),
+        Door("ServerOptions", lambda **given: create_app(ServerOptions(**given), scorer=OverlapScorer()), {"model": "cross-encoder/ms-marco-MiniLM-L-12-v2", "embedder": None, "strict": True}),
+        Door("Limits", lambda **given: create_app(ServerOptions(limits=Limits(**given)), scorer=OverlapScorer()), {"max_documents": 10, "max_pairs": 5, "max_wait_s": 1.0, "max_requests": 3}),
+        Door("run_batch", run_batch, {"work": RerankWork(), "inputs": folder / "no.jsonl", "out": folder / "out", "workers": 1, "shard_rows": 5}),
+        Door("Analyzer", lambda **given: Analyzer(**given).terms("some words"), {"language": "auto"}),
+        Door("jaccard", jaccard, {"first": "a b", "second": "b c"}),
+        Door("available_rerankers", resift.available_rerankers, {}),
+        Door("LadybugGraphStore", LadybugGraphStore, {"path": folder / "none.lbug"}),
+        Door("PostgresStore", lambda **given: PostgresStore(**given).search("q", k=1), {"dsn": "postgresql://127.0.0.1:1/x", "name": "p"}),
+    ]  # fmt: skip

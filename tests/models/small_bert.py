@@ -23,6 +23,7 @@ class SmallBert:
     """Weights and operations before they are serialised; tests change them."""
 
     layers: int = 2
+    classes: int = CLASSES
     weights: dict[str, np.ndarray] = field(default_factory=dict)
     nodes: list[Node] = field(default_factory=list)
 
@@ -38,13 +39,15 @@ class SmallBert:
             self._layer(f"bert.encoder.layer.{number}.")
         self._linear("bert.pooler.dense", HIDDEN, HIDDEN)
         self._node("Tanh", "/bert/pooler/activation/Tanh")
-        self._linear("classifier", HIDDEN, CLASSES)
+        self._linear("classifier", HIDDEN, self.classes)
 
     def write(self) -> bytes:
         """Return the file's bytes."""
         both: list[int | str] = ["batch", "tokens"]
         inputs = {"input_ids": both, "attention_mask": both, "token_type_ids": both}
-        return write_model(self.nodes, self.weights, inputs=inputs, outputs={"logits": ["batch", CLASSES]})
+        return write_model(
+            self.nodes, self.weights, inputs=inputs, outputs={"logits": ["batch", self.classes]}
+        )
 
     def _layer(self, prefix: str) -> None:
         sizes = {"hidden": HIDDEN, "ffn": FFN}
@@ -171,10 +174,10 @@ ALTERATIONS: list[Alteration] = [
 ]
 
 
-def altered(seed: int) -> bytes:
+def altered(seed: int, *, classes: int = CLASSES) -> bytes:
     """Return a file with one to three alterations, and now and then with bytes of it changed."""
     rng = random.Random(seed)
-    bert = SmallBert(layers=rng.choice([1, 2, 3]))
+    bert = SmallBert(layers=rng.choice([1, 2, 3]), classes=classes)
     for _ in range(rng.choice([1, 1, 1, 2, 3])):
         rng.choice(ALTERATIONS)(bert, rng)
     data = bytearray(bert.write())

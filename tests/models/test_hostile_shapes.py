@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 
-from benchmarks.hostile_models import attempt
+from benchmarks.hostile_models import attempt, attempt_rerank
 from resift.models.bert_file import LIMITS, BertFile, UnknownArchitectureError
 from resift.models.native_session import NativeSession
 from resift.models.onnx_graph import read_graph
@@ -119,5 +121,14 @@ def test_other_operations_are_left_to_the_runtime(op):
 def test_two_hundred_altered_files_crash_nothing(tmp_path):
     """Each is refused with a reason, or runs; benchmarks/hostile_models.py tries 10,000 under sanitizers."""
     outcomes = [attempt(altered(seed), tmp_path) for seed in range(200)]
+    assert {"runs", "refused"} == set(outcomes)
+    assert 10 < outcomes.count("runs") < 150
+
+
+def test_two_hundred_altered_files_go_a_users_way(tmp_path, monkeypatch):
+    """Allowed as a folder and reranked by: refused in words, degraded with a reason, or an answer."""
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    assert attempt_rerank(SmallBert(classes=1).write(), tmp_path) == "runs"
+    outcomes = [attempt_rerank(altered(seed, classes=1), tmp_path) for seed in range(500, 700)]
     assert {"runs", "refused"} == set(outcomes)
     assert 10 < outcomes.count("runs") < 150

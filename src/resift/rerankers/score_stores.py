@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import sqlite3
+import struct
 import time
 import weakref
 from collections import OrderedDict
@@ -12,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol, runtime_checkable
+from zlib import crc32
 
 from resift.errors import InputError
 from resift.forking import ForkSafeLock
@@ -131,7 +133,9 @@ class SQLiteScores:
                     f"SELECT key, score FROM scores WHERE key IN ({marks}) AND at > ?",  # noqa: S608 - marks only
                     (*part, oldest),
                 )
-                found.update(rows)
+                found.update(
+                    (key, score) for key, held in rows if (score := _unsealed(key, held)) is not None
+                )
         return found
 
     def put_many(self, scores: Mapping[bytes, float]) -> None:
@@ -140,7 +144,7 @@ class SQLiteScores:
         with self._connected() as db:
             db.executemany(
                 "INSERT OR REPLACE INTO scores (key, score, at) VALUES (?, ?, ?)",
-                [(key, score, now) for key, score in scores.items()],
+                [(key, _sealed(key, score), now) for key, score in scores.items()],
             )
             self._unchecked += len(scores)
             # Counting a million rows for every pool would cost more than the pool.
@@ -193,6 +197,20 @@ class SQLiteScores:
         if self._db is not None and self._pid == os.getpid():
             self._db.close()
         self._db = None
+
+
+def _sealed(key: bytes, score: float) -> bytes:
+    """Return a score with the checksum of it and its key: SQLite would hand out one that was damaged."""
+    packed = struct.pack("<d", score)
+    return packed + struct.pack("<I", crc32(key + packed))
+
+
+def _unsealed(key: bytes, held: object) -> float | None:
+    """Return the score, or None, as for one that is not known, where it does not fit its checksum."""
+    if not isinstance(held, bytes) or len(held) != struct.calcsize("<dI"):
+        return None
+    score: float = struct.unpack_from("<d", held)[0]
+    return score if held == _sealed(key, score) else None
 
 
 def _check(max_items: int, ttl_s: float | None) -> None:

@@ -20,8 +20,8 @@ from resift.stores.filtering import Where, conditions
 from resift.stores.hybrid import DEPTH, fuse_views
 from resift.stores.memory import Mode, resolve_mode
 from resift.stores.read_ahead import read_ahead
-from resift.stores.sqlite_attributes import allowed_rows
 from resift.stores.sqlite_file import DatabaseFile, FileChanged
+from resift.stores.sqlite_filters import allowed_rows
 from resift.stores.sqlite_options import SQLiteOptions
 from resift.stores.sqlite_schema import FileFacts, first_facts, read_facts
 from resift.stores.sqlite_search import Searcher
@@ -193,7 +193,7 @@ class SQLiteStore:
             with self._file.reading() as connection:
                 numbers = allowed_rows(connection, where)
                 if numbers is None:
-                    return [id for (id,) in connection.execute("SELECT id FROM documents ORDER BY id")]
+                    return sql.all_ids(connection)
                 return sorted(sql.ids_by_number(connection, numbers).values())
 
         return await self._run(self._readers, work)

@@ -14,6 +14,7 @@ from typing import Any
 
 from resift.errors import require
 from resift.stores.sqlite_checks import Damage, checksum
+from resift.stores.sqlite_schema import Connection
 
 ROWS = 1024
 ABSENT = -1
@@ -44,7 +45,7 @@ def read_codes(
     for block in blocks:
         found = connection.execute(statement, (block,)).fetchone()
         size = words_per_code(dimension) * ROWS * 8
-        if found is None or len(found[0]) != size or checksum(block, found[0]) != found[1]:
+        if found is None or checksum(block, found[0]) != found[1] or len(found[0]) != size:
             raise Damage("code_blocks", block)
         yield block, np.frombuffer(found[0], dtype="<u8").reshape(-1, ROWS)
 
@@ -60,11 +61,12 @@ def codes_of(vectors: Any) -> Any:
 class BlockChanges:
     """What one transaction changes in the blocks; `flush` writes it."""
 
-    def __init__(self, connection: sqlite3.Connection, generation: int) -> None:
+    def __init__(self, connection: Connection, generation: int) -> None:
         self._connection = connection
         self._generation = generation
         self._lengths: dict[int, array[int]] = {}
         self._vectors: dict[int, dict[int, bytes]] = {}
+        self._attributes: dict[tuple[str, Any], tuple[int, int]] = {}
         self.documents = 0
         self.tokens = 0
 
@@ -84,6 +86,11 @@ class BlockChanges:
         self.documents -= 1
         self.tokens -= lengths[row % ROWS]
         lengths[row % ROWS] = ABSENT
+
+    def count(self, key: str, value: Any, row: int, step: int) -> None:
+        """Note an attribute that a row has now (1) or no longer has (-1)."""
+        rows, total = self._attributes.get((key, value), (0, 0))
+        self._attributes[key, value] = rows + step, total + step * row
 
     def sparse_rows(self) -> list[int]:
         """Return the rows of changed blocks that hold few documents; the newest block may be so."""
@@ -109,6 +116,21 @@ class BlockChanges:
             elif block in self._vectors:
                 write_codes(self._connection, block, self._vectors[block])
 
+        self._write_sums()
+
+    def _write_sums(self) -> None:
+        if not self._connection.checked:
+            return
+        changed = [(*pair, *sums) for pair, sums in self._attributes.items() if sums != (0, 0)]
+        self._connection.executemany(
+            "INSERT INTO attribute_sums VALUES (?, ?, ?, ?) ON CONFLICT (key, value) "
+            "DO UPDATE SET rows = rows + excluded.rows, total = total + excluded.total",
+            changed,
+        )
+        fewer = [(key, value) for key, value, rows, _ in changed if rows < 0]
+        gone = "DELETE FROM attribute_sums WHERE key = ? AND value = ? AND rows = 0"
+        self._connection.executemany(gone, fewer)
+
     def _of(self, block: int) -> array[int]:
         if block not in self._lengths:
             statement = "SELECT lengths, checksum FROM row_blocks WHERE block = ?"
@@ -126,7 +148,7 @@ def write_codes(connection: sqlite3.Connection, block: int, vectors: Mapping[int
     found = connection.execute("SELECT codes, checksum FROM code_blocks WHERE block = ?", (block,)).fetchone()
     if found is None:
         codes = np.zeros((new.shape[1], ROWS), dtype="<u8")
-    elif len(found[0]) != new.shape[1] * ROWS * 8 or checksum(block, found[0]) != found[1]:
+    elif checksum(block, found[0]) != found[1] or len(found[0]) != new.shape[1] * ROWS * 8:
         raise Damage("code_blocks", block)
     else:
         codes = np.frombuffer(found[0], dtype="<u8").reshape(-1, ROWS).copy()

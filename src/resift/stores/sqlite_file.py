@@ -11,26 +11,22 @@ from urllib.parse import quote
 
 from resift.errors import StoreError
 from resift.stores.idle_connections import IdleConnections
-from resift.stores.sqlite_checks import Damage
+from resift.stores.sqlite_checks import Damage, sign_word_pages, watch_word_pages
 from resift.stores.sqlite_schema import (
     APPLICATION_ID,
     BUSY_TIMEOUT_S,
     READABLE_VERSIONS,
     SCHEMA_VERSION,
+    Connection,
+    Stamp,
+    check_definitions,
     count_tables,
     create_tables,
+    has_table,
+    sign_facts,
     version_of,
 )
 from resift.stores.sqlite_version_1 import show_as_version_2
-
-Stamp = tuple[int, int, int] | None
-
-
-class Connection(sqlite3.Connection):
-    """A connection that knows what it was opened on and which temporary tables it has."""
-
-    version = SCHEMA_VERSION
-    stamp: Stamp = None
 
 
 class FileChanged(StoreError):
@@ -75,6 +71,9 @@ class DatabaseFile:
             try:
                 yield connection
                 connection.execute("UPDATE facts SET value = value + 1 WHERE name = 'generation'")
+                if connection.checked:
+                    sign_word_pages(connection)
+                sign_facts(connection)
                 connection.execute("COMMIT")
             except BaseException:
                 if connection.in_transaction:
@@ -179,6 +178,9 @@ class DatabaseFile:
             connection.execute(
                 f"CREATE VIRTUAL TABLE temp.instances USING fts5vocab(main, {table}, instance)"
             )
+            connection.checked = has_table(connection, "term_checks")
+        if connection.checked and not self.read_only:
+            watch_word_pages(connection)
         if connection.version == 1:
             show_as_version_2(connection)
 
@@ -230,6 +232,7 @@ class DatabaseFile:
                 f"{SCHEMA_VERSION}. Index again into a new file, or use the Resift that wrote it.",
                 store=self.name,
             )
+        check_definitions(connection)
 
     def _damaged(self, place: str) -> StoreError:
         if "code_blocks" in place:

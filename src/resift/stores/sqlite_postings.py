@@ -7,7 +7,6 @@ still in them and are dropped by whoever knows which rows there are.
 from __future__ import annotations
 
 import contextlib
-import sqlite3
 from array import array
 from collections.abc import Iterator
 from ctypes import addressof, c_char_p, c_int32, c_int64, c_void_p
@@ -18,7 +17,8 @@ from typing import Any, NamedTuple
 from resift.errors import MissingExtraError, require
 from resift.native.library import native_kernel
 from resift.stores.postings import Occurrences, occurrences_of
-from resift.stores.sqlite_file import Connection
+from resift.stores.sqlite_checks import Damage, checksum
+from resift.stores.sqlite_schema import Connection
 
 _KNOWN_FORMAT = 4  # of FTS5's tables
 _STRUCTURE = 10  # the record that lists the segments
@@ -41,21 +41,22 @@ class _UnknownForm(Exception):
 
 def read_occurrences(connection: Connection, term: str) -> Occurrences:
     """Return the rows that hold a term and how often."""
+    pages = _pages(connection, _MAIN_INDEX + term.encode()) if connection.version > 1 else None
     library = native_kernel().library
-    if connection.version > 1 and hasattr(library, "fts5_postings"):
-        # FTS5 itself knows where its pages have another form, or says that the file is damaged; and words
-        # are found without any package, numpy included.
+    if pages is not None and hasattr(library, "fts5_postings"):
+        # FTS5 itself knows where its pages have another form; and words are found without any package,
+        # numpy included.
         with contextlib.suppress(_UnknownForm, MissingExtraError):
-            return _from_pages(connection, term.encode(), _decoder(library))
+            return _from_pages(pages, _MAIN_INDEX + term.encode(), _decoder(library))
     # One long string is read in one step; row by row it takes four times as long and the GIL each time.
     every = "SELECT group_concat(doc) FROM temp.instances WHERE term = ?"
     (rows,) = connection.execute(every, (term,)).fetchone()
     return occurrences_of(rows or "")
 
 
-def _from_pages(connection: sqlite3.Connection, term: bytes, decode: Any) -> Occurrences:
+def _from_pages(segments: list[list[bytes]], term: bytes, decode: Any) -> Occurrences:
     np = require("numpy", extra="local")
-    parts = [_in_segment(connection, one, _MAIN_INDEX + term, decode) for one in _segments(connection)]
+    parts = [_decoded(pages, term, decode) for pages in segments]
     parts = [part for part in parts if len(part.rows)]
     if not parts:
         return Occurrences(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int32))
@@ -67,10 +68,18 @@ def _from_pages(connection: sqlite3.Connection, term: bytes, decode: Any) -> Occ
     return Occurrences(rows[order], counts[order])
 
 
-def _segments(connection: sqlite3.Connection) -> list[_Segment]:
-    (version,) = connection.execute("SELECT v FROM terms_config WHERE k = 'version'").fetchone()
-    (record,) = connection.execute("SELECT block FROM terms_data WHERE id = ?", (_STRUCTURE,)).fetchone()
-    if version != _KNOWN_FORMAT or record[4:8] == _OTHER_STRUCTURE:
+def _pages(connection: Connection, term: bytes) -> list[list[bytes]] | None:
+    """Return the pages of each segment that may hold a term, or None where FTS5 has another form of them."""
+    try:
+        return [_in_segment(connection, one, term) for one in _segments(connection)]
+    except _UnknownForm:
+        return None
+
+
+def _segments(connection: Connection) -> list[_Segment]:
+    version = connection.execute("SELECT v FROM terms_config WHERE k = 'version'").fetchone()
+    (record,) = _blocks(connection, _STRUCTURE, _STRUCTURE)
+    if version != (_KNOWN_FORMAT,) or record[4:8] == _OTHER_STRUCTURE:
         raise _UnknownForm
     try:
         numbers = _numbers(record[4:])
@@ -84,28 +93,61 @@ def _segments(connection: sqlite3.Connection) -> list[_Segment]:
     return found
 
 
-def _in_segment(connection: sqlite3.Connection, segment: _Segment, term: bytes, decode: Any) -> Occurrences:
-    """Read the pages of the term, more of them as long as its rows go on."""
+def _in_segment(connection: Connection, segment: _Segment, term: bytes) -> list[bytes]:
+    """Read the page where the term must be and all up to the next that begins another term."""
     found = connection.execute(
         "SELECT pgno FROM terms_idx WHERE segid = ? AND term <= ? ORDER BY term DESC LIMIT 1",
         (segment.number, term),
     ).fetchone()
     first = segment.first_page if found is None else max(segment.first_page, found[0] >> 1)
     base = segment.number << _SEGMENT_SHIFT
-    count = _FIRST_PAGES
-    while True:
-        last = min(first + count - 1, segment.last_page)
-        statement = "SELECT block FROM terms_data WHERE id BETWEEN ? AND ? ORDER BY id"
-        pages = [page for (page,) in connection.execute(statement, (base + first, base + last))]
-        if len(pages) != last - first + 1:
+    pages: list[bytes] = []
+    following = None
+    while following is None and first + len(pages) <= segment.last_page:
+        start = first + len(pages)
+        last = min(start + max(_FIRST_PAGES, 7 * len(pages)) - 1, segment.last_page)
+        fresh = _blocks(connection, base + start, base + last)
+        following = next((page for page in fresh[not pages :] if _first_term(page)), None)
+        pages += fresh
+    # The index of pages has no checksum; the pages themselves say whether it led to the right one.
+    wrong = first > segment.first_page and not b"" < _first_term(pages[0]) <= term
+    if wrong or (following is not None and _first_term(following) <= term):
+        raise Damage("terms_idx", segment.number)
+    return pages
+
+
+def _blocks(connection: Connection, first: int, last: int) -> list[bytes]:
+    """Return the records of these numbers, all of which must be there as they were written."""
+    if not connection.checked:
+        plain = "SELECT block FROM terms_data WHERE id BETWEEN ? AND ? ORDER BY id"
+        blocks = [block for (block,) in connection.execute(plain, (first, last))]
+        if len(blocks) != last - first + 1:
             raise _UnknownForm
-        occurrences, finished = _decoded(pages, term, decode)
-        if finished or last == segment.last_page:
-            return occurrences
-        count *= 8
+        return blocks
+    statement = (
+        "SELECT terms_data.id, block, checksum FROM terms_data LEFT JOIN term_checks USING (id) "
+        "WHERE terms_data.id BETWEEN ? AND ? ORDER BY terms_data.id"
+    )
+    blocks = []
+    for number, block, check in connection.execute(statement, (first, last)):
+        if number != first + len(blocks) or checksum(number, block) != check:
+            raise Damage("terms_data", number)
+        blocks.append(block)
+    if len(blocks) != last - first + 1:
+        raise Damage("terms_data", last)
+    return blocks
 
 
-def _decoded(pages: list[bytes], term: bytes, decode: Any) -> tuple[Occurrences, bool]:
+def _first_term(page: bytes) -> bytes:
+    """Return the first term that begins on a page, or nothing where none does."""
+    footer = int.from_bytes(page[2:4], "big")
+    at = next(_numbers(page[footer:]), 0)
+    size = next(_numbers(page[at:]), 0)
+    start = at + (1 if size < 0x80 else 2)
+    return page[start : start + size] if at else b""
+
+
+def _decoded(pages: list[bytes], term: bytes, decode: Any) -> Occurrences:
     np = require("numpy", extra="local")
     data = b"".join(pages)
     offsets = array("q", accumulate(map(len, pages), initial=0))
@@ -118,7 +160,7 @@ def _decoded(pages: list[bytes], term: bytes, decode: Any) -> tuple[Occurrences,
     )  # fmt: skip
     if found < 0:
         raise _UnknownForm
-    return Occurrences(rows[:found].copy(), counts[:found].copy()), bool(finished.value)
+    return Occurrences(rows[:found].copy(), counts[:found].copy())
 
 
 @cache

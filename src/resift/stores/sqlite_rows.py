@@ -12,6 +12,7 @@ from resift.errors import require
 from resift.stores.sqlite_attributes import attributes_of
 from resift.stores.sqlite_blocks import BlockChanges
 from resift.stores.sqlite_checks import Damage, checksum
+from resift.stores.sqlite_schema import Connection
 from resift.types import Hit, to_json
 
 K = TypeVar("K", str, int)
@@ -54,9 +55,11 @@ def documents_in(connection: sqlite3.Connection, *, checked: bool = True) -> Ite
         last = rows[-1][0]
 
 
-def rows_by_id(connection: sqlite3.Connection, ids: Sequence[str]) -> dict[str, Row]:
+def rows_by_id(connection: Connection, ids: Sequence[str]) -> dict[str, Row]:
     """Return the rows of these ids."""
-    return {row.id: row for row in _select(connection, "id", ids)}
+    found = {row.id: row for row in _select(connection, "id", ids)}
+    _refuse_hidden(connection, [id for id in ids if id not in found])
+    return found
 
 
 def rows_by_number(connection: sqlite3.Connection, numbers: Sequence[int]) -> dict[int, Row]:
@@ -69,14 +72,20 @@ def rows_by_number(connection: sqlite3.Connection, numbers: Sequence[int]) -> di
 
 
 def ids_by_number(connection: sqlite3.Connection, numbers: Sequence[int]) -> dict[int, str]:
-    """Return the ids of these row numbers, without reading their texts."""
-    found: dict[int, str] = {}
-    for some in _slices(numbers):
-        marks = ",".join("?" * len(some))
-        found.update(connection.execute(f"SELECT row, id FROM documents WHERE row IN ({marks})", some))  # noqa: S608
-    for number in numbers:
-        if number not in found:
-            raise Damage("documents", number)
+    """Return the ids of these row numbers, without reading their texts; checked against the index of ids."""
+    found = _pairs(connection, "row", numbers)
+    if len(found) != len(numbers) or found != _pairs(connection, "id", list(found.values())):
+        raise Damage("documents", "an id")
+    return found
+
+
+def all_ids(connection: Connection) -> list[str]:
+    """Return every id, sorted."""
+    found = [id for (id,) in connection.execute("SELECT id FROM documents ORDER BY id")]
+    if connection.checked:
+        again = "SELECT id || '' FROM documents INDEXED BY documents_by_id ORDER BY id || ''"
+        if found != [id for (id,) in connection.execute(again)]:
+            raise Damage("documents", "an id")
     return found
 
 
@@ -97,12 +106,13 @@ def vector_matrix(connection: sqlite3.Connection, numbers: Sequence[int], dimens
     return np.frombuffer(b"".join(parts), dtype="<f4").reshape(-1, dimension)
 
 
-def vectors_by_id(connection: sqlite3.Connection, ids: Sequence[str]) -> dict[str, bytes]:
+def vectors_by_id(connection: Connection, ids: Sequence[str]) -> dict[str, bytes]:
     """Return the stored vectors of these ids, without reading their texts."""
-    rows: dict[int, str] = {}
-    for some in _slices(ids):
-        marks = ",".join("?" * len(some))
-        rows.update(connection.execute(f"SELECT row, id FROM documents WHERE id IN ({marks})", some))  # noqa: S608
+    rows = _pairs(connection, "id", ids)
+    if rows != _pairs(connection, "row", list(rows)):
+        raise Damage("documents", "an id")
+    found = set(rows.values())
+    _refuse_hidden(connection, [id for id in ids if id not in found])
     return {rows[row]: vector for row, vector in vectors_by_row(connection, list(rows)).items()}
 
 
@@ -126,9 +136,17 @@ def write(
     if vector is not None:
         connection.execute("INSERT INTO vectors VALUES (?, ?, ?)", (row, vector, checksum(row, vector)))
     # What was read back from JSON is what a search returns, so that is what filters see.
-    pairs = [(key, value, row) for key, value in attributes_of(json.loads(metadata))]
-    connection.executemany("INSERT INTO attributes VALUES (?, ?, ?)", pairs)
+    write_attributes(connection, changes, row, json.loads(metadata))
     changes.add(row, len(terms), vector)
+
+
+def write_attributes(
+    connection: sqlite3.Connection, changes: BlockChanges, row: int, metadata: Mapping[str, Any]
+) -> None:
+    """Insert what filters see of a document."""
+    for key, value in attributes_of(metadata):
+        connection.execute("INSERT INTO attributes VALUES (?, ?, ?)", (key, value, row))
+        changes.count(key, value, row, 1)
 
 
 def remove(connection: sqlite3.Connection, changes: BlockChanges, row: Row, terms: Sequence[str]) -> None:
@@ -138,8 +156,11 @@ def remove(connection: sqlite3.Connection, changes: BlockChanges, row: Row, term
         "INSERT INTO terms (terms, rowid, words) VALUES ('delete', ?, ?)", (row.row, " ".join(terms))
     )
     connection.execute("DELETE FROM vectors WHERE row = ?", (row.row,))
-    pairs = [(key, value, row.row) for key, value in attributes_of(row.decoded())]
-    connection.executemany("DELETE FROM attributes WHERE key = ? AND value = ? AND row = ?", pairs)
+    for key, value in attributes_of(row.decoded()):
+        connection.execute(
+            "DELETE FROM attributes WHERE key = ? AND value = ? AND row = ?", (key, value, row.row)
+        )
+        changes.count(key, value, row.row, -1)
     connection.execute("DELETE FROM documents WHERE row = ?", (row.row,))
     changes.remove(row.row)
 
@@ -149,6 +170,24 @@ def _select(connection: sqlite3.Connection, column: str, keys: Sequence[Any]) ->
         marks = ",".join("?" * len(some))
         statement = f"SELECT row, id, text, metadata, checksum FROM documents WHERE {column} IN ({marks})"  # noqa: S608
         yield from _rows(connection.execute(statement, some))
+
+
+def _pairs(connection: sqlite3.Connection, column: str, keys: Sequence[Any]) -> dict[int, str]:
+    """Return row -> id, for a column `row` from the table, for `id` from its index."""
+    found: dict[int, str] = {}
+    for some in _slices(keys):
+        marks = ",".join("?" * len(some))
+        found.update(connection.execute(f"SELECT row, id FROM documents WHERE {column} IN ({marks})", some))  # noqa: S608
+    return found
+
+
+def _refuse_hidden(connection: Connection, ids: Sequence[str]) -> None:
+    """Raise Damage where the second index knows an id that the first one does not."""
+    for some in _slices(ids if connection.checked else ()):
+        marks = ",".join("?" * len(some))
+        second = "SELECT row FROM documents INDEXED BY documents_by_id WHERE id || '' IN"
+        if hidden := connection.execute(f"{second} ({marks}) LIMIT 1", some).fetchone():
+            raise Damage("documents", hidden[0])
 
 
 def _rows(held: Iterable[tuple[Any, ...]], *, checked: bool = True) -> Iterator[Row]:

@@ -12,10 +12,10 @@ from resift.stores import sqlite_rows as sql
 from resift.stores import sqlite_version_1 as version_1
 from resift.stores.documents import Found, SearchHits, ranked
 from resift.stores.filtering import Where, conditions, passes
-from resift.stores.sqlite_attributes import allowed_rows
 from resift.stores.sqlite_checks import Damage
-from resift.stores.sqlite_file import Connection, DatabaseFile
-from resift.stores.sqlite_schema import FileFacts, read_facts
+from resift.stores.sqlite_file import DatabaseFile
+from resift.stores.sqlite_filters import allowed_rows
+from resift.stores.sqlite_schema import Connection, FileFacts, read_facts
 from resift.stores.sqlite_text import TextIndex
 from resift.stores.sqlite_vectors import VectorIndex, vector_from
 from resift.stores.sqlite_view import RowView, RowViews

@@ -11,8 +11,8 @@ from collections import OrderedDict
 from collections.abc import Sequence
 
 from resift.stores.postings import Postings, best_of, merged, postings_of
-from resift.stores.sqlite_file import Connection
 from resift.stores.sqlite_postings import read_occurrences
+from resift.stores.sqlite_schema import Connection
 from resift.stores.sqlite_view import RowView
 from resift.text.bm25 import BM25
 

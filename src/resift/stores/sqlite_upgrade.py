@@ -5,16 +5,17 @@ from __future__ import annotations
 import sqlite3
 
 from resift.stores import sqlite_version_1 as version_1
-from resift.stores.sqlite_attributes import attributes_of
 from resift.stores.sqlite_blocks import ABSENT, ROWS, BlockChanges, read_codes, read_lengths, write_codes
-from resift.stores.sqlite_checks import Damage, checksum
+from resift.stores.sqlite_checks import Damage, checksum, sign_new_word_pages
 from resift.stores.sqlite_file import DatabaseFile
-from resift.stores.sqlite_rows import documents_in
+from resift.stores.sqlite_rows import documents_in, write_attributes
 from resift.stores.sqlite_schema import (
     DERIVED_TABLES,
     SCHEMA_VERSION,
+    Connection,
     FileFacts,
     first_facts,
+    protect,
     read_facts,
     write_facts,
 )
@@ -26,10 +27,10 @@ _OLD_TABLES = ("attributes", "words", "removed")
 
 
 def upgrade_file(file: DatabaseFile, analyzer: Analyzer) -> bool:
-    """Upgrade a file of version 1, or one whose words another analysis made; say whether it had to be."""
+    """Upgrade a file of version 1, without checksums or of another text analysis; say whether so."""
     with file.reading() as connection:
-        facts = read_facts(connection)
-    if facts.version == SCHEMA_VERSION and facts.analyzer == analyzer.version:
+        facts, checked = read_facts(connection), connection.checked
+    if checked and facts.version == SCHEMA_VERSION and facts.analyzer == analyzer.version:
         return False
     with file.writing(upgrade=True) as connection:
         facts = read_facts(connection)
@@ -40,12 +41,14 @@ def upgrade_file(file: DatabaseFile, analyzer: Analyzer) -> bool:
     return True
 
 
-def rebuild(connection: sqlite3.Connection, facts: FileFacts, analyzer: Analyzer) -> None:
+def rebuild(connection: Connection, facts: FileFacts, analyzer: Analyzer) -> None:
     """Make everything anew that follows from documents and vectors; inside a write transaction."""
     for name, definition in DERIVED_TABLES.items():
-        if "INDEX" not in definition:  # an index goes with its table
-            connection.execute(f"DROP TABLE IF EXISTS main.{name}")
+        kind = definition.partition(" ")[0].replace("VIRTUAL", "TABLE")
+        connection.execute(f"DROP {kind} IF EXISTS main.{name}")
         connection.execute(f"CREATE {definition}")
+    sign_new_word_pages(connection)
+    connection.checked = True
     languages: set[str] = set()
     changes = BlockChanges(connection, facts.generation + 1)
     for row in documents_in(connection):
@@ -54,8 +57,7 @@ def rebuild(connection: sqlite3.Connection, facts: FileFacts, analyzer: Analyzer
         connection.execute(
             "INSERT INTO terms (rowid, words) VALUES (?, ?)", (row.row, " ".join(analysis.terms))
         )
-        pairs = [(key, value, row.row) for key, value in attributes_of(row.decoded())]
-        connection.executemany("INSERT INTO attributes VALUES (?, ?, ?)", pairs)
+        write_attributes(connection, changes, row.row, row.decoded())
         found = connection.execute("SELECT vector FROM vectors WHERE row = ?", (row.row,)).fetchone()
         changes.add(row.row, len(analysis.terms), None if found is None else found[0])
     changes.flush()
@@ -66,6 +68,7 @@ def rebuild(connection: sqlite3.Connection, facts: FileFacts, analyzer: Analyzer
         "languages": " ".join(sorted(languages)),
     }
     write_facts(connection, {**first_facts(analyzer.language, analyzer.version), **kept, **counted})
+    protect(connection)
 
 
 def rebuild_codes(connection: sqlite3.Connection) -> int:

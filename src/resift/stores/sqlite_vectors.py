@@ -181,7 +181,8 @@ def read_vectors(connection: sqlite3.Connection, rows: RowView, block: int, dime
     statement = "SELECT row, vector, checksum FROM vectors WHERE row BETWEEN ? AND ?"
     missing = sum(length != ABSENT for length in rows.lengths_by_block[block])
     for row, vector, check in connection.execute(statement, (block * ROWS, block * ROWS + ROWS - 1)):
-        if len(vector) != 4 * dimension or (check is not None and checksum(row, vector) != check):
+        whole = isinstance(vector, bytes) and len(vector) == 4 * dimension
+        if not whole or (check is not None and checksum(row, vector) != check):
             raise Damage("vectors", row)
         matrix[row % ROWS] = np.frombuffer(vector, dtype="<f4")
         missing -= 1

@@ -9,10 +9,9 @@ from typing import Any
 from resift.errors import require
 from resift.stores.sqlite_attributes import attributes_of
 from resift.stores.sqlite_blocks import ABSENT, ROWS, codes_of, read_codes, read_lengths
-from resift.stores.sqlite_checks import Damage
-from resift.stores.sqlite_file import Connection
+from resift.stores.sqlite_checks import Damage, checksum
 from resift.stores.sqlite_rows import documents_in
-from resift.stores.sqlite_schema import read_facts
+from resift.stores.sqlite_schema import Connection, read_facts
 from resift.stores.sqlite_vectors import read_vectors
 from resift.stores.sqlite_view import RowView
 from resift.text import Analyzer
@@ -46,7 +45,7 @@ def _documents(connection: sqlite3.Connection) -> Iterator[str]:
         yield f"{count} are there, {facts.documents} were written"
 
 
-def _filters(connection: sqlite3.Connection) -> Iterator[str]:
+def _filters(connection: Connection) -> Iterator[str]:
     """Compare the attributes of every document with its metadata."""
     if read_facts(connection).version == 1:
         return
@@ -59,6 +58,10 @@ def _filters(connection: sqlite3.Connection) -> Iterator[str]:
             yield f"row {row.row} has other attributes than its metadata"
     if held:
         yield f"{len(held)} rows belong to no document"
+    if connection.checked:
+        counted = "SELECT key, value, count(*), sum(row) FROM attributes GROUP BY key, value"
+        if sorted(connection.execute(counted)) != sorted(connection.execute("SELECT * FROM attribute_sums")):
+            yield "the attributes are not as many as were written"
 
 
 def _rows(connection: sqlite3.Connection) -> Iterator[str]:
@@ -91,9 +94,13 @@ def _vectors(connection: sqlite3.Connection) -> Iterator[str]:
             yield f"the codes of block {block} do not fit its vectors"
 
 
-def _words(connection: sqlite3.Connection) -> Iterator[str]:
+def _words(connection: Connection) -> Iterator[str]:
     """Analyse every document again and compare how often each term occurs, and in which rows."""
     facts = read_facts(connection)
+    if connection.checked:
+        held = {row: checksum(row, page) for row, page in connection.execute("SELECT * FROM terms_data")}
+        if held != dict(connection.execute("SELECT * FROM term_checks")):
+            yield "pages of the word index are not as they were written"
     analyzer = Analyzer(facts.language) if facts.version > 1 else None
     if analyzer is None:
         return

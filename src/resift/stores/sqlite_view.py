@@ -10,6 +10,7 @@ from typing import Any
 from resift.errors import require
 from resift.stores import sqlite_version_1 as version_1
 from resift.stores.sqlite_blocks import ABSENT, ROWS, read_lengths
+from resift.stores.sqlite_checks import Damage
 from resift.stores.sqlite_schema import FileFacts
 
 
@@ -88,35 +89,36 @@ class RowViews:
 
     def __init__(self) -> None:
         self._view: RowView | None = None
+        self._present: dict[int, int] = {}  # documents by block
 
     def current(self, connection: sqlite3.Connection, facts: FileFacts) -> RowView:
         """Return the view of the connection's snapshot."""
         old = self._view
         if old is not None and old.facts.generation == facts.generation:
             return old
+        if old is None or facts.version == 1 or old.facts.version != facts.version:
+            old, self._view, self._present = None, None, {}
         if facts.version == 1:
             held = dict(version_1.read_lengths(connection))
             sizes = [length for lengths in held.values() for length in lengths if length != ABSENT]
             facts = facts._replace(documents=len(sizes), tokens=sum(sizes))
-            self._view = _view(facts, {}, held.items())
-        elif old is None or old.facts.version != facts.version:
-            self._view = _view(facts, {}, read_lengths(connection))
-        else:
-            changed = read_lengths(connection, after=old.facts.generation)
-            self._view = _view(facts, old.lengths_by_block, changed)
+            return self._advanced(facts, held.items())
+        after = -1 if old is None else old.facts.generation
+        return self._advanced(facts, read_lengths(connection, after))
+
+    def _advanced(self, facts: FileFacts, changed: Iterable[tuple[int, array[int]]]) -> RowView:
+        held = {} if self._view is None else dict(self._view.lengths_by_block)
+        present = dict(self._present)
+        for block, lengths in changed:
+            present[block] = ROWS - lengths.count(ABSENT)
+            if present[block]:
+                held[block] = lengths
+            else:
+                held.pop(block, None)
+        if sum(present.values()) != facts.documents:
+            raise Damage("row_blocks", "all")  # a damaged index of theirs does not show all of them
+        self._view, self._present = RowView(facts, held), present
         return self._view
-
-
-def _view(
-    facts: FileFacts, before: dict[int, array[int]], changed: Iterable[tuple[int, array[int]]]
-) -> RowView:
-    held = dict(before)
-    for block, lengths in changed:
-        if lengths.count(ABSENT) == ROWS:
-            held.pop(block, None)
-        else:
-            held[block] = lengths
-    return RowView(facts, held)
 
 
 def _numpy() -> Any:

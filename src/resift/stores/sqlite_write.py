@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
@@ -10,7 +9,7 @@ from resift.errors import StoreError
 from resift.stores import sqlite_rows as sql
 from resift.stores.sqlite_blocks import BlockChanges
 from resift.stores.sqlite_file import DatabaseFile
-from resift.stores.sqlite_schema import FileFacts, read_facts, write_facts
+from resift.stores.sqlite_schema import Connection, FileFacts, read_facts, write_facts
 from resift.text import Analysis, Analyzer
 from resift.types import Hit
 
@@ -71,7 +70,7 @@ class Batch(NamedTuple):
 class Writing:
     """One transaction's changes to documents; `finish` writes what they mean for the file as a whole."""
 
-    def __init__(self, connection: sqlite3.Connection, analyzer: Analyzer) -> None:
+    def __init__(self, connection: Connection, analyzer: Analyzer) -> None:
         self._connection = connection
         self._analyzer = analyzer
         self._facts = read_facts(connection)
@@ -113,7 +112,7 @@ class Writing:
         )
 
 
-def write_batch(connection: sqlite3.Connection, batch: Batch, owner: Owner, analyzer: Analyzer) -> list[Hit]:
+def write_batch(connection: Connection, batch: Batch, owner: Owner, analyzer: Analyzer) -> list[Hit]:
     """Write the documents; return those that another writer changed since their texts were compared.
 
     `batch.vectors` holds what was embedded. A document that is not in it had the same text in the file, so

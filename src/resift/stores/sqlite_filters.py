@@ -1,0 +1,99 @@
+"""Filters on metadata as SQL on the file's attributes; what they find is counted against a second table."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from resift.stores.filtering import Condition, Pattern, Where, conditions, is_date
+from resift.stores.sqlite_attributes import INT64, stored
+from resift.stores.sqlite_blocks import ABSENT, ROWS, read_lengths
+from resift.stores.sqlite_checks import Damage
+from resift.stores.sqlite_rows import rows_by_number
+from resift.stores.sqlite_schema import Connection, read_facts
+
+_LONGEST_OF_VERSION_1 = 70  # characters of a string that such a file keeps as it is
+_NUMBERS = "typeof(value) IN ('integer', 'real')"
+_IS_TEXT = "typeof(value) = 'text'"
+_IS_DIGEST = "value >= X'23' AND value < X'24'"  # bytes that begin with "#"; the index leads to them
+
+
+def allowed_rows(connection: Connection, where: Where | None) -> list[int] | None:
+    """Return the row numbers that pass the filter in ascending order, or None where all pass."""
+    tests = conditions(where)
+    if not tests:
+        return None
+    first, *others = [_passing(connection, test) for test in tests]
+    return sorted(set(first).intersection(*others) if others else first)
+
+
+def _passing(connection: Connection, test: Condition) -> Collection[int]:
+    """Return the rows that pass one test."""
+    if test.operator == "!=":
+        return set(_every_row(connection)) - set(_passing(connection, test._replace(operator="=")))
+    if test.operator == "=":
+        return _equal(connection, test)
+    limit = test.values[0]
+    if is_date(limit):
+        _, held = _selected(connection, "row, value", test.key, _IS_TEXT)
+        return [row for row, value in held if test.accepts(value)]
+    if isinstance(limit, int) and not -INT64 <= limit < INT64:
+        return _tested(connection, test, f"{_NUMBERS} OR typeof(value) = 'blob'")
+    kind = _IS_TEXT if isinstance(limit, str) else _NUMBERS
+    rows, _ = _selected(connection, "row", test.key, f"{kind} AND value {test.operator} ?", limit)
+    return rows + _tested(connection, test, _IS_DIGEST)
+
+
+def _equal(connection: Connection, test: Condition) -> list[int]:
+    plain = [stored(value) for value in test.values if not isinstance(value, Pattern)]
+    patterns = [_glob(value) for value in test.values if isinstance(value, Pattern)]
+    choices = [f"value IN ({','.join('?' * len(plain))})"] * bool(plain)
+    choices += [f"({_IS_TEXT} AND value GLOB ?)"] * len(patterns)
+    rows, _ = _selected(connection, "row", test.key, " OR ".join(choices) or "0", *plain, *patterns)
+    # A file of version 1 keeps strings from 80 characters on as digests of its own.
+    long = any(isinstance(value, str) and len(value) > _LONGEST_OF_VERSION_1 for value in test.values)
+    return rows + (_tested(connection, test, _IS_DIGEST) if patterns or long else [])
+
+
+def _tested(connection: Connection, test: Condition, kind: str) -> list[int]:
+    """Return the rows whose metadata passes the test, among those with a value of this kind."""
+    numbers, _ = _selected(connection, "row", test.key, kind)
+    rows = rows_by_number(connection, numbers)
+    return [row for row in numbers if test.accepts(rows[row].decoded().get(test.key))]
+
+
+def _selected(
+    connection: Connection, columns: str, key: str, condition: str, *bound: Any
+) -> tuple[list[int], list[Any]]:
+    """Return the rows of what passes a condition, and the columns, `row` first.
+
+    How many there are and what their numbers add up to must be as it was noted.
+    """
+    asked = f"WHERE key = ? AND ({condition})"
+    found = connection.execute(f"SELECT {columns} FROM attributes {asked}", (key, *bound)).fetchall()  # noqa: S608
+    rows = [columns[0] for columns in found]
+    if connection.checked:
+        noted = "SELECT coalesce(sum(rows), 0), coalesce(sum(total), 0) FROM attribute_sums"
+        sums = connection.execute(f"{noted} {asked}", (key, *bound)).fetchone()
+        try:
+            whole = sums == (len(rows), sum(rows))
+        except TypeError:  # a damaged page may hand out a text where a number was
+            whole = False
+        if not whole:
+            raise Damage("attributes", "a filter")
+    return rows, found
+
+
+def _every_row(connection: Connection) -> list[int]:
+    if connection.version == 1:
+        return [row for (row,) in connection.execute("SELECT row FROM documents")]
+    blocks = read_lengths(connection)
+    rows = [block * ROWS + at for block, held in blocks for at, length in enumerate(held) if length != ABSENT]
+    if len(rows) != read_facts(connection).documents:
+        raise Damage("row_blocks", "all")
+    return rows
+
+
+def _glob(pattern: Pattern) -> str:
+    """Return SQLite's spelling: only `*` is special in ours."""
+    return "".join(f"[{letter}]" if letter in "?[" else letter for letter in pattern.text)
