@@ -16,6 +16,7 @@ from tools.wheels import zig
 
 COMPILER = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
 PROGRAM = Path(__file__).parent / "kernel_check.c"
+STORE_PROGRAM = Path(__file__).parent / "memory_check.c"
 WARNINGS = ("-Wall", "-Wextra", "-Werror")
 SANITIZERS = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-O1")
 KERNELS = ("portable", "avx2", "avx512", "neon", "i8mm")
@@ -24,14 +25,14 @@ ARM_LENGTHS = 40
 needs_compiler = pytest.mark.skipif(COMPILER is None, reason="no C compiler")
 
 
-def linked(folder: Path, compiler: list[str], machine: str, *flags: str) -> Path:
-    """Compile the library's files and the checking program into one program."""
-    target = folder / "program"
+def linked(folder: Path, compiler: list[str], machine: str, *flags: str, programs=(PROGRAM,)) -> list[Path]:
+    """Compile the library's files once, and each checking program with them."""
     objects = compile_objects(compiler, machine, folder, flags=(*FLAGS, *flags))
-    run(
-        [*compiler, *FLAGS, *flags, f"-I{FOLDER}", "-o", str(target), str(PROGRAM), *map(str, objects), "-lm"]
-    )
-    return target
+    targets = [folder / program.stem for program in programs]
+    for program, target in zip(programs, targets, strict=True):
+        sources = [str(program), *map(str, objects)]
+        run([*compiler, *FLAGS, *flags, f"-I{FOLDER}", "-o", str(target), *sources, "-lm"])
+    return targets
 
 
 def answer(command: list[str], kernel: str, tokens: int) -> str:
@@ -45,14 +46,16 @@ def answer(command: list[str], kernel: str, tokens: int) -> str:
 
 @pytest.fixture(scope="module")
 def program(tmp_path_factory):
-    return linked(tmp_path_factory.mktemp("plain"), [str(COMPILER)], platform.machine(), *WARNINGS)
+    return linked(tmp_path_factory.mktemp("plain"), [str(COMPILER)], platform.machine(), *WARNINGS)[0]
 
 
 @pytest.fixture(scope="module")
-def watched_program(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("watched")
+def watched(tmp_path_factory):
+    """Both checking programs under AddressSanitizer and UBSan, by the name of their file."""
+    folder, both = tmp_path_factory.mktemp("watched"), (PROGRAM, STORE_PROGRAM)
     try:
-        return linked(folder, [str(COMPILER)], platform.machine(), *SANITIZERS)
+        made = linked(folder, [str(COMPILER)], platform.machine(), *SANITIZERS, programs=both)
+        return dict(zip(both, made, strict=True))
     except CompileError as exc:
         if "asan" in str(exc) or "sanitize" in str(exc):
             pytest.skip("this compiler has no sanitizers")
@@ -72,7 +75,7 @@ def arm_program(tmp_path_factory):
         emulator,
         "-cpu",
         "max",
-        str(linked(folder, zig("aarch64-linux-musl"), "aarch64", "-static", "-O1")),
+        str(linked(folder, zig("aarch64-linux-musl"), "aarch64", "-static", "-O1")[0]),
     ]
 
 
@@ -91,10 +94,19 @@ def test_each_kernel_returns_the_oracles_bits(program, kernel):
 
 @needs_compiler
 @pytest.mark.parametrize("kernel", KERNELS)
-def test_every_length_stays_within_its_memory(watched_program, kernel, monkeypatch):
+def test_every_length_stays_within_its_memory(watched, kernel, monkeypatch):
     """Buffers of exactly the size that was asked for, under AddressSanitizer and UBSan."""
     monkeypatch.setenv("ASAN_OPTIONS", "detect_leaks=0")
-    assert answer([str(watched_program)], kernel, 80 if kernel == "portable" else 200)
+    assert answer([str(watched[PROGRAM])], kernel, 80 if kernel == "portable" else 200)
+
+
+@needs_compiler
+@pytest.mark.parametrize("kernel", ["portable", "avx2", "avx512", "neon"])
+def test_codes_and_pages_of_words_stay_within_their_memory(watched, kernel, monkeypatch):
+    """Distances of codes are the oracle's, and 40,000 damaged pages of words are read or refused, no more."""
+    monkeypatch.setenv("ASAN_OPTIONS", "detect_leaks=0")
+    program = [str(watched[STORE_PROGRAM])]
+    assert answer(program, kernel, 0) == answer(program, "portable", 0)
 
 
 def test_the_library_holds_all_kernels_of_this_processor():

@@ -189,6 +189,18 @@ def test_a_reranker_of_the_plain_form_is_asked_without_the_query():
     assert found.replay() == found.ids
 
 
+def test_a_reranker_without_async_is_asked_all_the_same():
+    class First:
+        name = "first"
+
+        def fuse(self, per_store, *, k):
+            return per_store[0][:k]
+
+    found = ranking(rerank=None, fuse=Fuse(First()), shape=Shape(ShapePolicy(blend=None, guard=None)))
+    assert not found.degraded
+    assert [record.name for record in found.trace.of(StageKind.FUSE)] == ["first"]
+
+
 def test_the_same_search_gives_the_same_trace():
     """The whole ranking, trace included, is the same bytes twice."""
     one, two = (ranking(rerank=Rerank(Points(POINTS))).to_json() for _ in range(2))

@@ -48,7 +48,8 @@ class Fuse:
         # A reranker of the plain form `fuse(per_store, *, k)` is told nothing else.
         known: dict[str, Any] = {"query": pool.query, "searched": _searched(pool)}
         asked = {name: value for name, value in known.items() if _takes(type(reranker), name)}
-        fused = await reranker.fuse(per_store, k=every if self.keep is None else self.keep, **asked)
+        answer: Any = reranker.fuse(per_store, k=every if self.keep is None else self.keep, **asked)
+        fused = await answer if inspect.isawaitable(answer) else answer
         records = fused.records if isinstance(fused, Fused) else (_plain_record(reranker, fused),)
         return pool.reorder(fused).recorded(*records)
 

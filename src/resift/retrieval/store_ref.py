@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -132,7 +133,12 @@ def _named(store: Any, resolve: Callable[[str], Any] | None) -> StoreRef:
     check_text(ref.name, "The name of a store")
     if ref.store is None:
         if resolve is None:
-            raise InputError(f"Store {ref.name!r} is only a name; pass store_resolver= or StoreRef(store=…).")
+            remedy = (
+                f"open it: SQLiteStore({ref.name!r})"
+                if os.sep in ref.name or "." in ref.name
+                else ("pass store_resolver= or StoreRef(store=…)")
+            )
+            raise InputError(f"Store {ref.name!r} is only a name; {remedy}.")
         ref = replace(ref, store=ResolvedStore(ref.name, resolve))
     name = ref.name or name_of(ref.store)
     return replace(ref, name=name, kind=ref.kind or _kind(ref))

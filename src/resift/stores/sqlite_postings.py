@@ -116,6 +116,28 @@ def _in_segment(connection: Connection, segment: _Segment, term: bytes) -> list[
     return pages
 
 
+def leads_to_all_pages(connection: Connection) -> bool:
+    """Say whether the index of pages names every page where a term begins, by a term that belongs there."""
+    try:
+        segments = _segments(connection)
+    except _UnknownForm:
+        return True  # searches leave such files to FTS5
+    for segment in segments:
+        base = segment.number << _SEGMENT_SHIFT
+        pages = _blocks(connection, base + segment.first_page, base + segment.last_page)
+        firsts = [
+            (at, term) for at, page in enumerate(pages, segment.first_page) if (term := _first_term(page))
+        ]
+        statement = "SELECT pgno >> 1, term FROM terms_idx WHERE segid = ? ORDER BY term"
+        held = connection.execute(statement, (segment.number,)).fetchall()
+        if [at for at, _ in held] != [at for at, _ in firsts]:
+            return False
+        between = zip(firsts, held[1:], firsts[1:], strict=False)
+        if not all(before < led <= first for (_, before), (_, led), (_, first) in between):
+            return False
+    return True
+
+
 def _blocks(connection: Connection, first: int, last: int) -> list[bytes]:
     """Return the records of these numbers, all of which must be there as they were written."""
     if not connection.checked:

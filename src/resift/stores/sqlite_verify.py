@@ -10,6 +10,7 @@ from resift.errors import require
 from resift.stores.sqlite_attributes import attributes_of
 from resift.stores.sqlite_blocks import ABSENT, ROWS, codes_of, read_codes, read_lengths
 from resift.stores.sqlite_checks import Damage, checksum
+from resift.stores.sqlite_postings import leads_to_all_pages
 from resift.stores.sqlite_rows import documents_in
 from resift.stores.sqlite_schema import Connection, read_facts
 from resift.stores.sqlite_vectors import read_vectors
@@ -101,6 +102,8 @@ def _words(connection: Connection) -> Iterator[str]:
         held = {row: checksum(row, page) for row, page in connection.execute("SELECT * FROM terms_data")}
         if held != dict(connection.execute("SELECT * FROM term_checks")):
             yield "pages of the word index are not as they were written"
+        elif not leads_to_all_pages(connection):
+            yield "the index of the word pages does not lead to all of them"
     analyzer = Analyzer(facts.language) if facts.version > 1 else None
     if analyzer is None:
         return
