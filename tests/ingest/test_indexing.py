@@ -163,19 +163,21 @@ def test_an_interrupted_run_goes_on(workplace: Workplace, monkeypatch: pytest.Mo
 
 
 def test_later_files_are_embedded_while_earlier_ones_are_written(workplace: Workplace) -> None:
-    """A store that takes its time to write finds the next files embedded; the order of reports stays."""
-    for number in range(30):
-        workplace.write(f"{number:02}.txt", f"Text number {number}.")
+    """A store that takes its time to write finds the next files embedded; short files share a commit."""
+    for number in range(150):
+        workplace.write(f"{number:03}.txt", f"Text number {number}.")
+    groups: list[int] = []
     ahead: list[int] = []
     passages: list[int] = []
 
     class Slow(SQLiteStore):
         async def write(self, batch: Any) -> None:
-            for _ in range(200):  # turns of the loop, in which others may work
-                await asyncio.sleep(0.001)
-                if workplace.embedded > len(ahead) + 1:
+            groups.append(len(batch.hits))
+            for _ in range(2000):  # turns of the loop, in which others may work
+                if workplace.embedded > sum(groups) or sum(groups) == 150:
                     break
-            ahead.append(workplace.embedded - len(ahead) - 1)
+                await asyncio.sleep(0.001)
+            ahead.append(workplace.embedded - sum(groups))
             await super().write(batch)
 
     async def body() -> IndexReport:
@@ -186,9 +188,10 @@ def test_later_files_are_embedded_while_earlier_ones_are_written(workplace: Work
             await store.close()
 
     report = asyncio.run(body())
-    assert [Path(file.path).name for file in report.files] == [f"{number:02}.txt" for number in range(30)]
-    assert sum(passages) == report.documents == workplace.embedded == 30
-    assert min(ahead[:20]) >= 1
+    assert [Path(file.path).name for file in report.files] == [f"{number:03}.txt" for number in range(150)]
+    assert sum(groups) == sum(passages) == report.documents == workplace.embedded == 150
+    assert len(groups) < 15
+    assert min(ahead[:-1]) >= 1
 
 
 def test_an_id_belongs_to_the_first_file_however_far_ahead_is_read(workplace: Workplace) -> None:

@@ -31,7 +31,7 @@ OnWritten = Callable[[int], None]
 RowIds = Literal["own", "path"]
 
 _BATCH = 64  # chunks per commit: at most this much work is done again after a kill
-_PARTS_AHEAD = 16  # parts of files that are read or embedded before their turn
+_AHEAD = 2  # groups of as many chunks that are read or embedded before their turn
 _FORMAT = "2"  # part of every digest; raise it when readers or chunking change their output
 _PARTIAL = "partial "
 _ESCAPED = re.compile(rb"\\x([0-9a-f]{2})")
@@ -79,6 +79,7 @@ class _Run:
     root: Path
     known: dict[str, str]
     reader: FileReader
+    was_empty: bool
     preparing: set[asyncio.Task[Batch]] = field(default_factory=set)
 
 
@@ -93,6 +94,7 @@ class _Source:
     flags: Counter[str] = field(default_factory=Counter)
     problems: Counter[str] = field(default_factory=Counter)
     foreign: Counter[str] = field(default_factory=Counter)
+    foreign_ids: set[str] = field(default_factory=set)
     before: set[str] | None = None
     written: set[str] = field(default_factory=set)
 
@@ -142,18 +144,17 @@ async def index_paths(
             "Nothing was changed. To forget them, run it again with --prune --yes."
         )
     total = sum(_size_of(file) for file in found.files)
-    run = _Run(store, size, row_ids, root, known, FileReader(limits))
+    run = _Run(store, size, row_ids, root, known, FileReader(limits), was_empty=not await store.count())
     reports = [await _forget(store, key) for key in gone]
     done = 0
     try:
-        async with aclosing(read_ahead(_read(run, found), depth=_PARTS_AHEAD)) as parts:
-            async for part in parts:
-                if part.end:
-                    reports.append(await _finish(run, part.source, part.failure))
-                    done += part.source.size
-                elif not part.source.failure:
-                    written(await _write(run, part))
-                progress(done + part.position, total)
+        async with aclosing(read_ahead(_together(_read(run, found)), depth=_AHEAD)) as groups:
+            async for parts in groups:
+                written(await _write(run, parts))
+                ends = [part for part in parts if part.end]
+                reports += await _finish(run, ends)
+                done += sum(part.source.size for part in ends)
+                progress(done + parts[-1].position, total)
     finally:
         await _cancel(run.preparing)
         await run.reader.close()
@@ -206,40 +207,77 @@ async def _cancel(tasks: Iterable[asyncio.Task[Batch]]) -> None:
     await asyncio.gather(*left, return_exceptions=True)
 
 
+async def _together(parts: AsyncGenerator[_Part, None]) -> AsyncGenerator[list[_Part], None]:
+    """Gather parts that are written in one transaction: a commit for each short file would take its time.
+
+    Rows with ids of their own are written alone, since the next file may have the same ids.
+    """
+    group: list[_Part] = []
+    async with aclosing(parts) as source:
+        async for part in source:
+            alone = any(one["own_id"] for one in part.documents)
+            if alone and group:
+                yield group
+                group = []
+            group.append(part)
+            if alone or len(group) >= _BATCH or sum(len(one.documents) for one in group) >= _BATCH:
+                yield group
+                group = []
+    if group:
+        yield group
+
+
 async def _begin(run: _Run, source: _Source) -> set[str]:
     """Return the ids that the index holds of a file; from here on it counts as unfinished."""
     if source.before is None:
         if source.key in run.known:
-            await run.store.mark_source(source.key, None)
-        source.before = set(await run.store.ids({"path": source.key}))
+            await run.store.mark_sources({source.key: None})
+        source.before = set() if run.was_empty else set(await run.store.ids({"path": source.key}))
     return source.before
 
 
-async def _write(run: _Run, part: _Part) -> int:
-    """Write a part, but for rows whose id belongs to another file; return how many were written."""
+async def _write(run: _Run, parts: Sequence[_Part]) -> int:
+    """Write some parts in one transaction; return how many passages were written."""
+    ready: list[tuple[_Part, Batch]] = []
+    for part in parts:
+        if part.batch is None or part.source.failure:
+            continue
+        await _begin(run, part.source)
+        try:
+            ready.append((part, await _owned(run, part, await part.batch)))
+        except InputError as exc:
+            part.source.failure = _failure(part.source.key, exc)
+    await run.store.write(Batch.joined(batch for _, batch in ready))
+    count = 0
+    for part, _ in ready:
+        ids = {one["id"] for one in part.documents} - part.source.foreign_ids
+        part.source.written |= ids
+        count += len(ids)
+    return count
+
+
+async def _owned(run: _Run, part: _Part, batch: Batch) -> Batch:
+    """Return the batch without rows whose id belongs to another file."""
     source = part.source
-    assert part.batch is not None  # noqa: S101 - only the end of a file has none
-    await _begin(run, source)
-    try:
-        batch = await part.batch
-        own = [one["id"] for one in part.documents if one["own_id"]]
-        taken = {hit.id: str(hit.metadata.get("path", "")) for hit in await run.store.get(own)} if own else {}
-        ids = {one["id"] for one in part.documents}
-        for id, owner in taken.items():
-            if owner != source.key:
-                there = f"file {owner}" if owner else "a document that came from no file"
-                source.foreign[f"the id {id[:100]!r} belongs to {there}; index with --row-ids path"] += 1
-                ids.discard(id)
-        await run.store.write(batch.only(ids))
-    except InputError as exc:
-        source.failure = _failure(source.key, exc)
-        return 0
-    source.written |= ids
-    return len(ids)
+    own = [one["id"] for one in part.documents if one["own_id"]]
+    for hit in await run.store.get(own) if own else []:
+        owner = str(hit.metadata.get("path", ""))
+        if owner != source.key:
+            there = f"file {owner}" if owner else "a document that came from no file"
+            source.foreign[f"the id {hit.id[:100]!r} belongs to {there}; index with --row-ids path"] += 1
+            source.foreign_ids.add(hit.id)
+    return batch.only({one["id"] for one in part.documents} - source.foreign_ids)
 
 
-async def _finish(run: _Run, source: _Source, failure: str) -> FileReport:
-    """Forget what a file no longer holds and mark it as done; say what became of it."""
+async def _finish(run: _Run, ends: Sequence[_Part]) -> list[FileReport]:
+    """Forget what files no longer hold and mark them as done; say what became of each."""
+    marks: dict[str, str | None] = {}
+    reports = [await _finished(run, part.source, part.failure, marks) for part in ends]
+    await run.store.mark_sources(marks)
+    return reports
+
+
+async def _finished(run: _Run, source: _Source, failure: str, marks: dict[str, str | None]) -> FileReport:
     key = source.key
     if failure or source.failure:
         return FileReport(key, "failed", reason=source.failure or failure)
@@ -250,9 +288,9 @@ async def _finish(run: _Run, source: _Source, failure: str) -> FileReport:
     chunks, flags = len(source.written), _summary(source.flags)
     if problems:
         # Known, so that it can be pruned, but not as done, so that the next run says it again.
-        await run.store.mark_source(key, f"{_PARTIAL}{source.digest}")
+        marks[key] = f"{_PARTIAL}{source.digest}"
         return FileReport(key, "partial", chunks, flags, f"{key}: {'; '.join(_summary(problems))}")
-    await run.store.mark_source(key, source.digest)
+    marks[key] = source.digest
     return FileReport(key, "indexed" if chunks else "empty", chunks, flags)
 
 
@@ -323,7 +361,7 @@ def _gone(known: Iterable[str], present: set[str], root: Path) -> list[str]:
 async def _forget(store: SQLiteStore, key: str) -> FileReport:
     ids = await store.ids({"path": key})
     await store.delete(ids)
-    await store.mark_source(key, None)
+    await store.mark_sources({key: None})
     return FileReport(key, "removed", len(ids))
 
 

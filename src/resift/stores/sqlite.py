@@ -255,17 +255,18 @@ class SQLiteStore:
 
         return await self._run(self._readers, work)
 
-    async def mark_source(self, path: str, digest: str | None) -> None:
-        """Remember that a file is indexed to its end, or with None forget it."""
+    async def mark_sources(self, digests: Mapping[str, str | None]) -> None:
+        """Remember which files are indexed to their end (path -> digest), or with None forget them."""
+        held = [(path, digest) for path, digest in digests.items() if digest is not None]
+        gone = [(path,) for path, digest in digests.items() if digest is None]
 
         def work() -> None:
             with self._file.writing() as connection:
-                if digest is None:
-                    connection.execute("DELETE FROM sources WHERE path = ?", (path,))
-                else:
-                    connection.execute("INSERT OR REPLACE INTO sources VALUES (?, ?)", (path, digest))
+                connection.executemany("DELETE FROM sources WHERE path = ?", gone)
+                connection.executemany("INSERT OR REPLACE INTO sources VALUES (?, ?)", held)
 
-        await self._run(self._writer, work)
+        if digests:
+            await self._run(self._writer, work)
 
     async def upgrade(self) -> bool:
         """Bring the file to this version's tables and text analysis; say whether it had to be.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from resift.errors import StoreError
@@ -61,6 +61,18 @@ class Batch(NamedTuple):
     hits: Sequence[Hit]
     analyses: Mapping[str, Analysis]
     vectors: Mapping[str, bytes]
+
+    @classmethod
+    def joined(cls, batches: Iterable[Batch]) -> Batch:
+        """Return several batches, whose ids differ, as one."""
+        hits: list[Hit] = []
+        analyses: dict[str, Analysis] = {}
+        vectors: dict[str, bytes] = {}
+        for batch in batches:
+            hits += batch.hits
+            analyses |= batch.analyses
+            vectors |= batch.vectors
+        return cls(hits, analyses, vectors)
 
     def only(self, ids: Collection[str]) -> Batch:
         """Return the batch without the documents of other ids."""
