@@ -97,10 +97,7 @@ def installations(before: Path | None) -> dict[str, dict[str, float]]:
         python = folder / "bin" / "python"
         if python.exists() and not folder.name.startswith("install_"):
             made[f"peers of {folder.name}"] = python
-    # Peers whose environments are not here keep what an earlier run found.
-    file = RESULTS / "cold_start.json"
-    known = json.loads(file.read_text())["installation"] if file.exists() else {}
-    return {**known, **{name: weight_mb(python) for name, python in made.items()}}
+    return {name: weight_mb(python) for name, python in made.items()}
 
 
 def small_installation(root: str) -> Path:
@@ -115,27 +112,43 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.cold_start", description=__doc__)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--before", type=Path, help="a compiled checkout of an earlier version")
+    parser.add_argument("--only", choices=["seconds", "installation"], help="one part")
     args = parser.parse_args(argv)
-    rounds = 1 if args.quick else 7
-    subjects = {"python alone": NOTHING, "import resift": IMPORT, "first fuse": FIRST_FUSE}
+    known = earlier()
+    data: dict = {}
+    if args.only != "installation":
+        data |= starting(1 if args.quick else 7, args.before, quick=args.quick)
+    if not args.quick and args.only != "seconds":
+        data["installation"] = {**known.get("installation", {}), **installations(args.before)}
+    print(json.dumps(data, indent=2))
     if not args.quick:
+        told = {**known, **data, "versions": versions(["resift", "onnxruntime", "numpy"])}
+        print("written:", write_results("cold_start", told).name)
+    return 0
+
+
+def starting(rounds: int, before: Path | None, *, quick: bool) -> dict:
+    """Return seconds and memory of new processes, of an earlier version too."""
+    subjects = {"python alone": NOTHING, "import resift": IMPORT, "first fuse": FIRST_FUSE}
+    if not quick:
         subjects["first rerank"] = FIRST_RERANK
-    data: dict = {
+    told: dict = {
         "seconds": {name: seconds(code, rounds) for name, code in subjects.items()},
         "rss_mb": {name: memory_mb(code) for name, code in subjects.items()},
     }
-    if args.before:
-        data["before"] = {
-            "first rerank, seconds": seconds(FIRST_RERANK, rounds, args.before),
-            "first rerank, rss_mb": memory_mb(FIRST_RERANK, args.before),
+    if before:
+        told["before"] = {
+            "seconds": {name: seconds(code, rounds, before) for name, code in subjects.items()},
+            "rss_mb": {name: memory_mb(code, before) for name, code in subjects.items()},
         }
-    if not args.quick:
-        data["installation"] = installations(args.before)
-    print(json.dumps(data, indent=2))
-    if not args.quick:
-        told = {**data, "versions": versions(["resift", "onnxruntime", "numpy"])}
-        print("written:", write_results("cold_start", told).name)
-    return 0
+    return told
+
+
+def earlier() -> dict:
+    """Return what earlier runs found: peers whose environments are not here keep their sizes."""
+    file = RESULTS / "cold_start.json"
+    known = json.loads(file.read_text()) if file.exists() else {}
+    return {key: known[key] for key in ("seconds", "rss_mb", "before", "installation") if key in known}
 
 
 if __name__ == "__main__":

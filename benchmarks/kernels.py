@@ -11,9 +11,11 @@ from __future__ import annotations
 import argparse
 import ctypes
 import json
+import os
 import shutil
 import struct
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -22,6 +24,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
+from benchmarks.cross_encoder import can_hide_avx512, hiding_library
 from benchmarks.harness import HERE, RESULTS, machine, write_results
 
 MODELS = [
@@ -66,9 +69,34 @@ def compare(lengths: list[int], random_rows: int) -> dict:
     return {"models": len(MODELS), "rows": rows, "rows_that_differ": differ, "kernels": list(runs)}
 
 
+def runtime() -> dict[str, Run]:
+    """Return a way to run the model's own graph in ONNX Runtime, on one thread."""
+    from resift.models.locate import resolve
+    from resift.models.session import OnnxSession
+
+    return {"onnxruntime": OnnxSession(resolve(MODELS[0]).onnx_bytes()).run}
+
+
+def runtime_without_avx512(lengths: list[int], rounds: int) -> dict:
+    """Return the runtime's speed in a process that sees no AVX-512; nothing where that cannot be hidden."""
+    if not can_hide_avx512():
+        return {}
+    words = [sys.executable, "-m", "benchmarks.kernels", "--runtime", str(rounds), *map(str, lengths)]
+    hidden = {**os.environ, "LD_PRELOAD": str(hiding_library())}
+    done = subprocess.run(words, env=hidden, cwd=HERE.parent, capture_output=True, check=True)
+    return json.loads(done.stdout)
+
+
 def speed(lengths: list[int], rounds: int) -> dict:
-    """Return milliseconds of processor time per row, the least of some rounds in turn."""
-    runs = kernels(MODELS[0])
+    """Return milliseconds of processor time per row: our kernels, the runtime with and without AVX-512."""
+    found = timed(kernels(MODELS[0]) | runtime(), lengths, rounds)
+    for tokens, row_of in runtime_without_avx512(lengths, rounds).items():
+        found[tokens]["onnxruntime, no AVX-512"] = row_of["onnxruntime"]
+    return found
+
+
+def timed(runs: dict[str, Run], lengths: list[int], rounds: int) -> dict:
+    """Return each one's milliseconds of processor time per row, the least of some rounds in turn."""
     found: dict = {}
     for tokens in lengths:
         asked, best = row(tokens, tokens), dict.fromkeys(runs, float("inf"))
@@ -180,7 +208,12 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="short rows, no result file")
     parser.add_argument("--only", choices=["bits", "speed"], help="one part")
     parser.add_argument("--arm", action="store_true", help="the ARM kernels in an emulator, nothing else")
+    parser.add_argument("--runtime", type=int, nargs="*", help=argparse.SUPPRESS)
     options = parser.parse_args()
+    if options.runtime:
+        rounds, *lengths = options.runtime
+        print(json.dumps(timed(runtime(), lengths, rounds)))
+        return
     if options.arm:
         found = {"bits_emulated": emulated(LENGTHS[:2] if options.quick else LENGTHS)}
         if not options.quick:
