@@ -1,4 +1,8 @@
-"""The other side of embedding.py: one library, one process, one JSON line per request."""
+"""The other side of embedding.py: one library, one process, one JSON line per request.
+
+Each peer computes on one thread: what is compared is processor time per text, and threads that wait for one
+another spend it too.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +32,9 @@ def plain_onnxruntime(folder: Path) -> Embed:
     import onnxruntime
     from tokenizers import Tokenizer
 
-    session = onnxruntime.InferenceSession(str(folder / "model.onnx"), providers=["CPUExecutionProvider"])
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(str(folder / "model.onnx"), options)
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     tokenizer.enable_padding()
     tokenizer.enable_truncation(512)
@@ -67,14 +73,16 @@ def fastembed(folder: Path) -> Embed:
         json.dumps({"max_length": 512, "model_max_length": 512, **marks})
     )
     (target / "special_tokens_map.json").write_text(json.dumps(marks))
-    model = TextEmbedding("BAAI/bge-small-en-v1.5", specific_model_path=str(target))
+    model = TextEmbedding("BAAI/bge-small-en-v1.5", specific_model_path=str(target), threads=1)
     return lambda texts: list(model.embed(list(texts), batch_size=8))
 
 
 def sentence_transformers(folder: Path) -> Embed:
     """The same architecture with random weights in fp32, since such weights are not in the carrier."""
+    import torch
     from sentence_transformers import SentenceTransformer, models
 
+    torch.set_num_threads(1)
     words = models.Transformer(same_shape(folder), max_seq_length=512)
     model = SentenceTransformer(modules=[words, models.Pooling(384, "cls")], device="cpu")
     return lambda texts: model.encode(list(texts), batch_size=32)

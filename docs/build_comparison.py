@@ -59,17 +59,6 @@ def cross_encoder(data: Mapping[str, Any]) -> str:
     return _markdown(["passages", *names], rows)
 
 
-def without_avx512(data: Mapping[str, Any]) -> str:
-    """Processor time per pair, as a multiple of the avx2 kernel's; peers without and with AVX-512."""
-    own, names = "resift, avx2", ["resift, not compiled", "onnxruntime", "sentence-transformers"]
-    columns = [own, *(f"{name}, no AVX-512" for name in names), *names]
-    rows = [
-        [shape, *(_number(row["cpu_ms_per_pair"][name] / row["cpu_ms_per_pair"][own]) for name in columns)]
-        for shape, row in sorted(data["speed"].items(), key=_shape)
-    ]
-    return _markdown(["passages", *columns], rows)
-
-
 def cold_start(data: Mapping[str, Any]) -> str:
     """From a new process to the first score, and the memory then."""
     rows = [
@@ -163,7 +152,6 @@ TABLES: dict[str, tuple[str, Callable[[Mapping[str, Any]], str]]] = {
     "quality": ("blending", quality),
     "same_order": ("same_order", same_order),
     "two_stage": ("two_stage", two_stage),
-    "without_avx512": ("cross_encoder", without_avx512),
 }
 
 if __name__ == "__main__":
