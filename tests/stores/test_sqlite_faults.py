@@ -155,7 +155,7 @@ async def test_every_way_of_writing_keeps_the_checksums(tmp_path: Path) -> None:
         {"id": f"d{n}", "text": f"u{n}", "metadata": {"n": 7, "m": 1.5}} for n in range(0, 300, 3)
     )
     await store.delete([f"d{n}" for n in range(950)])
-    await store.mark_source("a.md", "1")
+    await store.mark_sources({"a.md": "1"})
     assert await store.verify() == []
     await store.optimise()
     assert await store.verify() == []
