@@ -151,7 +151,11 @@ def fix_times() -> None:
     async def once(**_):
         if not kept:
             found = await run_demo()
-            rows = tuple(replace(row, p50_ms=12.3) for row in found.rows)
+            # What the ways are worth is for other tests to say: here they are looked at.
+            rows = tuple(
+                replace(row, ndcg=0.6 + at / 16, mrr=0.7 + at / 16, p50_ms=12.3)
+                for at, row in enumerate(found.rows)
+            )
             kept.append(replace(found, rows=rows, index_s=1.2, total_s=3.4))
         return kept[0]
 

@@ -37,6 +37,7 @@ VOLATILE = [
     (re.compile(r"(?m)^([✓·] \S+)[^\n]*(\n  [^\n]*)?"), r"\1 …"),  # what is installed, in which version
     (re.compile(r"lists \d+ components"), "lists N components"),
     (re.compile(r"\d+ passages/s"), "N passages/s"),
+    (re.compile(r"Known: [^\n]*"), "Known: …"),  # every plugin and key there is
 ]
 
 
