@@ -18,6 +18,8 @@ import statistics
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from benchmarks.harness import versions, write_results
@@ -196,7 +198,7 @@ async def _timed(port: int, requests: list[bytes], rounds: int) -> Load:
 def drain(quick: bool) -> dict[str, Any]:
     """SIGTERM in the middle of load: every request that was taken gets its answer."""
     rounds = 1 if quick else 5
-    counts: dict[str, int] = {"200": 0, "lost": 0, "other": 0}
+    counts: dict[str, int] = {"200": 0, "lost": 0, "never accepted": 0}
     codes = []
     body = {"model": "m", "query": "q", "documents": ["wait 0.2", *["word"] * 10]}
     for _ in range(rounds):
@@ -207,17 +209,17 @@ def drain(quick: bool) -> dict[str, Any]:
                 time.sleep(0.01)
             server.process.terminate()
             for one in flying:
-                counts[one.result()] += 1
+                counts[one.result()] = counts.get(one.result(), 0) + 1
         codes.append(server.process.wait(30))
     return {"answers": counts, "exit_codes": codes}
 
 
 def _tried(server: Server, body: Any) -> str:
-    """Ask once; a connection that was refused was never accepted, so it counts for nothing."""
+    """Ask once and return the status; a connection that was refused was never accepted."""
     try:
-        return "200" if server.post("/v2/rerank", body).status == 200 else "other"
+        return str(server.post("/v2/rerank", body).status)
     except ConnectionRefusedError:
-        return "other"
+        return "never accepted"
     except (OSError, ValueError):
         return "lost"
 
@@ -304,15 +306,24 @@ def _rate(pairs: int, seconds: float, cpu: float) -> dict[str, float]:
 
 
 def bad(quick: bool) -> dict[str, Any]:
-    """Requests that no client should send: no 5xx, no hang, little memory."""
+    """Requests that no client should send, to every route of a server with an index and judgements."""
     from benchmarks.server_bad import storm
+    from resift import SQLiteStore
 
     def measure(server: Server) -> dict[str, Any]:
         before = rss_mb(server)
         found = storm(server.port, 500 if quick else 25_000)
         return {**found, "rss_before_mb": round(before, 1), "rss_after_mb": round(rss_mb(server), 1)}
 
-    return with_stub(measure)
+    async def fill(file: Path) -> None:
+        store = SQLiteStore(file, create=True)
+        await store.add([{"id": str(at), "text": text_of(200, random.Random(at))} for at in range(100)])
+        await store.close()
+
+    with TemporaryDirectory() as folder:
+        index = Path(folder) / "notes.db"
+        asyncio.run(fill(index))
+        return with_stub(measure, "--store", str(index), "--judgements", str(Path(folder) / "judged"))
 
 
 def infinity(quick: bool) -> dict[str, Any]:

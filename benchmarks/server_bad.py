@@ -12,8 +12,9 @@ from typing import Any
 
 HANG_S = 5.0
 PATHS = (
-    "/v2/rerank", "/v1/rerank", "/rerank", "/", "/voyage/v1/rerank", "/tei/rerank", "/vllm/rerank", "/score",
-    "/v1/embeddings", "/embed", "/v1/search", "/v1/fuse", "/v1/explain", "/v1/judge/sessions",
+    "/v2/rerank", "/v1/rerank", "/rerank", "/", "/cohere/v1/rerank", "/jina/v1/rerank", "/voyage/v1/rerank",
+    "/tei/rerank", "/vllm/rerank", "/infinity/rerank", "/score", "/v1/embeddings", "/embed", "/v1/search",
+    "/v1/ask", "/v1/fuse", "/v1/explain", "/v1/judge/sessions", "/v1/judge/ratings",
 )  # fmt: skip
 
 VALUES: tuple[Any, ...] = (
@@ -25,6 +26,7 @@ FIELDS = (
     "query", "documents", "texts", "model", "top_n", "top_k", "return_documents", "raw_scores", "truncation",
     "rank_fields", "relevant_spans", "deadline_ms", "input", "inputs", "dimensions", "encoding_format",
     "lists", "method", "ranking", "settings", "where", "k", "explain", "queries", "text_1", "text_2",
+    "question", "session", "id", "grade", "blind", "weight",
 )  # fmt: skip
 
 

@@ -26,7 +26,7 @@ BACKLOG = 2048
 KEEP_ALIVE_S = 75
 FAILED = 1
 
-ARRIVAL_S, QUIET_S = 1.0, 0.05
+ARRIVAL_S, QUIET_S = 3.0, 0.05
 """How long a request may take to arrive on a connection that was accepted last, and how often to look."""
 
 log = logging.getLogger("resift.server")
@@ -141,11 +141,12 @@ class _DrainingServer(uvicorn.Server):
                 loop.remove_reader(listener.fileno())
         for _ in range(3):
             await asyncio.sleep(0)
-        for listener in sockets:
-            for accepted in _waiting_clients(listener):
-                await loop.connect_accepted_socket(self._protocol, accepted, ssl=self.config.ssl)
+        # Nothing may come between the last accept and the close: who connects there is reset by the kernel.
+        accepted = [client for listener in sockets for client in _waiting_clients(listener)]
         for server in self.servers:
             server.close()
+        for client in accepted:
+            await loop.connect_accepted_socket(self._protocol, client, ssl=self.config.ssl)
 
     def _protocol(self) -> asyncio.Protocol:
         made: Any = self.config.http_protocol_class
