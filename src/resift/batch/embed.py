@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from resift.batch.work import each_row, model_digest, text_or_none, to_batch
+from resift.batch.work import NamesColumns, each_row, model_digest, text_or_none, to_batch
 from resift.errors import InputError
 from resift.models.embedding import DEFAULT_EMBEDDER, Embedder, EmbedKind
 from resift.sync import run_sync
@@ -15,7 +15,7 @@ COLUMNS = {"id": "text", "vector": "vector"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EmbedWork:
+class EmbedWork(NamesColumns):
     """Rows with a `text`, and perhaps an `id`. Each becomes its `vector` (float32, of length one)."""
 
     model: str = DEFAULT_EMBEDDER
@@ -23,11 +23,6 @@ class EmbedWork:
     embed_kind: EmbedKind = "document"
 
     kind = "embed"
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The columns that the input must have."""
-        return (self.text_column,)
 
     def describe(self) -> dict[str, Any]:
         """Return the options and the digest of the model."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from resift.batch.pipelines import identity_of_pipeline, opened
-from resift.batch.work import each_row, question_in, text_or_none, to_batch
+from resift.batch.work import NamesColumns, each_row, question_in, text_or_none, to_batch
 from resift.types import to_json
 
 COLUMNS = {
@@ -22,7 +22,7 @@ COLUMNS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EvaluateWork:
+class EvaluateWork(NamesColumns):
     """Rows with a `query`, and perhaps an `id`. Each becomes `ids` and `scores`, best first, and `trace`.
 
     `pipeline` is a YAML file. `trace` is the whole ranking as JSON: `Ranking.from_json` reads it back, for
@@ -34,11 +34,6 @@ class EvaluateWork:
     query_column: str = "query"
 
     kind = "eval"
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The columns that the input must have."""
-        return (self.query_column,)
 
     def describe(self) -> dict[str, Any]:
         """Return the options and the digest of the pipeline and its stores."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from resift.batch.embed import embedded
-from resift.batch.work import ERROR, each_row, model_digest, text_or_none, to_batch
+from resift.batch.work import ERROR, NamesColumns, each_row, model_digest, text_or_none, to_batch
 from resift.errors import InputError
 from resift.ingest.chunking import ChunkSize, chunks
 from resift.models.embedding import DEFAULT_EMBEDDER
@@ -18,7 +18,7 @@ COLUMNS = {"id": "text", "text": "text", "metadata": "text", "vector": "vector"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class IndexWork:
+class IndexWork(NamesColumns):
     """Rows with a `text`, and perhaps `id`, `title` and more, which becomes metadata.
 
     Each becomes one row per chunk: `id`, `text`, `metadata` (JSON) and `vector`. A chunk is named by its
@@ -31,11 +31,6 @@ class IndexWork:
     overlap: int = ChunkSize().overlap
 
     kind = "index"
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The columns that the input must have."""
-        return (self.text_column,)
 
     def describe(self) -> dict[str, Any]:
         """Return the options and the digest of the model."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from resift.batch.work import each_row, model_digest, question_in, text_or_none, to_batch
+from resift.batch.work import NamesColumns, each_row, model_digest, question_in, text_or_none, to_batch
 from resift.errors import InputError
 from resift.rerankers.cross_encoder import DEFAULT_MODEL
 from resift.reranking import rerank
@@ -23,7 +23,7 @@ COLUMNS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RerankWork:
+class RerankWork(NamesColumns):
     """Rows with a `query` and `candidates` (texts, or structs with `text` and `id`), and perhaps an `id`.
 
     Each becomes `order` (places of the candidates, best first), `ids` where candidates have them, `scores`
@@ -36,11 +36,6 @@ class RerankWork:
     candidates_column: str = "candidates"
 
     kind = "rerank"
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The columns that the input must have."""
-        return (self.query_column, self.candidates_column)
 
     def describe(self) -> dict[str, Any]:
         """Return the options and the digest of the model."""

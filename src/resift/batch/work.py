@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from dataclasses import Field, fields
+from typing import Any, ClassVar, Protocol
 
 from resift.errors import InputError, ResiftError, require
 
@@ -39,6 +40,18 @@ class BatchWork(Protocol):
     def __call__(self, batch: Any) -> Any:
         """Return the record batch that these rows become."""
         ...
+
+
+class NamesColumns:
+    """A kind of work whose input has the columns that its fields named `…_column` say."""
+
+    __slots__ = ()
+    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that the input must have."""
+        return tuple(getattr(self, one.name) for one in fields(self) if one.name.endswith("_column"))
 
 
 def each_row(rows: Sequence[Row], do: Callable[[Row], list[dict[str, Any]]]) -> list[dict[str, Any]]:

@@ -76,7 +76,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--price",
         type=float,
         metavar="P",
-        help="what an hour of this hardware costs: the summary then says what a million rows cost",
+        help="cost of an hour: the summary prices a million rows",
     )
     parser.add_argument("--json", action="store_true", help="write the summary as JSON")
 
