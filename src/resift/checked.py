@@ -88,17 +88,22 @@ def _evaluated(annotation: Any, names: dict[str, Any]) -> Any:
 def _fits(value: Any, hint: Any) -> bool:
     if hint is None or hint is type(None):
         return value is None
-    origin = typing.get_origin(hint)
+    origin, inner = _parts(hint)
     if origin in (typing.Union, types.UnionType):
-        return any(_fits(value, one) for one in typing.get_args(hint))
+        return any(_fits(value, one) for one in inner)
     if origin is typing.Literal:
-        return isinstance(value, (str, int, bool, type(None))) and value in typing.get_args(hint)
+        return isinstance(value, (str, int, bool, type(None))) and value in inner
     if origin is not None:
-        return _fits_generic(value, origin, typing.get_args(hint))
+        return _fits_generic(value, origin, inner)
     if hint in (int, float):
         # True is an int to Python, but nobody asks for True hits; and no number has 400 digits.
         return isinstance(value, (int, hint)) and not isinstance(value, bool) and _is_usual(value)
     return _is_a(value, hint)
+
+
+@functools.cache
+def _parts(hint: Any) -> tuple[Any, tuple[Any, ...]]:
+    return typing.get_origin(hint), typing.get_args(hint)
 
 
 def _is_usual(value: int | float) -> bool:
@@ -138,7 +143,10 @@ def _all_fit(values: Iterable[Any], inner: tuple[Any, ...]) -> bool:
     hint = inner[0]
     if hint in (int, float) or not isinstance(hint, type):
         return all(_fits(one, hint) for one in values)
-    return all(_is_a(one, hint) for one in values)  # the quick way, for lists of hits
+    if hasattr(hint, "_is_protocol"):
+        return all(_is_a(one, hint) for one in values)
+    # By kind and not one by one: lists of hits are long, and every stage of a pipeline gets them.
+    return all(issubclass(kind, hint) for kind in set(map(type, values)))
 
 
 def _is_a(value: Any, hint: Any) -> bool:

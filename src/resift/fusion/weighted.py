@@ -21,6 +21,8 @@ NAME = "weighted"
 ONE_SCALE = 20
 """Best scores of two lists of one kind that differ by more than this factor are of different scales."""
 
+_TRUST = Trust()  # made once: its numbers are checked whenever one is made
+
 SAMPLED = 10
 """How many of the first hits of each list are looked at to tell prose from code."""
 
@@ -41,7 +43,7 @@ def weighted(
     collection: their scores are compared as they are, so the source that answers the question comes forward.
     Lists that are equal count as one. `weights` are factors of one's own on top.
     """
-    rules = trust or Trust()
+    rules = trust or _TRUST
     rankings = check_items(rankings, "rankings", "ranked lists")
     lists, kinds = _declared(rankings, [*searched] or [""] * len(rankings), options)
     found = marks_per_word(_first_texts(lists)) if marks is None else marks

@@ -39,6 +39,9 @@ class Grading:
             raise InputError("All weights of the grading are 0; give one of them a weight above 0.")
 
 
+_GRADING = Grading()  # made once: its numbers are checked whenever one is made
+
+
 @dataclass(frozen=True, slots=True)
 class Grade:
     """A letter, the value behind it, and the three parts of that value."""
@@ -60,7 +63,7 @@ def grade(
     scores: Sequence[float], *, floor: float | None, wanted: int | None = None, policy: Grading | None = None
 ) -> Grade:
     """Grade a retrieval by its first-stage scores; an empty one is an F."""
-    rules = policy or Grading()
+    rules = policy or _GRADING
     if not scores:
         return Grade("F", 0.0, 0.0, 0.0, 0.0)
     best = max(scores)
