@@ -176,8 +176,11 @@ class Trial:
                 out = Path(folder) / "out"
                 job = self._start(out)
                 while job.running():
-                    # From the first moments of a process to the middle of its shards.
-                    self._wait(job, self.draw.uniform(0.5, 6))
+                    # From the first moments of a process to the middle of its shards. On a busy machine
+                    # seconds alone would hit none but processes that have only just begun.
+                    if self.draw.random() < 0.5:
+                        self._wait_for_shards(job, out, self.draw.randrange(1, 4))
+                    self._wait(job, self.draw.uniform(0.2, 4))
                     if not todo or not job.running():
                         break
                     kind = todo[-1]
@@ -212,6 +215,11 @@ class Trial:
     def _wait(self, job: Job, seconds: float) -> None:
         until = time.monotonic() + seconds
         while job.running() and time.monotonic() < until:
+            time.sleep(0.05)
+
+    def _wait_for_shards(self, job: Job, out: Path, more: int) -> None:
+        before, until = len(list(out.glob("part-*"))), time.monotonic() + LONGEST_END_S
+        while job.running() and time.monotonic() < until and len(list(out.glob("part-*"))) < before + more:
             time.sleep(0.05)
 
     def _count(self, todo: list[str]) -> None:
@@ -295,10 +303,12 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--engine", choices=("local", "ray"), help="only this one, beside what is written of the other"
     )
+    parser.add_argument("--kills", type=int, nargs=3, metavar="N", help="workers, drivers, full disks")
     args = parser.parse_args(argv)
     plan = QUICK if args.quick else PLAN
     if args.engine:
-        plan = {args.engine: plan[args.engine]}
+        given = dict(zip(("worker", "driver", "full disk"), args.kills or (), strict=False))
+        plan = {args.engine: given or plan[args.engine]}
     found = attack(plan, 300 if args.quick else args.rows, args.seed)
     print(json.dumps(found, indent=2))
     if not args.quick:

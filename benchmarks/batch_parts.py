@@ -13,7 +13,6 @@ import argparse
 import hashlib
 import json
 import multiprocessing
-import resource
 import sys
 import tempfile
 import time
@@ -74,8 +73,14 @@ def _peak(pipe: Any, work: Any, source: Path, shard: int, shard_rows: int) -> No
     _, shards = plan_inputs([str(source)], shard_rows=shard_rows, columns=work.columns)
     with tempfile.TemporaryDirectory() as out:
         run_shard(work, shards[shard], Path(out))
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    pipe.send({"peak_mb": round(peak, 1), "seconds": round(time.perf_counter() - started, 1)})
+    # Not ru_maxrss: that begins with what the parent had when it started this process.
+    status = Path("/proc/self/status").read_text().partition("VmHWM:")[2]
+    pipe.send(
+        {
+            "peak_mb": round(int(status.split()[0]) / 1024, 1),
+            "seconds": round(time.perf_counter() - started, 1),
+        }
+    )
 
 
 def memory(folder: Path, part: float) -> dict[str, Any]:

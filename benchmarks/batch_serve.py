@@ -16,6 +16,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -32,6 +33,7 @@ from benchmarks.harness import HERE, versions, write_results
 
 CONFIG = HERE.parent / "examples" / "ray-serve.yaml"
 QUERY = "what do bees make?"
+LEAST_OVERLOAD_S = 10
 TEXT = "Bees visit flowers and make honey, which people have eaten for thousands of years. "
 
 
@@ -83,24 +85,31 @@ def wait_until_ready(url: str, process: subprocess.Popen[Any], most_s: float) ->
     raise RuntimeError("not ready in time")
 
 
-def overload(url: str, seconds: float, callers: int) -> dict[str, Any]:
-    """Send more than fits, from many callers, for a while; return what came back."""
-    until = time.perf_counter() + seconds
+def overload(url: str, process: subprocess.Popen[Any], callers: int, most_s: float) -> dict[str, Any]:
+    """Send more than fits, from many callers, until there is a second replica; return what came back."""
+    began = time.perf_counter()
+    enough = threading.Event()
 
     def caller(_: int) -> list[tuple[int, str, float]]:
         found = []
-        while time.perf_counter() < until:
+        while not enough.is_set():
             found.append(ask(url, 40))
             if found[-1][0] == 429:
                 time.sleep(0.2)
         return found
 
     with ThreadPoolExecutor(callers) as pool:
-        answers = [one for some in pool.map(caller, range(callers)) for one in some]
+        asked = [pool.submit(caller, number) for number in range(callers)]
+        while time.perf_counter() - began < most_s:
+            time.sleep(1)
+            if time.perf_counter() - began > LEAST_OVERLOAD_S and replicas(process) > 1:
+                break
+        enough.set()
+        answers = [one for some in asked for one in some.result()]
     refused = [one for one in answers if one[0] == 429]
     return {
         "callers": callers,
-        "seconds": seconds,
+        "seconds": round(time.perf_counter() - began, 1),
         "statuses": dict(Counter(str(one[0]) for one in answers)),
         "refused_with_retry_after": sum(one[1].isdecimal() and int(one[1]) >= 1 for one in refused),
         "refused": len(refused),
@@ -116,18 +125,22 @@ def replicas(process: subprocess.Popen[Any]) -> int:
     return sum("ServeReplica:resift" in one for one in told)
 
 
-def drain(url: str, process: subprocess.Popen[Any]) -> dict[str, Any]:
+def drain(url: str, process: subprocess.Popen[Any], documents: int) -> dict[str, Any]:
     """End the deployment while requests are in flight; all of them must be answered."""
     with ThreadPoolExecutor(2) as pool:
-        # Some seconds of work each; however large, a request gets in where it is alone.
-        flying = [pool.submit(ask, url, 400) for _ in range(2)]
+        flying = [pool.submit(ask, url, documents) for _ in range(2)]
         time.sleep(1.5)
         assert process.stdin
         process.stdin.close()
         answers = [one.result()[0] for one in flying]
     started = time.perf_counter()
     process.wait(timeout=90)
-    return {"in_flight": answers, "exit_code": process.returncode, "stop_s": time.perf_counter() - started}
+    return {
+        "documents": documents,
+        "in_flight": answers,
+        "exit_code": process.returncode,
+        "stop_s": time.perf_counter() - started,
+    }
 
 
 @contextmanager
@@ -186,16 +199,17 @@ def deploy(config: Path) -> None:
 
 def life(url: str, process: subprocess.Popen[Any]) -> dict[str, Any]:
     """Return what a deployment did from its start to its end."""
-    ready_s = wait_until_ready(url, process, 150)
+    ready_s = wait_until_ready(url, process, 300)
     alone = [ask(url, 10) for _ in range(5)]
     result: dict[str, Any] = {
         "ready_s": round(ready_s, 1),
         "alone": {"statuses": [one[0] for one in alone], "last_ms": round(alone[-1][2] * 1000, 1)},
-        "overload": overload(url, 12, 16),
+        "overload": overload(url, process, 16, 90),
     }
     result["replicas_after_overload"] = replicas(process)
     result["after"] = ask(url, 10)[0]
-    result["drain"] = drain(url, process)
+    # Some seconds of work each, on this machine as it is now.
+    result["drain"] = drain(url, process, max(10, min(400, round(40 / alone[-1][2]))))
     return result
 
 
