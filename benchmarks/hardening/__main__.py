@@ -3,6 +3,7 @@
 python -m benchmarks.hardening                  # about half an hour; writes results and docs/reliability.md
 python -m benchmarks.hardening --short          # at most a minute of work; writes nothing
 python -m benchmarks.hardening cypher faults    # only these; writes nothing
+python -m benchmarks.hardening cypher --write   # only this, and its row of the results with its commit
 python -m benchmarks.hardening --seed 7         # other random choices
 """
 
@@ -20,7 +21,7 @@ from typing import Any
 
 from benchmarks.hardening.outcome import Outcome
 from benchmarks.hardening.page import write_page
-from benchmarks.harness import HERE, write_results
+from benchmarks.harness import HERE, RESULTS, write_results
 
 ROOT = HERE.parent
 
@@ -67,6 +68,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--jobs", type=int, default=1, help="attacks side by side; those that measure time run alone (1)"
     )
+    parser.add_argument("--write", action="store_true", help="put the rows of named attacks into the results")
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
     unknown = [name for name in args.names if name not in ATTACKS]
@@ -76,12 +78,24 @@ def main(argv: list[str] | None = None) -> int:
         print(json.dumps(_made(args.names[0], args.seed, short=args.short)))
         return 0
     rows = _all(args.names or list(ATTACKS), args)
-    if not args.names and not args.short:
-        write_results("hardening", {"seed": args.seed, "commit": _commit(), "attacks": rows})
-        write_page()
+    if not args.short and (args.write or not args.names):
+        _write(rows, args)
     failures = sum(row["failures"] for row in rows.values())
     print(f"{sum(row['tried'] for row in rows.values()):,} tried, {failures} did not hold")
     return 1 if failures else 0
+
+
+def _write(rows: dict[str, Any], args: argparse.Namespace) -> None:
+    """Write a full run, or some rows of it beside those that were there; with their commit."""
+    commit = _commit()
+    if args.names:
+        before = json.loads((RESULTS / "hardening.json").read_text(encoding="utf-8"))
+        fresh = {name: {**row, "commit": commit, "seed": args.seed} for name, row in rows.items()}
+        kept = {**before["attacks"], **fresh}
+        write_results("hardening", {"seed": before["seed"], "commit": before["commit"], "attacks": kept})
+    else:
+        write_results("hardening", {"seed": args.seed, "commit": commit, "attacks": rows})
+    write_page()
 
 
 def _all(names: list[str], args: argparse.Namespace) -> dict[str, Any]:

@@ -37,6 +37,8 @@ def table(result: Mapping[str, Any]) -> str:
         note = row["absent"] or "; ".join(
             f"{key} {value}" for key, value in row["figures"].items() if not isinstance(value, dict)
         )
+        if "commit" in row:
+            note = f"{note}; commit {row['commit']}"
         rows.append(f"| {name}: {row['what']} | {row['tried']:,} | {row['failures']} | {note} |")
     return "\n".join(rows)
 

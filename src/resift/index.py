@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from resift.arguments import check_path
 from resift.candidates import Candidate, hits_from
+from resift.checked import checked
 from resift.deadline import Deadline
 from resift.errors import InputError
 from resift.ingest.opening import open_index
@@ -72,6 +73,7 @@ class Index:
         self._pipelines: dict[str, Pipeline] = {}
         self._pipeline = pipeline
 
+    @checked
     async def aadd(
         self,
         documents: Iterable[Candidate] | str,
@@ -90,6 +92,7 @@ class Index:
 
     add = synced(aadd)
 
+    @checked
     async def aadd_files(self, paths: Paths, *, prune: bool = False, progress: bool = False) -> IndexReport:
         """Bring the index up to date with files and folders; what did not change is not read again.
 
@@ -104,18 +107,21 @@ class Index:
 
     add_files = synced(aadd_files)
 
+    @checked
     async def adelete(self, ids: Iterable[str] | str) -> int:
         """Remove documents and return how many were there."""
         return await self.store.delete([ids] if isinstance(ids, str) else ids)
 
     delete = synced(adelete)
 
+    @checked
     async def aget(self, ids: Iterable[str] | str) -> list[Hit]:
         """Return the documents of these ids that are there, in the order asked for."""
         return await self.store.get([ids] if isinstance(ids, str) else ids)
 
     get = synced(aget)
 
+    @checked
     async def asearch(
         self,
         query: str,
@@ -152,6 +158,7 @@ class Index:
 
     search = synced(asearch)
 
+    @checked
     async def aask(
         self,
         question: str,

@@ -8,6 +8,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
 from resift.agent.expansion import Neighbourhood
+from resift.checked import checked_class
 from resift.errors import InputError, require
 from resift.types import Fused, Hit, StageKind, StageRecord, Trace, rescored, trace_of
 
@@ -15,6 +16,7 @@ STAGE = "centrality"
 PARTS = ("relevance", "similarity", "pagerank")
 
 
+@checked_class
 @dataclass(frozen=True)
 class GraphReranker:
     """Mixes relevance, similarity of vectors, and how central a hit's article is around all hits.

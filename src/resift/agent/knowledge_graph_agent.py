@@ -19,6 +19,7 @@ from resift.agent.graph_reranker import GraphReranker, article_of
 from resift.agent.multi_doc import MultiDocSynthesizer, Writer
 from resift.agent.pack import Pack
 from resift.agent.widening import merged, retrieved, widened
+from resift.checked import checked_class
 from resift.deadline import Deadline
 from resift.errors import InputError, StoreError, redacted
 from resift.events import Sink
@@ -30,6 +31,7 @@ from resift.sync import synced
 from resift.types import Fused, Hit, Ranking, StageKind, StageRecord, Trace, cut_record, record_of
 
 
+@checked_class
 class KnowledgeGraphAgent:
     """Answers questions from a pack, with sources, and says when it cannot.
 

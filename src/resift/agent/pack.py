@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from resift.agent import pack_schema as schema
+from resift.checked import checked
 from resift.errors import ResiftError, StoreError, require
 from resift.forking import ForkSafeLock
 from resift.text import words
@@ -67,6 +68,7 @@ class Pack:
         self.meta = self._checked_meta()
 
     @classmethod
+    @checked
     def open(cls, path: Path | str) -> Pack:
         """Open a pack file read-only; raises StoreError for anything that is no finished pack."""
         file = Path(path)

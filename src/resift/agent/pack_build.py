@@ -13,6 +13,7 @@ from resift import __version__
 from resift.agent import pack_schema as schema
 from resift.agent.articles import Article, read_articles, source_files
 from resift.agent.links import LinkResolver
+from resift.checked import checked
 from resift.errors import InputError, StoreError, require
 from resift.ingest.chunking import ChunkSize
 from resift.protocols import Embedder
@@ -52,6 +53,7 @@ class _Work:
         return sum(len(article.passages) for article in self.batch)
 
 
+@checked
 async def build_pack(
     source: Path | str,
     target: Path | str,

@@ -15,6 +15,7 @@ from resift.batch.local_engine import LocalEngine
 from resift.batch.manifest import check_plan, plan_of, write_manifest
 from resift.batch.shards import FAILED, Attempts, OnRows, ShardReport, atomic_parquet
 from resift.batch.work import BatchWork
+from resift.checked import checked
 from resift.errors import ResiftError, require
 from resift.file_lock import locked
 
@@ -71,6 +72,7 @@ class BatchProgress:
     """Rows among them that an earlier run did."""
 
 
+@checked
 def run_batch(
     work: BatchWork,
     inputs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],

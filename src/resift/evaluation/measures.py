@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from resift.checked import checked_class
 from resift.errors import InputError, require
 from resift.evaluation.trec import Qrels
 
@@ -53,6 +54,7 @@ def measure_name(text: str) -> str:
     return f"{name}@{cutoff}" if cutoff else name
 
 
+@checked_class
 class Judge:
     """Measures runs against one set of judgements; building it once makes measuring many runs quick."""
 

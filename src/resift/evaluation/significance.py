@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from resift.errors import require
+from resift.checked import checked
+from resift.errors import InputError, require
 
 SEED = 20090719
 ROUNDS = 50_000
@@ -19,6 +20,7 @@ _CHUNK = 2_000
 _NOISE = 1e-12
 
 
+@checked
 def randomisation_p(differences: Sequence[float], *, rounds: int = ROUNDS, seed: int = SEED) -> float:
     """Return the two-sided p of a paired randomisation test on the mean (Smucker et al., CIKM 2007).
 
@@ -47,10 +49,15 @@ def format_p(p: float) -> str:
     return f"{p:.4f}" if p >= 0.0001 else "<0.0001"
 
 
+@checked
 def bootstrap_interval(
     differences: Sequence[float], *, level: float = 0.95, rounds: int = 10_000, seed: int = SEED
 ) -> tuple[float, float]:
     """Return the percentile bootstrap interval of the mean difference (Efron, 1979)."""
+    if not 0 < level < 1 or rounds < 1 or seed < 0:
+        raise InputError(
+            f"level {level}, rounds {rounds}, seed {seed}: pass 0 < level < 1, rounds ≥ 1, seed ≥ 0."
+        )
     np = require("numpy", extra="eval")
     values = np.array(differences, dtype=float)
     if not len(values):
@@ -65,6 +72,7 @@ def bootstrap_interval(
     return float(low), float(high)
 
 
+@checked
 def holm(p_values: Sequence[float]) -> list[float]:
     """Return p-values corrected for how many there are, in the order given (Holm, 1979)."""
     order = sorted(range(len(p_values)), key=lambda at: p_values[at])

@@ -22,6 +22,8 @@ class ChunkSize(NamedTuple):
 
     def checked(self) -> ChunkSize:
         """Return itself, or raise InputError for sizes that cannot work."""
+        if not all(type(number) is int for number in self):
+            raise InputError(f"chunk size is {self.words!r}, overlap {self.overlap!r}; pass whole numbers.")
         if self.words < 1:
             raise InputError(f"chunk size is {self.words}; pass at least 1 word.")
         if not 0 <= self.overlap < self.words:

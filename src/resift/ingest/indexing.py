@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from resift.checked import checked
 from resift.errors import DataFormatError, InputError
 from resift.ingest.chunking import ChunkSize, chunks
 from resift.ingest.isolation import FileReader
@@ -110,6 +111,7 @@ class _Part(NamedTuple):
     failure: str = ""
 
 
+@checked
 async def index_paths(
     store: SQLiteStore,
     paths: Sequence[Path],

@@ -89,6 +89,7 @@ def disallow_local(id: str) -> None:
         _allowed.pop(id, None)
 
 
+@checked
 def write_manifest(folder: Path | str) -> Path:
     """Inspect a folder and write `resift-manifest.json` with sha256 and size of every file into it."""
     real = open_folder(folder)

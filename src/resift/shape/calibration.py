@@ -14,7 +14,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from resift.atomic_files import atomic_write
 from resift.checked import checked
@@ -34,6 +34,7 @@ from resift.shape.fitting import (
 from resift.types import to_json
 
 
+@runtime_checkable
 class Calibrator(Protocol):
     """Turns a score into a number from 0 to 1; a higher score never gets a lower one."""
 
@@ -174,6 +175,7 @@ _KINDS: dict[str, type[Platt] | type[Temperature] | type[Isotonic]] = {
 }
 
 
+@checked
 def calibrator_from(data: Mapping[str, Any]) -> Platt | Temperature | Isotonic:
     """Return the calibrator that `to_dict` described."""
     kind = str(data.get("kind", ""))

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from resift.arguments import check_number
+from resift.checked import checked
 from resift.errors import InputError
 from resift.events import Sink
 from resift.shape.calibration import Calibrator
@@ -16,6 +17,7 @@ from resift.types import Hit, Ranking, StageKind, Trace, record_of, trace_of
 STAGE = "threshold"
 
 
+@checked
 def calibrate(
     hits: Sequence[Hit],
     calibrators: Calibrator | Mapping[str, Calibrator],
@@ -33,6 +35,7 @@ def calibrate(
     return tuple(_calibrated(hit, said, calibrators) for hit, said in zip(hits, judged, strict=True))
 
 
+@checked
 def above(hits: Sequence[Hit], threshold: float, *, sink: Sink | None = None) -> Shaped:
     """Keep the hits whose probability reaches the threshold; those without one are kept and noted."""
     if not 0 <= threshold <= 1:

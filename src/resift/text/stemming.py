@@ -95,6 +95,8 @@ def check_language(language: str) -> None:
     """Raise InputError for a language that is neither "auto", "none" nor one of Snowball's."""
     if language in ("auto", "none"):
         return
+    if not isinstance(language, str):
+        raise InputError(f"The language is {language!r}; pass its name.")
     known = stemmed_languages()
     if language not in known:
         raise InputError(f"Unknown language {language!r}. {did_you_mean(language, {*known, 'auto', 'none'})}")

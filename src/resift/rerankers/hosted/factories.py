@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from resift.checked import checked
 from resift.errors import ConfigError
 from resift.rerankers.hosted.dialects import dialect_of
 from resift.rerankers.hosted.hosted_options import options_for
@@ -17,6 +18,7 @@ _ON = frozenset({"1", "true", "yes", "on"})
 _OFF = frozenset({"0", "false", "no", "off"})
 
 
+@checked
 def hosted_reranker(
     provider: str, *, cross_encoder_reranking_enabled: bool | None = None, **options: Any
 ) -> HostedReranker | None:
