@@ -97,6 +97,28 @@ def test_pages_of_the_word_index_give_what_its_vocabulary_gives(
     asyncio.run(body())
 
 
+def test_words_that_stand_nowhere_are_no_damage(tmp_path: Path) -> None:
+    """The index names a page by part of its first term, so that words which are not in it lead there, too."""
+    chance = random.Random(8)
+
+    def word() -> str:
+        return "".join(chance.choices("abcde", k=chance.randrange(3, 9)))
+
+    async def body() -> None:
+        store = SQLiteStore(tmp_path / "a.db", create=True, language="none")
+        texts = [" ".join(word() for _ in range(60)) for _ in range(900)]
+        await store.add([{"id": str(n), "text": text} for n, text in enumerate(texts)])
+        held = {one for text in texts for one in text.split()}
+        asked = sorted({word() for _ in range(1500)} | {one[:-1] for one in list(held)[:500]})
+        for one in asked:
+            found = await store.search(one, k=1)
+            assert bool(found) == (one in held), one
+        assert await store.verify() == []
+        await store.close()
+
+    asyncio.run(body())
+
+
 def test_codes_find_nearly_all_that_a_scan_finds_and_every_score_is_exact(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -96,7 +96,7 @@ def _segments(connection: Connection) -> list[_Segment]:
 def _in_segment(connection: Connection, segment: _Segment, term: bytes) -> list[bytes]:
     """Read the page where the term must be and all up to the next that begins another term."""
     found = connection.execute(
-        "SELECT pgno FROM terms_idx WHERE segid = ? AND term <= ? ORDER BY term DESC LIMIT 1",
+        "SELECT pgno, term FROM terms_idx WHERE segid = ? AND term <= ? ORDER BY term DESC LIMIT 1",
         (segment.number, term),
     ).fetchone()
     first = segment.first_page if found is None else max(segment.first_page, found[0] >> 1)
@@ -109,8 +109,10 @@ def _in_segment(connection: Connection, segment: _Segment, term: bytes) -> list[
         fresh = _blocks(connection, base + start, base + last)
         following = next((page for page in fresh[not pages :] if _first_term(page)), None)
         pages += fresh
-    # The index of pages has no checksum; the pages themselves say whether it led to the right one.
-    wrong = first > segment.first_page and not b"" < _first_term(pages[0]) <= term
+    # The index of pages has no checksum; the pages themselves say whether it led to the right one. It names a
+    # page by as much of its first term as tells it from the term before, so that term may come after ours.
+    led = found[1] if found is not None and isinstance(found[1], bytes) else b""
+    wrong = first > segment.first_page and not (led and _first_term(pages[0]).startswith(led))
     if wrong or (following is not None and _first_term(following) <= term):
         raise Damage("terms_idx", segment.number)
     return pages
