@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import random
+import sqlite3
+from contextlib import closing
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -16,6 +19,7 @@ from resift.stores.sqlite import SQLiteStore
 from resift.stores.sqlite_blocks import ROWS, codes_of
 from resift.stores.sqlite_codes import CodeTable, question_of
 from resift.stores.sqlite_postings import read_occurrences
+from resift.sync import run_sync
 from tests.stores.factories import HashingEmbedder
 
 
@@ -197,3 +201,20 @@ def test_a_ranking_says_that_it_was_found_approximately(tmp_path: Path) -> None:
         await store.close()
 
     asyncio.run(body())
+
+
+def test_words_that_are_nowhere_find_nothing_however_large_the_word_index_is(tmp_path):
+    """FTS5 names a page by the beginning of its first term: a word between the two is absent, not damage."""
+    random = Random(7)
+    vocabulary = ["".join(random.choices("abcdefghijklmnop", k=random.randint(3, 9))) for _ in range(6000)]
+    store = SQLiteStore(tmp_path / "words.db", create=True, language="none")
+    rows = [{"id": str(at), "text": " ".join(vocabulary[at * 20 : at * 20 + 20])} for at in range(300)]
+    run_sync(store.add(rows))
+    with closing(sqlite3.connect(tmp_path / "words.db")) as plain:
+        begun = [bytes(term)[1:].decode() for (term,) in plain.execute("SELECT term FROM terms_idx")]
+    assert len(begun) > 5
+    absent = [word for word in begun if word and word not in vocabulary]
+    assert absent
+    for word in absent:
+        assert run_sync(store.text.search(word, k=5)) == [], word
+    run_sync(store.close())
