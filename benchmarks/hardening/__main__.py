@@ -21,7 +21,7 @@ from typing import Any
 
 from benchmarks.hardening.outcome import Outcome
 from benchmarks.hardening.page import write_page
-from benchmarks.harness import HERE, RESULTS, write_results
+from benchmarks.harness import HERE, RESULTS, machine, write_results
 
 ROOT = HERE.parent
 
@@ -90,9 +90,10 @@ def _write(rows: dict[str, Any], args: argparse.Namespace) -> None:
     commit = _commit()
     if args.names:
         before = json.loads((RESULTS / "hardening.json").read_text(encoding="utf-8"))
-        fresh = {name: {**row, "commit": commit, "seed": args.seed} for name, row in rows.items()}
-        kept = {**before["attacks"], **fresh}
-        write_results("hardening", {"seed": before["seed"], "commit": before["commit"], "attacks": kept})
+        own = {"commit": commit, "seed": args.seed, "processor": machine()["processor"]}
+        before["attacks"] |= {name: {**row, **own} for name, row in rows.items()}
+        text = json.dumps(before, indent=2, sort_keys=True) + "\n"
+        (RESULTS / "hardening.json").write_text(text, encoding="utf-8")
     else:
         write_results("hardening", {"seed": args.seed, "commit": commit, "attacks": rows})
     write_page()

@@ -38,7 +38,7 @@ def table(result: Mapping[str, Any]) -> str:
             f"{key} {value}" for key, value in row["figures"].items() if not isinstance(value, dict)
         )
         if "commit" in row:
-            note = f"{note}; commit {row['commit']}"
+            note = f"{note}; commit {row['commit']}, {row['processor']}"
         rows.append(f"| {name}: {row['what']} | {row['tried']:,} | {row['failures']} | {note} |")
     return "\n".join(rows)
 
