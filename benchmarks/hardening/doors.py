@@ -17,7 +17,6 @@ from resift.batch import RerankWork, run_batch
 from resift.config import inspect_yaml, load_plain, load_yaml, pipeline_from_config, pipeline_from_yaml
 from resift.deadline import Deadline
 from resift.evaluation import (
-    Judge,
     bootstrap_interval,
     holm,
     randomisation_p,
@@ -276,7 +275,6 @@ def _room_doors(folder: Path) -> list[Door]:
         Door("inspect_yaml", inspect_yaml, {"path": file}),
         Door("load_plain", load_plain, {"config": {"version": 1, "stores": [{"kind": "memory", "name": "m"}]}}),
         Door("pipeline_from_yaml", pipeline_from_yaml, {"path": file}),
-        Door("Judge", Judge, {"qrels": {"q": {"a": 1}}, "measures": ("nDCG@10",)}),
         Door("bootstrap_interval", bootstrap_interval, {"differences": [0.1, -0.2, 0.3], "level": 0.9, "rounds": 100, "seed": 1}),
         Door("randomisation_p", randomisation_p, {"differences": [0.1, -0.2, 0.3], "rounds": 100, "seed": 1}),
         Door("holm", holm, {"p_values": [0.01, 0.2]}),

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from resift.checked import checked_class
 from resift.errors import InputError, require
 from resift.evaluation.trec import Qrels
 
@@ -54,7 +53,6 @@ def measure_name(text: str) -> str:
     return f"{name}@{cutoff}" if cutoff else name
 
 
-@checked_class
 class Judge:
     """Measures runs against one set of judgements; building it once makes measuring many runs quick."""
 
