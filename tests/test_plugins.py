@@ -207,6 +207,13 @@ def test_an_installation_without_entry_points_says_how_to_renew_it(tmp_path):
     assert "the installation is older than the code. Run: pip install -e ." in answer.stdout, answer.stderr
 
 
+def test_without_any_entry_point_the_sentence_says_what_to_run(monkeypatch, tmp_path):
+    """The same where this process finds no metadata."""
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    with pytest.raises(StoreNotFound, match="the installation is older than the code"):
+        load_plugin("resift.stores", "sqlite")
+
+
 @pytest.mark.parametrize("name", [None, "", "  ", 3, ["rrf"]])
 def test_a_name_that_is_none_gets_the_names_there_are(name):
     """One clear sentence, whatever was passed."""

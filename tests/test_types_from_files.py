@@ -10,7 +10,9 @@ import pytest
 
 from resift import Hit, Ranking
 from resift.errors import InputError, InvalidHitError
+from resift.evaluation.work_file import Stop
 from resift.types import Fused, StageKind, StageRecord, Trace, record_of
+from resift.types.reading import as_declared
 
 HIT = {"id": "a", "text": "t", "score": 0.5, "source": "s", "metadata": {"page": 1}}
 STAGE = {"kind": "fuse", "name": "rrf", "ids": ["a"], "scores": [0.5]}
@@ -150,3 +152,15 @@ def test_what_is_cut_before_any_order_keeps_the_place_of_its_list():
     ]
     assert Trace(lists).order() == ()
     assert Fused([Hit("a")]).records == ()
+    longer = Trace(lists).then(gate)
+    assert longer.order() == ("b",)
+    ranking = Ranking((Hit("b"),), trace=longer)
+    assert ranking.why_all() == {"b": ranking.why("b")}
+
+
+def test_places_of_a_named_tuple_are_checked_by_its_fields():
+    """As evaluations keep the stops of a path."""
+    stop = as_declared(Stop, ["fuse", "rrf", 1, ""], "a stop")
+    assert (stop.kind, stop.rank) == ("fuse", 1)
+    with pytest.raises(InputError, match="a stop is a str; it must be a whole number"):
+        as_declared(Stop, ["fuse", "rrf", "first", ""], "a stop")

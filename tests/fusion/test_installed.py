@@ -78,3 +78,12 @@ def test_sums_that_are_no_numbers_any_more():
     one = [[Hit("a", score=1.7e308, source="x")], [Hit("b", score=1.0, source="y")]]
     with pytest.raises(InputError, match="too large to add up"):
         fuse(one, method="comb-sum", weights=[1.7e308, 1.0])
+
+
+def test_a_text_is_borrowed_for_the_hits_that_are_kept_only():
+    """What k leaves out needs none."""
+    lists = [[Hit("a", score=2.0, source="x"), Hit("b", score=1.0, source="x")], [Hit("b", "text", 1.0, "y")]]
+    assert [hit.text for hit in rrf(lists, k=1)] == ["text"]
+    assert [
+        hit.text for hit in rrf([lists[0], [Hit("a", "first", 1.0, "y"), Hit("b", "text", 1.0, "y")]], k=1)
+    ] == ["first"]
