@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from benchmarks.harness import answer_forever, versions
+from benchmarks.peer_frameworks import FRAMEWORKS
 
 FLASHRANK_NAME = "ms-marco-MiniLM-L-12-v2"
 Rank = Callable[[str, Sequence[str]], list[tuple[int, float]]]
@@ -118,8 +119,12 @@ PEERS = {
     "txtai": txtai,
     "txtai two-stage": txtai_two_stage,
     "resift over txtai": resift_two_stage,
+    **FRAMEWORKS,
 }
-DISTRIBUTIONS = ("FlashRank", "rerankers", "txtai", "onnxruntime")
+DISTRIBUTIONS = (
+    "FlashRank", "rerankers", "txtai", "onnxruntime", "langchain-classic", "llama-index-core", "haystack-ai",
+    "sentence-transformers",
+)  # fmt: skip
 
 
 def main() -> None:

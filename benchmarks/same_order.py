@@ -1,4 +1,4 @@
-"""Do FlashRank, rerankers and txtai give the order that Resift gives, on the same weights?
+"""Do FlashRank, rerankers, txtai and the frameworks' own rerankers give Resift's order on the same weights?
 
 `python -m benchmarks.same_order`: 12 questions to 8 passages, all written for this. The peers load the
 ONNX file that Resift loads, in an environment that is made on first use (`--python PATH` for one of yours).
@@ -6,19 +6,29 @@ ONNX file that Resift loads, in an environment that is made on first use (`--pyt
 Asked twice. In one call, as their users do: peers pad a batch to its longest passage, and int8 scores move a
 little with the padding, so passages that are as good as equal may swap. And passage by passage, as Resift
 does it: without padding the order must be the same to the last place.
+
+LangChain, LlamaIndex and Haystack bring rerankers that run PyTorch (`--frameworks`, an environment of their
+own): the same weights as floats, so that scores differ by what int8 takes away.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness import HERE, Peer, peer_env, write_results
+from benchmarks.harness import HERE, RESULTS, Peer, peer_env, write_results
+from benchmarks.peer_frameworks import FRAMEWORKS
 
 REQUIREMENTS = ["torch==2.13.0", "FlashRank", "rerankers[flashrank]", "txtai", "onnxruntime", "PyYAML"]
+FRAMEWORK_REQUIREMENTS = [
+    "torch==2.13.0", "sentence-transformers", "langchain-classic", "langchain-community", "llama-index-core",
+    "haystack-ai", "sentence-transformers-haystack", "PyYAML", "platformdirs", "filelock", "MarkupSafe",
+]  # fmt: skip
+FRAMEWORK_NAMES = tuple(FRAMEWORKS)
 PEER_NAMES = ("flashrank", "rerankers", "txtai", "txtai two-stage", "resift over txtai")
 TWO_STAGE = ("txtai two-stage", "resift over txtai")
 PASSAGES = (
@@ -121,12 +131,23 @@ def run(python: Path | str, names: Sequence[str] = PEER_NAMES) -> dict[str, dict
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--python", type=Path, default=None, help="a Python that has the peers")
+    parser.add_argument("--frameworks", action="store_true", help="the frameworks' own rerankers")
     args = parser.parse_args()
-    results = run(args.python or peer_env("same_order_peers", REQUIREMENTS))
+    if args.frameworks:
+        python = args.python or peer_env("framework_peers", FRAMEWORK_REQUIREMENTS)
+        results = run(python, FRAMEWORK_NAMES)
+    else:
+        results = run(args.python or peer_env("same_order_peers", REQUIREMENTS))
     for name, row in results["peers"].items():
         for how, counts in row.items():
             print(f"{name:18} {how:22} {counts}")
-    write_results("same_order", results)
+    # The two environments are asked in separate runs; each keeps what the other found.
+    earlier = json.loads((RESULTS / "same_order.json").read_text(encoding="utf-8"))
+    kept = {name: version for name, version in earlier["versions"].items() if version != "absent"}
+    found = {name: version for name, version in results["versions"].items() if version != "absent"}
+    write_results(
+        "same_order", {"peers": {**earlier["peers"], **results["peers"]}, "versions": {**kept, **found}}
+    )
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from resift.retrieval.node import RetrievalNode as RetrievalNode
     from resift.retrieval.pipeline import Pipeline as Pipeline
     from resift.retrieval.two_stage import TwoStage as TwoStage
+    from resift.server.app import serve_app as serve_app
     from resift.stores.memory import MemoryStore as MemoryStore
     from resift.stores.sqlite import SQLiteStore as SQLiteStore
     from resift.types import Hit as Hit
@@ -47,6 +48,7 @@ else:
         retrieval.node: RetrievalNode
         retrieval.pipeline: Pipeline
         retrieval.two_stage: TwoStage
+        server.app: serve_app
         stores.memory: MemoryStore
         stores.sqlite: SQLiteStore
         types: Hit Ranking
