@@ -136,11 +136,11 @@ def skim(begin: int, most: int, hopeless: float = HOPELESS) -> Rule:
 RULES: dict[str, Rule] = {
     "every window": lambda doc, _: list(range(len(doc["spans"]))),
     **{f"the first {most}": first(most) for most in (1, 2, 3)},
-    **{f"the {most} most promising": fixed(most) for most in (1, 2, 3)},
+    **{f"the {most} most promising": fixed(most) for most in (1, 2, 3, 4, 6)},
     **{f"skim 1, {most} at most, on from {low}": skim(1, most, low) for most in (3, 32) for low in (-10, -8)},
     **{
         f"skim 2, {most} at most, on from {low}": skim(2, most, low)
-        for most in (3, 4, 32)
+        for most in (3, 4, 6, 32)
         for low in (-6, -4, -2)
     },
 }

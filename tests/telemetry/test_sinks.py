@@ -117,5 +117,5 @@ def test_a_missing_package_says_how_to_install_it(monkeypatch, module, home, sin
     for name in [name for name in sys.modules if name.partition(".")[0] == module.partition(".")[0]]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, module.partition(".")[0], None)
-    with pytest.raises(MissingExtraError, match=r"pip install 'resift\[telemetry\]'"):
+    with pytest.raises(MissingExtraError, match=r"pip install (-e )?'(resift|\.)\[telemetry\]'"):
         made()

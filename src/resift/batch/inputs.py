@@ -60,11 +60,11 @@ def find_inputs(given: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
     for address in [str(os.fspath(one)) for one in named]:
         if "://" in address:
             found += _remote(address)
-        elif Path(address).is_dir():
+        elif os.path.isdir(address):  # unlike Path, no error where a name is too long
             found += _inside(Path(address))
         elif glob.has_magic(address):
             found += sorted(glob.glob(address, recursive=True))
-        elif Path(address).is_file():
+        elif os.path.isfile(address):
             found.append(address)
         else:
             raise DataFormatError("no such file, folder or pattern", file=address)

@@ -6,7 +6,6 @@ import argparse
 import importlib
 import io
 import os
-import re
 import sys
 import textwrap
 from collections.abc import Sequence
@@ -73,9 +72,11 @@ def _indented(line: str, width: int) -> list[str]:
     """Return an indented line within the width: a second column goes on below itself, a command too."""
     if len(line) <= width:
         return [line]
-    named = re.match(r" +\S+(?: \S+)*? {2,}", line)
-    if named and 3 * len(named[0]) <= 2 * width:
-        return textwrap.wrap(line, width, subsequent_indent=" " * len(named[0]), break_on_hyphens=False)
+    # What stands before a gap of two spaces or more is a name, what follows its text.
+    _, gap, rest = line.lstrip(" ").partition("  ")
+    column = len(line) - len(rest.lstrip(" "))
+    if gap and 3 * column <= 2 * width:
+        return textwrap.wrap(line, width, subsequent_indent=" " * column, break_on_hyphens=False)
     options = {"subsequent_indent": "      ", "break_on_hyphens": False, "break_long_words": False}
     *first, last = textwrap.wrap(line, width - 2, **options)  # type: ignore[arg-type]
     return [*(f"{part} \\" for part in first), last]

@@ -29,7 +29,7 @@ _CODES = {
     "cyan": "36",
 }
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
-_WITH_UNIT = re.compile(r"\b(\d[\d.,]*) (s|ms|min|h|MB|%)(?![\w])")
+_WITH_UNIT = re.compile(r"(?<![\d.,])(\d[\d.,]*) (s|ms|min|h|MB|%)(?![\w])")
 _GLUE = "\x1f"
 _LEAST, _LEAST_TEXT = 8, 20
 """How narrow a column that gives way may become: a name in the first one, text in any other."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from resift.config.build_rerank import keys_not_set
 from resift.config.settings import Settings
 
@@ -22,6 +24,8 @@ def summary(settings: Settings) -> list[tuple[str, str]]:
 
 def _store(store: Settings) -> str:
     place = next((str(store[key]) for key in ("path", "url") if store.get(key)), "")
+    # Below the folder one works in, the way from there says it sooner.
+    place = place.removeprefix(f"{Path.cwd()}/")
     return " ".join(part for part in (store["name"], f"({store['kind']})", place) if part)
 
 
