@@ -42,6 +42,8 @@ def test_lines_jsonl_json_and_csv_are_told_apart():
     assert rows("a.jsonl", '{"text": "x"}\n\n"y"\n') == [{"text": "x"}, {"text": "y"}]
     assert rows("a.json", '[{"text": "x"}, "y"]') == [{"text": "x"}, {"text": "y"}]
     assert rows("a.csv", 'id;text\n7;"x;\ny"\n') == [{"id": "7", "text": "x;\ny"}]
+    assert rows("piped", "id,text\n7,x\n") == [{"id": "7", "text": "x"}]
+    assert rows("piped", "title, and more of it\n")[0]["text"] == "title, and more of it"
     assert rows("noname", '{"text": "x"}') == [{"text": "x"}]
     assert rows("b.txt", "{braces\n", form="lines") == [{"id": "1", "text": "{braces"}]
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
+from resift.candidates import TEXT_KEYS
 from resift.errors import DataFormatError, InputError
 from resift.ingest.decoding import decode
 
@@ -111,7 +113,15 @@ def _form(file: str, text: str) -> str:
         return "csv"
     if suffix in (".jsonl", ".ndjson", ".json"):
         return "jsonl"
-    return "jsonl" if text.lstrip()[:1] == "{" else "lines"
+    if text.lstrip()[:1] == "{":
+        return "jsonl"
+    return "csv" if not suffix and _is_header(text.partition("\n")[0]) else "lines"
+
+
+def _is_header(line: str) -> bool:
+    """Whether a line names columns, a text's among them: a pipe has no file name that tells."""
+    names = {name.strip().strip('"').lower() for name in re.split(r"[,;\t]", line)}
+    return len(names) > 1 and not names.isdisjoint(TEXT_KEYS) and not any(" " in name for name in names)
 
 
 def _lines(text: str, found: Documents) -> Iterator[dict[str, Any]]:
