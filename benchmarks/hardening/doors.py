@@ -43,6 +43,7 @@ from resift.rerankers import (
 )
 from resift.resilience import Budget, CircuitBreaker
 from resift.retrieval import OverFetch, StoreRef
+from resift.server.options import ServerOptions
 from resift.shape import (
     Platt,
     above,
@@ -293,4 +294,5 @@ def _room_doors(folder: Path) -> list[Door]:
         Door("run_batch", run_batch, {"work": RerankWork(), "inputs": folder / "no.jsonl", "out": folder / "out", "workers": 1, "shard_rows": 5}),
         Door("Analyzer", lambda **given: Analyzer(**given).terms("some words"), {"language": "auto"}),
         Door("available_rerankers", resift.available_rerankers, {}),
+        Door("serve_app", resift.serve_app, {"options": ServerOptions(embedder=None), "lifespans": []}),
     ]  # fmt: skip

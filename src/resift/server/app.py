@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Any
 
+from resift.checked import checked
 from resift.errors import require
 from resift.protocols import Scorer
 from resift.server.ask_routes import Asking, ask_operations
@@ -31,6 +32,7 @@ from resift.server.serving import Serving
 Lifespan = Callable[[Any], AbstractAsyncContextManager[Any]]
 
 
+@checked
 def serve_app(
     options: ServerOptions | None = None,
     *,
