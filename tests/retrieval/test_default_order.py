@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 
-from hypothesis import given, settings
+import pytest
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from resift import Hit
@@ -13,7 +14,9 @@ from resift.retrieval.pipeline import Pipeline
 from resift.retrieval.reading import Reach
 from resift.retrieval.shaping import Shape
 from resift.retrieval.stages import Rerank
-from resift.types import Scores
+from resift.scaling import mean_and_deviation
+from resift.shape.blending import USUAL_SPREAD
+from resift.types import Scores, StageKind
 
 PROSE = "words of a passage that reads like any other text one finds in a book "
 
@@ -115,16 +118,51 @@ def test_equal_scores_keep_the_lists_order(count, level):
 
 
 @settings(max_examples=40)
+@given(words=levels, meaning=levels, other=levels, said=logits, factor=st.sampled_from([1e-3, 64.0]))
+def test_a_store_of_unknown_scale_may_count_in_any_unit(words, meaning, other, said, factor):
+    """Beside words and vectors: thousandths or thousands, from any zero."""
+    pairs = listed(other, 4)
+    plain, moved = (
+        answer([*stores_of(words, meaning)[:2], Store("other", "search", scored)], Scorer(said))
+        for scored in (pairs, [(id, factor * score - 16.0) for id, score in pairs])
+    )
+    assert {hit.id: round(hit.score, 6) for hit in moved} == {hit.id: round(hit.score, 6) for hit in plain}
+
+
+kinds = st.sampled_from(["doc", "vector", "graph", "search", ""])
+
+
+@settings(max_examples=40)
+@given(
+    drawn=st.lists(st.tuples(kinds, levels, st.booleans()), min_size=3, max_size=6), said=logits, at=st.data()
+)
+def test_any_number_of_stores_with_and_without_scores(drawn, said, at):
+    """In any order of the stores the same answer, and every hit that any of them found has its place."""
+    stores = [
+        Store(
+            f"s{number}", kind, [(id, score if scored else None) for id, score in listed(values, number + 1)]
+        )
+        for number, (kind, values, scored) in enumerate(drawn)
+    ]
+    ranking = answer(stores, Scorer(said))
+    found = {hit.id for store in stores for hit in store.hits}
+    assert set(ranking.ids) <= found
+    assert len(ranking.ids) == min(8, len(found))
+    assert answer(at.draw(st.permutations(stores)), Scorer(said)).ids == ranking.ids
+
+
+@settings(max_examples=40)
 @given(words=levels, meaning=levels, said=logits)
 def test_a_hosted_reranker_orders_like_the_logits_behind_its_probabilities(words, meaning, said):
-    """Probabilities of logits that spread as usual count as those logits."""
-    wide = {id: value * 2 for id, value in said.items()}
-    odds = {id: 1 / (1 + math.exp(-value)) for id, value in wide.items()}
+    """Probabilities of logits that spread at least as far as usual count exactly as those logits."""
     stores = stores_of(words, meaning)[:2]
+    local = answer(stores, Scorer(said))
+    [read] = local.trace.of(StageKind.RERANK)
+    assume(mean_and_deviation([score for score in read.scores if score is not None])[1] >= USUAL_SPREAD)
+    odds = {id: 1 / (1 + math.exp(-value)) for id, value in said.items()}
     hosted = answer(stores, Scorer(odds, name="hosted"))
-    local = answer(stores, Scorer(wide, name="local"))
-    assert {hit.id for hit in hosted} == {hit.id for hit in local}
-    assert hosted[0].id in local.ids[:2]
+    assert hosted.ids == local.ids
+    assert [hit.score for hit in hosted] == pytest.approx([hit.score for hit in local])
 
 
 def test_a_sure_hosted_reranker_is_followed_like_a_local_one():
@@ -137,5 +175,5 @@ def test_a_sure_hosted_reranker_is_followed_like_a_local_one():
     logit = {id: math.log(value / (1 - value)) for id, value in sure.items()}
     assert answer(stores, Scorer(sure, name="hosted"))[0].id == "h3"
     assert answer(stores, Scorer(logit))[0].id == "h3"
-    unsure = {id: 0.5 + 0.001 * (id == "h3") for id in sure}
-    assert answer(stores, Scorer(unsure, name="hosted")).ids != []
+    level = answer(stores, Scorer(dict.fromkeys(sure, 0.5), name="hosted"))
+    assert level.ids == Pipeline(stores, fuse=WeightedReranker()).rank("a question", k=8).ids

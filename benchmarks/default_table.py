@@ -1,0 +1,124 @@
+"""The default order end to end beside its single stages: nDCG@10 and processor time on every collection.
+
+    python -m benchmarks.default_table WORK [--questions 150] [--only scifact …]    # RESIFT_DATA: the data
+
+What `resift eval` does, on a part of the questions: the first by a digest of their ids, the same for every
+pipeline. Answers and indexes are kept in WORK, so it goes on where it was stopped; processor time is that of
+the whole process while a question is answered.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import sys
+import time
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from benchmarks.harness import write_results
+from resift.evaluation.beir import Collection, read_collection
+from resift.evaluation.collection_index import index_of
+from resift.evaluation.measures import Judge
+from resift.evaluation.running import evaluate
+from resift.evaluation.significance import bootstrap_interval
+from resift.evaluation.subjects import Subject, subject_named
+from resift.retrieval.pipeline import Pipeline
+
+MEASURE = "nDCG@10"
+COLLECTIONS = (
+    "scifact",
+    "nfcorpus",
+    "cranfield",
+    "chunkeval-multisource",
+    "cosqa",
+    "npl-vaswani",
+    "squad2-dev-passages",
+    "hotpotqa-distractor-1k",
+)
+SINGLE = ("bm25", "dense", "rrf", "linear", "cross-encoder")
+
+
+def part_of(collection: Collection, most: int) -> Collection:
+    """Return the collection with the first questions by digest: chosen by no property of theirs."""
+    ids = sorted(collection.queries, key=lambda query: hashlib.sha256(query.encode()).digest())[:most]
+    return replace(
+        collection,
+        queries={query: collection.queries[query] for query in ids},
+        qrels={query: collection.qrels[query] for query in ids},
+    )
+
+
+def timed(subject: Subject, out: Path) -> Subject:
+    """Return the subject whose pipeline writes down the processor time of each search but the first."""
+
+    def opened(path: Path | None) -> Pipeline:
+        pipeline = subject.open(path)
+        search, searches = pipeline.search, count()
+
+        async def measured(text: str, **options: Any) -> Any:
+            before = time.process_time()
+            ranking = await search(text, **options)
+            if next(searches):  # the first loads models
+                with out.open("a", encoding="utf-8") as file:
+                    file.write(f"{(time.process_time() - before) * 1000:.3f}\n")
+            return ranking
+
+        pipeline.search = measured  # type: ignore[method-assign]
+        return pipeline
+
+    return replace(subject, open=opened)
+
+
+def measured(data: Path, work: Path, most: int) -> dict[str, Any]:
+    """Return one collection's row: means, intervals of the default against each, processor times."""
+    collection = part_of(read_collection(data), most)
+    index = index_of(collection, work)
+    judge = Judge(collection.qrels, [MEASURE])
+    values: dict[str, list[float]] = {}
+    times: dict[str, float] = {}
+    for name in (*SINGLE, "default"):
+        told = work / f"ms-{data.name}-{name}.txt"
+        subject = timed(subject_named(name), told)
+        outcome = evaluate(subject, collection, judge, index=index, cache=work)
+        per_query = outcome.quality.per_query[MEASURE]
+        values[name] = [per_query.get(query, 0.0) for query in collection.queries]
+        spent = [float(line) for line in told.read_text().split()] if told.exists() else []
+        times[name] = round(sum(spent) / len(spent), 1) if spent else 0.0
+        print(f"{data.name} {name} {sum(values[name]) / len(values[name]):.4f} {times[name]} ms", flush=True)
+    mine = values["default"]
+    against = {}
+    for name in SINGLE:
+        low, high = bootstrap_interval([a - b for a, b in zip(mine, values[name], strict=True)])
+        against[name] = [round(low, 4), round(high, 4)]
+    return {
+        "questions": len(mine),
+        "nDCG@10": {name: round(sum(row) / len(row), 4) for name, row in values.items()},
+        "against": against,
+        "processor ms per question": times,
+    }
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.default_table", description=__doc__)
+    parser.add_argument("work", type=Path, help="where indexes and answers are kept")
+    parser.add_argument("--questions", type=int, default=150, help="of each collection, at the most")
+    parser.add_argument("--only", nargs="+", default=COLLECTIONS, help="which collections")
+    args = parser.parse_args(argv)
+    data = Path(os.environ.get("RESIFT_DATA", "../shared/data"))
+    args.work.mkdir(parents=True, exist_ok=True)
+    kept = args.work / "default_table.json"
+    rows = json.loads(kept.read_text()) if kept.exists() else {}
+    for name in args.only:
+        rows[name] = measured(data / name, args.work, args.questions)
+        kept.write_text(json.dumps(rows))
+    print("written:", write_results("default_table", {"collections": rows}).name)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
