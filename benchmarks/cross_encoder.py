@@ -130,13 +130,13 @@ def turned(names: list[str], by: int) -> list[str]:
     return names[by % len(names) :] + names[: by % len(names)]
 
 
-def cold_start(folder: Path, pythons: dict[str, Path | str], rounds: int) -> dict:
+def cold_start(folder: Path, pythons: dict[str, Path | str], rounds: int, before: Path | None) -> dict:
     """Return seconds from process start to the first answer, and resident memory then."""
     told = {}
     for name, python in pythons.items():
         seconds, memory = [], []
         for _ in range(rounds):
-            with start(name, python, folder) as peer:
+            with start(name, python, folder, before) as peer:
                 peer.ask({"query": QUERY, "texts": ["Exercise lowers the risk of heart disease."]})
                 seconds.append(time.perf_counter() - peer.started)
                 memory.append(peer.rss_mb())
@@ -322,7 +322,7 @@ def main() -> None:
         if section == "race":
             data |= race(pythons, folder, options)
         elif section == "cold_start":
-            data[section] = cold_start(folder, pythons, options.rounds)
+            data[section] = cold_start(folder, pythons, options.rounds, options.before)
         elif section == "agreement":
             data[section] = agreement(folder, 12 if options.quick else 400)
         elif section == "processors":

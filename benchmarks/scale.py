@@ -19,7 +19,10 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -141,41 +144,83 @@ async def _stop_words(path: Path) -> dict[str, float]:
 
 
 async def grow(passages: Passages, folder: Path, size: int) -> dict[str, Any]:
-    """Add 10,000 passages (again as new ones) while another store of the same file is asked all the time."""
-    embedder, asking = Prepared(), Prepared()
-    path = file_of(folder, size)
-    writer = SQLiteStore(path, embedder=embedder)
-    reader = SQLiteStore(path, embedder=asking, read_only=True)
-    calm = [await _asked(reader, asking, passages, at) for at in range(1, 21)]
-    new = [{**passages.document(number), "id": f"new{number}"} for number in range(min(10_000, size))]
-    done = asyncio.Event()
+    """Add 10,000 passages (again as new ones) while the file is asked all the time.
 
-    async def write() -> float:
+    First another process asks, as with servers; then another store of this process, which also has to share
+    Python's lock with the writer.
+    """
+    embedder = Prepared()
+    writer = SQLiteStore(file_of(folder, size), embedder=embedder)
+    new = [{**passages.document(number), "id": f"new{number}"} for number in range(min(10_000, size))]
+
+    async def add() -> float:
         begun = time.perf_counter()
         for start in range(0, len(new), 2048):
             some = new[start : start + 2048]
             embedder.rows = passages.vectors[start : start + len(some)]
             await writer.add(some)
-        done.set()
         return time.perf_counter() - begun
 
-    async def read() -> list[float]:
-        times = []
-        while not done.is_set():
-            times.append(await _asked(reader, asking, passages, 1 + len(times) % 20))
-        return times
+    with _other_reader(folder, size) as other:
+        other.stdout.readline()  # it has asked its calm questions
+        spent = await add()
+        report = {"add_10000_s": round(spent, 2), **json.loads(other.communicate()[0])}
+    await writer.delete([one["id"] for one in new])
 
-    spent, busy = await asyncio.gather(write(), read())
+    ready, ended = asyncio.Event(), asyncio.Event()
+    reading = asyncio.create_task(read(passages, folder, size, ready.set, ended.is_set))
+    await ready.wait()
+    await add()
+    ended.set()
+    report["same_process"] = await reading
     await writer.delete([one["id"] for one in new])
     await writer.close()
-    await reader.close()
-    extra = statistics.quantiles(busy, n=20)[18] - statistics.median(calm) if len(busy) > 1 else 0.0
+    return report
+
+
+async def read(
+    passages: Passages | Questions,
+    folder: Path,
+    size: int,
+    ready: Callable[[], object],
+    ended: Callable[[], bool],
+) -> dict[str, float]:
+    """Ask calmly, say so, and ask on until it has ended; return how much longer answers took then."""
+    embedder = Prepared()
+    store = SQLiteStore(file_of(folder, size), embedder=embedder, read_only=True)
+    calm = [await _asked(store, embedder, passages, at) for at in range(21)][1:]
+    ready()
+    busy = [await _asked(store, embedder, passages, 1)]
+    while not ended():
+        busy.append(await _asked(store, embedder, passages, 1 + len(busy) % 20))
+    await store.close()
     return {
-        "add_10000_s": round(spent, 2),
         "reader_calm_p50_ms": round(statistics.median(calm), 1),
         "reader_while_adding_p50_ms": round(statistics.median(busy), 1),
-        "reader_while_adding_p95_extra_ms": round(extra, 1),
+        "reader_while_adding_p95_extra_ms": round(
+            statistics.quantiles([*busy, busy[-1]], n=20)[18] - statistics.median(calm), 1
+        ),
+        "reader_while_adding_answers": len(busy),
     }
+
+
+def _other_reader(folder: Path, size: int) -> subprocess.Popen[str]:
+    command = [sys.executable, "-m", "benchmarks.scale", "--read", "--folder", str(folder)]
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    return subprocess.Popen([*command, "--size", str(size)], cwd=HERE.parent, **pipes)
+
+
+def read_until_told(folder: Path, size: int) -> dict[str, float]:
+    """Ask in this process until standard input is closed."""
+    ended = threading.Event()
+
+    def wait() -> None:
+        sys.stdin.read()
+        ended.set()
+
+    threading.Thread(target=wait, daemon=True).start()
+    ready = partial(print, "ready", flush=True)
+    return asyncio.run(read(Questions(folder), folder, size, ready, ended.is_set))
 
 
 async def _asked(store: SQLiteStore, embedder: Prepared, passages: Passages, at: int) -> float:
@@ -244,6 +289,8 @@ def smoke() -> dict[str, Any]:
     passages.vectors, passages.question_vectors = rows[:3000], rows[3000:]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
+        np.save(folder / "questions.npy", passages.question_vectors)
+        (folder / "questions.json").write_text(json.dumps(passages.questions))
         asyncio.run(build(passages, folder, 3000))
         exact_answers(passages, folder, 3000)
         found = asyncio.run(search(passages, folder, 3000))
@@ -258,13 +305,16 @@ def main() -> None:
     parser.add_argument("--peer-python", default="", metavar="PYTHON", help="measure the others, too")
     parser.add_argument("--search", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--grow", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--read", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--build", action="store_true", help="only make the files")
     parser.add_argument("--size", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--largest", type=int, help=argparse.SUPPRESS)
     args = parser.parse_args()
-    if args.search or args.grow:
+    if args.search or args.grow or args.read:
         if args.search:
             found = asyncio.run(search(Questions(args.folder), args.folder, args.size))
+        elif args.read:
+            found = read_until_told(args.folder, args.size)
         else:
             found = asyncio.run(grow(Passages(args.folder, args.largest), args.folder, args.size))
         print(json.dumps(found))
