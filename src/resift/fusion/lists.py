@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal, TypedDict, TypeVar
+from typing import Literal, NamedTuple, TypedDict, TypeVar
 
 from resift.arguments import check_items, check_number
 from resift.errors import InputError, InvalidHitError, did_you_mean
@@ -33,13 +32,14 @@ class ListOptions(TypedDict, total=False):
     identity: Identity
 
 
-@dataclass(frozen=True, slots=True)
-class RankedList:
-    """One source's hits without duplicates; `ranks` are places in the list as it was given."""
+class RankedList(NamedTuple):
+    """One source's hits by what makes them the same, best first; duplicates are counted, not kept.
+
+    `ranks` are places in the list as it was given.
+    """
 
     name: str
-    hits: Sequence[Hit]
-    keys: Sequence[str]
+    hits: Mapping[str, Hit]
     ranks: Sequence[int]
     weight: float
     duplicates: Mapping[str, int]
@@ -47,7 +47,7 @@ class RankedList:
 
     def scores(self) -> list[float]:
         """Return the hits' scores; one that nobody judged counts as the lowest of its list, or as 0."""
-        found = [hit.score for hit in self.hits]
+        found = [hit.score for hit in self.hits.values()]
         if None not in found:
             return found  # type: ignore[return-value]
         lowest = min((score for score in found if score is not None), default=0.0)
@@ -167,30 +167,37 @@ def _ranked_list(
     name: str, hits: Sequence[Hit], weight: float, key_of: Callable[[Hit], str] | None
 ) -> RankedList:
     try:
-        keys = [hit.id for hit in hits] if key_of is None else [key_of(hit) for hit in hits]
+        by_key = {hit.id: hit for hit in hits}
     except AttributeError:
         wrong = next(hit for hit in hits if not isinstance(hit, Hit))
         raise InvalidHitError(f"A ranked list holds a {type(wrong).__name__}; pass Hits.") from None
-    if key_of is not None and not all(isinstance(key, str) for key in keys):
-        raise InputError("The identity function must return a string for every hit.")
+    if key_of is not None:
+        by_key = dict(zip(_keys(hits, key_of), hits, strict=True))
+    if len(by_key) < len(hits):
+        return _without_duplicates(name, hits, weight, key_of)
     # A range, where ranks have no gaps, lets RRF take its reciprocals from a table.
-    ranks = range(1, len(hits) + 1)
-    if len(set(keys)) == len(keys):
-        return RankedList(name, hits, keys, ranks, weight, {}, key_of is None)
-    return _without_duplicates(name, hits, keys, weight, by_id=key_of is None)
+    return RankedList(name, by_key, range(1, len(hits) + 1), weight, {}, key_of is None)
+
+
+def _keys(hits: Sequence[Hit], key_of: Callable[[Hit], str]) -> list[str]:
+    keys = [key_of(hit) for hit in hits]
+    if not all(isinstance(key, str) for key in keys):
+        raise InputError("The identity function must return a string for every hit.")
+    return keys
 
 
 def _without_duplicates(
-    name: str, hits: Sequence[Hit], keys: Sequence[str], weight: float, *, by_id: bool
+    name: str, hits: Sequence[Hit], weight: float, key_of: Callable[[Hit], str] | None
 ) -> RankedList:
-    first: dict[str, int] = {}
+    first: dict[str, Hit] = {}
+    ranks: list[int] = []
     repeats: dict[str, int] = {}
-    for place, key in enumerate(keys):
+    for rank, hit in enumerate(hits, start=1):
+        key = hit.id if key_of is None else key_of(hit)
         if key in first:
             repeats[key] = repeats.get(key, 0) + 1
         else:
-            first[key] = place
-    places = list(first.values())
-    # The others keep the ranks at which they stood: whoever reads the list sees the repeated hit, too.
-    unique = [hits[at] for at in places]
-    return RankedList(name, unique, list(first), [at + 1 for at in places], weight, repeats, by_id)
+            first[key] = hit
+            # Its own rank, with a gap for the repeated hit: whoever reads the list sees that one, too.
+            ranks.append(rank)
+    return RankedList(name, first, ranks, weight, repeats, key_of is None)

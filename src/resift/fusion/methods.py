@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Iterable
 
@@ -65,6 +66,7 @@ def method_with_options(name: str, options: Iterable[str]) -> Callable[..., Fuse
     return method
 
 
+@functools.cache  # a pipeline without a reranker of its own makes one for each search
 def options_of(method: Callable[..., Fused]) -> frozenset[str]:
     """Return the names of a method's options: its own, and those that all methods take."""
     own = {one.name for one in inspect.signature(method).parameters.values() if one.kind is one.KEYWORD_ONLY}

@@ -89,7 +89,7 @@ def borda(
     Candidates that a list does not rank share its remaining points (Aslam & Montague, SIGIR 2001).
     """
     lists = prepare(rankings, **options)
-    everyone = {key for ranked in lists for key in ranked.keys}
+    everyone = {key for ranked in lists for key in ranked.hits}
     # Points are relative to an unranked candidate's share: every total moves by the same constant.
     values = [_borda_gain(ranked, len(everyone)) for ranked in lists]
     shared = fsum(ranked.weight * _share(ranked, len(everyone)) for ranked in lists)
@@ -100,20 +100,20 @@ def borda(
 
 def _borda_gain(ranked: RankedList, candidates: int) -> list[float]:
     share = _share(ranked, candidates)
-    return [ranked.weight * (candidates - place - share) for place in range(len(ranked.keys))]
+    return [ranked.weight * (candidates - place - share) for place in range(len(ranked.hits))]
 
 
 def _share(ranked: RankedList, candidates: int) -> float:
     """Return what each candidate outside the list gets: the mean of the points that are left."""
-    return (candidates - len(ranked.keys) + 1) / 2
+    return (candidates - len(ranked.hits) + 1) / 2
 
 
 def _unit_reciprocals(lists: Sequence[RankedList], k_param: float) -> tuple[list[Sequence[float]], Scaled]:
     """Return 1 / (k_param + rank) per list, as floats and as whole numbers of one scale."""
-    longest = max((len(ranked.keys) for ranked in lists), default=0)
+    longest = max((len(ranked.hits) for ranked in lists), default=0)
     # A float has 53 bits; the smallest reciprocal starts this much further down.
     bits = 53 + int(k_param + longest).bit_length()
-    columns = [_reciprocals(k_param, len(ranked.keys), bits) for ranked in lists]
+    columns = [_reciprocals(k_param, len(ranked.hits), bits) for ranked in lists]
     return [floats for floats, _ in columns], Scaled([wholes for _, wholes in columns], bits)
 
 

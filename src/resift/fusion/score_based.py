@@ -137,7 +137,10 @@ def log_odds(
     check_number(epsilon, "epsilon", above=0, below=0.5)
     lists = prepare(rankings, **options)
     odds = [
-        [_log_odds(hit.id, score, epsilon) for hit, score in zip(ranked.hits, ranked.scores(), strict=True)]
+        [
+            _log_odds(hit.id, score, epsilon)
+            for hit, score in zip(ranked.hits.values(), ranked.scores(), strict=True)
+        ]
         for ranked in lists
     ]
     lowest = [min(values, default=0.0) for values in odds]

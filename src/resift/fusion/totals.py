@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import fsum
-from operator import attrgetter
 
 from resift.arguments import check_k
 from resift.errors import InputError
@@ -14,8 +13,6 @@ from resift.fusion.lists import RankedList, labels
 from resift.types import Fused, Hit, StageKind, StageRecord, cut_record, rescored
 
 Total = Callable[[list[float]], float]
-
-_TEXT = attrgetter("text")
 
 TOO_LARGE = "The scores are too large to add up. Put them on one scale: normalize='min-max'."
 
@@ -42,22 +39,22 @@ def fuse_values(
     fsum is the default because plain addition depends on the order of the lists and breaks exact ties.
     `scaled` are the same values for a caller that has them as whole numbers: same sums, sooner.
     """
-    totals = _totals(lists, values, total) if scaled is None else _exact_totals(lists, scaled)
     firsts: dict[str, Hit] = {}
     for ranked in reversed(lists):  # the first list that has a key lends its hit
-        firsts.update(zip(ranked.keys, ranked.hits))  # noqa: B905 - as long as each other by construction
+        firsts.update(ranked.hits)
+    totals = _totals(lists, values, total) if scaled is None else _exact_totals(lists, scaled, firsts)
     # By id, as nearly always, keys are ids: nothing has to be looked up or merged.
     by_id = not lists or lists[0].by_id
     # Sorting is stable: by id first, then by total, is by (-total, id).
     keys = sorted(totals) if by_id else sorted(totals, key=lambda key: (firsts[key].id, key))
     keys.sort(key=totals.__getitem__, reverse=True)
-    hits = list(map(firsts.__getitem__, keys))
+    hits = [firsts[key] for key in keys]
     names = labels([ranked.name for ranked in lists])
     record = StageRecord(
         kind=StageKind.FUSE,
         name=name,
         ids=tuple(keys) if by_id else tuple([hit.id for hit in hits]),
-        scores=tuple(map(totals.__getitem__, keys)),
+        scores=tuple([totals[key] for key in keys]),
         parts=_parts(lists, names, values, None if by_id else firsts),
         notes=_duplicates(lists, names, firsts),
         merged={} if by_id else _merged(lists, firsts),
@@ -77,16 +74,15 @@ def fused_list(
     return Fused(made, record, *cut_record(record.ids, kept))
 
 
-def _exact_totals(lists: Sequence[RankedList], scaled: Scaled) -> dict[str, float]:
+def _exact_totals(lists: Sequence[RankedList], scaled: Scaled, keys: Iterable[str]) -> dict[str, float]:
     """Return each key's total, rounded once: whole numbers add up exactly, and the power of two is exact."""
-    # Nothing of the first list has been seen before, so it goes in at once.
-    sums = dict(zip(lists[0].keys, scaled.wholes[0], strict=True)) if lists else {}
+    sums = dict.fromkeys(keys, 0)
+    if lists:
+        # Nothing of the first list has been added to yet, so it goes in at once.
+        sums.update(zip(lists[0].hits, scaled.wholes[0], strict=True))
     for ranked, wholes in zip(lists[1:], scaled.wholes[1:], strict=True):
-        for key, whole in zip(ranked.keys, wholes, strict=True):
-            if key in sums:
-                sums[key] += whole
-            else:
-                sums[key] = whole
+        for key, whole in zip(ranked.hits, wholes, strict=True):
+            sums[key] += whole
     unit = 2.0**-scaled.bits
     return {key: whole * unit for key, whole in sums.items()}
 
@@ -94,7 +90,7 @@ def _exact_totals(lists: Sequence[RankedList], scaled: Scaled) -> dict[str, floa
 def _totals(lists: Sequence[RankedList], values: Sequence[Sequence[float]], total: Total) -> dict[str, float]:
     parts: dict[str, list[float]] = {}
     for ranked, contributions in zip(lists, values, strict=True):
-        for key, value in zip(ranked.keys, contributions, strict=True):
+        for key, value in zip(ranked.hits, contributions, strict=True):
             if key in parts:
                 parts[key].append(value)
             else:
@@ -118,21 +114,16 @@ def _parts(
     # By id and not by place: most hits are in some of the lists only.
     parts = {}
     for ranked, name, column in zip(lists, names, values, strict=True):
-        ids = ranked.keys if firsts is None else [firsts[key].id for key in ranked.keys]
+        ids = ranked.hits if firsts is None else [firsts[key].id for key in ranked.hits]
         parts[name] = dict(zip(ids, column, strict=True))
     return parts
 
 
 def _texts(lists: Sequence[RankedList], keys: Sequence[str], hits: Sequence[Hit]) -> dict[int, str]:
     """Return place -> the first text that any list has, for hits whose own list has none."""
-    if all(map(_TEXT, hits)):
+    if "" not in [hit.text for hit in hits]:
         return {}
-    known = {
-        key: hit.text
-        for ranked in reversed(lists)
-        for key, hit in zip(ranked.keys, ranked.hits, strict=True)
-        if hit.text
-    }
+    known = {key: hit.text for ranked in reversed(lists) for key, hit in ranked.hits.items() if hit.text}
     return {at: known[key] for at, key in enumerate(keys) if key in known and not hits[at].text}
 
 
@@ -154,6 +145,6 @@ def _merged(lists: Sequence[RankedList], firsts: Mapping[str, Hit]) -> dict[str,
     return {
         hit.id: firsts[key].id
         for ranked in lists
-        for key, hit in zip(ranked.keys, ranked.hits, strict=True)
+        for key, hit in ranked.hits.items()
         if hit.id != firsts[key].id
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import combinations, islice
 from typing import Any, Unpack
 
 from resift.arguments import check_items, check_k
@@ -51,15 +51,15 @@ def weighted(
     by_group = list_weights([group.searched for group in groups], rules, marks=found)
     values: list[list[float]] = [[] for _ in lists]
     counts = [0.0] * len(lists)
-    ids = sorted({key for ranked in lists for key in ranked.keys})
-    lengths = [len({key for at in group.copies for key in lists[at].keys}) for group in groups]
+    ids = sorted({key for ranked in lists for key in ranked.hits})
+    lengths = [len({key for at in group.copies for key in lists[at].hits}) for group in groups]
     for group, weight, length in zip(groups, by_group, lengths, strict=True):
         # Words that found less than others have nothing more that matches.
         ended = group.searched == "doc" and length < max(lengths)
         column = _column([lists[at] for at in group.copies], ids, ended=ended)
         for at, copies in group.copies.items():
             counts[at] = lists[at].weight * weight / copies
-            values[at] = [counts[at] * column[key] for key in lists[at].keys]
+            values[at] = [counts[at] * column[key] for key in lists[at].hits]
     fused = fuse_values(lists, values, name=NAME, k=options.get("k"))
     counted = dict(zip(labels([ranked.name for ranked in lists]), counts, strict=True))
     record = replace(
@@ -139,7 +139,7 @@ def _groups(lists: Sequence[RankedList], searched: Sequence[str]) -> list[_Group
         alike: dict[Any, list[int]] = {}
         for at, ranked in enumerate(lists):
             if searched[at] == kind:
-                content = (tuple(ranked.keys), tuple(hit.score for hit in ranked.hits))
+                content = (tuple(ranked.hits), tuple(hit.score for hit in ranked.hits.values()))
                 alike.setdefault(content, []).append(at)
         copies = [dict.fromkeys(places, len(places)) for places in alike.values()]
         pairs = combinations([lists[places[0]] for places in alike.values()], 2)
@@ -156,10 +156,10 @@ def _apart(one: RankedList, other: RankedList) -> bool:
     The best scores of two sources differ where one of them answers; by more than a factor of 20 they differ
     between scales.
     """
-    scores = [[hit.score for hit in ranked.hits if hit.score is not None] for ranked in (one, other)]
+    scores = [[hit.score for hit in ranked.hits.values() if hit.score is not None] for ranked in (one, other)]
     if any(len(known) < len(ranked.hits) for known, ranked in zip(scores, (one, other), strict=True)):
         return False
-    if not set(one.keys).isdisjoint(other.keys):
+    if not one.hits.keys().isdisjoint(other.hits):
         return False
     less, more = sorted([max(scores[0]), max(scores[1])])
     return less > 0 and more <= ONE_SCALE * less
@@ -169,8 +169,8 @@ def _column(lists: Sequence[RankedList], ids: Sequence[str], *, ended: bool) -> 
     """Return per id how many standard deviations it stands above what the lists lack."""
     places: dict[str, tuple[int | None, float | None]] = {}
     for ranked in lists:
-        hits = zip(ranked.keys, ranked.ranks, ranked.hits, strict=True)
-        places |= {key: (rank, hit.score) for key, rank, hit in hits}
+        hits = zip(ranked.hits.items(), ranked.ranks, strict=True)
+        places |= {key: (rank, hit.score) for (key, hit), rank in hits}
     found = [places.get(id, (None, None)) for id in ids]
     values = list_z_scores([rank for rank, _ in found], [score for _, score in found], ended=ended)
     # Counted from the lowest, so that a list adds nothing to a hit that it lacks.
@@ -181,5 +181,5 @@ def _column(lists: Sequence[RankedList], ids: Sequence[str], *, ended: bool) -> 
 def _first_texts(lists: Sequence[RankedList]) -> list[str]:
     found: dict[str, Hit] = {}
     for ranked in lists:
-        found |= {hit.id: hit for hit in ranked.hits[:SAMPLED]}
+        found |= {hit.id: hit for hit in islice(ranked.hits.values(), SAMPLED)}
     return [found[id].text for id in sorted(found)]

@@ -22,10 +22,8 @@ def needs_of(part: object) -> tuple[str, ...]:
     return (needs,) if isinstance(needs, str) else tuple(needs)
 
 
-def check_granted(needed: Iterable[str], granted: Collection[str] | None) -> None:
-    """Raise CapabilityError that names what is missing; None grants everything."""
-    if granted is None:
-        return
+def check_granted(needed: Iterable[str], granted: Collection[str]) -> None:
+    """Raise CapabilityError that names what is missing."""
     missing = [name for name in needed if name not in granted]
     if missing:
         raise CapabilityError(missing)

@@ -65,7 +65,7 @@ class Gate:
             breaker_closed=self.breaker_closed or pool.breaker_closed,
             sink=pool.sink,
         )
-        done = pool.reorder(gated.kept, cut=gated.cut).recorded(gated.record)
+        done = pool.reorder(gated.kept, gated.record, cut=gated.cut)
         if not gated.kept:
             floor = gated.result.effective_floor
             done = done.degrade(f"{self.name}: none of {len(gated.cut)} hits reached the floor {floor:g}")

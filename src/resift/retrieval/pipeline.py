@@ -165,8 +165,9 @@ class Pipeline:
         check_mapping(where, "where")
         if section is not None:
             check_text(section, "section")
-        check_granted(self.requires, self.capabilities)
-        check_granted(self.requires, capabilities)
+        for granted in (self.capabilities, capabilities):
+            if granted is not None:
+                check_granted(self.requires, granted)
         seconds = self.deadline_s if deadline_s is None else deadline_s
         deadline = Deadline.after(seconds, clock=self.clock)
         pool = Pool(
@@ -255,8 +256,8 @@ def stage_name(stage: Any) -> str:
 
 def finish(pool: Pool) -> Pool:
     """Cut to k."""
-    kept = pool.reorder(pool.hits[: pool.k], cut=pool.hits[pool.k :])
-    return kept.recorded(*cut_record([hit.id for hit in pool.hits], pool.k))
+    record = cut_record([hit.id for hit in pool.hits], pool.k)
+    return pool.reorder(pool.hits[: pool.k], *record, cut=pool.hits[pool.k :])
 
 
 async def _through(stage: Stage, pool: Pool, kind: StageKind) -> Pool:

@@ -57,13 +57,13 @@ class Pool:
         """Return a copy that says what went wrong."""
         return self if reason in self.reasons else replace(self, reasons=(*self.reasons, reason))
 
-    def reorder(self, hits: Sequence[Hit], *, cut: Sequence[Hit] = ()) -> Pool:
-        """Return a copy with these hits in this order, and these added to what was cut."""
+    def reorder(self, hits: Sequence[Hit], *records: StageRecord, cut: Sequence[Hit] = ()) -> Pool:
+        """Return a copy with these hits in this order, these added to what was cut, and why in the trace."""
         still = self.cut
         if still:
             back = {(hit.id, hit.source) for hit in hits}
-            still = tuple(hit for hit in still if (hit.id, hit.source) not in back)
-        return replace(self, hits=tuple(hits), cut=(*still, *cut))
+            still = tuple([hit for hit in still if (hit.id, hit.source) not in back])
+        return replace(self, hits=tuple(hits), cut=(*still, *cut), trace=self.trace.then(*records))
 
     def recorded(self, *records: StageRecord) -> Pool:
         """Return a copy whose trace has these records at the end."""

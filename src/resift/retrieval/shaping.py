@@ -51,5 +51,5 @@ class Shape:
             near=pool.near,
             sink=pool.sink,
         )
-        done = pool.reorder(shaped.kept, cut=shaped.cut).recorded(*shaped.records)
+        done = pool.reorder(shaped.kept, *shaped.records, cut=shaped.cut)
         return done.noting(relaxed=shaped.notes) if shaped.notes else done

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from operator import attrgetter
 
 from resift.errors import ResiftError
 from resift.retrieval.pool import Pool
@@ -35,24 +34,27 @@ def _dropped(before: Pool, after: Pool) -> list[Hit]:
     given = _given(before)
     # Before the first order a candidate is an id, of which stores may have several hits.
     first = not (before.hits or before.cut)
-    key_of = _by_id if first or len({hit.id for hit in given}) == len(given) else _by_id_and_source
-    known = {key_of(hit): hit for hit in reversed(given)}
-    if len(set(map(_by_id_and_source, after.hits))) != len(after.hits):
+    by_source = not first and len({hit.id for hit in given}) < len(given)
+    candidates = _keys(given, by_source=by_source)
+    known = dict(zip(reversed(candidates), reversed(given), strict=True))  # of several the first
+    if len(set(_keys(after.hits, by_source=True))) != len(after.hits):
         raise ResiftError("returned a hit twice")
-    mentioned = [(key_of(hit), hit.text) for hit in (*after.hits, *after.cut)]
-    keys = {key for key, _ in mentioned}
-    if not keys <= known.keys():
+    mentioned = [*after.hits, *after.cut]
+    keys = _keys(mentioned, by_source=by_source)
+    if not known.keys() >= set(keys):
         raise ResiftError("returned a hit that was not among its input")
-    for key, text in [(key, text) for key, text in mentioned if text is not known[key].text]:
-        if text not in (each.text for each in given if key_of(each) == key):
+    # Nearly always the very same string: that is seen without reading it.
+    for key, text in [
+        (key, hit.text) for key, hit in zip(keys, mentioned, strict=True) if hit.text is not known[key].text
+    ]:
+        if text not in [hit.text for one, hit in zip(candidates, given, strict=True) if one == key]:
             raise ResiftError("changed the text of a hit")
-    if len(keys) == len(known):
-        return []
-    return [known[key] for key in dict.fromkeys(map(key_of, given)) if key not in keys]
+    gone = known.keys() - set(keys)
+    return [known[key] for key in dict.fromkeys(candidates) if key in gone] if gone else []
 
 
-_by_id: Callable[[Hit], object] = attrgetter("id")
-_by_id_and_source: Callable[[Hit], object] = attrgetter("id", "source")
+def _keys(hits: Iterable[Hit], *, by_source: bool) -> list[object]:
+    return [(hit.id, hit.source) for hit in hits] if by_source else [hit.id for hit in hits]
 
 
 def _recorded(before: Pool, after: Pool, dropped: Sequence[Hit], *, kind: StageKind, name: str) -> Pool:

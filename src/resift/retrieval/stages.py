@@ -51,7 +51,7 @@ class Fuse:
         answer: Any = reranker.fuse(per_store, k=every if self.keep is None else self.keep, **asked)
         fused = await answer if inspect.isawaitable(answer) else answer
         records = fused.records if isinstance(fused, Fused) else (_plain_record(reranker, fused),)
-        return pool.reorder(fused).recorded(*records)
+        return pool.reorder(fused, *records)
 
     def _chosen(self, pool: Pool) -> Reranker:
         if self.reranker is not None:
@@ -135,7 +135,7 @@ class Rerank:
         # Below a judged hit no other score may stand that compares above it.
         behind = rescored(rest, (None,) * len(rest)) if judged else list(rest)
         unjudged = [hit.id for hit in rest[: max(0, pool.k - len(top))]]
-        done = pool.reorder([*ranking.hits, *behind]).recorded(self._record(ranking.trace[0], rest))
+        done = pool.reorder([*ranking.hits, *behind], self._record(ranking.trace[0], rest))
         done = replace(done, tier=ranking.tier, unscored=(*ranking.unscored, *unjudged))
         return done.degrade(ranking.reason or self.name) if ranking.degraded else done
 

@@ -57,14 +57,9 @@ class Evidence:
             ]
         return said
 
-    def judges(self) -> list[int]:
-        """Return per hit how many different providers judged it."""
-        said: list[set[str]] = [set() for _ in self.fused.ranks]
-        for one in self.judged:
-            for names, score in zip(said, one.scores, strict=True):
-                if score is not None:
-                    names.add(one.provider)
-        return [len(names) for names in said]
+    def judges(self, at: int) -> int:
+        """Return how many different providers judged the hit at a place."""
+        return len({one.provider for one in self.judged if one.scores[at] is not None})
 
 
 def evidence(trace: Trace, ids: Sequence[str]) -> Evidence:

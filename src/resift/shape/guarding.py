@@ -79,10 +79,9 @@ def strong_ids(hits: Sequence[Hit], found: Evidence, policy: Guard | None = None
             if rank == 1:
                 firsts[at] += 1
     leader = _wide_leader(found, rules.margin)
-    judges = found.judges()
     strong: dict[str, str] = {}
     for at, hit in enumerate(hits):
-        if (firsts[at] >= rules.firsts or at == leader) and judges[at] <= rules.opinions:
+        if (firsts[at] >= rules.firsts or at == leader) and found.judges(at) <= rules.opinions:
             strong[hit.id] = (
                 f"first in {firsts[at]} lists"
                 if firsts[at] >= rules.firsts

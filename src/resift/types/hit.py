@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from itertools import repeat
 from typing import Any
 
 from resift.errors import InvalidHitError
@@ -110,20 +111,17 @@ _set_id, _set_text, _set_score, _set_source, _set_metadata = (
 
 def rescored(hits: Iterable[Hit], scores: Iterable[float | None]) -> list[Hit]:
     """Return copies with these scores, which must be finite or None; nothing else is checked again."""
-    new = object.__new__
-    made: list[Hit] = []
-    for hit, score in zip(hits, scores, strict=True):
-        if type(hit) is not Hit:
-            made.append(replace(hit, score=score))
-            continue
-        copy = new(Hit)
+    hits = list(hits)
+    if {type(hit) for hit in hits} - {Hit}:  # of a subclass, with fields of its own
+        return [replace(hit, score=score) for hit, score in zip(hits, scores, strict=True)]
+    copies = list(map(object.__new__, repeat(Hit, len(hits))))
+    for copy, hit, score in zip(copies, hits, scores, strict=True):
         _set_id(copy, hit.id)
         _set_text(copy, hit.text)
         _set_score(copy, score)
         _set_source(copy, hit.source)
         _set_metadata(copy, hit.metadata)
-        made.append(copy)
-    return made
+    return copies
 
 
 def by_score(hit: Hit) -> tuple[bool, float, str]:
