@@ -98,7 +98,27 @@ def test_a_query_of_any_size_is_taken():
     assert resift.rerank("", [PARIS, CELLS]).degraded is False
     ranking = resift.rerank("capital of France " * 5000, [CELLS, PARIS])
     assert ranking.ids == ["1", "0"]
-    assert "query cut" in ranking.path(ranking[0].id)[-1].note
+    assert "query of 15000 tokens read in 313 parts, 8 of them with each text" in ranking.path("1")[-1].note
+
+
+@pytest.mark.parametrize("sentences", [30, 150])
+@pytest.mark.parametrize("place", ["first", "last"])
+def test_a_query_is_never_cut(sentences, place):
+    """A question counts as much as alone wherever it stands in a long query, and the record says how."""
+    context = " ".join(f"Minute {number} of the meeting: the budget was read." for number in range(sentences))
+    query = f"{QUERY} {context}" if place == "first" else f"{context} {QUERY}"
+    ranking, alone = resift.rerank(query, [CELLS, PARIS]), resift.rerank(QUERY, [CELLS, PARIS])
+    assert [(hit.id, hit.score) for hit in ranking] == [(hit.id, hit.score) for hit in alone]
+    assert f"read in {sentences + 1} parts" in ranking.path("1")[-1].note
+    hay = "The committee discussed the agenda and adjourned. " * 60
+    assert resift.rerank(query, [hay, hay + PARIS]).ids == ["1", "0"]
+
+
+def test_a_query_of_half_a_row_is_read_whole():
+    """Up to 256 of 512 tokens nothing is said and nothing is split."""
+    query = "capital " * 256
+    assert resift.rerank(query, [PARIS]).path("0")[-1].note == ""
+    assert "query of 257 tokens read in 6 parts" in resift.rerank(query + "city", [PARIS]).path("0")[-1].note
 
 
 def test_a_megabyte_is_searched_in_windows_in_bounded_time():

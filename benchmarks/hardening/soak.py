@@ -12,18 +12,24 @@ import time
 from pathlib import Path
 
 from benchmarks.hardening.outcome import Outcome
+from resift.deadline import Deadline
 from resift.rerankers.hosted import HostedReranker
+from resift.rerankers.rescore import rescore
 from resift.rerankers.semantic_bm25 import SemanticBM25Reranker
 from resift.resilience import CircuitBreaker, Tiered
 from resift.retrieval import Pipeline
 from resift.stores import MemoryStore
 from resift.testing.provider_faults import FAULTS
 from resift.testing.provider_server import ProviderServer
+from resift.types import Hit
 
 FAULT_EVERY_S = 10.0
 FAULT_CALLS = 6
 DEADLINE_S = 2.0
 MB_PER_10_000 = 1.0
+ENOUGH = 1_000
+"""How many calls tell a slope of memory."""
+
 WORDS = [f"word{at}" for at in range(400)]
 
 
@@ -49,6 +55,8 @@ async def _soak(outcome: Outcome, draw: random.Random, count: int) -> None:
         # A short cooldown: the breaker opens and closes many times.
         tiers = Tiered(hosted, SemanticBM25Reranker(), breaker=CircuitBreaker(3, 0.5, 1))
         pipeline = Pipeline(stores, rerank=tiers, k=10)
+        if count >= ENOUGH:
+            await _every_fault_once(server, hosted)
         memory, lateness, faults, degraded = [], [], 0, 0
         next_fault = time.monotonic() + min(FAULT_EVERY_S, count / 2000)
         for number in range(count):
@@ -75,6 +83,15 @@ async def _soak(outcome: Outcome, draw: random.Random, count: int) -> None:
             outcome.check(not ranking.degraded or bool(ranking.reason), f"call {number}: degraded, no reason")
         await pipeline.close()
     _judge(outcome, memory, lateness, faults, degraded)
+
+
+async def _every_fault_once(server: ProviderServer, hosted: HostedReranker) -> None:
+    """Let memory grow to what the largest answers need: some are bombs, and their memory is kept."""
+    hits = [Hit(str(at), f"word{at}") for at in range(20)]
+    for name in sorted(FAULTS):
+        server.misbehave(name, times=1, at=80)
+        await rescore(hosted, "word1", hits, k=10, deadline=Deadline.after(1.0))
+    server.behave()
 
 
 def _judge(outcome: Outcome, memory: list, lateness: list[float], faults: int, degraded: int) -> None:

@@ -14,8 +14,8 @@ from resift.forking import ForkSafeLock
 P = ParamSpec("P")
 T = TypeVar("T")
 
-CLEANUP_S = 2.0
-"""How long cancelled work may take to close what it opened."""
+CLEANUP_S = 0.7
+"""How long cancelled work may take to close what it opened: who pressed Ctrl-C waits for it."""
 
 _lock = ForkSafeLock()
 _loop: asyncio.AbstractEventLoop | None = None

@@ -243,6 +243,24 @@ def test_ctrl_c_during_work_ends_with_130(place):
     assert not list(place.glob("resift-demo-*"))
 
 
+def test_ctrl_c_waits_for_no_thread(place):
+    """A thread that loads a model or writes an index cannot be stopped: the command ends without it."""
+    program = """
+import asyncio, os, signal, sys, threading, time
+from resift.cli import demo, main
+from resift.sync import run_sync
+
+def run(args):
+    threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
+    return run_sync(asyncio.to_thread(time.sleep, 60))
+
+demo.run, sys.argv = run, ["resift", "demo"]
+sys.exit(main.main())
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=40, check=False)
+    assert (ended.returncode, ended.stderr) == (130, b"resift: interrupted\n")
+
+
 def wait_until_reading(pid: int) -> None:
     """Wait until the process sleeps in a read of its standard input, as Linux tells it."""
     until = time.monotonic() + 20

@@ -294,6 +294,20 @@ def test_what_outlives_the_drain_hears_503():
     assert server.stop() == 0
 
 
+def test_ctrl_c_ends_at_once():
+    """Who pressed it waits neither for the delay of a drain nor for its time; work in flight hears 503."""
+    server = start("--any-model", "--embedder", "none", "--drain-delay", "60", "--drain", "60")
+    with ThreadPoolExecutor(1) as pool:
+        slow = pool.submit(server.post, "/v2/rerank", {"query": "q", "documents": ["wait 60"]})
+        server.until(
+            lambda one: "resift_pairs_in_flight 1.0" in one.get("/metrics").body.decode(), seconds=10
+        )
+        server.process.send_signal(signal.SIGINT)
+        assert server.process.wait(20) == 0
+        assert slow.result().status == 503
+    assert server.stop() == 0
+
+
 def test_cors_is_off_unless_named(stub):
     """A web page may ask only when its origin is named."""
     origin = {"origin": "https://page.example"}

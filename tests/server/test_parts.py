@@ -22,12 +22,13 @@ from resift.server.middleware import key_in
 from resift.server.options import Limits, ServerOptions
 from resift.server.request_info import RequestInfo
 from resift.server.schema import checked, lenient_flag, record, whole
-from resift.server.spans import sentences
+from resift.text.sentences import sentence_spans
 
 
 def test_pairs_count_windows():
     """A long document counts for more, and for no more than its windows are read."""
     assert pairs_in(["short", "x" * 5000, "x" * 10_000_000]) == 1 + 3 + 32
+    assert pairs_in(["short", "x" * 5000], "x" * 5000) == 8 * (1 + 3)
 
 
 @given(st.lists(st.integers(1, 12), min_size=1, max_size=30))
@@ -236,7 +237,7 @@ def test_what_json_says_comes_through(value):
 def test_sentences_lie_in_the_text_and_do_not_overlap(text):
     """Spans are in order, not empty, and have no white space at their ends."""
     before = 0
-    for start, end in sentences(text):
+    for start, end in sentence_spans(text):
         assert before <= start < end <= len(text)
         assert text[start:end] == text[start:end].strip()
         before = end

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import cohere
 import numpy as np
 import pytest
@@ -9,6 +11,7 @@ import voyageai
 
 import resift
 from resift.models.embedding import Embedder
+from resift.server.dialects import ROUTES
 from tests.server.process import real
 
 pytestmark = pytest.mark.real_model
@@ -103,12 +106,27 @@ def test_a_long_document_is_read_in_windows(server):
     assert answer[0]["score"] > 0.5 > answer[1]["score"]
 
 
-def test_what_the_model_did_not_read_is_told(server):
-    """A query that takes up more than half a row is cut by the model: body and header say so."""
-    long = {"query": "particles " * 400, "documents": DOCUMENTS}
-    answer = server.post("/v2/rerank", long, authorization="Bearer secret")
-    assert answer.json()["meta"]["warnings"] == ["query cut to its first 256 tokens"]
-    assert answer.headers["x-resift-note"] == "query cut to its first 256 tokens"
+MINUTES = " ".join(f"Minute {number} of the meeting: the budget was read." for number in range(80))
+
+
+@pytest.mark.parametrize("path", [*ROUTES, "/score"])
+def test_a_query_is_never_cut(server, path):
+    """A question behind nine hundred tokens of other text counts in every dialect; the answer says how."""
+    query = f"{MINUTES} {QUERY}"
+    documents = "texts" if path in ("/", "/tei/", "/tei/rerank") else "documents"
+    body = {"queries" if path == "/score" else "query": query, documents: DOCUMENTS}
+    answer = server.post(path, body, authorization="Bearer secret")
+    note = answer.headers["x-resift-note"]
+    assert re.fullmatch(r"query of \d+ tokens read in \d+ parts, 8 of them with each text", note)
+    said = answer.json()
+    if isinstance(said, list):
+        first = said[0]["index"]
+    elif path == "/score":
+        first = max(said["data"], key=lambda row: row["score"])["index"]
+    else:
+        first = (said.get("results") or said["data"])[0]["index"]
+        assert [note] == (said.get("warnings") or said["meta"]["warnings"])
+    assert DOCUMENTS[first] == "Quantum mechanics describes subatomic particles."
 
 
 def test_openai_embeddings(server):

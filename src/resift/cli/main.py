@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import io
 import os
@@ -148,6 +149,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return complain(str(exc))
     except KeyboardInterrupt:
         complain("interrupted")
+        if argv is None:
+            _end_now(EXIT_INTERRUPTED)
         return EXIT_INTERRUPTED
     except BrokenPipeError:
         # The reader of our output went away (`| head`): not an error, but Python would print one.
@@ -156,6 +159,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     except OSError as exc:
         return complain(f"{exc.filename or 'I/O'}: {exc.strerror or exc}")
     return code
+
+
+def _end_now(code: int) -> None:
+    """End this process without waiting for threads: one may be loading a model or writing a large index.
+
+    What was opened was closed on the way here, and an index takes a kill at any point.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)
 
 
 if __name__ == "__main__":

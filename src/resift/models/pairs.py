@@ -14,6 +14,7 @@ from resift.models.engine import Job, Task, shared_engine, until_deadline
 from resift.models.familiar import check_familiar
 from resift.models.loading import Model
 from resift.models.windows import Aggregate, combine, most_promising, spans
+from resift.text.sentences import sentence_spans
 
 HOPELESS = -4.0
 """A score (a logit: 1 in 50) below which a text's other windows hardly help it (docs/blending.md)."""
@@ -24,6 +25,10 @@ MAX_WINDOWS = 32
 WINDOW = 256
 """Tokens of a pair when a document does not fit into one row: passages are what the models were trained on,
 and attention makes a row of 512 cost three times one of 256."""
+
+QUERY_PART, QUERY_PARTS = 64, 8
+"""Of a query that takes up more than half a row: tokens of a sentence read whole, and how many of them
+a document is read with, those that have most in common with it. Models know questions, not whole pages."""
 
 _NUMBERED = 5  # windows that a record names one by one
 
@@ -59,6 +64,7 @@ class PairCall:
     deadline: Deadline
     on_progress: Progress | None
     query: list[int] = field(default_factory=list)
+    parts: list[tuple[int, int]] = field(default_factory=list)
     values: dict[str, float] = field(default_factory=dict)
     notes: set[str] = field(default_factory=set)
     read: dict[str, str] = field(default_factory=dict)
@@ -121,58 +127,73 @@ class PairModel:
 
         def begin() -> list[Task]:
             # In a worker: on the caller's loop a busy tokenizer would hold up every other deadline.
-            call.query = self._query_ids(query, call)
-            return [partial(self._document, call, text) for text in unique]
+            self._read_query(query, call)
+            return [partial(self._document, call, text) for text in unique] if call.parts else []
 
         call.job = shared_engine().submit([begin] if unique else [], deadline=call.deadline)
         return call
 
-    def _query_ids(self, query: str, call: PairCall) -> list[int]:
-        limit = self.model.spec.max_length // 2
-        # A token is a word or a part of one: more characters than this cannot matter.
-        ids = self.model.tokenizer.ids(query[: limit * 100]) or []
-        if len(ids) > limit or len(query) > limit * 100:
-            call.notes.add(f"query cut to its first {limit} tokens")
-        return ids[:limit]
+    def _read_query(self, query: str, call: PairCall) -> None:
+        """Keep a query whole up to half a row; a longer one is read sentence by sentence, never cut."""
+        ids, half = self._ids(query, call), self.model.spec.max_length // 2
+        if ids is None:
+            return
+        if len(ids) <= half:
+            call.query, call.parts = ids, [(0, len(ids))]
+            return
+        for start, end in sentence_spans(query):
+            before = len(call.query)
+            call.query += self._ids(query[start:end], call) or []
+            sentence = spans(len(call.query) - before, min(QUERY_PART, half))
+            call.parts += [(before + first, before + last) for first, last in sentence if last > first]
+        chosen = f", {QUERY_PARTS} of them with each text" if len(call.parts) > QUERY_PARTS else ""
+        call.notes.add(f"query of {len(ids)} tokens read in {len(call.parts)} parts{chosen}")
+
+    def _ids(self, text: str, call: PairCall) -> list[int] | None:
+        return self.model.tokenizer.ids(text, give_up=lambda: call.deadline.expired)
 
     def _document(self, call: PairCall, text: str) -> Sequence[Task] | None:
-        ids = self.model.tokenizer.ids(text, give_up=lambda: call.deadline.expired)
+        ids = self._ids(text, call)
         if ids is None:
             return None
-        around = self.model.tokenizer.template.size + len(call.query)
+        around = self.model.tokenizer.template.size + max(end - start for start, end in call.parts)
         whole = self.model.spec.max_length - around
         windows = spans(len(ids), whole if len(ids) <= whole else min(whole, max(128, WINDOW - around)))
         at_once = min(self.options.skim or self.options.max_windows, self.options.max_windows)
         order = list(range(len(windows)))
         if len(windows) > at_once:
             order = most_promising(windows, ids, call.query)[: self.options.max_windows]
-        reading = _Reading(ids, windows, now=order[:at_once], later=order[at_once:])
+        parts = call.parts
+        if len(parts) > QUERY_PARTS:
+            parts = [parts[at] for at in most_promising(parts, call.query, ids)[:QUERY_PARTS]]
+        reading = _Reading(ids, windows, parts, now=order[:at_once], later=order[at_once:])
         return self._windows(call, text, reading, reading.now)
 
     def _windows(
         self, call: PairCall, text: str, reading: _Reading, places: Sequence[int]
     ) -> Sequence[Task] | None:
-        tasks = [partial(self._window, call, text, reading, at) for at in places]
+        tasks = [
+            partial(self._window, call, text, reading, at, part) for at in places for part in reading.parts
+        ]
         return tasks if len(tasks) > 1 else tasks[0]()
 
-    def _window(self, call: PairCall, text: str, reading: _Reading, at: int) -> Sequence[Task] | None:
-        template, ids = self.model.tokenizer.template, reading.ids[slice(*reading.windows[at])]
-        row = (
-            template.pair(ids, call.query) if self.options.document_first else template.pair(call.query, ids)
-        )
+    def _window(
+        self, call: PairCall, text: str, reading: _Reading, at: int, part: tuple[int, int]
+    ) -> Sequence[Task] | None:
+        query, ids = call.query[slice(*part)], reading.ids[slice(*reading.windows[at])]
+        template = self.model.tokenizer.template
+        row = template.pair(ids, query) if self.options.document_first else template.pair(query, ids)
         # A pass cannot be stopped: one that would end late by more than half of itself is not begun.
         if call.deadline.remaining_s() < self.model.expected_s(len(row[0])) / 2:
             return None
         score = self.options.read(self.model.forward(*row))
         with call.lock:
-            reading.said[at] = score
-            if len(reading.said) < len(reading.now):
+            reading.said[at, part] = score
+            if len(reading.said) < len(reading.now) * len(reading.parts):
                 return None
             more = reading.go_on()
             if not more:
-                call.values[text] = combine(
-                    [reading.said[at] for at in sorted(reading.said)], self.options.aggregate
-                )
+                call.values[text] = combine(reading.scores, self.options.aggregate)
                 if reading.note:
                     call.read[text] = reading.note
             done = len(call.values)
@@ -184,13 +205,22 @@ class PairModel:
 
 @dataclass(slots=True, repr=False)
 class _Reading:
-    """A text under way: the windows that are read now, those that may follow, and what was said of each."""
+    """A text under way: the windows that are read now, those that may follow, and what was said of each.
+
+    Each is read with every one of `parts` of the query.
+    """
 
     ids: list[int]
     windows: list[tuple[int, int]]
+    parts: list[tuple[int, int]]
     now: list[int]
     later: list[int]
-    said: dict[int, float] = field(default_factory=dict)
+    said: dict[tuple[int, tuple[int, int]], float] = field(default_factory=dict)
+
+    @property
+    def scores(self) -> list[float]:
+        """One score per window read, in the order of the text: what it says to the best part of the query."""
+        return [max(self.said[at, part] for part in self.parts) for at in sorted(self.now)]
 
     def go_on(self) -> list[int]:
         """Return the windows that are read next, none where what was said leaves no hope."""
@@ -203,12 +233,12 @@ class _Reading:
     @property
     def note(self) -> str:
         """Which windows were read, where not all were."""
-        if len(self.said) == len(self.windows):
+        count, every = len(self.now), len(self.windows)
+        if count == every:
             return ""
-        count, every = len(self.said), len(self.windows)
         if count > _NUMBERED:
             return f"read its {count} most promising windows of {every}"
-        numbers = ", ".join(str(at + 1) for at in sorted(self.said))
+        numbers = ", ".join(str(at + 1) for at in sorted(self.now))
         return f"read its most promising windows: {numbers} of {every}"
 
 

@@ -96,7 +96,9 @@ def _digest(fd: int) -> str:
 def _read(fd: int, limit: int) -> bytes:
     parts: list[bytes] = []
     left = limit
-    while left > 0 and (chunk := os.read(fd, min(left, 1 << 30))):
+    # os.read sets aside as much as it is asked for: the file's size and a byte to see its end, not the limit.
+    at_once = min(os.fstat(fd).st_size + 1, 1 << 30)
+    while left > 0 and (chunk := os.read(fd, min(left, at_once))):
         parts.append(chunk)
         left -= len(chunk)
     return parts[0] if len(parts) == 1 else b"".join(parts)

@@ -18,16 +18,17 @@ from resift.server.request_info import RequestInfo
 CHARS_PER_WINDOW = 2_000
 """Characters that fit into one row of a model. A guess: long documents count for more than short ones."""
 
-MOST_WINDOWS = 32
-"""Windows of one document that are ever scored."""
+MOST_WINDOWS, MOST_PARTS = 32, 8
+"""Windows of one document that are ever scored, and parts of a long query that each is scored with."""
 
 STANDING_S = 0.25
 """How long somebody may be waiting before a burst is called overload: then nobody waits any more."""
 
 
-def pairs_in(texts: Sequence[str]) -> int:
+def pairs_in(texts: Sequence[str], query: str = "") -> int:
     """Return about how many rows a model will read for these documents."""
-    return sum(min(MOST_WINDOWS, 1 + len(text) // CHARS_PER_WINDOW) for text in texts)
+    windows = sum(min(MOST_WINDOWS, 1 + len(text) // CHARS_PER_WINDOW) for text in texts)
+    return windows if len(query) <= CHARS_PER_WINDOW else windows * MOST_PARTS
 
 
 @dataclass(slots=True, eq=False)

@@ -95,9 +95,10 @@ def _closing(part: Any) -> Lifespan:
 def operations_of(serving: Serving, searching: Searching, asking: Asking) -> list[Operation]:
     """Return all operations of a server, the one that describes them last."""
     operations = [
+        # The first routes are found first: those that are asked most.
+        *rerank_operations(serving),
         *health_operations(serving),
         *model_operations(serving),
-        *rerank_operations(serving),
         *score_operations(serving),
         *embedding_operations(serving),
         *search_operations(serving, searching),

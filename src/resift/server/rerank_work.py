@@ -38,10 +38,10 @@ async def rerank(call: Call, dialect: ServedDialect, request: Mapping[str, Any])
     call.info.documents = len(texts)
     options = _span_options(request)
     most = min(request.get(words.cutoff_field or "") or len(texts), len(texts))
-    call.info.pairs = pairs_in(texts) + (most * SENTENCES if options else 0)
+    query = request["query"]
+    call.info.pairs = pairs_in(texts, query) + (most * SENTENCES if options else 0)
     async with call.admitted(deadline):
         hits = hits_from(texts)
-        query = request["query"]
         ranking = await rescore(scorer, query, hits, k=len(hits), deadline=deadline)
         shown = ranking.hits[:most]
         spans: Mapping[str, Any] = {}
@@ -88,7 +88,7 @@ def note_ranking(call: Call, ranking: Ranking) -> None:
     if ranking.unscored and ranking.degraded:
         call.info.answer_headers["x-resift-unscored"] = str(len(ranking.unscored))
     said = (record.note for record in ranking.trace if record.kind is StageKind.RERANK)
-    call.info.note = "; ".join(filter(None, said))
+    call.info.note = call.info.note or "; ".join(filter(None, said))
 
 
 def unit_of(ranking: Ranking) -> Callable[[float | None], float]:

@@ -1,7 +1,8 @@
 """Run the app with uvicorn: one process or several on one port, and an orderly end.
 
 On SIGTERM: `/readyz` says 503 while everything is still answered, then the port is closed, work in flight is
-finished, what is left after that hears 503, and the process ends with 0.
+finished, what is left after that hears 503, and the process ends with 0. Ctrl+C does the same at once:
+somebody sits in front of it.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from resift.server.serving import Serving
 
 BACKLOG = 2048
 KEEP_ALIVE_S = 75
+HURRIED_S = 0.5
 FAILED = 1
 
 ARRIVAL_S, QUIET_S = 3.0, 0.05
@@ -97,6 +99,7 @@ class _DrainingServer(uvicorn.Server):
         super().__init__(config)
         self._serving = serving
         self._delay_s = delay_s
+        self._hurried = False
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -116,17 +119,23 @@ class _DrainingServer(uvicorn.Server):
         self.should_exit = True
 
     def _signalled(self, number: int) -> None:
+        if number == signal.SIGINT:
+            self._hurry()
         if self._serving.state == "draining" or self.should_exit:
-            if number == signal.SIGINT:
-                self.should_exit = self.force_exit = True
             return
         log.info("draining: not ready any more, closing the port in %.1f s", self._delay_s)
         self._serving.state = "draining"
         asyncio.get_running_loop().call_later(self._delay_s, self.stop_now)
 
+    def _hurry(self) -> None:
+        self.should_exit, self.force_exit = True, self._hurried
+        self._hurried, self._serving.state = True, "draining"
+        self.config.timeout_graceful_shutdown = HURRIED_S  # type: ignore[assignment]
+
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         await self._stop_accepting(sockets or [])
-        await self._let_requests_arrive()
+        if not self._hurried:
+            await self._let_requests_arrive()
         self._serving.state = "closed"
         await super().shutdown(sockets)
 

@@ -95,7 +95,8 @@ async def _scored(
 ) -> dict[str, Any]:
     name, scorer = call.serving.model(request.get("model"))
     deadline = call.deadline(request.get("deadline_ms"))
-    call.info.documents, call.info.pairs = len(second), pairs_in(second)
+    call.info.documents = len(second)
+    call.info.pairs = sum(pairs_in([text], query) for query, text in zip(first, second, strict=True))
     scores: list[float] = [0.0] * len(second)
     async with call.admitted(deadline):
         for query in dict.fromkeys(first):

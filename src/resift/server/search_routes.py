@@ -111,7 +111,8 @@ async def searched(call: Call, searching: Searching, request: Mapping[str, Any])
     deadline = call.deadline(request.get("deadline_ms"))
     depth = (settings or SearchSettings()).depth or Trust().most
     written = [one if isinstance(one, str) else one["text"] for one in documents or ()]
-    call.info.documents, call.info.pairs = len(written), depth + pairs_in(written)
+    call.info.documents = len(written)
+    call.info.pairs = pairs_in([*written, *[""] * depth], request["query"])
     async with call.admitted(deadline):
         pipeline = await searching.pipeline(settings, documents)
         ranking = await pipeline.search(

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 from resift.deadline import Deadline
 from resift.protocols import Scorer
 from resift.rerankers.rescore import rescore
+from resift.text.sentences import sentence_spans
 from resift.types import Hit
 
 MOST_SENTENCES = 32
@@ -19,8 +18,6 @@ MOST_SENTENCES = 32
 
 BLOCKS, KEPT_BLOCKS = 16, 4
 """A long document is read in so many blocks, and only the best of them are looked into."""
-
-_END = re.compile(r"(?<=[.!?…])[\"'»”)\]]*\s+|(?<=[。!?])|\n\s*\n|\n(?=\s*(?:[-*•]|\d+[.)])\s)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,13 +31,6 @@ class SpanOptions:
 Span = tuple[int, int]
 
 
-def sentences(text: str) -> list[Span]:
-    """Return (start, end) of each sentence, in characters, without the white space around it."""
-    cuts = [0, *(match.end() for match in _END.finditer(text)), len(text)]
-    spans = (_trimmed(text, start, end) for start, end in pairwise(cuts))
-    return [(start, end) for start, end in spans if start < end]
-
-
 async def relevant_spans(
     scorer: Scorer,
     query: str,
@@ -51,7 +41,7 @@ async def relevant_spans(
     deadline: Deadline,
 ) -> Mapping[str, list[dict[str, Any]]]:
     """Return for each hit its sentences that score at least the threshold, in the order of the text."""
-    candidates = {hit.id: sentences(hit.text) for hit in hits}
+    candidates = {hit.id: sentence_spans(hit.text) for hit in hits}
     by_id = {hit.id: hit for hit in hits}
     while long := [id for id, spans in candidates.items() if len(spans) > MOST_SENTENCES]:
         blocks = {id: _blocks(candidates[id]) for id in long}
@@ -108,11 +98,3 @@ def _narrowed(
 ) -> list[Span]:
     best = sorted(range(len(blocks)), key=lambda at: (-scored.get((id, at), -math.inf), at))
     return [span for at in sorted(best[:KEPT_BLOCKS]) for span in blocks[at]]
-
-
-def _trimmed(text: str, start: int, end: int) -> Span:
-    while start < end and text[start].isspace():
-        start += 1
-    while end > start and text[end - 1].isspace():
-        end -= 1
-    return start, end
