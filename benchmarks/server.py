@@ -1,8 +1,9 @@
-"""`resift serve` under load: throughput, overload, fairness, drain, soak, bad requests, and a peer.
+"""`resift serve` under load: throughput, overload, fairness, drain, soak, bad requests, the API, a peer.
 
-    python -m benchmarks.server                 # all but the peer, some ten minutes
+    python -m benchmarks.server                 # all but the last two, some ten minutes
     python -m benchmarks.server --quick         # a smoke run of each part, nothing written
     python -m benchmarks.server rates drain     # only these parts
+    python -m benchmarks.server schema          # schemathesis, in an environment of its own
     python -m benchmarks.server infinity        # side by side with infinity, in an environment of its own
 
 The stub is a scorer without a model, so that the figures are the server's own. Every server is a real process
@@ -308,22 +309,39 @@ def _rate(pairs: int, seconds: float, cpu: float) -> dict[str, float]:
 def bad(quick: bool) -> dict[str, Any]:
     """Requests that no client should send, to every route of a server with an index and judgements."""
     from benchmarks.server_bad import storm
-    from resift import SQLiteStore
 
     def measure(server: Server) -> dict[str, Any]:
         before = rss_mb(server)
         found = storm(server.port, 500 if quick else 25_000)
         return {**found, "rss_before_mb": round(before, 1), "rss_after_mb": round(rss_mb(server), 1)}
 
-    async def fill(file: Path) -> None:
-        store = SQLiteStore(file, create=True)
+    with TemporaryDirectory() as folder:
+        return with_stub(measure, *_index(Path(folder)))
+
+
+def schema(quick: bool) -> dict[str, Any]:
+    """schemathesis on every route: the description of the API is true."""
+    from benchmarks.server_schema import LIMITS, described
+
+    with TemporaryDirectory() as folder:
+        server = start("--any-model", "--no-access-log", *LIMITS, *_index(Path(folder)))
+        try:
+            return described(server, examples=1 if quick else 20)
+        finally:
+            server.stop()
+
+
+def _index(folder: Path) -> list[str]:
+    """Make an index of a hundred documents and return the options that serve it, with judgements."""
+    from resift import SQLiteStore
+
+    async def fill() -> None:
+        store = SQLiteStore(folder / "notes.db", create=True)
         await store.add([{"id": str(at), "text": text_of(200, random.Random(at))} for at in range(100)])
         await store.close()
 
-    with TemporaryDirectory() as folder:
-        index = Path(folder) / "notes.db"
-        asyncio.run(fill(index))
-        return with_stub(measure, "--store", str(index), "--judgements", str(Path(folder) / "judged"))
+    asyncio.run(fill())
+    return ["--store", str(folder / "notes.db"), "--judgements", str(folder / "judged")]
 
 
 def infinity(quick: bool) -> dict[str, Any]:
@@ -341,9 +359,10 @@ PARTS: dict[str, Callable[[bool], dict[str, Any]]] = {
     "soak": soak,
     "model": model,
     "bad": bad,
+    "schema": schema,
     "infinity": infinity,
 }
-ALONE = ("infinity",)
+ALONE = ("schema", "infinity")
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -157,6 +157,13 @@ def test_only_the_first_hits_down_to_depth_are_judged(server):
     assert len(server.requests) == 2
 
 
+def test_a_query_over_its_limit_is_told(server):
+    """The model sees the beginning of the query; the record says so."""
+    assert rank(llm(server, max_query_chars=6), pool(3)).path("p000")[-1].note == "small-model"
+    told = "small-model; query cut to its first 5 characters"
+    assert rank(llm(server, max_query_chars=5), pool(3)).path("p000")[-1].note == told
+
+
 def test_when_time_runs_out_between_windows_the_order_so_far_counts(server):
     server.misbehave("stall", when=lambda request: len(server.requests) >= 2)
     ranking = rank(llm(server), pool(45), seconds=0.4)

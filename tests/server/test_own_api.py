@@ -43,6 +43,22 @@ def ids(answer):
     return [hit["id"] for hit in answer.json()["hits"]]
 
 
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/search", {"query": "red fox"}),
+        ("/v1/search", {"query": "red fox", "documents": ["the red fox runs"]}),
+        ("/v1/ask", {"question": "what runs?"}),
+    ],
+)
+@pytest.mark.parametrize("milliseconds", [0, 1])
+def test_a_deadline_that_is_too_short_is_told_and_no_failure(server, path, body, milliseconds):
+    """Nothing is found in no time: an answer that says so, and not an error of the server."""
+    answer = server.post(path, {**body, "deadline_ms": milliseconds})
+    assert answer.status == 200, answer.body
+    assert milliseconds or "x-resift-degraded" in answer.headers
+
+
 def test_search_over_an_index(server):
     """Words find, the scorer orders, `where` filters, k cuts."""
     assert ids(server.post("/v1/search", {"query": "red fox"})) == ["fox", "apple"]

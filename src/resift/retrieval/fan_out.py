@@ -20,6 +20,9 @@ from resift.retrieval.waiting import TooLate, within
 from resift.stores.documents import APPROXIMATE, is_approximate
 from resift.types import Hit, StageKind, StageRecord, record_of
 
+LATE = "no answer in time"
+"""The failure of a store that had no time of its own and outlasted that of the search."""
+
 log = logging.getLogger("resift.retrieval")
 
 
@@ -124,8 +127,8 @@ async def _branch(
     except TooLate:
         status, error = "late", TimeoutError.__name__
         # Which of the two limits it was: the store's own, or what the whole search had left.
-        own = ref.timeout_s is not None and not deadline.expired
-        branch = Branch(ref, failure=f"no answer in time{f' (timeout_s={ref.timeout_s:g})' if own else ''}")
+        own = ref.timeout_s is not None and limit.at_s < deadline.at_s
+        branch = Branch(ref, failure=f"{LATE} (timeout_s={ref.timeout_s:g})" if own else LATE)
     except Exception as exc:
         status, error = "failed", type(exc).__name__
         branch = Branch(ref, failure=_reason(exc))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from resift.errors import RetrievalError
+from resift.retrieval.fan_out import LATE
 from resift.server.admission import pairs_in
 from resift.server.endpoint import Call, Reply
 from resift.server.openapi import Operation
@@ -115,9 +117,18 @@ async def searched(call: Call, searching: Searching, request: Mapping[str, Any])
     call.info.pairs = pairs_in([*written, *[""] * depth], request["query"])
     async with call.admitted(deadline):
         pipeline = await searching.pipeline(settings, documents)
-        ranking = await pipeline.search(
-            request["query"], k=request.get("k"), where=request.get("where"), deadline_s=deadline.timeout_s
-        )
+        try:
+            ranking = await pipeline.search(
+                request["query"],
+                k=request.get("k"),
+                where=request.get("where"),
+                deadline_s=deadline.timeout_s,
+            )
+        except RetrievalError as exc:
+            if any(why != LATE for why in exc.failures.values()):
+                raise
+            # No store failed: the client's own time was too short for any of them.
+            ranking = Ranking((), degraded=True, reason=str(exc), query=request["query"])
     note_ranking(call, ranking)
     return ranking
 

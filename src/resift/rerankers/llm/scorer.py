@@ -106,7 +106,9 @@ class LLMReranker:
         values = [0.0] * len(hits)
         for place, at in enumerate(order, start=1):
             values[at] = 1.0 / place
-        return Scores(values, self.name, degraded=reason is not None, reason=reason, note=self.model)
+        most = self._limits["max_query_chars"]
+        note = f"{self.model}; query cut to its first {most} characters" if len(query) > most else self.model
+        return Scores(values, self.name, degraded=reason is not None, reason=reason, note=note)
 
     async def fuse(
         self, per_store: Sequence[Sequence[Hit]], *, k: int, query: str | None = None
