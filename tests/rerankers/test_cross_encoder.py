@@ -45,6 +45,13 @@ def test_c1_reorders_by_score_and_adds_ce_score_as_a_float(reranker):
     assert ranked[0]["ce_score"] > ranked[1]["ce_score"] > ranked[2]["ce_score"]
 
 
+def test_scores_say_how_many_tokens_were_read(reranker):
+    """The query counts once per text; a text that comes twice counts twice, as its caller would count."""
+    hits = [Hit("a", "Paris"), Hit("b", "the cell"), Hit("c", "Paris")]
+    scores = asyncio.run(reranker.score("capital city", hits, deadline=Deadline.never()))
+    assert scores.tokens == 3 * 2 + 1 + 2 + 1
+
+
 def test_c1_top_k_defaults_to_five_and_cuts(reranker):
     many = rows(*[f"Sentence number {number}." for number in range(7)])
     assert len(reranker.rerank(CAPITAL, many)) == 5

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
+from math import ceil
 
 from resift.errors import UnfamiliarTextError
 from resift.models.tokenizing import TextTokenizer
@@ -17,7 +19,10 @@ def check_familiar(tokenizer: TextTokenizer, model: str, query: str, texts: Sequ
         what = "this question"
     else:
         first = texts[:_LOOKED_AT]
-        if sum(not tokenizer.knows(text) for text in first) <= _MOST * len(first):
+        enough = ceil((1 - _MOST) * len(first))
+        known = (text for text in first if tokenizer.knows(text))
+        # No further than needed: every caller waits for it.
+        if sum(1 for _ in islice(known, enough)) == enough:
             return
         what = "these texts"
     raise UnfamiliarTextError(

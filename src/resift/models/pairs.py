@@ -68,6 +68,7 @@ class PairCall:
     values: dict[str, float] = field(default_factory=dict)
     notes: set[str] = field(default_factory=set)
     read: dict[str, str] = field(default_factory=dict)
+    sizes: dict[str, int] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
     total: int = 0
     job: Job | None = None
@@ -75,6 +76,11 @@ class PairCall:
     def result(self) -> list[float | None]:
         """Return one value per text in the order given; None where time ran out."""
         return [self.values.get(text) for text in self.texts]
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens the texts have together, each with the query."""
+        return sum(self.sizes[text] + len(self.query) for text in self.texts if text in self.sizes)
 
     @property
     def note(self) -> str:
@@ -156,6 +162,7 @@ class PairModel:
         ids = self._ids(text, call)
         if ids is None:
             return None
+        call.sizes[text] = len(ids)
         around = self.model.tokenizer.template.size + max(end - start for start, end in call.parts)
         whole = self.model.spec.max_length - around
         windows = spans(len(ids), whole if len(ids) <= whole else min(whole, max(128, WINDOW - around)))

@@ -123,4 +123,4 @@ def scores_of(call: PairCall, provider: str) -> Scores:
     values = call.result()
     missing = sum(value is None for value in values)
     reason = f"deadline: {len(values) - missing} of {len(values)} hits scored" if missing else None
-    return Scores(values, provider, degraded=missing > 0, reason=reason, note=call.note)
+    return Scores(values, provider, degraded=missing > 0, reason=reason, note=call.note, tokens=call.tokens)

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from resift.candidates import hits_from, text_of
 from resift.deadline import Deadline
 from resift.protocols import Scorer
-from resift.rerankers.cross_encoder import CrossEncoderReranker
 from resift.rerankers.hosted.dialects import DIALECTS
-from resift.rerankers.rescore import rescore
+from resift.rerankers.rescore import provider_of, rescore
 from resift.server.admission import pairs_in
 from resift.server.dialects import ServedDialect
 from resift.server.endpoint import Call
 from resift.server.rerank_answers import Answer, Row
 from resift.server.spans import SpanOptions, relevant_spans
-from resift.types import Hit, Ranking, StageKind
+from resift.types import Hit, Ranking, Scores, StageKind
 
 FROM_0_TO_1 = frozenset({*DIALECTS, "semantic-bm25", "zero-shot"})
 """Who scores from 0 to 1 already; what all others say goes through a sigmoid."""
@@ -42,14 +41,14 @@ async def rerank(call: Call, dialect: ServedDialect, request: Mapping[str, Any])
     call.info.pairs = pairs_in(texts, query) + (most * SENTENCES if options else 0)
     async with call.admitted(deadline):
         hits = hits_from(texts)
-        ranking = await rescore(scorer, query, hits, k=len(hits), deadline=deadline)
+        counting = _Counting(scorer, provider_of(scorer))
+        ranking = await rescore(counting, query, hits, k=len(hits), deadline=deadline)
         shown = ranking.hits[:most]
         spans: Mapping[str, Any] = {}
         if options is not None:
             spans = await relevant_spans(
                 scorer, query, shown, options, unit=unit_of(ranking), deadline=deadline
             )
-        tokens = await _tokens(scorer, query, texts, deadline)
     note_ranking(call, ranking)
     unit = _raw if request.get("raw_scores") else unit_of(ranking)
     wanted = bool(dialect.asks_for and request.get(dialect.asks_for))
@@ -65,7 +64,7 @@ async def rerank(call: Call, dialect: ServedDialect, request: Mapping[str, Any])
         id=call.info.id,
         model=name,
         rows=[row(hit) for hit in shown],
-        tokens=tokens,
+        tokens=counting.tokens,
         documents=len(texts),
         created=int(time.time()),
         warnings=_warnings(call, texts),
@@ -136,10 +135,17 @@ def _span_options(request: Mapping[str, Any]) -> SpanOptions | None:
     return SpanOptions(threshold=given.get("threshold", 0.1), most=given.get("max_spans"))
 
 
-async def _tokens(scorer: Scorer, query: str, texts: Sequence[str], deadline: Deadline) -> int:
-    """Return how many tokens a model reads for these pairs; without its tokenizer or time for it a guess."""
-    model = scorer.loaded_model if isinstance(scorer, CrossEncoderReranker) else None
-    if model is None or deadline.expired:
-        return (len(query) * len(texts) + sum(map(len, texts))) // 4
-    count = model.tokenizer.count
-    return await asyncio.to_thread(lambda: count(query) * len(texts) + sum(map(count, texts)))
+@dataclass(slots=True)
+class _Counting:
+    """A scorer that keeps in mind how many tokens its model read."""
+
+    scorer: Scorer
+    name: str
+    tokens: int = 0
+
+    async def score(self, query: str, hits: Sequence[Hit], *, deadline: Deadline) -> Scores:
+        # A guess for those who do not count: four characters a token.
+        self.tokens = (len(query) * len(hits) + sum(len(hit.text) for hit in hits)) // 4
+        found = await self.scorer.score(query, hits, deadline=deadline)
+        self.tokens = found.tokens or self.tokens
+        return found

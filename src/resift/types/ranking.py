@@ -25,7 +25,7 @@ class Scores:
     """What a scorer says of a pool: one value per hit, None where it says nothing.
 
     `settled` means that hits without a value were left out on purpose, because they cannot matter. `notes`
-    are for single hits, by id.
+    are for single hits, by id. `tokens` were read of query and texts, 0 where nobody counted.
     """
 
     values: Sequence[float | None]
@@ -35,6 +35,7 @@ class Scores:
     note: str = ""
     settled: bool = False
     notes: Mapping[str, str] = field(default_factory=dict)
+    tokens: int = 0
 
     @property
     def partial(self) -> bool:
