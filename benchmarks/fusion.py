@@ -111,10 +111,11 @@ def main(argv: list[str] | None = None) -> int:
                         "fastest peer / resift": ratio,
                     }
                 )
-                print(
-                    f"{method:9} {count:2} × {size:6}: {took}  fastest peer / resift: {ratio}",
-                    file=sys.stderr,
-                )
+                print(f"{method}, {count} × {size} hits", file=sys.stderr)
+                for name, ms in took.items():
+                    print(f"  {name:30} {ms:9.3f} ms", file=sys.stderr)
+                if ratio:
+                    print(f"  {'fastest peer / resift':30} {ratio:9.2f}", file=sys.stderr)
         for peer in peers.values():
             peer.close()
     if not args.quick:

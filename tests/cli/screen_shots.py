@@ -9,13 +9,19 @@ all, so that models load once. Times are fixed where a table holds them; the res
 from __future__ import annotations
 
 import contextlib
-import io
 import json
 import os
+import re
 import shlex
+import signal
 import sys
+import tempfile
+import threading
+import urllib.request
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from resift.cli.main import main
 from resift.demo.running import Shown
@@ -70,6 +76,15 @@ k: 5
 WRONG = "stores:\n  - {name: docs, kind: sqlit, path: library.db}\nfusoin: {method: rrf}\n"
 
 ASKED = "how long may I keep a book?"
+CLIENT = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
+MESSAGES = [
+    {"id": 1, "method": "initialize", "params": CLIENT},
+    {"method": "notifications/initialized"},
+    {"id": 2, "method": "tools/list"},
+    {"id": 3, "method": "tools/call", "params": {"name": "search", "arguments": {"query": ASKED, "k": 1}}},
+]
+"""What an assistant sends over standard input."""
+
 SCREENS: dict[str, list[str]] = {
     "index": ["index handbook --store library.db", "index handbook --store library.db -v"],
     "search": [
@@ -102,11 +117,14 @@ SCREENS: dict[str, list[str]] = {
     ],
     "store": ["store optimise library.db"],
     "batch": ["batch rerank questions.jsonl -o reranked --workers 1"],
-    "bench": ["bench --checkout handbook"],
-    "mcp": ["mcp"],
-    "serve": ["serve --store missing.db"],
+    "bench": ["bench fusion --quick --checkout checkout", "bench --checkout handbook"],
+    "mcp": ["mcp --store library.db", "mcp"],
+    "serve": [
+        "serve --store library.db --embedder none --port 0 --drain-delay 0",
+        "serve --store missing.db",
+    ],
     "sbom": ["sbom -o bill.json"],
-    "completion": ["completion tcsh"],
+    "completion": ["completion bash", "completion zsh", "completion fish", "completion tcsh"],
 }
 """Command -> what is run of it, in this order: later ones use what earlier ones wrote."""
 
@@ -117,6 +135,7 @@ def write_files(folder: Path) -> None:
         path = folder / "handbook" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(text.encode("latin-1" if name.endswith(".png") else "utf-8"))
+    (folder / "checkout").symlink_to(Path(__file__).resolve().parents[2])
     write_collection(folder / "small")
     write_sources(folder / "sources")
     files = {
@@ -167,17 +186,94 @@ def fix_times() -> None:
 
 
 def shoot(words: list[str]) -> None:
-    """Run one command and write what it says to stderr behind its output."""
-    told = io.StringIO()
-    with contextlib.redirect_stderr(told):
-        try:
-            code = main(words)
-        except SystemExit as exc:
-            code = exc.code
-    for line in told.getvalue().splitlines():
-        sys.stdout.write(f"2> {line}\n")
+    """Run one command and write what it and its children say to stderr behind its output."""
+    sys.stdout.flush()
+    with tempfile.NamedTemporaryFile("w+") as told:
+        others = {"serve": lambda: client(Path(told.name)), "mcp": assistant}
+        with redirected(2, told.fileno()), others.get(words[0], contextlib.nullcontext)():
+            try:
+                code = main(words)
+            except SystemExit as exc:
+                code = exc.code
+            sys.stdout.flush()
+        told.seek(0)
+        for line in told:
+            sys.stdout.write(f"2> {line}")
     if code:
         sys.stdout.write(f"exit code {code}\n")
+
+
+@contextlib.contextmanager
+def redirected(number: int, other: int) -> Iterator[None]:
+    """Let a descriptor stand for another file, also for processes that are started."""
+    before = os.dup(number)
+    os.dup2(other, number)
+    try:
+        yield
+    finally:
+        os.dup2(before, number)
+        os.close(before)
+
+
+@contextlib.contextmanager
+def beside(work: Callable[[threading.Event], None]) -> Iterator[None]:
+    """Do something in another thread, which hears when the command is over."""
+    over = threading.Event()
+    thread = threading.Thread(target=work, args=[over])
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+@contextlib.contextmanager
+def assistant() -> Iterator[None]:
+    """Be on the other side of standard input and output, and show what is answered."""
+    (hears, asks), (answers, says) = os.pipe(), os.pipe()
+    screen = os.dup(1)
+
+    def talk(over: threading.Event) -> None:
+        with open(asks, "wb", buffering=0) as to, open(answers, "rb") as back:
+            for message in MESSAGES:
+                # A command that ended without an answer has closed its side.
+                with contextlib.suppress(BrokenPipeError):
+                    to.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+                    if "id" in message:
+                        os.write(screen, back.readline())
+
+    with beside(talk), redirected(0, hears), redirected(1, says):
+        os.close(hears)
+        os.close(says)
+        yield
+    os.close(screen)
+
+
+@contextlib.contextmanager
+def client(told: Path) -> Iterator[None]:
+    """Search once when the server in this process is ready, then press Ctrl+C."""
+
+    def visit(over: threading.Event) -> None:
+        if until(lambda: "\nready:" in told.read_text(), over):
+            address = re.search(r"http://[\d.:]+", told.read_text())
+            assert address is not None
+            search = json.dumps({"query": ASKED, "k": 1}).encode()
+            try:
+                urllib.request.urlopen(f"{address[0]}/v1/search", search, timeout=30).close()
+            finally:
+                os.kill(os.getpid(), signal.SIGINT)
+
+    with beside(visit):
+        yield
+
+
+def until(look: Callable[[], Any], over: threading.Event) -> Any:
+    """Look until something is there, or it is all over."""
+    while not (found := look()):
+        if over.wait(0.02):
+            return None
+    return found
 
 
 def all_screens(folder: Path, name: str) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -107,6 +109,30 @@ def test_the_command_speaks_over_stdio(index, tmp_path):
 
     found = session(stdio_client(server), steps)
     assert [hit["id"] for hit in found["hits"]] == ["b"]
+
+
+def test_the_command_says_on_a_terminal_what_it_waits_for(index, tmp_path):
+    import pty
+
+    keyboard, terminal = pty.openpty()
+    command = [sys.executable, "-m", "resift.cli.main", "mcp", "--store", str(tmp_path / "n.db")]
+    os.write(keyboard, b"\x04")  # Ctrl-D
+    try:
+        done = subprocess.run(command, stdin=terminal, capture_output=True, text=True, timeout=60, check=True)
+    finally:
+        os.close(keyboard)
+        os.close(terminal)
+    assert done.stdout == ""
+    assert "Waiting for an assistant" in done.stderr
+
+
+def test_an_assistant_that_goes_away_ends_the_command_without_a_traceback(index, tmp_path):
+    command = [sys.executable, "-m", "resift.cli.main", "mcp", "--store", str(tmp_path / "n.db")]
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    with subprocess.Popen(command, **pipes, text=True) as process:
+        process.stdout.close()
+        _, said = process.communicate('{"jsonrpc": "2.0", "id": 1, "method": "ping"}\n', timeout=60)
+    assert (process.returncode, said) == (0, "")
 
 
 def test_the_server_offers_the_tools_over_http(index, tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -31,6 +32,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Serve until the client closes the pipe."""
     from resift.agent.knowledge_graph_agent import KnowledgeGraphAgent
+    from resift.cli.render import print_note
     from resift.index import Index
     from resift.integrations.mcp import create_mcp_server
 
@@ -40,11 +42,17 @@ def run(args: argparse.Namespace) -> int:
         raise InputError(
             f"{args.store}: no such index. Make one: resift index YOUR-FILES --store {args.store}"
         )
+    if sys.stdin.isatty():
+        print_note("Waiting for an assistant: this command is for its configuration. Ctrl-D ends it.")
     with ExitStack() as stack:
         index = agent = None
         if args.store is not None:
             index = stack.enter_context(Index(args.store, read_only=not args.allow_write))
         if args.pack is not None:
             agent = stack.enter_context(KnowledgeGraphAgent(args.pack, enable_cross_encoder=True))
-        create_mcp_server(index, agent=agent, allow_write=args.allow_write).run("stdio")
+        server = create_mcp_server(index, agent=agent, allow_write=args.allow_write)
+        try:
+            server.run("stdio")
+        except* BrokenPipeError:
+            pass  # the assistant went away before it was answered
     return 0
