@@ -103,3 +103,19 @@ def loaded_or_named(path):
     except DataFormatError as exc:
         return "named" if path.name in str(exc) else str(exc)
     return cache.get("one").tolist()
+
+
+def test_what_is_no_file_is_written_to_and_not_replaced(tmp_path):
+    """Else whoever may write there loses /dev/null to a file of that name."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        with atomic_file(pipe) as file:
+            file.write(b"bytes")
+        atomic_write(pipe, ", text")
+        assert os.read(reader, 100) == b"bytes, text"
+    finally:
+        os.close(reader)
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+    assert [path.name for path in tmp_path.iterdir()] == ["pipe"]

@@ -1,4 +1,4 @@
-"""Files that appear whole or not at all."""
+"""Files that appear whole or not at all, and frames that go through a pipe whole."""
 
 from __future__ import annotations
 
@@ -15,10 +15,6 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | get
 def atomic_write(path: str | os.PathLike[str], text: str) -> Path:
     """Write the text beside its place and move it there; what stood there stays until then."""
     target = Path(path)
-    if target.exists() and not target.is_file():
-        # A pipe or /dev/stdout cannot be replaced, and a folder gives the right error here.
-        target.write_text(text, encoding="utf-8")
-        return target
     with atomic_file(target) as file:
         file.write(text.encode())
     return target
@@ -31,6 +27,11 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     The data is on the disk before the name changes: neither a full disk nor a power cut leaves half a file.
     """
     target = Path(path)
+    if target.exists() and not target.is_file():
+        # A pipe or /dev/null must not be replaced by a file, and a folder gives the right error here.
+        with target.open("wb") as file:
+            yield file
+        return
     # A name that nobody can foresee, and O_EXCL: a link planted there is not followed.
     part = target.with_name(f".{target.name}.{secrets.token_hex(8)}.part")
     try:
@@ -56,3 +57,13 @@ def _sync_folder(folder: Path) -> None:
             os.fsync(fd)
         finally:
             os.close(fd)
+
+
+def write_whole(pipe: BinaryIO, data: bytes) -> None:
+    """Write everything to a pipe; nothing may be waiting in its buffer.
+
+    Python's buffered writers lose bytes when the process is stopped and goes on (Ctrl-Z, fg) amid a write.
+    """
+    left = memoryview(data)
+    while left:
+        left = left[os.write(pipe.fileno(), left) :]

@@ -229,3 +229,15 @@ def test_open_index_takes_the_embedder_of_the_file(tmp_path: Path) -> None:
         open_index(path, embedder="BAAI/bge-small-en-v1.5")
     with pytest.raises(StoreError, match="does not exist"):
         open_index(tmp_path / "none.db", read_only=True)
+
+
+def test_an_index_with_a_foreign_embedder_says_how_to_open_it(tmp_path: Path) -> None:
+    path = tmp_path / "own.db"
+    embedder = HashingEmbedder()
+    embedder.model_name = "acme/own"
+    store = SQLiteStore(path, embedder=embedder, create=True)
+    asyncio.run(store.add([{"id": "a", "text": "bamboo"}]))
+    store.release()
+    with pytest.raises(StoreError, match=r"built with acme/own, .*text_only=True"):
+        open_index(path)
+    assert open_index(path, text_only=True).mode == "text"

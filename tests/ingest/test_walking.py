@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from pathlib import Path
 
@@ -255,6 +256,38 @@ def test_a_file_that_takes_too_long_is_given_up(tmp_path, monkeypatch):
     message, read = asyncio.run(run())
     assert "a.eml" in message
     assert [text.strip() for text in read] == ["body"]
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="no job control here")
+def test_a_run_that_is_stopped_and_goes_on_loses_nothing(tmp_path):
+    """Ctrl-Z and fg: what the reading process was just sending arrives whole."""
+    lines = [f"{number} {'seal ' * 30_000}\n" for number in range(40)]
+    write(tmp_path, **{"big.txt": "".join(lines)})
+    over = threading.Event()
+
+    def stop_and_go(process: asyncio.subprocess.Process) -> None:
+        while not over.wait(0.002):
+            process.send_signal(signal.SIGSTOP)
+            over.wait(0.001)
+            process.send_signal(signal.SIGCONT)
+
+    async def run() -> str:
+        reader, texts = FileReader(), []
+        thread: threading.Thread | None = None
+        try:
+            async for section in reader.sections(tmp_path / "big.txt", name="big.txt"):
+                texts.append(section.text)
+                if thread is None:
+                    thread = threading.Thread(target=stop_and_go, args=[reader._process])
+                    thread.start()
+        finally:
+            over.set()
+            if thread is not None:
+                thread.join()
+            await reader.close()
+        return "".join(texts)
+
+    assert asyncio.run(run()) == "".join(lines)
 
 
 def test_ctrl_c_ends_reading_at_once(tmp_path):

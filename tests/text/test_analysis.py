@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 import time
+import tracemalloc
 
 import pytest
 from hypothesis import given
@@ -169,3 +170,18 @@ def test_words_are_folded_and_not_stemmed():
     assert words("Crème BRÛLÉE, naïve") == ["creme", "brulee", "naive"]
     assert words("東京都") == ["東京", "京都"]
     assert words("हिन्दी।") == ["हिन्दी"]
+
+
+def test_runs_of_letters_that_never_come_again_are_not_kept():
+    """A line of data without a space becomes terms of bounded length, and leaves nothing in the caches."""
+    analyzer = Analyzer("auto")
+    tracemalloc.start()
+    try:
+        for number in range(150):
+            for letters in ("abc", "äöü", "абв"):
+                (term,) = analyzer.analyze(f"{letters * 5_000}{number}").terms
+                assert len(term) <= 100
+        held, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert held < 1_000_000

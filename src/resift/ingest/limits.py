@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+
+from resift.checked import checked_class
+from resift.errors import InputError
 
 MB = 1 << 20
 
 
+@checked_class
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Bounds for one file; the defaults keep reading below 300 MB of memory."""
@@ -25,6 +30,11 @@ class Limits:
     """Time for reading one file, and one second more for each 10 MB of it."""
     memory_bytes: int = 2_048 * MB
     """Address space of the process that reads."""
+
+    def __post_init__(self) -> None:
+        for name in self.__slots__:
+            if not 0 < getattr(self, name) < math.inf:
+                raise InputError(f"{name} is {getattr(self, name)}; it must be a number above 0.")
 
     def seconds_for(self, size: int) -> float:
         """Return how long a file of so many bytes may take."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from resift.checked import checked
-from resift.errors import StoreError
+from resift.errors import ModelNotAllowedError, StoreError
 from resift.stores.sqlite import SQLiteStore
 
 
@@ -39,7 +39,16 @@ def open_index(
         if wanted != "":
             from resift.models.embedding import DEFAULT_EMBEDDER, Embedder
 
-            store.use_embedder(Embedder(wanted or DEFAULT_EMBEDDER))
+            try:
+                made = Embedder(wanted or DEFAULT_EMBEDDER)
+            except ModelNotAllowedError as exc:
+                if not built_with:
+                    raise
+                raise StoreError(
+                    f"{path} was built with {built_with}, which is no model known here. Open it by "
+                    "words alone (text_only=True, --text-only), or allow it: resift.models.allow_local."
+                ) from exc
+            store.use_embedder(made)
     except BaseException:
         store.release()
         raise

@@ -15,6 +15,7 @@ from dataclasses import astuple
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from resift.atomic_files import write_whole
 from resift.errors import ResiftError
 from resift.ingest.limits import Limits
 from resift.ingest.readers import read_sections
@@ -37,8 +38,7 @@ def serve(requests: BinaryIO, answers: BinaryIO) -> None:
         # of the processor, for waiting until the parent takes a section is no reading.
         _alarm(limits.seconds_for(request["size"]) + 5)
         for message in _messages(Path(request["path"]), request["name"], limits, follow=request["follow"]):
-            answers.write(frame(message))
-            answers.flush()
+            write_whole(answers, frame(message))
         _alarm(0)
 
 

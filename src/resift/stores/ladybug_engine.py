@@ -58,9 +58,10 @@ def read_frame(source: BinaryIO) -> bytes | None:
 
 
 def write_frame(target: BinaryIO, body: bytes) -> None:
-    """Write one frame and flush it."""
-    target.write(len(body).to_bytes(8, "big") + body)
-    target.flush()
+    """Write one frame past the buffer, which loses bytes when the process is stopped and goes on."""
+    left = memoryview(len(body).to_bytes(8, "big") + body)
+    while left:
+        left = left[os.write(target.fileno(), left) :]
 
 
 def _send(target: BinaryIO, answer: dict[str, Any]) -> None:

@@ -14,6 +14,9 @@ from resift.text.languages import script_of
 from resift.text.tokenization import without_accents
 
 _KEPT = 200_000  # words per language; beyond that a text is data and the cache starts anew
+_LONGEST_KEPT = (
+    60  # letters; what is longer is no word that comes again, and a cache of many takes much memory
+)
 _SHORTEST = 2  # letters that are left as they are; "is" and "as" have no ending to lose
 # English keeps the first Porter stemmer: it is what SQLite's index has always used, and what was measured.
 # With the two rules that Porter added later ("-bli", "-logi"), as SQLite has them.
@@ -32,10 +35,7 @@ class Terms(dict[str, str]):
         self._lock = ForkSafeLock()
 
     def __missing__(self, word: str) -> str:
-        if len(self) >= _KEPT:
-            self.clear()
-        term = self[word] = self._term(word)
-        return term
+        return _kept(self, word, self._term(word))
 
     def _term(self, word: str) -> str:
         if self._stemmer is None or len(word) <= _SHORTEST:
@@ -57,14 +57,19 @@ class TermsByScript(dict[str, str]):
         self._languages = languages
 
     def __missing__(self, word: str) -> str:
-        if len(self) >= _KEPT:
-            self.clear()
-        term = self[word] = terms_in(self.language_of(word))[word]
-        return term
+        return _kept(self, word, terms_in(self.language_of(word))[word])
 
     def language_of(self, word: str) -> str:
         """Return the language whose stem a word gets."""
         return self._languages.get(script_of(word), "none")
+
+
+def _kept(terms: dict[str, str], word: str, term: str) -> str:
+    if len(terms) >= _KEPT:
+        terms.clear()
+    if len(word) <= _LONGEST_KEPT:
+        terms[word] = term
+    return term
 
 
 @lru_cache(maxsize=64)

@@ -119,7 +119,6 @@ def word_characters(run: str) -> list[str]:
     return _WORD_CHARACTER.findall(run)
 
 
-@lru_cache(maxsize=65_536)
 def without_accents(word: str) -> str:
     """Fold what writers leave out: accents of Latin and Greek letters, ё, Arabic and Hebrew vowel signs.
 
@@ -127,6 +126,12 @@ def without_accents(word: str) -> str:
     """
     if word.isascii():
         return word[:_LONGEST]
+    # What is longer is no word that comes again, and a cache of many such takes much memory.
+    return _folded(word) if len(word) <= _LONGEST else _folded.__wrapped__(word)
+
+
+@lru_cache(maxsize=65_536)
+def _folded(word: str) -> str:
     bare = []
     for letter in unicodedata.normalize("NFC", word.translate(_SEMITIC)):
         apart = unicodedata.normalize("NFD", letter)
