@@ -22,13 +22,15 @@ from benchmarks.hardening.doors import doors
 from benchmarks.hardening.inputs import VALUES
 from resift.agent import KnowledgeGraphAgent, Pack
 from resift.config import pipeline_from_yaml
+from resift.deadline import Deadline
 from resift.errors import ResiftError
 from resift.evaluation import read_collection, read_qrels, read_recording, read_run
 from resift.ingest import open_index
 from resift.models import allow_local
-from resift.rerankers import HostedReranker, LLMReranker
+from resift.rerankers import HostedReranker, LateInteractionReranker, LLMReranker, ZeroShotReranker
+from resift.server.options import ServerOptions
 from resift.shape import load_calibrator
-from resift.stores import MemoryStore, SQLiteStore
+from resift.stores import LadybugGraphStore, MemoryStore, PostgresStore, SQLiteStore
 from resift.testing import FakeStore, OverlapScorer
 from resift.types import Hit, Ranking
 
@@ -75,6 +77,11 @@ GONE = Path("/nonexistent/folder/file.db")
         lambda: Pack.open(GONE),
         lambda: KnowledgeGraphAgent(GONE).query("q"),
         lambda: HostedReranker("cohere", api_key_file=GONE),
+        lambda: LateInteractionReranker().restore(GONE),
+        lambda: LadybugGraphStore(GONE).query("MATCH (n) RETURN n", k=1),
+        lambda: resift.Embedder(folder=GONE.parent).embed(["text"], kind="query"),
+        lambda: ZeroShotReranker(folder=GONE.parent).score("capital", [HIT], deadline=Deadline.after(None)),
+        lambda: LateInteractionReranker(folder=GONE.parent).encode_documents(["text"]),
     ],
 )
 def test_a_missing_file_is_named(call):
@@ -82,12 +89,32 @@ def test_a_missing_file_is_named(call):
     assert not GONE.exists()
 
 
+@pytest.mark.parametrize(
+    "named", [{"stores": (GONE,)}, {"pipeline": GONE}, {"pack": GONE}, {"key_file": GONE}], ids=str
+)
+def test_a_server_does_not_start_without_a_file_that_it_was_given(named):
+    """It raises, or never gets ready and says why to whoever asks."""
+
+    async def reason() -> str:
+        app = resift.serve_app(ServerOptions(embedder=None, **named), scorer=OverlapScorer())
+        serving = app.state.serving
+        async with app.router.lifespan_context(app):
+            await serving.loaded()
+        return serving.failure
+
+    try:
+        message = asyncio.run(reason())
+    except ResiftError as exc:
+        message = str(exc)
+    assert "nonexistent" in message
+
+
 EXTRAS = {
     "httpx": lambda: HostedReranker("jina", api_key="k"),
     "ladybug": lambda: resift.stores.LadybugGraphStore("x.lbug"),
     "lancedb": lambda: resift.stores.LanceDBVectorStore("x", "t").search("q", k=1),
     "psycopg": lambda: resift.stores.PostgresStore("postgresql://127.0.0.1:1/x").search("q", k=1),
-    "qdrant_client": lambda: resift.stores.QdrantVectorStore(path="x", embedder=OverlapScorer()),
+    "qdrant_client": lambda: resift.stores.QdrantVectorStore(path="x", embedder=resift.Embedder()),
     "ir_measures": lambda: importlib.import_module("resift.evaluation.measures").Judge({"q": {"d": 1}}),
 }
 
@@ -187,10 +214,30 @@ def test_every_public_name_has_a_way_in_here(tmp_path):
     """What `resift` exports and can be called is among the ways in, or is a value or a role."""
     ways = doors(tmp_path)
     tried = {door.name.split(".")[0].split()[0] for door in ways}
-    assert set(resift.__all__) <= tried | {"Embedder", "Reranker", "ResiftError"}
+    assert set(resift.__all__) <= tried | {"Reranker", "ResiftError"}
     members = vars(resift.Index)
     methods = {name for name in members if f"a{name}" in members}
     assert {f"Index.{name}" for name in methods - {"close"}} <= {door.name for door in ways}
+
+
+def test_a_graph_store_that_is_closed_or_not_there_says_so(tmp_path):
+    graph = LadybugGraphStore(tmp_path / "none.lbug")
+
+    async def closed() -> Any:
+        await graph.close()
+        return await graph.query("MATCH (n) RETURN n", k=1)
+
+    assert "clos" in says_what_to_do(closed)
+
+
+def test_a_server_that_cannot_be_reached_is_named():
+    store = PostgresStore("postgresql://127.0.0.1:1/none", timeout_s=0.5)
+    for call in (
+        lambda: store.search("Paris", k=1),
+        lambda: store.add([{"id": "a", "text": "Paris"}]),
+        lambda: store.get(["a"]),
+    ):
+        assert "Is the server running" in says_what_to_do(call)
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,9 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
+import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from resift.batch import RerankWork, run_batch
 from resift.config import inspect_yaml, load_plain, load_yaml, pipeline_from_config, pipeline_from_yaml
 from resift.deadline import Deadline
 from resift.evaluation import (
+    Judge,
     bootstrap_interval,
     holm,
     randomisation_p,
@@ -29,21 +31,24 @@ from resift.evaluation import (
 from resift.fusion import METHODS, compare
 from resift.gate import find_cliff, gate, grade, profile_named
 from resift.ingest import ChunkSize, index_paths, open_index
+from resift.ingest.limits import Limits as FileLimits
 from resift.models import allow_local, disallow_local, resolve, write_manifest
 from resift.plugins import load_store
 from resift.rerankers import (
     CachedScorer,
     CascadeReranker,
     HostedReranker,
+    LateInteractionReranker,
     LLMReranker,
     MemoryScores,
     SemanticBM25Reranker,
     SQLiteScores,
+    ZeroShotReranker,
     hosted_reranker,
 )
 from resift.resilience import Budget, CircuitBreaker
 from resift.retrieval import OverFetch, StoreRef
-from resift.server.options import ServerOptions
+from resift.server.options import Limits, ServerOptions
 from resift.shape import (
     Platt,
     above,
@@ -59,7 +64,13 @@ from resift.shape import (
     recover,
     shape,
 )
-from resift.stores import check_cypher
+from resift.stores import (
+    LadybugGraphStore,
+    LanceDBVectorStore,
+    PostgresStore,
+    QdrantVectorStore,
+    check_cypher,
+)
 from resift.testing import FakeStore, OverlapScorer
 from resift.text import Analyzer, snippet, words
 from resift.types import Hit
@@ -99,6 +110,8 @@ def doors(folder: Path) -> list[Door]:
         *_made_doors(),
         *_file_doors(folder),
         *_room_doors(folder),
+        *_model_doors(folder),
+        *_engine_doors(folder),
     ]
 
 
@@ -201,6 +214,18 @@ def _no_folder(call: Callable[..., Any], name: str) -> Callable[..., Any]:
     return guarded
 
 
+def _inside(call: Callable[..., Any], name: str, folder: Path) -> Callable[..., Any]:
+    """Leave paths outside the folder out, where something would be written there."""
+
+    def guarded(**given: Any) -> Any:
+        path = given[name]
+        if isinstance(path, (str, Path)) and not Path(os.path.normpath(folder / path)).is_relative_to(folder):
+            return None
+        return _no_folder(call, name)(**given)
+
+    return guarded
+
+
 def _index_doors(folder: Path) -> list[Door]:
     index = resift.Index(folder / "methods.db", text_only=True, rerank=False)
     index.add(DOCUMENTS)
@@ -296,3 +321,44 @@ def _room_doors(folder: Path) -> list[Door]:
         Door("available_rerankers", resift.available_rerankers, {}),
         Door("serve_app", resift.serve_app, {"options": ServerOptions(embedder=None), "lifespans": []}),
     ]  # fmt: skip
+
+
+def _model_doors(folder: Path) -> list[Door]:
+    embedder, late = resift.Embedder(), LateInteractionReranker()
+    return [
+        Door("Embedder", resift.Embedder, {"model_name": "BAAI/bge-small-en-v1.5", "folder": None}),
+        Door("Embedder.embed", embedder.embed, {"texts": ["a text"], "kind": "query"}),
+        Door("Embedder.embed_sync", embedder.embed_sync, {"texts": ["a text"], "kind": "document"}),
+        Door("CrossEncoderReranker windows", resift.CrossEncoderReranker, {"folder": folder / "no-model", "aggregate": "max", "max_windows": 2, "skim": 1}),
+        Door("ZeroShotReranker", ZeroShotReranker, {"model_name": "cross-encoder/nli-deberta-v3-xsmall", "hypothesis": "It is about {}.", "folder": None}),
+        Door("LateInteractionReranker", LateInteractionReranker, {"model_name": "answerdotai/answerai-colbert-small-v1", "folder": None, "max_windows": 2, "cache_mb": 1.0}),
+        Door("LateInteractionReranker.encode_documents", late.encode_documents, {"texts": ["a text"]}),
+        Door("LateInteractionReranker.save", _inside(late.save, "path", folder), {"path": folder / "vectors.npz"}),
+        Door("LateInteractionReranker.restore", late.restore, {"path": folder / "none.npz"}),
+    ]  # fmt: skip
+
+
+def _engine_doors(folder: Path) -> list[Door]:
+    """Stores on other engines, which are not there, and what an operator sets."""
+    graph = LadybugGraphStore(folder / "none.lbug")
+    postgres = PostgresStore("postgresql://127.0.0.1:1/none", timeout_s=0.5)
+    return [
+        Door("LadybugGraphStore", LadybugGraphStore, {"path": folder / "none.lbug", "name": "g", "id_column": "id", "text_column": "text", "timeout_s": 1.0, "max_rows": 5, "memory_mb": 64, "processes": 1, "procedures": (), "functions": ()}),
+        Door("LadybugGraphStore.query", graph.query, {"cypher": "MATCH (n) RETURN n.id AS id", "parameters": {"a": 1}, "k": 3}),
+        Door("PostgresStore", PostgresStore, {"dsn": "postgresql://127.0.0.1:1/none", "table": "t", "mode": "text", "name": "p", "connections": 1, "timeout_s": 0.5, "language": "auto", "index": "hnsw", "exact": False}),
+        Door("PostgresStore.search", postgres.search, {"query": "Paris", "k": 2, "where": {"a": 1}}),
+        Door("PostgresStore.add", postgres.add, {"documents": DOCUMENTS}),
+        Door("PostgresStore.get", postgres.get, {"ids": ["a"]}),
+        Door("PostgresStore.delete", postgres.delete, {"ids": ["a"]}),
+        Door("LanceDBVectorStore", LanceDBVectorStore, {"uri": folder / "lance", "table": "t", "mode": "text", "name": "l", "language": "auto", "index": "ivf", "exact": True}),
+        Door("QdrantVectorStore", QdrantVectorStore, {"collection": "c", "embedder": resift.Embedder(), "url": "http://127.0.0.1:1", "name": "q", "timeout_s": 1.0, "exact": True}),
+        Door("ServerOptions", ServerOptions, _defaults(ServerOptions())),
+        Door("Limits", Limits, _defaults(Limits())),
+        Door("FileLimits", FileLimits, _defaults(FileLimits())),
+        Door("Judge", Judge, {"qrels": {"q": {"d": 1}}, "measures": ["nDCG@10"]}),
+        Door("Judge.quality", Judge({"q": {"d": 1}}).quality, {"run": {"q": ["d"]}}),
+    ]  # fmt: skip
+
+
+def _defaults(made: Any) -> dict[str, Any]:
+    return {field.name: getattr(made, field.name) for field in fields(made)}

@@ -32,7 +32,7 @@ def checked(function: Callable[P, T]) -> Callable[P, T]:
         # Arguments that do not fit the signature at all: Python says so better than we could.
         for name, value in (*zip(parameters, args, strict=False), *kwargs.items()):
             if name in hints and not _fits(value, hints[name]):
-                words = _words(parameters[name].annotation if name in parameters else hints[name])
+                words = _words(hints[name], parameters[name].annotation if name in parameters else "")
                 raise InputError(f"{_name(function)}: {name} is {_shown(value)}; pass {words}.")
             if _CLOSED in hints and name not in parameters and name not in hints:
                 raise TypeError(f"{_name(function)}() got an unexpected keyword argument {name!r}")
@@ -160,8 +160,10 @@ def _name(function: Callable[..., Any]) -> str:
     return function.__qualname__.removesuffix(".__init__")
 
 
-def _words(hint: Any) -> str:
-    return hint if isinstance(hint, str) else inspect.formatannotation(hint)
+def _words(hint: Any, written: Any) -> str:
+    if typing.get_origin(hint) is typing.Literal:  # its name says nothing about the choices
+        return " or ".join(map(repr, typing.get_args(hint)))
+    return written if written and isinstance(written, str) else inspect.formatannotation(hint)
 
 
 def _shown(value: Any) -> str:

@@ -138,6 +138,17 @@ def test_files_that_cannot_be_read_are_told_and_the_rest_is_built(tmp_path):
     assert sorted(one.partition(":")[0] for one in report.failed) == ["binary.md", "broken.jsonl"]
 
 
+def test_what_is_no_file_is_not_replaced(tmp_path):
+    write_sources(tmp_path / "sources")
+    for make in (os.mkfifo, os.mkdir):
+        target = tmp_path / make.__name__
+        make(target)
+        before = target.stat()
+        with pytest.raises(InputError, match="no file that could be replaced"):
+            asyncio.run(build_pack(tmp_path / "sources", target, embedder=WordEmbedder()))
+        assert target.stat().st_ino == before.st_ino
+
+
 def test_sources_without_articles_are_refused(tmp_path):
     """Nothing to read, nothing there: said before any work."""
     (tmp_path / "empty").mkdir()

@@ -108,6 +108,36 @@ def test_percentiles_are_times_that_were_measured():
     assert latency([]) == {}
 
 
+def test_an_id_that_comes_twice_counts_at_its_best_place():
+    judge = Judge({"1": {"a": 1}}, ["RR", "P@1"])
+    assert judge.quality({"1": ["a", "b", "a"]}).means() == {"RR": 1.0, "P@1": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("qrels", "measures", "said"),
+    [
+        (None, ["AP"], "are a NoneType; pass query"),
+        ([("q", "d", 1)], ["AP"], "are a list; pass query"),
+        ({}, ["AP"], "are empty"),
+        ({"q": ["d"]}, ["AP"], "query 'q'"),
+        ({"q": {"d": "1"}}, ["AP"], "whole grade"),
+        ({"q": {"d": 0.5}}, ["AP"], "whole grade"),
+        ({"q": {"d": 1}}, "AP", "pass a list"),
+        ({"q": {"d": 1}}, [], "at least one"),
+        ({"q": {"d": 1}}, [None], "pass str"),
+    ],
+)
+def test_a_judge_says_what_is_wrong_with_what_it_got(qrels, measures, said):
+    with pytest.raises(InputError, match=said):
+        Judge(qrels, measures)
+
+
+@pytest.mark.parametrize("run", [None, ["d"], {"q": "d"}, {"q": 3}])
+def test_a_run_of_another_shape_is_refused(run):
+    with pytest.raises(InputError, match="pass"):
+        Judge({"q": {"d": 1}}).quality(run)
+
+
 @pytest.mark.parametrize("bad", ["\ud800", "a\0b", 7])
 def test_an_id_that_the_c_code_cannot_take_is_refused(bad):
     """Half a character ended the whole process inside trec_eval."""

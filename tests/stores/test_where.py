@@ -60,6 +60,10 @@ def test_sqlite_filters_as_the_reference_does(
 @pytest.mark.parametrize(
     ("typed", "metadata", "passes"),
     [
+        (["topic in food, drink"], {"topic": "drink"}, True),
+        (["topic in food, drink"], {"topic": "wood"}, False),
+        (["price in 7.5,120"], {"price": 120}, True),
+        (["path in *.md,*.txt"], {"path": "a/b.txt"}, True),
         (["price=12"], {"price": 12}, True),
         (["price=12"], {"price": "12"}, True),
         (["price=12"], {"price": 13}, False),

@@ -115,6 +115,8 @@ def _digest(articles: Sequence[Article], embedder: str, dimension: int) -> str:
 def _working_file(target: Path, digest: str, dimension: int) -> Iterator[Any]:
     """Yield a connection to the file under construction, and put it in its place at the end."""
     ladybug = require("ladybug", extra="graph")
+    if target.exists() and not target.is_file():
+        raise InputError(f"{target} is no file that could be replaced; name another one for the pack.")
     working = target.with_name(target.name + ".building")
     target.parent.mkdir(parents=True, exist_ok=True)
     database, connection = _opened(ladybug, working)

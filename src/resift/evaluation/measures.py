@@ -6,8 +6,11 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 
+from resift.arguments import check_items
+from resift.checked import checked
 from resift.errors import InputError, require
 from resift.evaluation.trec import Qrels
 
@@ -40,6 +43,7 @@ class Quality:
         return {measure: self.mean(measure, complete=complete) for measure in self.per_query}
 
 
+@checked
 def measure_name(text: str) -> str:
     """Return a measure's canonical name: ndcg@10 -> nDCG@10, MAP -> AP, recall@100 -> R@100."""
     match = re.fullmatch(r"([A-Za-z]+)(?:@([1-9]\d{0,4}))?", text.strip())
@@ -57,16 +61,17 @@ class Judge:
     """Measures runs against one set of judgements; building it once makes measuring many runs quick."""
 
     def __init__(self, qrels: Qrels, measures: Sequence[str] = DEFAULT_MEASURES) -> None:
+        _check_qrels(qrels)
+        names = check_items(measures, "measures", "names such as nDCG@10")
         self._library = require("ir_measures", extra="eval")
-        self.measures = tuple(dict.fromkeys(measure_name(measure) for measure in measures))
+        self.measures = tuple(dict.fromkeys(measure_name(measure) for measure in names))
+        if not self.measures:
+            raise InputError("There is no measure; pass at least one, for example nDCG@10.")
         self.queries = tuple(qrels)
-        _check_ids(self.queries)
-        for judged in qrels.values():
-            _check_ids(judged)
         parsed = [self._library.parse_measure(measure) for measure in self.measures]
         # A grade below 0 (spam) is as little relevant as 0, and the library knows none below.
         grades = {
-            query: {id: max(0, grade) for id, grade in judged.items()} for query, judged in qrels.items()
+            query: {id: max(0, int(grade)) for id, grade in judged.items()} for query, judged in qrels.items()
         }
         self._evaluator: Any = self._library.evaluator(parsed, grades)
         self._names = {measure: str(measure) for measure in parsed}
@@ -78,10 +83,13 @@ class Judge:
         ties can reorder what a run ranked.
         """
         judged = set(self.queries)
+        if not isinstance(run, Mapping):
+            raise InputError(f"The run is a {type(run).__name__}; pass query -> ids, best first.")
         for ranked in run.values():
-            _check_ids(ranked)
+            _check_ids(check_items(ranked, "A ranking of the run", "ids"))
         scored = {
-            query: {id: float(len(ids) - place) for place, id in enumerate(ids)}
+            # From the end, so that an id that comes twice counts at its best place.
+            query: {ids[place]: float(len(ids) - place) for place in reversed(range(len(ids)))}
             for query, ids in run.items()
             if query in judged
         }
@@ -100,6 +108,21 @@ class Judge:
             for measure, values in per_query.items()
         }
         return Quality(ordered, missing, unjudged)
+
+
+def _check_qrels(qrels: Any) -> None:
+    if not isinstance(qrels, Mapping) or not qrels:
+        what = "are empty" if isinstance(qrels, Mapping) else f"are a {type(qrels).__name__}"
+        raise InputError(f"The judgements {what}; pass query -> {{document: grade}}, as read_qrels returns.")
+    _check_ids(qrels)
+    for query, judged in qrels.items():
+        if not isinstance(judged, Mapping) or not all(map(_is_whole, judged.values())):
+            raise InputError(f"The judgements of query {query!r} are not {{document: whole grade}}.")
+        _check_ids(judged)
+
+
+def _is_whole(grade: Any) -> bool:
+    return isinstance(grade, Integral) and not isinstance(grade, bool)
 
 
 def _check_ids(ids: Iterable[str]) -> None:

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
+from resift.checked import checked
 from resift.errors import InputError, require
 from resift.models.engine import Job, Task, shared_engine
 from resift.models.first_use import OnFirstUse
@@ -26,6 +27,7 @@ class Embedder:
     model that is not allowed.
     """
 
+    @checked
     def __init__(self, model_name: str = DEFAULT_EMBEDDER, *, folder: Path | str | None = None) -> None:
         check_kind(model_name, "bi-encoder")
         self.model_name = model_name
@@ -50,8 +52,10 @@ class Embedder:
         return self._stacked(texts, found)
 
     def _start(self, texts: Sequence[str], kind: EmbedKind) -> tuple[dict[str, Any], Job]:
-        if isinstance(texts, (str, bytes)):
-            raise InputError("Pass a list of texts, not one text.")
+        if isinstance(texts, (str, bytes)) or not isinstance(texts, Sequence):
+            raise InputError(f"texts is a {type(texts).__name__}; pass a list of texts.")
+        if not all(isinstance(text, str) for text in texts):
+            raise InputError("One of the texts is no string; pass a list of texts.")
         if kind not in ("query", "document"):
             raise InputError(f"kind is {kind!r}; pass 'query' or 'document'.")
         spec = self._loaded().spec

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from resift.arguments import check_number
 from resift.deadline import Deadline
 from resift.models.engine import Job, Task, shared_engine, until_deadline
 from resift.models.familiar import check_familiar
@@ -51,6 +52,10 @@ class PairOptions:
     skim: int | None = None
     document_first: bool = False
     read: Callable[[Any], float] = lambda output: float(output.reshape(-1)[0])
+
+    def __post_init__(self) -> None:
+        for name in ("max_windows", "skim"):
+            check_number(1 if (value := getattr(self, name)) is None else value, name, above=0)
 
 
 @dataclass(slots=True, repr=False)

@@ -10,6 +10,7 @@ from typing import Any
 
 from resift.arguments import check_items, check_k, check_query
 from resift.candidates import text_of
+from resift.checked import checked
 from resift.deadline import Deadline
 from resift.errors import InputError, ModelLoadError
 from resift.models.loading import Model, check_kind, load, of_kind
@@ -52,6 +53,7 @@ class CrossEncoderReranker:
     name = "cross-encoder"
     pointwise = True  # one pair per run: a score does not depend on its neighbours
 
+    @checked
     def __init__(
         self,
         model_name: str = DEFAULT_MODEL,

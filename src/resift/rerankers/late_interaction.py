@@ -10,6 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from resift.arguments import check_number, check_path
+from resift.checked import checked
 from resift.deadline import Deadline
 from resift.models.engine import Task, shared_engine
 from resift.models.familiar import check_familiar
@@ -40,6 +42,7 @@ class LateInteractionReranker:
     Options = LateInteractionOptions
     name = "late-interaction"
 
+    @checked
     def __init__(
         self,
         model_name: str = DEFAULT_MODEL,
@@ -50,6 +53,8 @@ class LateInteractionReranker:
         on_progress: Progress | None = None,
     ) -> None:
         spec = check_kind(model_name, "late-interaction")
+        check_number(max_windows, "max_windows", above=0)
+        check_number(cache_mb, "cache_mb", above=-1, below=1e9)
         self.model_name = model_name
         self.on_progress = on_progress
         self.vectors = VectorCache(cache_mb, model=f"{spec.id}@{spec.pin(spec.onnx).sha256[:16]}")
@@ -79,6 +84,7 @@ class LateInteractionReranker:
         """Pool the lists by reciprocal rank and return the best k of the pool by this model."""
         return await fuse_then_rescore(self, per_store, k=k, query=query)
 
+    @checked
     def encode_documents(self, texts: Sequence[str]) -> list[Any]:
         """Return each text's token vectors, float32 of shape (tokens, width), and keep them."""
         encoder = self._loaded()
@@ -93,11 +99,11 @@ class LateInteractionReranker:
 
     def save(self, path: Path | str) -> None:
         """Write all kept document vectors to one .npz file."""
-        self.vectors.save(path)
+        self.vectors.save(check_path(path, "path"))
 
     def restore(self, path: Path | str) -> int:
         """Take over the document vectors of a file and return how many; refuses those of another model."""
-        return self.vectors.load(path)
+        return self.vectors.load(check_path(path, "path"))
 
     async def _run(self, encoder: TokenEncoder, call: _Call, query: str, texts: list[str]) -> None:
         def ask() -> list[Task]:

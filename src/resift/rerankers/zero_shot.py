@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from resift.checked import checked
 from resift.deadline import Deadline
 from resift.errors import InputError, ModelLoadError
 from resift.models.familiar import check_familiar
@@ -43,6 +44,7 @@ class ZeroShotReranker:
     Options = ZeroShotOptions
     name = "zero-shot"
 
+    @checked
     def __init__(
         self,
         model_name: str = DEFAULT_MODEL,

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from resift.checked import checked_class
 from resift.errors import ConfigError
 from resift.models.embedding import DEFAULT_EMBEDDER
 from resift.rerankers.cross_encoder import DEFAULT_MODEL
 
 
+@checked_class
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """Bounds that keep one client from taking the server away from the others.
@@ -37,10 +40,11 @@ class Limits:
 
     def __post_init__(self) -> None:
         for name in self.__slots__:
-            if getattr(self, name) <= 0:
-                raise ConfigError(f"{name} is {getattr(self, name)}; it must be more than 0.")
+            if not 0 < getattr(self, name) < math.inf:
+                raise ConfigError(f"{name} is {getattr(self, name)}; it must be a number above 0.")
 
 
+@checked_class
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerOptions:
     """Everything about a server but where it listens.

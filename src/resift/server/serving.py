@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable
 from typing import Any, Literal
 
-from resift.errors import ModelLoadError
+from resift.errors import InputError, ModelLoadError
 from resift.models.embedding import Embedder
 from resift.protocols import Scorer
 from resift.rerankers.cross_encoder import CrossEncoderReranker
@@ -70,7 +70,12 @@ class Serving:
     async def before_accepting(self) -> None:
         """Wait for the models where other workers answer meanwhile, so that nobody meets a starting one."""
         self.start()
-        if self.accept_when_ready and self._loading is not None:
+        if self.accept_when_ready:
+            await self.loaded()
+
+    async def loaded(self) -> None:
+        """Wait until it is ready or cannot be: `failure` says why."""
+        if self._loading is not None:
             await asyncio.wait([self._loading])
 
     async def close(self) -> None:
@@ -132,6 +137,12 @@ class Serving:
             log.info("ready: %s", ", ".join(self.model_names()))
 
     def _load_all(self) -> None:
+        for file in filter(None, (*self.options.stores, self.options.pack)):
+            # They are opened at the first question, which is too late to hear of a misspelt name.
+            if not file.exists():
+                raise InputError(
+                    f"{file}: no such file. Correct the path, or make it: resift index, graph build."
+                )
         if self.options.pipeline is not None and self.pipeline is None:
             from resift.config import pipeline_from_yaml
 

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from resift.arguments import check_k
+from resift.arguments import check_k, check_mapping, check_number
+from resift.checked import checked
 from resift.errors import InputError, MissingExtraError, StoreError
 from resift.options import Options, option
 from resift.stores.cypher_guard import check_cypher_for
@@ -47,6 +48,7 @@ class LadybugGraphStore:
 
     Options = LadybugOptions
 
+    @checked
     def __init__(
         self,
         path: str | Path,
@@ -62,8 +64,14 @@ class LadybugGraphStore:
         procedures: Iterable[str] = (),
         functions: Iterable[str] = (),
     ) -> None:
-        if min(timeout_s, max_rows, memory_mb, processes, threads) <= 0:
-            raise InputError("timeout_s, max_rows, memory_mb, processes and threads must all be above 0.")
+        for what, number in {
+            "timeout_s": timeout_s,
+            "max_rows": max_rows,
+            "memory_mb": memory_mb,
+            "processes": processes,
+            "threads": threads,
+        }.items():
+            check_number(number, what, above=0)
         if importlib.util.find_spec("ladybug") is None:
             raise MissingExtraError("ladybug", "graph")
         self.name = name
@@ -129,7 +137,9 @@ class LadybugGraphStore:
                 if engine.alive:
                     return engine
         if not self.path.exists():
-            raise self._failed("has no database file; build the graph first, or correct the path")
+            raise self._failed(
+                f"has no database file at {self.path}; build the graph first, or correct the path"
+            )
         return EngineProcess(str(self.path), store=self.name, **self._limits)
 
     def _release(self, engine: EngineProcess | None) -> None:
@@ -187,7 +197,7 @@ class _Call:
 
 def _checked(parameters: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return the parameters as a dict of plain values; objects the engine would scan are refused."""
-    values = dict(parameters or {})
+    values = dict(check_mapping(parameters, "parameters") or {})
     for key, value in values.items():
         if not isinstance(key, str) or not _NAME.fullmatch(key):
             raise InputError(f"Parameter name {key!r}: use letters, digits and underscores.")

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from resift.candidates import Candidate
+from resift.checked import checked
 from resift.errors import StoreError, require
 from resift.forking import abandon, after_fork
 from resift.options import option
@@ -50,6 +51,7 @@ class LanceDBVectorStore(EngineStore):
     Options = LanceDBOptions
     indexes = ("hnsw", "ivf")
 
+    @checked
     def __init__(
         self,
         uri: str | Path,

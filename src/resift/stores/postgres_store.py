@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
+from resift.arguments import check_number
 from resift.candidates import Candidate
+from resift.checked import checked
 from resift.errors import InputError, StoreError, require
 from resift.options import option
 from resift.protocols import Embedder
@@ -54,6 +56,7 @@ class PostgresStore(EngineStore):
     Options = PostgresOptions
     indexes = ("hnsw", "hnsw-half")
 
+    @checked
     def __init__(
         self,
         dsn: str,
@@ -68,6 +71,8 @@ class PostgresStore(EngineStore):
         index: Literal["hnsw", "hnsw-half"] = "hnsw-half",
         exact: bool = False,
     ) -> None:
+        check_number(connections, "connections", above=0)
+        check_number(timeout_s, "timeout_s", above=0)
         super().__init__(
             name, embedder, mode, language=language, exact=exact, threads=connections, index=index
         )
@@ -224,10 +229,17 @@ class PostgresStore(EngineStore):
 
     def _failure(self, exc: Exception) -> StoreError:
         lost = isinstance(exc, (self._psycopg.OperationalError, self._psycopg.InterfaceError))
-        code = getattr(exc, "sqlstate", None) or type(exc).__name__
+        code = getattr(exc, "sqlstate", None)
+        if lost and code is None:
+            return StoreError(
+                f"PostgreSQL store {self.name!r} cannot be reached. Is the server running, and are "
+                "host, port, database, user and password right?",
+                store=self.name,
+                transient=True,
+            )
         # The server's message may quote documents; its code says what happened.
         return StoreError(
-            f"PostgreSQL store {self.name!r} failed with {code} ({type(exc).__name__}).",
+            f"PostgreSQL store {self.name!r} failed: {type(exc).__name__}{f' {code}' if code else ''}.",
             store=self.name,
             transient=lost,
         )

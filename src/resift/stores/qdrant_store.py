@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from resift.arguments import check_number
 from resift.candidates import Candidate
+from resift.checked import checked
 from resift.environment import variable_value
 from resift.errors import InputError, StoreError, require
 from resift.forking import abandon, after_fork
@@ -74,6 +76,7 @@ class QdrantVectorStore(EngineStore):
 
     kind = "vector"
 
+    @checked
     def __init__(
         self,
         collection: str = "resift",
@@ -89,6 +92,7 @@ class QdrantVectorStore(EngineStore):
     ) -> None:
         if sum(given is not None for given in (url, path, client)) != 1:
             raise InputError("Say where Qdrant is: pass exactly one of url=, path= or client=.")
+        check_number(timeout_s, "timeout_s", above=0)
         # Local mode is not made for threads: one at a time there, as many as wanted on a server.
         threads = 1 if url is None else _THREADS
         super().__init__(name=name, embedder=embedder, mode="vector", exact=exact, threads=threads)
@@ -106,7 +110,13 @@ class QdrantVectorStore(EngineStore):
             self._open = lambda: qdrant.QdrantClient(
                 url=url, api_key=api_key, timeout=wait_s, check_compatibility=False
             )
-        self._client = self._open()
+        try:
+            self._client = self._open()
+        except (OSError, ValueError) as exc:
+            reason = getattr(exc, "strerror", None) or type(exc).__name__
+            raise StoreError(
+                f"Qdrant store {name!r} cannot be opened: {reason}. Correct path= or url=.", store=name
+            ) from exc
         self._local = url is None
         after_fork(self)
 

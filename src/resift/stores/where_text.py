@@ -1,15 +1,16 @@
-"""Filters as people type them in a shell: `topic=food`, `price>=10`, `path=*.md`, `topic!=food`."""
+"""Filters as people type them in a shell: `topic=food`, `price>=10`, `path=*.md`, `topic in food,drink`."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from resift.errors import InputError
 from resift.stores.filtering import conditions
 
 _TEST = re.compile(r"\A([^=!<>]+)(!=|>=|<=|=|>|<)(.*)", re.DOTALL)
+_AMONG = re.compile(r"\A([^=!<>]*\S)\s+in\s+(\S.*)", re.DOTALL)
 _NUMBER = re.compile(r"\A[+-]?(?:\d{1,300}\.?\d{0,300}|\.\d{1,300})(?:[eE][+-]?\d{1,3})?")
 
 
@@ -19,11 +20,12 @@ def where_from(tests: Iterable[str]) -> dict[str, Any]:
     What looks like a number or true/false is looked for as that and as text, for a shell has no types.
     """
     where: dict[str, Any] = {}
-    for test in tests:
+    for test in _without_in(tests):
         found = _TEST.fullmatch(test)
         if found is None or not found[1].strip():
             raise InputError(
-                f"{test!r} is no filter; write key=value, key!=value, key>value or key<value (in quotes)."
+                f"{test!r} is no filter; write key=value, key!=value, key>value, key<value "
+                "or 'key in one,other' (in quotes)."
             )
         key, operator, value = found[1].strip(), found[2], found[3].strip()
         held = where.setdefault(key, {})
@@ -32,6 +34,16 @@ def where_from(tests: Iterable[str]) -> dict[str, Any]:
         else:
             held[operator] = _typed(value)
     return {key: _plain(tests) for key, tests in where.items()}
+
+
+def _without_in(tests: Iterable[str]) -> Iterator[str]:
+    """Yield the tests; "key in a,b" as key=a and key=b."""
+    for test in tests:
+        among = None if _TEST.fullmatch(test) else _AMONG.fullmatch(test)
+        if among is None:
+            yield test
+        else:
+            yield from (f"{among[1]}={value}" for value in among[2].split(","))
 
 
 def _plain(tests: dict[str, Any]) -> Any:
