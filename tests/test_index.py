@@ -60,7 +60,8 @@ def test_files_go_in_and_the_report_counts_them(index, tmp_path):
     assert "Rotate keys" in index.search("rotate")[0].text
     stats = index.stats()
     assert (stats.documents, stats.files, stats.embedder) == (1, 1, "")
-    assert stats.bytes > 0
+    # What SQLite has not moved into the file yet counts too.
+    assert stats.bytes > 50_000
 
 
 def test_a_pipeline_file_can_search_instead(index, tmp_path):

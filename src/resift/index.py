@@ -221,7 +221,7 @@ class Index:
             path=str(self.path),
             documents=await self.store.count(),
             files=len(await self.store.sources()),
-            bytes=self.path.stat().st_size,
+            bytes=_size(self.path),
             embedder=facts.embedder,
             dimension=facts.dimension,
         )
@@ -305,3 +305,9 @@ def _progress_bar() -> OnProgress:
             sys.stderr.flush()
 
     return show
+
+
+def _size(path: Path) -> int:
+    """Return the bytes of an index, those included that SQLite has not moved into the file yet."""
+    files = (path, path.with_name(f"{path.name}-wal"))
+    return sum(file.stat().st_size for file in files if file.exists())

@@ -46,6 +46,36 @@ def test_a_rare_filter_is_found_by_fetching_more():
     assert [hit.id for hit in run_sync(store.search("x", k=3, where={"rare": True}))] == ["d090"]
 
 
+def test_a_filter_that_may_have_passed_over_documents_says_so():
+    """The index has more than is fetched of it, and too few of those passed."""
+
+    async def endless(_query: str, k: int) -> list[Found]:
+        return found(k)
+
+    ranking = resift.Pipeline(ExternalStore("mine", endless), k=2).rank("x", where={"rare": True})
+    assert ranking.ids == ["d090"]
+    assert "approximate" in ranking.trace[0].note
+
+
+@pytest.mark.parametrize(
+    ("about", "said"),
+    [({"_shards": {"total": 5, "failed": 2}}, "2 of 5 shards"), ({"timed_out": True}, "part of its hits")],
+)
+def test_an_answer_from_part_of_an_index_is_a_failure(about, said):
+    class Client:
+        def search(self, *, index: str, body: Any) -> Any:
+            return {**about, "hits": {"hits": [{"_id": "a", "_score": 1.0, "_source": {"text": "t"}}]}}
+
+    with pytest.raises(StoreError, match=said):
+        run_sync(elasticsearch_store(Client(), "books").search("x", k=1))
+
+
+@pytest.mark.parametrize("wrong", [{"mode": "vektor"}, {"engine": "solr"}, {"fields": {"text": "body"}}])
+def test_a_mode_or_engine_that_is_none_is_refused(wrong):
+    with pytest.raises(InputError, match="pass"):
+        elasticsearch_store(object(), "books", embedder=HashingEmbedder(), **wrong)
+
+
 def test_a_failing_index_is_told_without_its_text_and_left_alone_after_three():
     async def broken(_query: str, _k: int) -> list[Found]:
         raise RuntimeError("secret document")

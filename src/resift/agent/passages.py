@@ -44,7 +44,8 @@ class Passage(NamedTuple):
     @property
     def text(self) -> str:
         """Its own words, without the headings."""
-        return _round_brackets(self.hit.text.removeprefix(f"{self.hit.metadata.get('heading', '')}\n"))
+        heading = f"{self.hit.metadata.get('heading', '')}\n"
+        return _round_brackets(self.hit.text.removeprefix(heading).lstrip("\n"))
 
 
 class Sentence(NamedTuple):

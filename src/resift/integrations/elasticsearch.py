@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
+from resift.checked import checked
 from resift.errors import InputError, StoreError
 from resift.integrations.external_store import ExternalStore, Found
 from resift.protocols import Embedder
@@ -34,6 +35,7 @@ class Fields:
     metadata: str | None = "metadata"
 
 
+@checked
 def elasticsearch_store(
     client: Client,
     index: str,
@@ -62,6 +64,7 @@ def elasticsearch_store(
             found = await client.search(index=index, body=body)
         else:
             found = await asyncio.to_thread(client.search, index=index, body=body)
+        _refuse_partial(found)
         return [_found(hit, fields) for hit in found["hits"]["hits"]]
 
     return ExternalStore(name or f"{engine}.{index}", fetch, breaker=breaker)
@@ -85,6 +88,15 @@ def _body(
         "num_candidates": min(10_000, max(100, 2 * k)),
     }
     return {**body, "knn": knn} if mode == "vector" else {**body, "knn": knn, "query": words}
+
+
+def _refuse_partial(found: Mapping[str, Any]) -> None:
+    """Raise for an answer from some shards, or from what was found in time: it looks like a whole one."""
+    shards = found.get("_shards") or {}
+    if shards.get("failed"):
+        raise StoreError(f"{shards['failed']} of {shards.get('total', '?')} shards of the index failed.")
+    if found.get("timed_out"):
+        raise StoreError("The index answered with part of its hits, for its time was over.", transient=True)
 
 
 def _found(hit: Mapping[str, Any], fields: Fields) -> Found:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from resift.errors import InputError, ResiftError, StoreError
 from resift.resilience import CircuitBreaker
+from resift.stores.documents import SearchHits
 from resift.stores.filtering import matches
 from resift.types import Hit
 
@@ -34,7 +35,8 @@ class ExternalStore:
     """Asks an index through one function, and keeps what stores promise: k, filters, order, no raw errors.
 
     `where` is applied to what the index returns: more is fetched until k documents pass or the index has no
-    more. A breaker stops asking an index that keeps failing, so that it costs a search no time.
+    more; after 2,000 the list says that it is approximate. A breaker stops asking an index that keeps
+    failing, so that it costs a search no time.
     """
 
     kind = "search"
@@ -54,8 +56,9 @@ class ExternalStore:
         while True:
             found = await self._guarded(query, wanted)
             passing = [one for one in found if where is None or matches(one.metadata, where)]
-            if len(passing) >= k or len(found) < wanted or wanted >= _MOST_FETCHED:
-                return self._hits(passing, k)
+            complete = len(passing) >= k or len(found) < wanted
+            if complete or wanted >= _MOST_FETCHED:
+                return SearchHits(self._hits(passing, k), approximate=not complete)
             wanted = min(wanted * 4, _MOST_FETCHED)
 
     async def _guarded(self, query: str, k: int) -> Sequence[Found]:
