@@ -257,7 +257,7 @@ def _made_doors() -> list[Door]:
         Door("CrossEncoderReranker", resift.CrossEncoderReranker, {"model_name": "cross-encoder/ms-marco-MiniLM-L-12-v2", "aggregate": "max", "max_windows": 2}),
         Door("resolve", resolve, {"model_id": "cross-encoder/ms-marco-MiniLM-L-12-v2", "download": False}),
         Door("subject_named", subject_named, {"text": "bm25"}),
-        Door("pipeline_from_config", lambda **given: pipeline_from_config(given), {"stores": [{"kind": "memory", "name": "m"}], "k": 3, "version": 1}),
+        Door("pipeline_from_config", lambda **given: pipeline_from_config(given), {"stores": [{"kind": "memory", "name": "m"}], "k": 3}),
     ]  # fmt: skip
 
 
@@ -293,13 +293,13 @@ def _file_doors(folder: Path) -> list[Door]:
 def _room_doors(folder: Path) -> list[Door]:
     """What the rooms export beside the first names."""
     file = folder / "pipeline.yaml"
-    file.write_text("version: 1\nstores:\n  - {kind: memory, name: m}\n")
+    file.write_text("stores:\n  - {kind: memory, name: m}\n")
     return [
         Door("ChunkSize", lambda **given: index_paths(resift.SQLiteStore(folder / "chunks.db", create=True), [folder / "note.txt"], size=ChunkSize(**given)), {"words": 50, "overlap": 5}),
         Door("index_paths", _no_folder(index_paths, "paths"), {"store": resift.SQLiteStore(folder / "paths.db", create=True), "paths": [folder / "note.txt"]}),
         Door("load_yaml", load_yaml, {"path": file}),
         Door("inspect_yaml", inspect_yaml, {"path": file}),
-        Door("load_plain", load_plain, {"config": {"version": 1, "stores": [{"kind": "memory", "name": "m"}]}}),
+        Door("load_plain", load_plain, {"config": {"stores": [{"kind": "memory", "name": "m"}]}}),
         Door("pipeline_from_yaml", pipeline_from_yaml, {"path": file}),
         Door("bootstrap_interval", bootstrap_interval, {"differences": [0.1, -0.2, 0.3], "level": 0.9, "rounds": 100, "seed": 1}),
         Door("randomisation_p", randomisation_p, {"differences": [0.1, -0.2, 0.3], "rounds": 100, "seed": 1}),

@@ -44,7 +44,12 @@ def synced(function: Callable[P, Coroutine[Any, Any, T]], name: str | None = Non
 
     @functools.wraps(function)
     def waits(*args: P.args, **kwargs: P.kwargs) -> T:
-        return run_sync(function(*args, **kwargs))
+        try:
+            coroutine = function(*args, **kwargs)
+        except TypeError as exc:
+            # Only the arguments can be wrong here, and Python names the twin that nobody called.
+            raise TypeError(str(exc).replace(function.__qualname__, waits.__qualname__)) from None
+        return run_sync(coroutine)
 
     asynchronous = function.__name__
     waits.__name__ = name or asynchronous.removeprefix("a")

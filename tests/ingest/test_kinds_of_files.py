@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -170,6 +172,45 @@ def test_a_huge_heading_is_text_and_not_before_every_chunk(tmp_path):
     found = read(tmp_path / "a.md", "# " + "word " * 20_000 + "\n\nBody.\n")
     assert found[0].context == ""
     assert len(found[0].text) > 99_000
+
+
+def test_scanned_pages_of_a_pdf_are_told(tmp_path):
+    """A page that is a picture has no text to find; a blank one has nothing to tell."""
+    pypdf = pytest.importorskip("pypdf")
+    generic = pypdf.generic
+    writer = pypdf.PdfWriter()
+    writer.add_blank_page(100, 100)
+    page = writer.add_blank_page(100, 100)
+    names = generic.NameObject
+    picture = generic.DecodedStreamObject()
+    picture.update({names("/Type"): names("/XObject"), names("/Subtype"): names("/Image")})
+    pictures = generic.DictionaryObject({names("/Scan"): writer._add_object(picture)})
+    page[names("/Resources")] = generic.DictionaryObject({names("/XObject"): pictures})
+    with (tmp_path / "a.pdf").open("wb") as out:
+        writer.write(out)
+    (found,) = read_sections(tmp_path / "a.pdf", name="a.pdf")
+    assert (found.text, "OCR" in found.flag) == ("", True)
+
+
+def test_a_book_without_one_of_its_chapters_is_told(tmp_path):
+    pytest.importorskip("selectolax")
+    whole = samples.epub("Winter", "<p>Snow fell.</p>", "<p>It thawed.</p>")
+    path = tmp_path / "a.epub"
+    with zipfile.ZipFile(io.BytesIO(whole)) as given, zipfile.ZipFile(path, "w") as made:
+        for name in given.namelist():
+            if not name.endswith("c1.xhtml"):
+                made.writestr(name, given.read(name))
+    found = list(read_sections(path, name="a.epub"))
+    assert [one.problem for one in found if one.problem] == ["1 of 2 chapters are not in the file"]
+    assert [one.text for one in found if one.text] == ["Snow fell."]
+
+
+def test_columns_that_are_too_many_are_told(tmp_path):
+    pytest.importorskip("openpyxl")
+    found = read(tmp_path / "a.xlsx", samples.xlsx([["name"] * 502, ["bolt"] * 502]))
+    assert [one.problem for one in found if one.problem] == [
+        "sheet 'Sheet': 2 columns after the first 500 were not read"
+    ]
 
 
 @pytest.mark.parametrize("name", ["a.docx", "a.pptx", "a.xlsx", "a.epub", "a.pdf", "a.md.gz", "a.ipynb"])

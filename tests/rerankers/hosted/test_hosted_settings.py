@@ -183,8 +183,9 @@ def test_argument_beats_file_beats_environment(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("provider", KEYED)
-def test_none_without_a_key_and_an_error_only_when_asked_for_directly(provider, monkeypatch):
+def test_none_without_a_key_and_an_error_only_when_asked_for_directly(provider, monkeypatch, caplog):
     assert hosted_reranker(provider) is None
+    assert "is not set; what is built goes without it" in caplog.text
     with pytest.raises(ConfigError, match=DIALECTS[provider].key_env[0]):
         HostedReranker(provider)
     for variable in DIALECTS[provider].key_env:

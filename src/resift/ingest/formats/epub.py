@@ -18,7 +18,12 @@ from resift.ingest.sources import Source
 def read_epub(source: Source) -> Iterator[Section]:
     """Yield one section per heading of each chapter, with the book's title."""
     with opened_package(source) as package:
-        title, chapters = _contents(package)
+        title, listed = _contents(package)
+        chapters = [name for name in listed if name in package.names]
+        if len(chapters) < len(listed):
+            yield Section(
+                "", problem=f"{len(listed) - len(chapters)} of {len(listed)} chapters are not in the file"
+            )
         for number, name in enumerate(chapters, start=1):
             page = decode(package.read(name), file=f"{source.name}/{name}", declares=True)
             try:
@@ -46,4 +51,4 @@ def _contents(package: Package) -> tuple[str, list[str]]:
         if one.tag.endswith("}item") and "html" in one.attrib.get("media-type", "")
     }
     order = [one.attrib.get("idref", "") for one in book.iter() if one.tag.endswith("}itemref")]
-    return " ".join(named.split())[:300], [pages[id] for id in order if pages.get(id) in package.names]
+    return " ".join(named.split())[:300], [pages[id] for id in order if id in pages]

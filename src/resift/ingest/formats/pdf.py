@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator
+from typing import Any
 
 from resift.errors import DataFormatError, MissingExtraError, require
 from resift.ingest.sections import Section
@@ -30,6 +31,10 @@ def read_pdf(source: Source) -> Iterator[Section]:
                 yield Section("", problem=f"page {number} and those after it were not read: too many")
                 return
             text = page.extract_text().strip()
+            if not text and _has_pictures(page):
+                yield Section(
+                    "", flag="pages that are pictures without text; recognise their text first (OCR)"
+                )
             if text:
                 extra = {"page": number, **({"title": title} if title else {})}
                 yield Section(text, context=title, metadata=extra)
@@ -38,3 +43,8 @@ def read_pdf(source: Source) -> Iterator[Section]:
     except Exception as exc:
         # A parser of foreign data can fail in any way; the file is named, the others go on.
         raise DataFormatError(f"Not a readable PDF ({type(exc).__name__}).", file=source.name) from exc
+
+
+def _has_pictures(page: Any) -> bool:
+    resources = page.get("/Resources")
+    return resources is not None and bool(resources.get_object().get("/XObject"))

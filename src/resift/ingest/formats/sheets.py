@@ -37,6 +37,12 @@ def read_xlsx(source: Source) -> Iterator[Section]:
 def _rows(sheet: Any) -> Iterator[Section]:
     header: list[str] | None = None
     rows, only = Rows(), None
+    if (sheet.max_column or 0) > _MOST_COLUMNS:
+        most = f"{sheet.max_column - _MOST_COLUMNS} columns after the first {_MOST_COLUMNS}"
+        yield Section(
+            "",
+            problem=f"sheet {sheet.title[:40]!r}: {most} were not read",
+        )
     for number, cells in enumerate(sheet.iter_rows(values_only=True, max_col=_MOST_COLUMNS), start=1):
         values = [_plain(cell) for cell in cells]
         if all(value in ("", None) for value in values):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from typing import Any
 
@@ -13,6 +14,8 @@ from resift.rerankers.hosted.keys import find_key
 from resift.rerankers.hosted.scorer import HostedReranker
 
 ENABLED_VARIABLE = "RESIFT_CROSS_ENCODER_RERANKING_ENABLED"
+
+log = logging.getLogger(__name__)
 
 _ON = frozenset({"1", "true", "yes", "on"})
 _OFF = frozenset({"0", "false", "no", "off"})
@@ -31,8 +34,10 @@ def hosted_reranker(
         return None
     named = options.get("api_key_env")
     given = {name: options.get(name) for name in ("api_key", "api_key_file")}
-    key = find_key(provider, env=(named,) if named else dialect.key_env, **given)
+    variables = (named,) if named else dialect.key_env
+    key = find_key(provider, env=variables, **given)
     if key is None and (dialect.needs_key or named):
+        log.warning("%s: %s is not set; what is built goes without it", provider, " or ".join(variables))
         return None
     return HostedReranker(provider, **options)
 
