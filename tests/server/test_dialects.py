@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from resift.server import ServerOptions, serve_app
+from resift.types import Scores
+
 QUERY = "red fox"
 DOCUMENTS = ["a blue whale", "the red fox", "a red apple"]
 BEST_FIRST = [1, 2, 0]
@@ -90,6 +93,23 @@ def test_tei_returns_texts_when_asked_for(stub):
     """TEI calls it return_text."""
     answer = stub.post("/rerank", {"query": QUERY, "texts": DOCUMENTS, "return_text": True})
     assert answer.json()[0] == {"index": 1, "score": pytest.approx(0.8807970779778823), "text": "the red fox"}
+
+
+def test_what_was_not_judged_has_no_raw_score_above_what_was():
+    """Logits of what does not fit are below 0, and clients sort by them."""
+    from starlette.testclient import TestClient
+
+    class Logits:
+        name = "logits"
+
+        async def score(self, query, hits, *, deadline):
+            return Scores([-7.0 if "whale" in hit.text else -3.0 for hit in hits], self.name)
+
+    app = serve_app(ServerOptions(embedder=None, key_env=None), scorer=Logits())
+    body = {"query": QUERY, "texts": ["", "a whale", "a fox"], "raw_scores": True}
+    with TestClient(app) as client:
+        rows = client.post("/rerank", json=body).json()
+    assert [(row["index"], row["score"]) for row in rows] == [(2, -3.0), (1, -7.0), (0, -7.0)]
 
 
 def test_raw_scores_are_the_scorers_own(stub):

@@ -114,6 +114,11 @@ def test_search_over_documents_of_the_request(server):
     assert "x-resift-tier" not in server.post("/v1/search", {**body, "settings": settings}).headers
     twins = [{"id": "a", "text": "red"}, {"id": "a", "text": "fox"}]
     assert sorted(ids(server.post("/v1/search", {"query": "red fox", "documents": twins}))) == ["a", "a #2"]
+    for year in (2023, 2024):
+        # The same texts with other facts are other documents.
+        dated = [{"id": "a", "text": "red fox", "metadata": {"year": year}}]
+        answer = server.post("/v1/search", {"query": "red fox", "documents": dated, "where": {"year": year}})
+        assert ids(answer) == ["a"]
     assert server.post("/v1/search", {**body, "settings": {"fusion": "guess"}}).status == 400
     assert server.post("/v1/search", {"query": "  "}).status == 400
     assert server.post("/v1/search", {"query": "x", "surprise": 1}).status == 422

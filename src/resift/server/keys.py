@@ -13,6 +13,7 @@ from pathlib import Path
 from resift.deadline import Clock
 from resift.errors import ConfigError
 
+DEFAULT_VARIABLE = "RESIFT_API_KEYS"
 CHECK_EVERY_S = 1.0
 """How soon a changed key file counts."""
 
@@ -38,7 +39,7 @@ class Keys:
         self._clock = clock
         self._checked_s = clock()
         self._stamp: tuple[int, int, int] | None = None
-        self._fixed = _digests([*given, *_split(os.environ.get(env, "") if env else "")])
+        self._fixed = _digests([*given, *(_from_environment(env) if env else ())])
         self._from_file: frozenset[bytes] = frozenset()
         if file is not None:
             self._read_first(file)
@@ -90,6 +91,15 @@ class Keys:
 def _stamp(file: Path) -> tuple[int, int, int]:
     facts = file.stat()
     return facts.st_mtime_ns, facts.st_size, facts.st_ino
+
+
+def _from_environment(name: str) -> list[str]:
+    written = os.environ.get(name)
+    keys = _split(written or "")
+    if not keys and (written is not None or name != DEFAULT_VARIABLE):
+        # Who names a variable wants keys: without one the server would let everybody in.
+        raise ConfigError(f"The variable {name} has no key. Set it to one or more, with commas between.")
+    return keys
 
 
 def _split(written: str) -> list[str]:

@@ -50,7 +50,7 @@ async def rerank(call: Call, dialect: ServedDialect, request: Mapping[str, Any])
                 scorer, query, shown, options, unit=unit_of(ranking), deadline=deadline
             )
     note_ranking(call, ranking)
-    unit = _raw if request.get("raw_scores") else unit_of(ranking)
+    unit = _raw(ranking) if request.get("raw_scores") else unit_of(ranking)
     wanted = bool(dialect.asks_for and request.get(dialect.asks_for))
     unscored = frozenset(ranking.unscored)
 
@@ -106,8 +106,12 @@ def _clamped(score: float | None) -> float:
     return 0.0 if score is None else min(1.0, max(0.0, score))
 
 
-def _raw(score: float | None) -> float:
-    return 0.0 if score is None else score
+def _raw(ranking: Ranking) -> Callable[[float | None], float]:
+    """Return the scorer's own scores; the lowest for what was not judged, since logits are often below 0."""
+    unscored = frozenset(ranking.unscored)
+    judged = (hit.score for hit in ranking if hit.id not in unscored and hit.score is not None)
+    lowest = min(judged, default=0.0)
+    return lambda score: lowest if score is None else score
 
 
 def _object_text(document: Mapping[str, Any], rank_fields: Sequence[str] | None) -> str:

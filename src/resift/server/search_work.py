@@ -87,7 +87,7 @@ class Searching:
     async def _pool(self, documents: Sequence[Any]) -> list[Any]:
         """Return stores of a request's own documents: one finds by words, one by meaning."""
         hits = documents_of(documents)
-        digest = hashlib.sha256(dump_json([[hit.id, hit.text] for hit in hits])).hexdigest()
+        digest = hashlib.sha256(dump_json([[hit.id, hit.text, hit.metadata] for hit in hits])).hexdigest()
         if digest in self._pools:
             self._pools.move_to_end(digest)
             return self._pools[digest]
