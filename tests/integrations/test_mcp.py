@@ -126,6 +126,20 @@ def test_the_command_says_on_a_terminal_what_it_waits_for(index, tmp_path):
     assert "Waiting for an assistant" in done.stderr
 
 
+def test_tools_over_one_of_several_indexes_say_which(tmp_path, caplog):
+    """The other routes search all of them."""
+    pytest.importorskip("uvicorn")
+    from resift.integrations.mcp.http_app import app_with_mcp
+    from resift.server import ServerOptions
+
+    files = tuple(tmp_path / name for name in ("a.db", "b.db"))
+    for file in files:
+        with Index(file, text_only=True) as made:
+            made.add(TEXTS)
+    app_with_mcp(ServerOptions(embedder=None, stores=files))
+    assert f"/mcp searches {files[0]} alone" in caplog.text
+
+
 def test_an_assistant_that_goes_away_ends_the_command_without_a_traceback(index, tmp_path):
     command = [sys.executable, "-m", "resift.cli.main", "mcp", "--store", str(tmp_path / "n.db")]
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)

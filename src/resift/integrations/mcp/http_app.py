@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
@@ -13,6 +14,8 @@ from resift.server.app import serve_app
 from resift.server.keys import Keys
 from resift.server.options import ServerOptions
 
+log = logging.getLogger("resift.server")
+
 _LOCAL = ("127.0.0.1", "localhost", "[::1]")
 
 
@@ -23,6 +26,8 @@ def app_with_mcp(options: ServerOptions) -> Any:
     require("mcp", extra="mcp")
     from mcp.server.transport_security import TransportSecuritySettings
 
+    if len(options.stores) > 1:
+        log.warning("/mcp searches %s alone; its tools know one index", options.stores[0])
     index = Index(options.stores[0], read_only=True) if options.stores else None
     agent = KnowledgeGraphAgent(options.pack, enable_cross_encoder=True) if options.pack else None
     server = create_mcp_server(index, agent=agent)

@@ -9,6 +9,7 @@ from typing import Any
 
 from resift import __version__
 from resift.agent.knowledge_graph_agent import KnowledgeGraphAgent
+from resift.checked import checked
 from resift.errors import ResiftError, require
 from resift.index import Index
 from resift.integrations.mcp.tools import Limits, Tools
@@ -22,6 +23,7 @@ INSTRUCTIONS = (
 )
 
 
+@checked
 def create_mcp_server(
     index: Index | None = None,
     *,
