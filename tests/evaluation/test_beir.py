@@ -53,7 +53,6 @@ def test_an_unknown_split_names_the_known_ones(folder):
         ('{"_id": "", "text": "x"}', 'no "_id"'),
         ('{"_id": "q1", "text": "x"}', "already in line 1"),
         ('{"_id": "n", "text": 5}', "is a int"),
-        ('{"_id": "n", "text": " "}', 'has no "text"'),
     ],
 )
 def test_broken_queries_are_named_with_file_and_line(folder, row, told):
@@ -63,6 +62,19 @@ def test_broken_queries_are_named_with_file_and_line(folder, row, told):
     with pytest.raises(DataFormatError, match=told) as caught:
         read_collection(folder)
     assert (caught.value.file, caught.value.line) == (str(file), 6)
+
+
+def test_only_judged_queries_need_a_text(folder):
+    """Others are never asked; a judged one without text is named with its line."""
+    queries = folder / "queries.jsonl"
+    with queries.open("a") as out:
+        out.write('{"_id": "nobody", "text": " "}\n')
+    assert "nobody" not in read_collection(folder).queries
+    with (folder / "qrels" / "test.tsv").open("a") as out:
+        out.write("nobody\td1\t1\n")
+    with pytest.raises(DataFormatError, match="'nobody' has no \"text\"") as caught:
+        read_collection(folder)
+    assert (caught.value.file, caught.value.line) == (str(queries), 6)
 
 
 def test_a_folder_that_is_no_collection_is_refused(tmp_path):

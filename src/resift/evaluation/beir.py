@@ -64,12 +64,15 @@ def read_collection(folder: Path | str, *, split: str = "test") -> Collection:
         )
     file = _qrels_file(folder, split)
     qrels, first_lines = read_qrels(file)
-    texts = _queries(folder / "queries.jsonl")
+    asked = folder / "queries.jsonl"
+    texts, lines = _queries(asked)
     for query, line in first_lines.items():
         if query not in texts:
             raise DataFormatError(
                 f"query {query!r} is judged but not in queries.jsonl", file=str(file), line=line
             )
+        if not texts[query]:
+            raise DataFormatError(f'query {query!r} has no "text"', file=str(asked), line=lines[query])
     return Collection(folder, split, {query: texts[query] for query in qrels}, qrels)
 
 
@@ -81,15 +84,14 @@ def _qrels_file(folder: Path, split: str) -> Path:
     return file
 
 
-def _queries(file: Path) -> dict[str, str]:
+def _queries(file: Path) -> tuple[dict[str, str], dict[str, int]]:
+    """Return the text of each query and its line; only what is judged will be asked, so a text may lack."""
     seen: dict[str, int] = {}
     found: dict[str, str] = {}
     for line, row in json_rows(file, expected="queries"):
         id = _id(row, file, line, seen)
         found[id] = _text(row, "text", file, line)
-        if not found[id]:
-            raise DataFormatError(f'query {id!r} has no "text"', file=str(file), line=line)
-    return found
+    return found, seen
 
 
 def _id(row: Mapping[str, Any], file: Path, line: int, seen: dict[str, int]) -> str:
