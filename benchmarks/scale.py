@@ -44,7 +44,7 @@ LIMITS = {
     "reader_while_adding_p95_extra_ms": 100.0,
 }
 LEAST = {"recall_10": 0.99, "recall_100": 0.97}
-PEERS = ("usearch", "faiss", "sqlite-vec", "lancedb")
+PEERS = ("usearch", "faiss", "faiss-ivf", "sqlite-vec", "lancedb")
 
 
 class Prepared:

@@ -16,6 +16,7 @@ COLOURS = {
     "Resift": "#2b6cb0",
     "usearch": "#dd6b20",
     "faiss": "#38a169",
+    "faiss-ivf": "#319795",
     "lancedb": "#9f7aea",
     "sqlite-vec": "#d53f8c",
 }
@@ -94,7 +95,7 @@ def picture(data: dict[str, Any]) -> str:
         body.append(f'<text x="{left + 10}" y="{HEIGHT - 6}">{name}</text>')
     size = f'viewBox="0 0 {WIDTH * 3} {HEIGHT}" width="{WIDTH * 3}" height="{HEIGHT}"'
     title = "Growth of vector search from 10,000 to 1,000,000 passages"
-    said = "Time a question, memory and recall of the first 100 for Resift and four other vector indexes."
+    said = "Time a question, memory and recall of the first 100 for Resift and other vector indexes."
     head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img" aria-labelledby="t d">'
     about = f'<title id="t">{title}</title><desc id="d">{said}</desc><style>{style}</style>'
     page = '<rect class="page" width="100%" height="100%"/>'
