@@ -11,7 +11,7 @@ import pytest
 import resift
 from resift import Hit, Index
 from resift.cli.main import main
-from resift.errors import InputError, ResiftError
+from resift.errors import DuplicateIdError, InputError, ResiftError
 
 BOOKS, LUNCH = "Books go back after four weeks.", "Lunch is served at noon."
 
@@ -49,6 +49,26 @@ def test_the_same_text_is_one_document_and_an_id_is_replaced(index):
     assert index.delete("x") == 1
     assert index.delete(["x", "y"]) == 0
     assert len(index) == 1
+
+
+def test_a_text_that_comes_twice_is_one_document(index):
+    before = len(index)
+    twice = [{"text": "Trams run all night.", "metadata": {"line": line}} for line in (4, 5)]
+    first, second = index.add([*twice, "Trams stop at noon."])[:2]
+    assert first == second
+    assert len(index) == before + 2
+    assert index.get(first)[0].metadata["line"] == 5
+    with pytest.raises(DuplicateIdError):
+        index.add(["a tram", "a bus"], ids=["x", "x"])
+
+
+@pytest.mark.parametrize("given", ["", "  ", {"id": "q", "body": "unknown key"}, {"text": None}])
+def test_a_document_without_text_is_refused(index, given):
+    """Nothing would ever find it."""
+    before = len(index)
+    with pytest.raises(InputError, match="Document 1 has no text"):
+        index.add(["A tram.", given])
+    assert len(index) == before
 
 
 def test_files_go_in_and_the_report_counts_them(index, tmp_path):

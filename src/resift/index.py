@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from resift.arguments import check_path
-from resift.candidates import Candidate, hits_from
+from resift.candidates import TEXT_KEYS, Candidate, hits_from
 from resift.checked import checked
 from resift.deadline import Deadline
 from resift.errors import InputError
@@ -87,7 +87,7 @@ class Index:
         after the documents reached the disk.
         """
         hits = _documents(documents, ids, metadata)
-        await self.store.add(hits)
+        await self.store.add(_without_repeats(hits))
         return [hit.id for hit in hits]
 
     add = synced(aadd)
@@ -267,10 +267,20 @@ def _documents(
     hits = []
     for at, row in enumerate(rows):
         [hit] = hits_from([row])
+        if not hit.text.strip():
+            raise InputError(
+                f"Document {at} has no text, so nothing could find it; give it one as {', '.join(TEXT_KEYS)}."
+            )
         own = ids[at] if ids is not None else hit.id if _has_id(row) else _id_from(hit.text)
         extra = metadata[at] if metadata is not None else {}
         hits.append(Hit(own, hit.text, source=hit.source, metadata={**hit.metadata, **extra}))
     return hits
+
+
+def _without_repeats(hits: Sequence[Hit]) -> list[Hit]:
+    """Leave out texts that come again without an id: one document, the last metadata, as when added later."""
+    last = {hit.id: hit for hit in hits if hit.id == _id_from(hit.text)}
+    return [hit for hit in hits if last.get(hit.id, hit) is hit]
 
 
 def _has_id(row: Candidate) -> bool:
