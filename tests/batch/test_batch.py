@@ -196,6 +196,24 @@ def test_inputs_are_files_folders_patterns_and_addresses(tmp_path):
     assert run_batch(LengthWork(), f"file://{one}", tmp_path / "out", engine=INLINE).written == 1
 
 
+def test_a_folder_that_cannot_be_looked_into_ends_the_job(tmp_path, monkeypatch):
+    """Its rows would be missing from the output without a word."""
+    for folder in ("open", "closed", ".hidden"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "a.jsonl").write_text("{}\n")
+    assert find_inputs(tmp_path) == [str(tmp_path / folder / "a.jsonl") for folder in ("closed", "open")]
+    real = os.scandir
+
+    def scandir(path):
+        if str(path).endswith("closed"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    with pytest.raises(DataFormatError, match=r"closed.*: cannot be looked into: Permission denied"):
+        find_inputs(tmp_path)
+
+
 def test_a_huge_row_group_is_read_in_small_parts(tmp_path):
     """100,000 rows in one row group: a worker holds only a few of them."""
     source = write_parquet(tmp_path / "in.parquet", [f"t{n}" for n in range(100_000)])

@@ -75,9 +75,18 @@ def find_inputs(given: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 def _inside(folder: Path) -> list[str]:
     """Return the files of a folder that are inputs; what hides behind a dot is not meant."""
-    paths = [path for path in sorted(folder.rglob("*")) if path.suffix.lower() in PARQUET + JSONL]
-    hidden = [any(part.startswith(".") for part in path.relative_to(folder).parts) for path in paths]
-    return [str(path) for path, unseen in zip(paths, hidden, strict=True) if not unseen and path.is_file()]
+    found: list[Path] = []
+    for place, folders, names in os.walk(folder, onerror=_refuse):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        found += [Path(place, name) for name in names if not name.startswith(".")]
+    inputs = [path for path in sorted(found) if path.suffix.lower() in PARQUET + JSONL]
+    return [str(path) for path in inputs if path.is_file()]
+
+
+def _refuse(error: OSError) -> None:
+    """End the job: rows in a folder that cannot be looked into would be missing without a word."""
+    reason = error.strerror or type(error).__name__
+    raise DataFormatError(f"cannot be looked into: {reason}", file=str(error.filename)) from error
 
 
 def plan_inputs(
