@@ -7,7 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from resift.errors import InputError
-from resift.trust import Trust, list_weights, marks_per_word, reading_depth, reranker_weight, weights_in_words
+from resift.trust import (
+    Trust,
+    letters_per_word,
+    list_weights,
+    marks_per_word,
+    reading_depth,
+    reranker_weight,
+    weights_in_words,
+)
 
 PROSE = "The ferry leaves at noon, and bikes are free in August. Dogs pay half."
 CODE = 'def paste(xsel=False):\n    return subprocess.Popen(["xclip", "-o"], stdout=PIPE).communicate()[0]'
@@ -48,14 +56,32 @@ def test_weights_always_add_up_to_one(kinds, marks):
     assert min(weights) >= 0
 
 
-def test_a_reranker_that_is_sure_counts_for_more():
-    """One hit that takes all, two that share, a flat pool, and code."""
+TALK = "I went to see the band with you last week and it was so good that I got up at six for it. "
+ABSTRACT = (
+    "Inhibition of mitochondrial respiration in cardiomyocytes is associated with oxidative dysregulation. "
+)
+GERMAN = (
+    "Die Fähre fährt um zwölf Uhr ab, und Fahrräder kosten außerhalb der Ferien nichts, auch wenn es regnet. "
+)
+
+
+def test_words_of_talk_are_shorter_than_those_of_a_field():
+    """Other languages and a few words tell nothing."""
     rules = Trust()
-    sure = reranker_weight([9.0, -9.0, -9.0], rules, marks=0)
-    halved = reranker_weight([5.0, 5.0, -9.0], rules, marks=0)
-    flat = reranker_weight([0.0] * 20, rules, marks=0)
-    assert rules.unsure < flat < halved < sure <= rules.sure
-    assert reranker_weight([9.0, -9.0], rules, marks=1.0) == 0
+    assert letters_per_word([TALK] * 3) < rules.plain
+    assert letters_per_word([ABSTRACT] * 3) > rules.technical
+    assert letters_per_word([GERMAN] * 5) == 0
+    assert letters_per_word(["東京の天気は、晴れです。"] * 99) == 0
+    assert letters_per_word([TALK]) == letters_per_word([]) == 0
+
+
+def test_a_reranker_counts_for_more_where_words_are_plain():
+    """Between the bounds it falls evenly; where nothing is told as in usual English; never in code."""
+    rules = Trust()
+    told = [reranker_weight(rules, marks=0.1, letters=letters) for letters in (3.0, 4.2, 5.1, 6.0, 9.0)]
+    assert told == pytest.approx([0.95, 0.95, 0.725, 0.5, 0.5])
+    assert reranker_weight(rules, marks=0.1, letters=0.0) == pytest.approx(0.75)
+    assert reranker_weight(rules, marks=1.0, letters=4.0) == 0
 
 
 def test_a_sure_first_stage_is_read_less_deeply():
@@ -93,6 +119,7 @@ def test_weights_are_told_with_their_reason():
     [
         ({"vectors": 1.5}, "Trust vectors is 1.5; it must be a number ≥ 0, ≤ 1."),
         ({"prose": 0.8}, "use 0 ≤ prose < code"),
+        ({"plain": 7.0}, "use 0 ≤ plain < technical"),
         ({"reach": -1.0}, "Trust reach is -1.0; it must be a number ≥ 0."),
         ({"least": 30}, "use 1 ≤ least ≤ most"),
     ],

@@ -13,7 +13,7 @@ from resift.scaling import mean_and_deviation
 from resift.shape import Blend, blend
 from resift.shape.blending import lifts, logits_of
 from resift.shape.evidence import Judged
-from resift.trust import MARKS, Trust
+from resift.trust import LETTERS, MARKS
 from resift.types import Hit, Ranking, StageKind, Trace
 from tests.shape.pools import column, everything, pipeline_hits, replays
 
@@ -200,28 +200,35 @@ def sigmoid(value):
     return 1 / (1 + math.exp(-value))
 
 
-def test_without_a_weight_it_follows_how_surely_the_reranker_speaks():
+def with_evidence(hits, evidence):
+    """Return the trace as weighted fusion writes it on texts like these."""
+    records = [
+        replace(record, weights={"bm25": 0.1, "dense": 0.9}, evidence=evidence)
+        if record.kind is StageKind.FUSE
+        else record
+        for record in hits.trace
+    ]
+    return Trace(tuple(records))
+
+
+def test_without_a_weight_it_follows_the_words_of_the_texts():
     """The record says both weights, and why in words."""
-    sure = blend(pipeline_hits(LISTS, {**dict.fromkeys("abce", -8.0), "d": 8.0}))
-    unsure = blend(pipeline_hits(LISTS, dict.fromkeys("abcde", 1.0)))
-    weights = [dict(done.records[0].weights) for done in (sure, unsure)]
-    assert weights[0]["cross-encoder"] > weights[1]["cross-encoder"] >= Trust().unsure
+    hits = pipeline_hits(LISTS, LOGITS)
+    plain, usual = (blend(hits, trace=with_evidence(hits, {LETTERS: told})) for told in (4.0, 0.0))
+    weights = [dict(done.records[0].weights) for done in (plain, usual)]
+    assert [one["cross-encoder"] for one in weights] == pytest.approx([0.95, 0.75])
     assert all(sum(one.values()) == pytest.approx(1) for one in weights)
-    assert sure.records[0].note == "cross-encoder counted 0.87"
+    assert plain.records[0].note == "cross-encoder counted 0.95: 4 letters per word"
+    assert usual.records[0].note == "cross-encoder counted 0.75"
 
 
 def test_a_reranker_of_prose_is_not_followed_in_code():
     """The evidence is the fused record's: nothing is read twice."""
     hits = pipeline_hits(LISTS, LOGITS)
-    records = [
-        replace(record, weights={"bm25": 0.1, "dense": 0.9}, evidence={MARKS: 0.9})
-        if record.kind is StageKind.FUSE
-        else record
-        for record in hits.trace
-    ]
-    done = blend(hits, trace=Trace(tuple(records)))
+    done = blend(hits, trace=with_evidence(hits, {MARKS: 0.9, LETTERS: 4.6}))
     assert dict(done.records[0].weights) == {"first stage": 1.0, "cross-encoder": 0.0}
     assert done.ids == blend(hits, policy=Blend(weight=0)).ids
+    assert done.records[0].note == "cross-encoder counted 0"
 
 
 def test_probabilities_count_like_the_logits_they_come_from():

@@ -15,7 +15,7 @@ from resift.evaluation.replay import RECORDED, Setting, policy_of, recorded_hits
 from resift.fusion.weighted import NAME as WEIGHTED
 from resift.fusion.weighted import weighted
 from resift.scaling import min_max
-from resift.shape.blending import Blend, lifts, logits_of
+from resift.shape.blending import Blend, lifts
 from resift.shape.evidence import Column, Evidence, Judged
 from resift.shape.first_stage import first_stage_values
 from resift.shape.neighbours import NEIGHBOURS, Near
@@ -104,7 +104,7 @@ class FastReplay:
         if policy is None:
             return self._reranked(scores, place, depth)
         first = self._fused(setting) if setting.method == WEIGHTED else self.first
-        weight = self._weights(scores, policy, weighed=setting.method == WEIGHTED)
+        weight = self._weights(policy, weighed=setting.method == WEIGHTED)
         total = (1 - weight) * first + weight * self._lift(scores, policy)
         total = total + policy.neighbours * self._pull(total)
         nothing = np.isnan(scores).all(axis=1)
@@ -123,19 +123,18 @@ class FastReplay:
         ]
         return np.array(depths)[:, None]
 
-    def _weights(self, scores: Any, policy: Blend, *, weighed: bool) -> Any:
+    def _weights(self, policy: Blend, *, weighed: bool) -> Any:
         """Return per query how much the reranker counts, as a column."""
         np = self._np
         if policy.weight is not None:
             return policy.weight
-        weights = np.zeros((len(scores), 1))
-        for row, values in enumerate(scores):
-            known = values[~np.isnan(values)].tolist()
-            if known:
-                logits = logits_of(known, self._reranker, policy)
-                marks = self._recording.queries[row].marks if weighed else None
-                weights[row, 0] = reranker_weight(logits, policy.trust, marks=marks or 0.0)
-        return weights
+        # Only weighted fusion looks at the texts.
+        known = [((one.marks, one.letters) if weighed else (0.0, 0.0)) for one in self._recording.queries]
+        weights = [
+            reranker_weight(policy.trust, marks=marks or 0.0, letters=letters or 0.0)
+            for marks, letters in known
+        ]
+        return np.array(weights)[:, None]
 
     def _fused_order(self, setting: Setting) -> tuple[Any, Any]:
         """Return the fused order and each candidate's place in it; settings often share both."""
@@ -173,6 +172,7 @@ class FastReplay:
                     weights=setting.weights or None,
                     trust=trust_of(setting),
                     marks=one.marks or 0.0,
+                    letters=one.letters or 0.0,
                 )
                 found = {hit.id: hit.score for hit in hits}
                 fused[row, : len(found)] = [found[id] for id in self.ids[row]]

@@ -50,7 +50,7 @@ class Header:
 class Recorded:
     """One query: lists as (id, score) pairs, best first; `near` as `resift.shape.nearest` gives it.
 
-    `marks` are the marks per word of the texts that were found.
+    `marks` and `letters` are those per word of the texts that were found.
     """
 
     query: str
@@ -60,6 +60,7 @@ class Recorded:
     qrels: Mapping[str, int] = field(default_factory=dict)
     near: Near = field(default_factory=dict)
     marks: float | None = None
+    letters: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +144,8 @@ def _recorded(row: Mapping[str, Any], path: Path, line: int, header: Header) -> 
             str(id): tuple((str(other), float(cosine)) for other, cosine in others)
             for id, others in row.get("near", {}).items()
         }
-        marks = None if row.get("marks") is None else float(row["marks"])
-        one = Recorded(str(row["query"]), str(row["split"]), lists, rerank, qrels, near, marks)
+        per_word = [None if row.get(name) is None else float(row[name]) for name in ("marks", "letters")]
+        one = Recorded(str(row["query"]), str(row["split"]), lists, rerank, qrels, near, *per_word)
     except (KeyError, TypeError, ValueError, AttributeError):
         message = "not a recorded query: needs query, split, lists, rerank, qrels"
         raise DataFormatError(message, file=str(path), line=line) from None

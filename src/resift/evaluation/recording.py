@@ -31,7 +31,7 @@ from resift.retrieval.pool import Pool
 from resift.retrieval.stages import Rerank
 from resift.shape.neighbours import Near
 from resift.sync import run_sync
-from resift.trust import MARKS
+from resift.trust import LETTERS, MARKS
 from resift.types import Hit
 
 LIST_DEPTH = 300
@@ -138,7 +138,7 @@ async def _record_all(
 
 
 async def raw_scores(pipeline: Pipeline, text: str, depth: int) -> dict[str, Any]:
-    """Return the lists, scores, neighbours and marks of a recorded query."""
+    """Return the lists, scores, neighbours, marks and letters per word of a recorded query."""
     stage = _rerank_stage(pipeline)
     branches = await fan_out(pipeline.stores, text, k=LIST_DEPTH)
     failures = failures_of(branches)
@@ -149,6 +149,7 @@ async def raw_scores(pipeline: Pipeline, text: str, depth: int) -> dict[str, Any
     said = {
         "lists": {branch.ref.name: [(hit.id, hit.score) for hit in branch.hits] for branch in branches},
         "marks": fused.records[0].evidence[MARKS],
+        "letters": fused.records[0].evidence[LETTERS],
     }
     if stage is None:
         return said

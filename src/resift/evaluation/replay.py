@@ -103,7 +103,7 @@ async def _replayed(recording: Recording, setting: Setting) -> dict[str, list[st
     pipeline = _pipeline(stores, scorer, alike, weigh, setting, k=header.k)
     run = {}
     for one in recording.queries:
-        weigh.marks = one.marks
+        weigh.marks, weigh.letters = one.marks, one.letters
         for store in stores:
             store.ranked = one.lists[store.name]
         scorer.known, alike.near = one.rerank, one.near

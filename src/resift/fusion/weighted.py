@@ -13,7 +13,15 @@ from resift.fusion.lists import ListOptions, RankedList, Rankings, labels, list_
 from resift.fusion.lists import list_weights as list_factors
 from resift.fusion.totals import fuse_values
 from resift.scaling import list_z_scores
-from resift.trust import MARKS, Trust, list_weights, marks_per_word, weights_in_words
+from resift.trust import (
+    LETTERS,
+    MARKS,
+    Trust,
+    letters_per_word,
+    list_weights,
+    marks_per_word,
+    weights_in_words,
+)
 from resift.types import Fused, Hit
 
 NAME = "weighted"
@@ -33,12 +41,14 @@ def weighted(
     searched: Sequence[str] = (),
     trust: Trust | None = None,
     marks: float | None = None,
+    letters: float | None = None,
     **options: Unpack[ListOptions],
 ) -> Fused:
     """Fuse by the weighted mean of each list's z-scores over the pool.
 
     How much a list counts follows from how it was found (`searched`: "doc", "vector" or anything else, one
-    per list) and from what kind of texts these are (`marks` per word, read from the texts unless given).
+    per list) and from what kind of texts these are (`marks` per word, read from the texts unless given; their
+    `letters` per word go into the record, where the blend finds them).
     Lists found in the same way that share no hit, and whose scores are of one scale, are parts of one
     collection: their scores are compared as they are, so the source that answers the question comes forward.
     Lists that are equal count as one. `weights` are factors of one's own on top.
@@ -46,7 +56,8 @@ def weighted(
     rules = trust or _TRUST
     rankings = check_items(rankings, "rankings", "ranked lists")
     lists, kinds = _declared(rankings, [*searched] or [""] * len(rankings), options)
-    found = marks_per_word(_first_texts(lists)) if marks is None else marks
+    texts = _first_texts(lists) if marks is None or letters is None else []
+    found = marks_per_word(texts) if marks is None else marks
     groups = _groups(lists, kinds)
     by_group = list_weights([group.searched for group in groups], rules, marks=found)
     values: list[list[float]] = [[] for _ in lists]
@@ -65,7 +76,7 @@ def weighted(
     record = replace(
         fused.records[0],
         weights=counted,
-        evidence={MARKS: found},
+        evidence={MARKS: found, LETTERS: letters_per_word(texts) if letters is None else letters},
         note=weights_in_words(counted, rules, marks=found),
     )
     return Fused(fused, record, *fused.records[1:])
@@ -93,7 +104,7 @@ def _declared(
 class WeightedReranker:
     """Weighted fusion behind the Reranker protocol; a pipeline says how each list was found.
 
-    `marks` are the marks per word of the texts, for callers who know them without the texts.
+    `marks` and `letters` per word of the texts are for callers who know them without the texts.
     """
 
     name = NAME
@@ -111,6 +122,7 @@ class WeightedReranker:
         self.trust = rules if vectors is None else replace(rules, vectors=vectors)
         self.options = options
         self.marks: float | None = None
+        self.letters: float | None = None
 
     async def fuse(
         self,
@@ -122,7 +134,14 @@ class WeightedReranker:
     ) -> Fused:
         """Return the best k of the fused lists; the query is not needed."""
         options: ListOptions = {**self.options, "k": check_k(k)}
-        return weighted(per_store, searched=searched, trust=self.trust, marks=self.marks, **options)
+        return weighted(
+            per_store,
+            searched=searched,
+            trust=self.trust,
+            marks=self.marks,
+            letters=self.letters,
+            **options,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from resift.shape.evidence import Evidence, Judged, evidence
 from resift.shape.first_stage import RANKS, first_stage_values
 from resift.shape.neighbours import Near, pulls
 from resift.shape.shaped import Shaped, shaped
-from resift.trust import MARKS, Trust, reranker_weight
+from resift.trust import LETTERS, MARKS, Trust, reranker_weight
 from resift.types import Hit, StageKind, StageRecord, Trace, rescored, trace_of
 
 STAGE = "blend"
@@ -48,8 +48,8 @@ class Blend:
     spread of logits first. Weight 1 is the reranker alone, weight 0 the first stage alone, each in exactly
     its own order.
 
-    Without a weight it follows from how surely the reranker speaks (`trust`): more where one hit takes nearly
-    all of the share, less where all are alike to it or the texts are no prose.
+    Without a weight it follows from the words of the texts (`trust`): more where they are plain, less where
+    they are a field's own, none where the texts are no prose.
 
     `neighbours` is the part of the way that a hit rises towards the mean score of the three candidates most
     like it, where that is higher and it is known which those are. Nothing sinks for its neighbours.
@@ -149,20 +149,22 @@ def _blended(hits: Sequence[Hit], found: Evidence, rules: Blend, near: Near) -> 
 
 
 def _weight(found: Evidence, rules: Blend) -> float:
-    """Return the weight that is given, or the one that follows from what the last reranker said."""
+    """Return the weight that is given, or the one that follows from the texts that were found."""
     if rules.weight is not None:
         return rules.weight
-    said = [logits_of(_known(one), one.provider, rules) for one in found.judged if _known(one)]
-    return reranker_weight(said[-1], rules.trust, marks=found.facts.get(MARKS, 0.0))
+    facts = found.facts
+    return reranker_weight(rules.trust, marks=facts.get(MARKS, 0.0), letters=facts.get(LETTERS, 0.0))
 
 
 def _with_reason(record: StageRecord, found: Evidence, weight: float) -> StageRecord:
-    """Return the record with the weights of both sides."""
+    """Return the record with the weights of both sides, and why."""
     provider = [one.provider for one in found.judged if _known(one)][-1]
+    letters = found.facts.get(LETTERS, 0.0)
+    why = f": {letters:.2g} letters per word" if letters and weight else ""
     return replace(
         record,
         weights={"first stage": 1 - weight, provider: weight},
-        note=f"{provider} counted {weight:.2g}",
+        note=f"{provider} counted {weight:.2g}{why}",
     )
 
 
