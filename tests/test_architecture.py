@@ -22,7 +22,6 @@ LEVELS = [
     {"errors", "forking", "lazy_exports", "markup"},
     {"arguments", "options"},
     {
-        "checked",
         "atomic_files",
         "cache_folders",
         "deadline",

@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from resift.arguments import check_path
+from resift.arguments import check_path, checked
 from resift.candidates import TEXT_KEYS, Candidate, hits_from
-from resift.checked import checked
 from resift.deadline import Deadline
 from resift.errors import InputError
 from resift.ingest.opening import open_index

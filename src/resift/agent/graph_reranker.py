@@ -8,7 +8,7 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
 from resift.agent.expansion import Neighbourhood
-from resift.checked import checked_class
+from resift.arguments import check_fields
 from resift.errors import InputError, require
 from resift.types import Fused, Hit, StageKind, StageRecord, Trace, rescored, trace_of
 
@@ -16,7 +16,6 @@ STAGE = "centrality"
 PARTS = ("relevance", "similarity", "pagerank")
 
 
-@checked_class
 @dataclass(frozen=True)
 class GraphReranker:
     """Mixes relevance, similarity of vectors, and how central a hit's article is around all hits.
@@ -37,6 +36,7 @@ class GraphReranker:
     min_mean_degree: float = 2.0
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if min(self.weights) < 0 or not math.isclose(math.fsum(self.weights), 1.0, abs_tol=1e-9):
             raise InputError(f"The weights are {self.weights}; they must not be negative and must sum to 1.")
         if not 0 < self.damping < 1:

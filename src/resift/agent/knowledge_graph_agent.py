@@ -19,7 +19,7 @@ from resift.agent.graph_reranker import GraphReranker, article_of
 from resift.agent.multi_doc import MultiDocSynthesizer, Writer
 from resift.agent.pack import Pack
 from resift.agent.widening import merged, retrieved, widened
-from resift.checked import checked_class
+from resift.arguments import checked
 from resift.deadline import Deadline
 from resift.errors import InputError, StoreError, redacted
 from resift.events import Sink
@@ -31,7 +31,6 @@ from resift.sync import synced
 from resift.types import Fused, Hit, Ranking, StageKind, StageRecord, Trace, cut_record, record_of
 
 
-@checked_class
 class KnowledgeGraphAgent:
     """Answers questions from a pack, with sources, and says when it cannot.
 
@@ -43,6 +42,7 @@ class KnowledgeGraphAgent:
 
     cross_encoder: CrossEncoderReranker | None
 
+    @checked
     def __init__(  # noqa: PLR0917 - the documented order
         self,
         db_path: Path | str | Pack,

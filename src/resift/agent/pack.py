@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from resift.agent import pack_schema as schema
-from resift.checked import checked
+from resift.arguments import checked
 from resift.errors import ResiftError, StoreError, require
 from resift.forking import ForkSafeLock
 from resift.text import words

@@ -13,7 +13,7 @@ from resift import __version__
 from resift.agent import pack_schema as schema
 from resift.agent.articles import Article, read_articles, source_files
 from resift.agent.links import LinkResolver
-from resift.checked import checked
+from resift.arguments import checked
 from resift.errors import InputError, StoreError, require
 from resift.ingest.chunking import ChunkSize
 from resift.protocols import Embedder

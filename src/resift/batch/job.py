@@ -9,13 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol
 
-from resift.arguments import check_k
+from resift.arguments import check_k, checked
 from resift.batch.inputs import Shard, find_inputs, plan_inputs
 from resift.batch.local_engine import LocalEngine
 from resift.batch.manifest import check_plan, plan_of, write_manifest
 from resift.batch.shards import FAILED, Attempts, OnRows, ShardReport, atomic_parquet
 from resift.batch.work import BatchWork
-from resift.checked import checked
 from resift.errors import ResiftError, require
 from resift.file_lock import locked
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from resift.checked import checked
+from resift.arguments import checked
 from resift.errors import DataFormatError, did_you_mean
 from resift.evaluation.text_files import json_rows
 from resift.evaluation.trec import Qrels, read_qrels

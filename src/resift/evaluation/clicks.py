@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from resift.checked import checked
+from resift.arguments import checked
 from resift.errors import DataFormatError
 from resift.evaluation.beir import Collection
 from resift.evaluation.fast_replay import FastReplay

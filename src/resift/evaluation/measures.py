@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from numbers import Integral
 from typing import Any
 
-from resift.arguments import check_items
-from resift.checked import checked
+from resift.arguments import check_items, checked
 from resift.errors import InputError, require
 from resift.evaluation.trec import Qrels
 

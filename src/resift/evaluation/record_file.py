@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from resift.checked import checked
+from resift.arguments import checked
 from resift.errors import DataFormatError
 from resift.evaluation.text_files import json_rows
 from resift.shape.neighbours import Near

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from resift.checked import checked
+from resift.arguments import checked
 from resift.errors import InputError, require
 
 SEED = 20090719

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from resift.checked import checked
+from resift.arguments import checked
 from resift.errors import InputError, did_you_mean
 from resift.ingest.opening import open_index
 from resift.models.embedding import DEFAULT_EMBEDDER, Embedder

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from resift.checked import checked
+from resift.arguments import checked
 from resift.errors import DataFormatError
 from resift.evaluation.text_files import numbered
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from resift.checked import checked
+from resift.arguments import checked
 from resift.errors import InputError
 
 _NOISE = 1e-12  # 0.30 − 0.25 is a hair under 0.05 in binary; the rule means the decimal numbers

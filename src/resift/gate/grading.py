@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from resift.checked import checked
+from resift.arguments import checked
 from resift.errors import InputError
 from resift.options import check_values, option
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Literal
 
-from resift.checked import checked
+from resift.arguments import checked
 from resift.errors import InputError, PluginLoadError
 from resift.gate.cliff import Cliff
 from resift.gate.grading import Grading

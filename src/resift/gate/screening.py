@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from resift.checked import checked
+from resift.arguments import checked
 from resift.errors import InputError
 from resift.events import Event, Sink, emit
 from resift.gate.cliff import Hint, find_cliff

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from resift.checked import checked
+from resift.arguments import checked
 from resift.errors import DataFormatError, InputError
 from resift.ingest.chunking import ChunkSize, chunks
 from resift.ingest.isolation import FileReader

@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from resift.checked import checked_class
+from resift.arguments import check_fields
 from resift.errors import InputError
 
 MB = 1 << 20
 
 
-@checked_class
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Bounds for one file; the defaults keep reading below 300 MB of memory."""
@@ -32,6 +31,7 @@ class Limits:
     """Address space of the process that reads."""
 
     def __post_init__(self) -> None:
+        check_fields(self)
         for name in self.__slots__:
             if not 0 < getattr(self, name) < math.inf:
                 raise InputError(f"{name} is {getattr(self, name)}; it must be a number above 0.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from resift.checked import checked
+from resift.arguments import checked
 from resift.errors import ModelNotAllowedError, StoreError
 from resift.stores.sqlite import SQLiteStore
 

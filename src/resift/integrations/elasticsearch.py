@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
-from resift.checked import checked
+from resift.arguments import checked
 from resift.errors import InputError, StoreError
 from resift.integrations.external_store import ExternalStore, Found
 from resift.protocols import Embedder

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from resift.checked import checked
+from resift.arguments import checked
 from resift.errors import InputError, require
 from resift.models.engine import Job, Task, shared_engine
 from resift.models.first_use import OnFirstUse

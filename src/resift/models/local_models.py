@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal, TypedDict, Unpack
 
-from resift.checked import checked
+from resift.arguments import checked
 from resift.errors import ModelFileError, ModelNotAllowedError
 from resift.forking import ForkSafeLock
 from resift.models.allowlist import KINDS, Kind, ModelSpec, PinnedFile, check_name, shipped

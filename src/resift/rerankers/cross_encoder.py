@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from resift.arguments import check_items, check_k, check_query
+from resift.arguments import check_items, check_k, check_query, checked
 from resift.candidates import text_of
-from resift.checked import checked
 from resift.deadline import Deadline
 from resift.errors import InputError, ModelLoadError
 from resift.models.loading import Model, check_kind, load, of_kind

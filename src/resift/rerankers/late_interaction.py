@@ -10,8 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from resift.arguments import check_number, check_path
-from resift.checked import checked
+from resift.arguments import check_number, check_path, checked
 from resift.deadline import Deadline
 from resift.models.engine import Task, shared_engine
 from resift.models.familiar import check_familiar

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from resift.checked import checked_class
+from resift.arguments import checked
 from resift.deadline import Deadline
 from resift.errors import InputError, ResiftError, redacted
 from resift.models.model_options import EmbedderOptions, embedding_models
@@ -39,7 +39,6 @@ class SemanticBM25Options(EmbedderOptions):
     )
 
 
-@checked_class
 class SemanticBM25Reranker:
     """Scores by `(semantic_weight × max(0, cosine) + bm25_weight × BM25) / total`, from 0 to 1.
 
@@ -52,6 +51,7 @@ class SemanticBM25Reranker:
     name = "semantic-bm25"
     pointwise = False
 
+    @checked
     def __init__(
         self,
         semantic_weight: float = 0.7,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from resift.checked import checked
+from resift.arguments import checked
 from resift.deadline import Deadline
 from resift.errors import InputError, ModelLoadError
 from resift.models.familiar import check_familiar

@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from resift.checked import checked_class
+from resift.arguments import checked
 from resift.deadline import Deadline
 from resift.errors import (
     CircuitOpenError,
@@ -54,7 +54,6 @@ class _Skip(Exception):
         self.error = error
 
 
-@checked_class
 class Tiered:
     """Scores with the first tier that is able to; each tier above the last may be skipped or fail.
 
@@ -64,6 +63,7 @@ class Tiered:
     primary shares the breaker of its `breaker_key`, or gets a new one; one that has a `breaker` keeps it.
     """
 
+    @checked
     def __init__(
         self,
         primary: Scorer | Tier | None,

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Any
 
-from resift.checked import checked
+from resift.arguments import checked
 from resift.errors import require
 from resift.protocols import Scorer
 from resift.server.ask_routes import Asking, ask_operations

@@ -7,13 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from resift.checked import checked_class
+from resift.arguments import check_fields
 from resift.errors import ConfigError
 from resift.models.embedding import DEFAULT_EMBEDDER
 from resift.rerankers.cross_encoder import DEFAULT_MODEL
 
 
-@checked_class
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """Bounds that keep one client from taking the server away from the others.
@@ -39,12 +38,12 @@ class Limits:
     body_timeout_s: float = 30.0
 
     def __post_init__(self) -> None:
+        check_fields(self)
         for name in self.__slots__:
             if not 0 < getattr(self, name) < math.inf:
                 raise ConfigError(f"{name} is {getattr(self, name)}; it must be a number above 0.")
 
 
-@checked_class
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerOptions:
     """Everything about a server but where it listens.
@@ -74,6 +73,7 @@ class ServerOptions:
     limits: Limits = field(default_factory=Limits)
 
     def __post_init__(self) -> None:
+        check_fields(self)
         served = [self.model, *self.more_models, *filter(None, [self.embedder])]
         for alias, model in self.aliases.items():
             if model not in served:

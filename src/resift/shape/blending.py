@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from resift.checked import checked
+from resift.arguments import checked
 from resift.events import Sink
 from resift.options import check_values, option
 from resift.scaling import mean_and_deviation, z_scores

@@ -16,8 +16,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
+from resift.arguments import checked
 from resift.atomic_files import atomic_write
-from resift.checked import checked
 from resift.errors import DataFormatError, InputError, did_you_mean
 from resift.shape.fitting import (
     golden,

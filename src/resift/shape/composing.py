@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from resift.arguments import check_k
-from resift.checked import checked
+from resift.arguments import check_k, checked
 from resift.events import Sink
 from resift.options import option
 from resift.shape.blending import Blend, blend

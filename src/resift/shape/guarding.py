@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from resift.arguments import DEFAULT_K, check_k
-from resift.checked import checked
+from resift.arguments import DEFAULT_K, check_k, checked
 from resift.events import Sink
 from resift.options import check_values, option
 from resift.shape.evidence import Evidence, evidence

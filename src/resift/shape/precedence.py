@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from resift.checked import checked
+from resift.arguments import checked
 from resift.errors import InputError
 from resift.events import Sink
 from resift.options import check_values, option

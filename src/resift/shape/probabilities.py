@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from resift.arguments import check_number
-from resift.checked import checked
+from resift.arguments import check_number, checked
 from resift.errors import InputError
 from resift.events import Sink
 from resift.shape.calibration import Calibrator

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal
 
-from resift.arguments import check_k
-from resift.checked import checked
+from resift.arguments import check_k, checked
 from resift.errors import InputError
 from resift.events import Sink
 from resift.options import check_values, option

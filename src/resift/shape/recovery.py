@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from resift.arguments import check_k
-from resift.checked import checked
+from resift.arguments import check_k, checked
 from resift.events import Sink
 from resift.options import check_values, option
 from resift.shape.shaped import Shaped, shaped

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from resift.arguments import check_k, check_mapping, check_number
-from resift.checked import checked
+from resift.arguments import check_k, check_mapping, check_number, checked
 from resift.errors import InputError, MissingExtraError, StoreError
 from resift.options import Options, option
 from resift.stores.cypher_guard import check_cypher_for

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+from resift.arguments import checked
 from resift.candidates import Candidate
-from resift.checked import checked
 from resift.errors import StoreError, require
 from resift.forking import abandon, after_fork
 from resift.options import option

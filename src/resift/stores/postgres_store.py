@@ -8,9 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
-from resift.arguments import check_number
+from resift.arguments import check_number, checked
 from resift.candidates import Candidate
-from resift.checked import checked
 from resift.errors import InputError, StoreError, require
 from resift.options import option
 from resift.protocols import Embedder

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from resift.arguments import check_number
+from resift.arguments import check_number, checked
 from resift.candidates import Candidate
-from resift.checked import checked
 from resift.environment import variable_value
 from resift.errors import InputError, StoreError, require
 from resift.forking import abandon, after_fork

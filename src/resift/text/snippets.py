@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from typing import NamedTuple
 
-from resift.checked import checked
+from resift.arguments import checked
 from resift.text.analysis import Analyzer
 from resift.text.tokenization import is_unspaced, piece_spans
 

@@ -11,6 +11,7 @@ from dataclasses import fields
 from enum import Enum
 from typing import Any
 
+from resift.arguments import fits_float
 from resift.errors import InputError
 
 
@@ -70,15 +71,11 @@ _SCALARS: Mapping[Any, str] = {
 
 def _scalar(hint: Any, value: Any, where: str) -> Any:
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if hint is float and is_number and abs(value) < math.inf and (type(value) is float or _is_usual(value)):
+    if hint is float and is_number and abs(value) < math.inf and fits_float(value):
         return float(value)
     if hint is not float and isinstance(value, hint) and (hint is not int or (is_number and value >= 0)):
         return value
     raise _wrong(value, where, _SCALARS[hint])
-
-
-def _is_usual(value: int) -> bool:
-    return value.bit_length() < 1024  # a larger one is no float
 
 
 def _listed(value: Any, where: str) -> Sequence[Any]:

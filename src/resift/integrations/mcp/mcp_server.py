@@ -9,7 +9,7 @@ from typing import Any
 
 from resift import __version__
 from resift.agent.knowledge_graph_agent import KnowledgeGraphAgent
-from resift.checked import checked
+from resift.arguments import checked
 from resift.errors import ResiftError, require
 from resift.index import Index
 from resift.integrations.mcp.tools import Limits, Tools

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypedDict, Unpack
 
-from resift.checked import checked_class
+from resift.arguments import checked
 from resift.deadline import Deadline
 from resift.errors import ConfigError, ProviderBadAnswer
 from resift.rerankers.hosted.client import at_least
@@ -33,7 +33,6 @@ class Completion:
         return f"Completion({len(self.text)} characters, finished={self.finished})"
 
 
-@checked_class
 class ChatClient:
     """Asks one model at one OpenAI-compatible endpoint.
 
@@ -41,6 +40,7 @@ class ChatClient:
     not travel to another's address. `body` adds fields to each request; a value of None drops one.
     """
 
+    @checked
     def __init__(
         self,
         base_url: str,

@@ -6,7 +6,7 @@ import logging
 import os
 from typing import Any
 
-from resift.checked import checked
+from resift.arguments import checked
 from resift.errors import ConfigError
 from resift.rerankers.hosted.dialects import dialect_of
 from resift.rerankers.hosted.hosted_options import options_for

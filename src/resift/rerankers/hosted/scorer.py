@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import Unpack
 
-from resift.checked import checked_class
+from resift.arguments import checked
 from resift.deadline import Deadline
 from resift.errors import ConfigError, DeadlineExceeded, InputError, ProviderError
 from resift.rerankers.fusing import fuse_then_rescore
@@ -20,7 +20,6 @@ from resift.types import Hit, Scores
 _Outcome = list[float] | ProviderError | DeadlineExceeded
 
 
-@checked_class
 class HostedReranker:
     """Scores hits by a provider's rerank model: voyage, cohere, jina, mixedbread, tei, vllm, infinity.
 
@@ -28,6 +27,7 @@ class HostedReranker:
     out of range. Pools over `batch_over` go in parallel requests of `batch_size`.
     """
 
+    @checked
     def __init__(
         self,
         provider: str,

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Unpack
 
-from resift.checked import checked_class
+from resift.arguments import checked
 from resift.deadline import Deadline
 from resift.errors import ConfigError, DeadlineExceeded, InputError, ProviderBadAnswer, ProviderError
 from resift.options import option
@@ -24,7 +24,6 @@ from resift.rerankers.llm.prompt import ranking_messages
 from resift.types import Hit, Scores
 
 
-@checked_class
 class LLMReranker:
     """Orders hits by asking any OpenAI-compatible chat endpoint, a window at a time.
 
@@ -34,6 +33,7 @@ class LLMReranker:
 
     pointwise = False
 
+    @checked
     def __init__(
         self,
         base_url: str,

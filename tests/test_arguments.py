@@ -10,7 +10,7 @@ from typing import Literal, TypedDict, Unpack
 
 import pytest
 
-from resift.checked import checked, checked_class
+from resift.arguments import checked
 from resift.errors import InputError
 from resift.types import Hit
 
@@ -68,8 +68,8 @@ def test_no_text_of_an_argument_gets_into_the_message():
 
 
 def test_methods_coroutines_and_constructors_are_checked_too():
-    @checked_class
     class Box:
+        @checked
         def __init__(self, size: int) -> None:
             self.size = size
 
