@@ -9,7 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_BINARY", 0)
+O_BINARY, O_NOFOLLOW, O_NONBLOCK = (getattr(os, flag, 0) for flag in ("O_BINARY", "O_NOFOLLOW", "O_NONBLOCK"))
+"""Flags of `os.open` that not every system has: 0 where there is none."""
+
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | O_NOFOLLOW | O_BINARY
 
 
 def atomic_write(path: str | os.PathLike[str], text: str) -> Path:

@@ -25,7 +25,7 @@ def locked(path: Path, *, error: type[ResiftError] = InputError, busy: str = "")
     except Timeout:
         raise InputError(busy) from None
     except (OSError, NotImplementedError) as exc:
-        cause = getattr(exc, "strerror", None) or type(exc).__name__
+        cause = (exc.strerror if isinstance(exc, OSError) else "") or type(exc).__name__
         raise error(f"Cannot write to {path.parent}: {cause}. Choose a folder that can be written.") from exc
     try:
         yield

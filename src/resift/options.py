@@ -145,7 +145,12 @@ def options_of(declared: type) -> tuple[Option, ...]:
     """Return the options that a dataclass declares, those of its `includes` last."""
     own = list(_own(declared))
     own.sort(key=lambda each: not each.required)  # what must be written stands first
-    return (*own, *(each for part in getattr(declared, "includes", ()) for each in options_of(part)))
+    return (*own, *(each for part in included_in(declared) for each in options_of(part)))
+
+
+def included_in(declared: type) -> tuple[type, ...]:
+    """Return the further declarations whose options a plugin takes beside its own (`includes`)."""
+    return tuple(getattr(declared, "includes", ()))
 
 
 def values_of(options: object) -> dict[str, Any]:

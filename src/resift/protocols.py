@@ -60,14 +60,6 @@ class GraphStore(Protocol):
 
 
 @runtime_checkable
-class StoreView(Protocol):
-    """One way of finding of a store that has several: asked like a store, owned by one."""
-
-    name: str
-    store: Any
-
-
-@runtime_checkable
 class VectorKeeper(Protocol):
     """A store that gives out the vectors it keeps."""
 
@@ -77,17 +69,47 @@ class VectorKeeper(Protocol):
 
 
 @runtime_checkable
-class Named(Protocol):
-    """Something with a name of its own, which stands in traces, events and reasons."""
-
-    name: str
-
-
-@runtime_checkable
 class ScoringStage(Protocol):
     """A stage that asks a scorer."""
 
     scorer: Scorer
+
+
+@runtime_checkable
+class SharesBreaker(Protocol):
+    """A scorer whose upstream is known: all that ask it share one breaker, whichever pipeline they are in."""
+
+    @property
+    def breaker_key(self) -> tuple[str, ...]:
+        """Provider, address, model and which key."""
+        ...
+
+
+@runtime_checkable
+class OfModel(Protocol):
+    """A scorer or embedder that says which model it reads with."""
+
+    model_name: str
+
+
+@runtime_checkable
+class OfModelFile(OfModel, Protocol):
+    """One whose model is a file known by its sha256."""
+
+    model_digest: str
+
+
+@runtime_checkable
+class OpensVectors(Protocol):
+    """A store on a file that says what it was built with, and opens its vectors with another embedder."""
+
+    def facts(self) -> Any:
+        """Return what the file says of itself."""
+        ...
+
+    def vectors_by(self, embedder: Any) -> Any:
+        """Return a view that searches by vectors of that embedder."""
+        ...
 
 
 @runtime_checkable
@@ -106,3 +128,15 @@ class Similarity(Protocol):
     def __call__(self, query: str, texts: Sequence[str]) -> Iterable[tuple[int, float]]:
         """Return (index into texts, score) pairs, best first."""
         ...
+
+
+# By attribute, where roles are optional and every search asks: asking for a protocol takes 57 to 87 µs.
+def name_of(part: object) -> str:
+    """Return the name that a part gives itself for traces, events and reasons; else that of its type."""
+    return str(getattr(part, "name", "") or getattr(part, "__name__", "") or type(part).__name__)
+
+
+def needs_of(part: object) -> tuple[str, ...]:
+    """Return the capabilities that a reranker, scorer or stage says it needs; most need none."""
+    needs = getattr(part, "requires", None) or ()
+    return (needs,) if isinstance(needs, str) else tuple(needs)

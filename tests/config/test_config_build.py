@@ -9,9 +9,9 @@ import pytest
 from resift.config import inspect_yaml, pipeline_from_yaml
 from resift.config.load import load_yaml
 from resift.errors import CapabilityError, ConfigError
+from resift.protocols import name_of
 from resift.retrieval import Pipeline, Rerank
 from resift.retrieval.gating import Gate
-from resift.retrieval.pipeline import stage_name
 from resift.shape import Blend, Precedence, ShapePolicy
 
 STORE = "stores: [{name: docs, kind: sqlite, path: docs.db}]\n"
@@ -158,11 +158,11 @@ rerank:
 def test_guard_is_on_with_a_reranker_unless_switched_off(build):
     """Reranking comes with blend and do-no-harm; each can be switched off."""
     plain = build(STORE + "rerank: {kind: semantic-bm25}\n")
-    assert [stage_name(stage) for stage in plain.stages] == ["fuse", "rerank", "guard"]
+    assert [name_of(stage) for stage in plain.stages] == ["fuse", "rerank", "guard"]
     assert plain.stages[-1].policy == ShapePolicy()
     off = build(STORE + "rerank: {kind: semantic-bm25}\nguard: {blend: false, do_no_harm: false}\n")
     assert (off.stages[-1].policy.blend, off.stages[-1].policy.guard) == (None, None)
-    assert [stage_name(stage) for stage in build(STORE).stages] == ["fuse"]
+    assert [name_of(stage) for stage in build(STORE).stages] == ["fuse"]
 
 
 def test_every_stage_of_the_flow_from_one_file(build):
@@ -187,7 +187,7 @@ shape:
   recovery: {limit: 2, values: [B], survivors: {risk_market: {PDF: 1}}}
 """
     )
-    assert [stage_name(stage) for stage in pipe.stages] == ["fuse", "gate", "rerank", "shape"]
+    assert [name_of(stage) for stage in pipe.stages] == ["fuse", "gate", "rerank", "shape"]
     policy = pipe.stages[-1].policy
     assert policy.precedence == Precedence(order=("USER", "PDF"), margin=0.02, scales={"semantic-bm25": 0.5})
     assert (policy.blend, policy.fold, policy.mmr) == (Blend(weight=0.5, method="rank"), 1, 0.9)

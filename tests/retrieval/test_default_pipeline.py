@@ -12,8 +12,8 @@ import threading
 import pytest
 from fake_stores import Answers
 
+from resift.protocols import name_of
 from resift.retrieval import Pipeline
-from resift.retrieval.pipeline import stage_name
 from resift.stores import MemoryStore, SQLiteStore
 from tests.stores.factories import HashingEmbedder
 
@@ -48,7 +48,7 @@ def test_default_finds_by_words_and_meaning_and_reranks(tmp_path):
         ("doc", "SQLiteStore"),
         ("vector", "SQLiteStore"),
     ]
-    assert [stage_name(stage) for stage in pipe.stages] == ["fuse", "rerank", "guard"]
+    assert [name_of(stage) for stage in pipe.stages] == ["fuse", "rerank", "guard"]
     assert first.ids[0] == "quantum"
     assert first.tier == "cross-encoder"
     assert first.replay() == first.ids

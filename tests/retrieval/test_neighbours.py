@@ -11,7 +11,7 @@ from resift.retrieval import Pipeline, StoreRef
 from resift.retrieval.neighbours import MOST
 from resift.retrieval.shaping import Shape
 from resift.shape import Blend, Guard, ShapePolicy
-from resift.stores.sqlite import TextSearch, VectorSearch
+from resift.stores.hybrid import StoreView
 
 pytest.importorskip("numpy")
 
@@ -62,14 +62,12 @@ def test_two_views_of_a_store_are_asked_once():
     """The words and the vectors of one store are two lists and one place to ask."""
 
     class Hybrid(Keeps):
-        async def search_text(self, query, *, k, where, source):
-            return await self.search(query, k=k)
-
-        async def search_vectors(self, query, embedder, *, k, where, source):
+        async def search_side(self, query, *, k, where, source):
             return await self.search(query, k=k)
 
     store = Hybrid()
-    pipeline(TextSearch(store), VectorSearch(store, None)).rank("words")
+    views = StoreView(store, "text", store.search_side), StoreView(store, "vectors", store.search_side)
+    pipeline(*views).rank("words")
     assert len(store.wanted) == 1
     assert sorted(store.wanted[0]) == IDS
 

@@ -176,7 +176,8 @@ def opened(address: str) -> Any:
 
 def _cannot_read(address: str, exc: Exception) -> DataFormatError:
     # The first line of fsspec's own words says which package is missing for s3:// and the like.
-    said = getattr(exc, "strerror", None) or str(exc).partition("\n")[0][:200] or type(exc).__name__
+    cause = exc.strerror if isinstance(exc, OSError) else ""
+    said = cause or str(exc).partition("\n")[0][:200] or type(exc).__name__
     return DataFormatError(f"cannot be read: {said}", file=address)
 
 

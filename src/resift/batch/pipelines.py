@@ -9,6 +9,7 @@ from resift.errors import InputError
 from resift.evaluation.code_digest import code_digest
 from resift.evaluation.subjects import Subject, subject_named
 from resift.evaluation.work_file import work_key
+from resift.protocols import OpensVectors
 from resift.retrieval.pipeline import Pipeline
 
 
@@ -24,8 +25,8 @@ def identity_of_pipeline(file: str) -> dict[str, Any]:
     """Return a digest of everything that could change its answers: file, stores as they are now, code."""
     subject = subject_of(file)
     # An index file counts its writes, also those that another process has not yet moved into the file.
-    told = [getattr(ref.owner, "facts", None) for ref in opened(file).stores]
-    writes = [facts().generation if callable(facts) else None for facts in told]
+    owners = [ref.owner for ref in opened(file).stores]
+    writes = [owner.facts().generation if isinstance(owner, OpensVectors) else None for owner in owners]
     return {"pipeline": subject.name, "key": work_key(code_digest(), subject.identity["file"], writes)}
 
 

@@ -34,7 +34,7 @@ def _stores(file: Path) -> list[Any]:
     if file.suffix.lower() in (".yaml", ".yml"):
         from resift.retrieval.pipeline import Pipeline
 
-        found = [getattr(ref.store, "store", ref.store) for ref in Pipeline.from_yaml(file).stores]
+        found = [ref.owner for ref in Pipeline.from_yaml(file).stores]
         return list({id(store): store for store in found}.values())
     from resift.stores.sqlite import SQLiteStore
 

@@ -13,6 +13,7 @@ from resift.config.build_stores import build_store
 from resift.config.load import load_plain, load_yaml
 from resift.config.settings import Settings
 from resift.errors import ConfigError, MissingExtraError, ResiftError
+from resift.protocols import ScoringStage
 from resift.retrieval.gating import closed
 from resift.retrieval.over_fetch import OverFetch
 from resift.retrieval.pipeline import Pipeline, PipelineOptions
@@ -74,7 +75,8 @@ def _stages(settings: Settings, builder: _Builder, refs: Sequence[StoreRef], sin
         "rerank": builder.made(settings["rerank"], lambda section: build_rerank(section, sink=sink)),
     }
     # The gate tightens only while the reranker can be trusted to choose among fewer.
-    breaker_closed = closed(getattr(stage["rerank"], "scorer", None))
+    rerank = stage["rerank"]
+    breaker_closed = closed(rerank.scorer if isinstance(rerank, ScoringStage) else None)
     stage["gate"] = builder.made(
         settings["gate"], lambda section: build_gate(section, refs, breaker_closed=breaker_closed)
     )
@@ -119,9 +121,9 @@ class _Builder:
             return None
         try:
             return make(section)
-        except (ConfigError, MissingExtraError) as exc:
-            if getattr(exc, "line", None) or isinstance(exc, MissingExtraError):
-                raise
-            raise ConfigError(str(exc), file=self.file, line=section.line) from exc
+        except MissingExtraError:
+            raise
         except (ResiftError, ValueError) as exc:
+            if isinstance(exc, ConfigError) and exc.line:
+                raise
             raise ConfigError(str(exc), file=self.file, line=section.line) from exc

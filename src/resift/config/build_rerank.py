@@ -11,7 +11,6 @@ from resift.errors import ConfigError
 from resift.events import Sink
 from resift.plugins import built_by
 from resift.protocols import Scorer
-from resift.rerankers.rescore import provider_of
 from resift.resilience.breaker import CircuitBreaker
 from resift.resilience.budget import Budget, BudgetOptions
 from resift.resilience.circuit import BreakerOptions
@@ -99,7 +98,4 @@ def _breaker(settings: Settings | None, scorer: Scorer) -> CircuitBreaker | None
         return None
     rules = asdict(settings.part(BreakerOptions))
     # Pipelines of one process share the breaker of an upstream; the first one's numbers hold.
-    key = getattr(scorer, "breaker_key", None)
-    if isinstance(key, tuple):
-        return breakers.for_key(*key, **rules)
-    return CircuitBreaker(name=provider_of(scorer), **rules)
+    return breakers.for_scorer(scorer, **rules)

@@ -11,7 +11,7 @@ from resift.config.settings import Settings
 from resift.config.tree import Tree
 from resift.config.values import ValueReader, shown
 from resift.errors import InputError, ResiftError, did_you_mean
-from resift.options import Option, built, declared_by, options_of, values_of
+from resift.options import Option, built, declared_by, included_in, options_of, values_of
 from resift.plugins import load_plugin
 
 _SECRETS = frozenset({"api_key", "apikey", "key", "token", "password", "secret"})
@@ -51,7 +51,7 @@ class Reader:
         started = {} if base is None else values_of(base)
         values = {name: self._value(each, tree, where, started) for name, each in options.items()}
         parts = self._instances(
-            [declared, *getattr(declared, "includes", ()), *([own] if own else [])], values, tree, where
+            [declared, *included_in(declared), *([own] if own else [])], values, tree, where
         )
         settings = Settings(
             values,

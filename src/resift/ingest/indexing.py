@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import hashlib
-import os
-import re
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
@@ -16,11 +12,12 @@ from typing import Any, Literal, NamedTuple
 
 from resift.arguments import checked
 from resift.errors import DataFormatError, InputError
-from resift.ingest.chunking import ChunkSize, chunks
+from resift.ingest.chunking import ChunkSize
+from resift.ingest.indexed_files import digest_of, folder_of, gone_from, key_of, size_of
 from resift.ingest.isolation import FileReader
 from resift.ingest.limits import DEFAULT_LIMITS, Limits
+from resift.ingest.passages import RowIds, passages_of
 from resift.ingest.sections import Section
-from resift.ingest.sources import open_source
 from resift.ingest.walking import Choice, Found, Skipped, find_files
 from resift.stores.read_ahead import read_ahead
 from resift.stores.sqlite import SQLiteStore
@@ -29,13 +26,10 @@ from resift.stores.sqlite_write import Batch
 Outcome = Literal["indexed", "unchanged", "empty", "partial", "failed", "removed"]
 OnProgress = Callable[[int, int], None]
 OnWritten = Callable[[int], None]
-RowIds = Literal["own", "path"]
 
 _BATCH = 64  # chunks per commit: at most this much work is done again after a kill
 _AHEAD = 2  # groups of as many chunks that are read or embedded before their turn
-_FORMAT = "2"  # part of every digest; raise it when readers or chunking change their output
 _PARTIAL = "partial "
-_ESCAPED = re.compile(rb"\\x([0-9a-f]{2})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,15 +131,15 @@ async def index_paths(
     found = await asyncio.to_thread(find_files, paths, choice, index=Path(store.path))
     if not found.files and not prune and not found.skipped:
         raise InputError("Nothing to index: no file there.")
-    root = _folder_of(store)
+    root = folder_of(store.path)
     known = dict(await store.sources())
-    gone = _gone(known, {_key(file, root) for file in found.files}, root) if prune else []
+    gone = gone_from(known, {key_of(file, root) for file in found.files}, root) if prune else []
     if len(gone) * 2 > len(known) and not prune_all:
         raise InputError(
             f"{len(gone)} of {len(known)} indexed files are gone, more than half: is a folder missing? "
             "Nothing was changed. To forget them, run it again with --prune --yes."
         )
-    total = sum(_size_of(file) for file in found.files)
+    total = sum(size_of(file) for file in found.files)
     run = _Run(store, size, row_ids, root, known, FileReader(limits), was_empty=not await store.count())
     reports = [await _forget(store, key) for key in gone]
     done = 0
@@ -166,11 +160,11 @@ async def index_paths(
 async def _read(run: _Run, found: Found) -> AsyncGenerator[_Part, None]:
     """Read and cut the files one after the other, and begin to embed what they hold."""
     for file in found.files:
-        source = _Source(_key(file, run.root), _size_of(file))
+        source = _Source(key_of(file, run.root), size_of(file))
         failure = ""
         try:
             how = f"{run.size.words} {run.size.overlap} {run.row_ids}"
-            source.digest = await _digest(file, source.key, how)
+            source.digest = await digest_of(file, source.key, how)
             if run.known.get(source.key) != source.digest:
                 async with aclosing(_parts(run, file, source, follow=file not in found.listed)) as parts:
                     async for part in parts:
@@ -310,54 +304,10 @@ async def _documents(
         async for section in sections:
             source.flags.update([section.flag] if section.flag else [])
             source.problems.update([section.problem] if section.problem else [])
-            for document in _chunked(section, source.key, run, copies):
+            for document in passages_of(
+                section, source.key, size=run.size, row_ids=run.row_ids, copies=copies
+            ):
                 yield section, document
-
-
-def _chunked(section: Section, key: str, run: _Run, copies: Counter[str]) -> list[dict[str, Any]]:
-    if not section.text.strip():
-        return []
-    own_id = section.id if section.id is None or run.row_ids == "own" else f"{key}#{section.id}"
-    pieces = [section.text] if own_id is not None else chunks(section.text, run.size)
-    found = []
-    for number, piece in enumerate(pieces, start=1):
-        text = clean(f"{section.context}\n\n{piece}" if section.context else piece)
-        id = clean(own_id) if own_id is not None else _chunk_id(key, text, copies)
-        place = {"chunk": number} if len(pieces) > 1 else {}
-        metadata = {**section.metadata, **place, "path": key}
-        found.append({"id": id, "text": text, "metadata": metadata, "own_id": own_id is not None})
-    return found
-
-
-def clean(text: str) -> str:
-    """Return the text without what no database or tokenizer takes: NULs and halves of characters."""
-    return text.replace("\0", " ").encode("utf-8", "replace").decode("utf-8")
-
-
-def _chunk_id(key: str, text: str, copies: Counter[str]) -> str:
-    """Name a chunk by file and content, so that an unchanged chunk keeps its id wherever it moves."""
-    name = f"{key}#{hashlib.sha256(text.encode()).hexdigest()[:12]}"
-    copies[name] += 1
-    return name if copies[name] == 1 else f"{name}-{copies[name]}"
-
-
-async def _digest(file: Path, key: str, how: str) -> str:
-    """Return what changes when the file, or how it is read, changes; only for regular files."""
-    digest = hashlib.sha256(f"{_FORMAT} {how}\n".encode())
-    with open_source(file, name=key).file as data:
-        while block := await asyncio.to_thread(data.read, 1 << 22):
-            digest.update(block)
-    return digest.hexdigest()
-
-
-def _gone(known: Iterable[str], present: set[str], root: Path) -> list[str]:
-    """Return the indexed files that are no longer there; one that cannot be looked at is not gone."""
-    gone = []
-    for key in sorted(set(known) - present):
-        with contextlib.suppress(OSError):
-            if not _path_of(key, root).exists():
-                gone.append(key)
-    return gone
 
 
 async def _forget(store: SQLiteStore, key: str) -> FileReport:
@@ -365,36 +315,6 @@ async def _forget(store: SQLiteStore, key: str) -> FileReport:
     await store.delete(ids)
     await store.mark_sources({key: None})
     return FileReport(key, "removed", len(ids))
-
-
-def _folder_of(store: SQLiteStore) -> Path:
-    return Path(store.path).absolute().parent
-
-
-def _size_of(file: Path) -> int:
-    try:
-        return file.stat().st_size
-    except OSError:
-        return 0
-
-
-def _key(file: Path, root: Path) -> str:
-    """Name a file relative to the store, whatever the current folder is; bytes that are no text in hex."""
-    absolute = file.absolute()
-    try:
-        name = Path(os.path.relpath(absolute, root)).as_posix()
-    except ValueError:  # another drive
-        name = absolute.as_posix()
-    return os.fsencode(name).decode("utf-8", "backslashreplace")
-
-
-def _path_of(key: str, root: Path) -> Path:
-    """Return the file that a key names."""
-    plain = root / key
-    if "\\x" not in key or plain.exists():
-        return plain
-    raw = _ESCAPED.sub(lambda found: bytes([int(found[1], 16)]), key.encode())
-    return root / os.fsdecode(raw)
 
 
 def _summary(counted: Counter[str]) -> tuple[str, ...]:

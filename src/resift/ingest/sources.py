@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
+from resift.atomic_files import O_BINARY, O_NOFOLLOW, O_NONBLOCK
 from resift.errors import DataFormatError
 from resift.ingest.decoding import SAMPLE_BYTES, Decoded, Encoding, decode, encoding_of, open_text
 from resift.ingest.limits import DEFAULT_LIMITS, Limits
@@ -80,9 +81,9 @@ def open_source(path: Path, *, name: str, limits: Limits = DEFAULT_LIMITS, follo
     `follow=False` refuses a link that took the file's place after it was listed.
     """
     # Without O_NONBLOCK, opening a pipe waits for a writer.
-    flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+    flags = os.O_RDONLY | O_NONBLOCK | O_BINARY
     if not follow:
-        flags |= getattr(os, "O_NOFOLLOW", 0)
+        flags |= O_NOFOLLOW
     descriptor = os.open(path, flags)
     try:
         status = os.fstat(descriptor)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from resift.atomic_files import O_NOFOLLOW, O_NONBLOCK
 from resift.errors import DataFormatError, InputError
 from resift.ingest.decoding import SAMPLE_BYTES
 from resift.ingest.ignoring import Rule, ignored, matches, rules_of
@@ -178,7 +179,7 @@ def _no_text(path: Path) -> str:
     if has_reader(suffix) or suffix == ".gz":
         return ""
     # It may have become a pipe since it was listed; opening one would wait for ever.
-    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0))
+    descriptor = os.open(path, os.O_RDONLY | O_NONBLOCK | O_NOFOLLOW)
     with os.fdopen(descriptor, "rb") as file:
         sample = file.read(SAMPLE_BYTES)
     return "" if suffix_by_content(sample) else unreadable(sample)

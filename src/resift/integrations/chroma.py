@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from resift.errors import InputError
 from resift.integrations.external_store import ExternalStore, Found
 from resift.resilience import CircuitBreaker
 
 
+@runtime_checkable
 class Collection(Protocol):
     """What is needed of a Chroma collection, of a client or an async client."""
 
@@ -26,7 +27,7 @@ def chroma_store(
     collection: Collection, *, name: str = "", breaker: CircuitBreaker | None = None
 ) -> ExternalStore:
     """Return a store over a collection; scores are −distance, so that larger is better."""
-    if not callable(getattr(collection, "query", None)):
+    if not isinstance(collection, Collection):
         raise InputError(
             f"A {type(collection).__name__} is no Chroma collection; pass client.get_collection(…)."
         )

@@ -9,7 +9,7 @@ from resift.errors import InputError
 from resift.fusion.rerankers import RRFReranker
 from resift.index import Index
 from resift.integrations.external_store import ExternalStore
-from resift.protocols import Reranker, Scorer
+from resift.protocols import DocStore, Reranker, Scorer
 from resift.retrieval.pipeline import Pipeline
 from resift.stores.sqlite import SQLiteStore
 
@@ -29,7 +29,7 @@ def pipeline_over(source: Searchable) -> Pipeline:
         return Pipeline.default(source)
     if isinstance(source, str):
         raise InputError(f"{source!r} is a string; pass resift.Index({source!r}), a Pipeline or a store.")
-    if isinstance(source, Iterable) or callable(getattr(source, "search", None)):
+    if isinstance(source, (Iterable, DocStore)):
         return Pipeline(source)
     raise InputError(f"A {type(source).__name__} cannot be searched; pass an Index, a Pipeline or a store.")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from resift.errors import InputError
 from resift.integrations.external_store import ExternalStore, Found
@@ -47,6 +47,7 @@ class ResiftSimilarity:
         ]
 
 
+@runtime_checkable
 class Embeddings(Protocol):
     """What is needed of a txtai `Embeddings`: one search with a limit."""
 
@@ -59,7 +60,7 @@ def txtai_store(
     embeddings: Embeddings, *, name: str = "txtai", breaker: CircuitBreaker | None = None
 ) -> ExternalStore:
     """Return a store over a txtai index that keeps its content; torch is txtai's business, not ours."""
-    if not callable(getattr(embeddings, "search", None)):
+    if not isinstance(embeddings, Embeddings):
         raise InputError(f"A {type(embeddings).__name__} has no search; pass a txtai Embeddings.")
 
     async def fetch(query: str, k: int) -> Sequence[Found]:

@@ -71,7 +71,7 @@ def _opened(path: Path) -> Iterator[int]:
     try:
         fd = os.open(path, flags)
     except (OSError, ValueError) as exc:
-        why = getattr(exc, "strerror", None) or "not a usable path"
+        why = (exc.strerror if isinstance(exc, OSError) else "") or "not a usable path"
         raise ModelFileError(f"Cannot read model file {path}: {why}.") from exc
     try:
         if not stat.S_ISREG(os.fstat(fd).st_mode):

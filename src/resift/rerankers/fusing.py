@@ -8,8 +8,8 @@ from resift.arguments import check_query
 from resift.deadline import Deadline
 from resift.errors import InputError
 from resift.fusion import rrf
-from resift.protocols import Scorer
-from resift.rerankers.rescore import provider_of, rescore
+from resift.protocols import Scorer, name_of
+from resift.rerankers.rescore import rescore
 from resift.types import Fused, Hit
 
 
@@ -26,6 +26,6 @@ async def fuse_then_rescore(
     A scorer that fails leaves the fused order; the record then says why.
     """
     if query is None or not check_query(query, empty=True).strip():
-        raise InputError(f"{provider_of(scorer)!r} scores hits against the query; pass it as query= to fuse.")
+        raise InputError(f"{name_of(scorer)!r} scores hits against the query; pass it as query= to fuse.")
     ranking = await rescore(scorer, query, rrf(per_store), k=k, deadline=deadline)
     return Fused(ranking.hits, *ranking.trace)

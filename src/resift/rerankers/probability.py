@@ -12,8 +12,8 @@ from typing import Literal, get_args
 
 from resift.deadline import Deadline
 from resift.errors import InputError
-from resift.protocols import Scorer
-from resift.rerankers.rescore import provider_of, rescore
+from resift.protocols import OfModel, OfModelFile, Scorer, name_of
+from resift.rerankers.rescore import rescore
 from resift.shape.calibration import Calibrator, load_calibrator
 from resift.shape.evidence import evidence
 from resift.shape.shipped_calibrations import shipped_calibrator
@@ -39,9 +39,10 @@ def calibrator_for(scorer: Scorer, calibration: Calibration | None) -> Calibrato
     """Return the calibration given, or the one that ships with the scorer's model; one must be there."""
     if isinstance(calibration, (str, os.PathLike)):
         return load_calibrator(os.fspath(calibration))
-    known = calibration or shipped_calibrator(str(getattr(scorer, "model_digest", "")))
+    digest = scorer.model_digest if isinstance(scorer, OfModelFile) else ""
+    known = calibration or shipped_calibrator(digest)
     if known is None:
-        name = str(getattr(scorer, "model_name", "")) or provider_of(scorer)
+        name = scorer.model_name if isinstance(scorer, OfModel) else name_of(scorer)
         raise InputError(
             f"No calibration ships for {name!r}. Make one of judged scores with: "
             "resift calibrate judged.jsonl -o calibration.json; then give that file as the calibration."

@@ -13,7 +13,7 @@ from resift.candidates import TEXT_KEYS, MissingText, text_of
 from resift.deadline import Deadline
 from resift.errors import InvalidHitError, ResiftError, UnfamiliarTextError, redacted
 from resift.events import Reranked, Sink, emit
-from resift.protocols import Scorer
+from resift.protocols import Scorer, name_of
 from resift.types import Hit, Ranking, Scores, StageKind, StageRecord, Trace, cut_record, rescored, trace_of
 
 log = logging.getLogger("resift.rerankers")
@@ -77,25 +77,20 @@ async def rescore(
     return ranking
 
 
-def provider_of(scorer: Scorer) -> str:
-    """Return the scorer's `name`, or its class name where it has none."""
-    return str(getattr(scorer, "name", type(scorer).__name__))
-
-
 async def _ask(scorer: Scorer, query: str, hits: list[Hit], deadline: Deadline) -> Scores:
     if not hits:
-        return Scores((), provider_of(scorer))
+        return Scores((), name_of(scorer))
     try:
         scores = await scorer.score(query, hits, deadline=deadline)
         if len(scores.values) != len(hits):
             raise ResiftError(f"{len(scores.values)} scores for {len(hits)} hits")
     except UnfamiliarTextError as exc:
         # Nothing failed: a model that does not know the language has no say.
-        return Scores([None] * len(hits), provider_of(scorer), degraded=True, reason=str(exc))
+        return Scores([None] * len(hits), name_of(scorer), degraded=True, reason=str(exc))
     except Exception as exc:
-        reason = f"{provider_of(scorer)} failed: {redacted(exc)}"
+        reason = f"{name_of(scorer)} failed: {redacted(exc)}"
         log.warning("reranking degraded: %s", reason)
-        return Scores([None] * len(hits), provider_of(scorer), degraded=True, reason=reason)
+        return Scores([None] * len(hits), name_of(scorer), degraded=True, reason=reason)
     return scores
 
 

@@ -13,9 +13,8 @@ from typing import Any, TypeVar
 from resift.deadline import Deadline
 from resift.errors import InputError, ResiftError
 from resift.events import Event, Sink, emit
-from resift.protocols import Scorer
+from resift.protocols import Scorer, name_of
 from resift.rerankers.fusing import fuse_then_rescore
-from resift.rerankers.rescore import provider_of
 from resift.rerankers.score_stores import ScoreStore
 from resift.types import Hit, Scores
 
@@ -53,7 +52,7 @@ class CachedScorer:
         pointwise: bool | None = None,
         sink: Sink | None = None,
     ) -> None:
-        self.name = provider_of(scorer)
+        self.name = name_of(scorer)
         judged_alone = getattr(scorer, "pointwise", False) if pointwise is None else pointwise
         if judged_alone is not True:
             raise InputError(
@@ -114,7 +113,7 @@ class CachedScorer:
 def _identity(scorer: Scorer, model: str | None, revision: str | None) -> tuple[str, str]:
     model = model or getattr(scorer, "model", None) or getattr(scorer, "model_name", None)
     if not isinstance(model, str):
-        raise InputError(f"{provider_of(scorer)!r} does not say which model it is; pass model=.")
+        raise InputError(f"{name_of(scorer)!r} does not say which model it is; pass model=.")
     return model, str(revision or getattr(scorer, "revision", None) or "")
 
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from resift.forking import ForkSafeLock
+from resift.protocols import Scorer, SharesBreaker, name_of
 from resift.resilience.breaker import CircuitBreaker
 
 log = logging.getLogger("resift.resilience")
@@ -47,6 +48,12 @@ class BreakerRegistry:
         if options != first:
             log.warning("breaker of %s already exists with other options; those stay", provider)
         return breaker
+
+    def for_scorer(self, scorer: Scorer, **options: Any) -> CircuitBreaker:
+        """Return the breaker of a scorer's upstream, or a new one where it has none to share."""
+        if isinstance(scorer, SharesBreaker):
+            return self.for_key(*scorer.breaker_key, **options)
+        return CircuitBreaker(name=name_of(scorer), **options)
 
     def snapshot(self) -> list[dict[str, Any]]:
         """Return the state of every breaker, sorted by key, for operators."""

@@ -19,7 +19,7 @@ from resift.errors import (
     redacted,
 )
 from resift.events import Sink, emit
-from resift.protocols import Scorer
+from resift.protocols import Scorer, name_of, needs_of
 from resift.resilience.breaker import CircuitBreaker
 from resift.resilience.budget import Budget
 from resift.resilience.events import CrossEncoderSkipped, CrossEncoderSucceeded, FallbackReranked, SkipReason
@@ -41,7 +41,7 @@ class Tier:
     @property
     def name(self) -> str:
         """The scorer's name."""
-        return str(getattr(self.scorer, "name", type(self.scorer).__name__))
+        return name_of(self.scorer)
 
 
 class _Skip(Exception):
@@ -94,12 +94,12 @@ class Tiered:
     @property
     def breaker(self) -> CircuitBreaker | None:
         """The breaker of the first tier, for those who ask whether the primary is well."""
-        return self.tiers[0].breaker or _own_breaker(self.tiers[0].scorer)
+        return self.tiers[0].breaker or own_breaker(self.tiers[0].scorer)
 
     @property
     def requires(self) -> frozenset[str]:
         """Every capability that one of the tiers needs."""
-        return frozenset(need for tier in self.tiers for need in getattr(tier.scorer, "requires", ()))
+        return frozenset(need for tier in self.tiers for need in needs_of(tier.scorer))
 
     async def aclose(self) -> None:
         """Close the tiers that can be closed."""
@@ -173,7 +173,7 @@ class Tiered:
         if tier.breaker is not None:
             async with tier.breaker.guard(deadline, sink=self._sink):
                 return await _asked(tier, query, hits, deadline)
-        if _own_breaker(tier.scorer) is not None:
+        if own_breaker(tier.scorer) is not None:
             # It owns its timeout: one around it would look to its breaker like a cancelled call.
             return await _asked(tier, query, hits, deadline)
         timer = asyncio.timeout(deadline.timeout_s)
@@ -228,18 +228,16 @@ async def _asked(tier: Tier, query: str, hits: Sequence[Hit], deadline: Deadline
     return scores
 
 
-def _own_breaker(scorer: Scorer) -> CircuitBreaker | None:
+def own_breaker(scorer: Scorer | None) -> CircuitBreaker | None:
+    """Return the breaker that a scorer brings along; most have none of their own."""
     own = getattr(scorer, "breaker", None)
     return own if isinstance(own, CircuitBreaker) else None
 
 
 def _protected(tier: Tier) -> Tier:
-    if tier.breaker is not None or _own_breaker(tier.scorer) is not None:
+    if tier.breaker is not None or own_breaker(tier.scorer) is not None:
         return tier
-    # Clients of the same upstream share one breaker, whichever pipeline they are in.
-    key = getattr(tier.scorer, "breaker_key", None)
-    breaker = breakers.for_key(*key) if isinstance(key, tuple) else CircuitBreaker(name=tier.name)
-    return replace(tier, breaker=breaker)
+    return replace(tier, breaker=breakers.for_scorer(tier.scorer))
 
 
 def _skip_for(tier: Tier, exc: Exception) -> _Skip:

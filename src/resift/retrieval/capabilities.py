@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 
 from resift.errors import CapabilityError
+from resift.protocols import needs_of
 from resift.retrieval.store_ref import StoreRef
 
 
@@ -14,12 +15,6 @@ def required(refs: Sequence[StoreRef], parts: Iterable[object]) -> tuple[str, ..
     for part in parts:
         names.extend(needs_of(part))
     return tuple(dict.fromkeys(names))
-
-
-def needs_of(part: object) -> tuple[str, ...]:
-    """Return the capabilities that a reranker or stage says it needs; most need none."""
-    needs = getattr(part, "requires", None) or ()  # by attribute: every search asks
-    return (needs,) if isinstance(needs, str) else tuple(needs)
 
 
 def check_granted(needed: Iterable[str], granted: Collection[str]) -> None:

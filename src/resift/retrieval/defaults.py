@@ -7,6 +7,7 @@ from typing import Any
 
 from resift.errors import StoreError
 from resift.fusion.weighted import WeightedReranker
+from resift.protocols import DocStore, OpensVectors
 from resift.rerankers.shared_model import SharedCrossEncoder
 from resift.retrieval.over_fetch import OverFetch
 from resift.retrieval.reading import Reach
@@ -39,22 +40,19 @@ def views(store: Any) -> list[Any]:
     if mode not in ("hybrid", "vector"):
         return [store]
     sides = [getattr(store, side, None) for side in ("text", "vectors")]
-    found = [side for side in sides if callable(getattr(side, "search", None))]
+    found = [side for side in sides if isinstance(side, DocStore)]
     return found if len(found) == len(sides) else [store]
 
 
 def _unused_vectors(store: Any) -> Any:
     """Return the vectors of a file that was opened without its embedder; None where it has none."""
-    facts, by = getattr(store, "facts", None), getattr(store, "vectors_by", None)
-    if not callable(facts) or not callable(by):
-        return None
-    named = facts().embedder
+    named = store.facts().embedder if isinstance(store, OpensVectors) else None
     if not named:
         return None
     from resift.models.embedding import Embedder
 
     try:
-        return by(Embedder(named))
+        return store.vectors_by(Embedder(named))
     except ValueError as exc:
         return _Unavailable(f"{store.name}.vectors", f"{store.path} was built with {named}: {exc}")
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
 
 from resift.gate import NEUTRAL, Profile, gate
 from resift.gate.profiles import OWN_SCORE
 from resift.options import option
+from resift.protocols import Scorer
 from resift.resilience import State
+from resift.resilience.tiered import own_breaker
 from resift.retrieval.pool import Pool
 from resift.retrieval.store_ref import StoreRef
 from resift.types import StageKind
@@ -81,11 +82,12 @@ class Gate:
 _SCALES = {"vector": "cosine", "doc": "bm25", "hybrid": "fused"}
 
 
-def closed(scorer: Any) -> Callable[[], bool]:
+def closed(scorer: Scorer | None) -> Callable[[], bool]:
     """Return a function that says whether a scorer's breaker is CLOSED; one without a breaker is."""
 
+    # A function and no value: breakers open and close while a pipeline lives.
     def is_closed() -> bool:
-        breaker = getattr(scorer, "breaker", None)
+        breaker = own_breaker(scorer)
         return breaker is None or breaker.state is State.CLOSED
 
     return is_closed

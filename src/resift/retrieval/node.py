@@ -16,6 +16,7 @@ from resift.retrieval.store_ref import StoreRef, store_refs
 from resift.types import Ranking
 
 EXACTLY = OverFetch(factor=1)
+"""A node asks each store for the k that it returns: its engine decides on anything deeper."""
 
 
 class RetrievalNode:
@@ -39,6 +40,7 @@ class RetrievalNode:
         fetch: OverFetch = EXACTLY,
         sink: Sink | None = None,
     ) -> None:
+        # A cross-encoder has `score` and `fuse`: it reads best what RRF has put together.
         scorer = rerank if isinstance(rerank, Scorer) else None
         fuser = rerank if isinstance(rerank, Reranker) and scorer is None else None
         if rerank is not None and scorer is None and fuser is None:

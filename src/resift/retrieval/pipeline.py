@@ -22,13 +22,13 @@ from resift.arguments import (
 from resift.deadline import Clock, Deadline
 from resift.errors import InputError, redacted
 from resift.events import Sink, ambient_sink
-from resift.protocols import Reranker, Scorer, ScoringStage
+from resift.protocols import Reranker, Scorer, ScoringStage, name_of
 from resift.retrieval.capabilities import check_granted, required
 from resift.retrieval.fan_out import failures_of, fan_out
 from resift.retrieval.gating import Gate, closed
 from resift.retrieval.neighbours import with_neighbours
 from resift.retrieval.over_fetch import OverFetch
-from resift.retrieval.pool import Pool, Stage
+from resift.retrieval.pool import AsksNeighbours, Pool, Stage
 from resift.retrieval.stage_contract import checked
 from resift.retrieval.stages import Fuse, Rerank
 from resift.retrieval.store_ref import Store, Stores, store_refs
@@ -114,6 +114,10 @@ class Pipeline:
         self.stages = tuple(stage for _, stages in slots for stage in stages)
         # What a stage does is what it says, else what it was passed as; never what it is called.
         self._kinds = tuple(getattr(stage, "kind", kind) for kind, stages in slots for stage in stages)
+        # Asked once, and not in every search: a protocol takes its time.
+        self._ask_neighbours = [
+            stage for stage in self.stages if isinstance(stage, AsksNeighbours) and stage.asks_neighbours
+        ]
         for kind, stage in zip(self._kinds, self.stages, strict=True):
             if kind is StageKind.RERANK:
                 break
@@ -191,7 +195,7 @@ class Pipeline:
     async def _through_stages(self, pool: Pool, seconds: float | None) -> Pool:
         pool = await self._first_stage(pool, seconds)
         for kind, stage in zip(self._kinds, self.stages, strict=True):
-            if getattr(stage, "asks_neighbours", False):
+            if stage in self._ask_neighbours:
                 pool = await with_neighbours(self.stores, pool)
             pool = await _through(stage, pool, kind)
         return pool
@@ -249,11 +253,6 @@ class Pipeline:
         return pool.timed("fan-out", (time.perf_counter() - started) * 1000)
 
 
-def stage_name(stage: Any) -> str:
-    """Return what a stage is called in timings, records and reasons."""
-    return str(getattr(stage, "name", "") or getattr(stage, "__name__", "") or type(stage).__name__)
-
-
 def finish(pool: Pool) -> Pool:
     """Cut to k."""
     record = cut_record([hit.id for hit in pool.hits], pool.k)
@@ -262,7 +261,7 @@ def finish(pool: Pool) -> Pool:
 
 async def _through(stage: Stage, pool: Pool, kind: StageKind) -> Pool:
     """Run one stage; if it fails or is late, the order stays and the pool says so."""
-    name = stage_name(stage)
+    name = name_of(stage)
     started = time.perf_counter()
     # A stage is told to stop a little before it is left behind, so that part of its work is not lost.
     stop = _earlier(pool.deadline, pool.deadline.timeout_s, STOP_S, STOP_SHARE)

@@ -105,3 +105,13 @@ class Stage(Protocol):
     async def __call__(self, pool: Pool) -> Pool:
         """Return the pool in another order, smaller, or as it was."""
         ...
+
+
+@runtime_checkable
+class AsksNeighbours(Protocol):
+    """A stage that may want to know which candidates are alike before it runs."""
+
+    @property
+    def asks_neighbours(self) -> bool:
+        """Whether it does."""
+        ...

@@ -11,9 +11,8 @@ from typing import Any
 from resift.candidates import MissingText
 from resift.errors import InputError
 from resift.fusion.rerankers import RRFReranker
-from resift.protocols import Reranker, Scorer
-from resift.rerankers.rescore import provider_of, rescore
-from resift.retrieval.capabilities import needs_of
+from resift.protocols import Reranker, Scorer, name_of, needs_of
+from resift.rerankers.rescore import rescore
 from resift.retrieval.pool import Pool
 from resift.types import Fused, Hit, StageKind, StageRecord, Trace, record_of, rescored
 
@@ -114,7 +113,7 @@ class Rerank:
         if not pool.hits:
             return pool
         if pool.deadline.expired:
-            return pool.degrade(f"{self.name}: no time left for {provider_of(self.scorer)}")
+            return pool.degrade(f"{self.name}: no time left for {name_of(self.scorer)}")
         depth = self.depth(pool) if callable(self.depth) else self.depth
         if depth == 0:
             return pool.recorded(record_of(self.kind, self.name, pool.hits, note=NOT_READ))

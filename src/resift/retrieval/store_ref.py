@@ -10,7 +10,7 @@ from typing import Any
 
 from resift.arguments import check_k, check_number, check_text
 from resift.errors import InputError
-from resift.protocols import DocStore, GraphStore, Named, VectorStore
+from resift.protocols import DocStore, GraphStore, VectorStore, name_of
 from resift.stores.cypher_guard import check_cypher_for
 from resift.stores.filtering import matches
 from resift.types import Hit
@@ -46,14 +46,14 @@ class StoreRef:
 
     @property
     def owner(self) -> Any:
-        """The store behind a view of it (`protocols.StoreView`); else the store itself."""
+        """The store behind a view of it (`stores.hybrid.StoreView`); else the store itself."""
         # By attribute: asking for the protocol took 57 to 87 µs, and every search asks several times.
         return getattr(self.store, "store", self.store)
 
     @property
     def provider(self) -> str:
         """The engine's name for events."""
-        return str(getattr(self.owner, "provider", "") or type(self.owner).__name__)
+        return _provider(self.owner)
 
     async def ask(self, query: str, *, k: int, where: Mapping[str, Any] | None) -> Sequence[Hit]:
         """Put the question to the store in its own way."""
@@ -102,7 +102,7 @@ class ResolvedStore:
             raise InputError(
                 f"The resolver gave a {type(store).__name__} without `async {method}` for {self.name!r}."
             )
-        self.provider = str(getattr(store, "provider", "") or type(store).__name__)
+        self.provider = _provider(store)
         return store
 
 
@@ -144,9 +144,8 @@ def _named(store: Any, resolve: Callable[[str], Any] | None) -> StoreRef:
     return replace(ref, name=name, kind=ref.kind or _kind(ref))
 
 
-def name_of(part: object) -> str:
-    """Return the name that something gives itself, else that of its type."""
-    return (str(part.name) if isinstance(part, Named) else "") or type(part).__name__
+def _provider(store: object) -> str:
+    return str(getattr(store, "provider", "") or type(store).__name__)
 
 
 def _bare(store: Any) -> StoreRef:

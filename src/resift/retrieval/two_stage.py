@@ -8,13 +8,13 @@ import math
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, overload
+from typing import Any, Protocol, overload, runtime_checkable
 
 from resift.arguments import check_k
 from resift.candidates import TEXT_KEYS
 from resift.deadline import Deadline
 from resift.errors import InputError
-from resift.protocols import Scorer, Similarity
+from resift.protocols import DocStore, Scorer, Similarity
 from resift.retrieval.over_fetch import OverFetch
 from resift.sync import run_sync
 from resift.types import Hit
@@ -27,6 +27,15 @@ class _Default(int):
 
 
 TEN = _Default(10)
+
+
+@runtime_checkable
+class BatchSearch(Protocol):
+    """txtai's shape of a search: many questions at once."""
+
+    def batchsearch(self, queries: list[str], limit: int, **kwargs: Any) -> list[list[Any]]:
+        """Return the rows found for each question."""
+        ...
 
 
 class TwoStage:
@@ -45,13 +54,13 @@ class TwoStage:
         fetch: OverFetch | None = None,
         text_keys: Sequence[str] = TEXT_KEYS,
     ) -> None:
-        if not any(callable(getattr(embeddings, name, None)) for name in ("batchsearch", "search")):
+        if not isinstance(embeddings, (BatchSearch, DocStore)):
             raise InputError(
                 f"embeddings is a {type(embeddings).__name__} without `batchsearch` or `search`."
             )
         if not callable(similarity) and not isinstance(similarity, Scorer):
             raise InputError(f"similarity is a {type(similarity).__name__}; pass a callable or a scorer.")
-        self.embeddings = embeddings
+        self.embeddings: Any = embeddings  # of strangers: asked for what it has
         self.similarity = similarity
         self.fetch = fetch or OverFetch()
         self.text_keys = tuple(text_keys)
@@ -89,7 +98,7 @@ class TwoStage:
         return ranked[0] if isinstance(query, str) else ranked
 
     async def _first(self, queries: list[str], wanted: int, kwargs: Mapping[str, Any]) -> list[list[Row]]:
-        if callable(getattr(self.embeddings, "batchsearch", None)):
+        if isinstance(self.embeddings, BatchSearch):
             found = await asyncio.to_thread(self.embeddings.batchsearch, queries, wanted, **kwargs)
             if len(found) != len(queries):
                 raise InputError(f"batchsearch gave {len(found)} results for {len(queries)} queries.")
@@ -125,6 +134,7 @@ class TwoStage:
 
     async def _scores(self, query: str, rows: list[Row], texts: list[str]) -> list[Any]:
         if isinstance(self.similarity, Scorer):
+            # By place and not by the row's own id: rows of strangers may have none, or one twice.
             hits = [
                 Hit(str(at), text, metadata=_metadata(row))
                 for at, (row, text) in enumerate(zip(rows, texts, strict=True))

@@ -127,6 +127,7 @@ class Admission:
             self._leave(pairs)
 
     def _learn(self, pairs: int, body_bytes: int | None) -> None:
+        # Slowly: one odd request must not change what is thought of the next.
         self._usual_pairs += (pairs - self._usual_pairs) * 0.05
         if body_bytes and pairs:
             self._usual_bytes += (body_bytes / pairs - self._usual_bytes) * 0.05
@@ -176,13 +177,14 @@ class Admission:
         self._waiting.append(mine)
         try:
             async with asyncio.timeout(wait_s):
+                # Shielded: whoever leaves sets it, and a timeout must not undo that unseen.
                 let_in = await asyncio.shield(mine.turn)
         except (TimeoutError, asyncio.CancelledError) as exc:
             if mine in self._waiting:
                 self._waiting.remove(mine)
                 mine.turn.cancel()
             elif mine.turn.result():
-                self._leave(pairs)
+                self._leave(pairs)  # let in at the very moment of giving up
             if isinstance(exc, TimeoutError):
                 raise self._refusal() from None
             raise

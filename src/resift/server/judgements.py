@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from resift.atomic_files import atomic_write
+from resift.atomic_files import O_BINARY, atomic_write
 from resift.errors import InputError
 from resift.file_lock import locked
 from resift.server.failures import RequestFailed
@@ -102,7 +102,7 @@ class Judgements:
     def _append(self, entry: Mapping[str, Any]) -> None:
         line = json.dumps(entry, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace") + b"\n"
         with locked(self.folder / LOCK):
-            flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0)
+            flags = os.O_RDWR | os.O_CREAT | O_BINARY
             log = os.open(self.folder / LOG, flags, 0o600)
             try:
                 os.lseek(log, _end_of_whole_lines(log), os.SEEK_SET)

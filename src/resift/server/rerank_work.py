@@ -10,9 +10,9 @@ from typing import Any
 
 from resift.candidates import hits_from, text_of
 from resift.deadline import Deadline
-from resift.protocols import Scorer
+from resift.protocols import Scorer, name_of
 from resift.rerankers.hosted.dialects import DIALECTS
-from resift.rerankers.rescore import provider_of, rescore
+from resift.rerankers.rescore import rescore
 from resift.server.admission import pairs_in
 from resift.server.dialects import ServedDialect
 from resift.server.endpoint import Call
@@ -41,7 +41,7 @@ async def rerank(call: Call, dialect: ServedDialect, request: Mapping[str, Any])
     call.info.pairs = pairs_in(texts, query) + (most * SENTENCES if options else 0)
     async with call.admitted(deadline):
         hits = hits_from(texts)
-        counting = _Counting(scorer, provider_of(scorer))
+        counting = _Counting(scorer, name_of(scorer))
         ranking = await rescore(counting, query, hits, k=len(hits), deadline=deadline)
         shown = ranking.hits[:most]
         spans: Mapping[str, Any] = {}

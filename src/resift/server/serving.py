@@ -9,8 +9,9 @@ from typing import Any, Literal
 
 from resift.errors import InputError, ModelLoadError
 from resift.models.embedding import Embedder
-from resift.protocols import Scorer
+from resift.protocols import OfModel, Scorer
 from resift.rerankers.cross_encoder import CrossEncoderReranker
+from resift.retrieval.scored_search import scorer_of
 from resift.server.admission import Admission
 from resift.server.failures import RequestFailed
 from resift.server.keys import Keys
@@ -103,7 +104,8 @@ class Serving:
     @property
     def embedder_name(self) -> str:
         """What the embedding model is called."""
-        return str(getattr(self.embedder, "model_name", None) or self.options.embedder or "embedder")
+        own = self.embedder.model_name if isinstance(self.embedder, OfModel) else ""
+        return own or self.options.embedder or "embedder"
 
     def embedder_for(self, asked: str | None) -> Any:
         """Return the embedder that a request names, or the only one."""
@@ -147,7 +149,8 @@ class Serving:
             from resift.config import pipeline_from_yaml
 
             self.pipeline = pipeline_from_yaml(self.options.pipeline, sink=self.metrics.sink)
-        behind = scorer_of(self.pipeline)
+        # Perhaps tiers, with a hosted provider first.
+        behind = None if self.pipeline is None else scorer_of(self.pipeline)
         if behind is not None:
             self.scorers.setdefault(self.options.model, behind)
         for name in (self.options.model, *self.options.more_models):
@@ -155,15 +158,6 @@ class Serving:
                 self.scorers[name] = _cross_encoder(name)
         if self.embedder is None and self.options.embedder is not None:
             self.embedder = Embedder(self.options.embedder)
-
-
-def scorer_of(pipeline: Any) -> Scorer | None:
-    """Return the scorer of a pipeline's rerank stage: perhaps tiers with a hosted provider first."""
-    for stage in getattr(pipeline, "stages", ()):
-        scorer: Any = getattr(stage, "scorer", None)
-        if isinstance(scorer, Scorer):
-            return scorer
-    return None
 
 
 def _cross_encoder(name: str) -> Scorer:

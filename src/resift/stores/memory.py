@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from functools import partial
 from typing import Any, Literal
 
 from resift.arguments import check_text
@@ -13,12 +14,12 @@ from resift.protocols import Embedder
 from resift.stores.documents import Found, documents_from, ids_from, in_order, nothing_to_find, ranked
 from resift.stores.embedding import unit_vectors
 from resift.stores.filtering import Where, matches
+from resift.stores.hybrid import DEPTH, Side, StoreView, fuse_views
 from resift.text import Analyzer
 from resift.text.bm25 import BM25, idf
 from resift.types import Hit
 
 Mode = Literal["hybrid", "text", "vector"]
-Side = Literal["text", "vectors"]
 
 
 class MemoryStore:
@@ -45,16 +46,16 @@ class MemoryStore:
         self._languages: set[str] = set()
 
     @property
-    def text(self) -> MemoryView:
+    def text(self) -> StoreView:
         """The same documents found by words only, as a store of its own."""
-        return MemoryView(self, "text")
+        return StoreView(self, "text", partial(self.search_side, "text"))
 
     @property
-    def vectors(self) -> MemoryView:
+    def vectors(self) -> StoreView:
         """The same documents found by vectors only, as a store of its own."""
         if self.embedder is None:
             raise InputError(f"Store {self.name!r} has no embedder, so it cannot search by vectors.")
-        return MemoryView(self, "vectors")
+        return StoreView(self, "vectors", partial(self.search_side, "vectors"))
 
     async def add(self, documents: Iterable[Candidate]) -> int:
         """Store the documents, replacing those of the same id; return how many were given."""
@@ -96,8 +97,6 @@ class MemoryStore:
             return await self.search_side("text", query, k=k, where=where, source=self.name)
         if self.mode == "vector":
             return await self.search_side("vectors", query, k=k, where=where, source=self.name)
-        from resift.stores.hybrid import DEPTH, fuse_views
-
         depth = max(k, DEPTH) if k else 0
         text = await self.text.search(query, k=depth, where=where)
         return fuse_views(
@@ -119,6 +118,7 @@ class MemoryStore:
     async def _by_vector(self, query: str, where: Where | None) -> list[Found]:
         assert self.embedder is not None  # noqa: S101 - resolve_mode refuses vector mode without one
         rows = await unit_vectors(self.embedder, [query], kind="query", store=self.name)
+        # In doubles, as all stores: in what order an engine adds must not decide between near equals.
         asked = rows[0].astype("float64")
         return [
             Found(id, hit.text, float(self._vectors[id].astype("float64") @ asked), hit.metadata)
@@ -158,17 +158,3 @@ def resolve_mode(mode: Mode | None, embedder: Embedder | None, *, default: Mode)
     if mode != "text" and embedder is None:
         raise InputError(f"mode {mode!r} needs vectors: pass embedder=, or use mode='text'.")
     return mode
-
-
-class MemoryView:
-    """A MemoryStore that finds by words only, or by vectors only."""
-
-    def __init__(self, store: MemoryStore, side: Side) -> None:
-        self.store = store
-        self.side: Side = side
-        self.kind = "doc" if side == "text" else "vector"
-        self.name = f"{store.name}.{side}"
-
-    async def search(self, query: str, *, k: int, where: Where | None = None) -> list[Hit]:
-        """Return at most k hits, best first, whose metadata passes `where`."""
-        return await self.store.search_side(self.side, query, k=k, where=where, source=self.name)

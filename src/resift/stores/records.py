@@ -21,7 +21,11 @@ from resift.text import Analyzer
 from resift.types import Hit, to_json
 
 _SPARE = 32
+"""Rows fetched beyond k: engines break ties in ways of their own, and here they are broken by id."""
+
 _CLOSE = 1e-5
+"""Scores of engines this near may be the same number: they add float32 up in any order."""
+
 _LONGEST_VALUE = 80
 
 
@@ -37,6 +41,7 @@ class Record(NamedTuple):
     @classmethod
     def of(cls, hit: Hit, terms: list[str], vector: Any) -> Record:
         """Return the record of a document, its index terms and its vector (None without an embedder)."""
+        # There and back: dates become text first, and half characters then escapes that any engine takes.
         plain = json.loads(to_json({"id": hit.id, "text": hit.text, "metadata": dict(hit.metadata)}))
         return cls(key_of(hit.id), json.dumps(plain), tags_of(hit.metadata), terms, vector)
 
@@ -114,6 +119,7 @@ async def enough(
         kept = [row for row in rows if passes(json.loads(row.document)["metadata"], tests)] if tests else rows
         if len(rows) < limit or (len(kept) >= k and kept[k - 1].score - rows[-1].score > _CLOSE):
             return kept
+        # Four times as many: tests that few documents pass would else ask the engine over and over.
         limit *= 4
 
 

@@ -17,7 +17,7 @@ from resift.stores import sqlite_rows as sql
 from resift.stores.documents import documents_from, ids_from, in_order, nothing_to_find
 from resift.stores.embedding import identity_of, unit_vectors
 from resift.stores.filtering import Where, conditions
-from resift.stores.hybrid import DEPTH, fuse_views
+from resift.stores.hybrid import DEPTH, StoreView, fuse_views
 from resift.stores.memory import Mode, resolve_mode
 from resift.stores.read_ahead import read_ahead
 from resift.stores.sqlite_file import DatabaseFile, FileChanged
@@ -81,22 +81,22 @@ class SQLiteStore:
         self._searcher = Searcher(self._file, self._owner, model, self._analyzer, exact=exact)
 
     @property
-    def text(self) -> TextSearch:
+    def text(self) -> StoreView:
         """The same documents found by words only, as a store of its own."""
-        return TextSearch(self)
+        return StoreView(self, "text", self.search_text)
 
     @property
-    def vectors(self) -> VectorSearch:
+    def vectors(self) -> StoreView:
         """The same documents found by vectors only, as a store of its own."""
         if self.embedder is None:
             raise InputError(f"Store {self.name!r} has no embedder, so it cannot search by vectors.")
-        return VectorSearch(self, self.embedder)
+        return StoreView(self, "vectors", partial(self.search_vectors, embedder=self.embedder))
 
-    def vectors_by(self, embedder: Embedder) -> VectorSearch:
+    def vectors_by(self, embedder: Embedder) -> StoreView:
         """Return the same documents found by vectors, whose questions this embedder embeds."""
         owner = Owner(self.path, self.name, identity_of(embedder))
         owner.check(self.facts())
-        return VectorSearch(self, embedder)
+        return StoreView(self, "vectors", partial(self.search_vectors, embedder=embedder))
 
     def use_embedder(self, embedder: Embedder) -> None:
         """Find and add by vectors as well, with the embedder that the file was built with."""
@@ -214,13 +214,14 @@ class SQLiteStore:
         """Return at most k hits, best first, whose metadata passes `where`."""
         if self.mode == "text":
             return await self.search_text(query, k=k, where=where, source=self.name)
-        assert self.embedder is not None  # noqa: S101 - resolve_mode refuses these modes without one
         if self.mode == "vector":
-            return await self.search_vectors(query, self.embedder, k=k, where=where, source=self.name)
+            assert self.embedder is not None  # noqa: S101 - resolve_mode refuses this mode without one
+            return await self.search_vectors(
+                query, embedder=self.embedder, k=k, where=where, source=self.name
+            )
         depth = max(k, DEPTH) if k else 0
         sides = await asyncio.gather(
-            self.search_text(query, k=depth, where=where, source=f"{self.name}.text"),
-            self.search_vectors(query, self.embedder, k=depth, where=where, source=f"{self.name}.vectors"),
+            self.text.search(query, k=depth, where=where), self.vectors.search(query, k=depth, where=where)
         )
         return fuse_views(sides, k=k, source=self.name)
 
@@ -232,7 +233,7 @@ class SQLiteStore:
         return await self._run(self._readers, work)
 
     async def search_vectors(
-        self, query: str, embedder: Embedder, *, k: int, where: Where | None, source: str
+        self, query: str, *, embedder: Embedder, k: int, where: Where | None, source: str
     ) -> list[Hit]:
         """Search by meaning: cosine to the query's vector."""
         if nothing_to_find(query, k, where):
@@ -241,10 +242,6 @@ class SQLiteStore:
         owner = Owner(self.path, self.name, identity_of(embedder))
         work = partial(self._searcher.by_vector, asked, k=k, where=where, source=source, owner=owner)
         return await self._run(self._readers, work)
-
-    async def document_frequencies(self, terms: Sequence[str]) -> Mapping[str, int]:
-        """Return how many documents hold each of these index terms; `facts()` has the totals for an idf."""
-        return await self._run(self._readers, lambda: self._searcher.frequencies(terms))
 
     async def sources(self) -> Mapping[str, str]:
         """Return path -> digest of every file that was indexed to its end."""
@@ -365,32 +362,3 @@ def _repeated(work: Callable[[], T]) -> T:
         except FileChanged:
             continue
     return work()
-
-
-class TextSearch:
-    """A SQLiteStore seen as a DocStore that finds by words only."""
-
-    kind = "doc"
-
-    def __init__(self, store: SQLiteStore) -> None:
-        self.store = store
-        self.name = f"{store.name}.text"
-
-    async def search(self, query: str, *, k: int, where: Where | None = None) -> list[Hit]:
-        """Return at most k hits by BM25."""
-        return await self.store.search_text(query, k=k, where=where, source=self.name)
-
-
-class VectorSearch:
-    """A SQLiteStore seen as a VectorStore that finds by vectors only."""
-
-    kind = "vector"
-
-    def __init__(self, store: SQLiteStore, embedder: Embedder) -> None:
-        self.store = store
-        self.embedder = embedder
-        self.name = f"{store.name}.vectors"
-
-    async def search(self, query: str, *, k: int, where: Where | None = None) -> list[Hit]:
-        """Return at most k hits by cosine."""
-        return await self.store.search_vectors(query, self.embedder, k=k, where=where, source=self.name)

@@ -63,13 +63,6 @@ class Searcher:
             hits = _hits(connection, best.found, k, where, source)
             return SearchHits(hits, approximate=best.approximate)
 
-    def frequencies(self, terms: Sequence[str]) -> dict[str, int]:
-        """Return how many documents hold each of these index terms."""
-        with self._file.reading() as connection:
-            with self._lock:
-                view = self._words.view(self._snapshot(connection))
-            return {term: len(view.postings(connection, (term,)).places) for term in terms}
-
     def recall(self, questions: int, k: int) -> float:
         """Return the share of the exact best k that are found by codes, over evenly spread documents."""
         with self._file.reading() as connection:

@@ -110,6 +110,7 @@ def _words(connection: Connection) -> Iterator[str]:
     if facts.analyzer != analyzer.version:
         yield "made by another version of the text analysis; run resift index --upgrade"
         return
+    # How often and the sum of the rows: two numbers a term, where postings would not fit into memory.
     wanted: dict[str, tuple[int, int]] = {}
     for row in documents_in(connection):
         for term in analyzer.terms(row.text):

@@ -109,6 +109,7 @@ class Writing:
         """Move documents out of sparse blocks, write the blocks and the file's totals."""
         rows = sql.rows_by_number(self._connection, self._changes.sparse_rows())
         vectors = sql.vectors_by_row(self._connection, list(rows))
+        # A block follows from the number of a row: to leave one, a document gets a new number.
         for row in rows.values():
             self.remove([row])
             hit = Hit(row.id, row.text, metadata=row.decoded())
@@ -137,6 +138,7 @@ def write_batch(connection: Connection, batch: Batch, owner: Owner, analyzer: An
     owner.refuse_other_analysis(writing.facts, analyzer)
     if dimension and not writing.facts.dimension:
         write_facts(connection, {"embedder": owner.identity, "dimension": dimension})
+    # Read again inside the transaction: between comparing and writing somebody else may have written.
     before = sql.rows_by_id(connection, [hit.id for hit in batch.hits])
     again = [] if owner.identity is None else [hit for hit in batch.hits if _stale(hit, before, vectors)]
     waiting = {hit.id for hit in again}
