@@ -19,11 +19,22 @@ RESULTS = HERE.parent / "benchmarks" / "results"
 TABLE = re.compile(r"<!-- table: (\w+) -->\n.*?<!-- end -->", re.DOTALL)
 
 COLLECTIONS = {
-    "scifact.test": "SciFact",
-    "nfcorpus.test": "NFCorpus",
-    "cranfield.test": "Cranfield",
-    "chunkeval-multisource.test": "chunkeval",
-    "demo.test": "demo sample",
+    "scifact": "SciFact",
+    "nfcorpus": "NFCorpus",
+    "cranfield": "Cranfield",
+    "chunkeval-multisource": "chunkeval",
+    "cosqa": "cosqa",
+    "npl-vaswani": "npl",
+    "squad2-dev-passages": "SQuAD 2",
+    "hotpotqa-distractor-1k": "HotpotQA",
+}
+SYSTEMS = {
+    "bm25": "BM25",
+    "dense": "dense",
+    "rrf": "RRF",
+    "linear": "min-max sum",
+    "cross-encoder": "cross-encoder alone",
+    "default": "**Resift's default**",
 }
 
 
@@ -93,16 +104,16 @@ def fusion(data: Mapping[str, Any]) -> str:
 
 def quality(data: Mapping[str, Any]) -> str:
     """nDCG@10 of first stages, the cross-encoder and what ships."""
-    rows = [
-        [name, *(_number(values[collection], 3) for collection in COLLECTIONS)]
-        for name, values in data["baselines"].items()
-        if name != "mean z of the pool"
+    results = [data["collections"][name] for name in COLLECTIONS]
+    rows = [["questions", *(str(result["questions"]) for result in results)]]
+    rows += [
+        [text, *(_number(result["nDCG@10"][name], 3) for result in results)] for name, text in SYSTEMS.items()
     ]
-    shipped = data["shipped"]
-    rows.append(["**Resift's default**", *(_number(shipped[name]["blend"], 3) for name in COLLECTIONS)])
-    for other in ("RRF", "cross-encoder"):
-        spans = (shipped[name][f"interval against {other}"] for name in COLLECTIONS)
-        rows.append([f"against {other}, 95 %", *(f"{low:+.3f} to {high:+.3f}" for low, high in spans)])
+    for other in ("rrf", "cross-encoder"):
+        spans = (result["against"][other] for result in results)
+        rows.append(
+            [f"against {SYSTEMS[other]}, 95 %", *(f"{low:+.3f} to {high:+.3f}" for low, high in spans)]
+        )
     return _markdown(["", *COLLECTIONS.values()], rows)
 
 
@@ -149,7 +160,7 @@ TABLES: dict[str, tuple[str, Callable[[Mapping[str, Any]], str]]] = {
     "cross_encoder": ("cross_encoder", cross_encoder),
     "fusion": ("fusion", fusion),
     "installation": ("cold_start", installation),
-    "quality": ("blending", quality),
+    "quality": ("default_table", quality),
     "same_order": ("same_order", same_order),
     "two_stage": ("two_stage", two_stage),
 }

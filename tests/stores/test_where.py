@@ -76,6 +76,10 @@ def test_sqlite_filters_as_the_reference_does(
         (["day>=2024-05-01", "day<2024-06-01"], {"day": "2024-05-31T23:59:00"}, True),
         (["note=a=b"], {"note": "a=b"}, True),
         (["title=a title"], {"title": "a title"}, True),
+        (["price<=-3"], {"price": -4}, True),
+        (["price>= 3"], {"price": 3}, True),
+        (["note=<3"], {"note": "<3"}, True),
+        (["topic="], {"topic": ""}, True),
     ],
 )
 def test_what_is_typed_in_a_shell(typed: list[str], metadata: dict[str, Any], passes: bool) -> None:
@@ -83,7 +87,10 @@ def test_what_is_typed_in_a_shell(typed: list[str], metadata: dict[str, Any], pa
     assert matches(metadata, where_from(typed)) is passes
 
 
-@pytest.mark.parametrize("typed", ["", "topic", "=food", ">5", "price>true"])
+@pytest.mark.parametrize(
+    "typed",
+    ["", "topic", "=food", ">5", "price>true", "price>", "price<<3", "price>==3", "price<>3", "topic==food"],
+)
 def test_what_is_no_filter_is_refused(typed: str) -> None:
     """The message shows how to write one."""
     with pytest.raises(InputError):

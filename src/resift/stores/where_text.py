@@ -22,7 +22,7 @@ def where_from(tests: Iterable[str]) -> dict[str, Any]:
     where: dict[str, Any] = {}
     for test in _without_in(tests):
         found = _TEST.fullmatch(test)
-        if found is None or not found[1].strip():
+        if found is None or not found[1].strip() or _is_unfinished(found[2], found[3].strip()):
             raise InputError(
                 f"{test!r} is no filter; write key=value, key!=value, key>value, key<value "
                 "or 'key in one,other' (in quotes)."
@@ -34,6 +34,13 @@ def where_from(tests: Iterable[str]) -> dict[str, Any]:
         else:
             held[operator] = _typed(value)
     return {key: _plain(tests) for key, tests in where.items()}
+
+
+def _is_unfinished(operator: str, value: str) -> bool:
+    """Tell a slip such as `price>`, `price<<3` or `topic==food`: taken as text it would find nothing."""
+    if operator in ("=", "!="):
+        return value.startswith("=")
+    return not value or value[0] in "=!<>"
 
 
 def _without_in(tests: Iterable[str]) -> Iterator[str]:
