@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,6 +23,39 @@ PROSE = "The ferry leaves at noon, and bikes are free in August. Dogs pay half."
 CODE = 'def paste(xsel=False):\n    return subprocess.Popen(["xclip", "-o"], stdout=PIPE).communicate()[0]'
 
 
+TURN = "I went to the harbour with Ana, and she said that the boat of her aunt is for sale."
+WRAPPED = {
+    "records": json.dumps({"role": "user", "timestamp": "2024-05-20T02:21:33Z", "content": TURN}),
+    "stamps": f"[2024/05/20 (Mon) 02:21] Ana: {TURN} :-)",
+    "tags": f'<div class="turn"><p style="x=1;y=2">{TURN}</p></div> &nbsp;&amp;',
+    "addresses": f"- **Ana**: {TURN} [here](https://example.com/a_b/c.html?d=e&f=g;h)",
+    "a table": f"| 12.5 | 2024-05-20 | {TURN} |\n|------|:---:|------|",
+    "citations": f"{TURN} (Smith et al., 2019; [12], [13]), p < .05, 95% CI: 0.2-0.4",
+    "headings": f"{TURN}\n========\n\n{TURN}\n________",
+}
+PROGRAMS = {
+    "Python": CODE,
+    "C": "static int add(struct pair *p, int n) { p->left = n; return sum_of(p->right, n); }",
+    "JavaScript": "const found = rows.filter((row) => row.kind === wanted).map(name); return found.join(s);",
+    "SQL": "SELECT a.id, b.name FROM users a JOIN orders b ON a.id = b.user_id WHERE b.made_at > a.seen_at;",
+}
+
+
+@pytest.mark.parametrize("kind", WRAPPED)
+def test_prose_in_a_wrapping_is_prose(kind):
+    """Turns of talk as records, with stamps, in tags, lists and tables have marks, but not those of code."""
+    rules = Trust()
+    assert rules.prose_part(marks_per_word([WRAPPED[kind]] * 5)) == 1
+    letters = letters_per_word([WRAPPED[kind]] * 5)
+    assert letters == pytest.approx(letters_per_word([TURN] * 5), abs=0.6)
+
+
+@pytest.mark.parametrize("language", PROGRAMS)
+def test_code_of_any_language_is_no_prose(language):
+    """Names joined to names, calls and assignments are in all of them."""
+    assert Trust().prose_part(marks_per_word([PROGRAMS[language]] * 5)) == 0
+
+
 def test_code_has_several_times_the_marks_of_prose():
     """Prose stays below the lower bound, code is above the upper one."""
     rules = Trust()
@@ -32,7 +67,7 @@ def test_code_has_several_times_the_marks_of_prose():
 
 @pytest.mark.parametrize("text", ["", "   ", "東京の天気は、晴れです。", "Привет, как дела?", "f(x[0])"])
 def test_little_text_and_scripts_without_spaces_are_no_code(text):
-    """A few words tell nothing, and of longer texts only ASCII marks count."""
+    """A few words tell nothing, and marks of sentences are none of code."""
     assert Trust().prose_part(marks_per_word([text])) == 1
     assert marks_per_word(["東京の天気は、晴れです。"] * 99) == 0
     assert marks_per_word([]) == 0
@@ -109,9 +144,11 @@ def test_reading_depth_does_not_depend_on_the_scale(scores, factor):
 def test_weights_are_told_with_their_reason():
     """Prose needs no reason."""
     weights = {"docs.text": 0.1, "docs.vectors": 0.9}
-    assert weights_in_words(weights, Trust(), marks=0.2) == "docs.text counted 0.1, docs.vectors counted 0.9"
-    assert weights_in_words(weights, Trust(), marks=0.9).endswith(": 0.9 marks per word, no prose")
-    assert weights_in_words(weights, Trust(), marks=0.6).endswith(": 0.6 marks per word, hardly prose")
+    assert weights_in_words(weights, Trust(), marks=0.02) == "docs.text counted 0.1, docs.vectors counted 0.9"
+    assert weights_in_words(weights, Trust(), marks=0.9).endswith(": 0.9 marks of code per word, no prose")
+    assert weights_in_words(weights, Trust(), marks=0.14).endswith(
+        ": 0.14 marks of code per word, hardly prose"
+    )
 
 
 @pytest.mark.parametrize(

@@ -13,13 +13,16 @@ from dataclasses import dataclass
 from resift.errors import InputError
 from resift.options import check_values, option
 
-MARKS = "marks per word"
+MARKS = "marks of code per word"
 LETTERS = "letters per word"
 """The names of that evidence in the trace."""
 
 _WORD = re.compile(r"\w+")
-# ASCII only: the full stops of scripts without spaces say nothing about code. Not "_", which joins words.
-_MARK = re.compile(r"[!-/:-@\[-^`{-~]")
+# Names joined to names, calls, assignments, ends of statements: `a.b`, `f(x`, `p->q`, `a_b`, `f()`, `=`, `;`.
+# Marks of sentences, quotes, dates and tables are in talk, lists and records too. ASCII, as programs are.
+_MARK = re.compile(r"[A-Za-z0-9_)\]](?:\.|::|->|\(|\[)(?=[A-Za-z_])|\(\)|_(?=[A-Za-z0-9])|=+|;+")
+# What prose is wrapped in: tags, addresses, entities.
+_WRAPPING = re.compile(r"</?[A-Za-z][^<>]*>|https?://\S+|&#?\w{1,8};")
 _READ = 1000  # characters of a text: enough to tell prose from code
 _ENOUGH = 30  # words in all, or nothing can be told
 
@@ -42,8 +45,8 @@ class Trust:
     doubted: float = option("Its weight where they are technical.", default=0.5, least=0, most=1)
     plain: float = option("Letters per word up to which words are plain.", default=4.2, least=0)
     technical: float = option("Letters per word from which on they are technical.", default=6.0, least=0)
-    prose: float = option("Marks per word up to which a text is prose.", default=0.45, least=0)
-    code: float = option("Marks per word from which on it is none.", default=0.7, least=0)
+    prose: float = option("Marks of code per word up to which a text is prose.", default=0.1, least=0)
+    code: float = option("Marks of code per word from which on it is none.", default=0.17, least=0)
     reach: float = option(
         "Hits further behind the first than this many standard deviations of the fused scores are not read.",
         default=4.0,
@@ -64,16 +67,16 @@ class Trust:
             raise InputError(f"Trust least is {self.least} and most {self.most}; use 1 ≤ least ≤ most.")
 
     def prose_part(self, marks: float) -> float:
-        """Return how much like prose texts with so many marks per word are: 1 is prose, 0 is code."""
+        """Return how much like prose texts with so many marks of code per word are: 1 is prose, 0 is code."""
         return min(1.0, max(0.0, (self.code - marks) / (self.code - self.prose)))
 
 
 def marks_per_word(texts: Collection[str]) -> float:
-    """Return how many punctuation marks the texts have per word: about 0.2 in prose, 0.9 in code.
+    """Return how many marks of code the texts have per word: about 0.01 in prose, 0.3 in code.
 
     0 where there is too little text to tell.
     """
-    begun = [text[:_READ] for text in texts]
+    begun = [_unwrapped(text) for text in texts]
     words = sum(len(_WORD.findall(text)) for text in begun)
     return sum(len(_MARK.findall(text)) for text in begun) / words if words >= _ENOUGH else 0.0
 
@@ -83,10 +86,15 @@ def letters_per_word(texts: Collection[str]) -> float:
 
     0 where there is too little English to tell: words of other languages are longer, and tell nothing.
     """
-    words = [word for text in texts for word in _PLAIN.findall(text[:_READ].lower())]
+    words = [word for text in texts for word in _PLAIN.findall(_unwrapped(text).lower())]
     if len(words) < _ENOUGH or sum(word in _ENGLISH for word in words) < _SOME * len(words):
         return 0.0
     return sum(map(len, words)) / len(words)
+
+
+def _unwrapped(text: str) -> str:
+    """Return the beginning of a text without what it is wrapped in."""
+    return _WRAPPING.sub(" ", text[:_READ])
 
 
 def list_weights(searched: Sequence[str], rules: Trust, *, marks: float) -> list[float]:
@@ -134,4 +142,4 @@ def weights_in_words(weights: Mapping[str, float], rules: Trust, *, marks: float
     prose = rules.prose_part(marks)
     if prose == 1:
         return counted
-    return f"{counted}: {marks:.2g} marks per word, {'no prose' if prose == 0 else 'hardly prose'}"
+    return f"{counted}: {marks:.2g} {MARKS}, {'no prose' if prose == 0 else 'hardly prose'}"
