@@ -20,7 +20,7 @@ DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 # A room may import rooms of lower levels and its own. Files beside __init__ are named by their stem.
 LEVELS = [
     {"errors", "forking", "lazy_exports", "markup"},
-    {"arguments", "options"},
+    {"arguments", "arrays", "options"},
     {
         "atomic_files",
         "cache_folders",

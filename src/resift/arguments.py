@@ -33,14 +33,14 @@ DEFAULT_K = 10
 """How many hits an answer has where nobody said."""
 
 
-def check_k(k: Any, *, name: str = "k", least: int = 0) -> int:
+def check_k(k: object, *, name: str = "k", least: int = 0) -> int:
     """Return k, or raise InputError unless it is a whole number of at least `least`."""
     if isinstance(k, bool) or not isinstance(k, int) or k < least:
         raise InputError(f"{name} is {_shown(k)}; ask for a whole number of hits ≥ {least}.")
     return k
 
 
-def check_query(query: Any, *, empty: bool = False) -> str:
+def check_query(query: object, *, empty: bool = False) -> str:
     """Return the query, or raise InputError unless it is a string with something in it (or `empty`)."""
     if not isinstance(query, str):
         raise InputError(f"The query is a {type(query).__name__}; pass a string.")
@@ -49,7 +49,9 @@ def check_query(query: Any, *, empty: bool = False) -> str:
     return query
 
 
-def check_number(value: Any, name: str, *, above: float | None = None, below: float | None = None) -> float:
+def check_number(
+    value: object, name: str, *, above: float | None = None, below: float | None = None
+) -> float:
     """Return a finite number between the bounds, which are not included."""
     number = _number(value)
     inside = (above is None or number > above) and (below is None or number < below)
@@ -62,7 +64,7 @@ def check_number(value: Any, name: str, *, above: float | None = None, below: fl
     return number
 
 
-def check_seconds(value: Any, name: str = "deadline_s") -> float | None:
+def check_seconds(value: object, name: str = "deadline_s") -> float | None:
     """Return seconds of 0 or more; None means no limit."""
     if value is None:
         return None
@@ -72,7 +74,7 @@ def check_seconds(value: Any, name: str = "deadline_s") -> float | None:
     return number
 
 
-def check_path(value: Any, name: str) -> str:
+def check_path(value: object, name: str) -> str:
     """Return a path as text; refuses what no file can be called."""
     if (
         not isinstance(value, (str, os.PathLike))
@@ -92,7 +94,7 @@ def check_path(value: Any, name: str) -> str:
     return path
 
 
-def check_choice(value: Any, choices: Collection[str], what: str) -> str:
+def check_choice(value: object, choices: Collection[str], what: str) -> str:
     """Return one of the choices."""
     if not isinstance(value, str) or value not in choices:
         raise InputError(f"Unknown {what} {_shown(value)}. {did_you_mean(str(value), choices)}")
@@ -106,14 +108,14 @@ def check_items(value: Iterable[T], name: str, of: str) -> list[T]:
     return list(value)
 
 
-def check_mapping(value: Any, name: str) -> Mapping[str, Any] | None:
+def check_mapping(value: object, name: str) -> Mapping[str, Any] | None:
     """Return a mapping, or None."""
     if value is not None and not isinstance(value, Mapping):
         raise InputError(f"{name} is a {type(value).__name__}; pass a dict.")
     return value
 
 
-def check_text(value: Any, name: str) -> str:
+def check_text(value: object, name: str) -> str:
     """Return a string."""
     if not isinstance(value, str):
         raise InputError(f"{name} is a {type(value).__name__}; pass a string.")
@@ -127,7 +129,7 @@ def check_callable(value: T, name: str, what: str) -> T:
     return value
 
 
-def _number(value: Any) -> float:
+def _number(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return math.nan
     try:
@@ -136,7 +138,7 @@ def _number(value: Any) -> float:
         return math.nan
 
 
-def _shown(value: Any) -> str:
+def _shown(value: object) -> str:
     """Return a value for a message; what may be a document is named by its type alone."""
     if isinstance(value, int) and abs(value) >= 10**20:
         return "a number of many digits"
@@ -215,11 +217,11 @@ def _hints(function: Callable[..., Any], parameters: Iterable[inspect.Parameter]
     return found
 
 
-def _evaluated(annotation: Any, names: dict[str, Any]) -> Any:
+def _evaluated(annotation: object, names: dict[str, Any]) -> Any:
     return eval(annotation, names) if isinstance(annotation, str) else annotation  # noqa: S307 - our own source
 
 
-def _fits(value: Any, hint: Any) -> bool:
+def _fits(value: object, hint: object) -> bool:
     if hint is None or hint is type(None):
         return value is None
     origin, inner = _parts(hint)
@@ -236,7 +238,7 @@ def _fits(value: Any, hint: Any) -> bool:
 
 
 @functools.cache
-def _parts(hint: Any) -> tuple[Any, tuple[Any, ...]]:
+def _parts(hint: object) -> tuple[Any, tuple[Any, ...]]:
     return typing.get_origin(hint), typing.get_args(hint)
 
 
@@ -259,7 +261,7 @@ def _fits_generic(value: Any, origin: Any, inner: tuple[Any, ...]) -> bool:
     return _is_a(value, origin)
 
 
-def _is_collection(value: Any, origin: type) -> bool:
+def _is_collection(value: object, origin: type) -> bool:
     # A string is a sequence of strings to Python, and never what is meant.
     if isinstance(value, (str, bytes, bytearray, memoryview)):
         return False
@@ -294,13 +296,13 @@ def _name(function: Callable[..., Any]) -> str:
     return function.__qualname__.removesuffix(".__init__")
 
 
-def _words(hint: Any, written: Any) -> str:
+def _words(hint: object, written: object) -> str:
     if typing.get_origin(hint) is typing.Literal:  # its name says nothing about the choices
         return " or ".join(map(repr, typing.get_args(hint)))
     return written if written and isinstance(written, str) else inspect.formatannotation(hint)
 
 
-def _kind_shown(value: Any) -> str:
+def _kind_shown(value: object) -> str:
     # Numbers and names of types only: a text may be a document or a key.
     if value is None or isinstance(value, (bool, float)) or (isinstance(value, int) and abs(value) < 10**18):
         return repr(value)

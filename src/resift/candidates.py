@@ -95,7 +95,7 @@ def _id(row: Mapping[str, Any], number: int) -> str:
     return str(number)
 
 
-def _score(given: Any, id: str, number: int, flags: dict[str, str] | None) -> float | None:
+def _score(given: object, id: str, number: int, flags: dict[str, str] | None) -> float | None:
     if given is None:
         return None
     try:

@@ -110,7 +110,7 @@ class Options:
 def option(
     help: str,
     *,
-    default: Any = dataclasses.MISSING,
+    default: object = dataclasses.MISSING,
     default_factory: Callable[[], Any] | None = None,
     takes: Takes | None = None,
     key: str | None = None,
@@ -194,7 +194,7 @@ def _own(declared: type) -> tuple[Option, ...]:
     return tuple(_described(field, hints[field.name]) for field in _declared(declared))
 
 
-def _refused(option: Option, value: Any) -> str:
+def _refused(option: Option, value: object) -> str:
     """Return what a value must be if it is not; empty where it is."""
     if not _CHECKS[option.takes](value) or not all(_inside(option, each) for each in _numbers(option, value)):
         return TAKES[option.takes] + (f" {option.bounds()}" if option.bounds() else "")
@@ -223,15 +223,15 @@ def _inside(option: Option, value: Any) -> bool:
     )
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < math.inf
 
 
-def _is_text(value: Any) -> bool:
+def _is_text(value: object) -> bool:
     return isinstance(value, str)
 
 
-def _are_texts(value: Any) -> bool:
+def _are_texts(value: object) -> bool:
     return isinstance(value, Sequence) and not isinstance(value, str) and all(map(_is_text, value))
 
 
@@ -252,7 +252,7 @@ _CHECKS: Mapping[Takes, Callable[[Any], bool]] = {
 }
 
 
-def _brief(value: Any) -> str:
+def _brief(value: object) -> str:
     plain = value is None or (isinstance(value, int) and abs(value) < 10**20)
     return repr(value) if plain else f"a {type(value).__name__}"
 
@@ -261,7 +261,7 @@ def _declared(kind: type) -> list[dataclasses.Field[Any]]:
     return [field for field in dataclasses.fields(kind) if _METADATA in field.metadata]
 
 
-def _described(field: dataclasses.Field[Any], hint: Any) -> Option:
+def _described(field: dataclasses.Field[Any], hint: object) -> Option:
     facts = dict(field.metadata[_METADATA])
     takes, choices, nested = _taken(_without_none(hint), field.name)
     default = _default(field)
@@ -281,14 +281,14 @@ def _default(field: dataclasses.Field[Any]) -> Any:
     return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
 
 
-def _without_none(hint: Any) -> Any:
+def _without_none(hint: object) -> Any:
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         kept = [each for each in typing.get_args(hint) if each is not type(None)]
         return kept[0] if len(kept) == 1 else hint
     return hint
 
 
-def _taken(hint: Any, name: str) -> tuple[Takes, tuple[str, ...], type | None]:
+def _taken(hint: object, name: str) -> tuple[Takes, tuple[str, ...], type | None]:
     """Return what a type takes, its choices, and the dataclass of a nested section."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if hint in _SCALARS:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, Protocol, runtime_checkable
 
+from resift.arrays import Array
 from resift.deadline import Deadline
 from resift.types import Hit, Scores
 
@@ -116,7 +117,7 @@ class OpensVectors(Protocol):
 class Embedder(Protocol):
     """Turns texts into unit vectors of one dimension."""
 
-    async def embed(self, texts: Sequence[str], *, kind: Literal["query", "document"]) -> Any:
+    async def embed(self, texts: Sequence[str], *, kind: Literal["query", "document"]) -> Array:
         """Return a float32 array of shape (len(texts), dimension)."""
         ...
 

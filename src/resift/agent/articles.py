@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from resift.agent.links import aliases_of, html_targets, title_key, without_links
 from resift.errors import DataFormatError, ResiftError
@@ -116,14 +115,14 @@ def _from_row(row: Section, name: str, size: ChunkSize) -> Article:
     return Article(id, title, name, _passages(title, sections, size), aliases_of(id, title), targets)
 
 
-def _listed_sections(given: Any) -> Iterator[Section]:
+def _listed_sections(given: object) -> Iterator[Section]:
     for one in given if isinstance(given, list) else ():
         if isinstance(one, Mapping) and isinstance(one.get("text"), str) and one["text"].strip():
             heading = str(one.get("heading") or one.get("title") or "")
             yield Section(without_links(one["text"], source="").text, context=heading)
 
 
-def _listed_links(given: Any) -> Iterator[tuple[str, ...]]:
+def _listed_links(given: object) -> Iterator[tuple[str, ...]]:
     for one in given if isinstance(given, list) else ():
         name = one.get("title") or one.get("id") if isinstance(one, Mapping) else one
         if isinstance(name, (str, int)) and str(name).strip():

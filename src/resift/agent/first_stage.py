@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from resift.agent.evidence import VECTORS, WORDS
 from resift.agent.pack import Pack
 from resift.agent.widening import hit_from
-from resift.errors import StoreError, require
+from resift.arrays import Array, np
+from resift.errors import StoreError
 from resift.protocols import Embedder
 from resift.rerankers.bm25 import PoolBM25
 from resift.stores.embedding import identity_of, unit_vectors
@@ -15,9 +14,8 @@ from resift.sync import run_sync
 from resift.types import Hit
 
 
-def by_vectors(pack: Pack, query: Any, k: int) -> list[Hit]:
+def by_vectors(pack: Pack, query: Array, k: int) -> list[Hit]:
     """Return the k sections whose vectors are nearest to the query's."""
-    np = require("numpy", extra="local")
     vectors = pack.vectors()
     scores = vectors.matrix @ query
     # Rows are in the order of ids, so that a stable sort breaks ties by id.
@@ -37,11 +35,14 @@ def by_words(pack: Pack, question: str, k: int) -> list[Hit]:
     return [hit_from(row, score=values[row.id], source=WORDS) for row in pack.sections(list(values))]
 
 
-def query_vector(embedder: Embedder, question: str) -> Any:
+def query_vector(embedder: Embedder, question: str) -> Array:
     """Return the unit vector of a question; blocks, so call it in a worker thread."""
     if hasattr(embedder, "embed_sync"):
-        return embedder.embed_sync([question], kind="query")[0]
-    return run_sync(unit_vectors(embedder, [question], kind="query", store="pack"))[0]
+        rows: Array = embedder.embed_sync([question], kind="query")
+    else:
+        rows = run_sync(unit_vectors(embedder, [question], kind="query", store="pack"))
+    vector: Array = rows[0]
+    return vector
 
 
 def embedder_for(pack: Pack, given: Embedder | None) -> tuple[Embedder | None, str]:

@@ -20,6 +20,7 @@ from resift.agent.multi_doc import MultiDocSynthesizer, Writer
 from resift.agent.pack import Pack
 from resift.agent.widening import merged, retrieved, widened
 from resift.arguments import checked
+from resift.arrays import Array
 from resift.deadline import Deadline
 from resift.errors import InputError, StoreError, redacted
 from resift.events import Sink
@@ -236,7 +237,7 @@ class KnowledgeGraphAgent:
             trace=ranking.trace.then(*cut_record(ranking.ids, k)),
         )
 
-    def _vector(self, question: str) -> Any:
+    def _vector(self, question: str) -> Array:
         if self._embedder is None:
             raise StoreError(self._no_embedder)
         return query_vector(self._embedder, question)

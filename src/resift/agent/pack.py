@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from resift.agent import pack_schema as schema
 from resift.arguments import checked
+from resift.arrays import Array, np
 from resift.errors import ResiftError, StoreError, require
 from resift.forking import ForkSafeLock
 from resift.text import words
@@ -46,7 +47,7 @@ class Vectors(NamedTuple):
 
     ids: list[str]
     articles: list[str]
-    matrix: Any
+    matrix: Array
 
 
 class Pack:
@@ -210,7 +211,6 @@ class Pack:
         return meta
 
     def _read_vectors(self) -> Vectors:
-        np = require("numpy", extra="local")
         rows = [row for row in self._rows(schema.ALL_VECTORS) if row[2] is not None]
         matrix = np.asarray([row[2] for row in rows], dtype=np.float32).reshape(len(rows), self.dimension)
         return Vectors([str(row[0]) for row in rows], [str(row[1]) for row in rows], matrix)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import Any
 
 from resift.agent.evidence import VECTORS
 from resift.agent.expansion import Neighbourhood
 from resift.agent.pack import Pack, SectionRow
+from resift.arrays import Array
 from resift.types import Fused, Hit, StageKind, StageRecord, by_score, record_of
 
 STAGE = "widen"
@@ -29,7 +29,7 @@ def retrieved(hits: Sequence[Hit], source: str, notes: Mapping[str, str] | None 
     return record_of(StageKind.RETRIEVE, "retrieve", hits, scored=True, source=source, notes=notes)
 
 
-def widened(pack: Pack, query: Any, around: Neighbourhood, *, known: Collection[str], most: int) -> Fused:
+def widened(pack: Pack, query: Array, around: Neighbourhood, *, known: Collection[str], most: int) -> Fused:
     """Return the best section of each neighbouring article by cosine with the query vector, best first."""
     near = {article: hops for article, hops in around.distance.items() if hops > 0}
     best = _best_sections(pack, query, near, known)
@@ -47,7 +47,7 @@ def merged(hits: Sequence[Hit], extra: Sequence[Hit], left_out: Sequence[Hit] = 
 
 
 def _best_sections(
-    pack: Pack, query: Any, near: Mapping[str, int], known: Collection[str]
+    pack: Pack, query: Array, near: Mapping[str, int], known: Collection[str]
 ) -> dict[str, float]:
     vectors = pack.vectors()
     rows = [

@@ -151,7 +151,7 @@ def _parsed(text: str, found: Documents, *, line: int | None) -> Any:
         raise DataFormatError("not JSON; write one JSON object a line", file=found.name, line=line) from None
 
 
-def _object(row: Any, found: Documents, *, line: int | None) -> dict[str, Any]:
+def _object(row: object, found: Documents, *, line: int | None) -> dict[str, Any]:
     if isinstance(row, str):
         return {"text": row}
     if not isinstance(row, dict):

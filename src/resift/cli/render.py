@@ -40,7 +40,7 @@ def in_pipe() -> bool:
     return not sys.stdout.isatty()
 
 
-def print_json(data: Any) -> None:
+def print_json(data: object) -> None:
     """Write canonical JSON, indented on a terminal, one line in a pipe."""
     if in_pipe():
         sys.stdout.write(to_json(data) + "\n")
@@ -228,12 +228,12 @@ def _total(sizes: Sequence[int], columns: Sequence[int]) -> int:
     return sum(sizes[at] for at in columns) + 2 * (len(columns) - 1)
 
 
-def _one_line(value: Any) -> str:
+def _one_line(value: object) -> str:
     """Return a value as one line without control, tab and direction characters."""
     return "" if value is None else one_line(f"{value:.6g}" if isinstance(value, float) else str(value))
 
 
-def _cell(value: Any) -> str:
+def _cell(value: object) -> str:
     if isinstance(value, float):
         return f"{value:.4g}"
     return "–" if value is None else visible(str(value)).replace("\n", " ").replace("\t", " ")

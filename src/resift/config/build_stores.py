@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from resift.config.settings import Settings
 from resift.errors import UnsafeCypherError
@@ -46,7 +45,7 @@ def check_store(settings: Settings, add: Callable[[int | None, str], None]) -> N
         add(settings.line_of("cypher"), f"{where}.cypher: {exc}")
 
 
-def is_graph(plugin: Any) -> bool:
+def is_graph(plugin: object) -> bool:
     """Say whether a store answers statements and no questions."""
     return isinstance(plugin, GraphStore) and not isinstance(plugin, DocStore)
 

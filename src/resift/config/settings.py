@@ -67,7 +67,7 @@ class Settings(Mapping[str, Any]):
         return {key: _plain(value) for key, value in self._values.items() if value is not None}
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     if isinstance(value, Settings):
         return value.plain()
     if isinstance(value, Mapping):

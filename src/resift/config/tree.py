@@ -75,7 +75,7 @@ def read_text(text: str, *, file: str | None = None) -> Tree:
         ) from exc
 
 
-def from_plain(value: Any, *, depth: int = 0) -> Tree:
+def from_plain(value: object, *, depth: int = 0) -> Tree:
     """Make a tree of a dict from Python or JSON; it has no lines."""
     if depth > MAX_DEPTH:
         raise ConfigError(f"Nested more than {MAX_DEPTH} deep; a pipeline needs far less.")

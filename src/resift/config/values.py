@@ -207,7 +207,7 @@ _READERS: Mapping[Takes, Callable[[ValueReader, Option, Tree, str], Any]] = {
 }
 
 
-def shown(value: Any) -> str:
+def shown(value: object) -> str:
     """Return a value as a person wrote it, shortened."""
     if isinstance(value, bool):
         return str(value).lower()

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from resift.arrays import Array, np
 from resift.errors import require
 from resift.evaluation.record_file import Recording
 from resift.evaluation.replay import RECORDED, Setting, policy_of, recorded_hits, trust_of
@@ -37,9 +38,9 @@ class FastReplay:
     """A recording as arrays: queries × candidates, the candidates of each query sorted by id."""
 
     def __init__(self, recording: Recording) -> None:
-        np = self._np = require("numpy", extra="eval")
-        self._orders: dict[Any, tuple[Any, Any]] = {}
-        self._scores: dict[Any, Any] = {}
+        require("numpy", extra="eval")
+        self._orders: dict[Any, tuple[Array, Array]] = {}
+        self._scores: dict[Any, Array] = {}
         self._recording = recording
         self._reranker = recording.header.reranker or RECORDED
         self.queries = [one.query for one in recording.queries]
@@ -93,8 +94,7 @@ class FastReplay:
             run[query] = [ids[column] for column in kept]
         return run
 
-    def _order(self, setting: Setting) -> Any:
-        np = self._np
+    def _order(self, setting: Setting) -> Array:
         fused, place = self._fused_order(setting)
         if not setting.depth:
             return fused
@@ -107,12 +107,11 @@ class FastReplay:
         weight = self._weights(policy, weighed=setting.method == WEIGHTED)
         total = (1 - weight) * first + weight * self._lift(scores, policy)
         total = total + policy.neighbours * self._pull(total)
-        nothing = np.isnan(scores).all(axis=1)
-        return np.where(nothing[:, None], fused, self._sorted(total))
+        nothing = np.isnan(scores).all(axis=1, keepdims=True)
+        return np.where(nothing, fused, self._sorted(total))
 
-    def _depths(self, setting: Setting) -> Any:
+    def _depths(self, setting: Setting) -> Array:
         """Return per query how many of its fused hits are read, as a column."""
-        np = self._np
         if setting.method != WEIGHTED:
             return np.full((len(self.ids), 1), setting.depth)
         rules, fused = trust_of(setting), self._fused(setting)
@@ -123,9 +122,8 @@ class FastReplay:
         ]
         return np.array(depths)[:, None]
 
-    def _weights(self, policy: Blend, *, weighed: bool) -> Any:
+    def _weights(self, policy: Blend, *, weighed: bool) -> float | Array:
         """Return per query how much the reranker counts, as a column."""
-        np = self._np
         if policy.weight is not None:
             return policy.weight
         # Only weighted fusion looks at the texts.
@@ -136,9 +134,8 @@ class FastReplay:
         ]
         return np.array(weights)[:, None]
 
-    def _fused_order(self, setting: Setting) -> tuple[Any, Any]:
+    def _fused_order(self, setting: Setting) -> tuple[Array, Array]:
         """Return the fused order and each candidate's place in it; settings often share both."""
-        np = self._np
         key = (setting.method, setting.k_param, setting.weights, setting.vectors)
         if key not in self._orders:
             fused = self._sorted(self._fused(setting))
@@ -149,18 +146,19 @@ class FastReplay:
             self._orders[key] = (fused, place)
         return self._orders[key]
 
-    def _fused(self, setting: Setting) -> Any:
-        np = self._np
+    def _fused(self, setting: Setting) -> Array:
         if setting.method == WEIGHTED:
             return self._weighted(setting)
         weights = np.array(setting.weights or (1.0,) * len(self.ranks))[:, None, None]
         if setting.method == "rrf":
-            return (weights / (setting.k_param + self.ranks)).sum(axis=0)
-        return (weights / weights.sum() * self.scaled).sum(axis=0)
+            parts = weights / (setting.k_param + self.ranks)
+        else:
+            parts = weights / weights.sum() * self.scaled
+        fused: Array = parts.sum(axis=0)
+        return fused
 
-    def _weighted(self, setting: Setting) -> Any:
+    def _weighted(self, setting: Setting) -> Array:
         """Return the scores of weighted fusion, which settings often share."""
-        np = self._np
         key = (setting.weights, setting.vectors)
         if key not in self._scores:
             header, fused = self._recording.header, np.zeros(self.real.shape)
@@ -181,28 +179,25 @@ class FastReplay:
             self._scores[key] = fused
         return self._scores[key]
 
-    def _sorted(self, values: Any) -> Any:
+    def _sorted(self, values: Array) -> Array:
         # Stable, and candidates stand by id: equal values keep the order of their ids.
-        return self._np.argsort(self._np.where(self.real, -values, self._np.inf), axis=1, kind="stable")
+        return np.argsort(np.where(self.real, -values, np.inf), axis=1, kind="stable")
 
-    def _reranked(self, scores: Any, place: Any, depth: Any) -> Any:
+    def _reranked(self, scores: Array, place: Array, depth: Array) -> Array:
         """Order by score; then what the reranker left without a score, then what is below the depth."""
-        np = self._np
         group = np.where(~np.isnan(scores), 0, np.where(place < depth, 1, 2)) + 3 * ~self.real
         within = np.where(group == 0, -np.nan_to_num(scores), place)
         return np.lexsort((within, group), axis=1)
 
-    def _pull(self, total: Any) -> Any:
+    def _pull(self, total: Array) -> Array:
         """Do what `shape.neighbours.pulls` does, sums in the same order."""
-        np = self._np
         pulled, weights = np.zeros_like(total), np.zeros_like(total)
         for others, cosines in zip(self.near, self.cosines, strict=True):
             pulled += cosines * (np.take_along_axis(total, others, axis=1) - total)
             weights += cosines
         return np.where(pulled > 0, pulled / np.where(weights > 0, weights, 1.0), 0.0)
 
-    def _lift(self, scores: Any, policy: Blend) -> Any:
-        np = self._np
+    def _lift(self, scores: Array, policy: Blend) -> Array:
         lift = np.zeros_like(scores)
         for row, values in enumerate(scores):
             known = np.flatnonzero(~np.isnan(values))

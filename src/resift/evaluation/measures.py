@@ -109,7 +109,7 @@ class Judge:
         return Quality(ordered, missing, unjudged)
 
 
-def _check_qrels(qrels: Any) -> None:
+def _check_qrels(qrels: object) -> None:
     if not isinstance(qrels, Mapping) or not qrels:
         what = "are empty" if isinstance(qrels, Mapping) else f"are a {type(qrels).__name__}"
         raise InputError(f"The judgements {what}; pass query -> {{document: grade}}, as read_qrels returns.")
@@ -120,7 +120,7 @@ def _check_qrels(qrels: Any) -> None:
         _check_ids(judged)
 
 
-def _is_whole(grade: Any) -> bool:
+def _is_whole(grade: object) -> bool:
     return isinstance(grade, Integral) and not isinstance(grade, bool)
 
 

@@ -190,7 +190,7 @@ class _RecordedStore:
         self.kind = kind
         self.ranked: Sequence[tuple[str, float | None]] = ()
 
-    async def search(self, query: str, *, k: int, where: Any = None) -> list[Hit]:
+    async def search(self, query: str, *, k: int, where: object = None) -> list[Hit]:
         return recorded_hits(self.ranked, self.name)[:k]
 
 

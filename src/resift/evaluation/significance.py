@@ -6,9 +6,9 @@ All seeded: the same values give the same answer every time.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from resift.arguments import checked
+from resift.arrays import Array, np
 from resift.errors import InputError, require
 
 SEED = 20090719
@@ -27,13 +27,13 @@ def randomisation_p(differences: Sequence[float], *, rounds: int = ROUNDS, seed:
     Under the null hypothesis each difference could as well have the other sign. Without any difference
     p is 1. Sampled p-values count the observed pattern itself, so they are never 0.
     """
-    np = require("numpy", extra="eval")
+    require("numpy", extra="eval")
     values = np.array([value for value in differences if value != 0.0])
     if not len(values):
         return 1.0
     observed = abs(float(values.sum())) - _NOISE
     if len(values) <= EXACT_UP_TO:
-        sums = _all_sums(np, values)
+        sums = _all_sums(values)
         return float((np.abs(sums) >= observed).mean())
     generator = np.random.default_rng(seed)
     reached = 0
@@ -58,12 +58,12 @@ def bootstrap_interval(
         raise InputError(
             f"level {level}, rounds {rounds}, seed {seed}: pass 0 < level < 1, rounds ≥ 1, seed ≥ 0."
         )
-    np = require("numpy", extra="eval")
+    require("numpy", extra="eval")
     values = np.array(differences, dtype=float)
     if not len(values):
         return 0.0, 0.0
     generator = np.random.default_rng(seed)
-    means: list[Any] = []
+    means: list[Array] = []
     for start in range(0, rounds, _CHUNK):
         size = min(_CHUNK, rounds - start)
         means.append(values[generator.integers(0, len(values), size=(size, len(values)))].mean(axis=1))
@@ -84,7 +84,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return corrected
 
 
-def _all_sums(np: Any, values: Any) -> Any:
+def _all_sums(values: Array) -> Array:
     sums = np.zeros(1)
     for value in values:
         sums = np.concatenate([sums + value, sums - value])

@@ -23,7 +23,7 @@ from resift.ingest.readers import read_sections
 HEADER = struct.Struct(">I")
 
 
-def frame(message: Any) -> bytes:
+def frame(message: object) -> bytes:
     """Return a message with its length before it."""
     body = json.dumps(message, separators=(",", ":")).encode()
     return HEADER.pack(len(body)) + body

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from ctypes import POINTER, Structure, c_float, c_int32, c_int64, c_void_p
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from resift.errors import require
+from resift.arrays import Array, np
 from resift.models.bert_file import HEAD_SHAPES, LAYER_SHAPES, PANEL, BertFile
 from resift.native.library import Kernel
 
@@ -74,9 +74,8 @@ class Bert(Structure):
     )
 
 
-def aligned(size: int, dtype: str) -> Any:
+def aligned(size: int, dtype: str) -> Array:
     """Return an uninitialised array that begins at a cache line."""
-    np = require("numpy", extra="local")
     item = np.dtype(dtype).itemsize
     memory = np.empty(size * item + _CACHE_LINE, np.uint8)
     start = -memory.ctypes.data % _CACHE_LINE
@@ -88,7 +87,6 @@ class BertWeights:
 
     def __init__(self, file: BertFile, kernel: Kernel) -> None:
         """Check and lay out every weight, or raise UnknownArchitectureError before C sees any."""
-        self._np = require("numpy", extra="local")
         self._file, self.sizes = file, file.sizes
         self._pack, self._packed_size = kernel.function("bert_pack"), kernel.function("bert_packed_size")
         self._pack.argtypes = (c_void_p, c_int32, c_int32, c_void_p, c_void_p)
@@ -98,7 +96,7 @@ class BertWeights:
         self.bert = self._bert()
 
     def _bert(self) -> Bert:
-        np, sizes = self._np, self.sizes
+        sizes = self.sizes
         scale = np.float32(1) / np.sqrt(np.float32(sizes.head_width))
         bert = Bert(
             hidden=sizes.hidden,
@@ -135,7 +133,6 @@ class BertWeights:
         self, prefix: str, *modules: str, shapes: dict[str, tuple[str, str]] = LAYER_SHAPES
     ) -> Linear:
         """Lay out one linear layer, or several with the same inputs side by side."""
-        np = self._np
         parts = [self._file.linear(prefix + module, shapes[module]) for module in modules]
         levels, scales, bias = (np.concatenate([part[n] for part in parts], axis=-1) for n in range(3))
         # Outputs are filled up to whole panels with weights of 0.
@@ -159,11 +156,10 @@ class BertWeights:
 
     def _position(self) -> int:
         levels, scale, zero_point = self._file.embedding("position_embeddings", self.sizes.positions)
-        np = self._np
         return self._keep((levels.astype(np.int32) - zero_point).astype(np.float32) * np.float32(scale))
 
     def _keep(self, array: Array) -> int:
         # Views of a file's bytes may begin at any address; C reads whole numbers at theirs.
-        whole = self._np.require(array, requirements=["C_CONTIGUOUS", "ALIGNED"])
+        whole = np.require(array, requirements=["C_CONTIGUOUS", "ALIGNED"])
         self._kept.append(whole)
         return int(whole.ctypes.data)

@@ -6,10 +6,11 @@ import asyncio
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from resift.arguments import checked
-from resift.errors import InputError, require
+from resift.arrays import Array, np
+from resift.errors import InputError
 from resift.models.engine import Job, Task, shared_engine
 from resift.models.first_use import OnFirstUse
 from resift.models.loading import check_kind, load
@@ -38,20 +39,20 @@ class Embedder:
         """Length of the vectors; loads the model."""
         return int(self._loaded().width)
 
-    async def embed(self, texts: Sequence[str], *, kind: EmbedKind) -> Any:
+    async def embed(self, texts: Sequence[str], *, kind: EmbedKind) -> Array:
         """Return an array of shape (len(texts), dimension); queries get the model's own prefix."""
         await asyncio.to_thread(self._loaded)
         found, job = self._start(texts, kind)
         await asyncio.wrap_future(job.future)
         return self._stacked(texts, found)
 
-    def embed_sync(self, texts: Sequence[str], *, kind: EmbedKind) -> Any:
+    def embed_sync(self, texts: Sequence[str], *, kind: EmbedKind) -> Array:
         """Do the same and wait, from any thread."""
         found, job = self._start(texts, kind)
         job.future.result()
         return self._stacked(texts, found)
 
-    def _start(self, texts: Sequence[str], kind: EmbedKind) -> tuple[dict[str, Any], Job]:
+    def _start(self, texts: Sequence[str], kind: EmbedKind) -> tuple[dict[str, Array], Job]:
         if isinstance(texts, (str, bytes)) or not isinstance(texts, Sequence):
             raise InputError(f"texts is a {type(texts).__name__}; pass a list of texts.")
         if not all(isinstance(text, str) for text in texts):
@@ -60,12 +61,12 @@ class Embedder:
             raise InputError(f"kind is {kind!r}; pass 'query' or 'document'.")
         spec = self._loaded().spec
         prefix = spec.query_prefix if kind == "query" else spec.document_prefix
-        found: dict[str, Any] = {}
+        found: dict[str, Array] = {}
         unique = sorted(dict.fromkeys(texts), key=len, reverse=True)
         tasks: list[Task] = [partial(self._one, text, prefix, found) for text in unique]
         return found, shared_engine().submit(tasks)
 
-    def _one(self, text: str, prefix: str, found: dict[str, Any]) -> None:
+    def _one(self, text: str, prefix: str, found: dict[str, Array]) -> None:
         model = self._loaded()
         ids = model.tokenizer.ids(prefix + text) or []
         template = model.tokenizer.template
@@ -78,17 +79,16 @@ class Embedder:
         ]
         found[text] = _unit(sum(vectors[1:], start=vectors[0]))
 
-    def _stacked(self, texts: Sequence[str], found: dict[str, Any]) -> Any:
-        np = require("numpy", extra="local")
+    def _stacked(self, texts: Sequence[str], found: dict[str, Array]) -> Array:
         if not texts:
             return np.zeros((0, self.dimension), dtype=np.float32)
         return np.stack([found[text] for text in texts]).astype(np.float32)
 
 
-def _pooled(states: Any, pooling: str) -> Any:
-    return states[0] if pooling == "cls" else states.mean(axis=0)
+def _pooled(states: Array, pooling: str) -> Array:
+    pooled: Array = states[0] if pooling == "cls" else states.mean(axis=0)
+    return pooled
 
 
-def _unit(vector: Any) -> Any:
-    np = require("numpy", extra="local")
+def _unit(vector: Array) -> Array:
     return vector / max(float(np.linalg.norm(vector)), 1e-12)

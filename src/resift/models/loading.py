@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import time
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
+from resift.arrays import Array
 from resift.errors import MissingExtraError, ModelLoadError, ModelNotAllowedError
 from resift.forking import ForkSafeLock
 from resift.models.allowlist import Kind, ModelSpec, known, shipped
@@ -25,7 +26,7 @@ log = logging.getLogger("resift.models")
 class Session(Protocol):
     """A loaded graph that takes one row of tokens."""
 
-    def run(self, ids: list[int], types: list[int], *, first: int | None = None) -> Any:
+    def run(self, ids: list[int], types: list[int], *, first: int | None = None) -> Array:
         """Return one row's logits, or the states of its tokens (of the first so many)."""
 
 
@@ -40,7 +41,7 @@ class Model:
         self._session = _session(files, self._probe())
         self.width = self._check()
 
-    def forward(self, ids: list[int], types: list[int], *, first: int | None = None) -> Any:
+    def forward(self, ids: list[int], types: list[int], *, first: int | None = None) -> Array:
         """Return the graph's first output for one row of tokens; with `first` only of so many tokens."""
         started = time.perf_counter()
         output = self._session.run(ids, types, first=first)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import ctypes
 import threading
 from ctypes import c_int32, c_int64, c_void_p
-from typing import Any
 
-from resift.errors import require
+from resift.arrays import Array, np
 from resift.models.bert_file import BertFile, UnknownArchitectureError
 from resift.models.bert_weights import BertWeights, aligned
 from resift.models.onnx_graph import read_graph
@@ -19,7 +18,6 @@ class NativeSession:
 
     def __init__(self, model: bytes, *, kernel: Kernel | None = None) -> None:
         """Lay the weights out, or raise UnknownArchitectureError for the runtime to take over."""
-        self._numpy = require("numpy", extra="local")
         kernel = kernel or native_kernel()
         if kernel.name is None:
             raise UnknownArchitectureError("; ".join(filter(None, (kernel.reason, kernel.fix))))
@@ -31,9 +29,9 @@ class NativeSession:
         self._scratch_size.argtypes, self._scratch_size.restype = (c_void_p, c_int32), c_int64
         self._own = threading.local()
 
-    def run(self, ids: list[int], types: list[int], *, first: int | None = None) -> Any:
+    def run(self, ids: list[int], types: list[int], *, first: int | None = None) -> Array:
         """Return the logits of one row, or the states of its tokens; with `first` only of so many tokens."""
-        np, weights, tokens = self._numpy, self._weights, len(ids)
+        weights, tokens = self._weights, len(ids)
         sizes, bert = weights.sizes, weights.bert
         # The compiled code looks tokens up unchecked.
         if not 0 < tokens <= sizes.positions or min(ids) < 0 or max(ids) >= sizes.words:

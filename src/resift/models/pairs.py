@@ -7,9 +7,9 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
 
 from resift.arguments import check_number
+from resift.arrays import Array
 from resift.deadline import Deadline
 from resift.models.engine import Job, Task, shared_engine, until_deadline
 from resift.models.familiar import check_familiar
@@ -51,7 +51,7 @@ class PairOptions:
     max_windows: int = MAX_WINDOWS
     skim: int | None = None
     document_first: bool = False
-    read: Callable[[Any], float] = lambda output: float(output.reshape(-1)[0])
+    read: Callable[[Array], float] = lambda output: float(output.reshape(-1)[0])
 
     def __post_init__(self) -> None:
         for name in ("max_windows", "skim"):

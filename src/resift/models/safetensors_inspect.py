@@ -42,7 +42,7 @@ def inspect_safetensors(name: str, data: bytes) -> None:
         raise ModelFileError(f"{name!r} holds {len(body) - end:,} bytes that belong to no tensor.")
 
 
-def _check_tensor(name: str, key: str, row: Any, body: memoryview) -> tuple[int, int]:
+def _check_tensor(name: str, key: str, row: object, body: memoryview) -> tuple[int, int]:
     label = f"{name!r}, tensor {key[:60]!r},"
     if not isinstance(row, dict) or row.get("dtype") not in _ITEM_BYTES:
         raise ModelFileError(f"{label} has no known dtype.")

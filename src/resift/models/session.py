@@ -6,6 +6,7 @@ import math
 import os
 from typing import Any
 
+from resift.arrays import Array, np
 from resift.errors import ModelLoadError, require
 
 
@@ -13,7 +14,6 @@ class OnnxSession:
     """A loaded graph that takes one row of tokens; several threads may run it at the same time."""
 
     def __init__(self, model: bytes) -> None:
-        self._numpy = require("numpy", extra="local")
         runtime = onnx_runtime()
         options = _options(runtime)
         try:
@@ -23,16 +23,15 @@ class OnnxSession:
         self._inputs = {given.name for given in self._session.get_inputs()}
         self._output = [self._session.get_outputs()[0].name]
 
-    def run(self, ids: list[int], types: list[int], *, first: int | None = None) -> Any:
+    def run(self, ids: list[int], types: list[int], *, first: int | None = None) -> Array:
         """Return the graph's first output for one row, without the batch dimension; `first` cuts rows off."""
-        np = self._numpy
         row = np.array([ids], dtype=np.int64)
         feeds = {"input_ids": row}
         if "attention_mask" in self._inputs:
             feeds["attention_mask"] = np.ones_like(row)
         if "token_type_ids" in self._inputs:
             feeds["token_type_ids"] = np.array([types], dtype=np.int64)
-        output = self._session.run(self._output, feeds)[0][0]
+        output: Array = self._session.run(self._output, feeds)[0][0]
         return output[:first] if output.ndim > 1 else output
 
 
@@ -43,7 +42,7 @@ def onnx_runtime() -> Any:
     return require("onnxruntime", extra="onnx")
 
 
-def finite(values: Any) -> bool:
+def finite(values: Array) -> bool:
     """Whether every number of an array is one."""
     return math.isfinite(float(abs(values).sum()))
 

@@ -11,12 +11,13 @@ import json
 import zipfile
 import zlib
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from resift.arrays import Array, np
 from resift.atomic_files import atomic_file
-from resift.errors import DataFormatError, require
+from resift.errors import DataFormatError
 from resift.forking import ForkSafeLock
 from resift.models.loading import Model
 from resift.models.tokenizing import printable
@@ -28,7 +29,7 @@ GiveUp = Callable[[], bool]
 _FORMAT = "resift token vectors 1"
 
 
-def max_sim(query: Any, document: Any) -> float:
+def max_sim(query: Array, document: Array) -> float:
     """Return the sum over query tokens of the best cosine with a document token."""
     return float((query @ document.T).max(axis=1).sum(dtype="float64"))
 
@@ -45,9 +46,10 @@ class TokenEncoder:
         """How many vectors a text has of which only the first windows were read."""
         return self.max_windows * self.model.spec.max_length
 
-    def encode(self, text: str, kind: Literal["query", "document"], *, give_up: GiveUp | None = None) -> Any:
+    def encode(
+        self, text: str, kind: Literal["query", "document"], *, give_up: GiveUp | None = None
+    ) -> Array | None:
         """Return a text's vectors, of its first windows if it is very long; None when told to give up."""
-        np = require("numpy", extra="local")
         spec, template = self.model.spec, self.model.tokenizer.template
         marker = spec.query_marker_id if kind == "query" else spec.document_marker_id
         prefix = spec.query_prefix if kind == "query" else spec.document_prefix
@@ -55,13 +57,14 @@ class TokenEncoder:
         if ids is None:
             return None
         budget = spec.max_length - len(template.before) - len(template.after) - (marker is not None)
-        states: list[Any] = []
+        states: list[Array] = []
         for start, end in spans(len(ids), budget)[: self.max_windows]:
             if states and give_up is not None and give_up():
                 return None
             states.append(self.model.forward(*template.single(ids[start:end], marker=marker)))
         vectors = np.concatenate(states).astype(np.float32)
-        return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+        lengths: Array = np.linalg.norm(vectors, axis=1, keepdims=True)
+        return vectors / np.maximum(lengths, 1e-12)
 
 
 class VectorCache:
@@ -71,13 +74,13 @@ class VectorCache:
         self._limit = int(limit_mb * 1_000_000)
         self._model = model
         self._size = 0
-        self._kept: OrderedDict[str, Any] = OrderedDict()
+        self._kept: OrderedDict[str, Array] = OrderedDict()
         self._lock = ForkSafeLock()
 
     def __len__(self) -> int:
         return len(self._kept)
 
-    def get(self, text: str) -> Any:
+    def get(self, text: str) -> Array | None:
         """Return a text's vectors or None."""
         key = _key(text)
         with self._lock:
@@ -85,24 +88,22 @@ class VectorCache:
                 self._kept.move_to_end(key)
             return self._kept.get(key)
 
-    def put(self, text: str, vectors: Any) -> None:
+    def put(self, text: str, vectors: Array) -> None:
         """Keep a text's vectors."""
         self._put(_key(text), vectors)
 
     def save(self, path: Path | str) -> None:
         """Write everything kept to one .npz file; texts themselves are not in it."""
-        np = require("numpy", extra="local")
         with self._lock:
             kept = dict(self._kept)
         head = {"format": _FORMAT, "model": self._model, "keys": list(kept)}
-        arrays = {f"v{number}": vectors for number, vectors in enumerate(kept.values())}
+        arrays: dict[str, Any] = {f"v{number}": vectors for number, vectors in enumerate(kept.values())}
         written = np.frombuffer(json.dumps(head).encode(), dtype=np.uint8)
         with atomic_file(path) as file:
             np.savez(file, head=written, **arrays)
 
     def load(self, path: Path | str) -> int:
         """Take over what `save` wrote and return how many texts that were; never unpickles."""
-        np = require("numpy", extra="local")
         try:
             # Opened here: numpy leaves a damaged file open.
             with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as stored:
@@ -126,14 +127,14 @@ class VectorCache:
             self._put(key, vectors)
         return len(found)
 
-    def _refuse_others(self, head: Any, found: Sequence[tuple[str, Any]], path: str) -> None:
+    def _refuse_others(self, head: Mapping[str, Any], found: Sequence[tuple[str, Array]], path: str) -> None:
         if head.get("format") != _FORMAT or head.get("model") != self._model:
             held = f"{head.get('format')!r} of {head.get('model')!r}"
             raise DataFormatError(f"holds {held}; needed: {_FORMAT!r} of {self._model!r}", file=path)
         if any(array.ndim != 2 or array.dtype != "float32" for _, array in found):
             raise DataFormatError("holds arrays that are no float32 matrices", file=path)
 
-    def _put(self, key: str, vectors: Any) -> None:
+    def _put(self, key: str, vectors: Array) -> None:
         with self._lock:
             old = self._kept.pop(key, None)
             self._size += vectors.nbytes - (old.nbytes if old is not None else 0)

@@ -5,26 +5,29 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from operator import mul
-from typing import Any
 
+from resift.arrays import Array, np
 from resift.errors import InputError
 
+Vector = Sequence[float] | Array
 
-def cosines(query: Any, vectors: Sequence[Any]) -> list[float]:
+
+def cosines(query: Vector, vectors: Sequence[Vector | None]) -> list[float]:
     """Return the cosine of the query's vector with each vector; 0 where one of the two has no length.
 
     Raises InputError for vectors of another length or with values that are no finite numbers.
     """
-    if any(vector is None or len(vector) != len(query) for vector in vectors):
+    known = [vector for vector in vectors if vector is not None and len(vector) == len(query)]
+    if len(known) < len(vectors):
         raise InputError(f"vectors differ in length; the query's has {len(query)} values.")
-    found = _by_numpy(query, vectors) if hasattr(query, "dtype") else _plainly(query, vectors)
+    found = _by_numpy(query, known) if hasattr(query, "dtype") else _plainly(query, known)
     if not all(map(math.isfinite, found)):
         raise InputError("a vector has a value that is no finite number.")
     # Rounding can lead a hair out of range.
     return [max(-1.0, min(1.0, value)) for value in found]
 
 
-def _plainly(query: Sequence[float], vectors: Sequence[Sequence[float]]) -> list[float]:
+def _plainly(query: Vector, vectors: Sequence[Vector]) -> list[float]:
     own = math.hypot(*query)
     lengths = [own * math.hypot(*vector) for vector in vectors]
     return [
@@ -33,9 +36,7 @@ def _plainly(query: Sequence[float], vectors: Sequence[Sequence[float]]) -> list
     ]
 
 
-def _by_numpy(query: Any, vectors: Sequence[Any]) -> list[float]:
-    import numpy as np
-
+def _by_numpy(query: Vector, vectors: Sequence[Vector]) -> list[float]:
     matrix = np.asarray([np.asarray(vector, dtype=np.float64) for vector in vectors])
     row = np.asarray(query, dtype=np.float64)
     # One sum per row: a matrix product may round differently for another number of rows.

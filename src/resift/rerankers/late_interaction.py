@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from resift.arguments import check_number, check_path, checked
+from resift.arrays import Array
 from resift.deadline import Deadline
 from resift.models.engine import Task, shared_engine
 from resift.models.familiar import check_familiar
@@ -84,7 +85,7 @@ class LateInteractionReranker:
         return await fuse_then_rescore(self, per_store, k=k, query=query)
 
     @checked
-    def encode_documents(self, texts: Sequence[str]) -> list[Any]:
+    def encode_documents(self, texts: Sequence[str]) -> list[Array]:
         """Return each text's token vectors, float32 of shape (tokens, width), and keep them."""
         encoder = self._loaded()
         made: dict[str, Any] = {}
@@ -115,7 +116,7 @@ class LateInteractionReranker:
 
     def _compare(self, encoder: TokenEncoder, call: _Call, text: str) -> None:
         vectors = self._document(encoder, text, give_up=lambda: call.deadline.expired)
-        if vectors is None:
+        if vectors is None or call.query is None:
             return
         score = max_sim(call.query, vectors)
         with call.lock:
@@ -124,7 +125,7 @@ class LateInteractionReranker:
             done = len(call.scores)
         report(call.on_progress, done, call.total)
 
-    def _document(self, encoder: TokenEncoder, text: str, *, give_up: GiveUp | None = None) -> Any:
+    def _document(self, encoder: TokenEncoder, text: str, *, give_up: GiveUp | None = None) -> Array | None:
         vectors = self.vectors.get(text)
         if vectors is None:
             vectors = encoder.encode(text, "document", give_up=give_up)
@@ -140,7 +141,7 @@ class _Call:
     deadline: Deadline
     on_progress: Progress | None
     total: int
-    query: Any = None
+    query: Array | None = None
     scores: dict[str, float] = field(default_factory=dict)
     cut: bool = False
     lock: threading.Lock = field(default_factory=threading.Lock)

@@ -6,7 +6,6 @@ import asyncio
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from resift.arguments import checked
 from resift.deadline import Deadline
@@ -15,7 +14,7 @@ from resift.models.model_options import EmbedderOptions, embedding_models
 from resift.options import option
 from resift.protocols import Embedder
 from resift.rerankers.bm25 import PoolBM25
-from resift.rerankers.cosine import cosines
+from resift.rerankers.cosine import Vector, cosines
 from resift.rerankers.fusing import fuse_then_rescore
 from resift.resilience.budget import Budget
 from resift.text.bm25 import POOL
@@ -69,7 +68,7 @@ class SemanticBM25Reranker:
         self._embedder = embedder
         self._bm25 = PoolBM25(k1=k1, b=b, language=language)
         self._vector_key = vector_key
-        self._vectors: dict[str, Any] = {}
+        self._vectors: dict[str, Vector] = {}
         # Local embedding has no round trip: only the measured time per text decides.
         self._budget = Budget(0.0, 0.02, reserve_s=0.01)
 
@@ -83,7 +82,7 @@ class SemanticBM25Reranker:
         hits: Sequence[Hit],
         *,
         deadline: Deadline,
-        query_vector: Sequence[float] | None = None,
+        query_vector: Vector | None = None,
     ) -> Scores:
         """Return one score per hit; `query_vector` is compared with the vectors that the hits carry."""
         texts = [hit.text for hit in hits]
@@ -117,15 +116,18 @@ class SemanticBM25Reranker:
         return await fuse_then_rescore(self, per_store, k=k, query=query)
 
     async def _cosines(
-        self, query: str, hits: Sequence[Hit], deadline: Deadline, query_vector: Sequence[float] | None
+        self, query: str, hits: Sequence[Hit], deadline: Deadline, query_vector: Vector | None
     ) -> list[float] | None:
         given = [hit.metadata.get(self._vector_key) for hit in hits]
         missing = [hit.text for hit, vector in zip(hits, given, strict=True) if vector is None]
-        if self._embedder is None and (missing or query_vector is None):
+        if self._embedder is not None:
+            new = [text for text in dict.fromkeys(missing) if text not in self._vectors]
+            if new or query_vector is None:
+                query_vector = await self._embed(self._embedder, query, new, deadline, query_vector)
+        elif missing:
             return None
-        new = [text for text in dict.fromkeys(missing) if text not in self._vectors]
-        if self._embedder is not None and (new or query_vector is None):
-            query_vector = await self._embed(self._embedder, query, new, deadline, query_vector)
+        if query_vector is None:
+            return None
         vectors = [
             self._vectors.get(hit.text) if vector is None else vector
             for hit, vector in zip(hits, given, strict=True)
@@ -140,8 +142,8 @@ class SemanticBM25Reranker:
         query: str,
         texts: list[str],
         deadline: Deadline,
-        query_vector: Sequence[float] | None,
-    ) -> Any:
+        query_vector: Vector | None,
+    ) -> Vector:
         if not self._budget.allows(len(texts) + 1, deadline):
             raise ResiftError(f"no time to embed {len(texts) + 1} texts")
         started_s = deadline.clock()

@@ -7,9 +7,9 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from resift.arguments import checked
+from resift.arrays import Array
 from resift.deadline import Deadline
 from resift.errors import InputError, ModelLoadError
 from resift.models.familiar import check_familiar
@@ -88,8 +88,8 @@ class ZeroShotReranker:
         return PairModel(model, PairOptions(document_first=True, read=_probability_of(at)))
 
 
-def _probability_of(label: int) -> Callable[[Any], float]:
-    def read(logits: Any) -> float:
+def _probability_of(label: int) -> Callable[[Array], float]:
+    def read(logits: Array) -> float:
         highest = float(logits.max())
         powers = [math.exp(float(logit) - highest) for logit in logits.reshape(-1)]
         return powers[label] / math.fsum(powers)

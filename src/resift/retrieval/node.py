@@ -72,7 +72,7 @@ class RetrievalNode:
         """`db.<store>:read` per store, then what the reranker needs."""
         return self._pipeline.requires
 
-    async def execute(self, state: Any, ctx: Any = None) -> dict[str, Ranking]:
+    async def execute(self, state: object, ctx: object = None) -> dict[str, Ranking]:
         """Return `{"retrieved": ranking}` for the query in the state.
 
         A context may carry `capabilities` and `deadline_s`; the node's own capabilities come first.
@@ -87,7 +87,7 @@ class RetrievalNode:
         return {"retrieved": ranking}
 
 
-def _read(holder: Any, name: str) -> Any:
+def _read(holder: object, name: str) -> Any:
     if isinstance(holder, Mapping):
         return holder.get(name)
     return getattr(holder, name, None)

@@ -299,14 +299,14 @@ def _listed(stages: Stages) -> list[Stage]:
     return [_stage(stage) for stage in (stages if isinstance(stages, Iterable) else [stages])]
 
 
-def _stage(stage: Any) -> Stage:
+def _stage(stage: object) -> Stage:
     if not callable(stage):
         raise InputError(f"A stage is a {type(stage).__name__}; pass an async function from Pool to Pool.")
     made: Stage = stage
     return made
 
 
-async def _closed(part: Any) -> None:
+async def _closed(part: object) -> None:
     for method in ("aclose", "close"):
         close = getattr(part, method, None)
         if callable(close):

@@ -128,7 +128,7 @@ def store_refs(
     return refs
 
 
-def _named(store: Any, resolve: Callable[[str], Any] | None) -> StoreRef:
+def _named(store: object, resolve: Callable[[str], Any] | None) -> StoreRef:
     ref = store if isinstance(store, StoreRef) else _bare(store)
     check_text(ref.name, "The name of a store")
     if ref.store is None:
@@ -148,7 +148,7 @@ def _provider(store: object) -> str:
     return str(getattr(store, "provider", "") or type(store).__name__)
 
 
-def _bare(store: Any) -> StoreRef:
+def _bare(store: object) -> StoreRef:
     return StoreRef(name=store) if isinstance(store, str) else StoreRef(store=store)
 
 

@@ -146,14 +146,14 @@ class TwoStage:
         return _paired(await pairs if inspect.isawaitable(pairs) else pairs, len(rows))
 
 
-def _queries(query: Any) -> list[str]:
+def _queries(query: object) -> list[str]:
     queries = [query] if isinstance(query, str) else query
     if not isinstance(queries, (list, tuple)) or not all(isinstance(one, str) for one in queries):
         raise InputError(f"The query is a {type(query).__name__}; pass a string or a list of strings.")
     return list(queries)
 
 
-def _row(row: Any, place: int) -> Row:
+def _row(row: object, place: int) -> Row:
     if isinstance(row, Hit):
         return row.to_dict()
     if isinstance(row, Mapping):

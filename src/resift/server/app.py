@@ -73,7 +73,7 @@ def serve_app(
 
 def _lifespan(parts: Sequence[Lifespan], serving: Serving) -> Lifespan:
     @asynccontextmanager
-    async def lifespan(app: Any) -> AsyncIterator[None]:
+    async def lifespan(app: object) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
             for enter in parts:
                 await stack.enter_async_context(enter(app))

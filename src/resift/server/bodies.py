@@ -75,7 +75,7 @@ def parse_json(body: bytes, *, unique_keys: bool = False) -> Any:
     return _encodable(value) if b"\\ud" in body or b"\\uD" in body else value
 
 
-def dump_json(value: Any) -> bytes:
+def dump_json(value: object) -> bytes:
     """Return the body of an answer."""
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode(
         "utf-8", "replace"
@@ -97,7 +97,7 @@ def _refuse_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _encodable(value: Any) -> Any:
+def _encodable(value: object) -> Any:
     if isinstance(value, str):
         return value if value.isascii() else value.encode("utf-8", "replace").decode("utf-8")
     if isinstance(value, list):

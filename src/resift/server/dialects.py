@@ -150,12 +150,12 @@ SERVED: Mapping[str, ServedDialect] = {
 """Served dialects by name; the last two answer at the root, where clients of several APIs call."""
 
 
-def at_rerank(body: Any) -> ServedDialect:
+def at_rerank(body: object) -> ServedDialect:
     """Return the dialect of a body that was sent to `/rerank`."""
     return SERVED["tei" if isinstance(body, dict) and "texts" in body else "jina-or-vllm"]
 
 
-def at_v1_rerank(body: Any) -> ServedDialect:
+def at_v1_rerank(body: object) -> ServedDialect:
     """Return the dialect of a body that was sent to `/v1/rerank`."""
     voyage = isinstance(body, dict) and ("top_k" in body or "truncation" in body)
     return SERVED["voyage" if voyage else "cohere-v1-or-jina"]

@@ -6,6 +6,7 @@ import base64
 from collections.abc import Mapping
 from typing import Any
 
+from resift.arrays import Array
 from resift.server import schema
 from resift.server.admission import pairs_in
 from resift.server.endpoint import Call, Reply
@@ -147,11 +148,11 @@ def _strictly(serving: Serving) -> dict[str, schema.Schema]:
     return {"dimensions": schema.whole(least=1)} if serving.options.strict else {}
 
 
-def _base64(vector: Any) -> str:
+def _base64(vector: Array) -> str:
     return base64.b64encode(vector.astype("<f4").tobytes()).decode("ascii")
 
 
-def _refuse_token_ids(body: Any, name: str) -> None:
+def _refuse_token_ids(body: object, name: str) -> None:
     given = body.get(name) if isinstance(body, dict) else None
     first = given[0] if isinstance(given, list) and given else None
     inner = first[0] if isinstance(first, list) and first else first

@@ -73,7 +73,7 @@ def _fuse(serving: Serving) -> Operation:
         **dict.fromkeys(rest, "score"),
     }
 
-    def schema_of(body: Any) -> Schema:
+    def schema_of(body: object) -> Schema:
         asked = body.get("method") if isinstance(body, dict) else None
         return schemas[groups.get(asked, "rrf") if isinstance(asked, str) else "rrf"]
 

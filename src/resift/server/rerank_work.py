@@ -126,7 +126,7 @@ def _warnings(call: Call, texts: Sequence[str]) -> list[str]:
     return [*filter(None, (call.info.degraded, call.info.note)), *reasons]
 
 
-def _document(given: Any, text: str, dialect: ServedDialect) -> Any:
+def _document(given: object, text: str, dialect: ServedDialect) -> Any:
     if dialect.plain_document:
         return text
     return {**given, "text": text} if isinstance(given, dict) else {"text": text}

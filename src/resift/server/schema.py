@@ -101,7 +101,7 @@ def record(
     }
 
 
-def checked(value: Any, schema: Schema, *, name: str = "body") -> Any:
+def checked(value: object, schema: Schema, *, name: str = "body") -> Any:
     """Return the value in the form that the code works with, or raise RequestFailed saying what is wrong.
 
     Fields that are null are left out; booleans given as strings and whole floats become what they mean.
@@ -121,7 +121,7 @@ def checked(value: Any, schema: Schema, *, name: str = "body") -> Any:
     return found
 
 
-def _any(value: Any, schemas: Sequence[Schema], name: str) -> Any:
+def _any(value: object, schemas: Sequence[Schema], name: str) -> Any:
     failures = []
     for schema in schemas:
         try:
@@ -134,7 +134,7 @@ def _any(value: Any, schemas: Sequence[Schema], name: str) -> Any:
     raise (same or failures)[0]
 
 
-def _text(value: Any, schema: Schema, name: str) -> str:
+def _text(value: object, schema: Schema, name: str) -> str:
     if not isinstance(value, str):
         raise _wrong(name, f"must be a string, not {_kind_of(value)}")
     _sized(value, schema, name, of="Length", words="characters")
@@ -143,7 +143,7 @@ def _text(value: Any, schema: Schema, name: str) -> str:
     return value
 
 
-def _whole(value: Any, schema: Schema, name: str) -> int:
+def _whole(value: object, schema: Schema, name: str) -> int:
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if not isinstance(value, int) or isinstance(value, bool):
@@ -152,7 +152,7 @@ def _whole(value: Any, schema: Schema, name: str) -> int:
     return value
 
 
-def _number(value: Any, schema: Schema, name: str) -> float:
+def _number(value: object, schema: Schema, name: str) -> float:
     if not isinstance(value, (int, float)) or isinstance(value, bool):
         raise _wrong(name, f"must be a number, not {_kind_of(value)}")
     try:
@@ -179,18 +179,18 @@ def _sized(value: Sized, schema: Schema, name: str, *, of: str, words: str) -> N
         raise _wrong(name, f"has {len(value)} {words}; at most {schema[f'max{of}']} are taken")
 
 
-def _flag(value: Any, schema: Schema, name: str) -> bool:
+def _flag(value: object, schema: Schema, name: str) -> bool:
     if not isinstance(value, bool):
         raise _wrong(name, f"must be true or false, not {_kind_of(value)}")
     return value
 
 
-def _nothing(value: Any, schema: Schema, name: str) -> None:
+def _nothing(value: object, schema: Schema, name: str) -> None:
     if value is not None:
         raise _wrong(name, "must be null")
 
 
-def _array(value: Any, schema: Schema, name: str) -> list[Any]:
+def _array(value: object, schema: Schema, name: str) -> list[Any]:
     if not isinstance(value, list):
         raise _wrong(name, f"must be a list, not {_kind_of(value)}")
     _sized(value, schema, name, of="Items", words="items")
@@ -209,7 +209,7 @@ def _strings(value: list[str], items: Schema, name: str) -> list[str]:
     return value
 
 
-def _object(value: Any, schema: Schema, name: str) -> dict[str, Any]:
+def _object(value: object, schema: Schema, name: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise _wrong(name, f"must be an object, not {_kind_of(value)}")
     for field in schema.get("required", ()):
@@ -242,7 +242,7 @@ _CHECKS: dict[str, Any] = {
 }
 
 
-def _kind_of(value: Any) -> str:
+def _kind_of(value: object) -> str:
     kinds = {str: "string", bool: "boolean", int: "integer", float: "number", list: "array", dict: "object"}
     return kinds.get(type(value), "null")
 

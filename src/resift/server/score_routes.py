@@ -39,7 +39,7 @@ def score_operations(serving: Serving) -> list[Operation]:
     # Lists of equal length are taken on both sides too, which JSON Schema cannot say.
     described = either(*(_schema(serving, *names, most=1) for names in SIDES))
 
-    def schema_of(body: Any) -> Schema:
+    def schema_of(body: object) -> Schema:
         left, right = _names_in(body)
         both = isinstance(body, dict) and all(isinstance(body.get(name), list) for name in (left, right))
         return _schema(serving, left, right, most=serving.options.limits.max_documents if both else 1)
@@ -80,7 +80,7 @@ def _schema(serving: Serving, left: str, right: str, *, most: int) -> Schema:
     return record(fields, required=(left, right), closed=serving.options.strict)
 
 
-def _names_in(body: Any) -> tuple[str, str]:
+def _names_in(body: object) -> tuple[str, str]:
     """Return the pair of names that a body uses; where it has none, the first, to be told as missing."""
     given = body if isinstance(body, dict) else {}
     return next((pair for pair in SIDES if all(given.get(name) is not None for name in pair)), SIDES[0])

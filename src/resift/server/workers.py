@@ -90,7 +90,7 @@ class _Supervisor:
             log.warning("worker %d died with %s; starting another", worker.pid, worker.exitcode)
             self._workers[at] = self._started()
 
-    def _signalled(self, number: int, frame: Any) -> None:
+    def _signalled(self, number: int, frame: object) -> None:
         self._end_all()
 
     def _end_all(self) -> None:

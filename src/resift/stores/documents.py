@@ -81,7 +81,7 @@ def _id(id: object) -> str:
     raise InputError(f"ids holds a {type(id).__name__}; ids are strings.")
 
 
-def _refuse_nameless(candidate: Any, number: int) -> None:
+def _refuse_nameless(candidate: object, number: int) -> None:
     if isinstance(candidate, str):
         raise InputError(f"Document {number} is a bare string; pass a dict with id and text, or a Hit.")
     if isinstance(candidate, Mapping) and all(candidate.get(key) is None for key in ID_KEYS):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
-from resift.errors import StoreError, require
+from resift.arrays import Array, np
+from resift.errors import StoreError
 from resift.protocols import Embedder
 
 
@@ -20,9 +21,8 @@ def identity_of(embedder: Embedder) -> str:
 
 async def unit_vectors(
     embedder: Embedder, texts: Sequence[str], *, kind: Literal["query", "document"], store: str
-) -> Any:
+) -> Array:
     """Embed and return float32 rows of length one (all-zero rows stay), or raise StoreError."""
-    np = require("numpy", extra="local")
     rows = np.asarray(await embedder.embed(list(texts), kind=kind), dtype=np.float32)
     if rows.ndim != 2 or rows.shape[0] != len(texts) or rows.shape[1] == 0:
         raise StoreError(

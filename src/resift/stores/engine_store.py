@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, ClassVar, TypeVar
+from typing import ClassVar, TypeVar
 
 from resift.arguments import check_choice
+from resift.arrays import Array
 from resift.errors import InputError, ResiftError, StoreError
 from resift.protocols import Embedder
 from resift.stores.documents import SearchHits, nothing_to_find, ranked
@@ -125,7 +126,7 @@ class EngineStore:
         """Say whether vectors are found by an index that may pass over some."""
         return False
 
-    async def _nearest(self, asked: Any, groups: list[list[str]], limit: int, *, exact: bool) -> list[Row]:
+    async def _nearest(self, asked: Array, groups: list[list[str]], limit: int, *, exact: bool) -> list[Row]:
         """Return the rows with a tag of every group that are nearest, best first."""
         raise NotImplementedError
 

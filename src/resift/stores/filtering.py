@@ -96,7 +96,7 @@ def passes(metadata: Mapping[str, Any], tests: Iterable[Condition]) -> bool:
     return all(test.accepts(metadata.get(test.key)) for test in tests)
 
 
-def is_scalar(value: Any) -> bool:
+def is_scalar(value: object) -> bool:
     """Say whether a metadata value can be filtered on: a string, a finite number or a boolean."""
     if isinstance(value, float):
         return math.isfinite(value)
@@ -113,7 +113,7 @@ def is_date(value: object) -> bool:
     return isinstance(value, str) and _instant(value) is not None
 
 
-def _conditions(key: str, value: Any) -> list[Condition]:
+def _conditions(key: str, value: object) -> list[Condition]:
     if not isinstance(value, Mapping):
         return [Condition(key, "=", tuple(_pattern(_value(key, one)) for one in _alternatives(value)))]
     if not value:
@@ -135,7 +135,7 @@ def _equal(value: Value, wanted: Value | Pattern) -> bool:
     return isinstance(value, bool) is isinstance(wanted, bool) and value == wanted
 
 
-def _compared(name: str, value: Value, wanted: Any) -> bool:
+def _compared(name: str, value: Value, wanted: object) -> bool:
     compare = _COMPARISONS[name]
     if isinstance(wanted, str):
         if not isinstance(value, str):
@@ -162,11 +162,11 @@ def _instant(text: str) -> datetime | None:
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
 
 
-def _alternatives(value: Any) -> list[Any]:
+def _alternatives(value: object) -> list[Any]:
     return list(value) if isinstance(value, (list, tuple, set, frozenset)) else [value]
 
 
-def _key(key: Any) -> str:
+def _key(key: object) -> str:
     if not isinstance(key, str) or not key:
         raise InputError(f"where has the key {key!r}; keys are names of metadata entries.")
     return key
@@ -188,7 +188,7 @@ def _pattern(value: Value) -> Value | Pattern:
     return Pattern(value) if isinstance(value, str) and "*" in value else value
 
 
-def _comparable(key: str, name: str, value: Any) -> Value:
+def _comparable(key: str, name: str, value: object) -> Value:
     given = _value(key, value)
     if isinstance(given, bool):
         raise InputError(f"where[{key!r}] compares {name} with {given}; pass a number, a date or a string.")

@@ -88,7 +88,7 @@ def _answer(connection: Any, request: tuple[str, dict[str, Any], int, int]) -> d
     return {"columns": columns, "rows": rows, "more": more}
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> Any:
     """Return the value as JSON data; nodes and relationships keep their label and lose inner ids."""
     if value is None or isinstance(value, (bool, int, str)):
         return value

@@ -204,7 +204,7 @@ def _checked(parameters: Mapping[str, Any] | None) -> dict[str, Any]:
     return values
 
 
-def _refuse_objects(key: str, value: Any) -> None:
+def _refuse_objects(key: str, value: object) -> None:
     stack = [value]
     while stack:
         one = stack.pop()

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from resift.arguments import checked
+from resift.arrays import Array
 from resift.candidates import Candidate
 from resift.errors import StoreError, require
 from resift.forking import abandon, after_fork
@@ -136,7 +137,7 @@ class LanceDBVectorStore(EngineStore):
     async def _has_index(self) -> bool:
         return await self._work(lambda: self._opened().index_stats(f"{_VECTOR}_idx") is not None)
 
-    async def _nearest(self, asked: Any, groups: list[list[str]], limit: int, *, exact: bool) -> list[Row]:
+    async def _nearest(self, asked: Array, groups: list[list[str]], limit: int, *, exact: bool) -> list[Row]:
         def job() -> list[Row]:
             search = self._opened().search(asked, vector_column_name=_VECTOR)
             # Dot, not cosine: vectors have length one, and empty texts have none to divide by.

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 from resift.arguments import check_number, checked
+from resift.arrays import Array
 from resift.candidates import Candidate
 from resift.errors import InputError, StoreError, require
 from resift.options import option
@@ -166,7 +167,7 @@ class PostgresStore(EngineStore):
         rows = await self._rows(statement, [self._table.as_string(None), f"%{self._index_name}%"])
         return bool(rows and rows[0][0])
 
-    async def _nearest(self, asked: Any, groups: list[list[str]], limit: int, *, exact: bool) -> list[Row]:
+    async def _nearest(self, asked: Array, groups: list[list[str]], limit: int, *, exact: bool) -> list[Row]:
         filters, values = _filter(groups)
         column, kind = ("embedding", "vector") if exact or self.index == "hnsw" else self._half(len(asked))
         # <#> is the negative inner product: cosine for unit vectors, and defined for empty texts. The index

@@ -61,7 +61,7 @@ def postings_of(found: Occurrences, view: RowView, model: BM25) -> Postings:
     if np is None:
         return _plain_postings(found, view, model)
     places, present = view.places_of(found.rows)
-    lengths = view.lengths_array(np)[places]
+    lengths = view.lengths_array()[places]
     rarity = idf(view.facts.documents, len(places))
     weights = model.weight(found.counts[present], lengths, idf=rarity, mean_length=view.facts.mean_length)
     return Postings(array("i", places.astype(np.int32).tobytes()), array("d", weights.tobytes()))

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from resift.arguments import check_number, checked
+from resift.arrays import Array
 from resift.candidates import Candidate
 from resift.environment import variable_value
 from resift.errors import InputError, StoreError, require
@@ -197,7 +198,7 @@ class QdrantVectorStore(EngineStore):
             lambda: bool(self._client.get_collection(self.collection).indexed_vectors_count)
         )
 
-    async def _nearest(self, asked: Any, groups: list[list[str]], limit: int, *, exact: bool) -> list[Row]:
+    async def _nearest(self, asked: Array, groups: list[list[str]], limit: int, *, exact: bool) -> list[Row]:
         return await self._work(lambda: self._queried(asked, groups, limit, exact=exact))
 
     def _has_collection(self) -> bool:
@@ -239,7 +240,7 @@ class QdrantVectorStore(EngineStore):
             self._client.delete(self.collection, points_selector=selector, wait=True)
         return len(held)
 
-    def _queried(self, asked: Any, groups: list[list[str]], limit: int, *, exact: bool) -> list[Row]:
+    def _queried(self, asked: Array, groups: list[list[str]], limit: int, *, exact: bool) -> list[Row]:
         models = self._models
         must = [models.FieldCondition(key="tags", match=models.MatchAny(any=list(group))) for group in groups]
         params = models.SearchParams(exact=exact, hnsw_ef=None if exact else max(_CANDIDATES, limit))

@@ -11,6 +11,7 @@ import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from resift.arrays import Array, np
 from resift.candidates import Candidate
 from resift.errors import StoreError
 from resift.protocols import Embedder
@@ -39,7 +40,7 @@ class Record(NamedTuple):
     vector: Any
 
     @classmethod
-    def of(cls, hit: Hit, terms: list[str], vector: Any) -> Record:
+    def of(cls, hit: Hit, terms: list[str], vector: Array | None) -> Record:
         """Return the record of a document, its index terms and its vector (None without an embedder)."""
         # There and back: dates become text first, and half characters then escapes that any engine takes.
         plain = json.loads(to_json({"id": hit.id, "text": hit.text, "metadata": dict(hit.metadata)}))
@@ -128,10 +129,8 @@ def found_by_words(rows: Sequence[Row]) -> list[Found]:
     return [_found(row, row.score) for row in rows]
 
 
-def found_by_vector(rows: Sequence[Row], asked: Any) -> list[Found]:
+def found_by_vector(rows: Sequence[Row], asked: Array) -> list[Found]:
     """Return the matches with exact cosines; engines add float32 up in an order of their own."""
-    import numpy as np
-
     query = asked.astype(np.float64)
     held = [np.asarray(row.vector, dtype=np.float32).astype(np.float64) for row in rows]
     return [_found(row, float(vector @ query)) for row, vector in zip(rows, held, strict=True)]

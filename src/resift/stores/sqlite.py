@@ -10,8 +10,9 @@ from functools import partial
 from typing import Any, TypeVar
 
 from resift.arguments import check_path
+from resift.arrays import np
 from resift.candidates import Candidate
-from resift.errors import InputError, require
+from resift.errors import InputError
 from resift.protocols import Embedder
 from resift.stores import sqlite_rows as sql
 from resift.stores.documents import documents_from, ids_from, in_order, nothing_to_find
@@ -176,7 +177,6 @@ class SQLiteStore:
     async def vectors_of(self, ids: Iterable[str | int]) -> dict[str, Any]:
         """Return id -> unit vector of the documents that have one."""
         wanted = ids_from(ids)
-        np = require("numpy", extra="local")
 
         def work() -> dict[str, Any]:
             with self._file.reading() as connection:

@@ -12,7 +12,7 @@ from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from resift.errors import require
+from resift.arrays import Array, np
 from resift.stores.sqlite_checks import Damage, checksum
 from resift.stores.sqlite_schema import Connection
 
@@ -38,9 +38,8 @@ def read_lengths(connection: sqlite3.Connection, after: int = -1) -> Iterator[tu
 
 def read_codes(
     connection: sqlite3.Connection, blocks: Sequence[int], dimension: int
-) -> Iterator[tuple[int, Any]]:
+) -> Iterator[tuple[int, Array]]:
     """Yield (block, codes) of these blocks: one array of 64-bit words, word by word over all rows."""
-    np = require("numpy", extra="local")
     statement = "SELECT codes, checksum FROM code_blocks WHERE block = ?"
     for block in blocks:
         found = connection.execute(statement, (block,)).fetchone()
@@ -50,9 +49,8 @@ def read_codes(
         yield block, np.frombuffer(found[0], dtype="<u8").reshape(-1, ROWS)
 
 
-def codes_of(vectors: Any) -> Any:
+def codes_of(vectors: Array) -> Array:
     """Return the sign bits of some vectors, one row of 64-bit words each."""
-    np = require("numpy", extra="local")
     wide = np.zeros((len(vectors), words_per_code(vectors.shape[1]) * 64), dtype=bool)
     wide[:, : vectors.shape[1]] = vectors > 0
     return np.packbits(wide, axis=1, bitorder="little").view("<u8")
@@ -87,7 +85,7 @@ class BlockChanges:
         self.tokens -= lengths[row % ROWS]
         lengths[row % ROWS] = ABSENT
 
-    def count(self, key: str, value: Any, row: int, step: int) -> None:
+    def count(self, key: str, value: object, row: int, step: int) -> None:
         """Note an attribute that a row has now (1) or no longer has (-1)."""
         rows, total = self._attributes.get((key, value), (0, 0))
         self._attributes[key, value] = rows + step, total + step * row
@@ -142,7 +140,6 @@ class BlockChanges:
 
 def write_codes(connection: sqlite3.Connection, block: int, vectors: Mapping[int, bytes]) -> None:
     """Set the codes of some rows of a block, by their offset in it."""
-    np = require("numpy", extra="local")
     rows = np.frombuffer(b"".join(vectors.values()), dtype="<f4").reshape(len(vectors), -1)
     new = codes_of(rows)
     found = connection.execute("SELECT codes, checksum FROM code_blocks WHERE block = ?", (block,)).fetchone()

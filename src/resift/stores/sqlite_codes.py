@@ -12,7 +12,7 @@ from ctypes import c_int32, c_int64, c_void_p
 from threading import Thread
 from typing import Any, NamedTuple
 
-from resift.errors import require
+from resift.arrays import Array, np
 from resift.native.library import native_kernel
 from resift.stores.sqlite_blocks import ROWS, codes_of, words_per_code
 
@@ -29,7 +29,7 @@ _BLOCKS_FOR_TWO = 256  # from here on half of a scan takes longer than starting 
 class Question(NamedTuple):
     """A question in bit slices: row 0 holds its signs, row 1 + b bit b of its sizes."""
 
-    slices: Any
+    slices: Array
 
     @property
     def farthest(self) -> int:
@@ -41,22 +41,19 @@ class Question(NamedTuple):
 class CodeTable:
     """The codes of some blocks in memory, and where each block's begin."""
 
-    def __init__(self, blocks: list[Any]) -> None:
-        np = require("numpy", extra="local")
+    def __init__(self, blocks: list[Array]) -> None:
         self.blocks = blocks
         self.addresses = np.array([block.ctypes.data for block in blocks], dtype=np.uint64)
 
-    def nearest(self, question: Question, count: int, mask: Any) -> Any:
+    def nearest(self, question: Question, count: int, mask: Array) -> Array:
         """Return the places of the `count` least distances and of all that tie, nearest first."""
-        np = require("numpy", extra="local")
         distances, histogram = self._distances(question, mask)
         reached = np.cumsum(histogram)
         limit = int(np.searchsorted(reached, min(count, int(reached[-1]))))
         places = np.flatnonzero(distances <= limit)
         return places[np.argsort(distances[places], kind="stable")]
 
-    def _distances(self, question: Question, mask: Any) -> tuple[Any, Any]:
-        np = require("numpy", extra="local")
+    def _distances(self, question: Question, mask: Array) -> tuple[Array, Array]:
         distances = np.empty(len(self.blocks) * ROWS, dtype=np.uint16)
         compiled = _compiled()
         if compiled is None:
@@ -66,7 +63,7 @@ class CodeTable:
             return distances, np.bincount(distances[mask != 0], minlength=question.farthest + 1)
         histograms = np.zeros((2, question.farthest + 1), dtype=np.int64)
 
-        def scan(start: int, end: int, histogram: Any) -> None:
+        def scan(start: int, end: int, histogram: Array) -> None:
             here = slice(start * ROWS, end * ROWS)
             compiled(
                 self.addresses[start:end].ctypes.data,
@@ -88,9 +85,8 @@ class CodeTable:
         return distances, histograms.sum(axis=0)
 
 
-def question_of(query: Any) -> Question:
+def question_of(query: Array) -> Question:
     """Return the bit slices of a query's vector."""
-    np = require("numpy", extra="local")
     sizes = np.abs(query.astype(np.float64))
     scale = _CLIP * np.sqrt(np.mean(sizes * sizes)) or 1.0
     levels = np.minimum(np.rint(sizes * (_LARGEST / scale)), _LARGEST).astype(np.uint8)
@@ -103,8 +99,7 @@ def fits(dimension: int) -> bool:
     return 0 < words_per_code(dimension) * 64 <= MOST_DIMENSIONS
 
 
-def _plain_distances(block: Any, question: Question) -> Any:
-    np = require("numpy", extra="local")
+def _plain_distances(block: Array, question: Question) -> Array:
     total = np.zeros(ROWS, dtype=np.uint16)
     signs, *planes = question.slices
     for word in range(len(block)):
@@ -115,12 +110,12 @@ def _plain_distances(block: Any, question: Question) -> Any:
     return total
 
 
-def _popcount(words: Any) -> Any:
-    np = require("numpy", extra="local")
+def _popcount(words: Array) -> Array:
     if hasattr(np, "bitwise_count"):
         return np.bitwise_count(words)
     table = np.array([bin(byte).count("1") for byte in range(256)], dtype=np.uint8)
-    return table[words.view(np.uint8)].reshape(len(words), 8).sum(axis=1)
+    counted: Array = table[words.view(np.uint8)].reshape(len(words), 8).sum(axis=1)
+    return counted
 
 
 def _compiled() -> Any:

@@ -14,7 +14,8 @@ from functools import cache
 from itertools import accumulate
 from typing import Any, NamedTuple
 
-from resift.errors import MissingExtraError, require
+from resift.arrays import np
+from resift.errors import MissingExtraError
 from resift.native.library import native_kernel
 from resift.stores.postings import Occurrences, occurrences_of
 from resift.stores.sqlite_checks import Damage, checksum
@@ -55,7 +56,6 @@ def read_occurrences(connection: Connection, term: str) -> Occurrences:
 
 
 def _from_pages(segments: list[list[bytes]], term: bytes, decode: Any) -> Occurrences:
-    np = require("numpy", extra="local")
     parts = [_decoded(pages, term, decode) for pages in segments]
     parts = [part for part in parts if len(part.rows)]
     if not parts:
@@ -172,7 +172,6 @@ def _first_term(page: bytes) -> bytes:
 
 
 def _decoded(pages: list[bytes], term: bytes, decode: Any) -> Occurrences:
-    np = require("numpy", extra="local")
     data = b"".join(pages)
     offsets = array("q", accumulate(map(len, pages), initial=0))
     capacity = len(data) // _BYTES_PER_ROW + 1

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 from zlib import crc32
 
-from resift.errors import require
+from resift.arrays import Array, np
 from resift.stores.sqlite_attributes import attributes_of
 from resift.stores.sqlite_blocks import BlockChanges
 from resift.stores.sqlite_checks import Damage, checksum
@@ -99,9 +99,8 @@ def vectors_by_row(connection: sqlite3.Connection, numbers: Sequence[int]) -> di
     return dict(_checked_vectors(connection, _VECTORS, numbers))
 
 
-def vector_matrix(connection: sqlite3.Connection, numbers: Sequence[int], dimension: int) -> Any:
+def vector_matrix(connection: sqlite3.Connection, numbers: Sequence[int], dimension: int) -> Array:
     """Return the vectors of these rows, given in ascending order and all there, as one matrix."""
-    np = require("numpy", extra="local")
     parts = [_joined_vectors(connection, some, 4 * dimension) for some in _slices(numbers)]
     return np.frombuffer(b"".join(parts), dtype="<f4").reshape(-1, dimension)
 

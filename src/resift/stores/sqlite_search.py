@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from typing import Any
 
+from resift.arrays import Array
 from resift.errors import StoreError
 from resift.forking import after_fork
 from resift.stores import sqlite_rows as sql
@@ -51,7 +51,7 @@ class Searcher:
             return _hits(connection, best, k, where, source)
 
     def by_vector(
-        self, asked: Any, *, k: int, where: Where | None, source: str, owner: Owner | None = None
+        self, asked: Array, *, k: int, where: Where | None, source: str, owner: Owner | None = None
     ) -> list[Hit]:
         """Return the best k by cosine to a unit vector."""
         with self._file.reading() as connection:

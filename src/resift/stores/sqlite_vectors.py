@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-from resift.errors import require
+from resift.arrays import Array, np
 from resift.stores.sqlite_blocks import ABSENT, ROWS, read_codes
 from resift.stores.sqlite_checks import Damage, checksum
 from resift.stores.sqlite_codes import CodeTable, fits, question_of
@@ -34,14 +34,16 @@ class Nearest(NamedTuple):
 class VectorView:
     """The vectors as of one generation: their codes, or all of them in memory, or neither."""
 
-    def __init__(self, rows: RowView, codes: dict[int, Any] | None, vectors: dict[int, Any] | None) -> None:
+    def __init__(
+        self, rows: RowView, codes: dict[int, Array] | None, vectors: dict[int, Array] | None
+    ) -> None:
         self.rows = rows
         self.codes = codes
         self.vectors = vectors
         self._table = None if codes is None else CodeTable([codes[block] for block in rows.blocks])
 
     def best(
-        self, connection: sqlite3.Connection, query: Any, k: int, allowed: Sequence[int] | None
+        self, connection: sqlite3.Connection, query: Array, k: int, allowed: Sequence[int] | None
     ) -> Nearest:
         """Return the best k by cosine.
 
@@ -62,7 +64,7 @@ class VectorView:
         return Nearest(self._by_codes(connection, query, k, mask, batch), approximate=True)
 
     def _by_codes(
-        self, connection: sqlite3.Connection, query: Any, k: int, mask: Any, batch: int
+        self, connection: sqlite3.Connection, query: Array, k: int, mask: Array, batch: int
     ) -> list[tuple[int, float]]:
         """Read candidates in the order of their codes until a batch brings nobody into the best k."""
         assert self._table is not None  # noqa: S101 - `best` comes here only with codes
@@ -79,9 +81,8 @@ class VectorView:
         return read.best(k)
 
     def _swept(
-        self, connection: sqlite3.Connection, query: Any, k: int, mask: Any
+        self, connection: sqlite3.Connection, query: Array, k: int, mask: Array
     ) -> list[tuple[int, float]]:
-        np = require("numpy", extra="local")
         scores = np.empty(len(mask), dtype=np.float32)
         for at, block in enumerate(self._matrices(connection, len(query))):
             for half in range(0, ROWS, _SWEEP_ROWS):
@@ -96,7 +97,7 @@ class VectorView:
         vectors = np.stack(held) if held else np.zeros((0, len(query)))
         return list(zip(rows.tolist(), _cosines(vectors, query), strict=True))
 
-    def _matrices(self, connection: sqlite3.Connection, dimension: int) -> Iterator[Any]:
+    def _matrices(self, connection: sqlite3.Connection, dimension: int) -> Iterator[Array]:
         for block in self.rows.blocks:
             if self.vectors is not None:
                 yield self.vectors[block]
@@ -137,17 +138,15 @@ class VectorIndex:
 class _Read:
     """Vectors read from the file so far, with their cosines to a query."""
 
-    def __init__(self, connection: sqlite3.Connection, query: Any) -> None:
+    def __init__(self, connection: sqlite3.Connection, query: Array) -> None:
         self._connection = connection
         self._query = query
-        np = require("numpy", extra="local")
         self._rows = np.zeros(0, dtype=np.int64)
         self._scores = np.zeros(0, dtype=np.float32)
-        self._matrices: list[Any] = []
+        self._matrices: list[Array] = []
 
-    def read(self, rows: Any) -> _Read:
+    def read(self, rows: Array) -> _Read:
         """Read these rows, too."""
-        np = require("numpy", extra="local")
         rows = np.sort(rows)
         matrix = vector_matrix(self._connection, rows.tolist(), len(self._query))
         self._matrices.append(matrix)
@@ -161,7 +160,6 @@ class _Read:
 
     def best(self, k: int) -> list[tuple[int, float]]:
         """Return (row, cosine) of the best k, and of all that may tie with the last of them."""
-        np = require("numpy", extra="local")
         places = _top(self._scores, k)
         size = max(1, len(self._matrices[0]))  # only the last batch may be shorter
         held = [self._matrices[at // size][at % size] for at in places.tolist()]
@@ -169,14 +167,13 @@ class _Read:
         return list(zip(self._rows[places].tolist(), _cosines(vectors, self._query), strict=True))
 
 
-def vector_from(stored: bytes) -> Any:
+def vector_from(stored: bytes) -> Array:
     """Return a stored vector as an array."""
-    return require("numpy", extra="local").frombuffer(stored, dtype="<f4")
+    return np.frombuffer(stored, dtype="<f4")
 
 
-def read_vectors(connection: sqlite3.Connection, rows: RowView, block: int, dimension: int) -> Any:
+def read_vectors(connection: sqlite3.Connection, rows: RowView, block: int, dimension: int) -> Array:
     """Return the vectors of a block as one matrix, zeros where there is no document."""
-    np = require("numpy", extra="local")
     matrix = np.zeros((ROWS, dimension), dtype=np.float32)
     statement = "SELECT row, vector, checksum FROM vectors WHERE row BETWEEN ? AND ?"
     missing = sum(length != ABSENT for length in rows.lengths_by_block[block])
@@ -191,7 +188,7 @@ def read_vectors(connection: sqlite3.Connection, rows: RowView, block: int, dime
     return matrix
 
 
-def _unchanged(rows: RowView, old: VectorView | None, held: dict[int, Any] | None) -> dict[int, Any]:
+def _unchanged(rows: RowView, old: VectorView | None, held: dict[int, Array] | None) -> dict[int, Array]:
     """Return what is held of blocks that are still the same."""
     if old is None or held is None:
         return {}
@@ -199,15 +196,14 @@ def _unchanged(rows: RowView, old: VectorView | None, held: dict[int, Any] | Non
     return {block: one for block, one in held.items() if block in now and before[block] is now[block]}
 
 
-def _top(scores: Any, k: int) -> Any:
+def _top(scores: Array, k: int) -> Array:
     """Return the places of the best k and of all that may tie with the last of them."""
-    np = require("numpy", extra="local")
     if len(scores) > k > 0:
         last = np.partition(scores, len(scores) - k)[len(scores) - k]
         return np.flatnonzero(scores >= last - _MARGIN)
     return np.flatnonzero(scores > -np.inf) if k else np.zeros(0, dtype=np.int64)
 
 
-def _cosines(vectors: Any, query: Any) -> list[float]:
+def _cosines(vectors: Array, query: Array) -> list[float]:
     found: list[float] = (vectors * query.astype("float64")).sum(axis=1).tolist()
     return found

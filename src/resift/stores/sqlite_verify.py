@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sqlite3
+from array import array
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from resift.errors import require
+from resift.arrays import np
 from resift.stores.sqlite_attributes import attributes_of
 from resift.stores.sqlite_blocks import ABSENT, ROWS, codes_of, read_codes, read_lengths
 from resift.stores.sqlite_checks import Damage, checksum
@@ -85,7 +86,6 @@ def _vectors(connection: sqlite3.Connection) -> Iterator[str]:
     facts = read_facts(connection)
     if not facts.dimension or facts.version == 1:
         return
-    np = require("numpy", extra="local")
     view = RowView(facts, {block: lengths for block, lengths in read_lengths(connection) if _any(lengths)})
     for block in view.blocks:
         matrix = read_vectors(connection, view, block, facts.dimension)
@@ -124,8 +124,8 @@ def _words(connection: Connection) -> Iterator[str]:
         yield f"{wrong + len(wanted)} terms do not stand where they should"
 
 
-def _any(lengths: Any) -> bool:
-    return bool(lengths.count(ABSENT) < ROWS)
+def _any(lengths: array[int]) -> bool:
+    return lengths.count(ABSENT) < ROWS
 
 
 _CHECKS: dict[str, Callable[[Connection], Iterator[str]]] = {

@@ -5,9 +5,8 @@ from __future__ import annotations
 import sqlite3
 from array import array
 from collections.abc import Iterable, Sequence
-from typing import Any
 
-from resift.errors import require
+from resift.arrays import Array, np
 from resift.stores import sqlite_version_1 as version_1
 from resift.stores.sqlite_blocks import ABSENT, ROWS, read_lengths
 from resift.stores.sqlite_checks import Damage
@@ -29,8 +28,8 @@ class RowView:
         self.lengths = array("i")
         for block in self.blocks:
             self.lengths.extend(lengths_by_block[block])
-        self._block_starts: Any = None
-        self._present: Any = None
+        self._block_starts: Array | None = None
+        self._present: Array | None = None
 
     def row_at(self, place: int) -> int:
         """Return the row that stands at a place."""
@@ -44,39 +43,37 @@ class RowView:
         place = position * ROWS + row % ROWS
         return -1 if self.lengths[place] == ABSENT else place
 
-    def places_of(self, rows: Any) -> tuple[Any, Any]:
+    def places_of(self, rows: Sequence[int] | Array) -> tuple[Array, Array]:
         """Return the places of many rows (numpy), and for each row whether it is there."""
-        np = _numpy()
-        starts = self._starts(np)
+        starts = self._starts()
         rows = np.asarray(rows, dtype=np.int64)
         within = (rows >= 0) & (rows < len(starts) * ROWS)
         start = starts[np.where(within, rows // ROWS, 0)]
         places = start + rows % ROWS
         present = within & (start >= 0)
-        present[present] = self.lengths_array(np)[places[present]] != ABSENT
+        present[present] = self.lengths_array()[places[present]] != ABSENT
         return places[present], present
 
-    def rows_at(self, places: Any) -> Any:
+    def rows_at(self, places: Array) -> Array:
         """Return the rows that stand at many places (numpy)."""
-        np = _numpy()
-        return np.asarray(self.blocks, dtype=np.int64)[places // ROWS] * ROWS + places % ROWS
+        rows: Array = np.asarray(self.blocks, dtype=np.int64)[places // ROWS] * ROWS + places % ROWS
+        return rows
 
-    def lengths_array(self, np: Any) -> Any:
+    def lengths_array(self) -> Array:
         """Return the lengths as an array that shares their memory."""
         return np.frombuffer(self.lengths, dtype=np.int32) if self.lengths else np.zeros(0, dtype=np.int32)
 
-    def mask(self, allowed: Sequence[int] | None) -> Any:
+    def mask(self, allowed: Sequence[int] | None) -> Array:
         """Return 1 for the places that may be found, as bytes (numpy)."""
-        np = _numpy()
         if allowed is not None:
             passing = np.zeros(len(self.lengths), dtype=np.uint8)
             passing[self.places_of(allowed)[0]] = 1
             return passing
         if self._present is None:
-            self._present = (self.lengths_array(np) != ABSENT).astype(np.uint8)
+            self._present = (self.lengths_array() != ABSENT).astype(np.uint8)
         return self._present
 
-    def _starts(self, np: Any) -> Any:
+    def _starts(self) -> Array:
         if self._block_starts is None:
             starts = np.full((self.blocks[-1] if self.blocks else 0) + 1, -1, dtype=np.int64)
             starts[self.blocks] = np.arange(len(self.blocks)) * ROWS
@@ -119,7 +116,3 @@ class RowViews:
             raise Damage("row_blocks", "all")  # a damaged index of theirs does not show all of them
         self._view, self._present = RowView(facts, held), present
         return self._view
-
-
-def _numpy() -> Any:
-    return require("numpy", extra="local")

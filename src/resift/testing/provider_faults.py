@@ -131,7 +131,7 @@ def _half_json(reply: Reply, wire: Wire) -> None:
     wire.send(200, reply.body[: len(reply.body) // 2])
 
 
-def _score(reply: Reply, wire: Wire, *, value: Any) -> None:
+def _score(reply: Reply, wire: Wire, *, value: object) -> None:
     for row in reply.rows()[:1]:
         for key in ("relevance_score", "score", "message"):
             if key in row:
@@ -139,7 +139,7 @@ def _score(reply: Reply, wire: Wire, *, value: Any) -> None:
     wire.send(200, reply.body)
 
 
-def _index(reply: Reply, wire: Wire, *, value: Any) -> None:
+def _index(reply: Reply, wire: Wire, *, value: object) -> None:
     for row in reply.rows()[:1]:
         row["index"] = value
         row.pop("message", None)

@@ -28,7 +28,7 @@ class Form:
     max_documents: int = 1000
     bearer: bool = False
 
-    def complaint(self, body: Any) -> tuple[int, str] | None:
+    def complaint(self, body: object) -> tuple[int, str] | None:
         """Return the status and message for a request that the documentation does not allow."""
         if not isinstance(body, dict):
             return 422, "the body is no JSON object"
@@ -64,15 +64,15 @@ def _text(document: Any) -> str:
     return document if isinstance(document, str) else str(document.get("text", ""))
 
 
-def _string(value: Any) -> bool:
+def _string(value: object) -> bool:
     return isinstance(value, str) and bool(value)
 
 
-def _flag(value: Any) -> bool:
+def _flag(value: object) -> bool:
     return isinstance(value, bool)
 
 
-def _whole(value: Any) -> bool:
+def _whole(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
@@ -80,15 +80,15 @@ def _positive(value: Any) -> bool:
     return _whole(value) and value > 0
 
 
-def _number(value: Any) -> bool:
+def _number(value: object) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def _strings(value: Any) -> bool:
+def _strings(value: object) -> bool:
     return isinstance(value, list) and bool(value) and all(isinstance(item, str) for item in value)
 
 
-def _strings_or_texts(value: Any) -> bool:
+def _strings_or_texts(value: object) -> bool:
     return (
         isinstance(value, list)
         and bool(value)
@@ -96,7 +96,7 @@ def _strings_or_texts(value: Any) -> bool:
     )
 
 
-def _messages(value: Any) -> bool:
+def _messages(value: object) -> bool:
     roles = ("system", "user", "assistant", "developer", "tool")
     return (
         isinstance(value, list)

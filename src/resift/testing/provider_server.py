@@ -190,7 +190,7 @@ class _Listener(ThreadingHTTPServer):
         else:
             super().shutdown_request(request)
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
+    def handle_error(self, request: object, client_address: object) -> None:
         """Say nothing: clients that hang up are what this server is for."""
 
 

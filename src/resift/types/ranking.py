@@ -214,7 +214,7 @@ class Ranking(Sequence[Hit]):
         return cls.from_dict(data)
 
 
-def to_json(data: Any, *, indent: int | None = None) -> str:
+def to_json(data: object, *, indent: int | None = None) -> str:
     """Return canonical JSON: sorted keys, UTF-8 as is, no NaN; dates and array scalars as plain values."""
     try:
         return json.dumps(
@@ -224,7 +224,7 @@ def to_json(data: Any, *, indent: int | None = None) -> str:
         raise InputError(f"Not JSON: {exc}. Keep metadata to strings, numbers, lists and dicts.") from exc
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> Any:
     for method in ("isoformat", "tolist"):  # dates; numpy scalars and arrays
         if hasattr(value, method):
             return getattr(value, method)()

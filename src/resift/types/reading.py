@@ -15,7 +15,7 @@ from resift.arguments import fits_float
 from resift.errors import InputError
 
 
-def fields_of(kind: type, data: Any, what: str) -> dict[str, Any]:
+def fields_of(kind: type, data: object, what: str) -> dict[str, Any]:
     """Return the fields of a dataclass that the data has, each as it is declared; others are passed over."""
     if not isinstance(data, Mapping):
         raise _wrong(data, what, "a mapping")
@@ -47,7 +47,7 @@ def as_declared(hint: Any, value: Any, where: str) -> Any:
     return hint.from_dict(value) if hasattr(hint, "from_dict") else value
 
 
-def _mapping(inner: Sequence[Any], value: Any, where: str) -> dict[Any, Any]:
+def _mapping(inner: Sequence[Any], value: object, where: str) -> dict[Any, Any]:
     if not isinstance(value, Mapping):
         raise _wrong(value, where, "a mapping")
     return {
@@ -56,7 +56,7 @@ def _mapping(inner: Sequence[Any], value: Any, where: str) -> dict[Any, Any]:
     }
 
 
-def _items(inner: Sequence[Any], value: Any, where: str) -> tuple[Any, ...]:
+def _items(inner: Sequence[Any], value: object, where: str) -> tuple[Any, ...]:
     items = enumerate(_listed(value, where))
     return tuple(as_declared(inner[0], one, f"{where}[{at}]") for at, one in items)
 
@@ -78,13 +78,13 @@ def _scalar(hint: Any, value: Any, where: str) -> Any:
     raise _wrong(value, where, _SCALARS[hint])
 
 
-def _listed(value: Any, where: str) -> Sequence[Any]:
+def _listed(value: object, where: str) -> Sequence[Any]:
     if not isinstance(value, (list, tuple)):
         raise _wrong(value, where, "a list")
     return value
 
 
-def _one_of(kind: type[Enum], value: Any, where: str) -> Enum:
+def _one_of(kind: type[Enum], value: object, where: str) -> Enum:
     try:
         return kind(value)
     except ValueError:
@@ -97,6 +97,6 @@ def _hints(kind: type) -> dict[str, Any]:
     return typing.get_type_hints(kind)
 
 
-def _wrong(value: Any, where: str, wanted: str) -> InputError:
+def _wrong(value: object, where: str, wanted: str) -> InputError:
     # The type only: the value may be a document.
     return InputError(f"{where} is a {type(value).__name__}; it must be {wanted}.")

@@ -132,7 +132,7 @@ class Trace(tuple[StageRecord, ...]):
     __slots__ = ()
 
     @classmethod
-    def from_dict(cls, data: Any) -> Trace:
+    def from_dict(cls, data: object) -> Trace:
         """Return the trace of these records as plain data; raises InputError for anything else."""
         return cls(reading.as_declared(tuple[StageRecord, ...], data, "trace"))
 

@@ -124,11 +124,11 @@ class _XmlLines:
             self.held += len(text)
 
 
-def _is_row(value: Any) -> bool:
+def _is_row(value: object) -> bool:
     return isinstance(value, Mapping) and any(isinstance(value.get(key), str) for key in TEXT_KEYS)
 
 
-def _listed(value: Any, flag: str = "") -> Iterator[Section]:
+def _listed(value: object, flag: str = "") -> Iterator[Section]:
     lines: list[str] = []
     held = 0
     for line in _values(value):
@@ -141,7 +141,7 @@ def _listed(value: Any, flag: str = "") -> Iterator[Section]:
         yield Section("\n".join(lines), flag=flag)
 
 
-def _values(value: Any) -> Iterator[str]:
+def _values(value: object) -> Iterator[str]:
     """Yield "name › name: value" for each value, without recursion; stops after a great many."""
     waiting: list[tuple[tuple[str, ...], Any]] = [((), value)]
     for _ in range(_MOST_VALUES):

@@ -41,7 +41,7 @@ def _output(output: Mapping[str, Any]) -> str:
     return _joined(data.get("text/plain")) if isinstance(data, Mapping) else ""
 
 
-def _joined(lines: Any) -> str:
+def _joined(lines: object) -> str:
     if isinstance(lines, list):
         return "".join(line for line in lines if isinstance(line, str))
     return lines if isinstance(lines, str) else ""

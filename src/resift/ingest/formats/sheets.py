@@ -67,7 +67,7 @@ def _section(rows: Rows, header: Sequence[str], values: Sequence[Any], sheet: st
     return Section(found.text, found.id, found.context, metadata, found.flag, found.problem)
 
 
-def _plain(cell: Any) -> Any:
+def _plain(cell: object) -> Any:
     """Return a cell as JSON has it; dates as ISO 8601, which sorts as dates do."""
     if isinstance(cell, dt.datetime):
         midnight = cell.time() == dt.time()

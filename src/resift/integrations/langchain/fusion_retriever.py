@@ -27,7 +27,7 @@ class ResiftFusionRetriever(SearchingRetriever):
     rerank: Any = None
     _fused: Pipeline = PrivateAttr()
 
-    def model_post_init(self, context: Any, /) -> None:
+    def model_post_init(self, context: object, /) -> None:
         """Build the pipeline once: its breakers remember who failed."""
         super().model_post_init(context)
         self._fused = fused_pipeline(

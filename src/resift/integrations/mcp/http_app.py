@@ -43,7 +43,7 @@ def app_with_mcp(options: ServerOptions) -> Any:
         streamable_http_path="/", stateless_http=True, json_response=True, transport_security=security
     )
 
-    def sessions(_app: Any) -> AbstractAsyncContextManager[Any]:
+    def sessions(_app: object) -> AbstractAsyncContextManager[Any]:
         manager: AbstractAsyncContextManager[Any] = server.session_manager.run()
         return manager
 

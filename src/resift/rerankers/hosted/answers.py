@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
 
 from resift.errors import ProviderBadAnswer
 from resift.rerankers.hosted.dialects import Dialect
 
 
-def scores_in(answer: Any, dialect: Dialect, *, count: int) -> list[float]:
+def scores_in(answer: object, dialect: Dialect, *, count: int) -> list[float]:
     """Return the scores by document number; raises ProviderBadAnswer unless each has exactly one."""
     rows = answer
     if dialect.rows_at is not None:
@@ -30,7 +29,7 @@ def scores_in(answer: Any, dialect: Dialect, *, count: int) -> list[float]:
     return [score for score in scores if score is not None]
 
 
-def _index(row: Any, dialect: Dialect, count: int) -> int:
+def _index(row: object, dialect: Dialect, count: int) -> int:
     index = row.get("index") if isinstance(row, Mapping) else None
     # bool is an int to Python, and True would quietly mean document 1.
     if not isinstance(index, int) or isinstance(index, bool):
@@ -40,7 +39,7 @@ def _index(row: Any, dialect: Dialect, count: int) -> int:
     return index
 
 
-def _score(value: Any, dialect: Dialect, index: int) -> float:
+def _score(value: object, dialect: Dialect, index: int) -> float:
     try:
         number = float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else math.nan
     except OverflowError:

@@ -57,7 +57,7 @@ def parse_json(body: bytes, *, most_parts: int = 20_000) -> Any:
         raise UnusableBody(f"it is {what}") from None
 
 
-def dump_json(value: Any) -> bytes:
+def dump_json(value: object) -> bytes:
     """Return the body of a request; lone surrogates, which no server can decode, become question marks."""
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     return text.encode("utf-8", "replace")

@@ -41,7 +41,7 @@ class _Seen:
         self.connect = False
         self.answer = False
 
-    async def trace(self, event: str, _info: Any) -> None:
+    async def trace(self, event: str, _info: object) -> None:
         if event.startswith("connection.connect"):
             self.connect = True
 
@@ -78,7 +78,7 @@ class ProviderClient:
     def __repr__(self) -> str:
         return f"ProviderClient({self.endpoint.provider!r}, {self.endpoint.base_url!r})"
 
-    async def post(self, path: str, payload: Any, *, deadline: Deadline) -> Any:
+    async def post(self, path: str, payload: object, *, deadline: Deadline) -> Any:
         """Return the parsed answer of a 200, within the deadline and the client's own timeout.
 
         Raises DeadlineExceeded when time ran out before the provider was asked, ProviderTimeout after.

@@ -7,7 +7,6 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
 
 from resift.errors import (
     ProviderAuthError,
@@ -74,7 +73,7 @@ def mentions(message: str) -> str:
     return f" Its message mentions: {', '.join(known)}." if known else ""
 
 
-def message_in(answer: Any, path: Sequence[str]) -> str:
+def message_in(answer: object, path: Sequence[str]) -> str:
     """Return the text at a path of keys in an error answer, or an empty string."""
     for key in path:
         answer = answer.get(key) if isinstance(answer, Mapping) else None
