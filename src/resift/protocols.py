@@ -100,15 +100,29 @@ class OfModelFile(OfModel, Protocol):
     model_digest: str
 
 
+class BuiltWith(Protocol):
+    """What a file of vectors says of itself."""
+
+    @property
+    def embedder(self) -> str:
+        """Name of the model that made the vectors; empty where there are none."""
+        ...
+
+    @property
+    def generation(self) -> int:
+        """Grows with every change of the file."""
+        ...
+
+
 @runtime_checkable
 class OpensVectors(Protocol):
     """A store on a file that says what it was built with, and opens its vectors with another embedder."""
 
-    def facts(self) -> Any:
+    def facts(self) -> BuiltWith:
         """Return what the file says of itself."""
         ...
 
-    def vectors_by(self, embedder: Any) -> Any:
+    def vectors_by(self, embedder: Embedder) -> VectorStore:
         """Return a view that searches by vectors of that embedder."""
         ...
 

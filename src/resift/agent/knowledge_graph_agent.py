@@ -14,6 +14,7 @@ from resift.agent.evidence import VECTORS, AbsentNames, absent_names
 from resift.agent.expansion import MAX_NODES, Neighbourhood, check_bounds, expand
 from resift.agent.extractive import ExtractiveWriter
 from resift.agent.first_stage import by_vectors, by_words, embedder_for, query_vector
+from resift.agent.graph_connection import GraphConnection
 from resift.agent.graph_reranker import STAGE as CENTRALITY
 from resift.agent.graph_reranker import GraphReranker, article_of
 from resift.agent.multi_doc import MultiDocSynthesizer, Writer
@@ -76,7 +77,7 @@ class KnowledgeGraphAgent:
         self._embedder, self._no_embedder = embedder_for(self.pack, embedder)
 
     @classmethod
-    def from_connection(cls, conn: Any, **options: Any) -> Self:
+    def from_connection(cls, conn: GraphConnection, **options: Any) -> Self:
         """Return an agent over an open Ladybug connection, the caller's to close; never a cross-encoder."""
         return cls(Pack(conn), **{**options, "enable_cross_encoder": False})
 

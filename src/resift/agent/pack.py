@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from resift.agent import pack_schema as schema
+from resift.agent.graph_connection import GraphConnection, rows_of
 from resift.arguments import checked
 from resift.arrays import Array, np
 from resift.errors import ResiftError, StoreError, require
@@ -54,7 +55,7 @@ class Pack:
     """Reads one pack. Safe to use from several threads; one statement runs at a time."""
 
     def __init__(
-        self, connection: Any, *, name: str = "pack", close: Callable[[], None] | None = None
+        self, connection: GraphConnection, *, name: str = "pack", close: Callable[[], None] | None = None
     ) -> None:
         self.name = name
         self._connection = connection
@@ -177,17 +178,12 @@ class Pack:
             if self._closed:
                 raise StoreError(f"{self.name} is closed.", store=self.name)
             try:
-                result = self._connection.execute(statement, dict(parameters or {}))
-                rows = []
-                while result.has_next():
-                    rows.append(list(result.get_next()))
-                result.close()
+                return rows_of(self._connection, statement, parameters)
             except Exception as exc:
                 # The engine's words may quote what is stored.
                 raise StoreError(
                     f"{self.name} could not be read ({type(exc).__name__}).", store=self.name
                 ) from exc
-        return rows
 
     def _tables(self) -> frozenset[str]:
         return frozenset(str(row[0]) for row in self._rows(schema.TABLES))

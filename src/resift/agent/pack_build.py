@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from resift import __version__
 from resift.agent import pack_schema as schema
 from resift.agent.articles import Article, read_articles, source_files
+from resift.agent.graph_connection import GraphConnection, rows_of
 from resift.agent.links import LinkResolver
 from resift.arguments import checked
 from resift.errors import InputError, StoreError, require
@@ -39,7 +40,7 @@ class BuildReport(NamedTuple):
 
 @dataclass
 class _Work:
-    connection: Any
+    connection: GraphConnection
     embedder: Embedder
     dimension: int
     progress: OnProgress
@@ -76,7 +77,7 @@ async def build_pack(
     dimension = int((await unit_vectors(chosen, ["dimension"], kind="document", store="pack")).shape[1])
     digest = _digest(articles, identity_of(chosen), dimension)
     with _working_file(Path(target), digest, dimension) as connection:
-        done = {str(row[0]) for row in _all(connection, schema.ARTICLE_IDS)}
+        done = {str(row[0]) for row in rows_of(connection, schema.ARTICLE_IDS)}
         total = sum(len(article.passages) for article in articles)
         work = _Work(connection, chosen, dimension, progress or _silent, total, done)
         await _add_articles(work, articles)
@@ -112,7 +113,7 @@ def _digest(articles: Sequence[Article], embedder: str, dimension: int) -> str:
 
 
 @contextlib.contextmanager
-def _working_file(target: Path, digest: str, dimension: int) -> Iterator[Any]:
+def _working_file(target: Path, digest: str, dimension: int) -> Iterator[GraphConnection]:
     """Yield a connection to the file under construction, and put it in its place at the end."""
     ladybug = require("ladybug", extra="graph")
     if target.exists() and not target.is_file():
@@ -149,10 +150,10 @@ def _opened(ladybug: Any, path: Path) -> tuple[Any, Any]:
         ) from exc
 
 
-def _begun(connection: Any) -> str:
-    if "Meta" not in {row[0] for row in _all(connection, schema.TABLES)}:
+def _begun(connection: GraphConnection) -> str:
+    if "Meta" not in {row[0] for row in rows_of(connection, schema.TABLES)}:
         return ""
-    meta = {str(key): str(value) for key, value in _all(connection, schema.READ_META)}
+    meta = {str(key): str(value) for key, value in rows_of(connection, schema.READ_META)}
     return meta.get("digest", "")
 
 
@@ -205,12 +206,12 @@ async def _commit(work: _Work) -> None:
             work.connection.execute(statement, {"rows": _clean(rows[start : start + _BATCH])})
 
 
-def _finish(connection: Any, articles: Sequence[Article], embedder: str) -> int:
+def _finish(connection: GraphConnection, articles: Sequence[Article], embedder: str) -> int:
     resolver = LinkResolver()
     for article in articles:
         resolver.add(article.id, article.aliases, article.targets)
     rows = [{"one": one, "other": other, "times": times} for (one, other), times in resolver.links().items()]
-    dimension = _all(connection, "MATCH (s:Section) RETURN size(s.embedding) LIMIT 1")
+    dimension = rows_of(connection, "MATCH (s:Section) RETURN size(s.embedding) LIMIT 1")
     with _transaction(connection):
         connection.execute("MATCH (:Article)-[l:LINKS]->(:Article) DELETE l")
         for start in range(0, len(rows), _LINK_BATCH):
@@ -229,7 +230,7 @@ def _finish(connection: Any, articles: Sequence[Article], embedder: str) -> int:
 
 
 @contextlib.contextmanager
-def _transaction(connection: Any) -> Iterator[None]:
+def _transaction(connection: GraphConnection) -> Iterator[None]:
     connection.execute("BEGIN TRANSACTION")
     try:
         yield
@@ -240,17 +241,8 @@ def _transaction(connection: Any) -> Iterator[None]:
     connection.execute("COMMIT")
 
 
-def _set(connection: Any, key: str, value: str) -> None:
+def _set(connection: GraphConnection, key: str, value: str) -> None:
     connection.execute(schema.WRITE_META, {"key": key, "value": value})
-
-
-def _all(connection: Any, statement: str) -> list[list[Any]]:
-    result = connection.execute(statement)
-    rows = []
-    while result.has_next():
-        rows.append(list(result.get_next()))
-    result.close()
-    return rows
 
 
 def _clean(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -14,6 +14,7 @@ from resift.demo.quality import ndcg, reciprocal_rank
 from resift.demo.sample import SHOWN, Question, passages, questions
 from resift.errors import ResiftError, require
 from resift.retrieval.pipeline import Pipeline
+from resift.stores.sqlite import SQLiteStore
 from resift.types import Ranking, StageKind
 
 K = 10
@@ -118,9 +119,7 @@ def missing_models() -> str:
     return ""
 
 
-def _store(path: Path, *, with_models: bool) -> Any:
-    from resift.stores.sqlite import SQLiteStore
-
+def _store(path: Path, *, with_models: bool) -> SQLiteStore:
     if not with_models:
         return SQLiteStore(path, create=True)
     from resift.models.embedding import DEFAULT_EMBEDDER, Embedder
@@ -128,14 +127,14 @@ def _store(path: Path, *, with_models: bool) -> Any:
     return SQLiteStore(path, embedder=Embedder(DEFAULT_EMBEDDER), create=True)
 
 
-async def _indexed(store: Any, documents: list[dict[str, Any]], progress: Progress) -> None:
+async def _indexed(store: SQLiteStore, documents: list[dict[str, Any]], progress: Progress) -> None:
     size = 32
     for start in range(0, len(documents), size):
         await store.add(documents[start : start + size])
         progress("indexing", min(start + size, len(documents)), len(documents))
 
 
-def _ways(store: Any, *, with_models: bool) -> list[tuple[str, Pipeline]]:
+def _ways(store: SQLiteStore, *, with_models: bool) -> list[tuple[str, Pipeline]]:
     """Return the pipelines from the plainest to the default one."""
     if not with_models:
         return [("BM25 (words)", Pipeline(store))]

@@ -15,7 +15,7 @@ from resift.fusion.rerankers import FusionReranker
 from resift.fusion.weighted import NAME as WEIGHTED
 from resift.fusion.weighted import WeightedReranker
 from resift.gate import Profile
-from resift.protocols import Reranker
+from resift.protocols import Reranker, Scorer
 from resift.retrieval.gating import Gate
 from resift.retrieval.over_fetch import OverFetch
 from resift.retrieval.pipeline import Pipeline
@@ -113,8 +113,8 @@ async def _replayed(recording: Recording, setting: Setting) -> dict[str, list[st
 
 
 def _pipeline(
-    stores: Sequence[Any],
-    scorer: Any,
+    stores: Sequence[_RecordedStore],
+    scorer: Scorer,
     alike: _RecordedNear,
     weigh: WeightedReranker,
     setting: Setting,
@@ -143,7 +143,7 @@ def _pipeline(
     return Pipeline(stores, fuse=Fuse(make=fuse), k=k, fetch=whole, **stages)
 
 
-def _check(setting: Setting, stores: Sequence[Any]) -> None:
+def _check(setting: Setting, stores: Sequence[_RecordedStore]) -> None:
     if setting.weights and len(setting.weights) != len(stores):
         raise InputError(f"{len(setting.weights)} weights for {len(stores)} stores; give one each.")
     if setting.floor is not None and setting.floor[0] not in {store.name for store in stores}:

@@ -13,6 +13,12 @@ from resift.models.onnx_graph import read_graph
 from resift.native.library import Kernel, native_kernel
 
 
+class _Scratch(threading.local):
+    """Working memory of each thread, so that rows are computed side by side."""
+
+    memory: Array | None = None
+
+
 class NativeSession:
     """A loaded model that takes one row of tokens; several threads may run it at the same time."""
 
@@ -27,7 +33,7 @@ class NativeSession:
         self._forward.argtypes = (c_void_p, c_void_p, c_void_p, c_int32, c_int32, c_void_p, c_void_p)
         self._forward.restype = None
         self._scratch_size.argtypes, self._scratch_size.restype = (c_void_p, c_int32), c_int64
-        self._own = threading.local()
+        self._own = _Scratch()
 
     def run(self, ids: list[int], types: list[int], *, first: int | None = None) -> Array:
         """Return the logits of one row, or the states of its tokens; with `first` only of so many tokens."""
@@ -55,7 +61,7 @@ class NativeSession:
     def _scratch(self, tokens: int) -> int:
         """Return the address of this thread's working memory, which grows with its longest row."""
         needed = self._scratch_size(ctypes.addressof(self._weights.bert), tokens)
-        memory = getattr(self._own, "memory", None)
+        memory = self._own.memory
         if memory is None or memory.size < needed:
             memory = self._own.memory = aligned(needed, "float32")
         return int(memory.ctypes.data)

@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import math
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol, overload, runtime_checkable
 
@@ -48,7 +48,7 @@ class TwoStage:
 
     def __init__(
         self,
-        embeddings: Any,
+        embeddings: BatchSearch | DocStore,
         similarity: Similarity | Scorer,
         *,
         fetch: OverFetch | None = None,
@@ -60,7 +60,7 @@ class TwoStage:
             )
         if not callable(similarity) and not isinstance(similarity, Scorer):
             raise InputError(f"similarity is a {type(similarity).__name__}; pass a callable or a scorer.")
-        self.embeddings: Any = embeddings  # of strangers: asked for what it has
+        self.embeddings = embeddings
         self.similarity = similarity
         self.fetch = fetch or OverFetch()
         self.text_keys = tuple(text_keys)
@@ -103,24 +103,17 @@ class TwoStage:
             if len(found) != len(queries):
                 raise InputError(f"batchsearch gave {len(found)} results for {len(queries)} queries.")
         else:
-            found = [await self._searched(query, wanted, kwargs) for query in queries]
+            search = self.embeddings.search
+            found = [await _searched(search, query, wanted, kwargs) for query in queries]
         return [[_row(row, place) for place, row in enumerate(rows)] for rows in found]
-
-    async def _searched(self, query: str, wanted: int, kwargs: Mapping[str, Any]) -> Any:
-        """Ask a store, or an index whose `search(query, limit)` is not async: that one in a thread."""
-        search = self.embeddings.search
-        if inspect.iscoroutinefunction(search):
-            return await search(query, k=wanted, **kwargs)
-        named = "k" if "k" in inspect.signature(search).parameters else "limit"
-        rows = await asyncio.to_thread(search, query, **{named: wanted}, **kwargs)
-        return await rows if inspect.isawaitable(rows) else rows
 
     async def _second(self, query: str, rows: list[Row]) -> list[Row]:
         if not rows:
             return []
         texts = [self._text(row, place) for place, row in enumerate(rows)]
         scores = await self._scores(query, rows, texts)
-        order = sorted(range(len(rows)), key=lambda at: (math.inf if scores[at] is None else -scores[at], at))
+        # Stable: what nobody judged keeps its order, and so do equal scores.
+        order = sorted(range(len(rows)), key=lambda at: math.inf if (one := scores[at]) is None else -one)
         return [{**rows[at], "score": scores[at]} for at in order]
 
     def _text(self, row: Row, place: int) -> str:
@@ -132,7 +125,7 @@ class TwoStage:
             )
         return next((text for text in texts if text.strip()), texts[0])
 
-    async def _scores(self, query: str, rows: list[Row], texts: list[str]) -> list[Any]:
+    async def _scores(self, query: str, rows: list[Row], texts: list[str]) -> list[float | None]:
         if isinstance(self.similarity, Scorer):
             # By place and not by the row's own id: rows of strangers may have none, or one twice.
             hits = [
@@ -141,9 +134,20 @@ class TwoStage:
             ]
             given = await self.similarity.score(query, hits, deadline=Deadline.never())
             return _paired(enumerate(given.values), len(rows))
-        similar: Any = self.similarity
-        pairs = await asyncio.to_thread(similar, query, texts)
+        pairs = await asyncio.to_thread(self.similarity, query, texts)
         return _paired(await pairs if inspect.isawaitable(pairs) else pairs, len(rows))
+
+
+async def _searched(
+    search: Callable[..., Any], query: str, wanted: int, kwargs: Mapping[str, Any]
+) -> list[Any]:
+    """Ask a store, or an index whose `search(query, limit)` is not async: that one in a thread."""
+    if inspect.iscoroutinefunction(search):
+        found: list[Any] = await search(query, k=wanted, **kwargs)
+        return found
+    named = "k" if "k" in inspect.signature(search).parameters else "limit"
+    rows = await asyncio.to_thread(search, query, **{named: wanted}, **kwargs)
+    return list(await rows if inspect.isawaitable(rows) else rows)
 
 
 def _queries(query: object) -> list[str]:
@@ -169,7 +173,7 @@ def _metadata(row: Row) -> Mapping[str, Any]:
     return nested if isinstance(nested, Mapping) else {}
 
 
-def _paired(pairs: Any, size: int) -> list[float | None]:
+def _paired(pairs: Iterable[tuple[int, float | None]], size: int) -> list[float | None]:
     """Return one score per row from (index, score) pairs; refuse indices that are not rows."""
     scores: list[float | None] = [None] * size
     seen: set[int] = set()

@@ -8,7 +8,9 @@ from typing import Any
 
 from resift.arguments import checked
 from resift.errors import require
-from resift.protocols import Scorer
+from resift.protocols import Embedder, Scorer
+from resift.retrieval.pipeline import Pipeline
+from resift.server.asgi import App, Receive, Scope, Send
 from resift.server.ask_routes import Asking, ask_operations
 from resift.server.embedding_routes import embedding_operations
 from resift.server.endpoint import failure_reply, send_reply
@@ -37,9 +39,9 @@ def serve_app(
     options: ServerOptions | None = None,
     *,
     scorer: Scorer | None = None,
-    embedder: Any = None,
-    pipeline: Any = None,
-    mounts: Mapping[str, Any] | None = None,
+    embedder: Embedder | None = None,
+    pipeline: Pipeline | None = None,
+    mounts: Mapping[str, App] | None = None,
     lifespans: Sequence[Lifespan] = (),
 ) -> Any:
     """Return an ASGI app. Models are loaded when it starts, beside the event loop; `/readyz` says when.
@@ -83,9 +85,9 @@ def _lifespan(parts: Sequence[Lifespan], serving: Serving) -> Lifespan:
     return lifespan
 
 
-def _closing(part: Any) -> Lifespan:
+def _closing(part: Serving | Searching | Asking) -> Lifespan:
     @asynccontextmanager
-    async def closed_at_the_end(app: Any) -> AsyncIterator[None]:
+    async def closed_at_the_end(app: object) -> AsyncIterator[None]:
         yield
         await part.close()
 
@@ -113,7 +115,7 @@ def operations_of(serving: Serving, searching: Searching, asking: Asking) -> lis
 def _routes(operations: Sequence[Operation]) -> list[Any]:
     from starlette.routing import Route
 
-    by_path: dict[str, dict[str, Any]] = {}
+    by_path: dict[str, dict[str, App]] = {}
     for operation in operations:
         by_path.setdefault(operation.path, {})[operation.method] = operation.endpoint()
     return [Route(path, endpoint=_Methods(methods)) for path, methods in by_path.items()]
@@ -122,12 +124,12 @@ def _routes(operations: Sequence[Operation]) -> list[Any]:
 class _Methods:
     """The endpoints of one path by method; other methods get 405 with those that are allowed."""
 
-    def __init__(self, endpoints: Mapping[str, Any]) -> None:
+    def __init__(self, endpoints: Mapping[str, App]) -> None:
         self._endpoints = dict(endpoints)
         if "GET" in self._endpoints:
             self._endpoints.setdefault("HEAD", self._endpoints["GET"])
 
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         endpoint = self._endpoints.get(scope["method"])
         if endpoint is not None:
             await endpoint(scope, receive, send)
@@ -139,7 +141,7 @@ class _Methods:
         await send_reply(send, failure_reply(failed, error_form_at(scope["path"]), info), info)
 
 
-async def _nothing_here(scope: Any, receive: Any, send: Any) -> None:
+async def _nothing_here(scope: Scope, receive: Receive, send: Send) -> None:
     if scope["type"] != "http":
         return
     info = info_of(scope)

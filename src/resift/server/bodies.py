@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
+from resift.server.asgi import Receive
 from resift.server.failures import RequestFailed
 
 MOST_PARTS = 400_000
 """Values in one body. Sixteen mebibytes of `[],[],` would stop the event loop for seconds."""
-
-Receive = Callable[[], Awaitable[Any]]
 
 
 class ClientGone(Exception):

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from resift.arrays import Array
+from resift.models.embedding import EmbedKind
 from resift.server import schema
 from resift.server.admission import pairs_in
 from resift.server.endpoint import Call, Reply
@@ -77,7 +78,7 @@ def _openai_operations(serving: Serving) -> list[Operation]:
     ]
 
 
-def _openai_answer(texts: list[str], vectors: Any, model: str, *, as_text: bool) -> dict[str, Any]:
+def _openai_answer(texts: list[str], vectors: Array, model: str, *, as_text: bool) -> dict[str, Any]:
     rows = [_base64(vector) for vector in vectors] if as_text else vectors.tolist()
     tokens = sum(map(len, texts)) // 4
     return {
@@ -104,7 +105,7 @@ def _tei_operations(serving: Serving) -> list[Operation]:
 
     async def run(call: Call) -> Reply:
         request, body = await _request(call, form, texts="inputs", dialect="tei")
-        kind = "query" if request.get("prompt_name") == "query" else "document"
+        kind: EmbedKind = "query" if request.get("prompt_name") == "query" else "document"
         vectors = await _embedded(call, request["inputs"], kind, {**body, "model": None})
         return Reply(vectors.tolist())
 
@@ -128,11 +129,11 @@ async def _request(
     return request, body
 
 
-async def _embedded(call: Call, texts: list[str], kind: str, body: Mapping[str, Any]) -> Any:
+async def _embedded(call: Call, texts: list[str], kind: EmbedKind, body: Mapping[str, Any]) -> Array:
     embedder = call.serving.embedder_for(body.get("model"))
     call.info.documents, call.info.pairs = len(texts), pairs_in(texts)
 
-    async def admitted() -> Any:
+    async def admitted() -> Array:
         async with call.admitted(call.deadline(None)):
             return await embedder.embed(texts, kind=kind)
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from resift.deadline import Deadline
 from resift.errors import DeadlineExceeded, InputError, ResiftError, RetrievalError
+from resift.server.asgi import Receive, Scope, Send
 from resift.server.bodies import ClientGone, dump_json, parse_json, read_body
 from resift.server.error_forms import OWN, ErrorForm
 from resift.server.failures import RequestFailed
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
     from resift.server.serving import Serving
 
 T = TypeVar("T")
-Send = Callable[[Any], Awaitable[None]]
-Receive = Callable[[], Awaitable[Any]]
 
 DEADLINE_HEADER = "x-resift-deadline-ms"
 _MILLISECONDS = re.compile(r"[0-9]{1,9}")
@@ -48,7 +47,7 @@ class Call:
 
     serving: Serving
     info: RequestInfo
-    scope: Mapping[str, Any]
+    scope: Scope
     receive: Receive
     errors: ErrorForm
 
@@ -125,7 +124,7 @@ class Endpoint:
         self._function = function
         self._errors = errors
 
-    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         info = info_of(scope)
         info.route = self._route

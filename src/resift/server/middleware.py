@@ -6,9 +6,9 @@ import asyncio
 import json
 import logging
 import time
-from typing import Any
 
-from resift.server.endpoint import Receive, Send, failure_of, failure_reply, send_reply
+from resift.server.asgi import App, Message, Receive, Scope, Send
+from resift.server.endpoint import failure_of, failure_reply, send_reply
 from resift.server.error_forms import error_form_at
 from resift.server.failures import RequestFailed
 from resift.server.health_routes import OPEN_PATHS
@@ -21,11 +21,11 @@ access_log = logging.getLogger("resift.server.access")
 class Observing:
     """Gives each request its id, counts and logs it, and answers where nothing else did."""
 
-    def __init__(self, app: Any, serving: Serving) -> None:
+    def __init__(self, app: App, serving: Serving) -> None:
         self._app = app
         self._serving = serving
 
-    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass one request on."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
@@ -44,8 +44,8 @@ class Observing:
             if self._serving.options.access_log:
                 _log(scope, info, elapsed_s)
 
-    async def _passed_on(self, scope: Any, receive: Receive, send: Send, info: RequestInfo) -> None:
-        async def noted(message: Any) -> None:
+    async def _passed_on(self, scope: Scope, receive: Receive, send: Send, info: RequestInfo) -> None:
+        async def noted(message: Message) -> None:
             if message["type"] == "http.response.start":
                 info.status = message["status"]
                 message["headers"] = [*message["headers"], (b"x-request-id", info.id.encode())]
@@ -73,11 +73,11 @@ class Observing:
 class Guarding:
     """Lets in who has a key: on every path but health and the playground's own files."""
 
-    def __init__(self, app: Any, serving: Serving) -> None:
+    def __init__(self, app: App, serving: Serving) -> None:
         self._app = app
         self._serving = serving
 
-    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or answer 401."""
         if scope["type"] != "http" or not self._serving.keys.needed or _is_open(scope):
             await self._app(scope, receive, send)
@@ -107,13 +107,13 @@ def error_is_tei(path: str) -> bool:
     return path.startswith("/tei/") or path in ("/rerank", "/embed", "/info", "/")
 
 
-def _is_open(scope: Any) -> bool:
+def _is_open(scope: Scope) -> bool:
     path = scope["path"]
     reading = scope["method"] in ("GET", "HEAD")
     return reading and (path in OPEN_PATHS or path == "/" or path.startswith("/playground/"))
 
 
-def _log(scope: Any, info: RequestInfo, elapsed_s: float) -> None:
+def _log(scope: Scope, info: RequestInfo, elapsed_s: float) -> None:
     line = {
         "id": info.id,
         "method": scope["method"],

@@ -6,16 +6,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from resift.events import Sink
 from resift.fusion.methods import METHODS
 from resift.fusion.rerankers import FusionReranker, RRFReranker
 from resift.fusion.weighted import WeightedReranker
-from resift.protocols import Reranker, Scorer
+from resift.protocols import Embedder, Reranker, Scorer
 from resift.rerankers.semantic_bm25 import SemanticBM25Reranker
 from resift.retrieval.defaults import FETCH
 from resift.retrieval.pipeline import Pipeline
 from resift.retrieval.reading import Reach
 from resift.retrieval.shaping import Shape
 from resift.retrieval.stages import Rerank
+from resift.retrieval.store_ref import Store, StoreRef
 from resift.server.schema import Schema, number, one_of, record, whole
 from resift.shape import Blend, ShapePolicy
 
@@ -46,7 +48,9 @@ class SearchSettings:
         """Return the settings of a request."""
         return cls(**(given or {}))
 
-    def pipeline(self, stores: Sequence[Any], scorer: Scorer, embedder: Any, sink: Any) -> Pipeline:
+    def pipeline(
+        self, stores: Sequence[Store | StoreRef], scorer: Scorer, embedder: Embedder | None, sink: Sink
+    ) -> Pipeline:
         """Return a pipeline over these stores."""
         options: dict[str, Any] = {"fuse": _fuser(self.fusion), "fetch": FETCH}
         if self.reranker != "none":

@@ -13,11 +13,13 @@ from resift.candidates import hits_from
 from resift.ingest.opening import open_index
 from resift.retrieval.defaults import views
 from resift.retrieval.pipeline import Pipeline
+from resift.retrieval.store_ref import Store, StoreRef
 from resift.server.bodies import dump_json
 from resift.server.failures import RequestFailed
 from resift.server.search_settings import SearchSettings
 from resift.server.serving import Serving
 from resift.stores.memory import MemoryStore
+from resift.stores.sqlite import SQLiteStore
 from resift.types import Hit
 
 KEPT_POOLS = 8
@@ -29,9 +31,9 @@ class Searching:
 
     def __init__(self, serving: Serving) -> None:
         self._serving = serving
-        self._opened: list[Any] | None = None
+        self._opened: list[SQLiteStore] | None = None
         self._pipelines: dict[SearchSettings, Pipeline] = {}
-        self._pools: OrderedDict[str, list[Any]] = OrderedDict()
+        self._pools: OrderedDict[str, list[MemoryStore]] = OrderedDict()
         self._lock = asyncio.Lock()
 
     @property
@@ -49,8 +51,7 @@ class Searching:
                 "This server has no index: start it with --store FILE or --pipeline FILE, or send documents",
             )
         if self._serving.pipeline is not None and settings is None:
-            found: Pipeline = self._serving.pipeline
-            return found
+            return self._serving.pipeline
         chosen = settings or SearchSettings()
         if chosen not in self._pipelines:
             self._pipelines[chosen] = self._made(chosen, await self._stores())
@@ -61,11 +62,11 @@ class Searching:
         for store in self._opened or ():
             await store.close()
 
-    def _made(self, settings: SearchSettings, stores: Sequence[Any]) -> Pipeline:
+    def _made(self, settings: SearchSettings, stores: Sequence[Store | StoreRef]) -> Pipeline:
         _, scorer = self._serving.model(None)
         return settings.pipeline(stores, scorer, self._serving.embedder, self._serving.metrics.sink)
 
-    async def _stores(self) -> list[Any]:
+    async def _stores(self) -> list[Store | StoreRef]:
         if self._serving.pipeline is not None and not self._serving.options.stores:
             return list(self._serving.pipeline.stores)
         async with self._lock:
@@ -73,7 +74,7 @@ class Searching:
                 self._opened = await asyncio.to_thread(self._open_all)
         return [view for store in self._opened for view in views(store)]
 
-    def _open_all(self) -> list[Any]:
+    def _open_all(self) -> list[SQLiteStore]:
         files = self._serving.options.stores
         opened = []
         for at, file in enumerate(files):
@@ -84,14 +85,14 @@ class Searching:
             opened.append(store)
         return opened
 
-    async def _pool(self, documents: Sequence[Any]) -> list[Any]:
+    async def _pool(self, documents: Sequence[Any]) -> list[MemoryStore]:
         """Return stores of a request's own documents: one finds by words, one by meaning."""
         hits = documents_of(documents)
         digest = hashlib.sha256(dump_json([[hit.id, hit.text, hit.metadata] for hit in hits])).hexdigest()
         if digest in self._pools:
             self._pools.move_to_end(digest)
             return self._pools[digest]
-        stores: list[Any] = [MemoryStore(name="words")]
+        stores = [MemoryStore(name="words")]
         if self._serving.embedder is not None:
             stores.append(MemoryStore(self._serving.embedder, name="vectors", mode="vector"))
         for store in stores:

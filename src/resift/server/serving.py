@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Literal
 
 from resift.errors import InputError, ModelLoadError
-from resift.models.embedding import Embedder
-from resift.protocols import OfModel, Scorer
+from resift.models.embedding import Embedder as LocalEmbedder
+from resift.protocols import Embedder, OfModel, Scorer
 from resift.rerankers.cross_encoder import CrossEncoderReranker
+from resift.retrieval.pipeline import Pipeline
 from resift.retrieval.scored_search import scorer_of
 from resift.server.admission import Admission
 from resift.server.failures import RequestFailed
@@ -34,8 +35,8 @@ class Serving:
         options: ServerOptions,
         *,
         scorer: Scorer | None = None,
-        embedder: Any = None,
-        pipeline: Any = None,
+        embedder: Embedder | None = None,
+        pipeline: Pipeline | None = None,
     ) -> None:
         self.options = options
         self.metrics = Metrics()
@@ -107,7 +108,7 @@ class Serving:
         own = self.embedder.model_name if isinstance(self.embedder, OfModel) else ""
         return own or self.options.embedder or "embedder"
 
-    def embedder_for(self, asked: str | None) -> Any:
+    def embedder_for(self, asked: str | None) -> Embedder:
         """Return the embedder that a request names, or the only one."""
         if self.embedder is None:
             raise RequestFailed("not_found", "No embedding model is served here; start with --embedder MODEL")
@@ -157,7 +158,7 @@ class Serving:
             if name not in self.scorers:
                 self.scorers[name] = _cross_encoder(name)
         if self.embedder is None and self.options.embedder is not None:
-            self.embedder = Embedder(self.options.embedder)
+            self.embedder = LocalEmbedder(self.options.embedder)
 
 
 def _cross_encoder(name: str) -> Scorer:

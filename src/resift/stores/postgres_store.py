@@ -17,7 +17,7 @@ from resift.protocols import Embedder
 from resift.stores.documents import ids_from, in_order
 from resift.stores.engine_store import EngineStore
 from resift.stores.memory import Mode
-from resift.stores.postgres_connections import Connections
+from resift.stores.postgres_connections import Connection, Connections, Fields
 from resift.stores.records import Record, Row, document_hit, key_of, records_from, refuse_other_embedder
 from resift.stores.store_options import SearchOptions
 from resift.types import Hit
@@ -93,12 +93,10 @@ class PostgresStore(EngineStore):
         """Remove documents; return how many were there."""
         keys = [key_of(id) for id in ids_from(ids)]
 
-        def job(connection: Any) -> int:
+        def job(connection: Connection) -> int:
             if not self._ready(connection):
                 return 0
-            return int(
-                connection.execute(self._sql("DELETE FROM {table} WHERE key = ANY(%s)"), [keys]).rowcount
-            )
+            return connection.execute(self._sql("DELETE FROM {table} WHERE key = ANY(%s)"), [keys]).rowcount
 
         return await self._job(job)
 
@@ -127,7 +125,7 @@ class PostgresStore(EngineStore):
     async def optimise(self) -> str:
         """Build the HNSW index of the vectors anew, without locking writers out; say what was done."""
 
-        def job(connection: Any) -> str:
+        def job(connection: Connection) -> str:
             if not self._ready(connection):
                 return "there is no table yet"
             connection.execute("SET statement_timeout = 0")
@@ -182,16 +180,13 @@ class PostgresStore(EngineStore):
         )
         vector = _vector(asked)
 
-        def job(connection: Any) -> list[tuple[Any, ...]]:
+        def job(connection: Connection) -> list[Fields]:
             if not self._ready(connection):
                 return []
             with connection.transaction():
                 for setting in _settings(limit, exact=exact):
                     connection.execute(setting)
-                rows: list[tuple[Any, ...]] = connection.execute(
-                    statement, [vector, *values, vector, limit]
-                ).fetchall()
-                return rows
+                return connection.execute(statement, [vector, *values, vector, limit]).fetchall()
 
         rows = [
             Row(document, float(score), json.loads(found)) for document, score, found in await self._job(job)
@@ -209,21 +204,20 @@ class PostgresStore(EngineStore):
         rows = await self._rows(statement, [any_of, any_of, *values, limit])
         return [Row(document, float(score)) for document, score in rows]
 
-    def _sql(self, statement: str, **parts: str) -> Any:
+    def _sql(self, statement: str, **parts: str) -> object:
         """Return the statement with the table's quoted name and these pieces of our own SQL filled in."""
         sql = self._psycopg.sql.SQL
         return sql(statement).format(table=self._table, **{name: sql(part) for name, part in parts.items()})
 
-    async def _rows(self, statement: Any, values: Sequence[Any]) -> list[tuple[Any, ...]]:
-        def job(connection: Any) -> list[tuple[Any, ...]]:
+    async def _rows(self, statement: object, values: Sequence[object]) -> list[Fields]:
+        def job(connection: Connection) -> list[Fields]:
             if not self._ready(connection):
                 return []
-            rows: list[tuple[Any, ...]] = connection.execute(statement, values).fetchall()
-            return rows
+            return connection.execute(statement, values).fetchall()
 
         return await self._job(job)
 
-    async def _job(self, job: Callable[[Any], T]) -> T:
+    async def _job(self, job: Callable[[Connection], T]) -> T:
         """Run a job on a connection in a worker thread."""
         return await self._work(lambda: self._connections.run(job))
 
@@ -244,7 +238,7 @@ class PostgresStore(EngineStore):
             transient=lost,
         )
 
-    def _ready(self, connection: Any) -> bool:
+    def _ready(self, connection: Connection) -> bool:
         """Say whether the table is there; refuses one with the vectors of another embedder."""
         if self._comment is None:
             # From pg_class, not a bare to_regclass: that may answer from a cache older than a lock we took.
@@ -258,7 +252,7 @@ class PostgresStore(EngineStore):
                 self._comment = held[0] or ""
         return self._comment is not None
 
-    def _create(self, connection: Any, record: Record) -> None:
+    def _create(self, connection: Connection, record: Record) -> None:
         embedding = ""
         if record.vector is not None:
             connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
@@ -276,7 +270,7 @@ class PostgresStore(EngineStore):
         note = self._psycopg.sql.Literal(comment)
         connection.execute(self._psycopg.sql.SQL("COMMENT ON TABLE {} IS {}").format(self._table, note))
 
-    def _build_index(self, connection: Any) -> None:
+    def _build_index(self, connection: Connection) -> None:
         name = self._psycopg.sql.Identifier(self._index_name)
         statement = self._sql("SELECT vector_dims(embedding) FROM {table} LIMIT 1")
         found = connection.execute(statement).fetchone()
@@ -303,7 +297,7 @@ class PostgresStore(EngineStore):
             )
         return f"embedding::halfvec({dimension})", f"halfvec({dimension})"
 
-    def _upsert(self, connection: Any, records: Sequence[Record]) -> None:
+    def _upsert(self, connection: Connection, records: Sequence[Record]) -> None:
         if not self._ready(connection):
             with connection.transaction():
                 # Two first writers at once: the second waits here and then finds the table.
@@ -347,12 +341,12 @@ def _filter(groups: Sequence[Sequence[str]]) -> tuple[str, list[list[str]]]:
     return "AND tags && %s::text[] " * len(groups), [list(group) for group in groups]
 
 
-def _values(record: Record) -> list[Any]:
-    values = [record.key, record.document, record.tags, _lexemes(record.terms)]
+def _values(record: Record) -> list[object]:
+    values: list[object] = [record.key, record.document, record.tags, _lexemes(record.terms)]
     return values if record.vector is None else [*values, _vector(record.vector)]
 
 
-def _vector(row: Any) -> str:
+def _vector(row: Iterable[float]) -> str:
     return "[" + ",".join(str(float(value)) for value in row) + "]"
 
 

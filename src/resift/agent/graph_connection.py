@@ -1,0 +1,41 @@
+"""What a pack uses of Ladybug's connection."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+
+class Answer(Protocol):
+    """The rows that a statement found, one at a time."""
+
+    def has_next(self) -> bool:
+        """Whether there is a further row."""
+
+    def get_next(self) -> list[Any]:
+        """Return the next row."""
+
+    def close(self) -> None:
+        """Give the engine's memory back."""
+
+
+class GraphConnection(Protocol):
+    """An open database that takes one statement at a time."""
+
+    def execute(self, statement: str, parameters: Mapping[str, Any] = ..., /) -> Answer:
+        """Run one statement."""
+
+    def close(self) -> None:
+        """Close the database."""
+
+
+def rows_of(
+    connection: GraphConnection, statement: str, parameters: Mapping[str, Any] | None = None
+) -> list[list[Any]]:
+    """Return all rows of a statement; the answer holds memory of the engine, so it is closed at once."""
+    answer = connection.execute(statement, dict(parameters or {}))
+    rows = []
+    while answer.has_next():
+        rows.append(list(answer.get_next()))
+    answer.close()
+    return rows
