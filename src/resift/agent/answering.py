@@ -36,7 +36,7 @@ async def answer_from(
     if absent.unknown:
         return not_found(ranking, all_notes, explain=explain)
     made = await synthesizer.synthesize(question, ranking, deadline=deadline)
-    if not made.draft.sentences:
-        return not_found(ranking, [*all_notes, *made.draft.notes], made=made, explain=explain)
+    if not made.answer.sentences:
+        return not_found(ranking, [*all_notes, *made.answer.notes], made=made, explain=explain)
     confidence = evidence.confidence * (0.5 if absent.notes else 1.0)
     return as_answer(ranking, made, confidence, all_notes, explain=explain)

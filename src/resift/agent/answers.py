@@ -31,17 +31,17 @@ def as_answer(
     ranking: Ranking, made: Synthesis, confidence: float, notes: Sequence[str], *, explain: bool
 ) -> dict[str, Any]:
     """Return an answer with its sources."""
-    cited = {number for sentence in made.draft.sentences for number in sentence.sources}
+    cited = {number for sentence in made.answer.sentences for number in sentence.sources}
     return _reported(
         ranking,
-        [*notes, *made.draft.notes],
+        [*notes, *made.answer.notes],
         made,
         explain=explain,
-        answer=made.draft.text,
+        answer=made.answer.text,
         found=True,
         confidence=round(confidence, 3),
         sources=[_source(number, hit, cited) for number, hit in enumerate(ranking.hits, start=1)],
-        sentences=[{"text": one.text, "sources": list(one.sources)} for one in made.draft.sentences],
+        sentences=[{"text": one.text, "sources": list(one.sources)} for one in made.answer.sentences],
     )
 
 
@@ -62,7 +62,7 @@ def _reported(
         "degraded": ranking.degraded or bool(made and made.degraded),
         "reason": "; ".join(filter(None, reasons)) or None,
         "extractive": made.extractive if made else False,
-        "writer": made.draft.writer if made else None,
+        "writer": made.answer.writer if made else None,
         "notes": [*notes, *_graph_notes(ranking)],
     }
     if explain:

@@ -5,7 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from resift.agent.passages import Draft, Passage, Sentence, cited_sentences, unknown_citations, unsupported
+from resift.agent.passages import (
+    Passage,
+    Sentence,
+    WrittenAnswer,
+    cited_sentences,
+    unknown_citations,
+    unsupported,
+)
 from resift.deadline import Deadline
 from resift.errors import DeadlineExceeded, ProviderBadAnswer
 from resift.rerankers.hosted import ChatClient
@@ -44,7 +51,7 @@ class ChatWriter:
     def __repr__(self) -> str:
         return f"ChatWriter({self.client!r})"
 
-    async def write(self, question: str, passages: Sequence[Passage], *, deadline: Deadline) -> Draft:
+    async def write(self, question: str, passages: Sequence[Passage], *, deadline: Deadline) -> WrittenAnswer:
         """Return the checked answer."""
         if not self.budget.allows(len(passages), deadline, provider=self.name):
             raise DeadlineExceeded(f"Not enough time left to ask {self.name}.")
@@ -52,13 +59,13 @@ class ChatWriter:
         own = deadline.reserve(FALLBACK_S)
         async with self.breaker.guard(own, timeout_s=self.client.timeout_s):
             completion = await self.client.complete(_messages(question, passages), deadline=own)
-            draft = self._checked(completion.text[:MAX_ANSWER_CHARS], passages, question)
+            answer = self._checked(completion.text[:MAX_ANSWER_CHARS], passages, question)
         self.budget.record(len(passages), time.perf_counter() - started, provider=self.name)
-        return draft
+        return answer
 
-    def _checked(self, text: str, passages: Sequence[Passage], question: str) -> Draft:
+    def _checked(self, text: str, passages: Sequence[Passage], question: str) -> WrittenAnswer:
         if text.strip().strip("\"'`*.").upper().replace(" ", "_") == NOT_FOUND:
-            return Draft((), self.name, ("the writer found no answer in the passages",))
+            return WrittenAnswer((), self.name, ("the writer found no answer in the passages",))
         written = cited_sentences(text)
         unknown = unknown_citations(written, {passage.number for passage in passages})
         if unknown:
@@ -66,7 +73,7 @@ class ChatWriter:
         kept = [one for one in written if one.sources and not unsupported(one, passages, question)]
         if not kept:
             raise self._untrusted("has no sentence that a passage supports")
-        return Draft(tuple(map(_plain, kept)), self.name, _left_out(len(written) - len(kept)))
+        return WrittenAnswer(tuple(map(_plain, kept)), self.name, _left_out(len(written) - len(kept)))
 
     def _untrusted(self, why: str) -> ProviderBadAnswer:
         return ProviderBadAnswer(f"The answer of {self.name} {why}.", provider=self.name, status=200)

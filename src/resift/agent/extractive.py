@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from resift.agent.evidence import CROSS_ENCODER, VECTORS, WORDS
-from resift.agent.passages import Draft, Passage, Sentence, sentences_of
+from resift.agent.passages import Passage, Sentence, WrittenAnswer, sentences_of
 from resift.deadline import Deadline
 from resift.protocols import Embedder, Scorer
 from resift.rerankers.bm25 import PoolBM25
@@ -43,11 +43,11 @@ class ExtractiveWriter:
         self._max = max_sentences
         self._bm25 = PoolBM25()
 
-    async def write(self, question: str, passages: Sequence[Passage], *, deadline: Deadline) -> Draft:
+    async def write(self, question: str, passages: Sequence[Passage], *, deadline: Deadline) -> WrittenAnswer:
         """Return the sentences that answer best, the best first."""
         candidates = _candidates(passages)
         if not candidates:
-            return Draft((), self.name)
+            return WrittenAnswer((), self.name)
         judge, own = await self._judged(question, candidates, deadline)
         # A sentence alone often lacks its subject; what its passage is worth makes up for it.
         scores = [mine + one.judged.get(judge, 0.0) for one, mine in zip(candidates, own, strict=True)]
@@ -55,7 +55,7 @@ class ExtractiveWriter:
         least = scores[ranked[0]] - _MARGIN[judge]
         chosen = [candidates[at] for at in ranked[: self._max] if scores[at] >= least]
         quoted = tuple(Sentence(one.text, (one.number,)) for one in chosen)
-        return Draft(quoted, self.name, (f"sentences chosen by {judge}",))
+        return WrittenAnswer(quoted, self.name, (f"sentences chosen by {judge}",))
 
     async def _judged(
         self, question: str, candidates: Sequence[_Candidate], deadline: Deadline

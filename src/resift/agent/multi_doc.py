@@ -10,7 +10,7 @@ from typing import Protocol
 
 from resift.agent.evidence import CROSS_ENCODER, VECTORS, WORDS, judgements
 from resift.agent.graph_reranker import article_of
-from resift.agent.passages import Draft, Passage, unknown_citations
+from resift.agent.passages import Passage, WrittenAnswer, unknown_citations
 from resift.deadline import Deadline
 from resift.errors import InputError, ResiftError, redacted
 from resift.types import Hit, trace_of
@@ -19,20 +19,20 @@ log = logging.getLogger("resift.agent")
 
 
 class Writer(Protocol):
-    """Turns numbered passages into a draft; raises when it cannot."""
+    """Turns numbered passages into an answer; raises when it cannot."""
 
     name: str
 
-    async def write(self, question: str, passages: Sequence[Passage], *, deadline: Deadline) -> Draft:
-        """Return the draft; every number that it cites is one of the passages'."""
+    async def write(self, question: str, passages: Sequence[Passage], *, deadline: Deadline) -> WrittenAnswer:
+        """Return the answer; every number that it cites is one of the passages'."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Synthesis:
-    """A draft, and whether it is the one that was wanted."""
+    """An answer, and whether it is the one that was wanted."""
 
-    draft: Draft
+    answer: WrittenAnswer
     extractive: bool
     degraded: bool = False
     reason: str | None = None
@@ -88,13 +88,15 @@ class MultiDocSynthesizer:
             except Exception as exc:
                 reason = f"extractive answer, because {self.writer.name} failed: {redacted(exc)}"
                 log.warning("answer degraded: %s", reason)
-        draft = await self._written(self.extractive, question, passages, deadline)
-        return Synthesis(draft, extractive=True, degraded=reason is not None, reason=reason)
+        answer = await self._written(self.extractive, question, passages, deadline)
+        return Synthesis(answer, extractive=True, degraded=reason is not None, reason=reason)
 
     @staticmethod
-    async def _written(writer: Writer, question: str, passages: list[Passage], deadline: Deadline) -> Draft:
-        draft = await writer.write(question, passages, deadline=deadline)
-        unknown = unknown_citations(draft.sentences, {passage.number for passage in passages})
-        if unknown or any(not sentence.sources for sentence in draft.sentences):
+    async def _written(
+        writer: Writer, question: str, passages: list[Passage], deadline: Deadline
+    ) -> WrittenAnswer:
+        answer = await writer.write(question, passages, deadline=deadline)
+        unknown = unknown_citations(answer.sentences, {passage.number for passage in passages})
+        if unknown or any(not sentence.sources for sentence in answer.sentences):
             raise ResiftError(f"{writer.name} cited what was not given to it")
-        return draft
+        return answer

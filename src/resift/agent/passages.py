@@ -59,7 +59,7 @@ class Sentence(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class WrittenAnswer:
     """What a writer made of the passages: nothing, when they do not answer the question."""
 
     sentences: tuple[Sentence, ...]

@@ -122,18 +122,18 @@ class _Count:
 
     def rows_done(self, shard: str, rows: int) -> None:
         self.begun[shard] = rows
-        self._told()
+        self._report_progress()
 
     def shard_done(self, report: ShardReport) -> None:
         self.reports.append(report)
         self.begun.pop(report.name, None)
-        self._told()
+        self._report_progress()
         failed = sum(one.failed for one in self.reports)
         if failed > self.most_failed:
             where = f"{self.folder}/{FAILED}-*.parquet"
             raise ResiftError(f"{failed} rows failed, more than {self.most_failed}; stopped. See {where}.")
 
-    def _told(self) -> None:
+    def _report_progress(self) -> None:
         done = sum(one.rows for one in self.reports)
         skipped = sum(one.rows for one in self.reports if one.skipped)
         self.tell(

@@ -169,7 +169,7 @@ def _print_source(source: dict[str, Any]) -> None:
     mark = f"[{source['number']}]"
     style = "cyan" if source["cited"] else "dim"
     name = source["heading"] or source["title"]
-    told = f"{mark} {name} ({source['id']})" if name and name != source["id"] else f"{mark} {source['id']}"
-    print_text(paint(clip_words(told, width()), style))
+    label = f"{mark} {name} ({source['id']})" if name and name != source["id"] else f"{mark} {source['id']}"
+    print_text(paint(clip_words(label, width()), style))
     if source["cited"]:
         print_text(f"    {clip_words(source['text'], width() - 4)}")

@@ -46,6 +46,7 @@ def compare(rankings: Rankings, *, k: int = DEFAULT_K, weights: Weights | None =
     """Fuse the same lists as Resift and as each known engine does; weights where the engine has any."""
     orders: dict[str, Sequence[Hit]] = {"resift": rrf(rankings, k=k, weights=weights)}
     for name, dialect in DIALECTS.items():
+        # A dialect refuses weights that its engine has not; here it takes part without them.
         own = None if dialect.weighing == "none" else weights
         orders[name] = fuse_as(name, rankings, k=k, weights=own)
     return Comparison(orders)

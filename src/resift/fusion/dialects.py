@@ -63,6 +63,7 @@ DIALECTS: dict[str, Dialect] = {
     "elasticsearch": Dialect(
         part=lambda rank, weight, k_param, _: weight / (k_param + rank + 1), least_k_param=1, ties="id"
     ),
+    # Its ranks begin at 0 and 61 stands for 60 + 1; the total is then a share of the best possible one.
     "haystack": Dialect(
         part=lambda rank, weight, _, lists: (weight * lists) / (61 + rank),
         equal_weight=lambda lists: 1 / lists,
@@ -78,6 +79,7 @@ DIALECTS: dict[str, Dialect] = {
         own_identity="content",
         takes_identity=True,
     ),
+    # It sorts each list by score before it counts ranks, and keeps the copy that it saw last.
     "llama-index": Dialect(
         part=lambda rank, _weight, _k_param, _lists: 1.0 / (rank + 60.0),
         weighing="none",
@@ -86,12 +88,14 @@ DIALECTS: dict[str, Dialect] = {
         keeps="last",
         sorts_lists=True,
     ),
+    # k is 2 unless given, as in its server.
     "qdrant": Dialect(part=_qdrant_part, k_param=2, least_k_param=1),
     "txtai": Dialect(
         part=lambda rank, weight, *_: (1.0 / (rank + 1)) * weight,
         equal_weight=lambda lists: 1 / lists,
         keeps_zero_weights=False,
     ),
+    # It adds in 32-bit floats, where totals can tie that differ in 64 bits.
     "weaviate": Dialect(
         part=lambda rank, weight, *_: _single(weight / (60 + rank)),
         equal_weight=lambda lists: 1 / lists,
@@ -163,6 +167,7 @@ def fuse_as(
             one.hits.append(hit)
             one.kept = one.hits[0 if dialect.keeps == "first" else -1]
     for one in totals.values():
+        # Ties by id must not depend on the order of the lists: exact sums.
         if dialect.ties == "id":
             one.total = fsum(one.parts.values())
         one.total = dialect.finish(one.total, len(names))

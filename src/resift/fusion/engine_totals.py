@@ -51,6 +51,7 @@ def engine_fused(
     order: Sequence[EngineTotal], names: Sequence[str], *, method: str, engine: str, k: int | None
 ) -> Fused:
     """Return the totals, best first, as hits with the record of what each list added."""
+    # An engine would pass infinity on; here it is no score.
     if not all(math.isfinite(one.total) for one in order):
         raise InputError(TOO_LARGE)
     record = StageRecord(

@@ -23,6 +23,7 @@ def installed_method(name: str) -> Callable[..., Fused]:
             options.pop("sources", None)
         every = sum(map(len, rankings))  # a stranger's method needs a k, ours may leave it out
         method = built_by(plugin, name, options)
+        # The protocol is async, fusion functions are not.
         hits = run_sync(method.fuse([list(hits) for hits in rankings], k=every if k is None else k))
         return (
             hits

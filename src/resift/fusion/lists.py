@@ -63,6 +63,7 @@ def prepare(
     identity: Identity = "id",
 ) -> list[RankedList]:
     """Check the lists and put them into their declared order; lists of weight 0 are absent."""
+    # Named before any list is left out: weights are given for all of them.
     names = list_names(rankings)
     factors = list_weights(weights, names)
     key_of = key_function(identity)

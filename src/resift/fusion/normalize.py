@@ -13,6 +13,7 @@ Normalization = Literal["min-max", "z-score", "rank", "none"]
 
 def rank_scale(scores: Sequence[float]) -> list[float]:
     """Map the i-th of n to 1 - (i-1)/n by its place in the list; the scores themselves do not count."""
+    # The last of n gets 1/n and not 0, so that being listed counts for something.
     count = len(scores)
     return [1.0 - place / count for place in range(count)]
 

@@ -110,6 +110,7 @@ def _share(ranked: RankedList, candidates: int) -> float:
 
 def _unit_reciprocals(lists: Sequence[RankedList], k_param: float) -> tuple[list[Sequence[float]], Scaled]:
     """Return 1 / (k_param + rank) per list, as floats and as whole numbers of one scale."""
+    # One scale for all lists, so that whole numbers of different lists add up.
     longest = max((len(ranked.hits) for ranked in lists), default=0)
     # A float has 53 bits; the smallest reciprocal starts this much further down.
     bits = 53 + int(k_param + longest).bit_length()
@@ -125,5 +126,6 @@ def _reciprocals(k_param: float, count: int, bits: int) -> tuple[tuple[float, ..
 
 
 def _check_k_param(k_param: float) -> None:
+    # The upper bound keeps infinity out, and slips: with 1e9 a rank hardly counts any more.
     if isinstance(k_param, bool) or not isinstance(k_param, (int, float)) or not 0 <= k_param < 1e9:
         raise InputError(f"k_param is {k_param!r}; pass a number ≥ 0 (60 is the paper's).")

@@ -49,6 +49,7 @@ class FusionReranker:
         return fused
 
     def _report(self, per_store: Sequence[Sequence[Hit]], *, kept: int) -> None:
+        # Counted only where somebody listens: it goes over every hit twice.
         repeated = sum(len(hits) - len({hit.id for hit in hits}) for hits in per_store)
         pool = len({hit.id for hits in per_store for hit in hits})
         events.emit(

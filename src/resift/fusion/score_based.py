@@ -143,6 +143,7 @@ def log_odds(
         ]
         for ranked in lists
     ]
+    # Absence is the weakest evidence that a list can give, not none at all.
     lowest = [min(values, default=0.0) for values in odds]
     # Relative to the list's lowest, so that a list which lacks a hit adds exactly 0.
     values = [

@@ -36,6 +36,7 @@ def within_range(scale: Scale) -> Scale:
 
 def dbsf_qdrant(scores: Sequence[float]) -> list[float]:
     """Scale by the sample deviation; a single score, or no deviation, gives 0.5."""
+    # A sample of one has no deviation: n - 1 would divide by zero.
     if len(scores) < 2:
         return [0.5] * len(scores)
     low, high = _three_deviations(scores, freedom=len(scores) - 1)
@@ -113,11 +114,13 @@ def fuse_scores_as(
         scores = [hit.score or 0.0 for hit in hits]
         for hit, value in zip(hits, within_range(dialect.scale)(scores), strict=True):
             _add(totals.setdefault(dialect.same(hit), EngineTotal(hit)), label, hit, value * factor, dialect)
+    # Stable: equal totals stay in the order in which the engine met them.
     order = sorted(totals.values(), key=lambda one: one.total, reverse=True)
     return engine_fused(order, [label for label, *_ in lists], method=method, engine=name, k=options.get("k"))
 
 
 def _add(one: EngineTotal, label: str, hit: Hit, value: float, dialect: ScoreDialect) -> None:
+    # Not 0 plus the value: the best of negative scores would be 0.
     if not one.hits:
         one.total = value
     elif not dialect.takes_best:

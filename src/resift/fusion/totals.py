@@ -66,6 +66,7 @@ def fused_list(
     hits: Sequence[Hit], record: StageRecord, *, k: int | None, texts: Mapping[int, str] | None = None
 ) -> Fused:
     """Return the best k with the record's scores; `texts` are for hits, by place, that have none."""
+    # Only what is returned is copied; the record has all of them.
     kept = len(hits) if k is None else check_k(k)
     made = rescored(hits[:kept], record.scores[:kept])
     for at, text in (texts or {}).items():

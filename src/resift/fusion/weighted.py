@@ -69,6 +69,7 @@ def weighted(
         ended = group.searched == "doc" and length < max(lengths)
         column = _column([lists[at] for at in group.copies], ids, ended=ended)
         for at, copies in group.copies.items():
+            # Equal lists share one weight.
             counts[at] = lists[at].weight * weight / copies
             values[at] = [counts[at] * column[key] for key in lists[at].hits]
     fused = fuse_values(lists, values, name=NAME, k=options.get("k"))
@@ -90,6 +91,7 @@ def _declared(
     factors = list_factors(options.get("weights"), list_names(rankings))
     for hits, kind, factor in zip(rankings, searched, factors, strict=True):
         if hits and factor:
+            # One at a time: the kind of a list must stay beside it when lists are put in order.
             [ranked] = prepare([hits], weights=[factor], identity=options.get("identity", "id"))
             found.append((ranked, kind))
     named = options.get("sources")
@@ -158,6 +160,7 @@ def _groups(lists: Sequence[RankedList], searched: Sequence[str]) -> list[_Group
         alike: dict[Any, list[int]] = {}
         for at, ranked in enumerate(lists):
             if searched[at] == kind:
+                # A store that is declared twice must not count twice.
                 content = (tuple(ranked.hits), tuple(hit.score for hit in ranked.hits.values()))
                 alike.setdefault(content, []).append(at)
         copies = [dict.fromkeys(places, len(places)) for places in alike.values()]
@@ -201,4 +204,5 @@ def _first_texts(lists: Sequence[RankedList]) -> list[str]:
     found: dict[str, Hit] = {}
     for ranked in lists:
         found |= {hit.id: hit for hit in islice(ranked.hits.values(), SAMPLED)}
+    # By id, so that the order of the lists changes no float of the sums over texts.
     return [found[id].text for id in sorted(found)]

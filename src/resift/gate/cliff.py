@@ -15,6 +15,7 @@ _NOISE = 1e-12  # 0.30 − 0.25 is a hair under 0.05 in binary; the rule means t
 class Cliff:
     """What counts as a cliff: the next score under `ratio` of this one, and at least `min_drop` lower."""
 
+    # Both must hold: a ratio alone finds cliffs among scores near 0, a drop alone among large ones.
     ratio: float = 0.85
     min_drop: float = 0.05
 
@@ -58,6 +59,7 @@ def find_cliff(
     rules = policy or Cliff()
     if scores is None or floor is None or rerank_top_n is None:
         return Hint(skip_reason="missing_inputs")
+    # Nothing lies past the core, so nothing could be dropped.
     if len(scores) <= rerank_top_n:
         return Hint(skip_reason="no_room_above_core")
     falling = sorted(scores, reverse=True)

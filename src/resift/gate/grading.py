@@ -67,7 +67,9 @@ def grade(
     if not scores:
         return Grade("F", 0.0, 0.0, 0.0, 0.0)
     best = max(scores)
+    # Without a floor every hit clears it: the grade is then made of top and spread.
     cleared = len(scores) if floor is None else sum(score >= floor for score in scores)
+    # More than wanted is no better than enough.
     coverage = min(1.0, cleared / max(1, wanted or rules.wanted))
     top = _share(best, rules.full_top)
     spread = _share(best - min(scores), rules.full_spread)

@@ -22,6 +22,7 @@ Scale = Literal["cosine", "probability", "fused"]
 """What a floor is a number of."""
 
 
+# A weak retrieval is let through more widely: the reranker may find what the first stage scored low.
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relax:
     """By what factor a weak retrieval's floor falls and its top-k grows, per grade."""
@@ -47,6 +48,7 @@ class Relax:
 
     def top_k_for(self, letter: str, top_k: int | None) -> int | None:
         """Return the top-k of a retrieval with that grade."""
+        # Rounded up, so that a small top-k grows at all.
         return None if top_k is None else math.ceil(top_k * self.top_k.get(letter, 1.0))
 
 

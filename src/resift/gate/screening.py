@@ -103,6 +103,7 @@ def gate(
     of the store that the profile names are looked up.
     """
     _check(rerank_top_n, top_k)
+    # The store's own scores where the profile says so: fused ones have no scale a floor could mean.
     signals = signals_of(hits, profile.signal, trace_of(hits) if trace is None else trace)
     scores = [value for value in signals if value is not None]
     static = profile.floor_for(section)
@@ -151,6 +152,7 @@ def _tighten(pool: _Pool, graded: Grade) -> _Tightened:
     why_not = hint.skip_reason if hint.floor is None else _refused(pool, hint.floor)
     if hint.floor is None or why_not:
         return _Tightened(position=hint.position, skip_reason=why_not)
+    # Only what the static floor would have let through was dropped by tightening.
     dropped = sum(
         value < hint.floor and (pool.static is None or value >= pool.static) for value in pool.scores
     )
@@ -160,6 +162,7 @@ def _tighten(pool: _Pool, graded: Grade) -> _Tightened:
 def _hint(pool: _Pool, graded: Grade) -> Hint:
     if not graded.may_tighten:
         return Hint(skip_reason="grade_not_a_or_b")
+    # With its reranker down the first stage decides alone: a smaller pool would only lose hits.
     if not pool.closed():
         return Hint(skip_reason="breaker_not_closed")
     return find_cliff(
@@ -180,6 +183,7 @@ def _refused(pool: _Pool, floor: float) -> str | None:
     after = [at for at, value in enumerate(pool.signals) if value is None or value >= floor]
     if len(after) < (pool.rerank_top_n or 0):
         return "pool_too_small"
+    # A kind of source that vanishes cannot be brought back by any later stage.
     lost = {pool.type_of(at) for at in before} - {pool.type_of(at) for at in after}
     return "source_diversity_loss" if lost else None
 

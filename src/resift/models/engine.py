@@ -121,7 +121,7 @@ class Engine:
         else:
             self._jobs.remove(job)
         if task is None:
-            self._settle(job)
+            self._resolve(job)
             return None
         job.running += 1
         return job, task
@@ -158,9 +158,9 @@ class Engine:
                 if not waiting:
                     self._jobs.append(job)
                 self._wake.notify(len(more))
-            self._settle(job)
+            self._resolve(job)
 
-    def _settle(self, job: Job) -> None:
+    def _resolve(self, job: Job) -> None:
         if job.tasks or job.running or job.future.done():
             return
         with suppress(InvalidStateError):  # cancelled a moment ago

@@ -100,16 +100,19 @@ class _Download:
         if self.target.exists():
             verify(self.target, self.pinned)
             return
+        # Each attempt goes on where the last one broke off, so a cut line costs little.
         for attempt in range(1, _ATTEMPTS + 1):
             try:
                 self._attempt()
                 break
             except TookTooLong:
                 raise
+            # Our own refusal (too many bytes, another place): what has arrived is not to be trusted.
             except ResiftError:
                 self.part.unlink(missing_ok=True)
                 raise
             except Exception as exc:
+                # The hub has less than the part holds: that is of another file, begin anew.
                 if _status(exc) == 416:
                     self.part.unlink(missing_ok=True)
                 if attempt == _ATTEMPTS or not _worth_retrying(exc):
@@ -148,6 +151,7 @@ class _Download:
             raise ModelFileError(
                 f"{self._what()} gave other bytes than pinned. They were thrown away."
             ) from exc
+        # Only whole and verified files ever have the final name.
         self.part.replace(self.target)
 
     def arrived(self, done: int) -> None:

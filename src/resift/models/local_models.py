@@ -96,6 +96,7 @@ def write_manifest(folder: Path | str) -> Path:
     files = _inspected(real, None)
     body = {"files": {pinned.name: {"sha256": pinned.sha256, "size": pinned.size} for pinned in files}}
     target = real / MANIFEST
+    # Writing through a link would change a file outside the folder.
     if target.is_symlink():
         raise ModelFileError(f"{target} is a symbolic link. Remove it.")
     target.write_text(json.dumps(body, indent=2, sort_keys=True) + "\n", encoding="utf-8")
@@ -200,5 +201,6 @@ def _present(folder: Path, files: tuple[PinnedFile, ...], name: str) -> str:
 
 
 def _revision(files: tuple[PinnedFile, ...]) -> str:
+    # As sha256sum prints it: anybody can repeat the revision by hand.
     lines = "".join(f"{pinned.sha256}  {pinned.name}\n" for pinned in files)
     return f"local-{hashlib.sha256(lines.encode()).hexdigest()[:16]}"

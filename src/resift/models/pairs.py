@@ -131,6 +131,7 @@ class PairModel:
     ) -> PairCall:
         """Queue the texts: in the order given under a deadline, longest first (best balance) without."""
         call = PairCall(list(texts), deadline or Deadline.never(), on_progress)
+        # A text that several hits share is read once.
         unique = list(dict.fromkeys(call.texts))
         if call.deadline.timeout_s is None:
             unique.sort(key=len, reverse=True)
@@ -168,6 +169,7 @@ class PairModel:
         if ids is None:
             return None
         call.sizes[text] = len(ids)
+        # The longest part of the query counts, so that a window fits beside every one of them.
         around = self.model.tokenizer.template.size + max(end - start for start, end in call.parts)
         whole = self.model.spec.max_length - around
         windows = spans(len(ids), whole if len(ids) <= whole else min(whole, max(128, WINDOW - around)))
@@ -201,6 +203,7 @@ class PairModel:
         score = self.options.read(self.model.forward(*row))
         with call.lock:
             reading.said[at, part] = score
+            # The worker that reads the last window of a text finishes it: none waits for another.
             if len(reading.said) < len(reading.now) * len(reading.parts):
                 return None
             more = reading.go_on()

@@ -55,7 +55,7 @@ class CascadeReranker:
         order = await self._cheap_order(query, hits, deadline)
         values: list[float | None] = [None] * len(hits)
         asked = 0
-        while asked < len(order) and not self._settled([values[at] for at in order[:asked]]):
+        while asked < len(order) and not self._is_final([values[at] for at in order[:asked]]):
             batch = order[asked : asked + _BATCH]
             said = await self.scorer.score(query, [hits[at] for at in batch], deadline=deadline)
             for at, value in zip(batch, said.values, strict=True):
@@ -82,7 +82,7 @@ class CascadeReranker:
         keys = [(value is None, -value if value is not None else 0.0, at) for at, value in enumerate(said)]
         return [at for *_, at in sorted(keys)]
 
-    def _settled(self, scored: Sequence[float | None]) -> bool:
+    def _is_final(self, scored: Sequence[float | None]) -> bool:
         known = [value for value in scored if value is not None]
         if len(known) < self.k + self.patience:
             return False

@@ -74,6 +74,7 @@ class CrossEncoderReranker:
         options = PairOptions(aggregate=aggregate, max_windows=max_windows, skim=skim)
         try:
             self._model = PairModel(load(model_name, kind="cross-encoder", folder=folder), options)
+        # Without a model the pipeline still answers, degraded; the reason waits for the first score.
         except Exception as exc:
             self.failure = str(exc)
             log.warning("CrossEncoderReranker failed to load model '%s': %s", model_name, exc)

@@ -40,6 +40,7 @@ async def rescore(
     """
     check_k(k)
     started = time.perf_counter()
+    # A hit without text is not asked about: a model scores an empty text too, and often not as the lowest.
     texts = [_with_text(hit, missing_text, text_keys) for hit in hits]
     asked = [position for position, hit in enumerate(texts) if hit is not None]
     scores = await _ask(
@@ -97,6 +98,7 @@ async def _ask(scorer: Scorer, query: str, hits: list[Hit], deadline: Deadline) 
 def _ordered(
     hits: Sequence[Hit], values: Sequence[float | None], asked: set[int], scores: Scores, *, stage: str
 ) -> tuple[list[Hit], StageRecord]:
+    # By (-score, id), as everywhere; the place only keeps equal ids apart.
     judged = sorted((-value, hits[at].id, at) for at, value in enumerate(values) if value is not None)
     rest = [at for at, value in enumerate(values) if value is None]
     order = [*(at for _, _, at in judged), *rest]
@@ -131,6 +133,7 @@ def _degraded(
 def _usable(value: float | None) -> float | None:
     if value is None:
         return None
+    # A scorer of a stranger may answer with NaN, which has no place in any order.
     number = float(value)
     return number if math.isfinite(number) else None
 

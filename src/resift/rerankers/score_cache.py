@@ -62,6 +62,7 @@ class CachedScorer:
         self._scorer = scorer
         self._cache = cache
         self._sink = sink
+        # The name too: two providers may serve one model and score it differently.
         self._prefix = _digest(self.name, *_identity(scorer, model, revision))
 
     def __repr__(self) -> str:
@@ -92,6 +93,7 @@ class CachedScorer:
         for at, value in zip(unknown, scores.values, strict=True):
             values[at] = value
         fresh = {keys[at]: float(value) for at in unknown if (value := _usable(values[at])) is not None}
+        # A cache that just failed would only fail again, and a locked file costs time.
         if fresh and not failed:
             await self._try(lambda: self._cache.put_many(fresh), None)
         return replace(scores, values=values)

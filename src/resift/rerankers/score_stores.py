@@ -71,6 +71,7 @@ class MemoryScores:
                 entry = self._kept.get(key)
                 if entry is None:
                     continue
+                # Dropped where it is met: nothing else ever looks for what is too old.
                 if entry[0] <= oldest:
                     del self._kept[key]
                     continue
@@ -182,8 +183,10 @@ class SQLiteScores:
     def _opened(self) -> sqlite3.Connection:
         # Any worker thread may use it: the lock lets in one at a time.
         db = sqlite3.connect(self._path, timeout=self._wait_s, check_same_thread=False)
+        # An object that nobody closes would leave a warning and a file handle behind.
         weakref.finalize(self, db.close)
         try:
+            # Readers of other processes do not wait for a writer; what a power cut takes is only a cache.
             db.execute("PRAGMA journal_mode=WAL")
             db.execute("PRAGMA synchronous=NORMAL")
             db.execute(_TABLE)

@@ -128,6 +128,7 @@ class CircuitBreaker:
             changes = self._take_changes()
             probe = self._circuit.probing
             refusal = self._refusal(now_s) if generation is None else None
+        # Outside the lock: a listener may ask the breaker itself, or be slow.
         self._emit(changes, sink)
         if generation is None:
             raise refusal or CircuitOpenError("The breaker is open.")
@@ -148,6 +149,8 @@ class CircuitBreaker:
             async with timer:
                 yield permit
         except BaseException as exc:
+            # Only its own timer: a TimeoutError of the block is the provider's, and classified as any
+            # other.
             if timer.expired() and isinstance(exc, TimeoutError):
                 permit.failure("timeout")
                 raise ProviderTimeout(
@@ -212,6 +215,8 @@ class CircuitBreaker:
 
     def _report(self, permit: Permit, verdict: Verdict) -> bool:
         with self._lock:
+            # A permit of an older generation would count a call of the last outage against the recovered
+            # provider.
             acted = permit._open and self._circuit.report(permit._generation, verdict, self._clock())
             permit._open = False
             self._totals[verdict.outcome.value if acted else "ignored"] += 1
@@ -242,6 +247,7 @@ class CircuitBreaker:
     def _emit(self, changes: list[Change], sink: Sink | None = None) -> None:
         if not changes:
             return
+        # A caller's sink that listens anyway hears of a change once.
         known = any(listener is sink for listener in self._listeners)
         listeners = self._listeners if sink is None or known else (*self._listeners, sink)
         for change in changes:

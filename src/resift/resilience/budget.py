@@ -94,6 +94,7 @@ class Budget:
 
     def record(self, n: int, elapsed_s: float, *, provider: str = "", finished: bool = True) -> None:
         """Learn from one call about n items; `finished=False` for one that ran out of time."""
+        # A handful of items is all overhead: its time per item would shut out larger calls.
         if n <= 0 or n * self.per_item_floor_s < self.absolute_floor_s:
             return
         sample_s = max(0.0, elapsed_s) / n
@@ -129,6 +130,7 @@ class _Recent:
 
     def quantile(self, start_s: float) -> float:
         ordered = self.ordered
+        # One slow first call must not close the door to the next.
         if len(ordered) < BELIEVED_AFTER:
             ordered = sorted(ordered + [start_s] * (BELIEVED_AFTER - len(ordered)))
         return ordered[int(QUANTILE * (len(ordered) - 1) + 0.5)]

@@ -59,7 +59,9 @@ class Rules(BreakerOptions):
     def cooldown_after(self, trips: int) -> float:
         """Return how long to stay open after so many trips in a row: doubling, capped, with jitter."""
         ceiling = max(self.max_cooldown_s, self.cooldown_s)
+        # Bounded: 2.0 ** 1024 would raise after a thousand trips in a row.
         seconds = min(ceiling, self.cooldown_s * 2.0 ** min(trips - 1, 64))
+        # Jitter, so that many processes do not probe a provider at the same moment.
         return min(ceiling, seconds * (1 + self.jitter * (2 * self.random() - 1)))
 
     def hold(self, seconds: float | None) -> float:
@@ -109,6 +111,7 @@ class Circuit:
             return self.generation
         if self.state is State.OPEN or self.probing:
             return None
+        # The lease frees the one probe where its caller dies without a report.
         self.probing = True
         self.lease_until_s = now_s + lease_s
         return self.generation
@@ -166,6 +169,7 @@ class Circuit:
 
     def _move(self, state: State, reason: str, *, open_for_s: float = 0.0) -> None:
         self.changes.append(Change(self.state, state, reason, open_for_s))
+        # Trips outlive every move but a recovery: each further one doubles the cooldown.
         trips = self.trips
         self._forget(state, reason)
         self.probing = False

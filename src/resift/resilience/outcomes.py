@@ -8,8 +8,10 @@ from typing import NamedTuple
 
 from resift import errors
 
+# A provider may name any pause: shorter than a second is none, longer than five minutes is a mistake.
 HOLD_MIN_S = 1.0
 HOLD_MAX_S = 300.0
+# A refused key stays refused until somebody changes it.
 AUTH_HOLD_S = 300.0
 
 
@@ -42,6 +44,7 @@ _NEUTRAL = (
     errors.ConfigError,
 )
 
+# Of several errors in one call the one that says most about the provider.
 _SEVERITY = (Outcome.HOLD, Outcome.FAILURE, Outcome.NEUTRAL)
 
 

@@ -25,6 +25,7 @@ class BreakerKey(NamedTuple):
 
 def key_id(key: str | None) -> str:
     """Return a short fingerprint of an API key that is safe to show; empty where there is no key."""
+    # Prefixed, so that it equals no plain hash of the key elsewhere.
     return hashlib.sha256(b"resift:" + key.encode()).hexdigest()[:12] if key else ""
 
 
@@ -45,6 +46,7 @@ class BreakerRegistry:
                 named = {"name": provider, **options}
                 self._made[key] = (CircuitBreaker(**named), options)
             breaker, first = self._made[key]
+        # Not an error: which client is made first is often chance.
         if options != first:
             log.warning("breaker of %s already exists with other options; those stay", provider)
         return breaker

@@ -86,6 +86,7 @@ class Tiered:
             raise InputError(
                 "Tiered has no tier: primary and fallback are both None. Pass at least one scorer."
             )
+        # The last tier has no breaker: there is nobody left to ask instead.
         self.tiers = (*map(_protected, tiers[:-1]), tiers[-1])
 
     def __repr__(self) -> str:
@@ -109,6 +110,7 @@ class Tiered:
 
     async def score(self, query: str, hits: Sequence[Hit], *, deadline: Deadline) -> Scores:
         """Return the scores of the one tier that scored; raise what the last tier raised."""
+        # No tier is asked: an empty call would count as a success of its provider.
         if not hits:
             return Scores((), self.tiers[0].name)
         skipped: list[str] = []
@@ -137,6 +139,7 @@ class Tiered:
         try:
             scores = await self._guarded(tier, query, hits, deadline.reserve(budget.reserve_s))
         except Exception as exc:
+            # Any other failure says nothing of how long an answer takes.
             if isinstance(exc, TimeoutError):
                 spent_s = deadline.clock() - started_s
                 budget.record(len(hits), spent_s, provider=tier.name, finished=False)
@@ -220,6 +223,7 @@ async def _asked(tier: Tier, query: str, hits: Sequence[Hit], deadline: Deadline
     if len(scores.values) != n:
         raise ProviderBadAnswer(f"{name} gave {len(scores.values)} scores for {n} hits.", provider=name)
     given = [value for value in scores.values if value is not None]
+    # An answer without a score is a failure, so that the next tier is asked and the breaker counts it.
     if not given:
         why = f": {scores.reason}" if scores.reason else ""
         raise ProviderBadAnswer(f"{name} scored none of {n} hits{why}.", provider=name)

@@ -26,6 +26,7 @@ LATE = "no answer in time"
 log = logging.getLogger("resift.retrieval")
 
 
+# The name belongs to the graph engine that listens for it.
 class Transition(Event, name="stargraph.transition"):
     """One branch of a fan-out ended: `status` is ok, failed or late; `timestamp` is UTC in ISO 8601."""
 
@@ -82,6 +83,7 @@ async def fan_out(
     Raises RetrievalError when every store failed.
     """
     until = deadline or Deadline.never()
+    # A branch keeps its store's failure, so the group ends early only when the caller is cancelled.
     async with asyncio.TaskGroup() as group:
         tasks = [
             group.create_task(
@@ -152,6 +154,7 @@ async def _branch(
 
 def _from_store(ref: StoreRef, rows: Any, k: int) -> Branch:
     flags: dict[str, str] = {}
+    # Some stores give more than was asked for, or an id twice: fusion counts that once and says so.
     hits = hits_from(rows, source=ref.name, unique=False, flags=flags)[:k]
     if not {hit.source for hit in hits} <= {ref.name}:
         # A store that knows itself by another name goes by the name it has here.
@@ -166,5 +169,6 @@ def _reason(exc: Exception) -> str:
 def _log_failure(store: str, exc: Exception) -> None:
     if not log.isEnabledFor(logging.WARNING):
         return
+    # Frames without the exception's own message, which may quote a document.
     frames = "".join(traceback.format_tb(exc.__traceback__)).rstrip()
     log.warning("store %s failed: %s\n%s", store, _reason(exc), frames)

@@ -79,6 +79,7 @@ class Gate:
         self.profile.check_scale("fused" if signal == OWN_SCORE else kinds.get(signal), signal=signal)
 
 
+# What the kind of a store says about the range of its scores.
 _SCALES = {"vector": "cosine", "doc": "bm25", "hybrid": "fused"}
 
 

@@ -49,4 +49,5 @@ async def with_neighbours(refs: Sequence[StoreRef], pool: Pool) -> Pool:
 async def _asked(owners: Sequence[VectorKeeper], ids: Sequence[str]) -> Mapping[str, Any]:
     answers = [await owner.vectors_of(ids) for owner in owners]
     most = max(answers, key=len)  # the first declared where equal
+    # A product of matrices would hold the event loop for milliseconds.
     return await asyncio.to_thread(nearest, most) if most else {}

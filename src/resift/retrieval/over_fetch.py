@@ -21,4 +21,5 @@ class OverFetch:
     def __call__(self, wanted: int) -> int:
         """Return how many to fetch for that many wanted."""
         fetched = max(self.minimum, wanted * self.factor)
+        # The cap bounds what is fetched beyond k, never k itself.
         return max(wanted, fetched if self.cap is None else min(self.cap, fetched))

@@ -118,11 +118,13 @@ class Pipeline:
         self._ask_neighbours = [
             stage for stage in self.stages if isinstance(stage, AsksNeighbours) and stage.asks_neighbours
         ]
+        # Behind a reranker the scores are its own; only a gate before it can meet a wrong scale.
         for kind, stage in zip(self._kinds, self.stages, strict=True):
             if kind is StageKind.RERANK:
                 break
             if isinstance(stage, Gate):
                 stage.check_scale(self.stores)
+        # The first one: it is what a gate before it leaves fewer hits to.
         scorers = [stage.scorer for stage in self.stages if isinstance(stage, Rerank)]
         self._breaker_closed = closed(scorers[0]) if scorers else None
         check_k(k)
@@ -183,6 +185,7 @@ class Pipeline:
             sink=self.sink,
             breaker_closed=self._breaker_closed,
         )
+        # Checked like any other search, but no store is asked for nothing.
         if wanted == 0:
             return pool.ranking()
         started = time.perf_counter()
@@ -204,6 +207,7 @@ class Pipeline:
         """Close the stores and scorers that can be closed."""
         asked = (stage.scorer if isinstance(stage, ScoringStage) else stage for stage in self.stages)
         parts = [*(ref.owner for ref in self.stores), *asked]
+        # By identity: a store with two views, or a scorer of two stages, is closed once.
         for part in {id(part): part for part in parts}.values():
             await _closed(part)
 
@@ -232,6 +236,7 @@ class Pipeline:
     async def _first_stage(self, pool: Pool, seconds: float | None) -> Pool:
         started = time.perf_counter()
         last_moment = pool.deadline
+        # Fusing alone takes next to no time; only stages behind it need a share of the time.
         if seconds is not None and len(self.stages) > 1:
             last_moment = last_moment.sooner(seconds * FAN_OUT_SHARE)
         branches = await fan_out(
@@ -270,6 +275,7 @@ async def _through(stage: Stage, pool: Pool, kind: StageKind) -> Pool:
         done = checked(pool, await within(pool.deadline, stage(asked)), kind=kind, name=name)
     except TooLate:
         done = (await _as_it_was(pool)).degrade(f"{name}: no answer in time")
+    # Whatever it was: a stage may be anybody's, and the old order is a better answer than none.
     except Exception as exc:
         log.warning("stage %s failed: %s", name, redacted(exc))
         done = (await _as_it_was(pool)).degrade(f"{name} failed: {redacted(exc)}")

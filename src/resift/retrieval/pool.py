@@ -12,6 +12,7 @@ from resift.shape.neighbours import Near
 from resift.types import Hit, Ranking, StageRecord, Trace
 
 
+# Frozen: a stage that was left behind at its deadline may run on, and must not change what went on.
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pool:
     """Candidates on their way, and everything that is known about them.
@@ -61,6 +62,7 @@ class Pool:
         """Return a copy with these hits in this order, these added to what was cut, and why in the trace."""
         still = self.cut
         if still:
+            # A stage may bring back what an earlier one cut; a hit is never in both.
             back = {(hit.id, hit.source) for hit in hits}
             still = tuple([hit for hit in still if (hit.id, hit.source) not in back])
         return replace(self, hits=tuple(hits), cut=(*still, *cut), trace=self.trace.then(*records))
@@ -75,6 +77,7 @@ class Pool:
 
     def timed(self, stage: str, ms: float) -> Pool:
         """Return a copy that knows how long a stage took."""
+        # Added up: two stages may go by one name.
         return replace(self, timings={**self.timings, stage: self.timings.get(stage, 0.0) + ms})
 
     def ranking(self) -> Ranking:

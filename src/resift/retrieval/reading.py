@@ -24,6 +24,7 @@ class Reach:
         """Return how many of this pool's hits are worth reading."""
         fused = pool.trace.of(StageKind.FUSE)
         scores = [hit.score for hit in pool.hits if hit.score is not None]
+        # Only weighted fusion records weights; without them, or with unjudged hits, there is no scale.
         if not fused or not fused[-1].weights or len(scores) < len(pool.hits):
             return self.otherwise
         return reading_depth(scores, self.trust, marks=fused[-1].evidence.get(MARKS, 0.0))

@@ -36,6 +36,7 @@ async def search_with_scores(
     wanted = check_scale(scores, calibration)
     scorer = scorer_of(pipeline)
     calibrator = calibrator_for(_needed(scorer), calibration) if wanted else None
+    # Started before the search: reading for probabilities gets what that leaves.
     deadline = Deadline.after(deadline_s)
     ranking = await pipeline.search(query, k=k, where=where, deadline_s=deadline_s)
     if scorer is not None and calibrator is not None:

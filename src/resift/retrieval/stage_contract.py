@@ -17,6 +17,7 @@ def checked(before: Pool, after: Pool, *, kind: StageKind, name: str) -> Pool:
     """
     if not isinstance(after, Pool):
         raise ResiftError(f"returned {type(after).__name__}, not a Pool")
+    # Cheap: the records are the same objects, which is seen before any field is compared.
     if after.trace[: len(before.trace)] != before.trace:
         raise ResiftError("removed records from the trace")
     dropped = _dropped(before, after)

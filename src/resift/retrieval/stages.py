@@ -66,6 +66,7 @@ def _searched(pool: Pool) -> list[str]:
     return [kinds.get(name, "") for name in pool.lists]
 
 
+# Kept by type: reading a signature takes longer than fusing, and every search asks.
 @lru_cache(maxsize=64)
 def _takes(kind: type[Reranker], name: str) -> bool:
     parameters = inspect.signature(kind.fuse).parameters.values()
@@ -124,6 +125,7 @@ class Rerank:
             pool.query,
             top,
             k=len(top),
+            # Only this stage's record is wanted; the pool has the others.
             trace=Trace(),
             deadline=pool.deadline,
             missing_text=self.missing_text,
@@ -133,6 +135,7 @@ class Rerank:
         judged = any(score is not None for score in ranking.trace[0].scores)
         # Below a judged hit no other score may stand that compares above it.
         behind = rescored(rest, (None,) * len(rest)) if judged else list(rest)
+        # Only within k: nobody expected a score of what lies deeper.
         unjudged = [hit.id for hit in rest[: max(0, pool.k - len(top))]]
         done = pool.reorder([*ranking.hits, *behind], self._record(ranking.trace[0], rest))
         done = replace(done, tier=ranking.tier, unscored=(*ranking.unscored, *unjudged))

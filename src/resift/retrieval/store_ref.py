@@ -133,6 +133,7 @@ def _named(store: object, resolve: Callable[[str], Any] | None) -> StoreRef:
     check_text(ref.name, "The name of a store")
     if ref.store is None:
         if resolve is None:
+            # What looks like a path was meant as a file.
             remedy = (
                 f"open it: SQLiteStore({ref.name!r})"
                 if os.sep in ref.name or "." in ref.name

@@ -145,6 +145,7 @@ async def _searched(
     if inspect.iscoroutinefunction(search):
         found: list[Any] = await search(query, k=wanted, **kwargs)
         return found
+    # txtai calls it limit, Resift's stores k.
     named = "k" if "k" in inspect.signature(search).parameters else "limit"
     rows = await asyncio.to_thread(search, query, **{named: wanted}, **kwargs)
     return list(await rows if inspect.isawaitable(rows) else rows)

@@ -25,6 +25,7 @@ async def within(deadline: Deadline, work: Coroutine[Any, Any, T]) -> T:
     """
     task = asyncio.ensure_future(work)
     try:
+        # Not wait_for: that one waits until the cancelled work has ended, however long it takes.
         await asyncio.wait({task}, timeout=deadline.timeout_s)
     except asyncio.CancelledError:
         _let_go(task)

@@ -22,7 +22,7 @@ from resift.stores.memory import MemoryStore
 from resift.stores.sqlite import SQLiteStore
 from resift.types import Hit
 
-KEPT_POOLS = 8
+KEPT_SETS = 8
 """Sets of pasted documents that stay indexed for the next question, the most recent ones."""
 
 
@@ -33,7 +33,7 @@ class Searching:
         self._serving = serving
         self._opened: list[SQLiteStore] | None = None
         self._pipelines: dict[SearchSettings, Pipeline] = {}
-        self._pools: OrderedDict[str, list[MemoryStore]] = OrderedDict()
+        self._pasted: OrderedDict[str, list[MemoryStore]] = OrderedDict()
         self._lock = asyncio.Lock()
 
     @property
@@ -89,17 +89,17 @@ class Searching:
         """Return stores of a request's own documents: one finds by words, one by meaning."""
         hits = documents_of(documents)
         digest = hashlib.sha256(dump_json([[hit.id, hit.text, hit.metadata] for hit in hits])).hexdigest()
-        if digest in self._pools:
-            self._pools.move_to_end(digest)
-            return self._pools[digest]
+        if digest in self._pasted:
+            self._pasted.move_to_end(digest)
+            return self._pasted[digest]
         stores = [MemoryStore(name="words")]
         if self._serving.embedder is not None:
             stores.append(MemoryStore(self._serving.embedder, name="vectors", mode="vector"))
         for store in stores:
             await store.add(hits)
-        self._pools[digest] = stores
-        while len(self._pools) > KEPT_POOLS:
-            self._pools.popitem(last=False)
+        self._pasted[digest] = stores
+        while len(self._pasted) > KEPT_SETS:
+            self._pasted.popitem(last=False)
         return stores
 
 
