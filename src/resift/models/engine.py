@@ -66,6 +66,7 @@ class Engine:
         if not tasks:
             job.future.set_result(True)
             return job
+        # A caller that stopped waiting frees the workers from what it has not begun.
         job.future.add_done_callback(lambda future: self._forget(job) if future.cancelled() else None)
         with self._wake:
             if self._closed:
@@ -92,9 +93,11 @@ class Engine:
             thread.join(wait_s)
 
     def _start(self) -> None:
+        # Started with the first job and not at import: a process that only imports owns no threads.
         if self._threads:
             return
         for number in range(self.workers):
+            # Daemons: a pass that hangs must not keep the process from ending.
             thread = threading.Thread(target=self._work, name=f"resift-engine-{number}", daemon=True)
             self._threads.append(thread)
             thread.start()
@@ -154,6 +157,7 @@ class Engine:
                 job.stop()
             elif more and not job.over:
                 waiting = job in self._jobs
+                # In front: a text that was begun is finished before the next one is.
                 job.tasks.extendleft(reversed(more))
                 if not waiting:
                     self._jobs.append(job)

@@ -47,9 +47,11 @@ class PoolBM25:
         terms = self._terms(query, frozenset().union(*(each.languages for each in counted)))
         if not terms or not texts:
             return [0.0] * len(texts)
+        # Texts without any word have an average of 0, which nothing may be divided by.
         average = sum(each.length for each in counted) / len(texts) or 1.0
         counts = [each.terms for each in counted]
         found = [_occurrences(spellings, counts) for spellings in terms]
+        # idf of this pool alone: there is no collection to ask.
         weights = [_idf(len(texts), sum(map(bool, row))) for row in found]
         norms = [self.k1 * (1 - self.b + self.b * each.length / average) for each in counted]
         return _covered(found, weights, norms)

@@ -13,6 +13,7 @@ from resift.rerankers.cross_encoder import CrossEncoderReranker
 from resift.rerankers.fusing import fuse_then_rescore
 from resift.types import Hit, Scores
 
+# Enough to keep all workers of a small machine busy, few enough to stop soon.
 _BATCH = 8
 
 
@@ -71,6 +72,7 @@ class CascadeReranker:
         self, per_store: Sequence[Sequence[Hit]], *, k: int, query: str | None = None
     ) -> list[Hit]:
         """Pool the lists by reciprocal rank and return the best k of the pool."""
+        # Stopping at fewer than the caller wants would leave part of its answer unjudged.
         wide = CascadeReranker(self.scorer, cheap=self.cheap, k=max(self.k, k), patience=self.patience)
         return await fuse_then_rescore(wide, per_store, k=k, query=query)
 

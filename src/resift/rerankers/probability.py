@@ -64,6 +64,7 @@ def as_probabilities(
     values = tuple(None if score is None else calibrator.probability(score) for score in raw)
     hits = tuple(rescored(every, values))
     kept = len(ranking.hits)
+    # A record of its own: the reranker's has the raw scores, and both can be read.
     record = StageRecord(
         kind=StageKind.SHAPE,
         name="probability",

@@ -40,7 +40,7 @@ async def rescore(
     """
     check_k(k)
     started = time.perf_counter()
-    # A hit without text is not asked about: a model scores an empty text too, and often not as the lowest.
+    # A hit without text is not asked about: a model would score an empty one like any other.
     texts = [_with_text(hit, missing_text, text_keys) for hit in hits]
     asked = [position for position, hit in enumerate(texts) if hit is not None]
     scores = await _ask(

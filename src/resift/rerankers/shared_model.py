@@ -63,6 +63,7 @@ def _known(key: Key) -> CrossEncoderReranker | None:
 
 
 def _load(key: Key) -> CrossEncoderReranker:
+    # Looked up again inside: whoever waited for the lock finds what the other loaded.
     with _lock:
         found = _known(key)
         if found is None:

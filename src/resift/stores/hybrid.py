@@ -37,6 +37,7 @@ def fuse_views(views: Sequence[Sequence[Hit]], *, k: int, source: str) -> list[H
     """Return the fused best k, as hits of the store itself."""
     from resift.fusion import rrf
 
+    # Ranks only: BM25 and cosine have no common scale.
     fused = rrf([list(view) for view in views], k_param=60, k=k)
     hits = [replace(hit, source=source) for hit in fused]
     return SearchHits(hits, approximate=any(map(is_approximate, views)))

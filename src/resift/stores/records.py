@@ -131,6 +131,7 @@ def found_by_words(rows: Sequence[Row]) -> list[Found]:
 
 def found_by_vector(rows: Sequence[Row], asked: Array) -> list[Found]:
     """Return the matches with exact cosines; engines add float32 up in an order of their own."""
+    # Summed in float64, so that a score does not depend on the engine's order of adding.
     query = asked.astype(np.float64)
     held = [np.asarray(row.vector, dtype=np.float32).astype(np.float64) for row in rows]
     return [_found(row, float(vector @ query)) for row, vector in zip(rows, held, strict=True)]

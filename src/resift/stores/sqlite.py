@@ -75,6 +75,7 @@ class SQLiteStore:
         new = Analyzer(language or "auto")
         facts = first_facts(new.language, new.version) if create else None
         self._file = DatabaseFile(path, name=name, facts=facts, read_only=read_only)
+        # SQLite lets one connection write at a time: one thread queues what would else wait in a lock.
         self._writer = Workers(f"{name}-write", threads=1)
         self._readers = Workers(f"{name}-read", threads=_READERS)
         self._owner = Owner(self.path, name, None if embedder is None else identity_of(embedder))
@@ -122,6 +123,7 @@ class SQLiteStore:
             for start in range(0, len(given), _BATCH):
                 yield await self.prepare(given[start : start + _BATCH])
 
+        # The next batch is analysed and embedded while this one is written.
         async with aclosing(read_ahead(prepared(), depth=1)) as batches:
             async for batch in batches:
                 await self.write(batch)
@@ -132,6 +134,7 @@ class SQLiteStore:
         self._file.refuse_read_only()
         given = documents_from(documents)
         before = await self._run(self._readers, lambda: self._known(given))
+        # Only texts are embedded: changed metadata keeps its vector.
         fresh = [hit for hit in given if hit.id not in before or before[hit.id].text != hit.text]
         changed = [hit for hit in given if hit.id not in before or not same(before[hit.id], hit)]
         vectors: dict[str, bytes] = {}
@@ -146,6 +149,7 @@ class SQLiteStore:
     async def write(self, batch: Batch) -> None:
         """Store what `prepare` returned, in one transaction."""
         while batch.hits:
+            # Another process may have changed a document since it was compared: that part is prepared anew.
             again = await self._run(self._writer, partial(self._write, batch))
             batch = await self.prepare(again)
 
@@ -204,6 +208,7 @@ class SQLiteStore:
         def work() -> int:
             with self._file.reading() as connection:
                 facts = read_facts(connection)
+                # Files of 0.1 keep no count.
                 if facts.version == 1:
                     return int(connection.execute("SELECT count(*) FROM documents").fetchone()[0])
                 return facts.documents
@@ -219,6 +224,7 @@ class SQLiteStore:
             return await self.search_vectors(
                 query, embedder=self.embedder, k=k, where=where, source=self.name
             )
+        # A hit that both sides have below k may be the best of both together.
         depth = max(k, DEPTH) if k else 0
         sides = await asyncio.gather(
             self.text.search(query, k=depth, where=where), self.vectors.search(query, k=depth, where=where)

@@ -16,6 +16,7 @@ from resift.arrays import Array, np
 from resift.stores.sqlite_checks import Damage, checksum
 from resift.stores.sqlite_schema import Connection
 
+# Small enough that a write changes little, large enough that a million rows are a thousand blocks.
 ROWS = 1024
 ABSENT = -1
 """Length of a row that holds no document."""
@@ -79,6 +80,7 @@ class BlockChanges:
     def remove(self, row: int) -> None:
         """Note that a row is gone; its code stays until the block is emptied, unseen."""
         lengths = self._of(row // ROWS)
+        # A row that is deleted twice would make the counts of the file wrong from then on.
         if lengths[row % ROWS] == ABSENT:
             raise Damage("row_blocks", row // ROWS)
         self.documents -= 1
@@ -104,6 +106,7 @@ class BlockChanges:
     def flush(self) -> None:
         """Write the changed blocks; those without any document keep nothing but their generation."""
         for block, lengths in self._lengths.items():
+            # The empty record stays: readers must learn that the block is gone.
             packed = b"" if lengths.count(ABSENT) == ROWS else _little(lengths)
             self._connection.execute(
                 "INSERT OR REPLACE INTO row_blocks VALUES (?, ?, ?, ?)",
@@ -149,6 +152,7 @@ def write_codes(connection: sqlite3.Connection, block: int, vectors: Mapping[int
         raise Damage("code_blocks", block)
     else:
         codes = np.frombuffer(found[0], dtype="<u8").reshape(-1, ROWS).copy()
+    # Word by word over all rows, so that a scan reads memory in one direction.
     codes[:, list(vectors)] = new.T
     packed = codes.tobytes()
     connection.execute(

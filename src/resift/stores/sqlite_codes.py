@@ -100,6 +100,7 @@ def fits(dimension: int) -> bool:
 
 
 def _plain_distances(block: Array, question: Question) -> Array:
+    # Without compiled code: the same numbers, slower.
     total = np.zeros(ROWS, dtype=np.uint16)
     signs, *planes = question.slices
     for word in range(len(block)):

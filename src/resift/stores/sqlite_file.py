@@ -55,6 +55,7 @@ class DatabaseFile:
             try:
                 yield connection
             finally:
+                # A snapshot that stays open keeps the write-ahead log from being emptied.
                 if connection.in_transaction:
                     connection.execute("ROLLBACK")
             if connection.stamp is not None and connection.stamp != self._stamp():
@@ -67,9 +68,11 @@ class DatabaseFile:
         with self._lent() as connection:
             if connection.version != SCHEMA_VERSION and not upgrade:
                 raise StoreError(self.how_to_upgrade(), store=self.name)
+            # Takes the write lock now: a read that turns into a write can fail at its last statement.
             connection.execute("BEGIN IMMEDIATE")
             try:
                 yield connection
+                # Readers compare the generation and read only blocks that changed since theirs.
                 connection.execute("UPDATE facts SET value = value + 1 WHERE name = 'generation'")
                 if connection.checked:
                     sign_word_pages(connection)
@@ -162,6 +165,7 @@ class DatabaseFile:
         try:
             connection.execute("PRAGMA synchronous=FULL")  # what was acknowledged survives a power cut
             connection.execute("PRAGMA temp_store=MEMORY")
+            # Negative means KiB: 8 MB a connection.
             connection.execute("PRAGMA cache_size=-8192")
             connection.stamp = stamp
             self._prepare(connection)
@@ -232,6 +236,7 @@ class DatabaseFile:
                 f"{SCHEMA_VERSION}. Index again into a new file, or use the Resift that wrote it.",
                 store=self.name,
             )
+        # A column of another type would compare otherwise without any page being wrong.
         check_definitions(connection)
 
     def _damaged(self, place: str) -> StoreError:

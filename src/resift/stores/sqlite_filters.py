@@ -30,14 +30,17 @@ def allowed_rows(connection: Connection, where: Where | None) -> list[int] | Non
 
 def _passing(connection: Connection, test: Condition) -> Collection[int]:
     """Return the rows that pass one test."""
+    # By what is not equal: a document without the key passes too, and no index lists it.
     if test.operator == "!=":
         return set(_every_row(connection)) - set(_passing(connection, test._replace(operator="=")))
     if test.operator == "=":
         return _equal(connection, test)
     limit = test.values[0]
+    # Dates have several spellings and zones, which SQL would compare as letters.
     if is_date(limit):
         _, held = _selected(connection, "row, value", test.key, _IS_TEXT)
         return [row for row, value in held if test.accepts(value)]
+    # SQLite has no larger whole numbers; such values are kept as bytes and compared here.
     if isinstance(limit, int) and not -INT64 <= limit < INT64:
         return _tested(connection, test, f"{_NUMBERS} OR typeof(value) = 'blob'")
     kind = _IS_TEXT if isinstance(limit, str) else _NUMBERS

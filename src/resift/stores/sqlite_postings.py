@@ -64,6 +64,7 @@ def _from_pages(segments: list[list[bytes]], term: bytes, decode: Any) -> Occurr
         return parts[0]
     rows = np.concatenate([part.rows for part in parts])
     counts = np.concatenate([part.counts for part in parts])
+    # Segments overlap in rows: FTS5 merges them later, at its own time.
     order = np.argsort(rows, kind="stable")
     return Occurrences(rows[order], counts[order])
 
@@ -105,6 +106,7 @@ def _in_segment(connection: Connection, segment: _Segment, term: bytes) -> list[
     following = None
     while following is None and first + len(pages) <= segment.last_page:
         start = first + len(pages)
+        # Eight times as many each time: rare words need a page, common ones hundreds.
         last = min(start + max(_FIRST_PAGES, 7 * len(pages)) - 1, segment.last_page)
         fresh = _blocks(connection, base + start, base + last)
         following = next((page for page in fresh[not pages :] if _first_term(page)), None)

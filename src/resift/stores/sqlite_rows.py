@@ -23,6 +23,7 @@ _JOINED = (
     "SELECT group_concat(row), group_concat(checksum), CAST(group_concat(vector, '') AS BLOB) "
     "FROM vectors WHERE row IN"
 )
+# By key and not OFFSET, which would count from the beginning each time.
 _AFTER = "SELECT row, id, text, metadata, checksum FROM documents WHERE row > ? ORDER BY row LIMIT 1000"
 
 
@@ -129,6 +130,7 @@ def write(
         (hit.id, hit.text, metadata),
     )
     row = cursor.lastrowid or 0
+    # The checksum covers the row's number, which is known only after the insert.
     check = Row(row, hit.id, hit.text, metadata).checksum()
     connection.execute("UPDATE documents SET checksum = ? WHERE row = ?", (check, row))
     connection.execute("INSERT INTO terms (rowid, words) VALUES (?, ?)", (row, " ".join(terms)))
@@ -215,6 +217,7 @@ def _joined_vectors(connection: sqlite3.Connection, numbers: Sequence[int], size
         )
         if checks == ",".join(map(str, found)):
             return bytes(joined)
+    # Again one by one, to name the row that is damaged.
     held = dict(_checked_vectors(connection, _VECTORS, numbers))
     for number in numbers:
         if len(held.get(number, b"")) != size:

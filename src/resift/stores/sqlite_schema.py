@@ -158,6 +158,7 @@ def create_tables(connection: sqlite3.Connection, facts: Mapping[str, str]) -> N
     """Make a new file an index, once, also when two processes try."""
     connection.execute("PRAGMA page_size=8192")  # five 384-d vectors a page instead of two in 4096
     _use_wal(connection)
+    # Looked at inside the transaction: of two processes the second finds the tables there.
     connection.execute("BEGIN IMMEDIATE")
     try:
         if count_tables(connection) == 0:
@@ -166,6 +167,7 @@ def create_tables(connection: sqlite3.Connection, facts: Mapping[str, str]) -> N
             write_facts(connection, facts)
             sign_new_word_pages(connection)
             protect(connection)
+            # Inside the same transaction: a file with tables always says whose it is.
             connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
             connection.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
         connection.execute("COMMIT")

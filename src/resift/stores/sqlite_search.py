@@ -68,6 +68,7 @@ class Searcher:
         with self._file.reading() as connection:
             with self._lock:
                 rows = self._snapshot(connection)
+                # Views of their own: the store has only one of the two.
                 exact = VectorIndex(True).view(connection, rows)
                 coded = VectorIndex(False).view(connection, rows)
             places = rows.mask(None).nonzero()[0]
@@ -119,6 +120,7 @@ def _hits(
     for number, score in kept:
         row = rows[number]
         metadata = row.decoded()
+        # The index of attributes said so: where the document itself does not, one of them is damaged.
         if not passes(metadata, tests):
             raise Damage("attributes", number)
         found.append(Found(row.id, row.text, score, metadata))

@@ -47,12 +47,14 @@ class TextView:
             if known is not None:
                 self._postings.move_to_end(word)
                 return known
+        # Outside the lock: two threads may read one word twice, but none waits for another's disk.
         found = [read_occurrences(connection, term) for term in word]
         read = postings_of(merged(found), self.rows, self.model)
         with self._lock:
             if word not in self._postings:
                 self._postings[word] = read
                 self._bytes += read.bytes
+            # The last one stays, however large: it is in use.
             while self._bytes > _CACHE_BYTES and len(self._postings) > 1:
                 _, dropped = self._postings.popitem(last=False)
                 self._bytes -= dropped.bytes

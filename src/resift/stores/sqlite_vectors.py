@@ -53,6 +53,7 @@ class VectorView:
         if not self.rows.blocks:
             return Nearest([], approximate=False)
         mask = self.rows.mask(allowed)
+        # Sign bits order only roughly: several times k are read as they are.
         batch = max(_BATCH, 5 * k)
         possible = int(mask.sum())
         if self._table is None:
@@ -74,6 +75,7 @@ class VectorView:
         before: set[int] = set()
         for start in range(batch, len(rows), batch):
             now = read.rows_of_best(k)
+            # A batch that changes nothing: what follows has codes that are further away still.
             if now == before:
                 break
             before = now
@@ -88,6 +90,7 @@ class VectorView:
             for half in range(0, ROWS, _SWEEP_ROWS):
                 out = scores[at * ROWS + half : at * ROWS + half + _SWEEP_ROWS]
                 np.dot(block[half : half + _SWEEP_ROWS], query, out=out)
+        # Filtered after the sweep: gathering rows first would copy most of the matrix.
         scores[mask == 0] = -np.inf
         places = _top(scores, min(k, int(mask.sum())))
         rows = self.rows.rows_at(places)

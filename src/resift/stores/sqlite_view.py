@@ -47,6 +47,7 @@ class RowView:
         """Return the places of many rows (numpy), and for each row whether it is there."""
         starts = self._starts()
         rows = np.asarray(rows, dtype=np.int64)
+        # Postings may name rows that were deleted since, also behind the last block.
         within = (rows >= 0) & (rows < len(starts) * ROWS)
         start = starts[np.where(within, rows // ROWS, 0)]
         places = start + rows % ROWS
@@ -93,6 +94,7 @@ class RowViews:
         old = self._view
         if old is not None and old.facts.generation == facts.generation:
             return old
+        # Version 1 has no generations of blocks: everything is read anew.
         if old is None or facts.version == 1 or old.facts.version != facts.version:
             old, self._view, self._present = None, None, {}
         if facts.version == 1:

@@ -101,6 +101,7 @@ class Writing:
 
     def remove(self, rows: Sequence[sql.Row]) -> int:
         """Delete documents; return how many."""
+        # Analysed again: FTS5 needs the very terms it was given, and the file does not keep them.
         for row in rows:
             sql.remove(self._connection, self._changes, row, self._analyzer.terms(row.text))
         return len(rows)
@@ -136,6 +137,7 @@ def write_batch(connection: Connection, batch: Batch, owner: Owner, analyzer: An
     dimension = len(next(iter(vectors.values()))) // 4 if vectors else 0
     owner.check(writing.facts, dimension=dimension, adding=True)
     owner.refuse_other_analysis(writing.facts, analyzer)
+    # The first vectors decide which embedder the file belongs to.
     if dimension and not writing.facts.dimension:
         write_facts(connection, {"embedder": owner.identity, "dimension": dimension})
     # Read again inside the transaction: between comparing and writing somebody else may have written.

@@ -25,8 +25,10 @@ from resift.rerankers.hosted.limits import shared_limit
 from resift.rerankers.hosted.statuses import error_for, message_in
 from resift.rerankers.hosted.trailing_data import close_if_trailing_data
 
+# Enough for any message; an error page may be of any size, and nobody waits for it.
 _ERROR_BODY = 64 * 1024
 _ERROR_BODY_S = 0.1
+# A pool may hold several connections that one restart of the server closed.
 _STALE_TRIES = 3
 
 
@@ -88,6 +90,7 @@ class ProviderClient:
         until = deadline.sooner(self.timeout_s)
         if until.expired:
             raise DeadlineExceeded(f"No time left to ask {provider}.")
+        # The breaker must not count a wait for our own limit against the provider.
         asked = False
         try:
             async with asyncio.timeout(until.timeout_s), self._limit.permit():
@@ -141,6 +144,7 @@ class ProviderClient:
         except (httpx.TransportError, httpx.StreamError) as exc:
             if seen.answer and isinstance(exc, httpx.RemoteProtocolError):
                 raise self._bad_answer(UnusableBody("it broke off before its end")) from None
+            # Neither a new connection nor an answer: a warm one was dead, and nothing was processed.
             if not (seen.answer or seen.connect or stale_is_failure):
                 raise _StaleConnection from None
             raise self._unreachable(exc) from None
@@ -149,6 +153,7 @@ class ProviderClient:
         headers = {
             "Content-Type": "application/json",
             "Accept": "application/json",
+            # Only what is unpacked within the cap of the body.
             "Accept-Encoding": "gzip",
             "User-Agent": "resift",
         }
@@ -158,6 +163,7 @@ class ProviderClient:
 
     async def _refusal(self, response: Any) -> ProviderError:
         message = ""
+        # A 5xx has no message about the request, and its body may be anything.
         if 400 <= response.status_code < 500:
             message = await self._message(response)
         return error_for(self.endpoint.provider, response.status_code, response.headers, message=message)

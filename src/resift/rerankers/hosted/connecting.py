@@ -53,6 +53,7 @@ def connect(
         api_key_file=options.get("api_key_file"),
         env=variables,
     )
+    # A variable that was named and is empty is a mistake, even where no key is needed.
     if key is None and (needs_key or named):
         raise ConfigError(
             f"{provider}: no key. Set {' or '.join(variables)}, or pass api_key= or api_key_file=."

@@ -90,10 +90,12 @@ async def _lifetime(client: Any) -> AsyncGenerator[None, None]:
 def _new_client(endpoint: Endpoint) -> Any:
     httpx = require("httpx", extra="hosted")
     return httpx.AsyncClient(
+        # A redirect could lead the key and the texts to another address.
         follow_redirects=False,
         timeout=None,  # the deadline is enforced around the whole exchange
         verify=_tls(plain=endpoint.base_url.startswith("http:")),
         trust_env=not endpoint.loopback,  # a proxy of the environment must not see loopback traffic
+        # No cookies: a provider's session must not tie requests of different callers together.
         cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
         limits=httpx.Limits(max_connections=None, max_keepalive_connections=32, keepalive_expiry=60.0),
     )

@@ -80,12 +80,14 @@ class ConcurrencyLimit:
         permit.loop = asyncio.get_running_loop()
         with self._lock:
             self._take_back_lost()
+            # Nobody overtakes those who wait.
             if len(self._held) < self._capacity and not self._waiting:
                 self._held.add(permit)
                 return
             permit.granted = permit.loop.create_future()
             self._waiting.append(permit)
         try:
+            # Looks again from time to time: a permit of a closed loop is given back by nobody.
             while not permit.granted.done():
                 await asyncio.wait({permit.granted}, timeout=SWEEP_S)
                 self._hand_on()

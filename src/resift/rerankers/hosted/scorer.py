@@ -85,6 +85,7 @@ class HostedReranker:
         if not query.strip():
             raise InputError(f"The query is empty; {self.name} scores hits against a query.")
         query = query[: self._max_chars]
+        # Empty texts are not sent: there is nothing to judge.
         asked = [at for at, hit in enumerate(hits) if hit.text.strip()]
         texts = [hits[at].text[: self._max_chars] for at in asked]
         batches, left_out = self._plan(query, texts)
@@ -133,6 +134,7 @@ class HostedReranker:
         try:
             answer = await self._client.post(self._dialect.path, body, deadline=deadline)
             return scores_in(answer, self._dialect, count=len(texts))
+        # Returned, not raised: the other batches' scores still count.
         except (ProviderError, DeadlineExceeded) as exc:
             return exc
 
