@@ -214,3 +214,21 @@ def test_every_public_name_is_documented():
             if public and not ast.get_docstring(node):
                 missing.append(f"{module}.{node.name}")
     assert missing == []
+
+
+def test_the_walk_of_a_query_names_files_and_functions_that_exist():
+    """ARCHITECTURE.md follows one search in at most 15 steps; a file without a folder is beside the last."""
+    text = (SOURCE.parents[1] / "ARCHITECTURE.md").read_text()
+    steps = re.findall(r"^\d+\. .*$", text, flags=re.M)
+    assert 10 <= len(steps) <= 15
+    folder, checked = "", 0
+    for file, name in re.findall(r"`([\w/]+\.py)`(?: `(\w+(?:\.\w+)?)`)?", "\n".join(steps)):
+        found = next((path for path in (SOURCE / file, SOURCE / folder / file) if path.exists()), None)
+        assert found is not None, f"{file} is not there"
+        folder = str(found.parent.relative_to(SOURCE))
+        if name:
+            names = {node.name for node in ast.walk(ast.parse(found.read_text())) if hasattr(node, "name")}
+            aliases = set(re.findall(r"^\s+(\w+) = ", found.read_text(), flags=re.M))
+            assert set(name.split(".")) <= names | aliases, f"{file} has no {name}"
+            checked += 1
+    assert checked >= 15

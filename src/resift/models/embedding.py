@@ -62,6 +62,7 @@ class Embedder:
         spec = self._loaded().spec
         prefix = spec.query_prefix if kind == "query" else spec.document_prefix
         found: dict[str, Array] = {}
+        # Longest first: the last worker to finish then has a short text.
         unique = sorted(dict.fromkeys(texts), key=len, reverse=True)
         tasks: list[Task] = [partial(self._one, text, prefix, found) for text in unique]
         return found, shared_engine().submit(tasks)
@@ -80,6 +81,7 @@ class Embedder:
         found[text] = _unit(sum(vectors[1:], start=vectors[0]))
 
     def _stacked(self, texts: Sequence[str], found: dict[str, Array]) -> Array:
+        # An empty array still has its dimension, so that callers can stack it.
         if not texts:
             return np.zeros((0, self.dimension), dtype=np.float32)
         return np.stack([found[text] for text in texts]).astype(np.float32)

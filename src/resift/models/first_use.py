@@ -21,6 +21,7 @@ class OnFirstUse(Generic[T]):
     def __call__(self) -> T:
         """Return the value."""
         with self._lock:
+            # Nothing is kept of a failure: the files may be there at the next call.
             if self._made is None:
                 self._made = self._make()
             return self._made

@@ -18,6 +18,7 @@ from resift.models.session import OnnxSession, finite
 from resift.models.tokenizing import TextTokenizer
 
 _PROBE = ("is this model in order?", "Yes: its answer to this pair of texts is a number.")
+# Both round to int8 in ways of their own, so that they agree closely and not exactly.
 _TOLERANCE = 0.05
 
 log = logging.getLogger("resift.models")
@@ -39,6 +40,7 @@ class Model:
         self.tokenizer = TextTokenizer(files.tokenizer_bytes())
         self._s_per_token = 0.0
         self._session = _session(files, self._probe())
+        # A graph can load and still answer nonsense: one pair is scored before anybody relies on it.
         self.width = self._check()
 
     def forward(self, ids: list[int], types: list[int], *, first: int | None = None) -> Array:
@@ -95,6 +97,7 @@ def load(model_id: str, *, kind: Kind, folder: Path | str | None = None) -> Mode
     check_kind(model_id, kind)
     files = resolve(model_id, folder=folder, check=False)
     key = (files.spec.id, str(files.folder), files.spec.pin(files.spec.onnx).sha256)
+    # Loaded under the lock: two callers at once would need twice the memory.
     with _lock:
         if key not in _loaded:
             _loaded[key] = Model(files)

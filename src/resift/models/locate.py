@@ -51,6 +51,7 @@ def carrier_folder(spec: ModelSpec) -> Path | None:
     if spec.carrier is None:
         return None
     try:
+        # Located and never imported: the package's own code is not to run.
         found = importlib.util.find_spec(spec.carrier.package)
     except (ImportError, ValueError):
         return None
@@ -68,6 +69,7 @@ def _find(spec: ModelSpec, folder: Path | str | None) -> ModelFiles | None:
     if local is not None:
         _check(spec, local.folder)
         return local
+    # Before the carrier: what was fetched on purpose wins over what came along.
     for cached in cached_folders(spec):
         if holds_all(cached, spec):
             check_links(cached, spec)

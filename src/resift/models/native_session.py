@@ -44,6 +44,7 @@ class NativeSession:
             raise ValueError(f"a row of {tokens} tokens, or an id, is out of this model's range")
         if len(types) != tokens or min(types) < 0 or max(types) >= sizes.token_types:
             raise ValueError("token types do not fit the row")
+        # A classifier reads only the first token's state: the last layer computes no other.
         wanted = 1 if bert.classes else min(first or tokens, tokens)
         rows = np.array([ids, types], dtype=np.int32)
         out = np.empty(bert.classes or (wanted, bert.hidden), dtype=np.float32)

@@ -18,6 +18,7 @@ class OnnxSession:
         options = _options(runtime)
         try:
             self._session = runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        # The runtime raises types of its own, which nobody without it could catch.
         except Exception as exc:
             raise ModelLoadError(f"The runtime refuses the graph: {type(exc).__name__}: {exc}") from exc
         self._inputs = {given.name for given in self._session.get_inputs()}

@@ -131,6 +131,7 @@ class VectorCache:
         if head.get("format") != _FORMAT or head.get("model") != self._model:
             held = f"{head.get('format')!r} of {head.get('model')!r}"
             raise DataFormatError(f"holds {held}; needed: {_FORMAT!r} of {self._model!r}", file=path)
+        # A file of others may hold anything; MaxSim would broadcast over wrong shapes in silence.
         if any(array.ndim != 2 or array.dtype != "float32" for _, array in found):
             raise DataFormatError("holds arrays that are no float32 matrices", file=path)
 

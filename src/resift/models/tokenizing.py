@@ -93,6 +93,7 @@ def pieces(text: str) -> Iterator[str]:
     """Cut a text at white space into pieces that together are the text."""
     start = 0
     while len(text) - start > _PIECE:
+        # At white space, where no model's tokens span; a text without any is cut anywhere.
         found = _BREAK.search(text, start + _PIECE, start + 2 * _PIECE)
         end = found.start() if found else start + _PIECE
         yield text[start:end]
@@ -102,6 +103,7 @@ def pieces(text: str) -> Iterator[str]:
 
 
 def _template_of(tokenizer: object) -> Template:
+    # Read off an example: templates of tokenizer files come in several forms.
     made = tokenizer.encode("a", "b")  # type: ignore[attr-defined]
     owners = list(made.sequence_ids)
     if 0 not in owners or 1 not in owners:

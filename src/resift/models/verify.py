@@ -16,6 +16,7 @@ from resift.models.allowlist import PinnedFile
 
 MAX_FILE_BYTES = 1 << 31
 _CHUNK = 1 << 20
+# Coarse enough for file systems that keep times in whole seconds or two.
 _SETTLED_NS = 2_000_000_000
 
 Identity = tuple[int, int, int, int, int]
@@ -66,6 +67,7 @@ def read_unpinned(path: Path, *, limit: int = MAX_FILE_BYTES) -> bytes:
 def _opened(path: Path) -> Iterator[int]:
     """Open a regular file; never wait on a pipe or device."""
     flags = os.O_RDONLY
+    # Not every platform has all of them.
     for wish in ("O_NONBLOCK", "O_CLOEXEC", "O_BINARY", "O_NOCTTY"):
         flags |= getattr(os, wish, 0)
     try:

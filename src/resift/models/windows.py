@@ -20,6 +20,7 @@ def spans(tokens: int, budget: int, *, overlap: int = OVERLAP) -> list[tuple[int
     """
     if tokens <= budget:
         return [(0, tokens)]
+    # A small budget must still go forward.
     stride = max(1, budget - min(overlap, budget // 4))
     starts = [*range(0, tokens - budget, stride), tokens - budget]
     return [(start, start + budget) for start in starts]
@@ -51,4 +52,5 @@ def combine(scores: Sequence[float], how: Aggregate) -> float:
     """Return one score for a text from the scores of its windows."""
     if how == "first":
         return scores[0]
+    # One window that answers is enough: a long text is about many things.
     return max(scores) if how == "max" else math.fsum(scores) / len(scores)

@@ -94,6 +94,7 @@ class Admission:
             nonlocal held
             held += size
             self.bytes_held += size
+            # All bodies together: many clients may each send one that is within its own limit.
             if self.bytes_held > self.limits.max_bytes_held:
                 raise self._refusal()
 
@@ -115,6 +116,7 @@ class Admission:
     ) -> AsyncIterator[None]:
         """Let these pairs in, now or within the time that a caller may wait, or raise RequestFailed."""
         self._learn(pairs, body_bytes)
+        # Nobody overtakes a smaller request that waits; past a larger one it may go.
         if self._fits(pairs) and not any(one.pairs <= pairs for one in self._waiting):
             self._enter(pairs)
         else:
@@ -156,6 +158,7 @@ class Admission:
 
     def _leave(self, pairs: int) -> None:
         self._sizes.remove(pairs)
+        # Half, and not all: at the very limit it would switch to and fro with each request.
         if self._ahead(round(self._usual_pairs)) <= self.limits.max_pairs / 2:
             self.overloaded = False
         for one in [one for one in self._waiting if not one.turn.done()]:
@@ -168,6 +171,7 @@ class Admission:
     async def _wait(self, pairs: int, wait_s: float) -> None:
         if not self._waiting:
             self._standing_since_s = self.clock()
+        # A queue that never empties is no burst: waiting would only make every answer late.
         elif self.clock() - self._standing_since_s > STANDING_S:
             self.overloaded = True
             self._refuse_all()
@@ -200,6 +204,7 @@ class Admission:
     def _measure(self, pairs: int) -> None:
         self._window_pairs += pairs
         elapsed_s = self.clock() - self._window_start_s
+        # A rate over less than half a second is noise; a first guess is better than none.
         if elapsed_s >= 0.5 or (not self.per_s and elapsed_s > 0):
             rate = self._window_pairs / elapsed_s
             self.per_s = rate if not self.per_s else self.per_s + (rate - self.per_s) * 0.3
@@ -207,6 +212,7 @@ class Admission:
 
     def _refusal(self) -> RequestFailed:
         self.on_refusal()
+        # Whole seconds, as the header has it; more than a minute would only lose the client.
         retry_s = max(1, min(60, math.ceil(self.backlog_s)))
         return RequestFailed(
             "overloaded", f"Too many requests; try again in {retry_s} s", retry_after_s=retry_s

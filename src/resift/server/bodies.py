@@ -28,6 +28,7 @@ async def read_body(
 
     `note` is called with the size of each part, and may refuse too.
     """
+    # A small compressed body can unpack to gigabytes, and no rerank client sends one.
     if headers.get("content-encoding", "identity").strip().lower() not in ("", "identity"):
         raise RequestFailed("invalid", "The body is compressed; send it plain")
     declared = headers.get("content-length", "")
@@ -57,6 +58,7 @@ def parse_json(body: bytes, *, unique_keys: bool = False) -> Any:
     if len(body) > MOST_PARTS and sum(body.count(mark) for mark in (b",", b"[", b"{")) > MOST_PARTS:
         raise RequestFailed("too_large", f"The body has more than {MOST_PARTS} values")
     try:
+        # With or without the byte order mark that some editors and clients put first.
         decoded = body.decode("utf-8-sig")
         hook = _refuse_twins if unique_keys else None
         value = json.loads(decoded, parse_constant=_refuse, object_pairs_hook=hook)

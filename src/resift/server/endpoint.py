@@ -55,6 +55,7 @@ class Call:
         """Return the body as a JSON value."""
         serving, limits = self.serving, self.serving.options.limits
         serving.check_open()
+        # A bad header is refused before a body is read.
         self.deadline(None)
         with serving.admission.reading(self.info) as received:
             body = await read_body(
@@ -99,6 +100,7 @@ class Call:
             await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
             if task.done():
                 return task.result()
+            # Awaited, so that its place is free before the next request is let in.
             task.cancel()
             with suppress(asyncio.CancelledError):
                 await task

@@ -37,6 +37,7 @@ class _TimedProtocol(_Base):  # type: ignore[misc]
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
+        # Before a byte is read: every open connection holds memory.
         if len(self.connections) > self.limits.max_connections:
             transport.write(_BUSY)
             transport.close()
@@ -57,6 +58,7 @@ class _TimedProtocol(_Base):  # type: ignore[misc]
             self._disarm()
             return
         now_s = self.loop.time()
+        # A new request on a kept connection starts a new time for its body.
         if self.cycle is not before:
             self._body_end_s = now_s + self.limits.body_timeout_s
         self._arm(min(self.limits.stall_timeout_s, max(0.0, self._body_end_s - now_s)))

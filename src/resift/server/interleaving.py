@@ -37,4 +37,5 @@ def credit(shown: Sequence[tuple[str, Team]], grades: Mapping[str, int]) -> dict
 
 
 def _coin(seed: str, turn: int) -> bool:
+    # Not random(): a list can be repeated from its seed on any machine.
     return hashlib.sha256(f"{seed}\0{turn}".encode()).digest()[0] % 2 == 0

@@ -81,6 +81,7 @@ class Keys:
         except (OSError, UnicodeDecodeError) as exc:
             log.warning("key file not readable, the last keys stay: %s", type(exc).__name__)
             return
+        # An editor may empty a file before it writes it: that must not open the door.
         if not found:
             log.warning("key file has no key, the last keys stay")
             return

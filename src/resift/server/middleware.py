@@ -27,6 +27,7 @@ class Observing:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass one request on."""
+        # Lifespan events pass as they are.
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return

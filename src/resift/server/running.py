@@ -24,6 +24,7 @@ from resift.server.options import ServerOptions
 from resift.server.serving import Serving
 
 BACKLOG = 2048
+# Longer than the minute that common proxies keep one, so that a proxy never sends into a closed connection.
 KEEP_ALIVE_S = 75
 HURRIED_S = 0.5
 FAILED = 1
@@ -50,6 +51,7 @@ def bound_socket(listening: Listening) -> socket.socket:
     """Return a listening socket: a taken port is told at once, and early clients wait instead of failing."""
     family = socket.AF_INET6 if ":" in listening.host else socket.AF_INET
     made = socket.socket(family, socket.SOCK_STREAM)
+    # A restart must not wait for connections of the last run to time out.
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         made.bind((listening.host, listening.port))
@@ -128,6 +130,7 @@ class _DrainingServer(uvicorn.Server):
         asyncio.get_running_loop().call_later(self._delay_s, self.stop_now)
 
     def _hurry(self) -> None:
+        # The second Ctrl-C does not wait for anything.
         self.should_exit, self.force_exit = True, self._hurried
         self._hurried, self._serving.state = True, "draining"
         self.config.timeout_graceful_shutdown = HURRIED_S  # type: ignore[assignment]

@@ -52,6 +52,7 @@ class _Supervisor:
     def __init__(self, work: tuple[ServerOptions, Listening, socket.socket, MakeApp], *, count: int) -> None:
         self._work = work
         self._count = count
+        # Not fork: threads and models of the parent would be copied in an unknown state.
         self._spawn = multiprocessing.get_context("spawn")
         self._workers: list[Any] = []
         self._born_s: dict[int, float] = {}
