@@ -36,6 +36,7 @@ def check_plan(folder: Path, plan: dict[str, Any]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / PLAN
     if not path.exists():
+        # Shards of an unknown job would be taken for finished ones of this.
         if any(folder.glob("part-*.parquet")):
             raise InputError(f"{folder} has shards but no {PLAN}; name an empty folder.")
         atomic_write(path, to_json(plan, indent=2) + "\n")
@@ -44,6 +45,7 @@ def check_plan(folder: Path, plan: dict[str, Any]) -> None:
         before = json.loads(path.read_text())
     except ValueError:
         raise InputError(f"{path} is damaged; name an empty folder.") from None
+    # Compared as JSON gives it back: tuples are lists there.
     different = [key for key in plan if before.get(key) != json.loads(to_json(plan[key]))]
     if different:
         raise InputError(

@@ -14,6 +14,7 @@ from resift.errors import InputError, ResiftError, did_you_mean
 from resift.options import Option, built, declared_by, included_in, options_of, values_of
 from resift.plugins import load_plugin
 
+# Files are committed and shared; a key in one is a leak, whatever it was meant for.
 _SECRETS = frozenset({"api_key", "apikey", "key", "token", "password", "secret"})
 
 WHOLE = "The file"

@@ -11,6 +11,7 @@ import yaml
 
 from resift.errors import ConfigError
 
+# A file of a stranger must not take memory or time before it is understood.
 MAX_BYTES = 262_144
 MAX_NODES = 20_000
 MAX_DEPTH = 30
@@ -52,6 +53,7 @@ def read_file(path: Path) -> Tree:
 def read_text(text: str, *, file: str | None = None) -> Tree:
     """Read YAML text."""
     try:
+        # Composed and not loaded: nodes know their lines, and no object is ever made of a tag.
         root = yaml.compose(text, Loader=yaml.SafeLoader)
         if root is None:
             raise ConfigError("The file is empty; start with `stores:`.", file=file, line=1)

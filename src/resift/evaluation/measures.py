@@ -93,6 +93,7 @@ class Judge:
             if query in judged
         }
         per_query: dict[str, dict[str, float]] = {measure: {} for measure in self.measures}
+        # trec_eval knows no query without documents; an empty answer is worth 0, not nothing.
         for query, ids in scored.items():
             if not ids:
                 for values in per_query.values():

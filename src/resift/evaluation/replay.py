@@ -103,6 +103,7 @@ async def _replayed(recording: Recording, setting: Setting) -> dict[str, list[st
     pipeline = _pipeline(stores, scorer, alike, weigh, setting, k=header.k)
     run = {}
     for one in recording.queries:
+        # Recorded with the lists, as the texts they are read from are not.
         weigh.marks, weigh.letters = one.marks, one.letters
         for store in stores:
             store.ranked = one.lists[store.name]
@@ -139,6 +140,7 @@ def _pipeline(
             return weigh
         return FusionReranker(setting.method, sources=list(names), **_fuse_options(setting))
 
+    # All that was recorded: the stores' own limits were at work then.
     whole = OverFetch(factor=1, minimum=1_000_000)
     return Pipeline(stores, fuse=Fuse(make=fuse), k=k, fetch=whole, **stages)
 

@@ -31,6 +31,7 @@ def randomisation_p(differences: Sequence[float], *, rounds: int = ROUNDS, seed:
     values = np.array([value for value in differences if value != 0.0])
     if not len(values):
         return 1.0
+    # Sums that are equal on paper differ in the last bit, and must count as reached.
     observed = abs(float(values.sum())) - _NOISE
     if len(values) <= EXACT_UP_TO:
         sums = _all_sums(values)

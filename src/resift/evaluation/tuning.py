@@ -100,6 +100,7 @@ def tune(
         raise InputError(f"budget is {budget}; try at least 1 setting.")
     space = space_of(recording.header, floors=floors, near=any(one.near for one in recording.queries))
     trial = _Trial(recording, measure, budget=budget, progress=progress)
+    # Without the guard: the fast replay does not compute it.
     first = replace(start or default_setting(recording.header), guard=False)
     trial.value(first)
     if search == "grid":

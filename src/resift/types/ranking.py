@@ -67,6 +67,7 @@ class Ranking(Sequence[Hit]):
 
     def __post_init__(self) -> None:
         check_items(self.hits, "hits", "Hits")
+        # Lists are taken too; a frozen value must not share one that its maker still changes.
         object.__setattr__(self, "hits", tuple(self.hits))
         object.__setattr__(self, "cut", tuple(self.cut))
         object.__setattr__(self, "unscored", tuple(self.unscored))
@@ -162,6 +163,7 @@ class Ranking(Sequence[Hit]):
                 "metadata": {
                     key: value
                     for key, value in hit.metadata.items()
+                    # A score without its scale misleads, and a provider's name is nobody's business.
                     if key not in INTERNAL_METADATA and not str(key).startswith("_")
                 },
             }

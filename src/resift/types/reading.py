@@ -32,6 +32,7 @@ def as_declared(hint: Any, value: Any, where: str) -> Any:
 
     Whole numbers are counts here, so they start at 0.
     """
+    # Exact types first: they are nearly all of a file.
     if hint in _SCALARS:
         return _scalar(hint, value, where)
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
@@ -70,6 +71,7 @@ _SCALARS: Mapping[Any, str] = {
 
 
 def _scalar(hint: Any, value: Any, where: str) -> Any:
+    # JSON's true is an int to Python, but no count.
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if hint is float and is_number and abs(value) < math.inf and fits_float(value):
         return float(value)

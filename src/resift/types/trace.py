@@ -61,6 +61,7 @@ class StageRecord:
 
     def places(self) -> dict[str, int]:
         """Return id -> place in the columns, from 0; of an id that is listed twice the better one."""
+        # From the end, so that the better place is written last.
         return {self.ids[at]: at for at in range(len(self.ids) - 1, -1, -1)}
 
     def step(self, at: int) -> Step:
@@ -146,6 +147,7 @@ class Trace(tuple[StageRecord, ...]):
 
     def order(self) -> tuple[str, ...]:
         """Return the ids in the order that the records alone give."""
+        # A store's list is evidence, not an order of the whole.
         ordered = [record for record in self if record.kind is not StageKind.RETRIEVE]
         if ordered:
             return ordered[-1].order
@@ -184,6 +186,7 @@ def _add(steps: list[Step], record: StageRecord, at: int) -> None:
 def _cut_from(step: Step, before: Sequence[Step]) -> Step:
     """Return the step of a hit that was left out, with the rank it had when it was."""
     last = next((one for one in reversed(before) if one.kind is not StageKind.RETRIEVE), None)
+    # Cut before any fusion: the one list that held it is where it stood.
     if last is None and len(before) == 1:
         last = before[0]
     return step if last is None else replace(step, rank=last.rank)
