@@ -49,13 +49,14 @@ ATTACKS = {
     "full disks": Attack("disks:attack_full_disks", 50, 3),
     "byte flips": Attack("damage:attack", 1_600, 60),
     "forks": Attack("forks:attack", 8, 1),
+    "interrupts": Attack("interrupts:attack", 20, 1),
     "overload": Attack("overload:attack", 640, 32),
     "soak": Attack("soak:attack", 20_000, 200),
 }
 """Counts are what each attack takes: mutants, schedules, rounds of every fault in every dialect, calls."""
 
 
-ALONE = ("faults", "overload", "server", "soak")
+ALONE = ("faults", "interrupts", "overload", "server", "soak")
 """These measure time, so nothing else of ours runs beside them."""
 
 

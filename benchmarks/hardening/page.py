@@ -21,7 +21,7 @@ def line(result: Mapping[str, Any]) -> str:
         return sum(rows[name]["tried"] for name in names if name in rows)
 
     lost = sum(row["failures"] for row in rows.values())
-    faults = tried("faults", "kills", "cuts", "full disks", "byte flips", "forks", "fan-out")
+    faults = tried("faults", "kills", "cuts", "full disks", "byte flips", "forks", "fan-out", "interrupts")
     inputs = tried("inputs", "server", "cypher", "models")
     nothing = "nothing lost" if not lost else f"{lost} did not hold"
     return (
@@ -35,12 +35,16 @@ def table(result: Mapping[str, Any]) -> str:
     rows = ["| attack | tried | did not hold | figures |", "|---|---:|---:|---|"]
     for name, row in result["attacks"].items():
         note = row["absent"] or "; ".join(
-            f"{key} {value}" for key, value in row["figures"].items() if not isinstance(value, dict)
+            f"{key} {_shown(value)}" for key, value in row["figures"].items() if not isinstance(value, dict)
         )
         if "commit" in row:
             note = f"{note}; commit {row['commit']}, {row['processor']}"
         rows.append(f"| {name}: {row['what']} | {row['tried']:,} | {row['failures']} | {note} |")
     return "\n".join(rows)
+
+
+def _shown(value: object) -> str:
+    return f"{value:.1f}" if isinstance(value, float) else str(value)
 
 
 def made(result: Mapping[str, Any]) -> str:
