@@ -79,7 +79,7 @@ class ProcessorTime:
         return time.process_time() - self._before + sum(self._seen.values())
 
     def _sample(self) -> None:
-        while not self._ended.wait(0.2):
+        while not self._ended.wait(1.0):  # looking takes milliseconds of the cores that are measured
             self._look()
 
     def _look(self) -> None:
@@ -100,26 +100,30 @@ def here_run(here: Callable[[Path, int], None], source: Path, half: int) -> dict
 
 def engine_run(kind: Any, source: Path, engine: str, *, workers: int, shard_rows: int) -> dict[str, Any]:
     """Run a whole job with an engine; say also how quick it was after its first finished rows."""
-    seen: list[tuple[BatchProgress, float]] = []
+    seen: list[BatchProgress] = []
+    used_first = 0.0
     started = time.perf_counter()
     with tempfile.TemporaryDirectory() as out, ProcessorTime() as used:
 
         def progress(state: BatchProgress) -> None:
+            nonlocal used_first
+            if state.rows and not seen:
+                used_first = used.seconds()
             if state.rows:
-                seen.append((state, used.seconds()))
+                seen.append(state)
 
         run_batch(
             kind, source, out, engine=engine, workers=workers, shard_rows=shard_rows, on_progress=progress
         )
         wall, processor = time.perf_counter() - started, used.seconds()
-    (first, used_first), (last, used_last) = seen[0], seen[-1]
+    first, last = seen[0], seen[-1]
     rows = last.rows - first.rows
     return {
         "wall_s": round(wall, 2),
         "processor_s": round(processor, 2),
         "start_s": round(first.seconds, 2),
         "rows_per_s_after_start": round(rows / (last.seconds - first.seconds), 3),
-        "rows_per_processor_s_after_start": round(rows / (used_last - used_first), 3),
+        "rows_per_processor_s_after_start": round(rows / (processor - used_first), 3),
     }
 
 

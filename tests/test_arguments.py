@@ -10,7 +10,7 @@ from typing import Literal, TypedDict, Unpack
 
 import pytest
 
-from resift.arguments import checked
+from resift.arguments import check_path, checked
 from resift.errors import InputError
 from resift.types import Hit
 
@@ -103,3 +103,18 @@ def test_further_options_are_checked_like_the_named_ones():
         asks("a", timeout_s="soon")
     with pytest.raises(TypeError, match="unexpected keyword argument 'retries'"):
         asks("a", retries=3)
+
+
+@pytest.mark.parametrize(
+    "path", ["a/" * 2_100, "n" * 256, "folder/" + "ä" * 128 + "/x", "a\0b", "", None, 3, b"x"]
+)
+def test_what_no_file_can_be_called_is_refused(path):
+    """Before a system says it in an error of its own: also one name in a path that is too long."""
+    with pytest.raises(InputError, match="pass a path"):
+        check_path(path, "The index file")
+
+
+def test_long_paths_of_short_names_are_paths():
+    """255 bytes to a name is what file systems take."""
+    for path in ("n" * 255, "folder/" * 500 + "x", "ä" * 127):
+        assert check_path(path, "The index file") == path

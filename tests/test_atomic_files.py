@@ -10,6 +10,7 @@ import stat
 import pytest
 
 from resift.atomic_files import atomic_file, atomic_write
+from resift.errors import FileWriteError
 
 np = pytest.importorskip("numpy")
 
@@ -31,6 +32,20 @@ def test_a_new_file_has_the_usual_permissions(tmp_path):
     finally:
         os.umask(mask)
     assert stat.S_IMODE((tmp_path / "out.txt").stat().st_mode) == 0o644
+
+
+def test_what_cannot_be_written_is_told_by_its_own_name(tmp_path):
+    """One error of ours, which is an OSError too; never the name of the temporary file."""
+    target = tmp_path / "missing" / "out.txt"
+    for place, why in (
+        (target, "No such file"),
+        (tmp_path, "directory"),
+        (tmp_path / ("n" * 300), "too long"),
+    ):
+        with pytest.raises(FileWriteError, match=why) as caught:
+            atomic_write(place, "x")
+        assert str(caught.value).startswith(f"{place}: ")
+        assert isinstance(caught.value, OSError)
 
 
 def full_disk(write) -> None:

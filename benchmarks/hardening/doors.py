@@ -209,7 +209,7 @@ def _no_folder(call: Callable[..., Any], name: str) -> Callable[..., Any]:
 
     def guarded(**given: Any) -> Any:
         path = given[name]
-        return None if isinstance(path, (str, Path)) and Path(path).is_dir() else call(**given)
+        return None if isinstance(path, (str, Path)) and os.path.isdir(path) else call(**given)
 
     return guarded
 

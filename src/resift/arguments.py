@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_LONGEST_PATH = 4096
-"""Bytes: more than this, no system of today takes."""
+_LONGEST_PATH, _LONGEST_NAME = 4096, 255
+"""Bytes of a path and of each name in it: more than this, no system of today takes."""
 
 DEFAULT_K = 10
 """How many hits an answer has where nobody said."""
@@ -84,7 +84,11 @@ def check_path(value: object, name: str) -> str:
         raise InputError(f"{name} is {_shown(value)}; pass a path.")
     path = str(os.fspath(value))
     try:
-        whole = "\0" not in path and 0 < len(os.fsencode(path)) < _LONGEST_PATH
+        spelled = os.fsencode(path)
+        names = spelled.replace(b"\\", b"/").split(b"/")
+        whole = (
+            b"\0" not in spelled and len(spelled) < _LONGEST_PATH and max(map(len, names)) <= _LONGEST_NAME
+        )
     except UnicodeEncodeError:
         whole = False
     if not whole:

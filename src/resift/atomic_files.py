@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from resift.errors import FileWriteError
+
 O_BINARY, O_NOFOLLOW, O_NONBLOCK = (getattr(os, flag, 0) for flag in ("O_BINARY", "O_NOFOLLOW", "O_NONBLOCK"))
 """Flags of `os.open` that not every system has: 0 where there is none."""
 
@@ -28,13 +30,23 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """Open a new file that takes the place of `path` when the block ends well, and vanishes when not.
 
     The data is on the disk before the name changes: neither a full disk nor a power cut leaves half a file.
+    Raises FileWriteError where it cannot be written.
     """
     target = Path(path)
-    if target.exists() and not target.is_file():
+    try:
         # A pipe or /dev/null must not be replaced by a file, and a folder gives the right error here.
-        with target.open("wb") as file:
+        in_place = target.exists() and not target.is_file()
+        with target.open("wb") if in_place else _replacing(target) as file:
             yield file
-        return
+    except OSError as exc:
+        if isinstance(exc, FileWriteError):  # of another file, written meanwhile
+            raise
+        # Not by the name in the error: the reader never heard of the temporary one.
+        raise FileWriteError(f"{target}: {exc.strerror or exc}") from exc
+
+
+@contextlib.contextmanager
+def _replacing(target: Path) -> Iterator[BinaryIO]:
     # A name that nobody can foresee, and O_EXCL: a link planted there is not followed.
     part = target.with_name(f".{target.name}.{secrets.token_hex(8)}.part")
     try:
@@ -44,9 +56,6 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
             os.fsync(file.fileno())
         part.replace(target)
         _sync_folder(target.parent)
-    except OSError as exc:
-        exc.filename = str(target)  # the reader never heard of the other name
-        raise
     finally:
         with contextlib.suppress(OSError):  # the error that brought us here is the one to tell
             part.unlink(missing_ok=True)

@@ -74,6 +74,10 @@ class DataFormatError(InputError):
         self.line = line
 
 
+class FileWriteError(ResiftError, OSError):
+    """A file that cannot be written; the message names it and says why."""
+
+
 class ConfigError(ResiftError, ValueError):
     """A configuration that cannot be built."""
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from resift.agent import pack_schema as schema
 from resift.agent.graph_connection import GraphConnection, rows_of
-from resift.arguments import checked
+from resift.arguments import check_path, checked
 from resift.arrays import Array, np
 from resift.errors import ResiftError, StoreError, require
 from resift.forking import ForkSafeLock
@@ -73,7 +73,7 @@ class Pack:
     @checked
     def open(cls, path: Path | str) -> Pack:
         """Open a pack file read-only; raises StoreError for anything that is no finished pack."""
-        file = Path(path)
+        file = Path(check_path(path, "The pack"))
         if not file.is_file():
             raise StoreError(f"No pack at {file}. Build one: resift graph build SOURCE -o {file}")
         ladybug = require("ladybug", extra="graph")

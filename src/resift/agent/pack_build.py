@@ -14,7 +14,7 @@ from resift.agent import pack_schema as schema
 from resift.agent.articles import Article, read_articles, source_files
 from resift.agent.graph_connection import GraphConnection, rows_of
 from resift.agent.links import LinkResolver
-from resift.arguments import checked
+from resift.arguments import check_path, checked
 from resift.errors import InputError, StoreError, require
 from resift.ingest.chunking import ChunkSize
 from resift.protocols import Embedder
@@ -68,7 +68,8 @@ async def build_pack(
     The target appears only when it is complete and replaces an older one at once. Files that cannot be
     read are listed in the report, and everything else is built.
     """
-    root, files = source_files(Path(source))
+    place = Path(check_path(target, "target"))
+    root, files = source_files(Path(check_path(source, "source")))
     chosen = embedder or _default_embedder()
     failed: list[str] = []
     articles = _unique(read_articles(root, files, size=size, failed=failed.append), failed)
@@ -76,7 +77,7 @@ async def build_pack(
         raise InputError(f"{source} has no article. {' '.join(failed[:3])}".strip())
     dimension = int((await unit_vectors(chosen, ["dimension"], kind="document", store="pack")).shape[1])
     digest = _digest(articles, identity_of(chosen), dimension)
-    with _working_file(Path(target), digest, dimension) as connection:
+    with _working_file(place, digest, dimension) as connection:
         done = {str(row[0]) for row in rows_of(connection, schema.ARTICLE_IDS)}
         total = sum(len(article.passages) for article in articles)
         work = _Work(connection, chosen, dimension, progress or _silent, total, done)
