@@ -301,8 +301,11 @@ def _name(function: Callable[..., Any]) -> str:
 
 
 def _words(hint: object, written: object) -> str:
-    if typing.get_origin(hint) is typing.Literal:  # its name says nothing about the choices
-        return " or ".join(map(repr, typing.get_args(hint)))
+    origin, inner = _parts(hint)
+    if origin is typing.Literal:  # its name says nothing about the choices
+        return " or ".join(map(repr, inner))
+    if any(_parts(one)[0] is typing.Literal for one in inner):
+        return " or ".join(_words(one, getattr(one, "__name__", "")) for one in inner)
     return written if written and isinstance(written, str) else inspect.formatannotation(hint)
 
 

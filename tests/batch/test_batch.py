@@ -165,6 +165,17 @@ def test_jsonl_of_mixed_rows_is_read_row_by_row(tmp_path):
     assert "mixed types" in failed[3]["error"]
 
 
+def test_wrong_work_engines_and_endless_patterns_are_refused(tmp_path):
+    """Each in a sentence, at once: `glob` takes minutes over a pattern of 50,000 brackets."""
+    for work, inputs, engine, reason in (
+        ("rerank", "in.jsonl", "local", "work is a str; pass BatchWork"),
+        (RerankWork(), "[" * 50_000, "local", "One of the inputs is too long"),
+        (RerankWork(), "in.jsonl", "spark", "pass 'local' or 'ray' or BatchEngine"),
+    ):
+        with pytest.raises(InputError, match=reason):
+            run_batch(work, inputs, tmp_path / "out", engine=engine)
+
+
 def test_bad_files_columns_and_places_are_named(tmp_path):
     (tmp_path / "a.parquet").write_bytes(b"PAR1 not really")
     (tmp_path / "a.txt").write_text("x")

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from resift.arguments import check_path
 from resift.errors import DataFormatError, InputError, require
 
 PARQUET, JSONL = (".parquet", ".pq"), (".jsonl", ".ndjson")
@@ -60,7 +61,9 @@ def find_inputs(given: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
     for address in [str(os.fspath(one)) for one in named]:
         if "://" in address:
             found += _remote(address)
-        elif os.path.isdir(address):  # unlike Path, no error where a name is too long
+            continue
+        check_path(address, "One of the inputs")  # a long enough pattern takes `glob` minutes
+        if os.path.isdir(address):  # unlike Path, no error where a name is too long
             found += _inside(Path(address))
         elif glob.has_magic(address):
             found += sorted(glob.glob(address, recursive=True))

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 from resift.arguments import check_k, checked
 from resift.batch.inputs import Shard, find_inputs, plan_inputs
@@ -22,6 +22,7 @@ EngineName = Literal["local", "ray"]
 SHARD_ROWS = 1000
 
 
+@runtime_checkable
 class BatchEngine(Protocol):
     """Runs shards somewhere, on `workers` processes, and reports each as it is done."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import Field, fields
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from resift.errors import InputError, ResiftError, require
 
@@ -18,6 +18,7 @@ class NotTheRow(ResiftError):
     """A fault that is none of the row's: the job stops, and goes on from here when it is started again."""
 
 
+@runtime_checkable
 class BatchWork(Protocol):
     """A kind of work. Picklable; its models are loaded at the first batch, once per worker.
 
