@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from resift.deadline import Deadline
 from resift.errors import (
@@ -24,6 +24,9 @@ from resift.rerankers.hosted.keys import Secret
 from resift.rerankers.hosted.limits import shared_limit
 from resift.rerankers.hosted.statuses import error_for, message_in
 from resift.rerankers.hosted.trailing_data import close_if_trailing_data
+
+if TYPE_CHECKING:
+    import httpx
 
 # Enough for any message; an error page may be of any size, and nobody waits for it.
 _ERROR_BODY = 64 * 1024
@@ -161,14 +164,14 @@ class ProviderClient:
             headers["Authorization"] = f"Bearer {self.key.reveal()}"
         return headers
 
-    async def _refusal(self, response: Any) -> ProviderError:
+    async def _refusal(self, response: httpx.Response) -> ProviderError:
         message = ""
         # A 5xx has no message about the request, and its body may be anything.
         if 400 <= response.status_code < 500:
             message = await self._message(response)
         return error_for(self.endpoint.provider, response.status_code, response.headers, message=message)
 
-    async def _message(self, response: Any) -> str:
+    async def _message(self, response: httpx.Response) -> str:
         """Read what the error answer says; an answer that is slow or broken says nothing."""
         encoding = response.headers.get("content-encoding", "")
         try:

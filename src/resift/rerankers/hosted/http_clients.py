@@ -9,14 +9,17 @@ from contextlib import suppress
 from functools import cache
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from resift.errors import require
 from resift.forking import ForkSafeLock, abandon, after_fork
 from resift.rerankers.hosted.endpoint import Endpoint
 
-Clients = dict[tuple[str, str], tuple[Any, AsyncGenerator[None, None]]]
+if TYPE_CHECKING:
+    import httpx
+
+Clients = dict[tuple[str, str], tuple["httpx.AsyncClient", AsyncGenerator[None, None]]]
 """The open clients of one event loop, by provider and origin."""
 
 
@@ -60,7 +63,7 @@ def prepare(endpoint: Endpoint) -> None:
     _tls(plain=endpoint.base_url.startswith("http:"))
 
 
-async def warm_client(endpoint: Endpoint) -> Any:
+async def warm_client(endpoint: Endpoint) -> httpx.AsyncClient:
     """Return the running loop's httpx.AsyncClient for an endpoint, opening it on first use."""
     clients = _by_loop.of(asyncio.get_running_loop())
     key = (endpoint.provider, endpoint.origin)
@@ -79,7 +82,7 @@ async def close_connections() -> None:
         await lifetime.aclose()
 
 
-async def _lifetime(client: Any) -> AsyncGenerator[None, None]:
+async def _lifetime(client: httpx.AsyncClient) -> AsyncGenerator[None, None]:
     # asyncio.run closes every open async generator before it closes its loop, and so the sockets.
     try:
         yield
@@ -87,9 +90,9 @@ async def _lifetime(client: Any) -> AsyncGenerator[None, None]:
         await client.aclose()
 
 
-def _new_client(endpoint: Endpoint) -> Any:
-    httpx = require("httpx", extra="hosted")
-    return httpx.AsyncClient(
+def _new_client(endpoint: Endpoint) -> httpx.AsyncClient:
+    library = require("httpx", extra="hosted")
+    made: httpx.AsyncClient = library.AsyncClient(
         # A redirect could lead the key and the texts to another address.
         follow_redirects=False,
         timeout=None,  # the deadline is enforced around the whole exchange
@@ -97,8 +100,9 @@ def _new_client(endpoint: Endpoint) -> Any:
         trust_env=not endpoint.loopback,  # a proxy of the environment must not see loopback traffic
         # No cookies: a provider's session must not tie requests of different callers together.
         cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
-        limits=httpx.Limits(max_connections=None, max_keepalive_connections=32, keepalive_expiry=60.0),
+        limits=library.Limits(max_connections=None, max_keepalive_connections=32, keepalive_expiry=60.0),
     )
+    return made
 
 
 @cache
