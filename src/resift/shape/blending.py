@@ -110,6 +110,7 @@ def blend(
     ):
         return shaped(STAGE, hits, hits, record=_record(hits, note="nothing to blend"), sink=sink)
     weight = _weight(found, rules)
+    # One side alone keeps its own scores and ties, which a sum with 0 would not.
     if weight in (0, 1):
         kept, record = _one_side(hits, found, reranker=weight == 1)
     else:
@@ -207,6 +208,7 @@ def lifts(judged: Sequence[Judged], policy: Blend, *, size: int) -> tuple[list[s
 def _promote(scores: Sequence[float], provider: str, rules: Blend) -> list[float]:
     """Return each hit's share of exp(logit / temperature), times the spread, plus what is above the mean."""
     values = logits_of(scores, provider, rules)
+    # Relative to the best, so that no exponent overflows; shares do not change by it.
     best = max(values)
     odds = [math.exp((value - best) / rules.temperature) for value in values]
     mean, spread = mean_and_deviation(values)
@@ -222,6 +224,7 @@ def logits_of(scores: Sequence[float], provider: str, rules: Blend) -> Sequence[
     """
     if provider in rules.logits:
         return scores
+    # Hosted rerankers answer with probabilities: their odds are what a logit is.
     if min(scores) >= 0 and max(scores) <= 1:
         kept = [min(max(score, _SUREST), 1 - _SUREST) for score in scores]
         odds = [math.log(score / (1 - score)) for score in kept]

@@ -71,6 +71,7 @@ def shape(
         strong = strong_ids(hits, found, rules.guard) if rules.guard else {}
         if rules.blend:
             done.add(blend(hits, policy=rules.blend, found=found, near=near, sink=sink))
+    # Before the guard: a preference among equals must not undo what it protects.
     if rules.precedence:
         done.add(precede(done.kept, policy=rules.precedence, sink=sink))
     if strong and k:
@@ -81,6 +82,7 @@ def shape(
         done.add(fold(done.kept, threshold=rules.fold, sink=sink))
     if rules.mmr is not None:
         done.add(mmr(done.kept, k=k, trade_off=rules.mmr, vectors=vectors, sink=sink))
+    # After folding: what was folded away is kept in the one that stands for it.
     spared = dict.fromkeys((hit.id for hit in done.kept if hit.id in strong), "guarded")
     if rules.recovery:
         spared |= recoverable(done.kept, k=k, policy=rules.recovery, section=section)

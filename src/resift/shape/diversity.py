@@ -91,6 +91,7 @@ def _likeness(hits: Sequence[Hit], vectors: Mapping[str, Any]) -> Callable[[int,
         left, right = units[one], units[other]
         if left is None or right is None:
             return jaccard(bag(one), bag(other))
+        # Opposite is no more novel than unrelated.
         return max(0.0, _dot(left, right))
 
     return alike

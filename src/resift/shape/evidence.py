@@ -64,6 +64,7 @@ class Evidence:
 
 def evidence(trace: Trace, ids: Sequence[str]) -> Evidence:
     """Read the evidence for these ids: the best place per store, the last fused list, every judgement."""
+    # A hit that was fused with another is known to the lists by its old id.
     merged = {other: id for record in trace for other, id in record.merged.items()}
     lists: dict[str, Column] = {}
     for record in trace.of(StageKind.RETRIEVE):

@@ -91,6 +91,7 @@ def logistic_fit(values: Sequence[float], targets: Sequence[float]) -> tuple[flo
         hbb = math.fsum(p * (1 - p) for p in fitted) + 1e-12
         determinant = haa * hbb - hab * hab
         step_a, step_b = (hbb * ga - hab * gb) / determinant, (haa * gb - hab * ga) / determinant
+        # Halved until the loss falls: a full Newton step overshoots where nearly all are of one kind.
         size = 1.0
         while size > 1e-10 and loss(slope - size * step_a, intercept - size * step_b) > best:
             size /= 2

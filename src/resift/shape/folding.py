@@ -55,6 +55,7 @@ def _same(hits: Sequence[Hit]) -> list[int]:
     """Return for each hit the place of the first hit with the same normalised text."""
     leaders = list(range(len(hits)))
     begin = [_opening(hit.text) for hit in hits]
+    # Nearly always all differ, and no text has to be read whole.
     if len(set(begin)) == len(begin):
         return leaders
     openings: dict[str, list[int]] = {}

@@ -92,6 +92,7 @@ def strong_ids(hits: Sequence[Hit], found: Evidence, policy: Guard | None = None
 def _wide_leader(found: Evidence, margin: float) -> int | None:
     """Return where the one stands that leads the fused scores by at least that share of their range."""
     scores = [(score, at) for at, score in enumerate(found.fused.scores) if score is not None]
+    # With two scores the lead is the whole range: any margin would be wide.
     if len(scores) < 3:
         return None
     (second, _), (best, leader) = sorted(scores)[-2:]

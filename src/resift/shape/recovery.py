@@ -52,6 +52,7 @@ def recoverable(
     for hit in hits[k:]:
         if len(spared) < policy.limit and policy.protects(hit):
             spared[hit.id] = f"recovered: protected by {policy.key}={hit.metadata[policy.key]}"
+    # Also those already within k: a later cut must not take them for fillers.
     for kind, number in policy.survivors.get(section or "", {}).items():
         of_kind = [hit for hit in hits if policy.type_of(hit) == kind]
         for hit in of_kind[:number]:
