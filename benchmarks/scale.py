@@ -32,7 +32,7 @@ from benchmarks.harness import HERE, machine, median_ms, rss_mb, versions, write
 from benchmarks.scale_data import Passages, Questions
 from resift.stores.sqlite import SQLiteStore
 from resift.stores.sqlite_blocks import ROWS, words_per_code
-from resift.stores.sqlite_codes import CodeTable, question_of
+from resift.stores.sqlite_codes import CodeTable, quantized_query
 
 QUESTIONS = 100
 LIMITS = {
@@ -271,7 +271,7 @@ def scan(count: int) -> float:
     shape = (words_per_code(384), ROWS)
     blocks = [chance.integers(0, 2**64, shape, dtype=np.uint64) for _ in range(-(-count // ROWS))]
     table, mask = CodeTable(blocks), np.ones(len(blocks) * ROWS, dtype=np.uint8)
-    question = question_of(chance.standard_normal(384, dtype=np.float32))
+    question = quantized_query(chance.standard_normal(384, dtype=np.float32))
     return round(median_ms(lambda: table.nearest(question, 16_000, mask), 20), 2)
 
 

@@ -28,7 +28,7 @@ from resift.rerankers.score_stores import SQLiteScores
 from resift.rerankers.shared_model import SharedCrossEncoder
 from resift.retrieval.defaults import default_options
 from resift.retrieval.pipeline import Pipeline
-from resift.retrieval.reading import Reach
+from resift.retrieval.rerank_depth import AdaptiveDepth
 from resift.retrieval.stages import Rerank
 from resift.stores.sqlite import SQLiteStore
 from resift.types import StageKind
@@ -40,7 +40,7 @@ LIMIT = 0.001
 async def ranked(collection: Collection, index: Path, *, exact: bool, scorer: Any, questions: int) -> Any:
     """Return query -> ids of the default pipeline, and how many vector lists were approximate."""
     store = SQLiteStore(index, embedder=Embedder(), exact=exact, read_only=True)
-    options = {**default_options(store, rerank=True), "rerank": Rerank(scorer, depth=Reach())}
+    options = {**default_options(store, rerank=True), "rerank": Rerank(scorer, depth=AdaptiveDepth())}
     pipeline = Pipeline(**options)
     run, approximate = {}, 0
     for query, text in list(collection.queries.items())[:questions]:

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Protocol
 
 
-class BeginsAnew(Protocol):
+class ForkAware(Protocol):
     """Something that a forked child cannot take over as it is."""
 
     def forget_parent(self) -> None:
@@ -42,11 +42,11 @@ class ForkSafeLock:
         self._lock = threading.Lock()
 
 
-_known: weakref.WeakSet[BeginsAnew] = weakref.WeakSet()
+_known: weakref.WeakSet[ForkAware] = weakref.WeakSet()
 _abandoned: list[object] = []
 
 
-def after_fork(one: BeginsAnew) -> None:
+def after_fork(one: ForkAware) -> None:
     """Have `forget_parent` called in every forked child for as long as the object lives."""
     _known.add(one)
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from resift import Hit
 from resift.fusion.weighted import WeightedReranker
 from resift.retrieval.pipeline import Pipeline
-from resift.retrieval.reading import Reach
+from resift.retrieval.rerank_depth import AdaptiveDepth
 from resift.retrieval.shaping import Shape
 from resift.retrieval.stages import Rerank
 from resift.scaling import mean_and_deviation
@@ -44,7 +44,10 @@ class Scorer:
 
 def answer(stores, scorer):
     pipeline = Pipeline(
-        stores, fuse=WeightedReranker(), rerank=Rerank(scorer, depth=Reach()), guard=Shape(name="guard")
+        stores,
+        fuse=WeightedReranker(),
+        rerank=Rerank(scorer, depth=AdaptiveDepth()),
+        guard=Shape(name="guard"),
     )
     ranking = pipeline.rank("a question", k=8)
     assert not ranking.degraded

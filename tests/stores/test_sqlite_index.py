@@ -17,7 +17,7 @@ from resift.native.library import SWITCH, native_kernel
 from resift.stores import sqlite_vectors
 from resift.stores.sqlite import SQLiteStore
 from resift.stores.sqlite_blocks import ROWS, codes_of
-from resift.stores.sqlite_codes import CodeTable, question_of
+from resift.stores.sqlite_codes import CodeTable, quantized_query
 from resift.stores.sqlite_postings import read_occurrences
 from resift.sync import run_sync
 from tests.stores.factories import HashingEmbedder
@@ -62,7 +62,7 @@ def test_every_kernel_gives_the_distances_of_the_definition(
     for kernel in kernels:
         if kernel is not None:
             monkeypatch.setenv(SWITCH, kernel)
-        found = CodeTable(blocks).nearest(question_of(query), 300, mask).tolist()
+        found = CodeTable(blocks).nearest(quantized_query(query), 300, mask).tolist()
         assert found == order[: len(found)]
         assert len(found) >= 300 or dimension == 1
         assert wanted[found[-1]] < wanted[order[len(found)]] if len(found) < len(order) else True

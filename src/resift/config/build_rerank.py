@@ -17,7 +17,7 @@ from resift.resilience.circuit import BreakerOptions
 from resift.resilience.registry import breakers
 from resift.resilience.tiered import Tiered
 from resift.retrieval.pool import Pool
-from resift.retrieval.reading import Reach
+from resift.retrieval.rerank_depth import AdaptiveDepth
 from resift.retrieval.stages import Rerank
 
 
@@ -58,7 +58,7 @@ def build_rerank(settings: Settings, *, sink: Sink | None = None) -> Rerank | Ru
         missing = [f"{name} is not set" for section in sections for name in keys_not_set(section)]
         return RunsWithout(", ".join(dict.fromkeys(missing))) if missing else None
     scorer = scorers[0] if settings["kind"] else _tiered(scorers, settings, sink)
-    options = {"depth": Reach(), **settings.given("depth", "missing_text")}
+    options = {"depth": AdaptiveDepth(), **settings.given("depth", "missing_text")}
     return Rerank(scorer, **options)
 
 

@@ -20,7 +20,7 @@ from resift.retrieval.gating import Gate
 from resift.retrieval.over_fetch import OverFetch
 from resift.retrieval.pipeline import Pipeline
 from resift.retrieval.pool import Pool
-from resift.retrieval.reading import Reach
+from resift.retrieval.rerank_depth import AdaptiveDepth
 from resift.retrieval.shaping import Shape
 from resift.retrieval.stages import Fuse, Rerank
 from resift.shape import Blend, Guard, ShapePolicy
@@ -128,8 +128,8 @@ def _pipeline(
         store, least = setting.floor
         stages["gate"] = Gate(Profile(default=least, signal=store))
     if setting.depth:
-        reach = Reach(trust_of(setting), otherwise=setting.depth)
-        stages["rerank"] = Rerank(scorer, depth=reach)
+        adaptive = AdaptiveDepth(trust_of(setting), otherwise=setting.depth)
+        stages["rerank"] = Rerank(scorer, depth=adaptive)
         stages["guard"] = alike
         stages["shape"] = Shape(
             ShapePolicy(blend=policy_of(setting), guard=Guard() if setting.guard else None), name="guard"

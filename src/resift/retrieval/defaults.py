@@ -10,7 +10,7 @@ from resift.fusion.weighted import WeightedReranker
 from resift.protocols import DocStore, OpensVectors
 from resift.rerankers.shared_model import SharedCrossEncoder
 from resift.retrieval.over_fetch import OverFetch
-from resift.retrieval.reading import Reach
+from resift.retrieval.rerank_depth import AdaptiveDepth
 from resift.retrieval.shaping import Shape
 from resift.retrieval.stages import Rerank
 from resift.types import Hit
@@ -26,7 +26,7 @@ def default_options(store: Any, *, rerank: bool) -> dict[str, Any]:
     """Return the arguments of the default `Pipeline` for a store."""
     options: dict[str, Any] = {"stores": views(store), "fuse": WeightedReranker(), "fetch": FETCH}
     if rerank:
-        options["rerank"] = Rerank(SharedCrossEncoder(max_windows=WINDOWS, skim=SKIM), depth=Reach())
+        options["rerank"] = Rerank(SharedCrossEncoder(max_windows=WINDOWS, skim=SKIM), depth=AdaptiveDepth())
         options["guard"] = Shape(name="guard")
     return options
 

@@ -87,8 +87,8 @@ NOT_READ = "not reranked: its texts are none that the reranker was made for"
 class Rerank:
     """Let a scorer put the best `depth` hits into its own order; the others keep theirs, behind.
 
-    `depth` is a number, None for all, or a function from the pool to a number (`Reach`): 0 leaves the pool
-    as it is.
+    `depth` is a number, None for all, or a function from the pool to a number (`AdaptiveDepth`): 0 leaves
+    the pool as it is.
     """
 
     kind = StageKind.RERANK

@@ -14,7 +14,7 @@ from resift.protocols import Embedder, Reranker, Scorer
 from resift.rerankers.semantic_bm25 import SemanticBM25Reranker
 from resift.retrieval.defaults import FETCH
 from resift.retrieval.pipeline import Pipeline
-from resift.retrieval.reading import Reach
+from resift.retrieval.rerank_depth import AdaptiveDepth
 from resift.retrieval.shaping import Shape
 from resift.retrieval.stages import Rerank
 from resift.retrieval.store_ref import Store, StoreRef
@@ -55,7 +55,7 @@ class SearchSettings:
         options: dict[str, Any] = {"fuse": _fuser(self.fusion), "fetch": FETCH}
         if self.reranker != "none":
             judge = scorer if self.reranker == "cross-encoder" else SemanticBM25Reranker(embedder=embedder)
-            options["rerank"] = Rerank(judge, depth=self.depth or Reach())
+            options["rerank"] = Rerank(judge, depth=self.depth or AdaptiveDepth())
             policy = None if self.blend is None else ShapePolicy(blend=Blend(weight=self.blend))
             options["guard"] = Shape(policy, name="guard")
         return Pipeline(stores, sink=sink, **options)

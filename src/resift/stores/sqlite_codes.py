@@ -1,6 +1,6 @@
-"""Bit codes: which vectors may be near a question, from one bit per dimension (asymmetric distance).
+"""Bit codes: which vectors may be near a query, from one bit per dimension (asymmetric distance).
 
-A document is the signs of its vector, 48 bytes at 384 dimensions. The question keeps its sign and four bits
+A document is the signs of its vector, 48 bytes at 384 dimensions. The query keeps its sign and four bits
 of size per dimension. The distance is the sum of sizes where the signs differ: integers, so that it is the
 same on every processor. On real vectors this needs two to four times fewer candidates than the Hamming
 distance.
@@ -26,8 +26,8 @@ _MASKED = 65_535
 _BLOCKS_FOR_TWO = 256  # from here on half of a scan takes longer than starting a thread for it
 
 
-class Question(NamedTuple):
-    """A question in bit slices: row 0 holds its signs, row 1 + b bit b of its sizes."""
+class QuantizedQuery(NamedTuple):
+    """A query in bit slices: row 0 holds its signs, row 1 + b bit b of its sizes."""
 
     slices: Array
 
@@ -45,31 +45,31 @@ class CodeTable:
         self.blocks = blocks
         self.addresses = np.array([block.ctypes.data for block in blocks], dtype=np.uint64)
 
-    def nearest(self, question: Question, count: int, mask: Array) -> Array:
+    def nearest(self, query: QuantizedQuery, count: int, mask: Array) -> Array:
         """Return the places of the `count` least distances and of all that tie, nearest first."""
-        distances, histogram = self._distances(question, mask)
+        distances, histogram = self._distances(query, mask)
         reached = np.cumsum(histogram)
         limit = int(np.searchsorted(reached, min(count, int(reached[-1]))))
         places = np.flatnonzero(distances <= limit)
         return places[np.argsort(distances[places], kind="stable")]
 
-    def _distances(self, question: Question, mask: Array) -> tuple[Array, Array]:
+    def _distances(self, query: QuantizedQuery, mask: Array) -> tuple[Array, Array]:
         distances = np.empty(len(self.blocks) * ROWS, dtype=np.uint16)
         compiled = _compiled()
         if compiled is None:
             for at, block in enumerate(self.blocks):
-                distances[at * ROWS : (at + 1) * ROWS] = _plain_distances(block, question)
+                distances[at * ROWS : (at + 1) * ROWS] = _plain_distances(block, query)
             distances[mask == 0] = _MASKED
-            return distances, np.bincount(distances[mask != 0], minlength=question.farthest + 1)
-        histograms = np.zeros((2, question.farthest + 1), dtype=np.int64)
+            return distances, np.bincount(distances[mask != 0], minlength=query.farthest + 1)
+        histograms = np.zeros((2, query.farthest + 1), dtype=np.int64)
 
         def scan(start: int, end: int, histogram: Array) -> None:
             here = slice(start * ROWS, end * ROWS)
             compiled(
                 self.addresses[start:end].ctypes.data,
                 end - start,
-                question.slices.shape[1],
-                question.slices.ctypes.data,
+                query.slices.shape[1],
+                query.slices.ctypes.data,
                 mask[here].ctypes.data,
                 distances[here].ctypes.data,
                 histogram.ctypes.data,
@@ -85,13 +85,13 @@ class CodeTable:
         return distances, histograms.sum(axis=0)
 
 
-def question_of(query: Array) -> Question:
+def quantized_query(query: Array) -> QuantizedQuery:
     """Return the bit slices of a query's vector."""
     sizes = np.abs(query.astype(np.float64))
     scale = _CLIP * np.sqrt(np.mean(sizes * sizes)) or 1.0
     levels = np.minimum(np.rint(sizes * (_LARGEST / scale)), _LARGEST).astype(np.uint8)
     planes = [(levels >> bit & 1).astype(np.float32) for bit in range(_BITS)]
-    return Question(np.ascontiguousarray(codes_of(np.stack([query, *planes]))))
+    return QuantizedQuery(np.ascontiguousarray(codes_of(np.stack([query, *planes]))))
 
 
 def fits(dimension: int) -> bool:
@@ -99,10 +99,10 @@ def fits(dimension: int) -> bool:
     return 0 < words_per_code(dimension) * 64 <= MOST_DIMENSIONS
 
 
-def _plain_distances(block: Array, question: Question) -> Array:
+def _plain_distances(block: Array, query: QuantizedQuery) -> Array:
     # Without compiled code: the same numbers, slower.
     total = np.zeros(ROWS, dtype=np.uint16)
-    signs, *planes = question.slices
+    signs, *planes = query.slices
     for word in range(len(block)):
         differing = block[word] ^ signs[word]
         for bit, plane in enumerate(planes):

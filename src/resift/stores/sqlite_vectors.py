@@ -9,7 +9,7 @@ from typing import NamedTuple
 from resift.arrays import Array, np
 from resift.stores.sqlite_blocks import ABSENT, ROWS, read_codes
 from resift.stores.sqlite_checks import Damage, checksum
-from resift.stores.sqlite_codes import CodeTable, fits, question_of
+from resift.stores.sqlite_codes import CodeTable, fits, quantized_query
 from resift.stores.sqlite_rows import vector_matrix
 from resift.stores.sqlite_view import RowView
 
@@ -69,7 +69,7 @@ class VectorView:
     ) -> list[tuple[int, float]]:
         """Read candidates in the order of their codes until a batch brings nobody into the best k."""
         assert self._table is not None  # noqa: S101 - `best` comes here only with codes
-        places = self._table.nearest(question_of(query), batch * _MOST_BATCHES, mask)
+        places = self._table.nearest(quantized_query(query), batch * _MOST_BATCHES, mask)
         rows = self.rows.rows_at(places)
         read = _Read(connection, query).read(rows[:batch])
         before: set[int] = set()

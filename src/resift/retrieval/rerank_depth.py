@@ -10,7 +10,7 @@ from resift.types import StageKind
 
 
 @dataclass(frozen=True, slots=True)
-class Reach:
+class AdaptiveDepth:
     """A depth for `Rerank` that follows the fused scores.
 
     Only weighted fusion gives scores on a scale that tells; of any other fused list the best `otherwise`
