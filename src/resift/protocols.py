@@ -128,6 +128,24 @@ class OpensVectors(Protocol):
 
 
 @runtime_checkable
+class Optimises(Protocol):
+    """A store with an index that can be built anew."""
+
+    async def optimise(self) -> str:
+        """Build it and say what was done."""
+        ...
+
+
+@runtime_checkable
+class Releasable(Protocol):
+    """A store that can be closed without an event loop."""
+
+    def release(self) -> None:
+        """Close it; waits for running work."""
+        ...
+
+
+@runtime_checkable
 class Embedder(Protocol):
     """Turns texts into unit vectors of one dimension."""
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from resift.cli.render import print_text, prose
+from resift.protocols import Optimises
 
 _EXAMPLES = """examples:
   resift store optimise docs.db          merge the word index of a file
@@ -44,8 +45,7 @@ def _stores(file: Path) -> list[Any]:
 async def _optimise(stores: list[Any]) -> int:
     try:
         for store in stores:
-            optimise = getattr(store, "optimise", None)
-            done = "has no index to build" if optimise is None else await optimise()
+            done = await store.optimise() if isinstance(store, Optimises) else "has no index to build"
             print_text(prose(f"{store.name}: {done}"))
     finally:
         for store in stores:

@@ -13,7 +13,8 @@ from resift.config.build_stores import build_store
 from resift.config.load import load_plain, load_yaml
 from resift.config.settings import Settings
 from resift.errors import ConfigError, MissingExtraError, ResiftError
-from resift.protocols import ScoringStage
+from resift.events import Sink
+from resift.protocols import Releasable, ScoringStage
 from resift.retrieval.gating import closed
 from resift.retrieval.over_fetch import OverFetch
 from resift.retrieval.pipeline import Pipeline, PipelineOptions
@@ -63,12 +64,13 @@ def build(settings: Settings, *, file: str | None = None, **options: Unpack[Pipe
 
 def _release(refs: Sequence[StoreRef]) -> None:
     """Close a store that was opened for a pipeline that could not be finished."""
-    release = getattr(refs[0].owner, "release", None)
-    if callable(release):
-        release()
+    if isinstance(refs[0].owner, Releasable):
+        refs[0].owner.release()
 
 
-def _stages(settings: Settings, builder: _Builder, refs: Sequence[StoreRef], sink: Any) -> dict[str, Any]:
+def _stages(
+    settings: Settings, builder: _Builder, refs: Sequence[StoreRef], sink: Sink | None
+) -> dict[str, Any]:
     """Return the stages that the settings ask for, by the name of Pipeline's argument."""
     stage: dict[str, Any] = {
         "fuse": builder.made(settings["fusion"], build_fusion),

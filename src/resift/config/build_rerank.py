@@ -11,6 +11,7 @@ from resift.errors import ConfigError
 from resift.events import Sink
 from resift.plugins import built_by
 from resift.protocols import Scorer
+from resift.rerankers.hosted.hosted_options import HostedOptions
 from resift.resilience.breaker import CircuitBreaker
 from resift.resilience.budget import Budget, BudgetOptions
 from resift.resilience.circuit import BreakerOptions
@@ -66,7 +67,7 @@ def keys_not_set(settings: Settings) -> list[str]:
     """Return the variable that a scorer without a key waits for; none where it is switched off on purpose."""
     if settings.get("cross_encoder_reranking_enabled") is False or settings.get("api_key_file"):
         return []
-    dialect = getattr(settings.options, "dialect", None)
+    dialect = settings.options.dialect if isinstance(settings.options, HostedOptions) else None
     own = dialect.key_env if dialect is not None and dialect.needs_key else ()
     named = (settings["api_key_env"],) if settings.get("api_key_env") else own
     return [] if any(os.environ.get(name) for name in named) else list(named[:1])

@@ -223,7 +223,7 @@ class PostgresStore(EngineStore):
 
     def _failure(self, exc: Exception) -> StoreError:
         lost = isinstance(exc, (self._psycopg.OperationalError, self._psycopg.InterfaceError))
-        code = getattr(exc, "sqlstate", None)
+        code = exc.sqlstate if isinstance(exc, self._psycopg.Error) else None
         if lost and code is None:
             return StoreError(
                 f"PostgreSQL store {self.name!r} cannot be reached. Is the server running, and are "

@@ -113,7 +113,7 @@ class QdrantVectorStore(EngineStore):
         try:
             self._client = self._open()
         except (OSError, ValueError) as exc:
-            reason = getattr(exc, "strerror", None) or type(exc).__name__
+            reason = (exc.strerror if isinstance(exc, OSError) else "") or type(exc).__name__
             raise StoreError(
                 f"Qdrant store {name!r} cannot be opened: {reason}. Correct path= or url=.", store=name
             ) from exc
