@@ -5,6 +5,7 @@
     │   ├── InvalidHitError                  a candidate without id, with a score that is no number, …
     │   ├── DuplicateIdError                 one list, one id, two candidates
     │   └── DataFormatError                  a file that cannot be read: names file and line
+    ├── FileWriteError (OSError)             a file that cannot be written: names it
     ├── ConfigError (ValueError)             a pipeline file with a mistake: names file and line
     ├── PluginLoadError                      a plugin that exists but does not load
     │   ├── RerankerNotFound (KeyError)

@@ -34,7 +34,7 @@ VOLATILE = [
     (re.compile(r"/\S*?/screens\d+/(60|80|140|pipe)/"), "/HERE/"),
     (re.compile(r"\b\d+(\.\d+)?\s(m?s|min|h)\b"), r"N \2"),
     (re.compile(r"Resift \d[^\n]*"), "Resift VERSION"),
-    (re.compile(r"(?m)^([✓·] \S+)[^\n]*(\n  [^\n]*)?"), r"\1 …"),  # what is installed, in which version
+    (re.compile(r"(?m)^([✓·] \S+)[^\n]*(\n  [^\n]*)*"), r"\1 …"),  # what is installed, in which version
     (re.compile(r"lists \d+ components"), "lists N components"),
     (re.compile(r"\d+ passages/s"), "N passages/s"),
     (re.compile(r"Known: [^\n]*"), "Known: …"),  # every plugin and key there is

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import platform
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -105,34 +106,37 @@ def _next_step(findings: list[Finding], sick: list[Finding]) -> str:
     return "resift demo"
 
 
+_GROUPS = {"extra": "extras", "model": "models", "self-test": "self-test", "store": "store"}
+_MARKS = {"ok": ("✓", "green"), "absent": ("·", "dim"), "broken": ("✕", "red")}
+
+
 def _print(findings: list[Finding], sick: list[Finding], step: str) -> None:
     from resift import __version__
-    from resift.cli.render import paint, print_text, width
-    from resift.explain.escaping import clip
+    from resift.cli.render import paint, print_text, prose
 
-    message = (
-        f"Resift {__version__}, Python {platform.python_version()}, {platform.system()} {platform.machine()}"
-    )
-    print_text(paint(clip(message, width()), "bold"))
-    marks = {"ok": ("✓", "green"), "absent": ("·", "dim"), "broken": ("✕", "red")}
-    group = ""
-    size = min(44, max(len(one.name) for one in findings))
-    for one in findings:
-        if one.group != group:
-            group = one.group
-            print_text()
-            print_text(
-                paint(
-                    {"extra": "extras", "model": "models", "self-test": "self-test", "store": "store"}[group],
-                    "bold",
-                )
-            )
-        mark, style = marks["broken" if one in sick else one.state]
-        room = width() - 4 - size
-        if room >= 24:
-            print_text(f"{paint(mark, style)} {one.name:<{size}}  {clip(one.message, room)}")
-        else:
-            print_text(f"{paint(mark, style)} {clip(one.name, width() - 2)}")
-            print_text(f"  {clip(one.message, width() - 2)}")
+    system = f"{platform.system()} {platform.machine()}"
+    print_text(paint(prose(f"Resift {__version__}, Python {platform.python_version()}, {system}"), "bold"))
+    for group, members in itertools.groupby(findings, key=lambda one: one.group):
+        print_text()
+        print_text(paint(_GROUPS[group], "bold"))
+        _print_group(list(members), sick)
     print_text()
     print_text(f"Next: {step}")
+
+
+def _print_group(findings: list[Finding], sick: list[Finding]) -> None:
+    """Write names and messages in two columns, or below each other where the terminal is narrow."""
+    from resift.cli.render import paint, print_text, prose, width
+
+    size = min(44, max(len(one.name) for one in findings))
+    beside = width() - 4 - size >= 24
+    for one in findings:
+        mark, style = _MARKS["broken" if one in sick else one.state]
+        # Wrapped, never cut: what a finding says at its end is often the reason.
+        lines = prose(one.message, indent=" " * (4 + size if beside else 2)).splitlines() or [""]
+        if beside:
+            print_text(f"{paint(mark, style)} {one.name:<{size}}  {lines.pop(0).strip()}")
+        else:
+            print_text(f"{paint(mark, style)} {one.name}")
+        for line in lines:
+            print_text(line)
