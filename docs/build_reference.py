@@ -16,7 +16,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, get_origin
 
 HERE = Path(__file__).resolve().parent
 SOURCE = HERE.parent / "src" / "resift"
@@ -155,6 +155,9 @@ def _documented(thing: Any) -> bool:
 
 
 def _entry(module: str, name: str, thing: Any) -> str:
+    if get_origin(thing) is not None:  # a type alias: its doc would be that of dict or Mapping
+        written = repr(thing).replace("typing.", "").replace("collections.abc.", "")
+        return f"**`{name}`** · `{written}`\n"
     if not (inspect.isclass(thing) or callable(thing)):
         return f"**`{name}`** · {type(thing).__name__}\n"
     home = getattr(thing, "__module__", module)

@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from importlib import metadata
-from typing import Any
 
 from resift.models.allowlist import ModelSpec, known, shipped
+from resift.types import JsonObject
 
 SPEC_VERSION = "1.6"
 
@@ -19,7 +19,7 @@ _NAME = re.compile(r"\A\s*([A-Za-z0-9][A-Za-z0-9._-]*)\s*(?:\[([^\]]*)\])?")
 _EXTRA = re.compile(r"""extra\s*==\s*['"]([^'"]+)['"]""")
 
 
-def bill_of_materials(package: str = "resift") -> dict[str, Any]:
+def bill_of_materials(package: str = "resift") -> JsonObject:
     """Return the CycloneDX document of an installed package and of the models it may load."""
     found = _installed(package)
     packages = [_package(dist) for _, (dist, _) in sorted(found.items())]
@@ -77,9 +77,9 @@ def _distribution(name: str) -> metadata.Distribution | None:
         return None
 
 
-def _package(dist: metadata.Distribution) -> dict[str, Any]:
+def _package(dist: metadata.Distribution) -> JsonObject:
     about = dist.metadata
-    part: dict[str, Any] = {
+    part: JsonObject = {
         "type": "library",
         "bom-ref": _purl(dist),
         "name": _normal(about["Name"]),
@@ -100,7 +100,7 @@ def _licence_name(text: str, classifiers: list[str]) -> str:
     return " AND ".join(sorted(named))
 
 
-def _model(spec: ModelSpec) -> dict[str, Any]:
+def _model(spec: ModelSpec) -> JsonObject:
     """Return a model with the only bytes that its files may hold."""
     files = [
         {"type": "file", "name": pinned.name, "hashes": [{"alg": "SHA-256", "content": pinned.sha256}]}

@@ -8,9 +8,9 @@ from typing import Any, Literal
 
 from resift.arguments import check_items, check_text
 from resift.errors import DuplicateIdError, InputError, InvalidHitError
-from resift.types import Hit, finite
+from resift.types import Hit, JsonMapping, finite
 
-Candidate = str | Mapping[str, Any] | Hit
+Candidate = str | JsonMapping | Hit
 MissingText = Literal["last", "empty", "id", "raise"]
 
 TEXT_KEYS = ("text", "content", "title")
@@ -18,7 +18,7 @@ ID_KEYS = ("id", "_id", "doc_id")
 _OWN_KEYS = frozenset({*ID_KEYS, "score", "source", "source_store", "metadata"})
 
 
-def text_of(row: Mapping[str, Any], *, keys: Sequence[str] = TEXT_KEYS) -> str:
+def text_of(row: JsonMapping, *, keys: Sequence[str] = TEXT_KEYS) -> str:
     """Return the first non-empty text among the keys, or an empty string."""
     for key in keys:
         value = row.get(key)
@@ -64,7 +64,7 @@ def hits_from(
 
 
 def _from_mapping(
-    row: Mapping[str, Any],
+    row: JsonMapping,
     number: int,
     *,
     source: str,
@@ -83,7 +83,7 @@ def _from_mapping(
     return Hit(id, text or text_of(nested, keys=text_keys), score, store, {**nested, **extra})
 
 
-def _id(row: Mapping[str, Any], number: int) -> str:
+def _id(row: JsonMapping, number: int) -> str:
     for key in ID_KEYS:
         value = row.get(key)
         if value is not None and not isinstance(value, (str, int)):

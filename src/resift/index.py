@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from resift.arguments import check_path, checked
 from resift.candidates import TEXT_KEYS, Candidate, hits_from
@@ -24,7 +24,7 @@ from resift.rerankers.probability import Calibration, ScoreScale
 from resift.retrieval.pipeline import Pipeline
 from resift.retrieval.scored_search import scorer_of, search_with_scores
 from resift.sync import run_sync, synced
-from resift.types import Hit, Ranking
+from resift.types import Hit, JsonObject, Metadata, Ranking, Where
 
 if TYPE_CHECKING:
     from resift.agent.multi_doc import Writer
@@ -78,7 +78,7 @@ class Index:
         documents: Iterable[Candidate] | str,
         *,
         ids: Sequence[str] | None = None,
-        metadata: Sequence[Mapping[str, Any]] | None = None,
+        metadata: Sequence[Metadata] | None = None,
     ) -> list[str]:
         """Store strings, dicts or Hits and return their ids; a document of the same id is replaced.
 
@@ -126,7 +126,7 @@ class Index:
         query: str,
         *,
         k: int = 10,
-        where: Mapping[str, Any] | None = None,
+        where: Where | None = None,
         deadline_s: float | None = None,
         pipeline: str | os.PathLike[str] | Pipeline | None = None,
         scores: ScoreScale = "raw",
@@ -163,11 +163,11 @@ class Index:
         question: str,
         *,
         k: int = 5,
-        where: Mapping[str, Any] | None = None,
+        where: Where | None = None,
         deadline_s: float | None = None,
         writer: Writer | None = None,
         explain: bool = False,
-    ) -> dict[str, Any]:
+    ) -> JsonObject:
         """Answer a question: `answer`, `sources`, `found`, `confidence`, `degraded`, `reason` and more.
 
         Without a writer (`resift.agent.ChatWriter`) the answer quotes sentences of the sources word for word.
@@ -257,7 +257,7 @@ class Index:
 def _documents(
     given: Iterable[Candidate] | str,
     ids: Sequence[str] | None,
-    metadata: Sequence[Mapping[str, Any]] | None,
+    metadata: Sequence[Metadata] | None,
 ) -> list[Hit]:
     rows = [given] if isinstance(given, (str, Mapping, Hit)) else list(given)
     for name, values in (("ids", ids), ("metadata", metadata)):

@@ -25,6 +25,7 @@ from resift.errors import (
     StoreNotFound,
     did_you_mean,
 )
+from resift.types import JsonMapping
 
 RERANKERS = "resift.rerankers"
 FUSION = "resift.fusion"
@@ -195,7 +196,7 @@ def _imported(entry: EntryPoint) -> Any:
     return plugin
 
 
-def built_by(factory: Callable[..., Any], name: str, options: Mapping[str, Any]) -> Any:
+def built_by(factory: Callable[..., Any], name: str, options: JsonMapping) -> Any:
     """Return what a factory builds; options that it does not take are the caller's mistake."""
     try:
         return factory(**options)

@@ -7,7 +7,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 from resift.arrays import Array
 from resift.deadline import Deadline
-from resift.types import Hit, Scores
+from resift.types import Hit, JsonMapping, Scores, Where
 
 
 @runtime_checkable
@@ -37,7 +37,7 @@ class Scorer(Protocol):
 class VectorStore(Protocol):
     """Finds by meaning. Embeds the query with its own embedder."""
 
-    async def search(self, query: str, *, k: int, where: Mapping[str, Any] | None = None) -> list[Hit]:
+    async def search(self, query: str, *, k: int, where: Where | None = None) -> list[Hit]:
         """Return at most k hits, best first, whose metadata equals `where`."""
         ...
 
@@ -46,7 +46,7 @@ class VectorStore(Protocol):
 class DocStore(Protocol):
     """Finds by words."""
 
-    async def search(self, query: str, *, k: int, where: Mapping[str, Any] | None = None) -> list[Hit]:
+    async def search(self, query: str, *, k: int, where: Where | None = None) -> list[Hit]:
         """Return at most k hits, best first, whose metadata equals `where`."""
         ...
 
@@ -55,7 +55,7 @@ class DocStore(Protocol):
 class GraphStore(Protocol):
     """Answers read-only Cypher."""
 
-    async def query(self, cypher: str, parameters: Mapping[str, Any] | None = None, *, k: int) -> list[Hit]:
+    async def query(self, cypher: str, parameters: JsonMapping | None = None, *, k: int) -> list[Hit]:
         """Return at most k hits from the rows of the statement, in row order."""
         ...
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
 
 from resift.agent.answers import as_answer, not_found
 from resift.agent.evidence import AbsentNames, evidence_in
 from resift.agent.multi_doc import MultiDocSynthesizer
 from resift.deadline import Deadline
-from resift.types import Ranking
+from resift.types import JsonObject, Ranking
 
 
 async def answer_from(
@@ -22,7 +21,7 @@ async def answer_from(
     notes: Sequence[str] = (),
     names: Callable[[], Awaitable[AbsentNames]] | None = None,
     explain: bool = False,
-) -> dict[str, Any]:
+) -> JsonObject:
     """Return the answer as plain data. `embedder` names whose cosines the ranking holds.
 
     `names` looks up which names of the question nothing mentions, where somebody knows the whole vocabulary.

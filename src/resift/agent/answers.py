@@ -9,7 +9,7 @@ from resift.agent.graph_reranker import STAGE as CENTRALITY
 from resift.agent.multi_doc import Synthesis
 from resift.agent.passages import Passage
 from resift.errors import InputError
-from resift.types import Ranking
+from resift.types import JsonObject, Ranking
 
 MAX_QUESTION_CHARS = 1000
 NOTHING = "Not found: nothing here answers the question."
@@ -29,7 +29,7 @@ def question_of(given: str) -> tuple[str, list[str]]:
 
 def as_answer(
     ranking: Ranking, made: Synthesis, confidence: float, notes: Sequence[str], *, explain: bool
-) -> dict[str, Any]:
+) -> JsonObject:
     """Return an answer with its sources."""
     cited = {number for sentence in made.answer.sentences for number in sentence.sources}
     return _reported(
@@ -47,15 +47,15 @@ def as_answer(
 
 def not_found(
     ranking: Ranking, notes: Sequence[str], *, made: Synthesis | None = None, explain: bool = False
-) -> dict[str, Any]:
+) -> JsonObject:
     """Return the honest answer where there is none: no sources, no confidence."""
-    empty: dict[str, Any] = {"found": False, "confidence": 0.0, "sources": [], "sentences": []}
+    empty: JsonObject = {"found": False, "confidence": 0.0, "sources": [], "sentences": []}
     return _reported(ranking, notes, made, explain=explain, answer=NOTHING, **empty)
 
 
 def _reported(
     ranking: Ranking, notes: Sequence[str], made: Synthesis | None, *, explain: bool, **answer: Any
-) -> dict[str, Any]:
+) -> JsonObject:
     reasons = [ranking.reason, made.reason if made else None]
     data = {
         **answer,
@@ -72,7 +72,7 @@ def _reported(
     return data
 
 
-def _source(number: int, hit: Any, cited: set[int]) -> dict[str, Any]:
+def _source(number: int, hit: Any, cited: set[int]) -> JsonObject:
     passage = Passage(number, hit)
     return {
         "number": number,

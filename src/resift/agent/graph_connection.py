@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Protocol
+
+from resift.types import JsonMapping
 
 
 class Answer(Protocol):
@@ -22,7 +23,7 @@ class Answer(Protocol):
 class GraphConnection(Protocol):
     """An open database that takes one statement at a time."""
 
-    def execute(self, statement: str, parameters: Mapping[str, Any] = ..., /) -> Answer:
+    def execute(self, statement: str, parameters: JsonMapping = ..., /) -> Answer:
         """Run one statement."""
 
     def close(self) -> None:
@@ -30,7 +31,7 @@ class GraphConnection(Protocol):
 
 
 def rows_of(
-    connection: GraphConnection, statement: str, parameters: Mapping[str, Any] | None = None
+    connection: GraphConnection, statement: str, parameters: JsonMapping | None = None
 ) -> list[list[Any]]:
     """Return all rows of a statement; the answer holds memory of the engine, so it is closed at once."""
     answer = connection.execute(statement, dict(parameters or {}))

@@ -30,7 +30,7 @@ from resift.rerankers.cross_encoder import CrossEncoderReranker
 from resift.rerankers.rescore import rescore
 from resift.retrieval.waiting import TooLate, within
 from resift.sync import synced
-from resift.types import Fused, Hit, Ranking, StageKind, StageRecord, Trace, cut_record, record_of
+from resift.types import Fused, Hit, JsonObject, Ranking, StageKind, StageRecord, Trace, cut_record, record_of
 
 
 class KnowledgeGraphAgent:
@@ -93,7 +93,7 @@ class KnowledgeGraphAgent:
 
     async def aquery(
         self, question: str, *, deadline_s: float | None = None, explain: bool = False
-    ) -> dict[str, Any]:
+    ) -> JsonObject:
         """Answer a question: answer, sources, confidence, degraded, reason, extractive and more.
 
         Every [n] in the answer is the source with that number. Where nothing in the pack answers,

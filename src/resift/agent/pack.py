@@ -14,6 +14,7 @@ from resift.arrays import Array, np
 from resift.errors import ResiftError, StoreError, require
 from resift.forking import ForkSafeLock
 from resift.text import words
+from resift.types import JsonMapping
 
 BUFFER_BYTES = 256 << 20
 
@@ -173,7 +174,7 @@ class Pack:
         rows = self._rows(schema.LINKS_AMONG, {"ids": wanted}) if wanted and self.has_links else []
         return [(str(one), str(other), int(times or 1)) for one, other, times in rows]
 
-    def _rows(self, statement: str, parameters: Mapping[str, Any] | None = None) -> list[list[Any]]:
+    def _rows(self, statement: str, parameters: JsonMapping | None = None) -> list[list[Any]]:
         with self._lock:
             if self._closed:
                 raise StoreError(f"{self.name} is closed.", store=self.name)

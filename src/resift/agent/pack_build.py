@@ -19,6 +19,7 @@ from resift.errors import InputError, StoreError, require
 from resift.ingest.chunking import ChunkSize
 from resift.protocols import Embedder
 from resift.stores.embedding import identity_of, unit_vectors
+from resift.types import JsonObject
 
 OnProgress = Callable[[int, int], None]
 """Called with (sections done, sections in all)."""
@@ -246,7 +247,7 @@ def _set(connection: GraphConnection, key: str, value: str) -> None:
     connection.execute(schema.WRITE_META, {"key": key, "value": value})
 
 
-def _clean(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _clean(rows: list[JsonObject]) -> list[JsonObject]:
     """Replace lone surrogates and NUL, which the engine cannot store."""
     return [
         {

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +9,7 @@ from resift.batch.work import NamesColumns, each_row, model_digest, text_or_none
 from resift.errors import InputError
 from resift.models.embedding import DEFAULT_EMBEDDER, Embedder, EmbedKind
 from resift.sync import run_sync
+from resift.types import JsonMapping, JsonObject
 
 COLUMNS = {"id": "text", "vector": "vector"}
 
@@ -24,7 +24,7 @@ class EmbedWork(NamesColumns):
 
     kind = "embed"
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> JsonObject:
         """Return the options and the digest of the model."""
         return {"text": self.text_column, "as": self.embed_kind, **model_digest(self.model)}
 
@@ -36,7 +36,7 @@ class EmbedWork(NamesColumns):
         # Texts that are texts go to the model together: its workers then never wait for one another.
         vectors = dict(zip(good, embedded(good, self.model, self.embed_kind), strict=True))
 
-        def answer(row: Mapping[str, Any]) -> list[dict[str, Any]]:
+        def answer(row: JsonMapping) -> list[JsonObject]:
             text = row.get(self.text_column)
             if not isinstance(text, str):
                 what = "null" if text is None else f"a {type(text).__name__}"

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from resift.batch.pipelines import identity_of_pipeline, opened
 from resift.batch.work import NamesColumns, each_row, question_in, text_or_none, to_batch
-from resift.types import to_json
+from resift.types import JsonMapping, JsonObject, to_json
 
 COLUMNS = {
     "id": "text",
@@ -35,7 +34,7 @@ class EvaluateWork(NamesColumns):
 
     kind = "eval"
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> JsonObject:
         """Return the options and the digest of the pipeline and its stores."""
         return {"k": self.k, "query": self.query_column, **identity_of_pipeline(self.pipeline)}
 
@@ -43,7 +42,7 @@ class EvaluateWork(NamesColumns):
         """Return the batch of answers."""
         return to_batch(each_row(batch.to_pylist(), self._answer), COLUMNS)
 
-    def _answer(self, row: Mapping[str, Any]) -> list[dict[str, Any]]:
+    def _answer(self, row: JsonMapping) -> list[JsonObject]:
         query = question_in(row, self.query_column)
         ranking = opened(self.pipeline).rank(query, k=self.k)
         return [

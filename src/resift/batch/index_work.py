@@ -12,7 +12,7 @@ from resift.batch.work import ERROR, NamesColumns, each_row, model_digest, text_
 from resift.errors import InputError
 from resift.ingest.chunking import ChunkSize, chunks
 from resift.models.embedding import DEFAULT_EMBEDDER
-from resift.types import to_json
+from resift.types import JsonMapping, JsonObject, to_json
 
 COLUMNS = {"id": "text", "text": "text", "metadata": "text", "vector": "vector"}
 
@@ -32,7 +32,7 @@ class IndexWork(NamesColumns):
 
     kind = "index"
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> JsonObject:
         """Return the options and the digest of the model."""
         size = {"words": self.words, "overlap": self.overlap}
         return {"text": self.text_column, **size, **model_digest(self.model)}
@@ -45,7 +45,7 @@ class IndexWork(NamesColumns):
             row["vector"] = vector
         return to_batch(rows, COLUMNS)
 
-    def _chunks(self, row: Mapping[str, Any]) -> list[dict[str, Any]]:
+    def _chunks(self, row: JsonMapping) -> list[JsonObject]:
         text = row.get(self.text_column)
         if not isinstance(text, str) or not text.strip():
             raise InputError(f"{self.text_column} is empty; a text is needed.")

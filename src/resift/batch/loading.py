@@ -22,6 +22,7 @@ from resift.errors import InputError, StoreError, require
 from resift.stores.embedding import identity_of
 from resift.stores.sqlite import SQLiteStore
 from resift.sync import run_sync
+from resift.types import JsonObject
 
 TRIES = 6
 """How often rows are handed to a store that fails: two first writers, or a server that starts again."""
@@ -62,7 +63,7 @@ class LoadWork:
         """The columns that the input must have."""
         return ("id", "text", "metadata", "vector")
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> JsonObject:
         """Return which store, and whose vectors."""
         return {"store": self.store, "model": self.model}
 
@@ -75,7 +76,7 @@ class LoadWork:
         return to_batch([{"id": row["id"], "row": row["row"]} for row in rows], {"id": "text"})
 
 
-_stores: dict[str, Any] = {}
+_stores: JsonObject = {}
 
 
 def load_shards(
@@ -141,7 +142,7 @@ async def _checked(work: LoadWork, receipts: Path) -> bool:
         await store.close()
 
 
-async def _added(store: Any, rows: Sequence[dict[str, Any]]) -> None:
+async def _added(store: Any, rows: Sequence[JsonObject]) -> None:
     documents = [
         {"id": row["id"], "text": row["text"], "metadata": json.loads(row["metadata"])} for row in rows
     ]
@@ -157,11 +158,11 @@ async def _added(store: Any, rows: Sequence[dict[str, Any]]) -> None:
             return
 
 
-def _manifest(folder: Path) -> dict[str, Any]:
+def _manifest(folder: Path) -> JsonObject:
     path = folder / "manifest.json"
     if not path.exists():
         raise InputError(f"{folder} has no manifest.json: finish the job first, then load it.")
-    manifest: dict[str, Any] = json.loads(path.read_text())
+    manifest: JsonObject = json.loads(path.read_text())
     if manifest.get("kind") != "index":
         raise InputError(f"{folder} is a {manifest.get('kind')} job; only index jobs can be loaded.")
     return manifest

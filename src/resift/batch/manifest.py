@@ -6,7 +6,6 @@ import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from resift import __version__
 from resift.atomic_files import atomic_write
@@ -14,12 +13,12 @@ from resift.batch.inputs import InputFile
 from resift.batch.shards import ShardReport
 from resift.batch.work import BatchWork
 from resift.errors import InputError
-from resift.types import to_json
+from resift.types import JsonObject, to_json
 
 PLAN, MANIFEST = "job.json", "manifest.json"
 
 
-def plan_of(work: BatchWork, files: Sequence[InputFile], *, shard_rows: int) -> dict[str, Any]:
+def plan_of(work: BatchWork, files: Sequence[InputFile], *, shard_rows: int) -> JsonObject:
     """Return what decides the output: the kind of work, its options and models, the inputs' content."""
     return {
         "version": 1,
@@ -31,7 +30,7 @@ def plan_of(work: BatchWork, files: Sequence[InputFile], *, shard_rows: int) -> 
     }
 
 
-def check_plan(folder: Path, plan: dict[str, Any]) -> None:
+def check_plan(folder: Path, plan: JsonObject) -> None:
     """Write the plan into a new folder; refuse a folder that holds another job's shards."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / PLAN
@@ -54,9 +53,9 @@ def check_plan(folder: Path, plan: dict[str, Any]) -> None:
         )
 
 
-def write_manifest(folder: Path, plan: dict[str, Any], reports: Sequence[ShardReport]) -> Path:
+def write_manifest(folder: Path, plan: JsonObject, reports: Sequence[ShardReport]) -> Path:
     """Write counts and digests of every shard; after this the job is complete."""
-    shards: list[dict[str, Any]] = [
+    shards: list[JsonObject] = [
         {
             "name": f"{one.name}.parquet",
             "rows": one.rows,

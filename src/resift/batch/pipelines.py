@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
 
 from resift.errors import InputError
 from resift.evaluation.code_digest import code_digest
@@ -11,6 +10,7 @@ from resift.evaluation.subjects import Subject, subject_named
 from resift.evaluation.work_file import work_key
 from resift.protocols import OpensVectors
 from resift.retrieval.pipeline import Pipeline
+from resift.types import JsonObject
 
 
 def subject_of(file: str) -> Subject:
@@ -21,7 +21,7 @@ def subject_of(file: str) -> Subject:
     return subject
 
 
-def identity_of_pipeline(file: str) -> dict[str, Any]:
+def identity_of_pipeline(file: str) -> JsonObject:
     """Return a digest of everything that could change its answers: file, stores as they are now, code."""
     subject = subject_of(file)
     # An index file counts its writes, also those that another process has not yet moved into the file.

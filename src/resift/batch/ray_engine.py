@@ -20,6 +20,7 @@ from resift.batch.work import BatchWork
 from resift.errors import ResiftError, require
 from resift.models.engine import use_workers
 from resift.models.usable_cores import usable_cores
+from resift.types import JsonObject
 
 STARTS = 3
 """How often a cluster is started here: on a busy machine Ray's own half a minute may be too short."""
@@ -123,7 +124,7 @@ class _ShardActor:
         self._work = work
         self._folder = Path(folder)
 
-    def __call__(self, batch: dict[str, Any]) -> dict[str, list[Any]]:
+    def __call__(self, batch: JsonObject) -> dict[str, list[Any]]:
         reports: list[ShardReport | None] = []
         errors: list[str] = []
         for shard in batch["shard"]:

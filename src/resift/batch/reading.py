@@ -8,6 +8,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from resift.batch.inputs import Shard, is_parquet, opened
 from resift.errors import require
+from resift.types import JsonObject
 
 ROWS_AT_ONCE = 64
 BYTES_AT_ONCE = 4 << 20
@@ -102,7 +103,7 @@ def _small(batch: Any) -> Iterator[Any]:
 
 def _jsonl(source: BinaryIO, shard: Shard, at_once: int) -> Iterator[tuple[Any, list[Unread]]]:
     source.seek(shard.file.offsets[shard.number])
-    rows: list[dict[str, Any]] = []
+    rows: list[JsonObject] = []
     unread: list[Unread] = []
     held = 0
     for number in range(shard.start, shard.stop):
@@ -119,7 +120,7 @@ def _jsonl(source: BinaryIO, shard: Shard, at_once: int) -> Iterator[tuple[Any, 
     yield from _typed(rows, unread)
 
 
-def _typed(rows: list[dict[str, Any]], unread: list[Unread]) -> Iterator[tuple[Any, list[Unread]]]:
+def _typed(rows: list[JsonObject], unread: list[Unread]) -> Iterator[tuple[Any, list[Unread]]]:
     """Yield the rows as one batch; where their types do not fit together, each as a batch of its own."""
     pa = require("pyarrow", extra="batch")
     # Without this a column that only later rows have would be dropped.
@@ -137,7 +138,7 @@ def _typed(rows: list[dict[str, Any]], unread: list[Unread]) -> Iterator[tuple[A
     yield batch, unread
 
 
-def _json_row(line: bytes) -> dict[str, Any] | str:
+def _json_row(line: bytes) -> JsonObject | str:
     """Return the object of a line, or why it is none."""
     try:
         row = json.loads(line)

@@ -16,6 +16,7 @@ from resift.errors import InputError, ResiftError, require
 from resift.evaluation.record_file import Header, Recorded, header_line, query_line
 from resift.evaluation.recording import header_of, raw_scores
 from resift.sync import run_sync
+from resift.types import JsonMapping, JsonObject
 
 RECORDING = "recording.jsonl"
 
@@ -39,7 +40,7 @@ class RecordWork:
         """The columns that the input must have."""
         return (self.query_column, "id")
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> JsonObject:
         """Return the options, the digest of the pipeline and its stores, and the recording's header."""
         subject = subject_of(self.pipeline)
         identity = identity_of_pipeline(self.pipeline)
@@ -50,7 +51,7 @@ class RecordWork:
         """Return the batch of lines."""
         return to_batch(each_row(batch.to_pylist(), self._line), {"id": "text", "line": "text"})
 
-    def _line(self, row: Mapping[str, Any]) -> list[dict[str, Any]]:
+    def _line(self, row: JsonMapping) -> list[JsonObject]:
         query, id = question_in(row, self.query_column), text_or_none(row.get("id"))
         if id is None:
             raise InputError("id is null; a recorded question needs one.")

@@ -10,6 +10,7 @@ from resift.batch.work import NamesColumns, each_row, model_digest, question_in,
 from resift.errors import InputError
 from resift.rerankers.cross_encoder import DEFAULT_MODEL
 from resift.reranking import rerank
+from resift.types import JsonMapping, JsonObject
 
 COLUMNS = {
     "id": "text",
@@ -37,7 +38,7 @@ class RerankWork(NamesColumns):
 
     kind = "rerank"
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> JsonObject:
         """Return the options and the digest of the model."""
         return {"k": self.k, "columns": list(self.columns), **model_digest(self.model)}
 
@@ -45,7 +46,7 @@ class RerankWork(NamesColumns):
         """Return the batch of answers."""
         return to_batch(each_row(batch.to_pylist(), self._answers), COLUMNS)
 
-    def _answers(self, row: Mapping[str, Any]) -> list[dict[str, Any]]:
+    def _answers(self, row: JsonMapping) -> list[JsonObject]:
         query, candidates = question_in(row, self.query_column), row.get(self.candidates_column)
         if not isinstance(candidates, list):
             what = "null" if candidates is None else f"a {type(candidates).__name__}"

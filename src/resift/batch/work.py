@@ -7,11 +7,12 @@ from dataclasses import Field, fields
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from resift.errors import InputError, ResiftError, require
+from resift.types import JsonMapping, JsonObject
 
 ERROR = "error"
 """The column that says why a row could not be done; null where it was."""
 
-Row = Mapping[str, Any]
+Row = JsonMapping
 
 
 class NotTheRow(ResiftError):
@@ -34,7 +35,7 @@ class BatchWork(Protocol):
         """The columns that the input must have."""
         ...
 
-    def describe(self) -> dict[str, Any]:
+    def describe(self) -> JsonObject:
         """Return the options and the digests of models that decide what comes out."""
         ...
 
@@ -55,9 +56,9 @@ class NamesColumns:
         return tuple(getattr(self, one.name) for one in fields(self) if one.name.endswith("_column"))
 
 
-def each_row(rows: Sequence[Row], do: Callable[[Row], list[dict[str, Any]]]) -> list[dict[str, Any]]:
+def each_row(rows: Sequence[Row], do: Callable[[Row], list[JsonObject]]) -> list[JsonObject]:
     """Do every row; one that fails becomes a row with its id and its error, and the others go on."""
-    done: list[dict[str, Any]] = []
+    done: list[JsonObject] = []
     for row in rows:
         try:
             made = do(row)
@@ -89,7 +90,7 @@ def question_in(row: Row, column: str) -> str:
     return query
 
 
-def to_batch(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]) -> Any:
+def to_batch(rows: Sequence[JsonMapping], columns: Mapping[str, str]) -> Any:
     """Return the rows as one record batch with `row`, these columns (name -> Arrow type) and `error`."""
     pa = require("pyarrow", extra="batch")
     types = {
@@ -105,7 +106,7 @@ def to_batch(rows: Sequence[Mapping[str, Any]], columns: Mapping[str, str]) -> A
     return pa.RecordBatch.from_pylist([dict(row) for row in rows], schema=schema)
 
 
-def model_digest(model: str) -> dict[str, Any]:
+def model_digest(model: str) -> JsonObject:
     """Return the pinned digests of a model's files, so that a run is never continued with other weights."""
     from resift.models.locate import find_spec
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from resift.cli.options import at_least_one
 from resift.errors import ConfigError
+from resift.types import JsonObject
 
 if TYPE_CHECKING:
     from resift.agent.multi_doc import Writer
@@ -79,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _from_index(args: argparse.Namespace, question: str) -> dict[str, Any]:
+def _from_index(args: argparse.Namespace, question: str) -> JsonObject:
     from resift.index import Index
 
     if args.hops != DEFAULT_HOPS:
@@ -94,7 +95,7 @@ def _from_index(args: argparse.Namespace, question: str) -> dict[str, Any]:
         )
 
 
-def _from_pack(args: argparse.Namespace, question: str) -> dict[str, Any]:
+def _from_pack(args: argparse.Namespace, question: str) -> JsonObject:
     from resift.agent.knowledge_graph_agent import KnowledgeGraphAgent
 
     if args.pack is not None and _is_index(args.pack):
@@ -141,7 +142,7 @@ def _sample() -> Path:
         return run_sync(sample_pack(progress=meter.update))
 
 
-def _print_answer(answer: dict[str, Any]) -> None:
+def _print_answer(answer: JsonObject) -> None:
     from resift.cli.render import complain, paint, print_text, prose
 
     if answer["degraded"]:
@@ -162,7 +163,7 @@ def _print_answer(answer: dict[str, Any]) -> None:
         print_text(paint(prose(f"note: {note}"), "dim"))
 
 
-def _print_source(source: dict[str, Any]) -> None:
+def _print_source(source: JsonObject) -> None:
     from resift.cli.render import paint, print_text, width
     from resift.explain.escaping import clip_words
 

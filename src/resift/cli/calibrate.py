@@ -7,6 +7,8 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from resift.types import JsonObject
+
 if TYPE_CHECKING:
     from resift.evaluation.reliability import Reliability
 
@@ -67,7 +69,7 @@ def _read(path: Path) -> tuple[list[float], list[bool]]:
     return scores, relevant
 
 
-def _plain(measured: Reliability) -> dict[str, Any]:
+def _plain(measured: Reliability) -> JsonObject:
     from dataclasses import asdict
 
     return {**asdict(measured), "bins": [asdict(one) for one in measured.bins]}

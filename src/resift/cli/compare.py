@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from resift.types import JsonObject
 
 if TYPE_CHECKING:
     from resift.cli.evaluating import Measured
@@ -67,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _plain(found: Measured, rows: list[Difference], shifts: dict[str, list[MovedQuery]]) -> dict[str, Any]:
+def _plain(found: Measured, rows: list[Difference], shifts: dict[str, list[MovedQuery]]) -> JsonObject:
     return {
         "data": found.title,
         "base": found.outcomes[0].name,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from resift.types import JsonObject
 
 if TYPE_CHECKING:
     from resift.demo.running import Shown
@@ -56,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _data(shown: Shown) -> dict[str, Any]:
+def _data(shown: Shown) -> JsonObject:
     return {
         "passages": shown.passages,
         "questions": len(shown.questions),

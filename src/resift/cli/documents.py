@@ -18,6 +18,7 @@ from typing import Any, TextIO
 from resift.candidates import TEXT_KEYS
 from resift.errors import DataFormatError, InputError
 from resift.ingest.decoding import decode
+from resift.types import JsonObject
 
 MAX_BYTES = 64 << 20
 
@@ -28,7 +29,7 @@ class Documents:
     def __init__(self, name: str, form: str) -> None:
         self.name = name
         self.form = form
-        self.rows: list[dict[str, Any]] = []
+        self.rows: list[JsonObject] = []
         self.flags: list[str] = []
         self.delimiter = ","
 
@@ -78,7 +79,7 @@ def write_documents(out: TextIO, found: Documents, places: Iterable[tuple[int, f
     out.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in ranked)
 
 
-def _set_aside(row: dict[str, Any]) -> dict[str, Any]:
+def _set_aside(row: JsonObject) -> JsonObject:
     """Return the row with `score` and `rank` free, also when it went through here before."""
     kept = dict(row)
     for key in ("score", "rank"):
@@ -124,13 +125,13 @@ def _is_header(line: str) -> bool:
     return len(names) > 1 and not names.isdisjoint(TEXT_KEYS) and not any(" " in name for name in names)
 
 
-def _lines(text: str, found: Documents) -> Iterator[dict[str, Any]]:
+def _lines(text: str, found: Documents) -> Iterator[JsonObject]:
     for number, line in enumerate(text.split("\n"), start=1):
         if line.strip():
             yield {"id": str(number), "text": line.strip()}
 
 
-def _json(text: str, found: Documents) -> Iterator[dict[str, Any]]:
+def _json(text: str, found: Documents) -> Iterator[JsonObject]:
     if text.lstrip()[:1] == "[":
         rows = _parsed(text, found, line=None)
         yield from (_object(row, found, line=None) for row in rows)
@@ -151,7 +152,7 @@ def _parsed(text: str, found: Documents, *, line: int | None) -> Any:
         raise DataFormatError("not JSON; write one JSON object a line", file=found.name, line=line) from None
 
 
-def _object(row: object, found: Documents, *, line: int | None) -> dict[str, Any]:
+def _object(row: object, found: Documents, *, line: int | None) -> JsonObject:
     if isinstance(row, str):
         return {"text": row}
     if not isinstance(row, dict):
@@ -160,7 +161,7 @@ def _object(row: object, found: Documents, *, line: int | None) -> dict[str, Any
     return row
 
 
-def _csv(text: str, found: Documents) -> Iterator[dict[str, Any]]:
+def _csv(text: str, found: Documents) -> Iterator[JsonObject]:
     csv.field_size_limit(MAX_BYTES)
     try:
         dialect: Any = csv.Sniffer().sniff(text[:4096], delimiters=",;\t|")

@@ -6,9 +6,10 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from resift.errors import DataFormatError, InputError
+from resift.types import JsonObject
 
 if TYPE_CHECKING:
     from resift.evaluation.beir import Collection
@@ -26,7 +27,7 @@ class Measured:
     queries: dict[str, str]
     models: tuple[str, ...] = ()
 
-    def plain(self, *, per_query: bool, complete: bool) -> dict[str, Any]:
+    def plain(self, *, per_query: bool, complete: bool) -> JsonObject:
         """Return everything as JSON data."""
         return {
             "data": self.title,
@@ -214,9 +215,9 @@ def _tell_gaps(outcome: Outcome, *, complete: bool) -> None:
         note(f"{outcome.name}: {len(quality.unjudged)} queries are not judged and do not count")
 
 
-def _plain(outcome: Outcome, *, per_query: bool, complete: bool) -> dict[str, Any]:
+def _plain(outcome: Outcome, *, per_query: bool, complete: bool) -> JsonObject:
     quality = outcome.quality
-    data: dict[str, Any] = {
+    data: JsonObject = {
         "name": outcome.name,
         "mean": quality.means(complete=complete),
         "mean_complete": quality.means(complete=True),

@@ -6,9 +6,10 @@ import argparse
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from resift.cli.options import add_count
+from resift.types import JsonObject
 
 if TYPE_CHECKING:
     from resift.explain import Explanation
@@ -97,7 +98,7 @@ def _text(file: str, name: str) -> str:
     return decode(data, file=name).text
 
 
-def _parsed(text: str, name: str, line: int) -> dict[str, Any]:
+def _parsed(text: str, name: str, line: int) -> JsonObject:
     """Return the JSON object of a file, or of one line of JSONL."""
     from resift.errors import DataFormatError
 
@@ -122,7 +123,7 @@ def _parsed(text: str, name: str, line: int) -> dict[str, Any]:
     return data
 
 
-def _data(explanation: Explanation) -> dict[str, Any]:
+def _data(explanation: Explanation) -> JsonObject:
     from resift.explain.moves import move_of
 
     flow = explanation.flow

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from resift.cli.options import at_least_one
+from resift.types import JsonObject
 
 if TYPE_CHECKING:
     from resift.types import Ranking
@@ -69,10 +70,10 @@ def _names(files: list[str]) -> list[str]:
     return [stem if stems.count(stem) == 1 else f"{stem}#{at}" for at, stem in enumerate(stems, start=1)]
 
 
-def _options(args: argparse.Namespace) -> dict[str, Any]:
+def _options(args: argparse.Namespace) -> JsonObject:
     from resift.errors import InputError
 
-    options: dict[str, Any] = {}
+    options: JsonObject = {}
     if args.weights is not None:
         try:
             options["weights"] = [float(weight) for weight in args.weights.split(",")]
@@ -85,7 +86,7 @@ def _options(args: argparse.Namespace) -> dict[str, Any]:
     return _accepted(args.method, options)
 
 
-def _accepted(method: str, options: dict[str, Any]) -> dict[str, Any]:
+def _accepted(method: str, options: JsonObject) -> JsonObject:
     from resift.errors import InputError
     from resift.fusion.methods import fusion_method, options_of
 
@@ -157,7 +158,7 @@ def _found(ranking: Ranking, id: str) -> str:
 
 
 def _print_comparison(
-    query: str, lists: dict[str, list[Any]], options: dict[str, Any], *, k: int, as_json: bool
+    query: str, lists: dict[str, list[Any]], options: JsonObject, *, k: int, as_json: bool
 ) -> None:
     from resift.candidates import hits_from
     from resift.cli.render import print_json, print_text, table

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from resift.types import JsonObject
 
 if TYPE_CHECKING:
     from resift.agent.pack import PackInfo
@@ -87,7 +89,7 @@ def _info(args: argparse.Namespace) -> int:
     return 0
 
 
-def _facts(info: PackInfo) -> dict[str, Any]:
+def _facts(info: PackInfo) -> JsonObject:
     names = ("articles", "sections", "links", "embedder", "dimension", "version")
     linked = [{"title": title, "links": count} for title, count in info.most_linked]
     return {**{name: getattr(info, name) for name in names}, "most_linked": linked}

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from resift.cli.options import add_scores, at_least_one, scale_of, seconds
+from resift.types import JsonObject
 
 if TYPE_CHECKING:
     from resift.cli.documents import Documents
@@ -73,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
     return 0 if scored else 1
 
 
-def _reranked(args: argparse.Namespace, candidates: list[dict[str, Any]]) -> Ranking:
+def _reranked(args: argparse.Namespace, candidates: list[JsonObject]) -> Ranking:
     from resift.cli.render import Progress
     from resift.rerankers.cross_encoder import DEFAULT_MODEL
     from resift.reranking import rerank
@@ -101,7 +102,7 @@ def _text_keys(args: argparse.Namespace) -> tuple[str, ...]:
     return (args.text_key,) if args.text_key else TEXT_KEYS
 
 
-def _candidates(found: Documents, args: argparse.Namespace) -> list[dict[str, Any]]:
+def _candidates(found: Documents, args: argparse.Namespace) -> list[JsonObject]:
     """Return the rows with the ids asked for, each with its place in the file as the first step."""
     from resift.candidates import text_of
     from resift.errors import DataFormatError
@@ -124,7 +125,7 @@ def _candidates(found: Documents, args: argparse.Namespace) -> list[dict[str, An
 
 
 def _print_rows(
-    ranking: Ranking, found: Documents, candidates: list[dict[str, Any]], keys: tuple[str, ...]
+    ranking: Ranking, found: Documents, candidates: list[JsonObject], keys: tuple[str, ...]
 ) -> None:
     """Write the rows of the file in the new order, for the next program of a pipe."""
     import sys

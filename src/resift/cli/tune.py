@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from resift.cli.options import add_repeated
+from resift.types import JsonObject
 
 if TYPE_CHECKING:
     from resift.evaluation.clicks import Fitted
@@ -133,9 +134,7 @@ def as_yaml(setting: Setting, header: Header) -> str:
     """Return the pipeline file of this setting."""
     import yaml
 
-    data: dict[str, Any] = (
-        {"stores": [dict(store) for store in header.configured]} if header.configured else {}
-    )
+    data: JsonObject = {"stores": [dict(store) for store in header.configured]} if header.configured else {}
     data |= {"k": header.k, "fusion": {"method": setting.method}}
     if setting.method == "rrf":
         data["fusion"]["k_param"] = setting.k_param

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, TypeVar, Unpack
+from typing import TypeVar, Unpack
 
 from resift.config.build_rerank import RunsWithout, build_rerank
 from resift.config.build_stages import build_fusion, build_gate, build_shape, build_stage
@@ -20,6 +20,7 @@ from resift.retrieval.over_fetch import OverFetch
 from resift.retrieval.pipeline import Pipeline, PipelineOptions
 from resift.retrieval.pool import Stage
 from resift.retrieval.store_ref import StoreRef
+from resift.types import JsonMapping, JsonObject
 
 T = TypeVar("T")
 
@@ -29,7 +30,7 @@ def pipeline_from_yaml(path: str | Path, **options: Unpack[PipelineOptions]) -> 
     return build(load_yaml(path), file=str(path), **options)
 
 
-def pipeline_from_config(config: Mapping[str, Any], **options: Unpack[PipelineOptions]) -> Pipeline:
+def pipeline_from_config(config: JsonMapping, **options: Unpack[PipelineOptions]) -> Pipeline:
     """Return the pipeline that a dict describes."""
     return build(load_plain(config), **options)
 
@@ -47,7 +48,7 @@ def build(settings: Settings, *, file: str | None = None, **options: Unpack[Pipe
             undo.callback(_release, made)
             refs += made
         stage = _stages(settings, builder, refs, options.get("sink"))
-        parts: dict[str, Any] = {
+        parts: JsonObject = {
             "stores": refs,
             **settings.given("k", "deadline_s", "timeout_s"),
             **{name: each for name, each in stage.items() if each is not None},
@@ -68,11 +69,9 @@ def _release(refs: Sequence[StoreRef]) -> None:
         refs[0].owner.release()
 
 
-def _stages(
-    settings: Settings, builder: _Builder, refs: Sequence[StoreRef], sink: Sink | None
-) -> dict[str, Any]:
+def _stages(settings: Settings, builder: _Builder, refs: Sequence[StoreRef], sink: Sink | None) -> JsonObject:
     """Return the stages that the settings ask for, by the name of Pipeline's argument."""
-    stage: dict[str, Any] = {
+    stage: JsonObject = {
         "fuse": builder.made(settings["fusion"], build_fusion),
         "rerank": builder.made(settings["rerank"], lambda section: build_rerank(section, sink=sink)),
     }
@@ -94,7 +93,7 @@ def _stages(
     return _with_further(stage, further)
 
 
-def _with_further(stage: dict[str, Any], further: Mapping[str, list[Stage]]) -> dict[str, Any]:
+def _with_further(stage: JsonObject, further: Mapping[str, list[Stage]]) -> JsonObject:
     """Return the stages with those of other packages, each behind the section that it names."""
 
     def around(before: str, name: str, after: str) -> list[Stage]:

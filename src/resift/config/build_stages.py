@@ -23,6 +23,7 @@ from resift.retrieval.store_ref import StoreRef
 from resift.shape.blending import Blend
 from resift.shape.composing import ShapePolicy
 from resift.shape.guarding import Guard
+from resift.types import JsonObject
 
 Add = Callable[[int | None, str], None]
 
@@ -78,7 +79,7 @@ def build_gate(
     profile = profile_named(settings["profile"], **settings.arguments())
     # Only what somebody wrote replaces the profile's own: a default of the section is no wish.
     written = values_of(settings.part(Profile))
-    changes: dict[str, Any] = {
+    changes: JsonObject = {
         name: written[name] for name in ("signal", "source_type", "scale") if name in settings.written
     }
     if "floor" in settings.written:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from resift.arguments import check_path
 from resift.config.consistency import check_whole
@@ -14,6 +13,7 @@ from resift.config.sections import PipelineFile
 from resift.config.settings import Settings
 from resift.config.tree import Tree, from_plain, read_file
 from resift.errors import ConfigError
+from resift.types import JsonMapping
 
 
 def load_yaml(path: str | Path) -> Settings:
@@ -22,7 +22,7 @@ def load_yaml(path: str | Path) -> Settings:
     return _sound(settings, problems)
 
 
-def load_plain(config: Mapping[str, Any], *, folder: Path | None = None) -> Settings:
+def load_plain(config: JsonMapping, *, folder: Path | None = None) -> Settings:
     """Return the settings of a dict with the same keys; paths are relative to `folder` or here."""
     if not isinstance(config, Mapping):
         raise ConfigError(f"The configuration is a {type(config).__name__}; pass a dict.")

@@ -13,6 +13,7 @@ from resift.config.values import ValueReader, shown
 from resift.errors import InputError, ResiftError, did_you_mean
 from resift.options import Option, built, declared_by, included_in, options_of, values_of
 from resift.plugins import load_plugin
+from resift.types import JsonMapping, JsonObject
 
 # Files are committed and shared; a key in one is a leak, whatever it was meant for.
 _SECRETS = frozenset({"api_key", "apikey", "key", "token", "password", "secret"})
@@ -85,7 +86,7 @@ class Reader:
             return _BROKEN
 
     def _instances(
-        self, declared: Sequence[type], values: Mapping[str, Any], tree: Tree, where: str
+        self, declared: Sequence[type], values: JsonMapping, tree: Tree, where: str
     ) -> dict[type, object]:
         """Return the values as instances of what declares them; whatever they find wrong is noted."""
         found: dict[type, object] = {}
@@ -127,7 +128,7 @@ class Reader:
         else:
             self.problems.add(line, f"{where} has no key {name!r}. {did_you_mean(name, options)}")
 
-    def _value(self, option: Option, tree: Tree, where: str, started: Mapping[str, Any]) -> Any:
+    def _value(self, option: Option, tree: Tree, where: str, started: JsonMapping) -> Any:
         name = f"{where}.{option.name}" if where != WHOLE else option.name
         default = started.get(option.name, option.default)
         given = tree.value.get(option.name)
@@ -157,7 +158,7 @@ class Reader:
         return [settings for settings in found if settings is not None]
 
 
-def _parts(declared: type, values: Mapping[str, Any]) -> dict[str, Any]:
+def _parts(declared: type, values: JsonMapping) -> JsonObject:
     """Return the values that a dataclass takes, with its nested sections as the dataclasses they declare."""
     found = {}
     for option in options_of(declared):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from resift.candidates import MissingText
 from resift.gate.profiles import Profile
@@ -33,6 +33,7 @@ from resift.retrieval.pipeline import FETCH, TIMEOUT_S
 from resift.shape.blending import Blend
 from resift.shape.composing import ShapePolicy
 from resift.shape.guarding import Guard
+from resift.types import JsonMapping
 
 _FREE = "Further arguments for the constructor, where it declares no option for them."
 
@@ -48,8 +49,8 @@ class StoreSection(Options):
     cypher: str | None = option(
         "For graph stores: the statement to run; the question is its parameter `$query`.", default=None
     )
-    parameters: Mapping[str, Any] | None = option("Further parameters of `cypher`.", default=None)
-    options: Mapping[str, Any] | None = option(_FREE, default=None)
+    parameters: JsonMapping | None = option("Further parameters of `cypher`.", default=None)
+    options: JsonMapping | None = option(_FREE, default=None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +64,7 @@ class FusionSection(Options):
         default=None,
         least=0,
     )
-    options: Mapping[str, Any] | None = option(_FREE, default=None)
+    options: JsonMapping | None = option(_FREE, default=None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +82,7 @@ class TierSection(Options):
     """One scorer of several."""
 
     kind: str = option("The scorer.", plugins=RERANKERS, choices=available_scorers)
-    options: Mapping[str, Any] | None = option(_FREE, default=None)
+    options: JsonMapping | None = option(_FREE, default=None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,7 +90,7 @@ class RerankSection(Options):
     """Who puts the best hits into their final order."""
 
     kind: str | None = option("The scorer.", default=None, plugins=RERANKERS, choices=available_scorers)
-    options: Mapping[str, Any] | None = option(_FREE, default=None)
+    options: JsonMapping | None = option(_FREE, default=None)
     depth: int | None = option(
         "How many of the best hits are reranked: 20, or by evidence after `weighted` fusion.",
         default=None,
@@ -132,7 +133,7 @@ class StageSection(Options):
     after: Literal["fusion", "gate", "rerank", "shape"] = option(
         "Which section's work it goes on with, whether or not that section is there.", default="rerank"
     )
-    options: Mapping[str, Any] | None = option(_FREE, default=None)
+    options: JsonMapping | None = option(_FREE, default=None)
 
 
 @dataclass(frozen=True, kw_only=True)

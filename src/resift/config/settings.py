@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, TypeVar
 
+from resift.types import JsonObject
+
 T = TypeVar("T")
 
 
@@ -13,7 +15,7 @@ class Settings(Mapping[str, Any]):
 
     def __init__(
         self,
-        values: dict[str, Any],
+        values: JsonObject,
         *,
         lines: Mapping[str, int],
         line: int | None,
@@ -53,16 +55,16 @@ class Settings(Mapping[str, Any]):
         assert isinstance(found, declared)  # noqa: S101 - narrows object
         return found
 
-    def given(self, *names: str) -> dict[str, Any]:
+    def given(self, *names: str) -> JsonObject:
         """Return those of the keys that have a value, as arguments for a constructor."""
         return {name: self._values[name] for name in names if self._values.get(name) is not None}
 
-    def arguments(self) -> dict[str, Any]:
+    def arguments(self) -> JsonObject:
         """Return what the plugin is called with: its declared options, then the free ones under `options`."""
         declared = {} if self.options is None else self.options.arguments()
         return {**declared, **(self._values.get("options") or {})}
 
-    def plain(self) -> dict[str, Any]:
+    def plain(self) -> JsonObject:
         """Return plain data, without keys that are not set."""
         return {key: _plain(value) for key, value in self._values.items() if value is not None}
 

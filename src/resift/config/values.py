@@ -14,6 +14,7 @@ from resift.config.problems import Problems
 from resift.config.tree import Tree
 from resift.errors import did_you_mean
 from resift.options import TAKES, Option, Takes
+from resift.types import JsonObject
 
 _NAME = re.compile(r"[A-Z][A-Z0-9_]*")
 _PASSWORD = re.compile(r"://[^/@\s:]*:[^/@\s]+@")
@@ -161,12 +162,12 @@ class ValueReader:
         found = {each: self._number(one, child, f"{name}.{each}") for each, child in tree.value.items()}
         return {each: number for each, number in found.items() if number is not None}
 
-    def _mapping(self, option: Option, tree: Tree, name: str) -> dict[str, Any] | None:
+    def _mapping(self, option: Option, tree: Tree, name: str) -> JsonObject | None:
         """Return a free mapping as it is; whoever gets it checks it."""
         if not isinstance(tree.value, dict):
             self.wrong(option, tree, name)
             return None
-        plain: dict[str, Any] = _without_lines(tree)
+        plain: JsonObject = _without_lines(tree)
         return plain
 
     def _in_bounds(self, option: Option, tree: Tree, name: str) -> bool:

@@ -8,14 +8,13 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from resift.demo.quality import ndcg, reciprocal_rank
 from resift.demo.sample import SHOWN, Question, passages, questions
 from resift.errors import ResiftError, require
 from resift.retrieval.pipeline import Pipeline
 from resift.stores.sqlite import SQLiteStore
-from resift.types import Ranking, StageKind
+from resift.types import JsonObject, Ranking, StageKind
 
 K = 10
 Progress = Callable[[str, int, int], None]
@@ -127,7 +126,7 @@ def _store(path: Path, *, with_models: bool) -> SQLiteStore:
     return SQLiteStore(path, embedder=Embedder(DEFAULT_EMBEDDER), create=True)
 
 
-async def _indexed(store: SQLiteStore, documents: list[dict[str, Any]], progress: Progress) -> None:
+async def _indexed(store: SQLiteStore, documents: list[JsonObject], progress: Progress) -> None:
     size = 32
     for start in range(0, len(documents), size):
         await store.add(documents[start : start + size])

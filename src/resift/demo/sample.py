@@ -6,7 +6,8 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.resources import files
-from typing import Any
+
+from resift.types import JsonObject
 
 SHOWN = "how do I switch the generator off without breaking anything?"
 """The question whose rank flow the demo shows unless another is asked."""
@@ -22,7 +23,7 @@ class Question:
     grades: Mapping[str, int]
 
 
-def passages() -> list[dict[str, Any]]:
+def passages() -> list[JsonObject]:
     """Return the passages as documents for a store."""
     return [
         {"id": row["id"], "text": row["text"], "metadata": {"source_type": row["source"]}}
@@ -35,6 +36,6 @@ def questions() -> list[Question]:
     return [Question(**row) for row in _rows("questions.jsonl")]
 
 
-def _rows(name: str) -> list[dict[str, Any]]:
+def _rows(name: str) -> list[JsonObject]:
     text = (files("resift.demo") / "data" / name).read_text(encoding="utf-8")
     return [json.loads(line) for line in text.splitlines()]

@@ -7,12 +7,12 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from resift.arguments import checked
 from resift.errors import DataFormatError, did_you_mean
 from resift.evaluation.text_files import json_rows
 from resift.evaluation.trec import Qrels, read_qrels
+from resift.types import JsonMapping, JsonObject
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Collection:
         with self.corpus_file.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
 
-    def documents(self) -> Iterator[dict[str, Any]]:
+    def documents(self) -> Iterator[JsonObject]:
         """Yield the documents: title and text as one text, and the metadata."""
         seen: dict[str, int] = {}
         for line, row in json_rows(self.corpus_file, expected="documents"):
@@ -94,7 +94,7 @@ def _queries(file: Path) -> tuple[dict[str, str], dict[str, int]]:
     return found, seen
 
 
-def _id(row: Mapping[str, Any], file: Path, line: int, seen: dict[str, int]) -> str:
+def _id(row: JsonMapping, file: Path, line: int, seen: dict[str, int]) -> str:
     given = row.get("_id")
     if isinstance(given, bool) or not isinstance(given, (str, int)) or given == "":
         raise DataFormatError('no "_id"; each line needs one', file=str(file), line=line)
@@ -105,7 +105,7 @@ def _id(row: Mapping[str, Any], file: Path, line: int, seen: dict[str, int]) -> 
     return id
 
 
-def _text(row: Mapping[str, Any], key: str, file: Path, line: int) -> str:
+def _text(row: JsonMapping, key: str, file: Path, line: int) -> str:
     value = row.get(key)
     if value is not None and not isinstance(value, str):
         message = f'"{key}" is a {type(value).__name__}, not a string'

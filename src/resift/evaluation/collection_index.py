@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from resift.errors import DataFormatError
 from resift.evaluation.beir import Collection
@@ -12,6 +11,7 @@ from resift.file_lock import locked
 from resift.models.embedding import DEFAULT_EMBEDDER, Embedder
 from resift.stores.sqlite import SQLiteStore
 from resift.sync import run_sync
+from resift.types import JsonObject
 
 Progress = Callable[[int, int], None]
 """Called with how many are done, and how many there are."""
@@ -49,7 +49,7 @@ def index_of(
 
 
 async def _build(
-    path: Path, documents: list[dict[str, Any]], embedder: str | None, progress: Progress | None
+    path: Path, documents: list[JsonObject], embedder: str | None, progress: Progress | None
 ) -> None:
     store = SQLiteStore(path, embedder=Embedder(embedder) if embedder else None, create=True)
     try:

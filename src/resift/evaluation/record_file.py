@@ -16,7 +16,7 @@ from resift.arguments import checked
 from resift.errors import DataFormatError
 from resift.evaluation.text_files import json_rows
 from resift.shape.neighbours import Near
-from resift.types import to_json
+from resift.types import JsonMapping, to_json
 
 FORMAT = "resift-recording-1"
 
@@ -37,7 +37,7 @@ class Header:
     pipeline: str = ""
     key: str = ""
     searched: tuple[str, ...] = ()
-    configured: tuple[Mapping[str, Any], ...] = ()
+    configured: tuple[JsonMapping, ...] = ()
     format: str = FORMAT
 
     @property
@@ -117,7 +117,7 @@ def drop_half_line(path: Path) -> None:
             file.truncate(whole)
 
 
-def _header(row: Mapping[str, Any], path: Path, line: int) -> Header:
+def _header(row: JsonMapping, path: Path, line: int) -> Header:
     if row.get("format") != FORMAT:
         message = "no recording of this version; make one with: resift record"
         raise DataFormatError(message, file=str(path), line=line)
@@ -129,7 +129,7 @@ def _header(row: Mapping[str, Any], path: Path, line: int) -> Header:
         raise DataFormatError("a header with other fields", file=str(path), line=line) from None
 
 
-def _recorded(row: Mapping[str, Any], path: Path, line: int, header: Header) -> Recorded:
+def _recorded(row: JsonMapping, path: Path, line: int, header: Header) -> Recorded:
     try:
         lists = {
             str(store): tuple(

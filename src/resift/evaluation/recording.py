@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from resift.deadline import Deadline
 from resift.errors import InputError, ResiftError
@@ -32,7 +31,7 @@ from resift.retrieval.stages import Rerank
 from resift.shape.neighbours import Near
 from resift.sync import run_sync
 from resift.trust import LETTERS, MARKS
-from resift.types import Hit
+from resift.types import Hit, JsonMapping, JsonObject
 
 LIST_DEPTH = 300
 """How deep each store's list is recorded."""
@@ -91,7 +90,7 @@ def _rerank_stage(pipeline: Pipeline) -> Rerank | None:
     return next((stage for stage in pipeline.stages if isinstance(stage, Rerank)), None)
 
 
-def _configured(subject: Subject, index: Path | None) -> tuple[Mapping[str, Any], ...]:
+def _configured(subject: Subject, index: Path | None) -> tuple[JsonMapping, ...]:
     """Return the `stores:` of a pipeline file, with the index where the collection's place was kept open."""
     place = f"${{{VARIABLE}}}"
     return tuple(
@@ -137,7 +136,7 @@ async def _record_all(
         await pipeline.close()
 
 
-async def raw_scores(pipeline: Pipeline, text: str, depth: int) -> dict[str, Any]:
+async def raw_scores(pipeline: Pipeline, text: str, depth: int) -> JsonObject:
     """Return the lists, scores, neighbours, marks and letters per word of a recorded query."""
     stage = _rerank_stage(pipeline)
     branches = await fan_out(pipeline.stores, text, k=LIST_DEPTH)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
 
 from resift.deadline import Deadline
 from resift.errors import InputError
@@ -27,7 +26,7 @@ from resift.shape import Blend, Guard, ShapePolicy
 from resift.shape.neighbours import Near
 from resift.sync import run_sync
 from resift.trust import Trust
-from resift.types import Hit, Scores
+from resift.types import Hit, JsonObject, Scores
 
 RECORDED = "recorded"
 """What a reranker without a name is called."""
@@ -55,7 +54,7 @@ class Setting:
     floor: tuple[str, float] | None = None
     guard: bool = False
 
-    def plain(self) -> dict[str, Any]:
+    def plain(self) -> JsonObject:
         """Return what counts, as data: knobs of stages that are off are left out."""
         data = asdict(self)
         if self.method != "rrf":
@@ -123,7 +122,7 @@ def _pipeline(
     k: int,
 ) -> Pipeline:
     _check(setting, stores)
-    stages: dict[str, Any] = {}
+    stages: JsonObject = {}
     if setting.floor is not None:
         store, least = setting.floor
         stages["gate"] = Gate(Profile(default=least, signal=store))
@@ -171,8 +170,8 @@ def trust_of(setting: Setting) -> Trust:
     return replace(Trust(), vectors=setting.vectors, most=most, least=min(Trust().least, most))
 
 
-def _fuse_options(setting: Setting) -> dict[str, Any]:
-    options: dict[str, Any] = {"weights": list(setting.weights)} if setting.weights else {}
+def _fuse_options(setting: Setting) -> JsonObject:
+    options: JsonObject = {"weights": list(setting.weights)} if setting.weights else {}
     if setting.method == "rrf":
         options["k_param"] = setting.k_param
     return options

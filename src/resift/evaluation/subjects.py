@@ -25,6 +25,7 @@ from resift.retrieval.over_fetch import OverFetch
 from resift.retrieval.pipeline import Pipeline
 from resift.retrieval.stages import Rerank
 from resift.stores.sqlite import SQLiteStore
+from resift.types import JsonMapping, JsonObject
 
 VARIABLE = "RESIFT_COLLECTION"
 RERANK_DEPTH = 20
@@ -46,11 +47,11 @@ class Subject:
     """One pipeline to evaluate: `identity` is everything that could change its answers."""
 
     name: str
-    identity: Mapping[str, Any]
+    identity: JsonMapping
     needs_corpus: bool
     needs_vectors: bool
     open: Opened
-    stores: tuple[Mapping[str, Any], ...] = ()
+    stores: tuple[JsonMapping, ...] = ()
     """The `stores:` of a pipeline file that searches the same."""
     models: tuple[str, ...] = ()
     """The embedder and the reranker, by the names of their models."""
@@ -162,7 +163,7 @@ def _from_file(path: Path) -> Subject:
     )
 
 
-def _models(plain: Mapping[str, Any]) -> tuple[str, ...]:
+def _models(plain: JsonMapping) -> tuple[str, ...]:
     """Return the models that a pipeline file names or takes by default."""
     stores = [store.get("embedder") for store in plain.get("stores", ())]
     embedders = [DEFAULT_EMBEDDER if name in ("auto", None) else name for name in stores if name != "none"]
@@ -170,13 +171,13 @@ def _models(plain: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*embedders, *([model] if model else [])]))
 
 
-def _from_anywhere(store: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+def _from_anywhere(store: JsonMapping, folder: Path) -> JsonObject:
     """Return a store's section with a path that does not depend on where its file lies."""
     path = store.get("path")
     return dict(store) if not path or "${" in str(path) else {**store, "path": str(folder / str(path))}
 
 
-def _states(plain: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+def _states(plain: JsonMapping, folder: Path) -> JsonObject:
     """Return size and time of the store files: an index that changed gives other answers."""
     states = {}
     for store in plain.get("stores", ()):

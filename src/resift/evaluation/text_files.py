@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from resift.errors import DataFormatError
+from resift.types import JsonMapping
 
 MAX_BYTES = 1 << 30
 
@@ -43,7 +43,7 @@ def numbered(path: Path, *, expected: str) -> list[tuple[int, str]]:
     return lines
 
 
-def json_rows(path: Path, *, expected: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
+def json_rows(path: Path, *, expected: str) -> Iterator[tuple[int, JsonMapping]]:
     """Yield (line number, object) of a JSONL file."""
     for number, line in numbered(path, expected=expected):
         try:

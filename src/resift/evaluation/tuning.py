@@ -17,6 +17,7 @@ from resift.evaluation.record_file import Header, Recorded, Recording
 from resift.evaluation.replay import Setting, default_setting, only, replay
 from resift.fusion.weighted import NAME as WEIGHTED
 from resift.scaling import mean_and_deviation
+from resift.types import JsonMapping, JsonObject
 
 Search = Literal["local", "grid"]
 Space = Mapping[str, Sequence[Any]]
@@ -240,7 +241,7 @@ def _neighbours(space: Space, header: Header, setting: Setting) -> Iterator[Sett
                 yield near
 
 
-def _knobs(setting: Setting, header: Header) -> dict[str, Any]:
+def _knobs(setting: Setting, header: Header) -> JsonObject:
     weights = setting.weights or (1.0,) * len(header.stores)
     names = (
         "method",
@@ -253,11 +254,11 @@ def _knobs(setting: Setting, header: Header) -> dict[str, Any]:
         "neighbours",
         "floor",
     )
-    knobs: dict[str, Any] = {name: getattr(setting, name) for name in names}
+    knobs: JsonObject = {name: getattr(setting, name) for name in names}
     return {**knobs, **{f"weight:{at}": weights[at] / weights[0] for at in range(1, len(weights))}}
 
 
-def _setting(knobs: Mapping[str, Any], header: Header) -> Setting:
+def _setting(knobs: JsonMapping, header: Header) -> Setting:
     """Return the setting of these knobs; knobs without effect get their default: nothing is tried twice."""
     weights = tuple(float(knobs.get(f"weight:{at}", 1.0)) for at in range(len(header.stores)))
     plain = Setting()

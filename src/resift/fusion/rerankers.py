@@ -19,7 +19,7 @@ from resift.fusion.fusion_options import (
 )
 from resift.fusion.lists import Identity, Weights
 from resift.fusion.methods import method_with_options
-from resift.types import Fused, Hit
+from resift.types import Fused, Hit, JsonObject
 
 
 class FusionReranker:
@@ -34,7 +34,7 @@ class FusionReranker:
         self._sink = sink
         # Wrong options are refused here, not at the first query; weights need lists to be checked with,
         # so none of them stands for all: whether they are taken at all is known now.
-        weights: dict[str, Any] = {"weights": {}} if options.get("weights") is not None else {}
+        weights: JsonObject = {"weights": {}} if options.get("weights") is not None else {}
         self._fuse([], k=0, **{**options, **weights})
 
     def __repr__(self) -> str:

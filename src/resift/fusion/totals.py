@@ -6,12 +6,11 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import fsum
-from typing import Any
 
 from resift.arguments import check_k
 from resift.errors import InputError
 from resift.fusion.lists import RankedList, labels
-from resift.types import Fused, Hit, StageKind, StageRecord, cut_record, rescored
+from resift.types import Fused, Hit, JsonObject, StageKind, StageRecord, cut_record, rescored
 
 Total = Callable[[list[float]], float]
 
@@ -118,7 +117,7 @@ def _parts(
     for ranked, name, column in zip(lists, names, values, strict=True):
         if firsts is None:
             # A copy of the table with other values never grows, which saves a third of the time.
-            added: dict[str, Any] = dict(ranked.hits)
+            added: JsonObject = dict(ranked.hits)
             added.update(zip(added, column, strict=True))
             parts[name] = added
         else:

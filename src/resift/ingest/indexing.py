@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from resift.arguments import checked
 from resift.errors import DataFormatError, InputError
@@ -22,6 +22,7 @@ from resift.ingest.walking import Choice, Found, Skipped, find_files
 from resift.stores.read_ahead import read_ahead
 from resift.stores.sqlite import SQLiteStore
 from resift.stores.sqlite_write import Batch
+from resift.types import JsonMapping, JsonObject
 
 Outcome = Literal["indexed", "unchanged", "empty", "partial", "failed", "removed"]
 OnProgress = Callable[[int, int], None]
@@ -99,7 +100,7 @@ class _Part(NamedTuple):
 
     source: _Source
     position: int = 0
-    documents: Sequence[Mapping[str, Any]] = ()
+    documents: Sequence[JsonMapping] = ()
     batch: asyncio.Task[Batch] | None = None
     end: bool = False
     failure: str = ""
@@ -175,7 +176,7 @@ async def _read(run: _Run, found: Found) -> AsyncGenerator[_Part, None]:
 
 
 async def _parts(run: _Run, file: Path, source: _Source, *, follow: bool) -> AsyncGenerator[_Part, None]:
-    waiting: list[dict[str, Any]] = []
+    waiting: list[JsonObject] = []
     async with aclosing(_documents(run, file, source, follow=follow)) as documents:
         position = 0
         async for section, document in documents:
@@ -188,7 +189,7 @@ async def _parts(run: _Run, file: Path, source: _Source, *, follow: bool) -> Asy
         yield _Part(source, position, waiting, _prepared(run, waiting))
 
 
-def _prepared(run: _Run, documents: Sequence[Mapping[str, Any]]) -> asyncio.Task[Batch]:
+def _prepared(run: _Run, documents: Sequence[JsonMapping]) -> asyncio.Task[Batch]:
     given = [{name: one[name] for name in ("id", "text", "metadata")} for one in documents]
     task = asyncio.create_task(run.store.prepare(given))
     run.preparing.add(task)
@@ -298,7 +299,7 @@ def _failure(key: str, exc: Exception) -> str:
 
 async def _documents(
     run: _Run, file: Path, source: _Source, *, follow: bool
-) -> AsyncGenerator[tuple[Section, dict[str, Any]], None]:
+) -> AsyncGenerator[tuple[Section, JsonObject], None]:
     copies: Counter[str] = Counter()
     async with aclosing(run.reader.sections(file, name=source.key, follow=follow)) as sections:
         async for section in sections:

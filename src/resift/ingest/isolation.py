@@ -10,7 +10,6 @@ import sys
 from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from resift.errors import DataFormatError
 from resift.ingest.kinds import GZIP, has_reader
@@ -18,6 +17,7 @@ from resift.ingest.limits import DEFAULT_LIMITS, Limits
 from resift.ingest.readers import read_sections
 from resift.ingest.sections import Section
 from resift.ingest.worker import HEADER, frame
+from resift.types import JsonObject
 
 _SMALL = 65_536  # bytes; no text of this size takes long, and starting a process takes longer
 _TEXT_KINDS = frozenset(
@@ -106,10 +106,10 @@ class _Told(DataFormatError):
         super().__init__(message)
 
 
-async def _answer(process: asyncio.subprocess.Process) -> dict[str, Any]:
+async def _answer(process: asyncio.subprocess.Process) -> JsonObject:
     assert process.stdout is not None  # noqa: S101 - opened as a pipe
     (size,) = HEADER.unpack(await process.stdout.readexactly(HEADER.size))
-    answer: dict[str, Any] = json.loads(await process.stdout.readexactly(size))
+    answer: JsonObject = json.loads(await process.stdout.readexactly(size))
     return answer
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from typing import Any, Literal
+from typing import Literal
 
 from resift.ingest.chunking import ChunkSize, chunks
 from resift.ingest.sections import Section
+from resift.types import JsonObject
 
 RowIds = Literal["own", "path"]
 """Rows of JSONL and CSV keep their own ids, or have the file's path before them."""
@@ -15,7 +16,7 @@ RowIds = Literal["own", "path"]
 
 def passages_of(
     section: Section, key: str, *, size: ChunkSize, row_ids: RowIds, copies: Counter[str]
-) -> list[dict[str, Any]]:
+) -> list[JsonObject]:
     """Return the documents of one section of the file `key`; `copies` counts equal ones of that file."""
     if not section.text.strip():
         return []

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+
+from resift.types import Metadata
 
 SEPARATOR = " › "
 LONGEST_HEADING = 300
@@ -22,7 +22,7 @@ class Section:
     text: str
     id: str | None = None
     context: str = ""
-    metadata: Mapping[str, Any] = field(default_factory=dict)
+    metadata: Metadata = field(default_factory=dict)
     flag: str = ""
     problem: str = ""
     position: int = 0
@@ -53,7 +53,7 @@ class Outline:
 class Headed:
     """Collects text under headings and gives it out as sections, in order; no heading is lost."""
 
-    def __init__(self, *, title: str = "", metadata: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, *, title: str = "", metadata: Metadata | None = None) -> None:
         self._outline = Outline()
         self._title = title
         self._metadata = dict(metadata or {})

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol, runtime_checkable
 
 from resift.errors import InputError
 from resift.integrations.external_store import ExternalStore, Found
 from resift.resilience import CircuitBreaker
+from resift.types import JsonMapping, JsonObject
 
 
 @runtime_checkable
@@ -33,7 +34,7 @@ def chroma_store(
         )
 
     async def fetch(query: str, k: int) -> Sequence[Found]:
-        asked: dict[str, Any] = {
+        asked: JsonObject = {
             "query_texts": [query],
             "n_results": k,
             "include": ["documents", "metadatas", "distances"],
@@ -45,7 +46,7 @@ def chroma_store(
     return ExternalStore(name or f"chroma.{collection.name}", fetch, breaker=breaker)
 
 
-def _rows(found: Mapping[str, Any]) -> list[Found]:
+def _rows(found: JsonMapping) -> list[Found]:
     columns = [(found.get(key) or [[]])[0] for key in ("ids", "documents", "metadatas", "distances")]
     ids, texts, metadata, distances = columns
     return [

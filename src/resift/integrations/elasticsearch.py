@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -13,6 +13,7 @@ from resift.errors import InputError, StoreError
 from resift.integrations.external_store import ExternalStore, Found
 from resift.protocols import Embedder
 from resift.resilience import CircuitBreaker
+from resift.types import JsonMapping, JsonObject
 
 Engine = Literal["elasticsearch", "opensearch"]
 Mode = Literal["text", "vector", "hybrid"]
@@ -21,7 +22,7 @@ Mode = Literal["text", "vector", "hybrid"]
 class Client(Protocol):
     """What is needed of the official clients, sync or async: one search."""
 
-    def search(self, *, index: str, body: Mapping[str, Any]) -> Any:
+    def search(self, *, index: str, body: JsonMapping) -> Any:
         """Return the answer of `_search`."""
         ...
 
@@ -72,9 +73,9 @@ def elasticsearch_store(
 
 def _body(
     query: str, vector: list[float] | None, k: int, *, mode: Mode, engine: Engine, fields: Fields
-) -> dict[str, Any]:
+) -> JsonObject:
     words = {"match": {fields.text: {"query": query}}}
-    body: dict[str, Any] = {"size": k, "_source": {"excludes": [fields.vector]}}
+    body: JsonObject = {"size": k, "_source": {"excludes": [fields.vector]}}
     if vector is None:
         return {**body, "query": words}
     if engine == "opensearch":
@@ -90,7 +91,7 @@ def _body(
     return {**body, "knn": knn} if mode == "vector" else {**body, "knn": knn, "query": words}
 
 
-def _refuse_partial(found: Mapping[str, Any]) -> None:
+def _refuse_partial(found: JsonMapping) -> None:
     """Raise for an answer from some shards, or from what was found in time: it looks like a whole one."""
     shards = found.get("_shards") or {}
     if shards.get("failed"):
@@ -99,7 +100,7 @@ def _refuse_partial(found: Mapping[str, Any]) -> None:
         raise StoreError("The index answered with part of its hits, for its time was over.", transient=True)
 
 
-def _found(hit: Mapping[str, Any], fields: Fields) -> Found:
+def _found(hit: JsonMapping, fields: Fields) -> Found:
     source = dict(hit.get("_source") or {})
     if fields.text not in source:
         raise StoreError(

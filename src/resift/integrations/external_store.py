@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Awaitable, Callable, Sequence
+from typing import NamedTuple
 
 from resift.errors import InputError, ResiftError, StoreError
 from resift.resilience import CircuitBreaker
 from resift.stores.documents import SearchHits
 from resift.stores.filtering import matches
-from resift.types import Hit
-
-Where = Mapping[str, Any]
+from resift.types import Hit, Metadata, Where
 
 _FIRST_FETCH = 4
 _MOST_FETCHED = 2_000
@@ -24,7 +22,7 @@ class Found(NamedTuple):
     id: str
     text: str
     score: float | None
-    metadata: Mapping[str, Any]
+    metadata: Metadata
 
 
 Fetch = Callable[[str, int], Awaitable[Sequence[Found]]]

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
-from resift.types import Hit, Ranking
+from resift.types import Hit, JsonObject, Ranking
 
 
-def with_facts(ranking: Ranking) -> Iterator[tuple[Hit, dict[str, Any]]]:
+def with_facts(ranking: Ranking) -> Iterator[tuple[Hit, JsonObject]]:
     """Yield each hit with the metadata that every adapter adds to its document.
 
     `relevance_score` is None where nobody judged the document; `why` tells in words how it got its place.

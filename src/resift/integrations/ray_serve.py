@@ -7,12 +7,12 @@ and how it is answered is the server's; how many replicas there are and who wait
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Any
 
 from resift.errors import require
 from resift.models.engine import use_workers
 from resift.server import Limits, ServerOptions, serve_app
+from resift.types import JsonMapping, JsonObject
 
 PAIRS = "pairs"
 TARGET_PAIRS = 256
@@ -25,7 +25,7 @@ class PairsPolicy:
     def __init__(self, target_pairs: float = TARGET_PAIRS) -> None:
         self.target_pairs = target_pairs
 
-    def __call__(self, context: Any) -> tuple[int, dict[str, Any]]:
+    def __call__(self, context: Any) -> tuple[int, JsonObject]:
         """Return how many replicas the pairs at hand call for; Ray Serve applies its bounds and delays."""
         said = (context.aggregated_metrics or {}).get(PAIRS) or {}
         pairs = sum(said.values())
@@ -35,7 +35,7 @@ class PairsPolicy:
         return max(1, math.ceil((pairs + waiting) / self.target_pairs)), {}
 
 
-def build(arguments: Mapping[str, Any]) -> Any:
+def build(arguments: JsonMapping) -> Any:
     """Return the Serve application. Arguments are fields of ServerOptions; `limits` has those of Limits."""
     serve = require("ray.serve", extra="ray")
     config = require("ray.serve.config", extra="ray")

@@ -10,12 +10,12 @@ import functools
 import json
 import re
 import unicodedata
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from resift.errors import ModelNotAllowedError, did_you_mean
+from resift.types import JsonMapping
 
 Kind = Literal["cross-encoder", "late-interaction", "bi-encoder", "nli"]
 KINDS: tuple[Kind, ...] = ("cross-encoder", "late-interaction", "bi-encoder", "nli")
@@ -111,7 +111,7 @@ def not_allowed(model_id: str, *, also_known: tuple[str, ...] = ()) -> ModelNotA
     return ModelNotAllowedError(f"model_name {model_id!r} is not in allowed models. {hint} {_OWN_FILES}")
 
 
-def parse(entry: Mapping[str, Any]) -> ModelSpec:
+def parse(entry: JsonMapping) -> ModelSpec:
     """Build a spec from one entry of the data file."""
     fields = dict(entry)
     fields["files"] = tuple(PinnedFile(**pinned) for pinned in fields["files"])

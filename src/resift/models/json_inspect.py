@@ -8,6 +8,7 @@ from pathlib import PurePosixPath
 from typing import Any, NoReturn
 
 from resift.errors import ModelFileError
+from resift.types import JsonObject
 
 _MAX_BYTES = 64 << 20
 _MAX_DEPTH = 64
@@ -32,7 +33,7 @@ def parse_json(name: str, data: bytes) -> Any:
     _check_depth(name, data)
     base = PurePosixPath(name).name
 
-    def see(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    def see(pairs: list[tuple[str, Any]]) -> JsonObject:
         # Every pair is seen, so a second key of the same name cannot hide the first.
         for key, value in pairs:
             if key in _CODE_KEYS and not _harmless(base, value):

@@ -16,8 +16,9 @@ from resift.models.allowlist import KINDS, Kind, ModelSpec, PinnedFile, check_na
 from resift.models.model_files import ModelFiles
 from resift.models.model_folder import MANIFEST, check_folder, file_names, open_folder
 from resift.models.verify import read_unpinned, read_verified
+from resift.types import JsonMapping
 
-Manifest = Mapping[str, Any]
+Manifest = JsonMapping
 
 _MANIFEST_LIMIT = 1 << 20
 _SHA256 = re.compile(r"[0-9a-f]{64}")

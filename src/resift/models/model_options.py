@@ -9,6 +9,7 @@ from resift.models.allowlist import Kind
 from resift.models.embedding import Embedder
 from resift.models.loading import of_kind
 from resift.options import Options, option
+from resift.types import JsonObject
 
 NO_EMBEDDER = "none"
 """The value that says: by words only."""
@@ -42,7 +43,7 @@ class ModelFolder(Options):
 class EmbedderOptions(Options):
     """The model that turns text into vectors; subclasses declare the option `embedder`."""
 
-    def arguments(self) -> dict[str, Any]:
+    def arguments(self) -> JsonObject:
         """Return the arguments with the embedder itself in place of its name."""
         given = super().arguments()
         name = given.pop("embedder", NO_EMBEDDER)

@@ -11,9 +11,9 @@ import json
 import zipfile
 import zlib
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from resift.arrays import Array, np
 from resift.atomic_files import atomic_file
@@ -22,6 +22,7 @@ from resift.forking import ForkSafeLock
 from resift.models.loading import Model
 from resift.models.tokenizing import printable
 from resift.models.windows import spans
+from resift.types import JsonMapping, JsonObject
 
 GiveUp = Callable[[], bool]
 """Asked between two pieces of work: True ends it."""
@@ -97,7 +98,7 @@ class VectorCache:
         with self._lock:
             kept = dict(self._kept)
         head = {"format": _FORMAT, "model": self._model, "keys": list(kept)}
-        arrays: dict[str, Any] = {f"v{number}": vectors for number, vectors in enumerate(kept.values())}
+        arrays: JsonObject = {f"v{number}": vectors for number, vectors in enumerate(kept.values())}
         written = np.frombuffer(json.dumps(head).encode(), dtype=np.uint8)
         with atomic_file(path) as file:
             np.savez(file, head=written, **arrays)
@@ -127,7 +128,7 @@ class VectorCache:
             self._put(key, vectors)
         return len(found)
 
-    def _refuse_others(self, head: Mapping[str, Any], found: Sequence[tuple[str, Array]], path: str) -> None:
+    def _refuse_others(self, head: JsonMapping, found: Sequence[tuple[str, Array]], path: str) -> None:
         if head.get("format") != _FORMAT or head.get("model") != self._model:
             held = f"{head.get('format')!r} of {head.get('model')!r}"
             raise DataFormatError(f"holds {held}; needed: {_FORMAT!r} of {self._model!r}", file=path)

@@ -6,7 +6,6 @@ import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from resift.arguments import check_items, check_k, check_query, checked
 from resift.candidates import text_of
@@ -18,7 +17,7 @@ from resift.models.pairs import MAX_WINDOWS, PairCall, PairModel, PairOptions, P
 from resift.models.windows import Aggregate
 from resift.options import option
 from resift.rerankers.fusing import fuse_then_rescore
-from resift.types import Hit, Scores
+from resift.types import Hit, JsonObject, Scores
 
 DEFAULT_MODEL = "cross-encoder/ms-marco-MiniLM-L-12-v2"
 ALLOWED_MODELS = of_kind("cross-encoder")
@@ -84,7 +83,7 @@ class CrossEncoderReranker:
         """The loaded model, with its tokenizer and what is known of it; None where it did not load."""
         return None if self._model is None else self._model.model
 
-    def rerank(self, query: str, results: Sequence[dict[str, Any]], top_k: int = 5) -> list[dict[str, Any]]:
+    def rerank(self, query: str, results: Sequence[JsonObject], top_k: int = 5) -> list[JsonObject]:
         """Return copies of the best top_k results with `ce_score` (raw logit), best first.
 
         Without a model: all results unchanged, not truncated.

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from resift.arguments import check_number, check_path, checked
 from resift.arrays import Array
@@ -21,7 +20,7 @@ from resift.models.model_options import ModelFolder, model_option
 from resift.models.pairs import MAX_WINDOWS, Progress, report
 from resift.models.token_vectors import GiveUp, TokenEncoder, VectorCache, max_sim
 from resift.rerankers.fusing import fuse_then_rescore
-from resift.types import Hit, Scores
+from resift.types import Hit, JsonObject, Scores
 
 DEFAULT_MODEL = "answerdotai/answerai-colbert-small-v1"
 
@@ -88,7 +87,7 @@ class LateInteractionReranker:
     def encode_documents(self, texts: Sequence[str]) -> list[Array]:
         """Return each text's token vectors, float32 of shape (tokens, width), and keep them."""
         encoder = self._loaded()
-        made: dict[str, Any] = {}
+        made: JsonObject = {}
 
         def encode(text: str) -> None:
             made[text] = self._document(encoder, text)

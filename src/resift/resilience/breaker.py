@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from resift.deadline import Clock, Deadline
 from resift.errors import CircuitOpenError, DeadlineExceeded, InputError, ProviderTimeout
@@ -18,6 +18,7 @@ from resift.forking import ForkSafeLock, after_fork
 from resift.resilience.circuit import Change, Circuit, Rules, State, require_seconds
 from resift.resilience.events import CircuitBreakerChanged
 from resift.resilience.outcomes import NEUTRAL, SUCCESS, Outcome, Verdict, clamp_hold, classify
+from resift.types import JsonObject
 
 T = TypeVar("T")
 
@@ -188,7 +189,7 @@ class CircuitBreaker:
         with self._lock:
             self._totals.clear()
 
-    def snapshot(self) -> dict[str, Any]:
+    def snapshot(self) -> JsonObject:
         """Return what an operator wants to see, as plain data."""
         with self._lock:
             now_s = self._clock()

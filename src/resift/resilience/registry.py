@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from resift.forking import ForkSafeLock
 from resift.protocols import Scorer, SharesBreaker, name_of
 from resift.resilience.breaker import CircuitBreaker
+from resift.types import JsonObject
 
 log = logging.getLogger("resift.resilience")
 
@@ -34,7 +35,7 @@ class BreakerRegistry:
 
     def __init__(self) -> None:
         self._lock = ForkSafeLock()
-        self._made: dict[BreakerKey, tuple[CircuitBreaker, dict[str, Any]]] = {}
+        self._made: dict[BreakerKey, tuple[CircuitBreaker, JsonObject]] = {}
 
     def for_key(
         self, provider: str, base_url: str = "", model: str = "", key_id: str = "", **options: Any
@@ -57,7 +58,7 @@ class BreakerRegistry:
             return self.for_key(*scorer.breaker_key, **options)
         return CircuitBreaker(name=name_of(scorer), **options)
 
-    def snapshot(self) -> list[dict[str, Any]]:
+    def snapshot(self) -> list[JsonObject]:
         """Return the state of every breaker, sorted by key, for operators."""
         with self._lock:
             made = sorted((key, breaker) for key, (breaker, _) in self._made.items())

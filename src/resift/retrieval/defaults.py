@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from resift.errors import StoreError
@@ -13,7 +12,7 @@ from resift.retrieval.over_fetch import OverFetch
 from resift.retrieval.rerank_depth import AdaptiveDepth
 from resift.retrieval.shaping import Shape
 from resift.retrieval.stages import Rerank
-from resift.types import Hit
+from resift.types import Hit, JsonObject, Where
 
 FETCH = OverFetch(factor=30, minimum=300, cap=1000)
 """How much each store is asked for: z-scores of longer lists are steadier, for 5 ms more than 100."""
@@ -22,9 +21,9 @@ SKIM, WINDOWS = 2, 3
 """How many windows of a long text are read first, and how many at most (docs/blending.md)."""
 
 
-def default_options(store: Any, *, rerank: bool) -> dict[str, Any]:
+def default_options(store: Any, *, rerank: bool) -> JsonObject:
     """Return the arguments of the default `Pipeline` for a store."""
-    options: dict[str, Any] = {"stores": views(store), "fuse": WeightedReranker(), "fetch": FETCH}
+    options: JsonObject = {"stores": views(store), "fuse": WeightedReranker(), "fetch": FETCH}
     if rerank:
         options["rerank"] = Rerank(SharedCrossEncoder(max_windows=WINDOWS, skim=SKIM), depth=AdaptiveDepth())
         options["guard"] = Shape(name="guard")
@@ -66,5 +65,5 @@ class _Unavailable:
         self.name = name
         self.reason = reason
 
-    async def search(self, query: str, *, k: int, where: Mapping[str, Any] | None = None) -> list[Hit]:
+    async def search(self, query: str, *, k: int, where: Where | None = None) -> list[Hit]:
         raise StoreError(f"{self.reason} Open the store with that embedder.", store=self.name)

@@ -18,7 +18,7 @@ from resift.events import Event, Sink, emit
 from resift.retrieval.store_ref import StoreRef
 from resift.retrieval.waiting import TooLate, within
 from resift.stores.documents import APPROXIMATE, is_approximate
-from resift.types import Hit, StageKind, StageRecord, record_of
+from resift.types import Hit, StageKind, StageRecord, Where, record_of
 
 LATE = "no answer in time"
 """The failure of a store that had no time of its own and outlasted that of the search."""
@@ -72,7 +72,7 @@ async def fan_out(
     query: str,
     *,
     k: int,
-    where: Mapping[str, Any] | None = None,
+    where: Where | None = None,
     deadline: Deadline | None = None,
     timeout_s: float | None = None,
     sink: Sink | None = None,
@@ -114,7 +114,7 @@ async def _branch(
     query: str,
     *,
     k: int,
-    where: Mapping[str, Any] | None,
+    where: Where | None,
     deadline: Deadline,
     sink: Sink | None,
 ) -> Branch:

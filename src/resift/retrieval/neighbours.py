@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from resift.errors import redacted
 from resift.protocols import VectorKeeper
@@ -15,6 +14,7 @@ from resift.retrieval.pool import Pool
 from resift.retrieval.store_ref import StoreRef
 from resift.retrieval.waiting import TooLate, within
 from resift.shape import nearest
+from resift.types import JsonMapping
 
 log = logging.getLogger("resift.retrieval")
 
@@ -46,7 +46,7 @@ async def with_neighbours(refs: Sequence[StoreRef], pool: Pool) -> Pool:
     return replace(pool, near=near).timed(STAGE, (time.perf_counter() - started) * 1000)
 
 
-async def _asked(owners: Sequence[VectorKeeper], ids: Sequence[str]) -> Mapping[str, Any]:
+async def _asked(owners: Sequence[VectorKeeper], ids: Sequence[str]) -> JsonMapping:
     answers = [await owner.vectors_of(ids) for owner in owners]
     most = max(answers, key=len)  # the first declared where equal
     # A product of matrices would hold the event loop for milliseconds.

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypedDict, Unpack
+from typing import TypedDict, Unpack
 
 from resift.arguments import (
     DEFAULT_K,
@@ -34,7 +34,7 @@ from resift.retrieval.stages import Fuse, Rerank
 from resift.retrieval.store_ref import Store, Stores, store_refs
 from resift.retrieval.waiting import TooLate, within
 from resift.sync import synced
-from resift.types import Ranking, StageKind, cut_record
+from resift.types import JsonMapping, Ranking, StageKind, Where, cut_record
 
 log = logging.getLogger("resift.retrieval")
 
@@ -156,7 +156,7 @@ class Pipeline:
         *,
         k: int | None = None,
         deadline_s: float | None = None,
-        where: Mapping[str, Any] | None = None,
+        where: Where | None = None,
         section: str | None = None,
         capabilities: Collection[str] | None = None,
     ) -> Ranking:
@@ -227,7 +227,7 @@ class Pipeline:
         return pipeline_from_yaml(path, **options)
 
     @classmethod
-    def from_config(cls, config: Mapping[str, Any], **options: Unpack[PipelineOptions]) -> Pipeline:
+    def from_config(cls, config: JsonMapping, **options: Unpack[PipelineOptions]) -> Pipeline:
         """Return the pipeline that a dict describes, with the same keys as the file."""
         from resift.config import pipeline_from_config
 

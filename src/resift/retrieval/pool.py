@@ -9,7 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 from resift.deadline import Deadline
 from resift.events import Sink
 from resift.shape.neighbours import Near
-from resift.types import Hit, Ranking, StageRecord, Trace
+from resift.types import Hit, JsonMapping, Ranking, StageRecord, Trace, Where
 
 
 # Frozen: a stage that was left behind at its deadline may run on, and must not change what went on.
@@ -31,7 +31,7 @@ class Pool:
     cut: tuple[Hit, ...] = ()
     trace: Trace = field(default_factory=Trace)
     lists: Mapping[str, tuple[Hit, ...]] = field(default_factory=dict)
-    where: Mapping[str, Any] | None = None
+    where: Where | None = None
     section: str | None = None
     deadline: Deadline = field(default_factory=Deadline.never)
     sink: Sink | None = None
@@ -41,7 +41,7 @@ class Pool:
     unscored: tuple[str, ...] = ()
     failures: Mapping[str, str] = field(default_factory=dict)
     timings: Mapping[str, float] = field(default_factory=dict)
-    notes: Mapping[str, Any] = field(default_factory=dict)
+    notes: JsonMapping = field(default_factory=dict)
     vectors: Mapping[str, Any] = field(default_factory=dict)
     near: Near = field(default_factory=dict)
 

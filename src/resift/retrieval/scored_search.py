@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from resift.deadline import Deadline
 from resift.errors import InputError
 from resift.protocols import Scorer
@@ -18,7 +15,7 @@ from resift.rerankers.probability import (
 from resift.retrieval.pipeline import Pipeline
 from resift.retrieval.stages import Rerank
 from resift.shape.probabilities import at_least
-from resift.types import Ranking
+from resift.types import Ranking, Where
 
 
 async def search_with_scores(
@@ -26,7 +23,7 @@ async def search_with_scores(
     query: str,
     *,
     k: int | None = None,
-    where: Mapping[str, Any] | None = None,
+    where: Where | None = None,
     deadline_s: float | None = None,
     scores: ScoreScale = "raw",
     calibration: Calibration | None = None,

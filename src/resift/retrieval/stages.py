@@ -14,7 +14,7 @@ from resift.fusion.rerankers import RRFReranker
 from resift.protocols import Reranker, Scorer, name_of, needs_of
 from resift.rerankers.rescore import rescore
 from resift.retrieval.pool import Pool
-from resift.types import Fused, Hit, StageKind, StageRecord, Trace, record_of, rescored
+from resift.types import Fused, Hit, JsonObject, StageKind, StageRecord, Trace, record_of, rescored
 
 
 class Fuse:
@@ -45,7 +45,7 @@ class Fuse:
         every = sum(len(hits) for hits in per_store)
         reranker = self._chosen(pool)
         # A reranker of the plain form `fuse(per_store, *, k)` is told nothing else.
-        known: dict[str, Any] = {"query": pool.query, "searched": _searched(pool)}
+        known: JsonObject = {"query": pool.query, "searched": _searched(pool)}
         asked = {name: value for name, value in known.items() if _takes(type(reranker), name)}
         answer: Any = reranker.fuse(per_store, k=every if self.keep is None else self.keep, **asked)
         fused = await answer if inspect.isawaitable(answer) else answer

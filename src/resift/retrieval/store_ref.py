@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,7 +13,7 @@ from resift.errors import InputError
 from resift.protocols import DocStore, GraphStore, VectorStore, name_of
 from resift.stores.cypher_guard import check_cypher_for
 from resift.stores.filtering import matches
-from resift.types import Hit
+from resift.types import Hit, JsonMapping, Where
 
 _KINDS = {"text": "doc", "vector": "vector", "hybrid": "hybrid"}
 
@@ -32,7 +32,7 @@ class StoreRef:
     name: str = ""
     store: Any = None
     cypher: str | None = None
-    parameters: Mapping[str, Any] = field(default_factory=dict)
+    parameters: JsonMapping = field(default_factory=dict)
     k: int | None = None
     timeout_s: float | None = None
     kind: str = ""
@@ -55,7 +55,7 @@ class StoreRef:
         """The engine's name for events."""
         return _provider(self.owner)
 
-    async def ask(self, query: str, *, k: int, where: Mapping[str, Any] | None) -> Sequence[Hit]:
+    async def ask(self, query: str, *, k: int, where: Where | None) -> Sequence[Hit]:
         """Put the question to the store in its own way."""
         if self.cypher is not None:
             # Here, and not only in our own stores: a store by somebody else may have no guard at all.
@@ -88,9 +88,7 @@ class ResolvedStore:
         found: Sequence[Hit] = await (await self._found("search")).search(query, k=k, **filters)
         return found
 
-    async def query(
-        self, cypher: str, parameters: Mapping[str, Any] | None = None, *, k: int
-    ) -> Sequence[Hit]:
+    async def query(self, cypher: str, parameters: JsonMapping | None = None, *, k: int) -> Sequence[Hit]:
         """Query the graph that the name means now."""
         found: Sequence[Hit] = await (await self._found("query")).query(cypher, parameters, k=k)
         return found

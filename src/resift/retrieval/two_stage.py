@@ -17,9 +17,9 @@ from resift.errors import InputError
 from resift.protocols import DocStore, Scorer, Similarity
 from resift.retrieval.over_fetch import OverFetch
 from resift.sync import run_sync
-from resift.types import Hit
+from resift.types import Hit, JsonMapping, JsonObject, Metadata
 
-Row = dict[str, Any]
+Row = JsonObject
 
 
 class _Default(int):
@@ -97,7 +97,7 @@ class TwoStage:
             ranked = [(await self._second(q, rows))[:limit] for q, rows in zip(queries, found, strict=True)]
         return ranked[0] if isinstance(query, str) else ranked
 
-    async def _first(self, queries: list[str], wanted: int, kwargs: Mapping[str, Any]) -> list[list[Row]]:
+    async def _first(self, queries: list[str], wanted: int, kwargs: JsonMapping) -> list[list[Row]]:
         if isinstance(self.embeddings, BatchSearch):
             found = await asyncio.to_thread(self.embeddings.batchsearch, queries, wanted, **kwargs)
             if len(found) != len(queries):
@@ -138,9 +138,7 @@ class TwoStage:
         return _paired(await pairs if inspect.isawaitable(pairs) else pairs, len(rows))
 
 
-async def _searched(
-    search: Callable[..., Any], query: str, wanted: int, kwargs: Mapping[str, Any]
-) -> list[Any]:
+async def _searched(search: Callable[..., Any], query: str, wanted: int, kwargs: JsonMapping) -> list[Any]:
     """Ask a store, or an index whose `search(query, limit)` is not async: that one in a thread."""
     if inspect.iscoroutinefunction(search):
         found: list[Any] = await search(query, k=wanted, **kwargs)
@@ -169,7 +167,7 @@ def _row(row: object, place: int) -> Row:
     )
 
 
-def _metadata(row: Row) -> Mapping[str, Any]:
+def _metadata(row: Row) -> Metadata:
     nested = row.get("metadata")
     return nested if isinstance(nested, Mapping) else {}
 

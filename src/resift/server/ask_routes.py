@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from typing import Any
 
 from resift.agent.answering import answer_from
 from resift.agent.answers import question_of
@@ -18,6 +16,7 @@ from resift.server.schema import array, deadline_ms, flag, mapping, number, ques
 from resift.server.search_routes import document_schema, searched
 from resift.server.search_work import Searching
 from resift.server.serving import Serving
+from resift.types import JsonMapping, JsonObject
 
 PASSAGES = 5
 AGENT_PAIRS = 40
@@ -49,7 +48,7 @@ class Asking:
         self._agent: KnowledgeGraphAgent | None = None
         self._lock = asyncio.Lock()
 
-    async def answer(self, call: Call, request: Mapping[str, Any]) -> dict[str, Any]:
+    async def answer(self, call: Call, request: JsonMapping) -> JsonObject:
         """Return the answer to a request."""
         if self.serving.options.pack is not None and "documents" not in request:
             return await self._from_pack(call, request)
@@ -65,7 +64,7 @@ class Asking:
         if self._agent is not None:
             self._agent.close()
 
-    async def _from_pack(self, call: Call, request: Mapping[str, Any]) -> dict[str, Any]:
+    async def _from_pack(self, call: Call, request: JsonMapping) -> JsonObject:
         deadline = call.deadline(request.get("deadline_ms"))
         call.info.pairs = AGENT_PAIRS
         async with call.admitted(deadline):
@@ -81,7 +80,7 @@ class Asking:
         assert pack is not None  # noqa: S101 - only called with one
         return KnowledgeGraphAgent(pack, enable_cross_encoder=True, sink=self.serving.metrics.sink)
 
-    async def _from_search(self, call: Call, request: Mapping[str, Any]) -> dict[str, Any]:
+    async def _from_search(self, call: Call, request: JsonMapping) -> JsonObject:
         question, notes = question_of(request["question"])
         deadline = call.deadline(request.get("deadline_ms"))
         asked = {**request, "query": question or request["question"], "k": request.get("k", PASSAGES)}

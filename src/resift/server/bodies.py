@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 
 from resift.server.asgi import Receive
 from resift.server.failures import RequestFailed
+from resift.types import JsonObject
 
 MOST_PARTS = 400_000
 """Values in one body. Sixteen mebibytes of `[],[],` would stop the event loop for seconds."""
@@ -91,7 +92,7 @@ def _refuse(constant: str) -> NoReturn:
     raise RequestFailed("invalid", f"{constant} is not JSON")
 
 
-def _refuse_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _refuse_twins(pairs: list[tuple[str, Any]]) -> JsonObject:
     found = dict(pairs)
     if len(found) != len(pairs):
         raise RequestFailed("invalid", "The body has a key twice")

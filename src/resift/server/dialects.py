@@ -27,6 +27,7 @@ from resift.server.schema import (
     text,
     whole,
 )
+from resift.types import JsonObject
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,12 +70,12 @@ class ServedDialect:
             fields[self.asks_for] = lenient_flag()
         return record(fields, required=("query", self.words.documents_field), closed=strict)
 
-    def rows(self, answer: Answer) -> list[dict[str, Any]]:
+    def rows(self, answer: Answer) -> list[JsonObject]:
         """Return the rows of an answer in this API's words."""
         return [self._row(row) for row in answer.rows]
 
-    def _row(self, row: Row) -> dict[str, Any]:
-        found: dict[str, Any] = {"index": row.index, self.words.score_field: row.score}
+    def _row(self, row: Row) -> JsonObject:
+        found: JsonObject = {"index": row.index, self.words.score_field: row.score}
         if row.document is not None:
             # Left out, never null: some clients look into it whenever the key is there.
             key = "text" if self.words.documents_field == "texts" else "document"

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
-from typing import Any
 
 from resift.arrays import Array
 from resift.models.embedding import EmbedKind
@@ -15,6 +13,7 @@ from resift.server.error_forms import OPENAI, TEI
 from resift.server.failures import RequestFailed
 from resift.server.openapi import Operation
 from resift.server.serving import Serving
+from resift.types import JsonMapping, JsonObject
 
 _VECTOR = schema.array(schema.number())
 _OPENAI_ANSWER = schema.record(
@@ -78,7 +77,7 @@ def _openai_operations(serving: Serving) -> list[Operation]:
     ]
 
 
-def _openai_answer(texts: list[str], vectors: Array, model: str, *, as_text: bool) -> dict[str, Any]:
+def _openai_answer(texts: list[str], vectors: Array, model: str, *, as_text: bool) -> JsonObject:
     rows = [_base64(vector) for vector in vectors] if as_text else vectors.tolist()
     tokens = sum(map(len, texts)) // 4
     return {
@@ -118,7 +117,7 @@ def _tei_operations(serving: Serving) -> list[Operation]:
 
 async def _request(
     call: Call, form: schema.Schema, *, texts: str, dialect: str
-) -> tuple[dict[str, Any], Mapping[str, Any]]:
+) -> tuple[JsonObject, JsonMapping]:
     """Return the checked request, its texts always a list, and the body as it came."""
     call.info.dialect = dialect
     body = await call.json()
@@ -129,7 +128,7 @@ async def _request(
     return request, body
 
 
-async def _embedded(call: Call, texts: list[str], kind: EmbedKind, body: Mapping[str, Any]) -> Array:
+async def _embedded(call: Call, texts: list[str], kind: EmbedKind, body: JsonMapping) -> Array:
     embedder = call.serving.embedder_for(body.get("model"))
     call.info.documents, call.info.pairs = len(texts), pairs_in(texts)
 

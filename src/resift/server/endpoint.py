@@ -19,6 +19,7 @@ from resift.server.error_forms import OWN, ErrorForm
 from resift.server.failures import RequestFailed
 from resift.server.request_info import RequestInfo, header_safe, info_of
 from resift.server.schema import Schema, checked
+from resift.types import JsonObject
 
 if TYPE_CHECKING:
     from resift.server.serving import Serving
@@ -69,11 +70,11 @@ class Call:
 
     async def request(
         self, schema: Schema | Callable[[Any], Schema], *, dialect: str = "resift"
-    ) -> dict[str, Any]:
+    ) -> JsonObject:
         """Return the body, checked; a function finds the schema where several kinds of body are taken."""
         self.info.dialect = dialect
         body = await self.json()
-        request: dict[str, Any] = checked(body, schema(body) if callable(schema) else schema)
+        request: JsonObject = checked(body, schema(body) if callable(schema) else schema)
         return request
 
     def deadline(self, given_ms: int | None) -> Deadline:

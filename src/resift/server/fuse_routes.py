@@ -15,7 +15,7 @@ from resift.server.rank_flow import rank_flow
 from resift.server.schema import Schema, array, either, flag, mapping, number, one_of, record, text, whole
 from resift.server.search_routes import RANKING, RANKING_FACTS, ranking_body
 from resift.server.serving import Serving
-from resift.types import Ranking
+from resift.types import JsonMapping, JsonObject, Ranking
 
 BY_RANK = ("rrf", "borda", "isr", "rbc")
 """Methods that need no scores."""
@@ -80,9 +80,7 @@ def _fuse(serving: Serving) -> Operation:
     async def run(call: Call) -> Reply:
         request = await call.request(schema_of)
         lists, weights = _weighted(request["lists"])
-        options: dict[str, Any] = {
-            name: request[name] for name in ("k_param", "normalize") if name in request
-        }
+        options: JsonObject = {name: request[name] for name in ("k_param", "normalize") if name in request}
         if weights:
             options["weights"] = weights
         ranking = fuse(lists, k=request.get("k"), method=request.get("method", "rrf"), **options)
@@ -146,7 +144,7 @@ def _explain(serving: Serving) -> Operation:
     return Operation(serving, "POST /v1/explain", said, run, request=schema, answer=answer)
 
 
-def _explained(request: Mapping[str, Any]) -> dict[str, Any]:
+def _explained(request: JsonMapping) -> JsonObject:
     ranking, notes = _ranking_in(request["ranking"])
     ids = [request["id"]] if "id" in request else [hit.id for hit in ranking.hits]
     explanation = ranking.explain(query=request.get("query", ""), top=request.get("top", 10))
@@ -159,7 +157,7 @@ def _explained(request: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _ranking_in(given: Mapping[str, Any]) -> tuple[Ranking, list[str]]:
+def _ranking_in(given: JsonMapping) -> tuple[Ranking, list[str]]:
     """Return the ranking; one whose trace makes no sense is read without it, and that is said."""
     known = {name: given[name] for name in _RANKING_FIELDS if name in given}
     try:

@@ -20,7 +20,7 @@ from resift.server.search_routes import document_schema, searched
 from resift.server.search_settings import SETTINGS
 from resift.server.search_work import Searching, documents_of
 from resift.server.serving import Serving
-from resift.types import Ranking
+from resift.types import JsonMapping, JsonObject, Ranking
 
 SHOWN = 10
 MOST_SHOWN = 50
@@ -48,7 +48,7 @@ class _Judging:
             )
         return self._kept
 
-    async def begin(self, call: Call, request: Mapping[str, Any]) -> Session:
+    async def begin(self, call: Call, request: JsonMapping) -> Session:
         documents = _named(request.get("documents"))
         rankings = {}
         for team in ("a", "b"):
@@ -62,7 +62,7 @@ class _Judging:
         return session
 
 
-def _named(documents: Sequence[Any] | None) -> list[dict[str, Any]] | None:
+def _named(documents: Sequence[Any] | None) -> list[JsonObject] | None:
     """Name pasted documents by their text: the same text is the same document in every session."""
     if documents is None:
         return None
@@ -75,7 +75,7 @@ def _named(documents: Sequence[Any] | None) -> list[dict[str, Any]] | None:
 
 
 def _session(
-    request: Mapping[str, Any], rankings: Mapping[str, Ranking], documents: Sequence[Mapping[str, Any]] | None
+    request: JsonMapping, rankings: Mapping[str, Ranking], documents: Sequence[JsonMapping] | None
 ) -> Session:
     lists = {team: [hit.id for hit in ranking.hits] for team, ranking in rankings.items()}
     id = uuid.uuid4().hex

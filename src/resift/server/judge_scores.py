@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
 
 from resift.evaluation.measures import Judge
 from resift.evaluation.significance import bootstrap_interval
 from resift.server.interleaving import credit
 from resift.server.judgements import Judged, Session
+from resift.types import JsonMapping, JsonObject
 
 MEASURE = "nDCG@10"
 ROUNDS = 2_000
 
 
-def running_score(judged: Judged, settings: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def running_score(judged: Judged, settings: JsonMapping | None = None) -> JsonObject:
     """Return scores of the two settings over the questions with a rating, the last session of each.
 
     With `settings` only sessions that compared exactly these; else those of the newest session.
@@ -45,7 +45,7 @@ def _per_question(sessions: Mapping[str, Session], judged: Judged, team: str) ->
     return [quality.per_query[MEASURE].get(query, 0.0) for query in sessions]
 
 
-def _mean(values: list[float]) -> dict[str, Any]:
+def _mean(values: list[float]) -> JsonObject:
     if not values:
         return {"mean": None, "interval": None}
     mean = math.fsum(values) / len(values)

@@ -19,6 +19,7 @@ from resift.errors import InputError
 from resift.file_lock import locked
 from resift.server.failures import RequestFailed
 from resift.server.interleaving import Team
+from resift.types import JsonMapping
 
 LOG, LOCK = "log.jsonl", ".lock"
 
@@ -29,7 +30,7 @@ class Session:
 
     id: str
     query: str
-    settings: Mapping[str, Any]
+    settings: JsonMapping
     lists: Mapping[str, Sequence[str]]
     shown: Sequence[tuple[str, Team]]
     documents: Mapping[str, str]
@@ -45,7 +46,7 @@ class Judged:
     documents: dict[str, str] = field(default_factory=dict)
     ratings: int = 0
 
-    def add(self, entry: Mapping[str, Any]) -> None:
+    def add(self, entry: JsonMapping) -> None:
         """Take in one line of the log."""
         if entry["kind"] == "session":
             values = {name: entry[name] for name in Session.__slots__}
@@ -99,7 +100,7 @@ class Judgements:
         self._append({"kind": "rating", "session": session_id, "id": id, "grade": grade})
         return self._judged
 
-    def _append(self, entry: Mapping[str, Any]) -> None:
+    def _append(self, entry: JsonMapping) -> None:
         line = json.dumps(entry, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace") + b"\n"
         with locked(self.folder / LOCK):
             flags = os.O_RDWR | os.O_CREAT | O_BINARY

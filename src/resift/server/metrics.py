@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from resift.errors import require
+from resift.types import JsonObject
 
 if TYPE_CHECKING:
     from resift.server.admission import Admission
@@ -21,7 +22,7 @@ class Metrics:
     def __init__(self) -> None:
         self._client = require("prometheus_client", extra="server")
         self.registry = self._client.CollectorRegistry()
-        made: dict[str, Any] = {"registry": self.registry}
+        made: JsonObject = {"registry": self.registry}
         counter, gauge, histogram = self._client.Counter, self._client.Gauge, self._client.Histogram
         by = ["route", "dialect"]
         self.requests = counter("resift_http_requests", "Requests answered.", [*by, "status"], **made)

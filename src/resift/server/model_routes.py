@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 from resift import __version__
 from resift.rerankers.cross_encoder import CrossEncoderReranker
@@ -12,6 +11,7 @@ from resift.server.error_forms import OPENAI, TEI
 from resift.server.openapi import Operation
 from resift.server.schema import array, mapping, record, text, whole
 from resift.server.serving import Serving
+from resift.types import JsonObject
 
 _MODEL = record(
     {"id": text(), "object": text(), "created": whole(), "owned_by": text(), "task": text(), "root": text()},
@@ -56,8 +56,8 @@ def model_operations(serving: Serving) -> list[Operation]:
     ]
 
 
-def _models(serving: Serving, started: int) -> list[dict[str, Any]]:
-    def row(name: str, task: str, root: str) -> dict[str, Any]:
+def _models(serving: Serving, started: int) -> list[JsonObject]:
+    def row(name: str, task: str, root: str) -> JsonObject:
         fixed = {"object": "model", "created": started, "owned_by": "resift"}
         return {"id": name, **fixed, "task": task, "root": root}
 
@@ -69,7 +69,7 @@ def _models(serving: Serving, started: int) -> list[dict[str, Any]]:
     return rows
 
 
-def _info(serving: Serving) -> dict[str, Any]:
+def _info(serving: Serving) -> JsonObject:
     limits = serving.options.limits
     scorer = serving.scorers[serving.options.model]
     model = scorer.loaded_model if isinstance(scorer, CrossEncoderReranker) else None

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from resift import __version__
 from resift.server.endpoint import DEADLINE_HEADER, Call, Endpoint, Reply
 from resift.server.error_forms import OWN, ErrorForm
 from resift.server.schema import Schema, either
+from resift.types import JsonMapping, JsonObject
 
 if TYPE_CHECKING:
     from resift.server.serving import Serving
@@ -35,7 +36,7 @@ class Operation:
     media_type: str = "application/json"
     errors: Sequence[ErrorForm] = (OWN,)
     statuses: Mapping[int, Schema] = field(default_factory=dict)
-    parameters: Sequence[Mapping[str, Any]] = ()
+    parameters: Sequence[JsonMapping] = ()
     needs_key: bool = True
 
     @property
@@ -52,7 +53,7 @@ class Operation:
         """Return the ASGI app that answers this route."""
         return Endpoint(self.serving, self.path, self.run, errors=self.errors[0])
 
-    def described(self) -> dict[str, Any]:
+    def described(self) -> JsonObject:
         """Return the OpenAPI object of this operation."""
         wrong = either(*(form.schema for form in self.errors))
         codes = [*(_USUAL if self.request is not None else _READING), *({404} if self.request else ())]
@@ -61,7 +62,7 @@ class Operation:
             responses[str(code)] = _content(_REASONS[code], wrong)
         for code, schema in self.statuses.items():
             responses[str(code)] = _content(_REASONS[code], schema)
-        found: dict[str, Any] = {"summary": self.summary, "responses": responses}
+        found: JsonObject = {"summary": self.summary, "responses": responses}
         if self.request is not None:
             found["requestBody"] = {
                 "required": True,
@@ -95,9 +96,9 @@ _REASONS = {
 }
 
 
-def document(operations: Sequence[Operation]) -> dict[str, Any]:
+def document(operations: Sequence[Operation]) -> JsonObject:
     """Return the OpenAPI document of a server."""
-    paths: dict[str, dict[str, Any]] = {}
+    paths: dict[str, JsonObject] = {}
     for operation in operations:
         paths.setdefault(operation.path, {})[operation.method.lower()] = operation.described()
     return {
@@ -112,5 +113,5 @@ def document(operations: Sequence[Operation]) -> dict[str, Any]:
     }
 
 
-def _content(description: str, schema: Schema, media_type: str = "application/json") -> dict[str, Any]:
+def _content(description: str, schema: Schema, media_type: str = "application/json") -> JsonObject:
     return {"description": description, "content": {media_type: {"schema": schema}}}

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from resift.explain.flow import flow_of
 from resift.explain.layout import layout_of
 from resift.explain.svg_picture import NARROW, WIDE, picture
-from resift.types import Ranking
+from resift.types import JsonObject, Ranking
 
 TOP = 10
 
 
-def rank_flow(ranking: Ranking, query: str) -> dict[str, Any]:
+def rank_flow(ranking: Ranking, query: str) -> JsonObject:
     """Return the pictures for a wide and a narrow screen; their style is a file of the playground."""
     flow = flow_of(ranking, query=query)
     layout = layout_of(flow, top=TOP)

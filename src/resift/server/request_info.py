@@ -7,7 +7,8 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+
+from resift.types import JsonMapping
 
 _ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 KEY = "resift.request"
@@ -39,13 +40,13 @@ def new_id() -> str:
     return f"{_PROCESS}{next(_numbers):012x}"
 
 
-def info_of(scope: Mapping[str, Any]) -> RequestInfo:
+def info_of(scope: JsonMapping) -> RequestInfo:
     """Return the facts of a request, made anew where no middleware did."""
     found = scope.get(KEY)
     return found if isinstance(found, RequestInfo) else new_info(scope)
 
 
-def new_info(scope: Mapping[str, Any]) -> RequestInfo:
+def new_info(scope: JsonMapping) -> RequestInfo:
     """Return the facts of a request that just came in; a client's own id is kept if it is harmless."""
     headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope.get("headers", ())}
     given = headers.get("x-request-id", "")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from resift.server.schema import Schema, array, mapping, number, record, text, whole
+from resift.types import JsonMapping, JsonObject
 
-Form = Callable[["Answer", list[dict[str, Any]]], Any]
+Form = Callable[["Answer", list[JsonObject]], Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,7 +19,7 @@ class Row:
     index: int
     score: float
     document: Any = None
-    spans: Sequence[Mapping[str, Any]] | None = None
+    spans: Sequence[JsonMapping] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,16 +39,16 @@ def _usage(answer: Answer) -> dict[str, int]:
     return {"prompt_tokens": answer.tokens, "total_tokens": answer.tokens}
 
 
-def _meta(answer: Answer, version: str) -> dict[str, Any]:
+def _meta(answer: Answer, version: str) -> JsonObject:
     # Cohere bills a search unit per hundred documents.
     units = {"search_units": -(-answer.documents // 100)}
-    meta: dict[str, Any] = {"api_version": {"version": version}, "billed_units": units}
+    meta: JsonObject = {"api_version": {"version": version}, "billed_units": units}
     if answer.warnings:
         meta["warnings"] = list(answer.warnings)
     return meta
 
 
-def _warned(answer: Answer, body: dict[str, Any]) -> dict[str, Any]:
+def _warned(answer: Answer, body: JsonObject) -> JsonObject:
     return {**body, "warnings": list(answer.warnings)} if answer.warnings else body
 
 
@@ -56,23 +57,23 @@ def cohere_form(version: str) -> Form:
     return lambda answer, rows: {"id": answer.id, "results": rows, "meta": _meta(answer, version)}
 
 
-def jina_form(answer: Answer, rows: list[dict[str, Any]]) -> Any:
+def jina_form(answer: Answer, rows: list[JsonObject]) -> Any:
     """Return Jina's answer."""
     return _warned(answer, {"model": answer.model, "usage": _usage(answer), "results": rows})
 
 
-def joined_form(answer: Answer, rows: list[dict[str, Any]]) -> Any:
+def joined_form(answer: Answer, rows: list[JsonObject]) -> Any:
     """Return what Cohere v1 and Jina clients both understand."""
     return {"id": answer.id, **jina_form(answer, rows), "meta": _meta(answer, "1")}
 
 
-def voyage_form(answer: Answer, rows: list[dict[str, Any]]) -> Any:
+def voyage_form(answer: Answer, rows: list[JsonObject]) -> Any:
     """Return Voyage's answer."""
     usage = {"total_tokens": answer.tokens}
     return _warned(answer, {"object": "list", "data": rows, "model": answer.model, "usage": usage})
 
 
-def openai_form(answer: Answer, rows: list[dict[str, Any]]) -> Any:
+def openai_form(answer: Answer, rows: list[JsonObject]) -> Any:
     """Return the answer of vLLM and infinity."""
     body = {"id": answer.id, "object": "rerank", "created": answer.created, "model": answer.model}
     return _warned(answer, {**body, "usage": _usage(answer), "results": rows})

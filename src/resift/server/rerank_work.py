@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +18,7 @@ from resift.server.dialects import ServedDialect
 from resift.server.endpoint import Call
 from resift.server.rerank_answers import Answer, Row
 from resift.server.spans import SpanOptions, relevant_spans
-from resift.types import Hit, Ranking, Scores, StageKind
+from resift.types import Hit, JsonMapping, Ranking, Scores, StageKind
 
 FROM_0_TO_1 = frozenset({*DIALECTS, "semantic-bm25", "zero-shot"})
 """Who scores from 0 to 1 already; what all others say goes through a sigmoid."""
@@ -27,7 +27,7 @@ SENTENCES = 8
 """Pairs that the spans of one document are counted for before they are known."""
 
 
-async def rerank(call: Call, dialect: ServedDialect, request: Mapping[str, Any]) -> Answer:
+async def rerank(call: Call, dialect: ServedDialect, request: JsonMapping) -> Answer:
     """Return the answer to a request that its dialect's schema has passed."""
     words = dialect.words
     name, scorer = call.serving.model(request.get("model"))
@@ -44,7 +44,7 @@ async def rerank(call: Call, dialect: ServedDialect, request: Mapping[str, Any])
         counting = _Counting(scorer, name_of(scorer))
         ranking = await rescore(counting, query, hits, k=len(hits), deadline=deadline)
         shown = ranking.hits[:most]
-        spans: Mapping[str, Any] = {}
+        spans: JsonMapping = {}
         if options is not None:
             spans = await relevant_spans(
                 scorer, query, shown, options, unit=unit_of(ranking), deadline=deadline
@@ -114,7 +114,7 @@ def _raw(ranking: Ranking) -> Callable[[float | None], float]:
     return lambda score: lowest if score is None else score
 
 
-def _object_text(document: Mapping[str, Any], rank_fields: Sequence[str] | None) -> str:
+def _object_text(document: JsonMapping, rank_fields: Sequence[str] | None) -> str:
     if rank_fields:
         return "\n".join(str(document[name]) for name in rank_fields if document.get(name) is not None)
     return text_of(document)
@@ -132,7 +132,7 @@ def _document(given: object, text: str, dialect: ServedDialect) -> Any:
     return {**given, "text": text} if isinstance(given, dict) else {"text": text}
 
 
-def _span_options(request: Mapping[str, Any]) -> SpanOptions | None:
+def _span_options(request: JsonMapping) -> SpanOptions | None:
     given = request.get("relevant_spans")
     if not given or given.get("mode") != "enabled":
         return None

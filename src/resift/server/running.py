@@ -11,7 +11,7 @@ import asyncio
 import logging
 import signal
 import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,6 +22,7 @@ from resift.server.app import serve_app
 from resift.server.http_protocol import timed_protocol
 from resift.server.options import ServerOptions
 from resift.server.serving import Serving
+from resift.types import JsonMapping
 
 BACKLOG = 2048
 # Longer than the minute that common proxies keep one, so that a proxy never sends into a closed connection.
@@ -44,7 +45,7 @@ class Listening:
     workers: int = 1
     drain_delay_s: float = 2.0
     drain_s: float = 20.0
-    tls: Mapping[str, Any] = field(default_factory=dict)
+    tls: JsonMapping = field(default_factory=dict)
 
 
 def bound_socket(listening: Listening) -> socket.socket:

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence, Sized
 from typing import Any
 
 from resift.server.failures import RequestFailed
+from resift.types import JsonMapping, JsonObject
 
-Schema = Mapping[str, Any]
+Schema = JsonMapping
 
 NOT_BLANK = r"\S"
 """The one pattern that is used: something besides white space."""
@@ -209,14 +210,14 @@ def _strings(value: list[str], items: Schema, name: str) -> list[str]:
     return value
 
 
-def _object(value: object, schema: Schema, name: str) -> dict[str, Any]:
+def _object(value: object, schema: Schema, name: str) -> JsonObject:
     if not isinstance(value, dict):
         raise _wrong(name, f"must be an object, not {_kind_of(value)}")
     for field in schema.get("required", ()):
         if field not in value:
             raise _wrong(_inside(name, field), "is missing")
     properties, more = schema.get("properties", {}), schema.get("additionalProperties", True)
-    found: dict[str, Any] = {}
+    found: JsonObject = {}
     for field, item in value.items():
         if field in properties:
             kept = checked(item, properties[field], name=_inside(name, field))
@@ -231,7 +232,7 @@ def _object(value: object, schema: Schema, name: str) -> dict[str, Any]:
     return found
 
 
-_CHECKS: dict[str, Any] = {
+_CHECKS: JsonObject = {
     "string": _text,
     "integer": _whole,
     "number": _number,

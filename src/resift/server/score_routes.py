@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from typing import Any
 
 from resift.candidates import hits_from
@@ -16,6 +15,7 @@ from resift.server.openapi import Operation
 from resift.server.rerank_work import note_ranking, unit_of
 from resift.server.schema import Schema, array, deadline_ms, either, mapping, number, record, text, whole
 from resift.server.serving import Serving
+from resift.types import JsonMapping, JsonObject
 
 PATHS = ("/score", "/v1/score", "/vllm/score")
 SIDES = (("queries", "documents"), ("queries", "items"), ("text_1", "text_2"), ("data_1", "data_2"))
@@ -90,9 +90,7 @@ def _listed(side: Any) -> list[str]:
     return [side] if isinstance(side, str) else list(side)
 
 
-async def _scored(
-    call: Call, first: list[str], second: list[str], request: Mapping[str, Any]
-) -> dict[str, Any]:
+async def _scored(call: Call, first: list[str], second: list[str], request: JsonMapping) -> JsonObject:
     name, scorer = call.serving.model(request.get("model"))
     deadline = call.deadline(request.get("deadline_ms"))
     call.info.documents = len(second)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from resift.errors import RetrievalError
 from resift.retrieval.fan_out import LATE
@@ -29,7 +28,7 @@ from resift.server.search_settings import SETTINGS, SearchSettings
 from resift.server.search_work import Searching
 from resift.server.serving import Serving
 from resift.trust import Trust
-from resift.types import Ranking
+from resift.types import JsonMapping, JsonObject, Ranking
 
 MOST_HITS = 1000
 
@@ -104,7 +103,7 @@ def _search(serving: Serving, searching: Searching) -> Operation:
     return Operation(serving, "POST /v1/search", said, run, request=schema, answer=RANKING)
 
 
-async def searched(call: Call, searching: Searching, request: Mapping[str, Any]) -> Ranking:
+async def searched(call: Call, searching: Searching, request: JsonMapping) -> Ranking:
     """Return the ranking that a search request asks for."""
     given = request.get("settings")
     # None set is none given: what the server was started with.
@@ -133,7 +132,7 @@ async def searched(call: Call, searching: Searching, request: Mapping[str, Any])
     return ranking
 
 
-def ranking_body(ranking: Ranking, request: Mapping[str, Any]) -> dict[str, Any]:
+def ranking_body(ranking: Ranking, request: JsonMapping) -> JsonObject:
     """Return a ranking as plain data; with `explain` the trace, why each hit stands there, and the flow."""
     data = ranking.to_dict(timings=True)
     if request.get("explain"):

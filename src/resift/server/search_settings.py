@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from resift.events import Sink
 from resift.fusion.methods import METHODS
@@ -20,6 +19,7 @@ from resift.retrieval.stages import Rerank
 from resift.retrieval.store_ref import Store, StoreRef
 from resift.server.schema import Schema, number, one_of, record, whole
 from resift.shape import Blend, ShapePolicy
+from resift.types import JsonMapping, JsonObject
 
 RERANKERS = ("cross-encoder", "semantic-bm25", "none")
 MOST_DEPTH = 200
@@ -44,7 +44,7 @@ class SearchSettings:
     blend: float | None = None
 
     @classmethod
-    def of(cls, given: Mapping[str, Any] | None) -> SearchSettings:
+    def of(cls, given: JsonMapping | None) -> SearchSettings:
         """Return the settings of a request."""
         return cls(**(given or {}))
 
@@ -52,7 +52,7 @@ class SearchSettings:
         self, stores: Sequence[Store | StoreRef], scorer: Scorer, embedder: Embedder | None, sink: Sink
     ) -> Pipeline:
         """Return a pipeline over these stores."""
-        options: dict[str, Any] = {"fuse": _fuser(self.fusion), "fetch": FETCH}
+        options: JsonObject = {"fuse": _fuser(self.fusion), "fetch": FETCH}
         if self.reranker != "none":
             judge = scorer if self.reranker == "cross-encoder" else SemanticBM25Reranker(embedder=embedder)
             options["rerank"] = Rerank(judge, depth=self.depth or AdaptiveDepth())

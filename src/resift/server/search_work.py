@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,7 +20,7 @@ from resift.server.search_settings import SearchSettings
 from resift.server.serving import Serving
 from resift.stores.memory import MemoryStore
 from resift.stores.sqlite import SQLiteStore
-from resift.types import Hit
+from resift.types import Hit, JsonMapping
 
 KEPT_SETS = 8
 """Sets of pasted documents that stay indexed for the next question, the most recent ones."""
@@ -119,5 +119,5 @@ def _plain(document: Any) -> Any:
     """Return only what a document of a request may have: no scores and no history."""
     if isinstance(document, str):
         return document
-    kept: Mapping[str, Any] = document
+    kept: JsonMapping = document
     return {name: kept[name] for name in ("id", "text", "title", "metadata") if kept.get(name) is not None}

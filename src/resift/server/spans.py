@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from resift.deadline import Deadline
 from resift.protocols import Scorer
 from resift.rerankers.rescore import rescore
 from resift.text.sentences import sentence_spans
-from resift.types import Hit
+from resift.types import Hit, JsonObject
 
 MOST_SENTENCES = 32
 """Sentences of one document that are scored one by one. Longer documents are narrowed down to as many."""
@@ -39,7 +38,7 @@ async def relevant_spans(
     *,
     unit: Callable[[float | None], float],
     deadline: Deadline,
-) -> Mapping[str, list[dict[str, Any]]]:
+) -> Mapping[str, list[JsonObject]]:
     """Return for each hit its sentences that score at least the threshold, in the order of the text."""
     candidates = {hit.id: sentence_spans(hit.text) for hit in hits}
     by_id = {hit.id: hit for hit in hits}
@@ -59,7 +58,7 @@ def _chosen(
     found: Mapping[tuple[str, int], float],
     options: SpanOptions,
     unit: Callable[[float | None], float],
-) -> list[dict[str, Any]]:
+) -> list[JsonObject]:
     scored = [
         {"start": start, "end": end, "score": unit(found[id, at])}
         for at, (start, end) in enumerate(spans)

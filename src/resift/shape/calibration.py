@@ -11,10 +11,10 @@ import bisect
 import json
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import ClassVar, Protocol, runtime_checkable
 
 from resift.arguments import checked
 from resift.atomic_files import atomic_write
@@ -31,7 +31,7 @@ from resift.shape.fitting import (
     sigmoid,
     staircase,
 )
-from resift.types import to_json
+from resift.types import JsonMapping, JsonObject, to_json
 
 
 @runtime_checkable
@@ -49,7 +49,7 @@ class _Saved:
     __slots__ = ()
     kind: ClassVar[str]
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """Return plain data that `calibrator_from` turns back into an equal calibrator."""
         return {"kind": self.kind, **asdict(self)}  # type: ignore[call-overload]
 
@@ -176,7 +176,7 @@ _KINDS: dict[str, type[Platt] | type[Temperature] | type[Isotonic]] = {
 
 
 @checked
-def calibrator_from(data: Mapping[str, Any]) -> Platt | Temperature | Isotonic:
+def calibrator_from(data: JsonMapping) -> Platt | Temperature | Isotonic:
     """Return the calibrator that `to_dict` described."""
     kind = str(data.get("kind", ""))
     if kind not in _KINDS:

@@ -8,9 +8,9 @@ from __future__ import annotations
 import functools
 import json
 from pathlib import Path
-from typing import Any
 
 from resift.shape.calibration import Isotonic, Platt, Temperature, calibrator_from
+from resift.types import JsonObject
 
 FILE = Path(__file__).with_suffix(".json")
 
@@ -22,6 +22,6 @@ def shipped_calibrator(digest: str) -> Platt | Temperature | Isotonic | None:
 
 
 @functools.cache
-def _entries() -> dict[str, Any]:
-    entries: dict[str, Any] = json.loads(FILE.read_text(encoding="utf-8"))
+def _entries() -> JsonObject:
+    entries: JsonObject = json.loads(FILE.read_text(encoding="utf-8"))
     return entries

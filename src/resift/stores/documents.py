@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from resift.arguments import check_items, check_k, check_query
 from resift.candidates import ID_KEYS, Candidate, hits_from
 from resift.errors import InputError
-from resift.stores.filtering import Where, conditions
-from resift.types import Hit
+from resift.stores.filtering import conditions
+from resift.types import Hit, Metadata, Where
 
 
 class Found(NamedTuple):
@@ -18,7 +18,7 @@ class Found(NamedTuple):
     id: str
     text: str
     score: float
-    metadata: Mapping[str, Any]
+    metadata: Metadata
 
 
 APPROXIMATE = "approximate"

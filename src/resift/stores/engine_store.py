@@ -16,13 +16,12 @@ from resift.errors import InputError, ResiftError, StoreError
 from resift.protocols import Embedder
 from resift.stores.documents import SearchHits, nothing_to_find, ranked
 from resift.stores.embedding import identity_of, unit_vectors
-from resift.stores.filtering import Where
 from resift.stores.hybrid import DEPTH, fuse_views
 from resift.stores.memory import Mode, resolve_mode
 from resift.stores.records import Filter, Row, enough, found_by_vector, found_by_words
 from resift.stores.workers import Workers
 from resift.text import Analyzer
-from resift.types import Hit
+from resift.types import Hit, Where
 
 T = TypeVar("T")
 

@@ -20,9 +20,8 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from resift.errors import InputError
-from resift.types import to_json
+from resift.types import Metadata, Where, to_json
 
-Where = Mapping[str, Any]
 Value = str | int | float | bool
 
 _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
@@ -86,12 +85,12 @@ def conditions(where: Where | None) -> list[Condition]:
     return [condition for key, value in where.items() for condition in _conditions(_key(key), value)]
 
 
-def matches(metadata: Mapping[str, Any], where: Where | None) -> bool:
+def matches(metadata: Metadata, where: Where | None) -> bool:
     """Say whether metadata passes the filter; the reference that engines' own filters must equal."""
     return passes(metadata, conditions(where))
 
 
-def passes(metadata: Mapping[str, Any], tests: Iterable[Condition]) -> bool:
+def passes(metadata: Metadata, tests: Iterable[Condition]) -> bool:
     """Say whether metadata passes all tests."""
     return all(test.accepts(metadata.get(test.key)) for test in tests)
 

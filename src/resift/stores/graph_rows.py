@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from resift.candidates import text_of
-from resift.types import Hit, to_json
+from resift.types import Hit, JsonMapping, to_json
 
 
 def hits_from_rows(
@@ -42,13 +42,13 @@ def hits_from_rows(
     return list(hits.values())
 
 
-def _fields(values: Mapping[str, Any]) -> Mapping[str, Any]:
+def _fields(values: JsonMapping) -> JsonMapping:
     """Return the columns, with the properties of the only node behind them where there is just one."""
     nodes = [value for value in values.values() if isinstance(value, Mapping) and "_LABEL" in value]
     return {**nodes[0], **values} if len(nodes) == 1 else values
 
 
-def _id(fields: Mapping[str, Any], values: Mapping[str, Any], id_column: str) -> str:
+def _id(fields: JsonMapping, values: JsonMapping, id_column: str) -> str:
     given = fields.get(id_column)
     if isinstance(given, (str, int)) and not isinstance(given, bool) and given != "":
         return str(given)

@@ -7,8 +7,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from resift.stores.documents import SearchHits, is_approximate
-from resift.stores.filtering import Where
-from resift.types import Hit
+from resift.types import Hit, Where
 
 Side = Literal["text", "vectors"]
 

@@ -17,6 +17,8 @@ import sys
 import threading
 from typing import Any, BinaryIO
 
+from resift.types import JsonObject
+
 MAX_ANSWER_BYTES = 64 << 20
 
 
@@ -64,7 +66,7 @@ def write_frame(target: BinaryIO, body: bytes) -> None:
         left = left[os.write(target.fileno(), left) :]
 
 
-def _send(target: BinaryIO, answer: dict[str, Any]) -> None:
+def _send(target: BinaryIO, answer: JsonObject) -> None:
     body = json.dumps(answer).encode()
     if len(body) > MAX_ANSWER_BYTES:
         message = f"The rows take {len(body)} bytes, more than {MAX_ANSWER_BYTES}"
@@ -72,7 +74,7 @@ def _send(target: BinaryIO, answer: dict[str, Any]) -> None:
     write_frame(target, body)
 
 
-def _answer(connection: Any, request: tuple[str, dict[str, Any], int, int]) -> dict[str, Any]:
+def _answer(connection: Any, request: tuple[str, JsonObject, int, int]) -> JsonObject:
     statement, parameters, timeout_ms, max_rows = request
     try:
         connection.set_query_timeout(timeout_ms)

@@ -12,10 +12,10 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any
 
 from resift.errors import StoreError
 from resift.stores import ladybug_engine
+from resift.types import JsonObject
 
 _START_S = 30.0
 _TICK_S = 0.02
@@ -49,7 +49,7 @@ class EngineProcess:
         """Whether it can be asked."""
         return self._process.poll() is None
 
-    def ask(self, request: tuple[str, dict[str, Any], int, int], *, timeout_s: float) -> dict[str, Any]:
+    def ask(self, request: tuple[str, JsonObject, int, int], *, timeout_s: float) -> JsonObject:
         """Return the engine's answer; raise StoreError and end the process when there is none in time."""
         try:
             assert self._process.stdin is not None  # noqa: S101 - opened as a pipe
@@ -79,7 +79,7 @@ class EngineProcess:
                 frame = None
             self._answers.put(frame)
 
-    def _wait(self, timeout_s: float) -> dict[str, Any]:
+    def _wait(self, timeout_s: float) -> JsonObject:
         until = time.monotonic() + timeout_s
         while True:
             with contextlib.suppress(queue.Empty):
@@ -89,10 +89,10 @@ class EngineProcess:
             if resident_bytes(self._process.pid) > self._memory_bytes:
                 raise self._ended(f"needed more than {self._memory_bytes >> 20} MB and was stopped")
 
-    def _read(self, frame: bytes | None) -> dict[str, Any]:
+    def _read(self, frame: bytes | None) -> JsonObject:
         if frame is None:
             raise self._ended("ended the engine process, or it was closed")
-        answer: dict[str, Any] = json.loads(frame)
+        answer: JsonObject = json.loads(frame)
         return answer
 
     def _ended(self, why: str, *, transient: bool = False) -> StoreError:

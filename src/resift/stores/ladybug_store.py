@@ -9,10 +9,9 @@ import importlib.util
 import re
 import threading
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from resift.arguments import check_k, check_mapping, check_number, checked
 from resift.errors import InputError, MissingExtraError, StoreError
@@ -21,7 +20,7 @@ from resift.stores.cypher_guard import check_cypher_for
 from resift.stores.graph_rows import hits_from_rows
 from resift.stores.ladybug_process import EngineProcess
 from resift.stores.workers import Workers
-from resift.types import Hit
+from resift.types import Hit, JsonMapping, JsonObject
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PLAIN = (str, bool, int, float, datetime.date, datetime.timedelta, uuid.UUID, decimal.Decimal, type(None))
@@ -85,7 +84,7 @@ class LadybugGraphStore:
         self._idle: list[EngineProcess] = []
         self._closed = False
 
-    async def query(self, cypher: str, parameters: Mapping[str, Any] | None = None, *, k: int) -> list[Hit]:
+    async def query(self, cypher: str, parameters: JsonMapping | None = None, *, k: int) -> list[Hit]:
         """Return at most k hits from the rows of the statement, in row order.
 
         Raises UnsafeCypherError before the engine sees a statement that may do more than read, and
@@ -112,7 +111,7 @@ class LadybugGraphStore:
             await asyncio.to_thread(engine.end)
         self._workers.close()
 
-    def _ask(self, call: _Call, cypher: str, values: dict[str, Any]) -> dict[str, Any]:
+    def _ask(self, call: _Call, cypher: str, values: JsonObject) -> JsonObject:
         engine: EngineProcess | None = None
         try:
             engine = self._engine()
@@ -149,7 +148,7 @@ class LadybugGraphStore:
         if engine is not None and not keep:
             engine.end()
 
-    def _refused(self, answer: Mapping[str, Any]) -> StoreError:
+    def _refused(self, answer: JsonMapping) -> StoreError:
         message = str(answer["error"])
         if answer["kind"] == "size":
             return self._failed(f"has too much to return: {message}")
@@ -194,7 +193,7 @@ class _Call:
             engine.end()
 
 
-def _checked(parameters: Mapping[str, Any] | None) -> dict[str, Any]:
+def _checked(parameters: JsonMapping | None) -> JsonObject:
     """Return the parameters as a dict of plain values; objects the engine would scan are refused."""
     values = dict(check_mapping(parameters, "parameters") or {})
     for key, value in values.items():

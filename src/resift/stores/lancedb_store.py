@@ -21,7 +21,7 @@ from resift.stores.engine_store import EngineStore
 from resift.stores.memory import Mode
 from resift.stores.records import Record, Row, document_hit, key_of, records_from, refuse_other_embedder
 from resift.stores.store_options import SearchOptions
-from resift.types import Hit
+from resift.types import Hit, JsonObject
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -94,7 +94,7 @@ class LanceDBVectorStore(EngineStore):
         hits = [document_hit(row["document"], source=self.name) for row in held]
         return in_order(asked, {hit.id: hit for hit in hits})
 
-    async def vectors_of(self, ids: Iterable[str | int]) -> dict[str, Any]:
+    async def vectors_of(self, ids: Iterable[str | int]) -> JsonObject:
         """Return id -> unit vector of the documents that have one."""
         if self.embedder is None:
             return {}
@@ -216,11 +216,11 @@ class LanceDBVectorStore(EngineStore):
         self._stale_words = True
         return int(before - table.count_rows())
 
-    def _selected(self, keys: Sequence[str], columns: list[str]) -> list[dict[str, Any]]:
+    def _selected(self, keys: Sequence[str], columns: list[str]) -> list[JsonObject]:
         table = self._opened()
         if table is None:
             return []
-        found: list[dict[str, Any]] = []
+        found: list[JsonObject] = []
         for batch in _batches(keys):
             asked = table.search().where(_one_of("key", batch)).select(columns).limit(len(batch))
             found += asked.to_list()
@@ -261,7 +261,7 @@ _PROBES = 20  # partitions that are looked into
 _REFINE = 4  # times as many candidates are compared by their whole vectors
 
 
-def _columns(record: Record) -> dict[str, Any]:
+def _columns(record: Record) -> JsonObject:
     row = {
         "key": record.key,
         "document": record.document,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 from resift.arguments import check_text
 from resift.candidates import Candidate
@@ -13,11 +13,11 @@ from resift.errors import InputError
 from resift.protocols import Embedder
 from resift.stores.documents import Found, documents_from, ids_from, in_order, nothing_to_find, ranked
 from resift.stores.embedding import unit_vectors
-from resift.stores.filtering import Where, matches
+from resift.stores.filtering import matches
 from resift.stores.hybrid import DEPTH, Side, StoreView, fuse_views
 from resift.text import Analyzer
 from resift.text.bm25 import BM25, idf
-from resift.types import Hit
+from resift.types import Hit, JsonObject, Where
 
 Mode = Literal["hybrid", "text", "vector"]
 
@@ -40,7 +40,7 @@ class MemoryStore:
         self.embedder = embedder
         self.mode: Mode = resolve_mode(mode, embedder, default="vector")
         self._documents: dict[str, Hit] = {}
-        self._vectors: dict[str, Any] = {}
+        self._vectors: JsonObject = {}
         self._terms: dict[str, Counter[str]] = {}
         self._analyzer = Analyzer(check_text(language, "language"))
         self._languages: set[str] = set()
@@ -83,7 +83,7 @@ class MemoryStore:
         """Return the documents of these ids in the order asked; unknown ids are left out."""
         return in_order(ids_from(ids), self._documents)
 
-    async def vectors_of(self, ids: Iterable[str]) -> dict[str, Any]:
+    async def vectors_of(self, ids: Iterable[str]) -> JsonObject:
         """Return id -> unit vector of the documents that have one."""
         return {id: self._vectors[id] for id in ids_from(ids) if id in self._vectors}
 

@@ -6,7 +6,7 @@ import json
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 from resift.arguments import check_number, checked
 from resift.arrays import Array
@@ -20,7 +20,7 @@ from resift.stores.memory import Mode
 from resift.stores.postgres_connections import Connection, Connections, Fields
 from resift.stores.records import Record, Row, document_hit, key_of, records_from, refuse_other_embedder
 from resift.stores.store_options import SearchOptions
-from resift.types import Hit
+from resift.types import Hit, JsonObject
 
 T = TypeVar("T")
 
@@ -108,7 +108,7 @@ class PostgresStore(EngineStore):
         hits = [document_hit(document, source=self.name) for (document,) in rows]
         return in_order(asked, {hit.id: hit for hit in hits})
 
-    async def vectors_of(self, ids: Iterable[str | int]) -> dict[str, Any]:
+    async def vectors_of(self, ids: Iterable[str | int]) -> JsonObject:
         """Return id -> unit vector of the documents that have one."""
         if self.embedder is None:
             return {}

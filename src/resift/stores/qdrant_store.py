@@ -23,7 +23,7 @@ from resift.protocols import Embedder
 from resift.stores.documents import ids_from, in_order
 from resift.stores.engine_store import EngineStore
 from resift.stores.records import Record, Row, document_hit, key_of, records_from
-from resift.types import Hit
+from resift.types import Hit, JsonObject
 
 T = TypeVar("T")
 
@@ -52,7 +52,7 @@ class QdrantOptions(EmbedderOptions):
         variables=("QDRANT_API_KEY",),
     )
 
-    def arguments(self) -> dict[str, Any]:
+    def arguments(self) -> JsonObject:
         """Return the arguments with the key that the variable holds."""
         given = super().arguments()
         variable = given.pop("api_key_env", None)
@@ -139,7 +139,7 @@ class QdrantVectorStore(EngineStore):
         hits = [document_hit(_document(point.payload), source=self.name) for point in held]
         return in_order(asked, {hit.id: hit for hit in hits})
 
-    async def vectors_of(self, ids: Iterable[str | int]) -> dict[str, Any]:
+    async def vectors_of(self, ids: Iterable[str | int]) -> JsonObject:
         """Return id -> unit vector of the documents that are there."""
         asked = {point_id(id): id for id in ids_from(ids)}
         held = await self._work(lambda: self._held(list(asked), payload=False, vectors=True))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from resift.arrays import Array, np
@@ -17,9 +17,9 @@ from resift.errors import StoreError
 from resift.protocols import Embedder
 from resift.stores.documents import Found, documents_from
 from resift.stores.embedding import unit_vectors
-from resift.stores.filtering import Condition, Pattern, Value, Where, canonical, conditions, is_scalar, passes
+from resift.stores.filtering import Condition, Pattern, Value, canonical, conditions, is_scalar, passes
 from resift.text import Analyzer
-from resift.types import Hit, to_json
+from resift.types import Hit, Metadata, Where, to_json
 
 _SPARE = 32
 """Rows fetched beyond k: engines break ties in ways of their own, and here they are broken by id."""
@@ -72,7 +72,7 @@ def key_of(id: str) -> str:
     return hashlib.sha256(id.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def tags_of(metadata: Mapping[str, Any]) -> list[str]:
+def tags_of(metadata: Metadata) -> list[str]:
     """Return one tag per metadata entry that can be filtered on."""
     return sorted(_tag(key, value) for key, value in metadata.items() if is_scalar(value))
 

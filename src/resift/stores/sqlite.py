@@ -7,7 +7,7 @@ import os
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from resift.arguments import check_path
 from resift.arrays import np
@@ -17,7 +17,7 @@ from resift.protocols import Embedder
 from resift.stores import sqlite_rows as sql
 from resift.stores.documents import documents_from, ids_from, in_order, nothing_to_find
 from resift.stores.embedding import identity_of, unit_vectors
-from resift.stores.filtering import Where, conditions
+from resift.stores.filtering import conditions
 from resift.stores.hybrid import DEPTH, StoreView, fuse_views
 from resift.stores.memory import Mode, resolve_mode
 from resift.stores.read_ahead import read_ahead
@@ -32,7 +32,7 @@ from resift.stores.sqlite_write import Batch, Owner, Writing, same, write_batch
 from resift.stores.workers import Workers
 from resift.text import Analyzer
 from resift.text.bm25 import BM25
-from resift.types import Hit
+from resift.types import Hit, JsonObject, Where
 
 T = TypeVar("T")
 
@@ -178,11 +178,11 @@ class SQLiteStore:
 
         return await self._run(self._readers, work)
 
-    async def vectors_of(self, ids: Iterable[str | int]) -> dict[str, Any]:
+    async def vectors_of(self, ids: Iterable[str | int]) -> JsonObject:
         """Return id -> unit vector of the documents that have one."""
         wanted = ids_from(ids)
 
-        def work() -> dict[str, Any]:
+        def work() -> JsonObject:
             with self._file.reading() as connection:
                 held = sql.vectors_by_id(connection, wanted)
             return {id: np.frombuffer(vector, dtype="<f4") for id, vector in held.items()}

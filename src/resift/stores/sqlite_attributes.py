@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from typing import Any
 
 from resift.stores.filtering import Value, canonical, is_scalar
+from resift.types import Metadata
 
 _LONGEST = 200  # characters of a string kept as it is; longer ones are kept as a digest
 INT64 = 2**63
 
 
-def attributes_of(metadata: Mapping[str, Any]) -> list[tuple[str, Any]]:
+def attributes_of(metadata: Metadata) -> list[tuple[str, Any]]:
     """Return (key, stored value) of what can be filtered on."""
     return [(key, stored(value)) for key, value in metadata.items() if is_scalar(value)]
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from resift.stores.filtering import Condition, Pattern, Where, conditions, is_date
+from resift.stores.filtering import Condition, Pattern, conditions, is_date
 from resift.stores.sqlite_attributes import INT64, stored
 from resift.stores.sqlite_blocks import ABSENT, ROWS, read_lengths
 from resift.stores.sqlite_checks import Damage
 from resift.stores.sqlite_rows import rows_by_number
 from resift.stores.sqlite_schema import Connection, read_facts
+from resift.types import Where
 
 _LONGEST_OF_VERSION_1 = 70  # characters of a string that such a file keeps as it is
 _NUMBERS = "typeof(value) IN ('integer', 'real')"

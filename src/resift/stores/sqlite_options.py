@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 from resift.models.model_options import NO_EMBEDDER, embedding_models
 from resift.options import option
 from resift.stores.store_options import SearchOptions
+from resift.types import JsonObject
 
 AUTO = "auto"
 """The embedder that the file was built with."""
@@ -26,7 +26,7 @@ class SQLiteOptions(SearchOptions):
     )
     read_only: bool = option("Open the file without the right to write.", default=False)
 
-    def arguments(self) -> dict[str, Any]:
+    def arguments(self) -> JsonObject:
         """Return the arguments, with the file's own embedder where none is named."""
         if self.embedder != AUTO:
             return super().arguments()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeVar
 from zlib import crc32
 
@@ -13,7 +13,7 @@ from resift.stores.sqlite_attributes import attributes_of
 from resift.stores.sqlite_blocks import BlockChanges
 from resift.stores.sqlite_checks import Damage, checksum
 from resift.stores.sqlite_schema import Connection
-from resift.types import Hit, to_json
+from resift.types import Hit, JsonMapping, Metadata, to_json
 
 K = TypeVar("K", str, int)
 
@@ -39,10 +39,10 @@ class Row(NamedTuple):
         """Return the checksum of what was written."""
         return checksum(self.row, self.id.encode(), self.text.encode(), self.metadata.encode())
 
-    def decoded(self) -> Mapping[str, Any]:
+    def decoded(self) -> JsonMapping:
         """Return the metadata as it was given, as far as JSON can tell."""
         try:
-            metadata: Mapping[str, Any] = json.loads(self.metadata)
+            metadata: Metadata = json.loads(self.metadata)
         except ValueError:
             raise Damage("documents", self.row) from None
         return metadata
@@ -142,7 +142,7 @@ def write(
 
 
 def write_attributes(
-    connection: sqlite3.Connection, changes: BlockChanges, row: int, metadata: Mapping[str, Any]
+    connection: sqlite3.Connection, changes: BlockChanges, row: int, metadata: Metadata
 ) -> None:
     """Insert what filters see of a document."""
     for key, value in attributes_of(metadata):

@@ -11,7 +11,7 @@ from resift.forking import after_fork
 from resift.stores import sqlite_rows as sql
 from resift.stores import sqlite_version_1 as version_1
 from resift.stores.documents import Found, SearchHits, ranked
-from resift.stores.filtering import Where, conditions, passes
+from resift.stores.filtering import conditions, passes
 from resift.stores.sqlite_checks import Damage
 from resift.stores.sqlite_file import DatabaseFile
 from resift.stores.sqlite_filters import allowed_rows
@@ -22,7 +22,7 @@ from resift.stores.sqlite_view import RowView, RowViews
 from resift.stores.sqlite_write import Owner
 from resift.text import Analyzer
 from resift.text.bm25 import BM25
-from resift.types import Hit
+from resift.types import Hit, Where
 
 
 class Searcher:

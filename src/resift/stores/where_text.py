@@ -8,18 +8,19 @@ from typing import Any
 
 from resift.errors import InputError
 from resift.stores.filtering import conditions
+from resift.types import JsonObject
 
 _TEST = re.compile(r"\A([^=!<>]+)(!=|>=|<=|=|>|<)(.*)", re.DOTALL)
 _AMONG = re.compile(r"\A([^=!<>]*\S)\s+in\s+(\S.*)", re.DOTALL)
 _NUMBER = re.compile(r"\A[+-]?(?:\d{1,300}\.?\d{0,300}|\.\d{1,300})(?:[eE][+-]?\d{1,3})?")
 
 
-def where_from(tests: Iterable[str]) -> dict[str, Any]:
+def where_from(tests: Iterable[str]) -> JsonObject:
     """Return the filter of some typed tests; `=` of one key twice means either of the values.
 
     What looks like a number or true/false is looked for as that and as text, for a shell has no types.
     """
-    where: dict[str, Any] = {}
+    where: JsonObject = {}
     for test in _without_in(tests):
         found = _TEST.fullmatch(test)
         if found is None or not found[1].strip() or _is_unfinished(found[2], found[3].strip()):
@@ -53,7 +54,7 @@ def _without_in(tests: Iterable[str]) -> Iterator[str]:
             yield from (f"{among[1]}={value}" for value in among[2].split(","))
 
 
-def _plain(tests: dict[str, Any]) -> Any:
+def _plain(tests: JsonObject) -> Any:
     """Return `=` alone as a plain list, in which `*` is a pattern."""
     if set(tests) == {"="}:
         return tests["="]

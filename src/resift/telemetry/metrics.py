@@ -9,13 +9,14 @@ from resift.errors import require
 from resift.events import Event
 from resift.forking import ForkSafeLock
 from resift.telemetry.labels import labels_of, latency_ms
+from resift.types import JsonObject
 
 BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 _STATES = {"CLOSED": 0, "HALF_OPEN": 1, "OPEN": 2}
 
 _lock = ForkSafeLock()
-_made: weakref.WeakKeyDictionary[Any, dict[str, Any]] = weakref.WeakKeyDictionary()
+_made: weakref.WeakKeyDictionary[Any, JsonObject] = weakref.WeakKeyDictionary()
 
 
 class PrometheusSink:
@@ -51,7 +52,7 @@ class PrometheusSink:
             self._metrics["degraded"].labels(provider).inc()
 
 
-def _metrics(client: Any, registry: Any) -> dict[str, Any]:
+def _metrics(client: Any, registry: Any) -> JsonObject:
     counter, gauge = client.Counter, client.Gauge
     return {
         "events": counter(

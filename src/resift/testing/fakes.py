@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from resift.arguments import check_k
 from resift.candidates import Candidate, hits_from
 from resift.deadline import Deadline
 from resift.errors import ProviderServerError, StoreError
-from resift.types import Hit, Scores
+from resift.types import Hit, Scores, Where
 
 
 def words(text: str) -> set[str]:
@@ -36,7 +35,7 @@ class FakeStore:
         self._fails = fails
         self._hangs = hangs
 
-    async def search(self, query: str, *, k: int, where: Mapping[str, Any] | None = None) -> list[Hit]:
+    async def search(self, query: str, *, k: int, where: Where | None = None) -> list[Hit]:
         """Return at most k hits that share a word with the query."""
         check_k(k)
         self.queries.append(query)
@@ -74,5 +73,5 @@ class OverlapScorer:
         return Scores([float(len(asked & words(hit.text))) for hit in hits], self.name)
 
 
-def _matches(hit: Hit, where: Mapping[str, Any] | None) -> bool:
+def _matches(hit: Hit, where: Where | None) -> bool:
     return all(hit.metadata.get(key) == value for key, value in (where or {}).items())

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Any, Protocol
 
+from resift.types import JsonMapping
+
 MIB = 1024 * 1024
 
 
@@ -42,7 +44,7 @@ class Reply:
     answer: Any
     error: Callable[[str], Any]
     url: str
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: JsonMapping = field(default_factory=dict)
 
     @property
     def body(self) -> bytes:

@@ -10,6 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from resift.types import JsonMapping, JsonObject
+
 Check = Callable[[Any], bool]
 Rows = Sequence[tuple[int, float]]
 
@@ -21,7 +23,7 @@ class Form:
     paths: tuple[str, ...]
     required: Mapping[str, Check]
     optional: Mapping[str, Check] = field(default_factory=dict)
-    answer: Callable[[Mapping[str, Any], Rows], Any]
+    answer: Callable[[JsonMapping, Rows], Any]
     error: Callable[[str], Any]
     documents: str = "documents"
     cutoff: str = ""
@@ -46,7 +48,7 @@ class Form:
             return 413, f"{len(documents)} documents exceed the limit of {self.max_documents}"
         return None
 
-    def rows(self, body: Mapping[str, Any]) -> Rows:
+    def rows(self, body: JsonMapping) -> Rows:
         """Return (index, score) best first, cut where the request asks for it."""
         texts = [_text(document) for document in body.get(self.documents, ())]
         scored = [(at, overlap(body["query"], text)) for at, text in enumerate(texts)]
@@ -105,15 +107,15 @@ def _messages(value: object) -> bool:
     )
 
 
-def _relevance(rows: Rows, **more: Any) -> list[dict[str, Any]]:
+def _relevance(rows: Rows, **more: Any) -> list[JsonObject]:
     return [{"index": index, "relevance_score": score, **more} for index, score in rows]
 
 
-def _plain(rows: Rows) -> list[dict[str, Any]]:
+def _plain(rows: Rows) -> list[JsonObject]:
     return [{"index": index, "score": score} for index, score in rows]
 
 
-def _cohere(body: Mapping[str, Any], rows: Rows) -> Any:
+def _cohere(body: JsonMapping, rows: Rows) -> Any:
     version = {"api_version": {"version": "2"}, "billed_units": {"search_units": 1}}
     return {"id": "00000000-0000-0000-0000-000000000000", "results": _relevance(rows), "meta": version}
 
@@ -271,7 +273,7 @@ FORMS: Mapping[str, Form] = {
 }
 
 
-def ranked_reply(messages: Sequence[Mapping[str, Any]]) -> str:
+def ranked_reply(messages: Sequence[JsonMapping]) -> str:
     """Answer a listwise ranking prompt ("Query: …", "[1] …" lines) by word overlap: "[2] > [1]"."""
     text = "\n".join(str(message["content"]) for message in messages if message["role"] == "user")
     query = next(iter(re.findall(r"^Query: (.*)$", text, re.MULTILINE)), "")

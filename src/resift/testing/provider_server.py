@@ -25,6 +25,7 @@ from typing import Any
 from resift.errors import InputError, did_you_mean
 from resift.testing.provider_faults import FAULTS, Fault, Reply
 from resift.testing.provider_forms import FORMS, Form
+from resift.types import JsonMapping, JsonObject
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,7 @@ class _Plan:
     fault: str
     left: float
     when: Callable[[ProviderRequest], bool] | None
-    options: Mapping[str, Any]
+    options: JsonMapping
 
 
 class ProviderServer:
@@ -54,7 +55,7 @@ class ProviderServer:
     """
 
     def __init__(
-        self, *, api_key: str | None = None, chat: Callable[[list[dict[str, Any]]], str] | None = None
+        self, *, api_key: str | None = None, chat: Callable[[list[JsonObject]], str] | None = None
     ) -> None:
         self.requests: list[ProviderRequest] = []
         self.closing = threading.Event()
@@ -112,7 +113,7 @@ class ProviderServer:
             self._plans.clear()
         self._open()
 
-    def planned(self, request: ProviderRequest) -> tuple[str, Fault, Mapping[str, Any]] | None:
+    def planned(self, request: ProviderRequest) -> tuple[str, Fault, JsonMapping] | None:
         """Return the fault that is due for a request, counting it."""
         with self._lock:
             for plan in self._plans:
@@ -126,7 +127,7 @@ class ProviderServer:
         with self._lock:
             self.requests.append(request)
 
-    def answer(self, form: Form, body: dict[str, Any]) -> Any:
+    def answer(self, form: Form, body: JsonObject) -> Any:
         """Return the right answer to a valid request."""
         answer = form.answer(body, form.rows(body) if form.documents else ())
         if self._chat is not None and "messages" in body:

@@ -11,6 +11,10 @@ if TYPE_CHECKING:
     from resift.types.hit import by_score as by_score
     from resift.types.hit import finite as finite
     from resift.types.hit import rescored as rescored
+    from resift.types.json_values import JsonMapping as JsonMapping
+    from resift.types.json_values import JsonObject as JsonObject
+    from resift.types.json_values import Metadata as Metadata
+    from resift.types.json_values import Where as Where
     from resift.types.ranking import Ranking as Ranking
     from resift.types.ranking import Scores as Scores
     from resift.types.ranking import to_json as to_json
@@ -27,6 +31,7 @@ else:
         __name__,
         """
         hit: Hit by_score finite rescored
+        json_values: JsonMapping JsonObject Metadata Where
         ranking: Ranking Scores to_json
         trace: Fused StageKind StageRecord Step Trace cut_record record_of trace_of
         """,

@@ -10,6 +10,7 @@ from typing import Any
 
 from resift.errors import InvalidHitError
 from resift.types import reading
+from resift.types.json_values import JsonMapping, JsonObject, Metadata
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -25,7 +26,7 @@ class Hit:
     text: str = ""
     score: float | None = None
     source: str = ""
-    metadata: Mapping[str, Any] = field(default_factory=dict)
+    metadata: Metadata = field(default_factory=dict)
 
     # Written out for the two aliases, and because it takes two thirds of the time of a generated one.
     def __init__(
@@ -34,7 +35,7 @@ class Hit:
         text: str = "",
         score: float | None = None,
         source: str = "",
-        metadata: Mapping[str, Any] | None = None,
+        metadata: Metadata | None = None,
         *,
         doc_id: str = "",
         source_store: str = "",
@@ -86,13 +87,13 @@ class Hit:
             return Hit(self.id, self.text, self.score, self.source, metadata)
         return replace(self, metadata=metadata)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """Return plain data that `from_dict` turns back into an equal hit."""
         data = {one.name: getattr(self, one.name) for one in fields(self)}
         return {**data, "metadata": dict(self.metadata)}
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Hit:
+    def from_dict(cls, data: JsonMapping) -> Hit:
         """Return the hit that `to_dict` described; raises InputError for anything else."""
         return cls(**reading.fields_of(cls, data, "a hit"))
 

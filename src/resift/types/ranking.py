@@ -11,6 +11,7 @@ from resift.arguments import check_items, check_k, check_query, check_text
 from resift.errors import InputError
 from resift.types import reading
 from resift.types.hit import Hit
+from resift.types.json_values import JsonMapping, JsonObject, Metadata
 from resift.types.trace import Step, Trace
 
 if TYPE_CHECKING:
@@ -153,7 +154,7 @@ class Ranking(Sequence[Hit]):
         """Return the ids in the order that the trace alone gives; equals `ids`."""
         return list(self.trace.order())
 
-    def public(self) -> list[dict[str, Any]]:
+    def public(self) -> list[JsonObject]:
         """Return what end users may see: no scores, no trace, no provider."""
         return [
             {
@@ -170,11 +171,11 @@ class Ranking(Sequence[Hit]):
             for hit in self.hits
         ]
 
-    def citations(self) -> list[tuple[str, float | None, str, Mapping[str, Any]]]:
+    def citations(self) -> list[tuple[str, float | None, str, Metadata]]:
         """Return (doc_id, score, source_store, metadata) per hit; `Hit.from_citation` goes back."""
         return [(hit.id, hit.score, hit.source, hit.metadata) for hit in self.hits]
 
-    def to_dict(self, *, timings: bool = False) -> dict[str, Any]:
+    def to_dict(self, *, timings: bool = False) -> JsonObject:
         """Return plain data that `from_dict` turns back into an equal ranking.
 
         Timings differ from run to run, so they are left out unless asked for.
@@ -195,7 +196,7 @@ class Ranking(Sequence[Hit]):
         }
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Ranking:
+    def from_dict(cls, data: JsonMapping) -> Ranking:
         """Return the ranking that `to_dict` described; raises InputError for anything else."""
         return cls(**reading.fields_of(cls, data, "a ranking"))
 

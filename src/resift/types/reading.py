@@ -13,9 +13,10 @@ from typing import Any
 
 from resift.arguments import fits_float
 from resift.errors import InputError
+from resift.types.json_values import JsonObject
 
 
-def fields_of(kind: type, data: object, what: str) -> dict[str, Any]:
+def fields_of(kind: type, data: object, what: str) -> JsonObject:
     """Return the fields of a dataclass that the data has, each as it is declared; others are passed over."""
     if not isinstance(data, Mapping):
         raise _wrong(data, what, "a mapping")
@@ -95,7 +96,7 @@ def _one_of(kind: type[Enum], value: object, where: str) -> Enum:
 
 
 @functools.cache
-def _hints(kind: type) -> dict[str, Any]:
+def _hints(kind: type) -> JsonObject:
     return typing.get_type_hints(kind)
 
 

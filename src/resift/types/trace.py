@@ -10,6 +10,7 @@ from typing import Any
 from resift.errors import InputError
 from resift.types import reading
 from resift.types.hit import Hit
+from resift.types.json_values import JsonMapping, JsonObject
 
 
 class StageKind(StrEnum):
@@ -79,7 +80,7 @@ class StageRecord:
             cut=self.kept is not None and at >= self.kept,
         )
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """Return plain data that `from_dict` turns back into an equal record."""
         data = {one.name: getattr(self, one.name) for one in fields(self)}
         given = {name: value for name, value in data.items() if name in _ALWAYS or value not in _EMPTY}
@@ -91,7 +92,7 @@ class StageRecord:
         return {**given, "kind": self.kind.value}
 
     @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> StageRecord:
+    def from_dict(cls, data: JsonMapping) -> StageRecord:
         """Return the record that `to_dict` described; raises InputError for anything else."""
         known = reading.fields_of(cls, data, "a stage of the trace")
         missing = [name for name in _ALWAYS if name not in known]

@@ -15,6 +15,7 @@ from resift.errors import DataFormatError
 from resift.ingest.formats.html import html_sections
 from resift.ingest.sections import Section
 from resift.ingest.sources import Source
+from resift.types import JsonObject
 
 
 def read_mail(source: Source) -> Iterator[Section]:
@@ -35,7 +36,7 @@ def read_mail(source: Source) -> Iterator[Section]:
         raise DataFormatError(f"Not a readable mail ({type(exc).__name__}).", file=source.name) from exc
 
 
-def _body(body: Any, subject: str, metadata: dict[str, Any], flag: str) -> Iterator[Section]:
+def _body(body: Any, subject: str, metadata: JsonObject, flag: str) -> Iterator[Section]:
     text = "" if body is None else _content(body)
     if body is not None and body.get_content_type() == "text/html":
         found = html_sections(text)
@@ -58,7 +59,7 @@ def _is_text(part: EmailMessage) -> bool:
     return part.get_content_maintype() == "text"
 
 
-def _metadata(mail: Any, subject: str) -> dict[str, Any]:
+def _metadata(mail: Any, subject: str) -> JsonObject:
     found = {key: " ".join(str(mail.get(key, "")).split())[:500] for key in ("from", "to")}
     with contextlib.suppress(TypeError, ValueError, IndexError):
         found["date"] = parsedate_to_datetime(str(mail["date"])).isoformat()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from resift.errors import DataFormatError
 from resift.ingest.formats.markdown import flagged, markdown_sections
 from resift.ingest.sections import Section
 from resift.ingest.sources import Source
+from resift.types import JsonMapping
 
 _FENCE = "~" * 12  # longer than any fence that cells have themselves
 _MOST_OUTPUT = 2_000  # characters of a cell's output; more is a log
@@ -26,7 +26,7 @@ def read_notebook(source: Source) -> Iterator[Section]:
     yield from flagged(markdown_sections(text), decoded.flag)
 
 
-def _cell(cell: Mapping[str, Any]) -> str:
+def _cell(cell: JsonMapping) -> str:
     text = _joined(cell.get("source"))
     if cell.get("cell_type") != "code":
         return text
@@ -34,7 +34,7 @@ def _cell(cell: Mapping[str, Any]) -> str:
     return "\n".join([_FENCE, text, *([printed] if printed else []), _FENCE]) if text or printed else ""
 
 
-def _output(output: Mapping[str, Any]) -> str:
+def _output(output: JsonMapping) -> str:
     if "text" in output:
         return _joined(output["text"])
     data = output.get("data")

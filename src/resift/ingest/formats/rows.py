@@ -6,13 +6,13 @@ import csv
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
 
 from resift.candidates import ID_KEYS, TEXT_KEYS
 from resift.errors import DataFormatError
 from resift.ingest.sections import Section
 from resift.ingest.sources import Source
+from resift.types import JsonMapping, JsonObject
 
 _NOT_METADATA = frozenset({*ID_KEYS, "text", "content", "metadata", "score", "embedding", "vector"})
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d{0,17})(?:\.\d{1,17})?(?:[eE][+-]?\d{1,3})?")
@@ -25,7 +25,7 @@ class Rows:
     def __init__(self) -> None:
         self._seen: dict[str, int] = {}
 
-    def section(self, row: Mapping[str, Any], number: int, *, flag: str = "", position: int = 0) -> Section:
+    def section(self, row: JsonMapping, number: int, *, flag: str = "", position: int = 0) -> Section:
         """Return the section of a row; a second row of an id is a problem, the first one stays."""
         id = _id(row)
         if id is not None and id in self._seen:
@@ -77,7 +77,7 @@ def read_csv(source: Source) -> Iterator[Section]:
         flag = ""
 
 
-def with_text(row: Mapping[str, Any], typed: Mapping[str, Any]) -> Mapping[str, Any]:
+def with_text(row: JsonMapping, typed: JsonMapping) -> JsonMapping:
     """Return the typed row with a text: its own column, or all cells as "column: value" lines."""
     if any(row.get(key) for key in TEXT_KEYS):
         return {**typed, **{key: str(row[key]) for key in TEXT_KEYS if row.get(key)}}
@@ -135,8 +135,8 @@ def _delimiter(source: Source, encoding: str) -> str:
     return max(",;\t|", key=bare.count)
 
 
-def _column_kinds(rows: Iterable[tuple[int, dict[str, str], int]]) -> dict[str, Any]:
-    kinds: dict[str, Any] = {}
+def _column_kinds(rows: Iterable[tuple[int, dict[str, str], int]]) -> JsonObject:
+    kinds: JsonObject = {}
     for _, row, _ in rows:
         for name, value in row.items():
             if value and kinds.get(name) is not str:
@@ -159,7 +159,7 @@ def _truth(value: str) -> bool:
     return _TRUTH[value.lower()]
 
 
-def _json_row(text: str) -> tuple[Mapping[str, Any] | None, str]:
+def _json_row(text: str) -> tuple[JsonMapping | None, str]:
     try:
         row = json.loads(text.strip("\ufeff"))
     except (ValueError, RecursionError):  # also for numbers with thousands of digits
@@ -171,7 +171,7 @@ def _json_row(text: str) -> tuple[Mapping[str, Any] | None, str]:
     return row, ""
 
 
-def _metadata(row: Mapping[str, Any]) -> dict[str, Any]:
+def _metadata(row: JsonMapping) -> JsonObject:
     nested = row.get("metadata")
     return {
         **(nested if isinstance(nested, dict) else {}),
@@ -179,7 +179,7 @@ def _metadata(row: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _id(row: Mapping[str, Any]) -> str | None:
+def _id(row: JsonMapping) -> str | None:
     for key in ID_KEYS:
         value = row.get(key)
         if isinstance(value, (str, int)) and not isinstance(value, bool):
@@ -192,7 +192,7 @@ def _id(row: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _text(row: Mapping[str, Any], key: str) -> str:
+def _text(row: JsonMapping, key: str) -> str:
     value = row.get(key)
     return value.strip() if isinstance(value, str) else ""
 

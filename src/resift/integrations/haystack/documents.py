@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from haystack import Document
 
 from resift.integrations.facts import with_facts
-from resift.types import Hit, Ranking
+from resift.types import Hit, JsonMapping, Ranking
 
 
 def hits_of(documents: Sequence[Document], *, meta_fields: Sequence[str] = ()) -> list[Hit]:
@@ -36,7 +35,7 @@ def documents_of(ranking: Ranking) -> list[Document]:
     ]
 
 
-def _judged(document: Document, facts: Mapping[str, Any]) -> Document:
+def _judged(document: Document, facts: JsonMapping) -> Document:
     score = facts["relevance_score"]
     # A document that nobody judged keeps the score it came with.
     return replace(

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from haystack import Document, component
 
 from resift.integrations.haystack.saving import Saved
 from resift.models.embedding import DEFAULT_EMBEDDER, Embedder, EmbedKind
 from resift.sync import run_sync
+from resift.types import JsonObject
 
 
 class _Embedding(Saved):
@@ -35,16 +35,16 @@ class ResiftTextEmbedder(_Embedding):
     """The vector of a question; it gets the model's own prefix for questions."""
 
     @component.output_types(embedding=list[float])
-    def run(self, text: str) -> dict[str, Any]:
+    def run(self, text: str) -> JsonObject:
         """Return the vector."""
         return run_sync(self._embedded(text))
 
     @component.output_types(embedding=list[float])
-    async def run_async(self, text: str) -> dict[str, Any]:
+    async def run_async(self, text: str) -> JsonObject:
         """Do the same from async code."""
         return await self._embedded(text)
 
-    async def _embedded(self, text: str) -> dict[str, Any]:
+    async def _embedded(self, text: str) -> JsonObject:
         return {"embedding": (await self._vectors([text], "query"))[0]}
 
 
@@ -53,16 +53,16 @@ class ResiftDocumentEmbedder(_Embedding):
     """Copies of documents with their vectors."""
 
     @component.output_types(documents=list[Document])
-    def run(self, documents: list[Document]) -> dict[str, Any]:
+    def run(self, documents: list[Document]) -> JsonObject:
         """Return the documents with their vectors."""
         return run_sync(self._embedded(documents))
 
     @component.output_types(documents=list[Document])
-    async def run_async(self, documents: list[Document]) -> dict[str, Any]:
+    async def run_async(self, documents: list[Document]) -> JsonObject:
         """Do the same from async code."""
         return await self._embedded(documents)
 
-    async def _embedded(self, documents: list[Document]) -> dict[str, Any]:
+    async def _embedded(self, documents: list[Document]) -> JsonObject:
         vectors = await self._vectors([document.content or "" for document in documents], "document")
         pairs = zip(documents, vectors, strict=True)
         return {"documents": [replace(document, embedding=vector) for document, vector in pairs]}

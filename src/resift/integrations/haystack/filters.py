@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from resift.errors import InputError
+from resift.types import JsonMapping, JsonObject, Where
 
 _OPERATORS = {"==": "=", "!=": "!=", "in": "=", "not in": "!=", ">": ">", ">=": ">=", "<": "<", "<=": "<="}
 
 
-def where_of(filters: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+def where_of(filters: JsonMapping | None) -> Where | None:
     """Return Haystack's comparisons, joined by AND, as `where`; what is `where` already stays as it is."""
     if filters is None or not ({"operator", "conditions"} & filters.keys()):
         return filters
-    where: dict[str, dict[str, Any]] = {}
+    where: dict[str, JsonObject] = {}
     for condition in _comparisons(filters):
         name = str(condition["field"]).removeprefix("meta.")
         tests = where.setdefault(name, {})
@@ -29,7 +27,7 @@ def where_of(filters: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
     return where
 
 
-def _comparisons(filters: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def _comparisons(filters: JsonMapping) -> list[JsonMapping]:
     if "conditions" not in filters:
         missing = [key for key in ("field", "operator", "value") if key not in filters]
         if missing:

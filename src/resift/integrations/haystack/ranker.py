@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from haystack import Document, component
 
 from resift.errors import InputError
@@ -15,6 +12,7 @@ from resift.protocols import Scorer
 from resift.rerankers.cross_encoder import DEFAULT_MODEL
 from resift.reranking import arerank
 from resift.sync import run_sync
+from resift.types import JsonMapping, JsonObject
 
 
 @component
@@ -37,7 +35,7 @@ class ResiftRanker(Saved):
         deadline_s: float | None = None,
         meta_fields_to_embed: list[str] | None = None,
         reranker: str | None = None,
-        reranker_options: Mapping[str, Any] | None = None,
+        reranker_options: JsonMapping | None = None,
         scorer: Scorer | None = None,
     ) -> None:
         if top_k < 1:
@@ -59,18 +57,16 @@ class ResiftRanker(Saved):
             run_sync(arerank("warm up", ["warm up"], model=self.model))
 
     @component.output_types(documents=list[Document])
-    def run(self, query: str, documents: list[Document], top_k: int | None = None) -> dict[str, Any]:
+    def run(self, query: str, documents: list[Document], top_k: int | None = None) -> JsonObject:
         """Return the best documents, best first."""
         return run_sync(self._ranked(query, documents, top_k))
 
     @component.output_types(documents=list[Document])
-    async def run_async(
-        self, query: str, documents: list[Document], top_k: int | None = None
-    ) -> dict[str, Any]:
+    async def run_async(self, query: str, documents: list[Document], top_k: int | None = None) -> JsonObject:
         """Do the same from async code, without a thread around it."""
         return await self._ranked(query, documents, top_k)
 
-    async def _ranked(self, query: str, documents: list[Document], top_k: int | None) -> dict[str, Any]:
+    async def _ranked(self, query: str, documents: list[Document], top_k: int | None) -> JsonObject:
         if top_k is not None and top_k < 1:
             raise InputError(f"top_k is {top_k}; keep 1 document or more.")
         if not documents:
@@ -87,7 +83,7 @@ class ResiftRanker(Saved):
         )
         return {"documents": reordered(documents, ranking)}
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """Return what Haystack saves."""
         if self.scorer is not None:
             raise InputError("A ResiftRanker with a scorer object cannot be saved; name it with reranker=….")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from typing import Any
 
 from haystack import Document, component
 
@@ -15,6 +14,7 @@ from resift.integrations.haystack.saving import Saved
 from resift.integrations.searching import Searchable, pipeline_over
 from resift.retrieval.pipeline import Pipeline
 from resift.sync import run_sync
+from resift.types import JsonObject
 
 
 @component
@@ -32,7 +32,7 @@ class ResiftRetriever(Saved):
         source: str | os.PathLike[str] | Searchable,
         *,
         top_k: int = 10,
-        filters: dict[str, Any] | None = None,
+        filters: JsonObject | None = None,
         deadline_s: float | None = None,
     ) -> None:
         self.source = os.fspath(source) if isinstance(source, os.PathLike) else source
@@ -60,20 +60,18 @@ class ResiftRetriever(Saved):
         return self._pipeline
 
     @component.output_types(documents=list[Document])
-    def run(
-        self, query: str, filters: dict[str, Any] | None = None, top_k: int | None = None
-    ) -> dict[str, Any]:
+    def run(self, query: str, filters: JsonObject | None = None, top_k: int | None = None) -> JsonObject:
         """Return the best documents, best first."""
         return run_sync(self._found(query, filters, top_k))
 
     @component.output_types(documents=list[Document])
     async def run_async(
-        self, query: str, filters: dict[str, Any] | None = None, top_k: int | None = None
-    ) -> dict[str, Any]:
+        self, query: str, filters: JsonObject | None = None, top_k: int | None = None
+    ) -> JsonObject:
         """Do the same from async code, without a thread around it."""
         return await self._found(query, filters, top_k)
 
-    async def _found(self, query: str, filters: dict[str, Any] | None, top_k: int | None) -> dict[str, Any]:
+    async def _found(self, query: str, filters: JsonObject | None, top_k: int | None) -> JsonObject:
         ranking = await self._searched().search(
             query,
             k=self.top_k if top_k is None else top_k,
@@ -82,7 +80,7 @@ class ResiftRetriever(Saved):
         )
         return {"documents": documents_of(ranking)}
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """Return what Haystack saves."""
         if not isinstance(self.source, str):
             raise InputError(

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 from haystack import default_from_dict, default_to_dict
+
+from resift.types import JsonObject
 
 
 class Saved:
@@ -12,13 +14,13 @@ class Saved:
 
     saved: ClassVar[tuple[str, ...]] = ()
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonObject:
         """Return what Haystack saves."""
-        data: dict[str, Any] = default_to_dict(self, **{name: getattr(self, name) for name in self.saved})
+        data: JsonObject = default_to_dict(self, **{name: getattr(self, name) for name in self.saved})
         return data
 
     @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Self:
+    def from_dict(cls, data: JsonObject) -> Self:
         """Return the component that `to_dict` described."""
         made: Self = default_from_dict(cls, data)
         return made

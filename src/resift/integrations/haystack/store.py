@@ -14,13 +14,14 @@ from haystack.document_stores.types import DocumentStore
 from resift.errors import InputError
 from resift.integrations.external_store import ExternalStore, Found
 from resift.resilience import CircuitBreaker
+from resift.types import JsonObject
 
 
 @runtime_checkable
 class Retriever(Protocol):
     """A Haystack retriever component."""
 
-    def run(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+    def run(self, *args: Any, **kwargs: Any) -> JsonObject:
         """Return {"documents": …}."""
         ...
 
@@ -45,7 +46,7 @@ def haystack_store(
         raise InputError("This retriever takes a query_embedding; pass the text_embedder that makes it.")
 
     async def fetch(query: str, k: int) -> Sequence[Found]:
-        asked: dict[str, Any] = {"top_k": k} if "top_k" in takes else {}
+        asked: JsonObject = {"top_k": k} if "top_k" in takes else {}
         if "query_embedding" in takes:
             asked["query_embedding"] = (await _run(text_embedder, text=query))["embedding"]
         else:
@@ -56,7 +57,7 @@ def haystack_store(
     return ExternalStore(name or type(retriever).__name__, fetch, breaker=breaker)
 
 
-async def _run(component: Any, **inputs: Any) -> dict[str, Any]:
+async def _run(component: Any, **inputs: Any) -> JsonObject:
     """Run a component in its own async way, or in a thread where it has none."""
     run_async = getattr(component, "run_async", None)
     outcome = await run_async(**inputs) if run_async else await asyncio.to_thread(component.run, **inputs)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from pydantic import PrivateAttr
@@ -11,6 +11,7 @@ from resift.integrations.langchain.retriever import SearchingRetriever
 from resift.integrations.langchain.store import langchain_store
 from resift.integrations.searching import fused_pipeline
 from resift.retrieval.pipeline import Pipeline
+from resift.types import JsonMapping
 
 
 class ResiftFusionRetriever(SearchingRetriever):
@@ -21,7 +22,7 @@ class ResiftFusionRetriever(SearchingRetriever):
     and vector stores, or a mapping with a name for each.
     """
 
-    retrievers: Mapping[str, Any] | Sequence[Any]
+    retrievers: JsonMapping | Sequence[Any]
     fuse: Any = None
     weights: Sequence[float] | None = None
     rerank: Any = None

@@ -13,7 +13,7 @@ from resift.integrations.langchain.documents import hits_of, reordered
 from resift.rerankers.cross_encoder import DEFAULT_MODEL
 from resift.reranking import arerank
 from resift.sync import run_sync
-from resift.types import Ranking
+from resift.types import JsonObject, Ranking
 
 
 class ResiftReranker(BaseDocumentCompressor):
@@ -69,5 +69,5 @@ class ResiftReranker(BaseDocumentCompressor):
         )
 
 
-def _inputs(documents: Sequence[Document], query: str) -> dict[str, Any]:
+def _inputs(documents: Sequence[Document], query: str) -> JsonObject:
     return {"query": query, "documents": list(documents)}

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
-from typing import Any
 
 from langchain_core.callbacks import AsyncCallbackManagerForRetrieverRun, CallbackManagerForRetrieverRun
 from langchain_core.documents import Document
@@ -15,6 +13,7 @@ from resift.integrations.langchain.documents import documents_of
 from resift.integrations.searching import Searchable, pipeline_over
 from resift.retrieval.pipeline import Pipeline
 from resift.sync import run_sync
+from resift.types import Where
 
 
 class SearchingRetriever(BaseRetriever):
@@ -23,7 +22,7 @@ class SearchingRetriever(BaseRetriever):
     model_config = ConfigDict(arbitrary_types_allowed=True)
 
     k: int = Field(default=10, ge=0)
-    where: Mapping[str, Any] | None = None
+    where: Where | None = None
     deadline_s: float | None = Field(default=None, gt=0)
 
     @abstractmethod

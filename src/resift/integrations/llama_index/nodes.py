@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from llama_index.core.schema import BaseNode, MetadataMode, NodeWithScore, TextNode
 
 from resift.integrations.facts import with_facts
-from resift.types import Hit, Ranking
+from resift.types import Hit, JsonObject, Ranking
 
 
 def hits_of(nodes: Sequence[NodeWithScore]) -> list[Hit]:
@@ -46,7 +45,7 @@ def text_of(node: BaseNode) -> str:
     return node.get_content(metadata_mode=MetadataMode.NONE)
 
 
-def _with_facts(node: BaseNode, facts: dict[str, Any]) -> BaseNode:
+def _with_facts(node: BaseNode, facts: JsonObject) -> BaseNode:
     """Return a copy with the facts in its metadata, hidden from language models and embedders."""
     hidden = list(facts)
     return node.model_copy(

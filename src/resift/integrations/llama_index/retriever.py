@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from llama_index.core.retrievers import BaseRetriever
@@ -11,6 +10,7 @@ from llama_index.core.schema import NodeWithScore, QueryBundle
 from resift.integrations.llama_index.nodes import nodes_of
 from resift.integrations.searching import Searchable, pipeline_over
 from resift.sync import run_sync
+from resift.types import Where
 
 
 class ResiftRetriever(BaseRetriever):
@@ -21,7 +21,7 @@ class ResiftRetriever(BaseRetriever):
         source: Searchable,
         *,
         k: int = 10,
-        where: Mapping[str, Any] | None = None,
+        where: Where | None = None,
         deadline_s: float | None = None,
         **options: Any,
     ) -> None:

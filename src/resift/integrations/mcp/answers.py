@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from pydantic import BaseModel, Field
+
+from resift.types import JsonObject
 
 
 class FoundDocument(BaseModel):
@@ -15,7 +15,7 @@ class FoundDocument(BaseModel):
     title: str
     snippet: str = Field(description="the part of the text that has the words asked for")
     score: float | None = Field(description="larger is better; null where nobody judged it")
-    metadata: dict[str, Any]
+    metadata: JsonObject
 
 
 class SearchAnswer(BaseModel):
@@ -72,7 +72,7 @@ class Document(BaseModel):
 
     id: str
     text: str
-    metadata: dict[str, Any]
+    metadata: JsonObject
     truncated: bool = Field(description="whether the text was longer than what is sent at once")
 
 

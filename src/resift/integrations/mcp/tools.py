@@ -12,6 +12,7 @@ from resift.index import Index
 from resift.integrations.mcp import answers
 from resift.reranking import arerank
 from resift.text import snippet
+from resift.types import JsonObject
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,9 +49,7 @@ class Tools:
         """Return the tools that change the index."""
         return {} if self._index is None else {"add": self.add, "delete": self.delete}
 
-    async def search(
-        self, query: str, k: int = 10, where: dict[str, Any] | None = None
-    ) -> answers.SearchAnswer:
+    async def search(self, query: str, k: int = 10, where: JsonObject | None = None) -> answers.SearchAnswer:
         """Find the documents that answer a question, by words and by meaning, reranked.
 
         where keeps only documents with this metadata, for example {"path": "*.md"}.
@@ -123,7 +122,7 @@ class Tools:
         )
 
     async def add(
-        self, text: str, id: str | None = None, metadata: dict[str, Any] | None = None
+        self, text: str, id: str | None = None, metadata: JsonObject | None = None
     ) -> answers.WriteAnswer:
         """Store a document; one of the same id is replaced, and without an id the text names it."""
         self._bounded("text", len(text), self._limits.document_chars)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypedDict, Unpack
 
@@ -11,6 +11,7 @@ from resift.deadline import Deadline
 from resift.errors import ConfigError, ProviderBadAnswer
 from resift.rerankers.hosted.client import at_least
 from resift.rerankers.hosted.connecting import ConnectionOptions, connect
+from resift.types import JsonMapping
 
 PATH = "/v1/chat/completions"
 
@@ -46,7 +47,7 @@ class ChatClient:
         base_url: str,
         model: str,
         *,
-        body: Mapping[str, Any] | None = None,
+        body: JsonMapping | None = None,
         max_tokens: int = 1024,
         temperature: float = 0.0,
         name: str = "chat",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from resift.errors import ConfigError, did_you_mean
+from resift.types import JsonMapping, JsonObject
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +26,7 @@ class Dialect:
     documents_field: str = "documents"
     model_field: str | None = "model"
     cutoff_field: str | None = "top_n"
-    fixed: Mapping[str, Any] = field(default_factory=dict)
+    fixed: JsonMapping = field(default_factory=dict)
     rows_at: str | None = "results"
     score_field: str = "relevance_score"
     message_at: tuple[str, ...] = ("message",)
@@ -34,9 +34,9 @@ class Dialect:
     max_bytes: int = 1_000_000
     listwise_models: frozenset[str] = frozenset()
 
-    def request(self, query: str, documents: list[str], *, model: str | None) -> dict[str, Any]:
+    def request(self, query: str, documents: list[str], *, model: str | None) -> JsonObject:
         """Return the request body that asks for a score of every document."""
-        body: dict[str, Any] = {"query": query, self.documents_field: documents, **self.fixed}
+        body: JsonObject = {"query": query, self.documents_field: documents, **self.fixed}
         if self.model_field and model:
             body[self.model_field] = model
         if self.cutoff_field:

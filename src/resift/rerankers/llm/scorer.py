@@ -21,7 +21,7 @@ from resift.rerankers.hosted.connecting import ConnectionOptions
 from resift.rerankers.hosted.hosted_options import EndpointOptions
 from resift.rerankers.llm.answer import read_order
 from resift.rerankers.llm.prompt import ranking_messages
-from resift.types import Hit, Scores
+from resift.types import Hit, JsonMapping, Scores
 
 
 class LLMReranker:
@@ -44,7 +44,7 @@ class LLMReranker:
         depth: int = 100,
         max_query_chars: int = 2000,
         max_passage_chars: int = 1500,
-        body: Mapping[str, Any] | None = None,
+        body: JsonMapping | None = None,
         **connection: Unpack[ConnectionOptions],
     ) -> None:
         at_least("llm", "window", window, least=2)
