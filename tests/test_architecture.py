@@ -21,6 +21,7 @@ DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 LEVELS = [
     {"errors", "forking", "lazy_exports", "markup"},
     {"arguments", "arrays", "options"},
+    {"text"},
     {
         "atomic_files",
         "cache_folders",
@@ -34,7 +35,7 @@ LEVELS = [
         "types",
         "trust",
     },
-    {"candidates", "protocols", "plugins", "text"},
+    {"candidates", "protocols", "plugins"},
     {"fusion", "gate", "shape", "resilience", "telemetry"},
     {"models"},
     {"rerankers", "stores"},
@@ -49,7 +50,6 @@ LEVELS = [
 ]
 # The arrows that point up, and why. Each is an import that everybody can see, made when it is used.
 EXCEPTIONS = {
-    ("resift.types.ranking", "text"): "Ranking.snippet cuts the text of the value when asked",
     ("resift.types.ranking", "explain"): "Ranking.why and Ranking.explain tell of the value when asked",
     ("resift.retrieval.pipeline", "config"): "Pipeline.from_yaml is a door to the builder of pipelines",
 }
