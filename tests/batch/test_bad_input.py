@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,13 @@ import pytest
 
 pytest.importorskip("pyarrow")
 
+import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
+from fsspec.implementations.local import LocalFileSystem
 
 from resift.batch import IndexWork, run_batch
-from resift.batch.inputs import plan_inputs
+from resift.batch.inputs import find_inputs, plan_inputs
 from resift.batch.reading import BYTES_AT_ONCE, read_shard
 from resift.batch.shards import Attempts
 from resift.errors import DataFormatError, InputError
@@ -22,6 +25,22 @@ from tests.batch.inline_engine import InlineEngine
 from tests.batch.test_batch import LengthWork, bytes_of, rows_of, write_parquet
 
 INLINE = InlineEngine()
+
+
+class CountedFiles(LocalFileSystem):
+    """Local files by another name, which counts the bytes that are read of them."""
+
+    protocol = "counted"
+    bytes_read = 0
+
+    def _open(self, path: str, mode: str = "rb", **_: Any) -> Any:
+        class Counted(io.FileIO):
+            def read(self, size: int | None = -1, /) -> bytes:
+                data = super().read(-1 if size is None else size) or b""
+                CountedFiles.bytes_read += len(data)
+                return data
+
+        return Counted(path)
 
 
 def failed_in(folder: Path) -> list[dict[str, Any]]:
@@ -104,6 +123,40 @@ def test_rows_come_from_memory_and_other_file_systems(tmp_path):
     assert report.written == 1
 
 
+@pytest.mark.parametrize("engine", ["local", "ray"])
+def test_what_only_this_process_can_read_is_refused_before_workers_start(tmp_path, engine):
+    if engine == "ray":
+        pytest.importorskip("ray")
+    with fsspec.open("memory://alone/in.jsonl", "w") as file:
+        file.write('{"text": "abc"}\n')
+    with pytest.raises(DataFormatError, match=r"in\.jsonl: is in this process's own memory"):
+        run_batch(LengthWork(), "memory://alone", tmp_path / "out", engine=engine)
+
+
+def test_an_address_of_nothing_says_so():
+    with pytest.raises(DataFormatError, match="cannot be read: no such file"):
+        plan_inputs(["memory://alone/none.jsonl"], shard_rows=1, columns=())
+
+
+def test_hidden_files_are_not_meant_at_any_address(tmp_path):
+    for name in (".cache/a.jsonl", "in/.b.jsonl", "in/c.jsonl", "d.jsonl", "e.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text('{"text": "abc"}\n')
+    here = [str(tmp_path / name) for name in ("d.jsonl", "in/c.jsonl")]
+    assert find_inputs(tmp_path) == here
+    assert find_inputs(f"file://{tmp_path}") == [f"file://{path}" for path in here]
+
+
+@pytest.mark.parametrize("form", ["{}", "{}/**/*.*", "file://{}"])
+def test_a_job_does_not_read_its_own_shards(tmp_path, form):
+    """The output is inside the input's folder: the second run finds the same inputs, and all is done."""
+    write_parquet(tmp_path / "in.parquet", ["a", "b"])
+    inputs, out = form.format(tmp_path), tmp_path / "made" / "out"
+    for skipped in (0, 1):
+        report = run_batch(LengthWork(), inputs, out, engine=INLINE)
+        assert (report.rows, report.skipped) == (2, skipped)
+
+
 def test_a_folder_in_use_is_refused(tmp_path):
     from resift.file_lock import locked
 
@@ -139,6 +192,36 @@ def test_a_huge_row_group_is_held_only_in_parts(tmp_path):
     most = max(pa.total_allocated_bytes() - before for _ in read_shard(shards[99]))
     assert source.stat().st_size > 40 << 20
     assert most < 8 << 20
+
+
+def test_shards_of_one_row_group_are_read_on_where_the_last_one_ended(tmp_path):
+    """A worker's next shard does not read what stands before it again: a file is read about once."""
+    source = tmp_path / "in.parquet"
+    texts = [f"{n} " + "word " * 20 for n in range(20_000)]
+    pq.write_table(pa.table({"text": texts}), source, row_group_size=20_000, compression=None)
+    fsspec.register_implementation("counted", CountedFiles, clobber=True)
+    _, shards = plan_inputs([f"counted://{source}"], shard_rows=333, columns=("text",))
+    CountedFiles.bytes_read = 0
+    # As one of two workers gets them.
+    read = [batch for shard in shards[::2] for batch, _ in read_shard(shard)]
+    assert CountedFiles.bytes_read < 3 * source.stat().st_size
+    alone = [batch for shard in reversed(shards[::2]) for batch, _ in reversed(list(read_shard(shard)))]
+    assert CountedFiles.bytes_read > 20 * source.stat().st_size
+    assert read == alone[::-1]
+    assert [batch.column("text")[0].as_py() for batch in read[:1]] == texts[:1]
+
+
+def test_a_shard_that_is_tried_again_goes_back(tmp_path):
+    """A reader that was left in the middle or is past a shard does not lose its rows."""
+    source = tmp_path / "in.parquet"
+    pq.write_table(pa.table({"text": [f"text {n}" for n in range(500)]}), source, row_group_size=200)
+    _, shards = plan_inputs([str(source)], shard_rows=130, columns=("text",))
+    for at in (2, 0, 0, 1, 3, 1):
+        begun = read_shard(shards[at])
+        next(begun)
+        begun.close()
+        rows = [row for batch, _ in read_shard(shards[at]) for row in batch.column("row").to_pylist()]
+        assert rows == list(range(shards[at].start, shards[at].stop))
 
 
 def test_rows_of_many_candidates_are_read_one_by_one(tmp_path):

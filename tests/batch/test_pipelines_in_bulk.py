@@ -82,7 +82,7 @@ def test_the_command_records_and_names_what_is_next(tmp_path, pipeline, capsys):
     words = ["batch", "record", str(tmp_path / "q.jsonl"), "-o", str(tmp_path / "out"), "--workers", "1"]
     assert main([*words, "--pipeline", str(pipeline), "--price", "2"]) == 1
     told = capsys.readouterr()
-    assert "1 rows failed" in told.err
+    assert "1 row failed" in told.err
     assert "A million rows cost" in told.out
     assert "at 2 an hour" in told.out
     assert f"Next: resift tune {tmp_path / 'out' / 'recording.jsonl'}" in told.out

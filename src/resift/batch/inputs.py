@@ -54,8 +54,13 @@ class Shard:
         return f"part-{self.file.digest[:16]}{copy}-{self.start:010}-{self.stop:010}"
 
 
-def find_inputs(given: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]) -> list[str]:
-    """Return the addresses of all input files, sorted; a folder means its Parquet and JSONL files."""
+def find_inputs(
+    given: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], *, out: Path | None = None
+) -> list[str]:
+    """Return the addresses of all input files, sorted; a folder means its Parquet and JSONL files.
+
+    What folders and patterns find in `out` is left out: a job that is run again must not read its own shards.
+    """
     named = [given] if isinstance(given, (str, os.PathLike)) else list(given)
     found: list[str] = []
     for address in [str(os.fspath(one)) for one in named]:
@@ -71,9 +76,17 @@ def find_inputs(given: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
             found.append(address)
         else:
             raise DataFormatError("no such file, folder or pattern", file=address)
+    if out is not None:
+        own = out.resolve()
+        exactly = {str(os.fspath(one)) for one in named}
+        found = [one for one in found if one in exactly or own not in _place(one).parents]
     if not found:
         raise InputError("No Parquet or JSONL file there; name files, a folder that has some, or a pattern.")
     return list(dict.fromkeys(found))
+
+
+def _place(address: str) -> Path:
+    return Path(address.removeprefix("file://")).resolve()
 
 
 def _inside(folder: Path) -> list[str]:
@@ -159,12 +172,26 @@ def _remote(address: str) -> list[str]:
     try:
         filesystem, path = fsspec.core.url_to_fs(address)
         if filesystem.isdir(path):
-            names = [name for name in filesystem.find(path) if Path(name).suffix.lower() in PARQUET + JSONL]
+            names = [name for name in filesystem.find(path) if _is_input(name, path)]
         else:
             names = filesystem.glob(path) if glob.has_magic(path) else [path]
     except Exception as exc:  # each file system has errors of its own
         raise _cannot_read(address, exc) from exc
     return [filesystem.unstrip_protocol(name) for name in sorted(names)]
+
+
+def _is_input(name: str, folder: str) -> bool:
+    """Say of a file below a folder whether it is meant, by the same rules as in a folder of this machine."""
+    inside = name.removeprefix(folder).split("/")
+    return Path(name).suffix.lower() in PARQUET + JSONL and not any(one.startswith(".") for one in inside)
+
+
+def check_shared(shards: Iterable[Shard]) -> None:
+    """Refuse inputs that only this process can read, before workers are started for them."""
+    for address in {shard.file.address for shard in shards}:
+        if address.startswith("memory://"):
+            what = "is in this process's own memory, where workers cannot read it; write it to a file"
+            raise DataFormatError(what, file=address)
 
 
 def opened(address: str) -> Any:
@@ -180,6 +207,8 @@ def opened(address: str) -> Any:
 def _cannot_read(address: str, exc: Exception) -> DataFormatError:
     # The first line of fsspec's own words says which package is missing for s3:// and the like.
     cause = exc.strerror if isinstance(exc, OSError) else ""
+    if isinstance(exc, FileNotFoundError):  # fsspec's own says only the path
+        cause = "no such file"
     said = cause or str(exc).partition("\n")[0][:200] or type(exc).__name__
     return DataFormatError(f"cannot be read: {said}", file=address)
 

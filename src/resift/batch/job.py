@@ -92,7 +92,7 @@ def run_batch(
     check_k(shard_rows, name="shard_rows", least=1)
     folder = Path(out)
     started = time.monotonic()
-    files, shards = plan_inputs(find_inputs(inputs), shard_rows=shard_rows, columns=work.columns)
+    files, shards = plan_inputs(find_inputs(inputs, out=folder), shard_rows=shard_rows, columns=work.columns)
     job = plan_of(work, files, shard_rows=shard_rows)
     runner = _engine(engine, workers) if isinstance(engine, str) else engine
     busy = f"{folder} is being written by another run. Wait for it, or name another folder."
@@ -132,7 +132,8 @@ class _Count:
         failed = sum(one.failed for one in self.reports)
         if failed > self.most_failed:
             where = f"{self.folder}/{FAILED}-*.parquet"
-            raise ResiftError(f"{failed} rows failed, more than {self.most_failed}; stopped. See {where}.")
+            rows = "1 row" if failed == 1 else f"{failed} rows"
+            raise ResiftError(f"{rows} failed, more than {self.most_failed}; stopped. See {where}.")
 
     def _report_progress(self) -> None:
         done = sum(one.rows for one in self.reports)

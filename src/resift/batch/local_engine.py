@@ -14,7 +14,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-from resift.batch.inputs import Shard
+from resift.batch.inputs import Shard, check_shared
 from resift.batch.shards import OnRows, ShardReport, failure_of, run_shard
 from resift.batch.work import BatchWork
 from resift.errors import ResiftError
@@ -42,6 +42,7 @@ class LocalEngine:
         self, work: BatchWork, shards: Sequence[Shard], folder: Path, *, on_rows: OnRows
     ) -> Iterator[ShardReport]:
         """Yield a report per shard as each is done; a shard that fails otherwise than by its rows raises."""
+        check_shared(shards)
         todo = deque(shards)
         workers: list[_Worker] = []
         try:

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from resift.batch.inputs import Shard
+from resift.batch.inputs import Shard, check_shared
 from resift.batch.shards import OnRows, ShardReport, failure_of, run_shard
 from resift.batch.work import BatchWork
 from resift.errors import ResiftError, require
@@ -42,6 +42,7 @@ class RayEngine:
         self, work: BatchWork, shards: Sequence[Shard], folder: Path, *, on_rows: OnRows
     ) -> Iterator[ShardReport]:
         """Yield a report per shard as each is done; a shard that fails otherwise than by its rows raises."""
+        check_shared(shards)
         self._start()
         try:
             yield from self._reports(work, shards, folder.absolute())
@@ -83,7 +84,11 @@ class RayEngine:
         data = require("ray.data", extra="ray")
         context = data.DataContext.get_current()
         context.enable_progress_bars = False
+        context.enable_operator_progress_bars = False
         context.max_errored_blocks = 0
+        # Rows never pass through Ray, so it has no memory of theirs to watch: looking takes milliseconds.
+        context.memory_usage_poll_interval_s = None
+        context.issue_detectors_config.detectors = []
         for name in ("ray", "ray.data"):  # set anew by ray.init
             logging.getLogger(name).setLevel(logging.ERROR)
         if not shards:

@@ -34,8 +34,11 @@ def read_shard(shard: Shard, at_once: int = ROWS_AT_ONCE) -> Iterator[tuple[Any,
     Beside each batch stand the rows near it that could not be read; the batch is None where there are only
     such rows.
     """
+    if is_parquet(shard.file.address):
+        yield from _parquet(shard, at_once)
+        return
     with opened(shard.file.address) as source:
-        yield from (_parquet if is_parquet(shard.file.address) else _jsonl)(source, shard, at_once)
+        yield from _jsonl(source, shard, at_once)
 
 
 def numbered(batch: Any, first: int) -> Any:
@@ -46,37 +49,104 @@ def numbered(batch: Any, first: int) -> Any:
     return pa.RecordBatch.from_arrays([rows, *(batch.column(name) for name in names)], [ROW, *names])
 
 
-def _parquet(source: BinaryIO, shard: Shard, at_once: int) -> Iterator[tuple[Any, list[Unread]]]:
-    pq = require("pyarrow.parquet", extra="batch")
-    # Without a buffer of a fixed size a whole column of a row group is read at once.
-    file = pq.ParquetFile(source, buffer_size=1 << 20, pre_buffer=False, page_checksum_verification=True)
-    at = 0
-    for group in range(file.num_row_groups):
-        size = file.metadata.row_group(group).num_rows
-        if at < shard.stop and at + size > shard.start:
-            yield from _row_group(file, group, at, shard, at_once)
-        at += size
+class _ParquetRows:
+    """The rows of a Parquet file, read forwards a few at a time.
+
+    Parquet has no way into the middle of a row group but through all that stands before. So a reader stays
+    open where a shard ended: a worker's next shard goes on from there, and a file is read once and not once
+    for every shard, which over a network would be what a job takes most of its time for.
+    """
+
+    def __init__(self, address: str, at_once: int) -> None:
+        pq = require("pyarrow.parquet", extra="batch")
+        self._source = opened(address)
+        # Without a buffer of a fixed size a whole column of a row group is read at once.
+        self._file = pq.ParquetFile(
+            self._source, buffer_size=1 << 20, pre_buffer=False, page_checksum_verification=True
+        )
+        self._at_once = at_once
+        self._group = -1
+        self._batches: Iterator[Any] = iter(())
+        self._rest: Any = None
+        self.at = 0
+
+    def groups(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
+        """Yield the number, the first row and the end of each row group that has rows of this range."""
+        first = 0
+        for group in range(self._file.num_row_groups):
+            end = first + self._file.metadata.row_group(group).num_rows
+            if first < stop and end > start:
+                yield group, first, end
+            first = end
+
+    def open_group(self, group: int, first: int, start: int) -> None:
+        """Go to a row group that begins at row `first`, unless it is open and not yet past `start`."""
+        if group == self._group and self.at <= start:
+            return
+        self._group, self._rest, self.at = group, None, first
+        rows = _rows_to_read(self._file, group, self._at_once)
+        self._batches = self._file.iter_batches(rows, row_groups=[group], use_threads=False)
+
+    def rows(self, start: int, stop: int) -> Iterator[Any]:
+        """Yield the rows from `start` to `stop` of the open group as batches, numbered."""
+        while self.at < stop:
+            batch = next(self._batches, None) if self._rest is None else self._rest
+            if batch is None:
+                return
+            first, end = self.at, min(stop, self.at + batch.num_rows)
+            self._rest = batch.slice(end - first) if end < first + batch.num_rows else None
+            self.at, begin = end, max(start, first)
+            if begin < end:
+                yield numbered(batch.slice(begin - first, end - begin), begin)
+
+    def lose_group(self) -> None:
+        """Forget the open group, of which no more can be read."""
+        self._group, self._batches, self._rest = -1, iter(()), None
+
+    def close(self) -> None:
+        """Close the file."""
+        self._source.close()
+
+
+_left_open: dict[tuple[str, str, int], _ParquetRows] = {}
+"""At most one reader, where the last shard ended; taken out while it is used."""
+
+
+def _parquet(shard: Shard, at_once: int) -> Iterator[tuple[Any, list[Unread]]]:
+    # The digest is that of the plan: a file of the same name with other rows is another one.
+    key = (shard.file.address, shard.file.digest, at_once)
+    reader = _left_open.pop(key, None)
+    while _left_open:
+        _left_open.popitem()[1].close()
+    if reader is None:
+        reader = _ParquetRows(shard.file.address, at_once)
+    try:
+        for group, first, end in reader.groups(shard.start, shard.stop):
+            yield from _row_group(reader, shard, group, first, end)
+    except BaseException:  # also a generator that nobody asks any more
+        reader.close()
+        raise
+    if shard.stop < shard.file.rows:
+        _left_open[key] = reader
+    else:
+        reader.close()
 
 
 def _row_group(
-    file: Any, group: int, first: int, shard: Shard, at_once: int
+    reader: _ParquetRows, shard: Shard, group: int, first: int, end: int
 ) -> Iterator[tuple[Any, list[Unread]]]:
-    """Yield the shard's rows of one row group that begins at row `first`."""
+    """Yield the shard's rows of one row group, which has the rows from `first` to `end`."""
     pa = require("pyarrow", extra="batch")
-    at, last = first, min(shard.stop, first + file.metadata.row_group(group).num_rows)
+    start, stop = max(shard.start, first), min(shard.stop, end)
     try:
-        rows = _rows_to_read(file, group, at_once)
-        for batch in file.iter_batches(rows, row_groups=[group], use_threads=False):
-            begin, end = max(shard.start, at), min(last, at + batch.num_rows)
-            if begin < end:
-                for part in _small(numbered(batch.slice(begin - at, end - begin), begin)):
-                    yield part, []
-            at += batch.num_rows
-            if at >= last:
-                return
+        reader.open_group(group, first, start)
+        for batch in reader.rows(start, stop):
+            for part in _small(batch):
+                yield part, []
     except (OSError, pa.ArrowException):
-        pass
-    yield None, [Unread(row, None, _DAMAGED) for row in range(max(shard.start, at), last)]
+        reader.lose_group()
+    if reader.at < stop:
+        yield None, [Unread(row, None, _DAMAGED) for row in range(max(start, reader.at), stop)]
 
 
 def _rows_to_read(file: Any, group: int, at_once: int) -> int:

@@ -182,10 +182,9 @@ def _print(args: argparse.Namespace, report: BatchReport, loaded: BatchReport | 
     for name in report.empty:
         complain(f"{name} has no rows")
     if report.failed:
-        complain(f"{report.failed} rows failed; see {report.folder / 'failed.parquet'}")
+        complain(f"{_rows(report.failed)} failed; see {report.folder / 'failed.parquet'}")
     again = f", {report.skipped} of {report.shards} shards were there" if report.skipped else ""
-    rows = "1 row" if report.rows == 1 else f"{report.rows} rows"
-    print_text(prose(f"{rows}, {report.written} written, {report.seconds:.1f} s{again}."))
+    print_text(prose(f"{_rows(report.rows)}, {report.written} written, {report.seconds:.1f} s{again}."))
     if hours is not None:
         price = f", {hours * args.price:.2f} at {args.price:g} an hour" if args.price else ""
         workers = f"{report.workers} worker{'s' if report.workers > 1 else ''}"
@@ -202,6 +201,10 @@ def _recording(args: argparse.Namespace) -> str | None:
     from resift.batch import write_recording
 
     return str(write_recording(args.out)) if args.kind == "record" else None
+
+
+def _rows(count: int) -> str:
+    return "1 row" if count == 1 else f"{count} rows"
 
 
 def _hours(hours: float) -> str:
