@@ -20,6 +20,7 @@ from resift.batch import IndexWork, run_batch
 from resift.batch.inputs import find_inputs, plan_inputs
 from resift.batch.reading import BYTES_AT_ONCE, read_shard
 from resift.batch.shards import Attempts
+from resift.cli.main import main
 from resift.errors import DataFormatError, InputError
 from tests.batch.inline_engine import InlineEngine
 from tests.batch.test_batch import LengthWork, bytes_of, rows_of, write_parquet
@@ -155,6 +156,22 @@ def test_a_job_does_not_read_its_own_shards(tmp_path, form):
     for skipped in (0, 1):
         report = run_batch(LengthWork(), inputs, out, engine=INLINE)
         assert (report.rows, report.skipped) == (2, skipped)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "least"), [("shard_rows", 0, 1), ("most_failed", -1, 0), ("workers", -1, 1)]
+)
+def test_counts_that_make_no_sense_are_refused(tmp_path, name, value, least):
+    source = write_parquet(tmp_path / "in.parquet", ["a"])
+    with pytest.raises(InputError, match=rf"{name} is {value}; give a whole number of \w+, {least} or more"):
+        run_batch(LengthWork(), source, tmp_path / "out", **{name: value})
+
+
+@pytest.mark.parametrize("option", ["--price=0", "--price=nan", "--price=much", "--most-failed=-1"])
+def test_options_that_make_no_sense_are_refused(tmp_path, option, capsys):
+    with pytest.raises(SystemExit):
+        main(["batch", "embed", str(tmp_path), "-o", str(tmp_path / "out"), option])
+    assert f"{option.partition('=')[2]} given; write " in capsys.readouterr().err
 
 
 def test_a_folder_in_use_is_refused(tmp_path):

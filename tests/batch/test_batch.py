@@ -102,6 +102,36 @@ def test_a_second_run_skips_what_is_there_and_another_job_is_refused(tmp_path):
         run_batch(LengthWork(), other, tmp_path / "out", engine=INLINE, shard_rows=2)
 
 
+def test_workers_are_started_only_for_what_is_left(tmp_path):
+    """A job that is run again hears at once of what was done, and gives its engine the other shards."""
+    asked: list[list[int]] = []
+
+    class Watched(InlineEngine):
+        def run(self, work, shards, folder, *, on_rows):
+            asked.append([shard.start for shard in shards])
+            yield from super().run(work, shards, folder, on_rows=on_rows)
+
+    source = write_parquet(tmp_path / "in.parquet", list("abcdef"))
+    out, seen = tmp_path / "out", []
+    run_batch(LengthWork(), source, out, engine=Watched(), shard_rows=2)
+    next(out.glob("part-*-0000000002-*.parquet")).unlink()
+    run_batch(LengthWork(), source, out, engine=Watched(), shard_rows=2, on_progress=seen.append)
+    run_batch(LengthWork(), source, out, engine=Watched(), shard_rows=2)
+    assert asked == [[0, 2, 4], [2], []]
+    assert [(one.rows, one.skipped) for one in seen][-3:] == [(4, 4), (6, 4), (6, 4)]
+
+
+def test_a_shard_that_was_damaged_since_is_named(tmp_path):
+    source = write_parquet(tmp_path / "in.parquet", ["a"])
+    run_batch(LengthWork(), source, tmp_path / "out", engine=INLINE)
+    [shard] = (tmp_path / "out").glob("part-*")
+    shard.write_bytes(b"PAR1")
+    with pytest.raises(ResiftError, match=rf"{shard.name} was damaged after it was written; delete it"):
+        run_batch(LengthWork(), source, tmp_path / "out", engine=INLINE)
+    shard.unlink()
+    assert run_batch(LengthWork(), source, tmp_path / "out", engine=INLINE).written == 1
+
+
 def test_a_killed_worker_changes_no_byte(tmp_path):
     source = write_parquet(tmp_path / "in.parquet", [f"text {n}" for n in range(60)])
     run_batch(LengthWork(), source, tmp_path / "calm", workers=2, shard_rows=20)

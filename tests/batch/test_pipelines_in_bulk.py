@@ -108,9 +108,11 @@ def test_one_bar_tells_rate_time_left_and_failed_rows(monkeypatch):
     clock = iter(range(100))
     monkeypatch.setattr("resift.cli.render.Progress.__init__.__kwdefaults__", {"clock": lambda: next(clock)})
     with _meter("rows") as progress:
+        progress(BatchProgress(0, 9100, 0, 0.1))
         progress(BatchProgress(100, 9100, 0, 2.0))
         progress(BatchProgress(150, 9100, 3, 3.0, skipped=60))
     assert "rows (50.0/s)" in screen.getvalue()
-    last = screen.getvalue().split("\r")[2]
+    assert "rows (starting)" in screen.getvalue().split("\r")[1]
+    last = screen.getvalue().split("\r")[3]
     assert "rows (30.0/s, 3 failed)" in last
     assert "150/9100 179 s left" in last

@@ -9,13 +9,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol, runtime_checkable
 
-from resift.arguments import check_k, checked
+from resift.arguments import checked
 from resift.batch.inputs import Shard, find_inputs, plan_inputs
 from resift.batch.local_engine import LocalEngine
 from resift.batch.manifest import check_plan, plan_of, write_manifest
-from resift.batch.shards import FAILED, Attempts, OnRows, ShardReport, atomic_parquet
+from resift.batch.shards import (
+    FAILED,
+    Attempts,
+    OnRows,
+    ShardReport,
+    atomic_parquet,
+    report_of,
+)
 from resift.batch.work import BatchWork
-from resift.errors import ResiftError, require
+from resift.errors import InputError, ResiftError, require
 from resift.file_lock import locked
 
 EngineName = Literal["local", "ray"]
@@ -89,7 +96,10 @@ def run_batch(
     Run it again after any fault and it goes on where it stopped, to the same bytes. Rows that cannot be done
     are in `failed.parquet` with their error; more than `most_failed` of them stop the job.
     """
-    check_k(shard_rows, name="shard_rows", least=1)
+    _check_count(shard_rows, "shard_rows", "rows", least=1)
+    _check_count(most_failed, "most_failed", "rows", least=0)
+    if workers is not None:
+        _check_count(workers, "workers", "processes", least=1)
     folder = Path(out)
     started = time.monotonic()
     files, shards = plan_inputs(find_inputs(inputs, out=folder), shard_rows=shard_rows, columns=work.columns)
@@ -100,13 +110,20 @@ def run_batch(
         check_plan(folder, job)
         Attempts.job_started(folder)
         count = _Count(sum(one.rows for one in files), most_failed, folder, on_progress, started)
-        for report in runner.run(work, shards, folder, on_rows=count.rows_done):
+        missing = count.skip_done(shards)
+        count.report_progress()  # a bar is there while workers start
+        for report in runner.run(work, missing, folder, on_rows=count.rows_done):
             count.shard_done(report)
         _gather_failures(folder)
         _sweep(folder)
         write_manifest(folder, job, count.reports)
     empty = tuple(one.name for one in files if not one.rows)
     return _summary(folder, count.reports, time.monotonic() - started, workers=runner.workers, empty=empty)
+
+
+def _check_count(value: int, name: str, unit: str, *, least: int) -> None:
+    if value < least:
+        raise InputError(f"{name} is {value}; give a whole number of {unit}, {least} or more.")
 
 
 @dataclass(eq=False)
@@ -120,31 +137,46 @@ class _Count:
     started_s: float
     reports: list[ShardReport] = field(default_factory=list)
     begun: dict[str, int] = field(default_factory=dict)
+    # Kept beside the reports: adding up a million of them after each would take longer than the work.
+    rows: int = 0
+    skipped: int = 0
+    failed: int = 0
+
+    def skip_done(self, shards: Sequence[Shard]) -> list[Shard]:
+        """Count the shards of an earlier run; return those that are left, for which workers are needed."""
+        missing = []
+        for shard in shards:
+            report = report_of(shard, self.folder)
+            if report is None:
+                missing.append(shard)
+            else:
+                self.shard_done(report)
+        return missing
 
     def rows_done(self, shard: str, rows: int) -> None:
         self.begun[shard] = rows
-        self._report_progress()
+        self.report_progress()
 
     def shard_done(self, report: ShardReport) -> None:
         self.reports.append(report)
         self.begun.pop(report.name, None)
-        self._report_progress()
-        failed = sum(one.failed for one in self.reports)
-        if failed > self.most_failed:
+        self.rows += report.rows
+        self.skipped += report.rows if report.skipped else 0
+        self.failed += report.failed
+        self.report_progress()
+        if self.failed > self.most_failed:
             where = f"{self.folder}/{FAILED}-*.parquet"
-            rows = "1 row" if failed == 1 else f"{failed} rows"
+            rows = "1 row" if self.failed == 1 else f"{self.failed} rows"
             raise ResiftError(f"{rows} failed, more than {self.most_failed}; stopped. See {where}.")
 
-    def _report_progress(self) -> None:
-        done = sum(one.rows for one in self.reports)
-        skipped = sum(one.rows for one in self.reports if one.skipped)
+    def report_progress(self) -> None:
         self.tell(
             BatchProgress(
-                rows=done + sum(self.begun.values()),
+                rows=self.rows + sum(self.begun.values()),
                 total=self.total,
-                failed=sum(one.failed for one in self.reports),
+                failed=self.failed,
                 seconds=time.monotonic() - self.started_s,
-                skipped=skipped,
+                skipped=self.skipped,
             )
         )
 

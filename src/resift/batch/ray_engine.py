@@ -43,6 +43,8 @@ class RayEngine:
     ) -> Iterator[ShardReport]:
         """Yield a report per shard as each is done; a shard that fails otherwise than by its rows raises."""
         check_shared(shards)
+        if not shards:
+            return
         self._start()
         try:
             yield from self._reports(work, shards, folder.absolute())
@@ -91,8 +93,6 @@ class RayEngine:
         context.issue_detectors_config.detectors = []
         for name in ("ray", "ray.data"):  # set anew by ray.init
             logging.getLogger(name).setLevel(logging.ERROR)
-        if not shards:
-            return
         self.workers = self._asked or max(1, int(self._ray.cluster_resources().get("CPU", 1)))
         listed = data.from_items([{"shard": shard} for shard in shards], override_num_blocks=len(shards))
         done = listed.map_batches(

@@ -48,8 +48,8 @@ def run_shard(
     `on_rows` hears how many rows of the shard are done.
     """
     target = folder / f"{shard.name}.parquet"
-    if target.exists():
-        return _as_it_is(shard, folder)
+    if (there := report_of(shard, folder)) is not None:
+        return there
     started = time.monotonic()
     failures: list[Unread] = []
     with Attempts.noted(folder, shard) as attempts, atomic_parquet(target) as output:
@@ -77,9 +77,11 @@ def _outputs(
         rows += len(unread)
         if batch is None or batch.num_rows == 0:
             continue
+        at = rows
         for part in _parts(batch, attempts, failures):
+            at += part.num_rows
             for done in _done(work, part, failures):
-                yield rows, _kept(done, failures)
+                yield at, _kept(done, failures)
         rows += batch.num_rows
 
 
@@ -237,12 +239,21 @@ def _write_failures(target: Path, shard: Shard, failures: list[Unread]) -> None:
         output.write(pa.RecordBatch.from_pylist(rows, schema=schema))
 
 
-def _as_it_is(shard: Shard, folder: Path) -> ShardReport:
+def report_of(shard: Shard, folder: Path) -> ShardReport | None:
+    """Return the report of a shard that an earlier run did, or None if it is not there."""
+    target, aside = folder / f"{shard.name}.parquet", _failed_file(folder, shard)
+    if not target.exists():
+        return None
+    failed = _rows_in(aside) if aside.exists() else 0
+    return ShardReport(shard.name, shard.stop - shard.start, _rows_in(target), failed, skipped=True)
+
+
+def _rows_in(path: Path) -> int:
     pq = require("pyarrow.parquet", extra="batch")
-    written = pq.read_metadata(folder / f"{shard.name}.parquet").num_rows
-    aside = _failed_file(folder, shard)
-    failed = pq.read_metadata(aside).num_rows if aside.exists() else 0
-    return ShardReport(shard.name, shard.stop - shard.start, written, failed, skipped=True)
+    try:
+        return int(pq.read_metadata(path).num_rows)
+    except Exception as exc:  # written whole once, so it was changed since
+        raise ResiftError(f"{path} was damaged after it was written; delete it and run again.") from exc
 
 
 def _failed_file(folder: Path, shard: Shard) -> Path:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from resift.cli.options import add_count, at_least_one
+from resift.cli.options import add_count, at_least_one, at_least_zero, price
 from resift.errors import InputError
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_count(parser, "--shard-rows", 1000, "rows a shard")
     parser.add_argument(
         "--most-failed",
-        type=int,
+        type=at_least_zero,
         default=1000,
         metavar="N",
         help="stop after so many failed rows (default: 1000)",
@@ -74,7 +74,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     add_count(parser, "--depth", 20, "record: hits that are reranked")
     parser.add_argument(
         "--price",
-        type=float,
+        type=price,
         metavar="P",
         help="cost of an hour: the summary prices a million rows",
     )
@@ -110,6 +110,9 @@ def _meter(label: str) -> Iterator[Callable[[BatchProgress], None]]:
     meter = Progress(label)
 
     def progress(state: BatchProgress) -> None:
+        if not state.rows:  # drawn by another bar: the time to start tells nothing of the time left
+            Progress(f"{label} (starting)").update(0, state.total)
+            return
         fresh = (state.rows - state.skipped) / max(state.seconds, 0.001)
         failed = f", {state.failed} failed" if state.failed else ""
         meter.label = f"{label} ({fresh:.1f}/s{failed})"

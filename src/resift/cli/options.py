@@ -44,6 +44,28 @@ def at_least_one(text: str) -> int:
     return number
 
 
+def at_least_zero(text: str) -> int:
+    """Read a whole number of 0 or more."""
+    try:
+        number = int(text)
+    except ValueError:
+        number = -1
+    if number < 0:
+        raise argparse.ArgumentTypeError(f"{text} given; write a whole number of 0 or more")
+    return number
+
+
+def price(text: str) -> float:
+    """Read an amount of money above 0."""
+    try:
+        amount = float(text)
+    except ValueError:
+        amount = math.nan
+    if not amount > 0 or math.isinf(amount):
+        raise argparse.ArgumentTypeError(f"{text} given; write an amount above 0, for example 0.08")
+    return amount
+
+
 def number(text: str) -> float:
     """Read a finite number."""
     try:
