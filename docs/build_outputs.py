@@ -25,8 +25,9 @@ def program(text: str) -> str:
     for number, block in enumerate(_python(text)):
         fence = text[: block.start()].count("\n")
         code += "\n" * (fence - code.count("\n"))
-        # In the place of the fence: says where in the output this block begins.
-        code += f"print({f'{MARK}{number}{MARK}'!r})\n{block[2]}"
+        # In the place of the fence: says where in the output this block begins. Processes that a page starts
+        # import it again, and what they print would be taken for the page's own.
+        code += f"if __name__ == '__main__': print({f'{MARK}{number}{MARK}'!r})\n{block[2]}"
     return code
 
 

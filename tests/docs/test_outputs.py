@@ -51,3 +51,15 @@ def test_errors_name_the_line_of_the_page(tmp_path):
         "# Page\n\n```python\nx = 1\n```\n\n```python\n\nraise KeyError(x)\n```\n", encoding="utf-8"
     )
     assert "line 9, in <module>" in OUTPUTS.run(page, tmp_path).stderr
+
+
+def test_what_a_pages_processes_import_is_no_output_of_the_page(tmp_path):
+    """New processes import the page again; its output is what the first one printed."""
+    page = tmp_path / "page.md"
+    page.write_text(
+        "```python\nimport multiprocessing\nif __name__ == '__main__':\n"
+        "    with multiprocessing.get_context('spawn').Pool(1) as pool:\n"
+        "        print(pool.map(abs, [-2]))\n```\n",
+        encoding="utf-8",
+    )
+    assert OUTPUTS.printed(OUTPUTS.run(page, tmp_path).stdout) == ["[2]"]
