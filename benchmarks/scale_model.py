@@ -54,8 +54,8 @@ def measured() -> Measured:
     filling = parts["filling"]
     return Measured(
         # By processor time: it holds on a busy machine too.
-        embed_per_core_s=batch["turns"]["local"]["rows_per_processor_s_after_start"],
-        start_s=batch["turns"]["local"]["start_s"],
+        embed_per_core_s=batch["engines"]["local"]["rows_per_processor_s_after_start"],
+        start_s=batch["engines"]["local"]["start_s"],
         worker_mb=max(one["peak_mb"] for one in parts["memory"].values()),
         shard_bytes=filling["shard_bytes_a_chunk"],
         index_bytes=filling["sqlite"]["bytes_a_chunk"],
