@@ -2,6 +2,10 @@
 #ifndef RESIFT_ATTENTION_H
 #define RESIFT_ATTENTION_H
 
+/* Tokens whose scores are in memory at a time: those of 512 tokens with each other would leave no room in the caches.
+ * A multiple of the rows of every kernel's tiles. */
+enum { ATTENTION_ROWS = 48 };
+
 /* The length of a row of attention scores: whole panels. */
 INLINE int32_t padded(int32_t tokens) { return (tokens + PANEL - 1) / PANEL * PANEL; }
 
@@ -63,14 +67,15 @@ NOINLINE void context_block(const float *weights, int64_t columns, const float *
     matmul_block(CONTEXT_ROWS, CONTEXT_VECTORS, weights, columns, values, stride, tokens, 1.0f, out, out_stride, range);
 }
 
-static void attention_scores(const float *queries, int64_t stride, int32_t tokens, int32_t width, const float *keys,
-                             int32_t columns, float factor, float *out)
+/* The scores of some queries with the keys of all tokens. */
+static void attention_scores(const float *queries, int64_t stride, int32_t rows, int32_t tokens, int32_t width,
+                             const float *keys, int32_t columns, float factor, float *out)
 {
     for (int32_t column = 0; column < tokens; column += SCORE_VECTORS * LANES) {
         /* What is left of the last panel is read by nobody. */
         const int left = (tokens - column + LANES - 1) / LANES, vectors = left < SCORE_VECTORS ? left : SCORE_VECTORS;
-        for (int32_t row = 0; row < tokens; row += SCORE_ROWS) {
-            const int here = tokens - row < SCORE_ROWS ? tokens - row : SCORE_ROWS;
+        for (int32_t row = 0; row < rows; row += SCORE_ROWS) {
+            const int here = rows - row < SCORE_ROWS ? rows - row : SCORE_ROWS;
 #define BLOCK(r, v)                                                                                                   \
     matmul_block(r, v < SCORE_VECTORS ? v : SCORE_VECTORS, queries + row * stride, stride, keys + column, columns,   \
                  width, factor, out + (int64_t)row * columns + column, columns, NULL)
@@ -131,56 +136,60 @@ INLINE void softmax(float *scores, int64_t stride, int32_t rows, int32_t count)
     }
 }
 
-/* The values of all tokens, mixed by the attention weights of each. */
-static void attention_context(const float *weights, int32_t columns, int32_t tokens, const float *values,
-                              int64_t stride, int32_t width, float *out, int64_t out_stride, Range *range)
+/* The values of all tokens, which begin at a column, mixed by the attention weights of some. */
+static void attention_context(const float *weights, int32_t columns, int32_t rows, int32_t tokens, Matrix qkv,
+                              int32_t start, int32_t width, float *out, int64_t out_stride, Range *range)
 {
     for (int32_t d = 0; d < width; d += CONTEXT_VECTORS * LANES) {
+        const float *values = place(qkv, 0, start + d);
         int32_t row = 0;
 #define BLOCK(r)                                                                                                      \
-    matmul_block(r, CONTEXT_VECTORS, weights + (int64_t)row * columns, columns, values + d, stride, tokens, 1.0f,    \
+    matmul_block(r, CONTEXT_VECTORS, weights + (int64_t)row * columns, columns, values, qkv.row, tokens, 1.0f,       \
                  out + row * out_stride + d, out_stride, range)
-        for (; row + CONTEXT_ROWS <= tokens; row += CONTEXT_ROWS)
-            context_block(weights + (int64_t)row * columns, columns, values + d, stride, tokens,
+        for (; row + CONTEXT_ROWS <= rows; row += CONTEXT_ROWS)
+            context_block(weights + (int64_t)row * columns, columns, values, qkv.row, tokens,
                           out + row * out_stride + d, out_stride, range);
-        for (; row + 4 <= tokens; row += 4) BLOCK(4);
-        for (; row + 2 <= tokens; row += 2) BLOCK(2);
-        for (; row < tokens; row++) BLOCK(1);
+        for (; row + 4 <= rows; row += 4) BLOCK(4);
+        for (; row + 2 <= rows; row += 2) BLOCK(2);
+        for (; row < rows; row++) BLOCK(1);
 #undef BLOCK
     }
 }
 
-/* One head's queries or values, which begin at a column, times a factor. */
-INLINE void copy_head(Matrix qkv, int32_t start, int32_t tokens, int32_t width, float factor, float *out)
+/* One head's queries, which begin at a column, times a factor. */
+INLINE void copy_queries(Matrix qkv, int32_t start, int32_t tokens, int32_t width, float factor, float *out)
 {
     for (int32_t token = 0; token < tokens; token++)
         for (int32_t d = 0; d < width; d += LANES)
             store(out + (int64_t)token * width + d, mul(load(place(qkv, token, start + d)), all(factor)));
 }
 
-/* Floats of scratch that attention needs: one head's keys, scores, queries and values. */
+/* Floats of scratch that attention needs: one head's keys and queries, and the scores of some rows. */
 INLINE int64_t attention_scratch(int64_t tokens, int64_t width)
 {
     const int64_t columns = padded((int32_t)tokens);
-    return width * columns + tokens * columns + 2 * tokens * width;
+    return width * columns + ATTENTION_ROWS * columns + tokens * width;
 }
 
 static void self_attention(const Bert *bert, Matrix qkv, int32_t tokens, float *scratch, float *out, Range *range)
 {
     const int32_t hidden = bert->hidden, width = hidden / bert->heads, columns = padded(tokens);
-    float *keys = scratch, *scores = keys + (int64_t)width * columns, *queries = scores + (int64_t)tokens * columns;
-    float *values = queries + (int64_t)tokens * width;
+    float *keys = scratch, *scores = keys + (int64_t)width * columns;
+    float *queries = scores + (int64_t)ATTENTION_ROWS * columns;
     const float before = bert->scale_query_and_key ? bert->attention_scale : 1.0f;
     const float after = bert->scale_query_and_key ? 1.0f : bert->attention_scale;
     for (int32_t head = 0; head < bert->heads; head++) {
         const int32_t start = head * width;
-        copy_head(qkv, start, tokens, width, before, queries);
+        copy_queries(qkv, start, tokens, width, before, queries);
         transpose_keys(qkv, hidden + start, tokens, width, before, keys, columns);
-        copy_head(qkv, 2 * hidden + start, tokens, width, 1.0f, values);
-        attention_scores(queries, width, tokens, width, keys, columns, after, scores);
-        for (int32_t token = 0; token < tokens; token += 4)
-            softmax(scores + (int64_t)token * columns, columns, tokens - token < 4 ? tokens - token : 4, tokens);
-        attention_context(scores, columns, tokens, values, width, width, out + start, hidden, range);
+        for (int32_t row = 0; row < tokens; row += ATTENTION_ROWS) {
+            const int32_t rows = tokens - row < ATTENTION_ROWS ? tokens - row : ATTENTION_ROWS;
+            attention_scores(queries + (int64_t)row * width, width, rows, tokens, width, keys, columns, after, scores);
+            for (int32_t r = 0; r < rows; r += 4)
+                softmax(scores + (int64_t)r * columns, columns, rows - r < 4 ? rows - r : 4, tokens);
+            attention_context(scores, columns, rows, tokens, qkv, 2 * hidden + start, width,
+                              out + (int64_t)row * hidden + start, hidden, range);
+        }
     }
 }
 
