@@ -126,11 +126,14 @@ INLINE __m256i four_levels(const Activation *at)
     return _mm256_set1_epi32(four);
 }
 
-/* Written as the instructions themselves: compilers keep more products waiting than there are registers. */
-INLINE void add_wrapping(__m256i *sum, __m256i level, __m256i weight)
+/* Written as the instructions themselves: compilers keep more products waiting than there are registers. Both products
+ * come before both sums: some processors then share their units better between the two. */
+INLINE void add_wrapping(__m256i *a, __m256i *b, __m256i level, __m256i weight_a, __m256i weight_b)
 {
-    __m256i pairs;
-    __asm__("vpmaddubsw %3, %2, %1\n\tvpaddw %1, %0, %0" : "+x"(*sum), "=&x"(pairs) : "x"(level), "x"(weight));
+    __m256i pairs_a, pairs_b;
+    __asm__("vpmaddubsw %5, %4, %2\n\tvpmaddubsw %6, %4, %3\n\tvpaddw %2, %0, %0\n\tvpaddw %3, %1, %1"
+            : "+x"(*a), "+x"(*b), "=&x"(pairs_a), "=&x"(pairs_b)
+            : "x"(level), "x"(weight_a), "x"(weight_b));
 }
 
 /* Add the products of a block of levels with a chunk of weights, added up in 16 bits before they are widened. */
@@ -149,8 +152,7 @@ INLINE void add_by_bytes(const int rows, const Activation *levels, int64_t input
         const __m256i weight_a = _mm256_load_si256(weight + 2 * k), weight_b = _mm256_load_si256(weight + 2 * k + 1);
         UNROLL(4) for (int r = 0; r < rows; r++) {
             const __m256i level = four_levels(levels + r * inputs + k * DEPTH);
-            add_wrapping(&a[r], level, weight_a);
-            add_wrapping(&b[r], level, weight_b);
+            add_wrapping(&a[r], &b[r], level, weight_a, weight_b);
         }
     }
     UNROLL(4) for (int r = 0; r < rows; r++) {
