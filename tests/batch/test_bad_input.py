@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from fsspec.implementations.local import LocalFileSystem
 
-from resift.batch import IndexWork, run_batch
+from resift.batch import IndexWork, RerankWork, run_batch
 from resift.batch.inputs import find_inputs, plan_inputs
 from resift.batch.reading import BYTES_AT_ONCE, read_shard
 from resift.batch.shards import Attempts
@@ -172,6 +172,23 @@ def test_options_that_make_no_sense_are_refused(tmp_path, option, capsys):
     with pytest.raises(SystemExit):
         main(["batch", "embed", str(tmp_path), "-o", str(tmp_path / "out"), option])
     assert f"{option.partition('=')[2]} given; write " in capsys.readouterr().err
+
+
+def test_values_of_the_wrong_kind_are_named_in_english(tmp_path):
+    source = tmp_path / "in.jsonl"
+    source.write_text("null\n7\n[1]\n2.5\n")
+    run_batch(LengthWork(), source, tmp_path / "out", engine=INLINE)
+    said = [row["error"].partition(";")[0] for row in failed_in(tmp_path / "out")]
+    assert said == ["null", "an int", "a list", "a float"]
+    bad = RerankWork()(pa.RecordBatch.from_pylist([{"row": 0, "query": "q", "candidates": 5}]))
+    assert bad.column("error").to_pylist() == ["candidates is an int; give a list, or an empty one."]
+    bad = IndexWork()(pa.RecordBatch.from_pylist([{"row": 0, "text": 5}, {"row": 1, "text": None}]))
+    assert [one.partition(";")[0] for one in bad.column("error").to_pylist()] == [
+        "text is an int",
+        "text is null",
+    ]
+    bad = RerankWork()(pa.RecordBatch.from_pylist([{"row": 0, "query": 5, "candidates": []}]))
+    assert bad.column("error").to_pylist() == ["query is an int; a question is needed."]
 
 
 def test_a_folder_in_use_is_refused(tmp_path):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from resift.batch.work import NamesColumns, each_row, model_digest, text_or_none, to_batch
+from resift.batch.work import NamesColumns, each_row, kind_of, model_digest, text_or_none, to_batch
 from resift.errors import InputError
 from resift.models.embedding import DEFAULT_EMBEDDER, Embedder, EmbedKind
 from resift.sync import run_sync
@@ -39,8 +39,7 @@ class EmbedWork(NamesColumns):
         def answer(row: JsonMapping) -> list[JsonObject]:
             text = row.get(self.text_column)
             if not isinstance(text, str):
-                what = "null" if text is None else f"a {type(text).__name__}"
-                raise InputError(f"{self.text_column} is {what}; a text is needed.")
+                raise InputError(f"{self.text_column} is {kind_of(text)}; a text is needed.")
             return [{"id": text_or_none(row.get("id")), "vector": vectors[text]}]
 
         return to_batch(each_row(rows, answer), COLUMNS)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from resift.batch.embed import embedded
-from resift.batch.work import ERROR, NamesColumns, each_row, model_digest, text_or_none, to_batch
+from resift.batch.work import ERROR, NamesColumns, each_row, kind_of, model_digest, text_or_none, to_batch
 from resift.errors import InputError
 from resift.ingest.chunking import ChunkSize, chunks
 from resift.models.embedding import DEFAULT_EMBEDDER
@@ -48,7 +48,8 @@ class IndexWork(NamesColumns):
     def _chunks(self, row: JsonMapping) -> list[JsonObject]:
         text = row.get(self.text_column)
         if not isinstance(text, str) or not text.strip():
-            raise InputError(f"{self.text_column} is empty; a text is needed.")
+            what = "empty" if isinstance(text, str) else kind_of(text)
+            raise InputError(f"{self.text_column} is {what}; a text is needed.")
         id = text_or_none(row.get("id")) or hashlib.sha256(text.encode()).hexdigest()[:16]
         title = str(row.get("title") or "")
         known = (self.text_column, "id", "metadata", "row")

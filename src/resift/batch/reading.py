@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any, BinaryIO, NamedTuple
 
 from resift.batch.inputs import Shard, is_parquet, opened
+from resift.batch.work import kind_of
 from resift.errors import require
 from resift.types import JsonObject
 
@@ -214,4 +215,4 @@ def _json_row(line: bytes) -> JsonObject | str:
         row = json.loads(line)
     except (ValueError, RecursionError):
         return "not JSON; write one JSON object a line" if line.strip() else "an empty line"
-    return row if isinstance(row, dict) else f"a {type(row).__name__}; write one JSON object a line"
+    return row if isinstance(row, dict) else f"{kind_of(row)}; write one JSON object a line"

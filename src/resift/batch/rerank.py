@@ -6,7 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from resift.batch.work import NamesColumns, each_row, model_digest, question_in, text_or_none, to_batch
+from resift.batch.work import (
+    NamesColumns,
+    each_row,
+    kind_of,
+    model_digest,
+    question_in,
+    text_or_none,
+    to_batch,
+)
 from resift.errors import InputError
 from resift.rerankers.cross_encoder import DEFAULT_MODEL
 from resift.reranking import rerank
@@ -49,7 +57,7 @@ class RerankWork(NamesColumns):
     def _answers(self, row: JsonMapping) -> list[JsonObject]:
         query, candidates = question_in(row, self.query_column), row.get(self.candidates_column)
         if not isinstance(candidates, list):
-            what = "null" if candidates is None else f"a {type(candidates).__name__}"
+            what = kind_of(candidates)
             raise InputError(f"{self.candidates_column} is {what}; give a list, or an empty one.")
         texts = [_text(one, at) for at, one in enumerate(candidates)]
         ids = [text_or_none(one.get("id")) if isinstance(one, Mapping) else None for one in candidates]
@@ -72,5 +80,5 @@ class RerankWork(NamesColumns):
 def _text(candidate: Any, at: int) -> str:
     text = candidate.get("text") if isinstance(candidate, Mapping) else candidate
     if text is not None and not isinstance(text, str):
-        raise InputError(f"Candidate {at} is a {type(text).__name__}; give texts, or structs with a text.")
+        raise InputError(f"Candidate {at} is {kind_of(text)}; give texts, or structs with a text.")
     return text or ""

@@ -82,11 +82,20 @@ def text_or_none(value: Any) -> str | None:
     return None if value is None else str(value)
 
 
+def kind_of(value: Any) -> str:
+    """Say what a value is that should be something else: null, a float, an int."""
+    if value is None:
+        return "null"
+    name = type(value).__name__
+    return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
+
+
 def question_in(row: Row, column: str) -> str:
     """Return the question of a row, or raise InputError."""
     query = row.get(column)
     if not isinstance(query, str) or not query.strip():
-        raise InputError(f"{column} is empty; a question is needed.")
+        what = "empty" if isinstance(query, str) else kind_of(query)
+        raise InputError(f"{column} is {what}; a question is needed.")
     return query
 
 

@@ -193,7 +193,8 @@ def _print(args: argparse.Namespace, report: BatchReport, loaded: BatchReport | 
         workers = f"{report.workers} worker{'s' if report.workers > 1 else ''}"
         print_text(prose(f"A million rows cost {_hours(hours)} of {workers} on this hardware{price}."))
     if loaded is not None:
-        print_text(f"{args.store} holds {loaded.written} chunks of them ({loaded.seconds:.1f} s).")
+        # Not "holds": chunks of the same id replace one another.
+        print_text(f"{loaded.written} chunks are loaded into {args.store} ({loaded.seconds:.1f} s).")
         print_text(_next(args.store))
     if recording is not None:
         print_text(f"Next: resift tune {recording}")
