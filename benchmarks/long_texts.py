@@ -1,10 +1,11 @@
 """Which windows of long texts must be read: every window's logit once, then rules of choosing on top.
 
-    python -m benchmarks.long_texts WORK [--size 4] [--questions 60]      # RESIFT_DATA: where the data lies
+    python -m benchmarks.long_texts WORK [--size 4] [--questions 300]     # RESIFT_DATA: where the data lies
 
 The long texts are consecutive chunks of chunkeval's five sources, `size` of them as one text; the best 14 of
 each question are read. Numbers are nDCG@10 of the default blend (without neighbours), against the same with
-every window read, the part of the windows that a rule reads, and how many questions it changes.
+every window read (with a bootstrap interval), the part of the windows that a rule reads, and how many
+questions it changes. Logits are kept in WORK, so it goes on where it was stopped.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from benchmarks.harness import write_results
 from resift.deadline import Deadline
 from resift.evaluation.beir import Collection, read_collection
 from resift.evaluation.collection_index import index_of
+from resift.evaluation.significance import bootstrap_interval
 from resift.evaluation.subjects import subject_named
 from resift.fusion.weighted import weighted
 from resift.models.engine import shared_engine
@@ -73,7 +75,7 @@ async def record(collection: Collection, index: Path, queries: list[str], out: P
     pipeline = subject_named("default").open(index)
     model = load(DEFAULT_MODEL, kind="cross-encoder")
     template, length = model.tokenizer.template, model.spec.max_length
-    with out.open("w", encoding="utf-8") as file:
+    with out.open("a", encoding="utf-8") as file:
         for query in queries:
             text = collection.queries[query]
             branches = await fan_out(pipeline.stores, text, k=300)
@@ -94,8 +96,15 @@ async def record(collection: Collection, index: Path, queries: list[str], out: P
                 tasks += [partial(read, docs[hit.id], at) for at in range(len(parts))]
             await shared_engine().run(tasks, deadline=Deadline.never())
             lists = {one.ref.name: [(hit.id, hit.score) for hit in one.hits] for one in branches}
-            row = {"query": asked, "docs": docs, "lists": lists, "qrels": collection.qrels[query]}
+            row = {
+                "id": query,
+                "query": asked,
+                "docs": docs,
+                "lists": lists,
+                "qrels": collection.qrels[query],
+            }
             file.write(json.dumps(row) + "\n")
+            file.flush()
     await pipeline.close()
 
 
@@ -146,6 +155,18 @@ RULES: dict[str, Rule] = {
 }
 
 
+def interval(mine: list[float], base: list[float]) -> list[float]:
+    differences = [one - other for one, other in zip(mine, base, strict=True)]
+    return [round(bound, 4) for bound in bootstrap_interval(differences)]
+
+
+def kept_rows(path: Path) -> list[dict[str, Any]]:
+    """Return the questions that were recorded, after taking away a last line that was cut."""
+    whole = path.read_bytes().rpartition(b"\n")[0] if path.exists() else b""
+    path.write_bytes(whole + b"\n" if whole else b"")
+    return [json.loads(line) for line in whole.splitlines()]
+
+
 def judged(rows: list[dict[str, Any]]) -> dict[str, Any]:
     values: dict[str, list[float]] = {}
     parts: dict[str, float] = {}
@@ -164,6 +185,7 @@ def judged(rows: list[dict[str, Any]]) -> dict[str, Any]:
         name: {
             "nDCG@10": round(sum(mine) / len(mine), 4),
             "difference": round(sum(mine) / len(mine) - sum(base) / len(base), 4),
+            "interval": interval(mine, base),
             "read": round(parts[name], 3),
             "changed": sum(abs(one - other) > 1e-9 for one, other in zip(mine, base, strict=True)),
         }
@@ -175,16 +197,18 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.long_texts", description=__doc__)
     parser.add_argument("work", type=Path, help="where the collection, its index and the logits are kept")
     parser.add_argument("--size", type=int, default=4)
-    parser.add_argument("--questions", type=int, default=60)
+    parser.add_argument("--questions", type=int, default=300)
     args = parser.parse_args(argv)
     name = f"long-{args.size}"
     data = Path(os.environ.get("RESIFT_DATA", "../shared/data")) / SOURCE
     collection = read_collection(long_collection(data, args.work / name, args.size))
     queries = sorted(collection.queries, key=lambda query: hashlib.sha256(query.encode()).digest())
     kept = args.work / f"{name}.jsonl"
-    if not kept.exists():
-        asyncio.run(record(collection, index_of(collection, args.work), queries[: args.questions], kept))
-    rows = [json.loads(line) for line in kept.open(encoding="utf-8")]
+    known = {row["id"] for row in kept_rows(kept)}
+    missing = [query for query in queries[: args.questions] if query not in known]
+    if missing:
+        asyncio.run(record(collection, index_of(collection, args.work), missing, kept))
+    rows = kept_rows(kept)[: args.questions]
     texts = [doc for row in rows for doc in row["docs"].values()]
     told = {
         "questions": len(rows),

@@ -31,6 +31,8 @@ WRAPPED = {
     "addresses": f"- **Ana**: {TURN} [here](https://example.com/a_b/c.html?d=e&f=g;h)",
     "a table": f"| 12.5 | 2024-05-20 | {TURN} |\n|------|:---:|------|",
     "citations": f"{TURN} (Smith et al., 2019; [12], [13]), p < .05, 95% CI: 0.2-0.4",
+    "people": f"@ana_m_92: {TURN} #good_day @bob.k",
+    "letters": f"From: ana.m@example.com\nTo: bob_k@post.example.org\nSubject: Re: the boat\n\n{TURN}",
     "headings": f"{TURN}\n========\n\n{TURN}\n________",
 }
 PROGRAMS = {
@@ -108,6 +110,28 @@ def test_words_of_talk_are_shorter_than_those_of_a_field():
     assert letters_per_word([GERMAN] * 5) == 0
     assert letters_per_word(["東京の天気は、晴れです。"] * 99) == 0
     assert letters_per_word([TALK]) == letters_per_word([]) == 0
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "I traghetti a Venezia partono in orario e i cani a bordo pagano in media la metà. ",
+        "A balsa sai ao meio-dia e a bicicleta vai de graça a bordo a partir de agosto. ",
+        "De veerboot vertrekt in de zomer om twaalf uur; een fiets is gratis, een hond of kat in mei. ",
+        "2024-05-20,12.5,13.7,1994,A,B\n2024-05-21,11.0,12.9,1995,A,I\n",
+        "(let ((a 1) (b 2)) (list a b)) (defun add (a i) (+ a i)) ",
+    ],
+)
+def test_a_few_small_words_make_no_english(text):
+    """`a`, `i`, `in`, `is` and `of` are words of other languages, and columns and names: nothing is told."""
+    assert letters_per_word([text] * 9) == 0
+    assert reranker_weight(Trust(), marks=0.0, letters=letters_per_word([text] * 9)) == pytest.approx(0.75)
+
+
+def test_capital_letters_tell_the_same():
+    """Old news and telegrams are written in capitals alone."""
+    assert letters_per_word([TALK.upper()] * 3) == letters_per_word([TALK] * 3)
+    assert letters_per_word([ABSTRACT.upper()] * 3) == letters_per_word([ABSTRACT] * 3)
 
 
 def test_a_reranker_counts_for_more_where_words_are_plain():

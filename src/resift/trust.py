@@ -21,8 +21,10 @@ _WORD = re.compile(r"\w+")
 # Names joined to names, calls, assignments, ends of statements: `a.b`, `f(x`, `p->q`, `a_b`, `f()`, `=`, `;`.
 # Marks of sentences, quotes, dates and tables are in talk, lists and records too. ASCII, as programs are.
 _MARK = re.compile(r"[A-Za-z0-9_)\]](?:\.|::|->|\(|\[)(?=[A-Za-z_])|\(\)|_(?=[A-Za-z0-9])|=+|;+")
-# What prose is wrapped in: tags, addresses, entities.
-_WRAPPING = re.compile(r"</?[A-Za-z][^<>]*>|https?://\S+|&#?\w{1,8};")
+# What prose is wrapped in: tags, addresses, entities, names of people (`@ana_m`) and topics (`#good_day`).
+_WRAPPING = re.compile(
+    r"</?[A-Za-z][^<>]*>|https?://\S+|&#?\w{1,8};|(?<![\w.+-])[\w.+-]++@[\w-]++(?:\.[\w-]++)+|(?<![\w@#])[@#]\w[\w.]*+"
+)
 _READ = 1000  # characters of a text: enough to tell prose from code
 _ENOUGH = 30  # words in all, or nothing can be told
 
@@ -31,6 +33,7 @@ _USUAL = 5.0  # letters per word of English where nothing is told
 # A sixth to a third of the words of English, be it talk or abstracts; a twentieth of those of its neighbours.
 _ENGLISH = {"a", "and", "for", "i", "in", "is", "it", "of", "that", "the", "to", "with", "you"}
 _SOME = 0.1  # the part of these words from which on a text is English
+_SEVERAL = 4  # different ones: `a`, `i` and `in` are words of Italian too, and names in formulas and tables
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,7 +90,8 @@ def letters_per_word(texts: Collection[str]) -> float:
     0 where there is too little English to tell: words of other languages are longer, and tell nothing.
     """
     words = [word for text in texts for word in _PLAIN.findall(_unwrapped(text).lower())]
-    if len(words) < _ENOUGH or sum(word in _ENGLISH for word in words) < _SOME * len(words):
+    small = [word for word in words if word in _ENGLISH]
+    if len(words) < _ENOUGH or len(small) < _SOME * len(words) or len(set(small)) < _SEVERAL:
         return 0.0
     return sum(map(len, words)) / len(words)
 

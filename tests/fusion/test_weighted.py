@@ -87,6 +87,17 @@ def test_an_empty_list_changes_nothing():
     assert weighted([[], []], searched=BOTH) == []
 
 
+def test_words_that_found_less_have_nothing_more_that_matches():
+    """Two hits beside a long list of vectors: the second stands above what has no word of the question."""
+    meaning = ranked("meaning", [(id, 0.9 - at / 100) for at, id in enumerate("abcdefgh")])
+    few = ranked("words", [("h", 3.0), ("g", 2.9)])
+    found = order([few, meaning], searched=BOTH)
+    assert found.index("g") < found.index("c")
+    # A list that is as long as the others says nothing of what it lacks: there g is as good as its last.
+    full = order([few, meaning[:2]], searched=BOTH)
+    assert full[-1] == "g"
+
+
 def test_equal_scores_are_read_by_their_ranks():
     """Stores that say 1.0 of everything, or nothing at all, still have an order."""
     equal = ranked("equal", [("x", 1.0), ("y", 1.0), ("z", 1.0)])
@@ -94,6 +105,17 @@ def test_equal_scores_are_read_by_their_ranks():
     assert order([equal]) == ["x", "y", "z"]
     assert order([silent]) == ["x", "y", "z"]
     assert order([equal, silent]) == ["x", "y", "z"]
+
+
+def test_a_list_that_does_not_score_every_hit_is_read_by_its_ranks():
+    """A missing score says nothing, and certainly not that the hit is the last."""
+    some = ranked("graph", [("a", 9.0), ("b", None), ("c", 8.9)])
+    none = ranked("graph", [("a", None), ("b", None), ("c", None)])
+    told = [
+        [(hit.id, hit.score) for hit in weighted([ranks, MEANING], searched=["", "vector"])]
+        for ranks in (some, none)
+    ]
+    assert told[0] == told[1]
 
 
 def test_one_store_per_source_routes_to_the_one_that_answers():
