@@ -201,6 +201,7 @@ def test_normalisations():
     assert min_max([1e308, -1e308]) == [1.0, 0.0]
     assert z_scores([1.0, 3.0]) == pytest.approx([-1.0, 1.0])
     assert z_scores([2.0, 2.0]) == [0.0, 0.0]
+    assert z_scores([0.1 + 0.2, 0.3, 0.3]) == [0.0, 0.0, 0.0]  # rounding is no difference
     assert z_scores([]) == []
     assert all(map(math.isfinite, z_scores([1e308, -1e308, 0.0])))
     assert rank_scale([9.0, 1.0]) == [1.0, 0.5]

@@ -120,6 +120,15 @@ def test_scale_of_other_providers_does_not_matter():
     assert orders[0] == orders[1]
 
 
+@pytest.mark.parametrize(("factor", "shift"), [(40.0, 5000.0), (2.0, -300.0), (0.001, 7.0)])
+def test_scores_of_an_unknown_scale_count_in_any_unit(factor, shift):
+    """Neither logits nor probabilities: thousands and thousandths lift as far as logits usually do."""
+    moved = {name: None if v is None else factor * v + shift for name, v in LOGITS.items()}
+    plain, other = (blend(pipeline_hits(LISTS, said, provider="voyage")) for said in (LOGITS, moved))
+    assert other.ids == plain.ids
+    assert [hit.score for hit in other.kept] == pytest.approx([hit.score for hit in plain.kept])
+
+
 def test_a_list_that_ended_early_found_all_that_matches():
     """A short word list beside a long vector list: what it did not return matches no word at all."""
     long = [(name, 0.9 - at / 100) for at, name in enumerate("abcdefgh")]
