@@ -2,9 +2,11 @@
 
 `python -m benchmarks.early_exit record` takes, per collection, some questions and the best candidates of
 the text search, and records the first token's state after each of these layers and the score of all twelve.
-`python -m benchmarks.early_exit` then fits one linear head per layer on the states of FITTED and picks, on
-the same collections with each left out in turn, how far below the tenth best estimate a candidate may be
-dropped; the collections of JUDGED see neither. Recorded states lie in benchmarks/.early_exit.
+`python -m benchmarks.early_exit` then fits one head per layer on the states of FITTED and picks, on the same
+collections with each left out in turn, where a candidate may be dropped: how far below the tenth best
+estimate, or behind which share of its pool. Heads see one layer or all so far, linear or not, and learn one
+of three targets. The collections of JUDGED see neither fit nor choice. Recorded
+states lie in benchmarks/.early_exit.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import json
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -33,17 +35,22 @@ TOKENS = 256
 FOLDER = HERE / ".early_exit"
 DATA = Path(os.environ.get("RESIFT_DATA", HERE.parent.parent / "shared" / "data"))
 MODEL = "cross-encoder/ms-marco-MiniLM-L-12-v2"
+FIELDS = ("states", "scores", "grades", "ideal")
+GOALS = (0.99, 0.97, 0.95)
 GATE = {"of_top_10_kept": 0.99, "ndcg_moved": 0.001, "of_layers": 0.55}
 
 
 @dataclass(frozen=True, slots=True)
-class Pool:
-    """One question's candidates: states by head [heads, candidates, width], scores of all layers, grades."""
+class Pools:
+    """The candidates of a collection's questions; where one has fewer than others, the score is -inf."""
 
-    states: np.ndarray
-    scores: np.ndarray
+    states: np.ndarray  # [heads, questions, candidates, width]
+    scores: np.ndarray  # of all layers
     grades: np.ndarray
-    ideal: np.ndarray  # all grades of the question, best first
+    ideal: np.ndarray  # the discounted gain of a question's best grades
+
+    def sizes(self) -> np.ndarray:
+        return np.isfinite(self.scores).sum(1)
 
 
 def questions(split: str, count: int, seed: int) -> Iterator[tuple[str, dict[str, int]]]:
@@ -85,7 +92,7 @@ async def record(split: str, count: int, pool: int) -> None:
             }
         await store.close()
     FOLDER.mkdir(exist_ok=True)
-    np.savez_compressed(FOLDER / f"{split.replace('/', '.')}.npz", **made)
+    np.savez_compressed(states_file(split), **made)
     print(split, count, "questions", file=sys.stderr)
 
 
@@ -118,77 +125,176 @@ def _cut_off(whole, layers: int):
     return session
 
 
-def recorded(split: str) -> list[Pool]:
+def states_file(split: str) -> Path:
+    return FOLDER / f"{split.replace('/', '.')}.npz"
+
+
+def recorded(split: str) -> Pools:
     """Return a split's pools that have enough candidates to drop some."""
-    with np.load(FOLDER / f"{split.replace('/', '.')}.npz") as file:
+    with np.load(states_file(split)) as file:
         numbers = sorted({int(name.partition(".")[0]) for name in file.files})
-        fields = ("states", "scores", "grades", "ideal")
-        pools = [Pool(*(file[f"{number}.{field}"] for field in fields)) for number in numbers]
-    return [pool for pool in pools if len(pool.scores) > TOP]
+        found = [{field: file[f"{number}.{field}"] for field in FIELDS} for number in numbers]
+    found = [one for one in found if len(one["scores"]) > TOP]
+    places = max(len(one["scores"]) for one in found)
+
+    def filled(one: np.ndarray, nothing: float, axis: int = 0) -> np.ndarray:
+        wide = [(0, places - size if number == axis else 0) for number, size in enumerate(one.shape)]
+        return np.pad(one.astype(np.float64), wide, constant_values=nothing)
+
+    return Pools(
+        np.stack([filled(one["states"], 0, axis=1) for one in found], axis=1),
+        np.stack([filled(one["scores"], -np.inf) for one in found]),
+        np.stack([filled(one["grades"], 0) for one in found]),
+        np.array([gain(one["ideal"][None])[0] for one in found]),
+    )
 
 
-def fit(pools: Sequence[Pool], strength: float = 30.0) -> np.ndarray:
-    """Return one linear head per layer, weights and a constant, that estimates the score (ridge)."""
-    target = np.concatenate([pool.scores for pool in pools])
-    heads = []
-    for number in range(len(HEADS)):
-        states = np.concatenate([pool.states[number] for pool in pools]).astype(np.float64)
+def gain(grades: np.ndarray) -> np.ndarray:
+    """Return the discounted gain of the first TOP grades of each row."""
+    best = grades[:, :TOP]
+    return best @ (1 / np.log2(np.arange(2, best.shape[1] + 2)))
+
+
+def one_layer(states: np.ndarray, number: int) -> np.ndarray:
+    return states[number]
+
+
+def layers_so_far(states: np.ndarray, number: int) -> np.ndarray:
+    return np.concatenate(states[: number + 1], axis=-1)
+
+
+def bent(states: np.ndarray, number: int) -> np.ndarray:
+    """Return the states beside 768 random ramps of them: a head that is no longer linear."""
+    one = states[number]
+    drawn = np.random.default_rng(number).normal(size=(one.shape[-1], 768)) / np.sqrt(one.shape[-1])
+    return np.concatenate([one, np.maximum(one @ drawn, 0)], axis=-1)
+
+
+def the_score(pools: Pools) -> np.ndarray:
+    return pools.scores
+
+
+def within_the_pool(pools: Pools) -> np.ndarray:
+    """Return how far each score is from the mean of its pool."""
+    real = np.isfinite(pools.scores)
+    return pools.scores - np.mean(pools.scores, axis=1, where=real, keepdims=True)
+
+
+def around_the_tenth(pools: Pools) -> np.ndarray:
+    """Return how far each score is from the tenth best, no farther than 4: the head learns the border."""
+    return np.clip(pools.scores - tenth_best(pools.scores), -4, 4)
+
+
+def tenth_best(values: np.ndarray) -> np.ndarray:
+    return -np.partition(-values, TOP - 1, axis=1)[:, TOP - 1 : TOP]
+
+
+SEEN: dict[str, Callable[[np.ndarray, int], np.ndarray]] = {
+    "one layer": one_layer,
+    "layers so far": layers_so_far,
+    "one layer, not linear": bent,
+}
+LEARNT: dict[str, Callable[[Pools], np.ndarray]] = {
+    "the score": the_score,
+    "the score within its pool": within_the_pool,
+    "the distance to the tenth": around_the_tenth,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """What a head looks at and what it learns to say."""
+
+    seen: str
+    learnt: str
+
+    def fit(self, several: Sequence[Pools], number: int, strength: float = 300.0) -> np.ndarray:
+        """Return weights and a constant that estimate the target from the states (ridge)."""
+        rows, target = [], []
+        for pools in several:
+            real = np.isfinite(pools.scores)
+            rows.append(SEEN[self.seen](pools.states, number)[real])
+            target.append(LEARNT[self.learnt](pools)[real])
+        states, wanted = np.concatenate(rows), np.concatenate(target)
         mean, deviation = states.mean(0), states.std(0) + 1e-6
         unit = (states - mean) / deviation
-        weights = np.linalg.solve(
-            unit.T @ unit + strength * np.eye(unit.shape[1]), unit.T @ (target - target.mean())
-        )
-        weights /= deviation
-        heads.append(np.append(weights, target.mean() - mean @ weights))
-    return np.array(heads)
+        square = unit.T @ unit + strength * np.eye(unit.shape[1])
+        weights = np.linalg.solve(square, unit.T @ (wanted - wanted.mean())) / deviation
+        return np.append(weights, wanted.mean() - mean @ weights)
+
+    def estimates(self, several: Sequence[Pools], pools: Pools) -> np.ndarray:
+        """Fit on some pools and return [heads, questions, candidates] for others."""
+        found = []
+        for number in range(len(HEADS)):
+            weights = self.fit(several, number)
+            values = SEEN[self.seen](pools.states, number) @ weights[:-1] + weights[-1]
+            found.append(np.where(np.isfinite(pools.scores), values, -np.inf))
+        return np.array(found)
 
 
-def kept(pool: Pool, heads: np.ndarray, margins: Sequence[float]) -> tuple[np.ndarray, float]:
-    """Return which candidates go through all layers, and the share of layers computed."""
-    alive, done = np.ones(len(pool.scores), bool), 0
-    for number, (layer, margin) in enumerate(zip(HEADS, margins, strict=True)):
-        done += int(alive.sum()) * (layer - ([0, *HEADS][number]))
-        estimate = pool.states[number] @ heads[number, :-1] + heads[number, -1]
-        tenth = np.sort(estimate[alive])[-min(TOP, int(alive.sum()))]
-        alive &= estimate >= tenth - margin
-    done += int(alive.sum()) * (LAYERS - HEADS[-1])
-    return alive, done / (LAYERS * len(pool.scores))
+def within_margins(estimate: np.ndarray, margin: float) -> np.ndarray:
+    """Return who is at most a margin below the tenth best estimate."""
+    return estimate >= tenth_best(estimate) - margin
 
 
-def judge(pools: Sequence[Pool], heads: np.ndarray, margins: Sequence[float]) -> dict[str, float]:
-    """Return what the gate asks, as means over questions."""
-    found, moved, layers = [], [], []
-    for pool in pools:
-        alive, share = kept(pool, heads, margins)
-        exact = np.argsort(-pool.scores, kind="stable")
-        early = exact[alive[exact]]
-        found.append(float(alive[exact[:TOP]].mean()))
-        moved.append(ndcg(pool, early) - ndcg(pool, exact))
-        layers.append(share)
-    means = {"of_top_10_kept": found, "ndcg_moved": moved, "of_layers": layers}
-    return {name: round(float(np.mean(values)), 4) for name, values in means.items()}
+def best_share(estimate: np.ndarray, share: float) -> np.ndarray:
+    """Return the best share of each pool, ten at least."""
+    sizes = np.isfinite(estimate).sum(1)  # of those that are left
+    keep = np.maximum(TOP, np.ceil(share * estimate.shape[1])).astype(int)
+    limit = -np.sort(-estimate, axis=1)[np.arange(len(estimate)), np.minimum(keep, sizes) - 1]
+    return estimate >= limit[:, None]
 
 
-def ndcg(pool: Pool, order: np.ndarray) -> float:
-    discount = 1 / np.log2(np.arange(2, TOP + 2))
-    gained, best = pool.grades[order[:TOP]], pool.ideal[:TOP]
-    total = float(best @ discount[: len(best)])
-    return float(gained @ discount[: len(gained)]) / total if total else 0.0
+Rule = Callable[[np.ndarray, float], np.ndarray]
+RULES: dict[str, tuple[Rule, Sequence[float]]] = {
+    "a margin below the tenth": (within_margins, (1, 1.5, 2, 2.5, 3, 4, 5, 7, 99)),
+    "the best share": (best_share, (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1)),
+}
 
 
-def choose(fitted: dict[str, list[Pool]], goal: float) -> tuple[float, ...]:
-    """Return the margins with the fewest layers that keep the goal, each judged by the others' heads."""
-    left_out = {
-        name: fit([pool for other, pools in fitted.items() if other != name for pool in pools])
-        for name in fitted
+def survivors(
+    pools: Pools, estimates: np.ndarray, rule: str, limits: Sequence[float]
+) -> tuple[np.ndarray, dict[str, float]]:
+    """Return which candidates go through all layers, and two of the gate's numbers as means."""
+    real = np.isfinite(pools.scores)
+    alive, done = real, np.zeros(len(real))
+    for layer, before, estimate, limit in zip(HEADS, (0, *HEADS), estimates, limits, strict=False):
+        done += alive.sum(1) * (layer - before)
+        alive = alive & RULES[rule][0](np.where(alive, estimate, -np.inf), limit)
+    done += alive.sum(1) * (LAYERS - HEADS[-1])
+    told = {
+        "of_top_10_kept": alive[pools.scores >= tenth_best(pools.scores)].mean(),
+        "of_layers": (done / (LAYERS * real.sum(1))).mean(),
     }
-    steps = (0.5, 1, 1.5, 2, 3, 4, 5, 6, 8, 10, 99)
-    best = (1.0, (99.0, 99.0, 99.0))
-    for margins in itertools.product(steps, repeat=len(HEADS)):
-        told = [judge(pools, left_out[name], margins) for name, pools in fitted.items()]
-        if min(one["of_top_10_kept"] for one in told) >= goal:
-            best = min(best, (float(np.mean([one["of_layers"] for one in told])), margins))
-    return best[1]
+    return alive, {name: round(float(value), 4) for name, value in told.items()}
+
+
+def judge(pools: Pools, estimates: np.ndarray, rule: str, limits: Sequence[float]) -> dict[str, float]:
+    """Return what the gate asks, as means over questions."""
+    alive, told = survivors(pools, estimates, rule, limits)
+    exact = np.argsort(-pools.scores, axis=1, kind="stable")
+    early = np.argsort(-np.where(alive, pools.scores, -np.inf), axis=1, kind="stable")
+    graded = np.where(alive, pools.grades, 0)
+    moved = gain(np.take_along_axis(graded, early, 1)) - gain(np.take_along_axis(pools.grades, exact, 1))
+    return {**told, "ndcg_moved": round(float((moved / np.maximum(pools.ideal, 1e-9)).mean()), 4)}
+
+
+def choose(
+    fitted: dict[str, Pools], head: Head, rule: str, goals: Sequence[float]
+) -> dict[float, tuple[float, ...]]:
+    """Return, per goal, the limits that keep it with the fewest layers, by heads of the other collections."""
+    left_out = {
+        name: head.estimates([other for key, other in fitted.items() if key != name], pools)
+        for name, pools in fitted.items()
+    }
+    best = {goal: (1.0, (RULES[rule][1][-1],) * len(HEADS)) for goal in goals}
+    for limits in itertools.product(RULES[rule][1], repeat=len(HEADS)):
+        told = [survivors(pools, left_out[name], rule, limits)[1] for name, pools in fitted.items()]
+        layers = float(np.mean([one["of_layers"] for one in told]))
+        for goal in goals:
+            if min(one["of_top_10_kept"] for one in told) >= goal:
+                best[goal] = min(best[goal], (layers, limits))
+    return {goal: limits for goal, (_, limits) in best.items()}
 
 
 def passes_gate(told: dict[str, float]) -> bool:
@@ -202,39 +308,54 @@ def passes_gate(told: dict[str, float]) -> bool:
 def experiment() -> dict:
     """Fit and choose on some collections, and judge on others."""
     fitted = {split: recorded(split) for split in FITTED}
-    judged = {split: recorded(split) for split in JUDGED}
-    heads = fit([pool for pools in fitted.values() for pool in pools])
-    rows = {}
-    for goal in (0.99, 0.97, 0.95):
-        margins = choose(fitted, goal)
-        told = {name: judge(pools, heads, margins) for name, pools in judged.items()}
-        passed = all(map(passes_gate, told.values()))
-        rows[f"kept {goal} where fitted"] = {"margins": margins, "judged": told, "passed": passed}
+    judged = {split: recorded(split) for split in JUDGED if states_file(split).exists()}
+    rows = []
+    for seen, learnt, rule in itertools.product(SEEN, LEARNT, RULES):
+        head = Head(seen, learnt)
+        estimates = {name: head.estimates(list(fitted.values()), pools) for name, pools in judged.items()}
+        for goal, limits in choose(fitted, head, rule, GOALS).items():
+            told = {name: judge(pools, estimates[name], rule, limits) for name, pools in judged.items()}
+            mean = {key: round(float(np.mean([one[key] for one in told.values()])), 4) for key in GATE}
+            names = {"seen": seen, "learnt": learnt, "rule": rule, "goal": goal, "limits": limits}
+            passed = all(map(passes_gate, told.values()))
+            rows.append({**names, "judged": told, "mean": mean, "passed": passed})
+            print(seen, "|", learnt, "|", rule, goal, limits, mean, passed, file=sys.stderr)
     return {
-        "questions": {name: len(pools) for name, pools in (fitted | judged).items()},
-        "candidates": int(np.median([len(pool.scores) for pools in judged.values() for pool in pools])),
-        "correlation_with_the_score": correlations(judged, heads),
+        "questions": {name: len(pools.scores) for name, pools in (fitted | judged).items()},
+        "candidates": int(np.median(np.concatenate([pools.sizes() for pools in judged.values()]))),
+        "correlation_within_pools": correlations(fitted, judged),
+        "perfect_heads": {
+            f"{pool} candidates": round((HEADS[0] + (LAYERS - HEADS[0]) * TOP / pool) / LAYERS, 3)
+            for pool in (20, 50, 100)
+        },
         "gate": GATE,
+        "tried": len(rows),
         "rules": rows,
     }
 
 
-def correlations(judged: dict[str, list[Pool]], heads: np.ndarray) -> dict[str, dict[str, float]]:
-    """Return, per collection and head, how the estimates go with the scores of all layers."""
-    told: dict[str, dict[str, float]] = {}
+def correlations(fitted: dict[str, Pools], judged: dict[str, Pools]) -> dict[str, dict[str, float]]:
+    """Return, per collection and layer, how estimates go with the scores of all layers, within pools."""
+    head, told = Head("one layer", "the score within its pool"), {}
     for name, pools in judged.items():
-        scores = np.concatenate([pool.scores for pool in pools])
-        for number, layer in enumerate(HEADS):
-            estimate = np.concatenate([pool.states[number] @ heads[number, :-1] for pool in pools])
-            told.setdefault(name, {})[f"layer {layer}"] = round(float(np.corrcoef(estimate, scores)[0, 1]), 3)
+        estimates = head.estimates(list(fitted.values()), pools)
+        told[name] = {
+            f"layer {layer}": round(float(np.mean(list(map(_correlation, estimate, pools.scores)))), 3)
+            for layer, estimate in zip(HEADS, estimates, strict=True)
+        }
     return told
+
+
+def _correlation(estimate: np.ndarray, scores: np.ndarray) -> float:
+    real = np.isfinite(scores)
+    return float(np.corrcoef(estimate[real], scores[real])[0, 1])
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("step", nargs="?", choices=["record", "judge"], default="judge")
-    parser.add_argument("--questions", type=int, default=100)
-    parser.add_argument("--candidates", type=int, default=60)
+    parser.add_argument("--questions", type=int, default=40)
+    parser.add_argument("--candidates", type=int, default=50)
     parser.add_argument("--splits", nargs="*", default=[*FITTED, *JUDGED])
     options = parser.parse_args()
     if options.step == "record":
