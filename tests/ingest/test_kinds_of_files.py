@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import io
 import json
+import re
+import time
 import zipfile
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from resift.errors import DataFormatError
+from resift.ingest.chunking import ChunkSize
 from resift.ingest.limits import Limits
+from resift.ingest.passages import passages_of
 from resift.ingest.readers import read_sections
 from resift.ingest.sections import Section
 from tests.ingest import samples
@@ -166,6 +171,85 @@ def test_any_text_is_read_whatever_its_name(tmp_path, name):
 def test_markdown_that_is_only_headings_is_not_empty(tmp_path):
     found = read(tmp_path / "a.md", "# Parts\n## Pump\n## Seal\n")
     assert [(one.context, one.text) for one in found] == [("Parts", "Pump"), ("Parts", "Seal")]
+
+
+def test_columns_of_one_name_keep_their_cells_whatever_the_others_are_called(tmp_path):
+    """`a, a 3, a` had two columns "a 3", and the cell of one was lost."""
+    (row,) = read(tmp_path / "a.csv", "a,a 3,a\none,two,three\n")
+    assert row.text.split("\n") == ["a: one", "a 3: two", "a 4: three"]
+
+
+def test_a_row_of_very_many_columns_takes_no_longer_than_as_many_rows(tmp_path):
+    """Each name was looked for in a list of all before it: half a megabyte took minutes."""
+    started = time.process_time()
+    (row,) = read(tmp_path / "a.csv", "a," * 100_000 + "\n" + "1," * 100_000 + "\n")
+    assert row.text.count(": 1") == 100_000
+    assert time.process_time() - started < 10  # half a second; a busy machine may take longer
+
+
+def test_a_huge_name_of_a_column_does_not_stand_in_every_row(tmp_path):
+    rows = read(tmp_path / "a.csv", "k" * 100_000 + ",b\n" + "1,2\n" * 50)
+    assert len(rows) == 50
+    assert sum(len(row.text) + len(str(row.metadata)) for row in rows) < 100_000
+
+
+def test_a_cell_in_the_last_row_of_a_sheet_does_not_cost_a_million_rows(tmp_path):
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    book.active.append(["name", "size"])
+    book.active.cell(300_000, 1, "bolt")
+    book.save(tmp_path / "a.xlsx")
+    started = time.process_time()
+    (row,) = read_sections(tmp_path / "a.xlsx", name="a.xlsx")
+    assert row.text == "name: bolt"
+    assert time.process_time() - started < 6  # under a second; it was 12
+
+
+def test_a_book_that_lists_a_page_many_times_has_it_once(tmp_path):
+    pytest.importorskip("selectolax")
+    whole = samples.epub("Winter", "<p>Snow fell.</p>")
+    path = tmp_path / "a.epub"
+    with zipfile.ZipFile(io.BytesIO(whole)) as given, zipfile.ZipFile(path, "w") as made:
+        for name in given.namelist():
+            spine = re.sub(rb"<itemref [^>]*>", lambda found: found[0] * 1000, given.read(name))
+            made.writestr(name, spine)
+    assert [one.text for one in read_sections(path, name="a.epub")] == ["Snow fell."]
+
+
+def test_long_names_do_not_stand_before_every_value(tmp_path):
+    nested: object = [1] * 1000
+    for _ in range(20):
+        nested = {"n" * 200: nested}
+    found = read(tmp_path / "a.json", json.dumps(nested))
+    assert sum(one.text.count(": 1") for one in found) == 1000
+    assert sum(len(one.text) for one in found) < 400_000
+
+
+def test_values_that_are_too_many_or_too_deep_are_told(tmp_path):
+    """They were left out without a word."""
+    many = read(tmp_path / "a.json", json.dumps([1] * 500_001))
+    assert [one.problem for one in many if one.problem] == [
+        "what comes after the first 500,000 values was not read"
+    ]
+    deep: object = 7
+    for _ in range(60):
+        deep = {"a": deep}
+    assert [one.problem for one in read(tmp_path / "b.json", json.dumps(deep))] == [
+        "what lies below 50 names was not read"
+    ]
+
+
+@pytest.mark.parametrize("key", ["title", "note"])
+def test_what_stands_with_every_passage_of_a_row_is_bounded(tmp_path, key):
+    """A row of a megabyte, half of it a title or a note, became 200 MB of passages."""
+    line = {key: "lorem " * 20_000, "text": "A plain sentence of six words. " * 4_000, "year": 1999}
+    (section,) = read(tmp_path / "a.jsonl", json.dumps(line))
+    found = passages_of(section, "a.jsonl", size=ChunkSize(), row_ids="own", copies=Counter())
+    assert len(found) > 100
+    assert all(one["metadata"]["year"] == 1999 for one in found)
+    assert sum(len(one["text"]) + len(str(one["metadata"])) for one in found) < 1_000_000
+    assert sum(one["text"].count("lorem") for one in found) >= (20_000 if key == "title" else 0)
+    assert found[0]["metadata"][key] == line[key].strip() or found[0]["metadata"][key] == line[key]
 
 
 def test_a_huge_heading_is_text_and_not_before_every_chunk(tmp_path):

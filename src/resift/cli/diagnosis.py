@@ -19,9 +19,8 @@ if TYPE_CHECKING:
 
 State = Literal["ok", "absent", "broken"]
 
-_REQUIREMENT = re.compile(
-    r"^([A-Za-z0-9._-]+)(?:\[[^]]*\])?\s*([^;]*)(?:;.*extra\s*==\s*['\"]([\w-]+)['\"])?"
-)
+_REQUIREMENT = re.compile(r"([\w.-]++)(?:\[[^][]*+\])?+([^;]*+)")
+_EXTRA = re.compile(r"\bextra\s*+==\s*+['\"]([\w-]++)['\"]")
 _SELF_TEST = (
     "what is the capital of France?",
     ["Lyon is famous for its cheese.", "Paris is where the French government sits."],
@@ -43,9 +42,9 @@ def extras() -> dict[str, list[str]]:
     """Return the requirements of each extra for users, as the installed package declares them."""
     found: dict[str, list[str]] = {}
     for line in metadata.requires("resift") or ():
-        match = _REQUIREMENT.match(line)
-        if match and match[3] and match[3] not in ("all", "dev"):
-            found.setdefault(match[3], []).append(f"{match[1]}{match[2].strip()}")
+        requirement, extra = _REQUIREMENT.match(line), _EXTRA.search(line)
+        if requirement and extra and extra[1] not in ("all", "dev"):
+            found.setdefault(extra[1], []).append(f"{requirement[1]}{requirement[2].strip()}")
     return found
 
 

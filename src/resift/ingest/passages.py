@@ -7,11 +7,17 @@ from collections import Counter
 from typing import Literal
 
 from resift.ingest.chunking import ChunkSize, chunks
-from resift.ingest.sections import Section
-from resift.types import JsonObject
+from resift.ingest.sections import LONGEST_HEADING, Section
+from resift.types import JsonMapping, JsonObject
 
 RowIds = Literal["own", "path"]
 """Rows of JSONL and CSV keep their own ids, or have the file's path before them."""
+
+_LONGEST_CONTEXT = 6 * LONGEST_HEADING
+"""Characters that go before every passage: a path of headings. A longer one, say a row's title, is text."""
+
+_MOST_REPEATED = 1_000
+"""Characters of metadata that every passage of a long text has; all of it stands with the first."""
 
 
 def passages_of(
@@ -21,15 +27,31 @@ def passages_of(
     if not section.text.strip():
         return []
     own_id = section.id if section.id is None or row_ids == "own" else f"{key}#{section.id}"
-    pieces = [section.text] if own_id is not None else chunks(section.text, size)
+    context, whole = section.context, section.text
+    if len(context) > _LONGEST_CONTEXT:
+        context, whole = "", f"{context}\n\n{whole}"
+    pieces = [whole] if own_id is not None else chunks(whole, size)
+    repeated = _repeated(section.metadata) if len(pieces) > 1 else {}
     found = []
     for number, piece in enumerate(pieces, start=1):
-        text = clean(f"{section.context}\n\n{piece}" if section.context else piece)
+        text = clean(f"{context}\n\n{piece}" if context else piece)
         id = clean(own_id) if own_id is not None else _chunk_id(key, text, copies)
         place = {"chunk": number} if len(pieces) > 1 else {}
-        metadata = {**section.metadata, **place, "path": key}
+        metadata = {**(section.metadata if number == 1 else repeated), **place, "path": key}
         found.append({"id": id, "text": text, "metadata": metadata, "own_id": own_id is not None})
     return found
+
+
+def _repeated(metadata: JsonMapping) -> JsonObject:
+    """Return what is short enough to stand with every passage: a megabyte would come a thousand times."""
+    kept: JsonObject = {}
+    room = _MOST_REPEATED
+    for key, value in metadata.items():
+        size = len(key) + len(str(value))
+        if size <= room:
+            kept[key] = value
+            room -= size
+    return kept
 
 
 def clean(text: str) -> str:

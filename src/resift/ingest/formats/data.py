@@ -12,7 +12,7 @@ from resift.candidates import TEXT_KEYS
 from resift.errors import DataFormatError
 from resift.ingest.formats.plain import plain_sections
 from resift.ingest.formats.rows import Rows
-from resift.ingest.sections import SEPARATOR, Section
+from resift.ingest.sections import LONGEST_HEADING, SEPARATOR, Section
 from resift.ingest.sources import Source
 
 _MOST_VALUES = 500_000  # a file of a kilobyte can hold more by repeating its own parts
@@ -131,7 +131,8 @@ def _is_row(value: object) -> bool:
 def _listed(value: object, flag: str = "") -> Iterator[Section]:
     lines: list[str] = []
     held = 0
-    for line in _values(value):
+    values = _Values(value)
+    for line in values:
         lines.append(line)
         held += len(line)
         if held > _PIECE:
@@ -139,23 +140,42 @@ def _listed(value: object, flag: str = "") -> Iterator[Section]:
             lines, held, flag = [], 0, ""
     if lines:
         yield Section("\n".join(lines), flag=flag)
+    if values.left_out:
+        yield Section("", problem=values.left_out)
 
 
-def _values(value: object) -> Iterator[str]:
-    """Yield "name › name: value" for each value, without recursion; stops after a great many."""
-    waiting: list[tuple[tuple[str, ...], Any]] = [((), value)]
-    for _ in range(_MOST_VALUES):
-        if not waiting:
-            return
-        path, one = waiting.pop()
-        if isinstance(one, Mapping) and len(path) < _DEEPEST:
-            waiting += [((*path, str(key)[:200]), inner) for key, inner in reversed(list(one.items()))]
-        elif isinstance(one, (list, tuple, set)) and len(path) < _DEEPEST:
-            waiting += [(path, inner) for inner in reversed(list(one))]
-        elif one is not None and not isinstance(one, (Mapping, list, tuple, set)):
-            text = str(one).strip() if not isinstance(one, bool) else str(one).lower()
-            if text:
-                yield f"{SEPARATOR.join(path)}: {text}" if path else text
+class _Values:
+    """Goes through "name › name: value" of each value, without recursion; says what it left out."""
+
+    def __init__(self, value: object) -> None:
+        self._value = value
+        self.left_out = ""
+
+    def __iter__(self) -> Iterator[str]:
+        waiting: list[tuple[tuple[str, ...], Any]] = [((), self._value)]
+        for _ in range(_MOST_VALUES):
+            if not waiting:
+                return
+            path, one = waiting.pop()
+            if isinstance(one, (Mapping, list, tuple, set)):
+                if len(path) < _DEEPEST:
+                    waiting += _inside(path, one)
+                elif one:
+                    self.left_out = f"what lies below {_DEEPEST} names was not read"
+            elif one is not None:
+                text = str(one).strip() if not isinstance(one, bool) else str(one).lower()
+                if text:
+                    # Its end where it is long: the innermost names say most, and each value repeats them.
+                    yield f"{SEPARATOR.join(path)[-LONGEST_HEADING:]}: {text}" if path else text
+        if waiting:
+            self.left_out = f"what comes after the first {_MOST_VALUES:,} values was not read"
+
+
+def _inside(path: tuple[str, ...], one: Any) -> list[tuple[tuple[str, ...], Any]]:
+    """Return what a mapping or a list holds, the last first."""
+    if isinstance(one, Mapping):
+        return [((*path, str(key)[:200]), inner) for key, inner in reversed(list(one.items()))]
+    return [(path, inner) for inner in reversed(list(one))]
 
 
 def _local(name: str) -> str:

@@ -51,4 +51,5 @@ def _contents(package: Package) -> tuple[str, list[str]]:
         if one.tag.endswith("}item") and "html" in one.attrib.get("media-type", "")
     }
     order = [one.attrib.get("idref", "") for one in book.iter() if one.tag.endswith("}itemref")]
-    return " ".join(named.split())[:300], [pages[id] for id in order if id in pages]
+    # Each page once, as the format has it: a small book could list one a hundred thousand times.
+    return " ".join(named.split())[:300], list(dict.fromkeys(pages[id] for id in order if id in pages))

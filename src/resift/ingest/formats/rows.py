@@ -17,6 +17,8 @@ from resift.types import JsonMapping, JsonObject
 _NOT_METADATA = frozenset({*ID_KEYS, "text", "content", "metadata", "score", "embedding", "vector"})
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d{0,17})(?:\.\d{1,17})?(?:[eE][+-]?\d{1,3})?")
 _TRUTH = {"true": True, "false": False}
+_MOST_NAME = 200
+"""Characters of a column's name, which stands in the text and the metadata of every row."""
 
 
 class Rows:
@@ -104,19 +106,26 @@ def _csv_rows(source: Source, encoding: str, delimiter: str) -> Iterator[tuple[i
     try:
         for cells in reader:
             if header is None:
-                header = _header(cells)
+                header = column_names(cells)
             elif any(cell.strip() for cell in cells):
                 yield reader.line_num, _named(header, cells), position
     except csv.Error as exc:
         raise DataFormatError(f"Not CSV: {exc}.", file=source.name, line=reader.line_num) from exc
 
 
-def _header(cells: Sequence[str]) -> list[str]:
-    names: list[str] = []
+def column_names(cells: Iterable[object]) -> list[str]:
+    """Return a name for each column, no two the same: equal ones would hide each other's cells."""
+    names: dict[str, None] = {}
+    tried: dict[str, int] = {}
     for number, cell in enumerate(cells, start=1):
-        name = cell.strip().lstrip("\ufeff") or f"column {number}"
-        names.append(name if name not in names else f"{name} {number}")
-    return names
+        written = "" if cell is None else str(cell).lstrip("\ufeff").strip()[:_MOST_NAME]
+        name = wanted = written or f"column {number}"
+        while name in names:
+            # On from where the last of this name found a place: looking again would be quadratic.
+            tried[wanted] = max(tried.get(wanted, 0) + 1, number)
+            name = f"{wanted} {tried[wanted]}"
+        names[name] = None
+    return list(names)
 
 
 def _named(header: Sequence[str], cells: Sequence[str]) -> dict[str, str]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from resift.errors import DataFormatError, MissingExtraError, require
 from resift.ingest.formats.packages import opened_package
-from resift.ingest.formats.rows import Rows, with_text
+from resift.ingest.formats.rows import Rows, column_names, with_text
 from resift.ingest.sections import Section
 from resift.ingest.sources import Source
 
@@ -43,12 +43,16 @@ def _rows(sheet: Any) -> Iterator[Section]:
             "",
             problem=f"sheet {sheet.title[:40]!r}: {most} were not read",
         )
-    for number, cells in enumerate(sheet.iter_rows(values_only=True, max_col=_MOST_COLUMNS), start=1):
+    width = min(_MOST_COLUMNS, sheet.max_column or _MOST_COLUMNS)
+    for number, cells in enumerate(sheet.iter_rows(values_only=True, max_col=width), start=1):
+        # A cell in the last row of a sheet brings a million empty rows with it.
+        if cells.count(None) == len(cells):
+            continue
         values = [_plain(cell) for cell in cells]
         if all(value in ("", None) for value in values):
             continue
         if header is None:
-            header = [str(value or "").strip() or f"column {at}" for at, value in enumerate(values, start=1)]
+            header = column_names(values)
             only = values
             continue
         only = None
