@@ -1,7 +1,7 @@
 """`python -m tests.server.stub_server …`: the server of `resift serve` with a scorer that needs no model.
 
 A document scores the number of the query's words in it. "wait 0.5" takes half a second, "fail" raises, and
-"cost 0.001" makes each pair of the request cost a millisecond of waiting, two at a time.
+"cost 0.001" makes each pair of the request cost a millisecond of waiting, two requests at a time.
 """
 
 from __future__ import annotations
@@ -25,6 +25,10 @@ class StubScorer:
 
     async def score(self, query, hits, *, deadline):
         values = []
+        # At once, as the engine works beside the loop: by the pair, each would wait for a turn of a busy one.
+        if cost_s := sum(float(hit.text.split()[1]) for hit in hits if hit.text.startswith("cost ")):
+            async with _two:
+                await asyncio.sleep(cost_s)
         # Found as parts of the text, since splitting it would cost more than the server's own work.
         words = [f" {word} " for word in query.split()]
         for hit in hits:
@@ -41,9 +45,6 @@ class StubScorer:
     async def _effects(self, text):
         if text.startswith("wait "):
             await asyncio.sleep(float(text.split()[1]))
-        elif text.startswith("cost "):
-            async with _two:
-                await asyncio.sleep(float(text.split()[1]))
         elif text.startswith("fail"):
             raise RuntimeError(f"secret {text}")
 
