@@ -80,6 +80,9 @@ def test_an_unsafe_base_url_is_refused_in_one_sentence(url, message):
         "http://[2002:7f00:1::]:1",
         "http://0:1",
         "http://127.0.0.1.:1",
+        "https://ip6-localhost:1",
+        "https://ip6-loopback.:1",
+        "https://localhost6.localdomain6:1",
     ],
 )
 def test_loopback_needs_explicit_leave(url):

@@ -21,13 +21,17 @@ _METADATA_NAMES = frozenset(
 _METADATA_ADDRESSES = frozenset(
     map(ipaddress.ip_address, ("fd00:ec2::254", "192.0.0.192", "100.100.100.200"))
 )
+# What the hosts files of Debian and Red Hat call this machine beside localhost.
+_LOOPBACK_NAMES = frozenset({"localhost", "ip6-localhost", "ip6-loopback", "localhost4", "localhost6"})
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 
 
 def reach_of(host: str) -> Reach:
     """Return where a host is, as far as its spelling tells; a name of a public domain is public."""
     name = host.rstrip(".").lower()
-    if name == "localhost" or name.endswith((".localhost", ".localdomain")):
+    if name in _LOOPBACK_NAMES or name.endswith(
+        (".localhost", ".localdomain", ".localdomain4", ".localdomain6")
+    ):
         return "loopback"
     if name in _METADATA_NAMES:
         return "link-local"
