@@ -17,7 +17,7 @@ pytest.importorskip("pyarrow")
 import pyarrow.parquet as pq
 
 from resift.batch import load_shards, run_batch
-from resift.batch.index_work import COLUMNS
+from resift.batch.index_work import COLUMNS, IndexWork
 from resift.batch.loading import LoadWork, open_store
 from resift.batch.work import each_row, to_batch
 from resift.errors import InputError, ResiftError
@@ -172,3 +172,42 @@ def test_a_store_of_other_vectors_or_none_is_refused(tmp_path, chunks):
 def test_shards_hold_what_loading_needs(chunks):
     [first, *_] = sorted(chunks.glob("part-*.parquet"))
     assert pq.read_schema(first).names == ["row", "id", "text", "metadata", "vector"]
+
+
+def index_job(folder: Path, rows: list[dict[str, Any]]) -> Path:
+    source = folder / "rows.jsonl"
+    source.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    run_batch(HashedIndexWork(), source, folder / "job", engine=InlineEngine(), shard_rows=2)
+    return folder / "job"
+
+
+def test_different_documents_of_one_id_are_refused_by_name(tmp_path):
+    """A store keeps one document per id: the others would be lost."""
+    rows = [{"id": "1", "text": "first", "page": 1}, {"id": "2", "text": "b", "page": 1}]
+    job = index_job(
+        tmp_path, [*rows, {"id": "3", "text": "c", "page": 1}, {"id": "1", "text": "other", "page": 1}]
+    )
+    with pytest.raises(
+        InputError, match=r"1 id names several different documents, .*: '1'\. Nothing was loaded"
+    ):
+        load_shards(job, tmp_path / "store.db", engine=InlineEngine())
+    assert run_sync(open_store(str(tmp_path / "store.db"), DEFAULT_EMBEDDER).count()) == 0
+
+
+def test_the_same_document_twice_is_one(tmp_path):
+    """Repeated rows are no loss; another page under the same id is."""
+    row = {"id": "1", "text": "first", "page": 1}
+    job = index_job(tmp_path, [row, row, row])
+    load_shards(job, tmp_path / "store.db", engine=InlineEngine())
+    assert run_sync(open_store(str(tmp_path / "store.db"), DEFAULT_EMBEDDER).count()) == 1
+    (tmp_path / "more").mkdir()
+    with pytest.raises(InputError, match="several different documents"):
+        load_shards(index_job(tmp_path / "more", [row, {**row, "page": 2}]), tmp_path / "more.db")
+
+
+def test_rows_without_an_id_are_named_by_text_and_metadata():
+    """The same words at two addresses are two documents; the same row twice is one."""
+    ids = [
+        IndexWork()._chunks({"text": "all rights reserved", "url": url})[0]["id"] for url in ("a", "b", "a")
+    ]
+    assert ids[0] == ids[2] != ids[1]

@@ -50,7 +50,6 @@ class IndexWork(NamesColumns):
         if not isinstance(text, str) or not text.strip():
             what = "empty" if isinstance(text, str) else kind_of(text)
             raise InputError(f"{self.text_column} is {what}; a text is needed.")
-        id = text_or_none(row.get("id")) or hashlib.sha256(text.encode()).hexdigest()[:16]
         title = str(row.get("title") or "")
         known = (self.text_column, "id", "metadata", "row")
         extra = {key: value for key, value in row.items() if key not in known and value is not None}
@@ -58,6 +57,7 @@ class IndexWork(NamesColumns):
         nested = held if isinstance(held, Mapping) else {}
         # In a batch every row has the keys of all, null where it has none.
         metadata = {**{key: value for key, value in nested.items() if value is not None}, **extra}
+        id = text_or_none(row.get("id")) or _content_id(text, metadata)
         pieces = list(chunks(text, ChunkSize(self.words, self.overlap)))
         return [
             {
@@ -67,3 +67,9 @@ class IndexWork(NamesColumns):
             }
             for number, piece in enumerate(pieces, start=1)
         ]
+
+
+def _content_id(text: str, metadata: JsonMapping) -> str:
+    # Metadata too: the same words at two addresses are two documents.
+    held = f"{text}\0{to_json(metadata)}" if metadata else text
+    return hashlib.sha256(held.encode()).hexdigest()[:16]

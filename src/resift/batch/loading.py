@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from resift.batch.job import BatchEngine, BatchProgress, BatchReport, EngineName, run_batch
+from resift.batch.shared_ids import check_shared_ids
 from resift.batch.work import NotTheRow, to_batch
 from resift.errors import InputError, StoreError, require
 from resift.stores.embedding import identity_of
@@ -90,17 +91,20 @@ def load_shards(
     """Put the shards of a finished index job into a store, several at a time where it can take that.
 
     `store` is an index file, which is made if need be, or a pipeline file (YAML) that describes one store. A
-    run that was interrupted goes on with the shards that have no receipt; documents of the same id are
-    replaced.
+    run that was interrupted goes on with the shards that have no receipt; documents that the store has
+    under the same id are replaced. Different documents of one id in the shards are refused by name.
     """
     place, target = Path(folder), Path(store).absolute()
     manifest = _manifest(place)
     work = LoadWork(store=str(target), model=manifest["options"]["model"])
     receipts = place / ".loaded" / hashlib.sha256(work.store.encode()).hexdigest()[:16]
     alone = run_sync(_checked(work, receipts))
+    shards = [place / shard["name"] for shard in manifest["shards"]]
+    if not (receipts / "manifest.json").exists():  # else all of them are in the store
+        check_shared_ids(shards)
     return run_batch(
         work,
-        [place / shard["name"] for shard in manifest["shards"]],
+        shards,
         receipts,
         engine="local" if alone else engine,
         workers=1 if alone else workers,
