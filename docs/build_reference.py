@@ -155,7 +155,9 @@ def _documented(thing: Any) -> bool:
 
 
 def _entry(module: str, name: str, thing: Any) -> str:
-    if get_origin(thing) is not None:  # a type alias: its doc would be that of dict or Mapping
+    if (
+        thing is Any or get_origin(thing) is not None
+    ):  # a type alias: its doc would be that of dict or Mapping
         written = repr(thing).replace("typing.", "").replace("collections.abc.", "")
         return f"**`{name}`** · `{written}`\n"
     if not (inspect.isclass(thing) or callable(thing)):

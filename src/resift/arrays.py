@@ -5,15 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import numpy as np
     from numpy.typing import NDArray
 
     Array: TypeAlias = NDArray[Any]
+    Vector: TypeAlias = NDArray[Any] | Sequence[float]
 else:
     from resift.errors import require
 
     # Signatures are also read while the program runs (options, checked arguments), where numpy may be absent.
-    Array = Any
+    Array = Vector = Any
 
     class _Numpy:
         """numpy from the first name that is asked for on; an absent one raises what to install."""
@@ -25,4 +28,4 @@ else:
 
     np = _Numpy()
 
-__all__ = ["Array", "np"]
+__all__ = ["Array", "Vector", "np"]

@@ -41,7 +41,7 @@ from __future__ import annotations
 import difflib
 import importlib
 from collections.abc import Iterable, Mapping
-from typing import Any
+from types import ModuleType
 
 
 class ResiftError(Exception):
@@ -247,7 +247,7 @@ class CircuitOpenError(ProviderError):
     transient = True
 
 
-def require(module: str, *, extra: str) -> Any:
+def require(module: str, *, extra: str) -> ModuleType:
     """Import an optional dependency, or say how to install it."""
     try:
         return importlib.import_module(module)

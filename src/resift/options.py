@@ -150,7 +150,7 @@ def options_of(declared: type) -> tuple[Option, ...]:
 
 def included_in(declared: type) -> tuple[type, ...]:
     """Return the further declarations whose options a plugin takes beside its own (`includes`)."""
-    return tuple(getattr(declared, "includes", ()))
+    return declared.includes if issubclass(declared, Options) else ()
 
 
 def values_of(options: object) -> dict[str, Any]:
@@ -171,6 +171,7 @@ def check_values(options: object) -> None:
     What a file is checked for is checked for callers too, by the same declaration.
     """
     kind: type = type(options)
+    # Fields and options stand in the same order; those of `includes` check themselves.
     for field, option in zip(_declared(kind), _own(kind), strict=True):
         value = getattr(options, field.name)
         if value is None and option.optional:
@@ -198,6 +199,7 @@ def _refused(option: Option, value: object) -> str:
     """Return what a value must be if it is not; empty where it is."""
     if not _CHECKS[option.takes](value) or not all(_inside(option, each) for each in _numbers(option, value)):
         return TAKES[option.takes] + (f" {option.bounds()}" if option.bounds() else "")
+    # Choices that are looked up (installed plugins) are the reader's to check: that is no matter of values.
     if (
         not callable(option.choices)
         and option.choices
@@ -282,6 +284,7 @@ def _default(field: dataclasses.Field[Any]) -> Any:
 
 
 def _without_none(hint: object) -> Any:
+    # Two spellings of one thing: Optional[X] is a Union, X | None a UnionType.
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         kept = [each for each in typing.get_args(hint) if each is not type(None)]
         return kept[0] if len(kept) == 1 else hint

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
 from resift.arrays import Array
 from resift.deadline import Deadline
@@ -64,7 +64,7 @@ class GraphStore(Protocol):
 class VectorKeeper(Protocol):
     """A store that gives out the vectors it keeps."""
 
-    async def vectors_of(self, ids: Sequence[str]) -> Mapping[str, Any]:
+    async def vectors_of(self, ids: Sequence[str]) -> Mapping[str, Array]:
         """Return id -> vector of those that it knows."""
         ...
 
@@ -164,9 +164,14 @@ class Similarity(Protocol):
 
 
 # By attribute, where roles are optional and every search asks: asking for a protocol takes 57 to 87 µs.
+def own_name(part: object) -> str:
+    """Return the name that a part gives itself, "" where it has none."""
+    return str(getattr(part, "name", "") or "")
+
+
 def name_of(part: object) -> str:
     """Return the name that a part gives itself for traces, events and reasons; else that of its type."""
-    return str(getattr(part, "name", "") or getattr(part, "__name__", "") or type(part).__name__)
+    return own_name(part) or str(getattr(part, "__name__", "") or type(part).__name__)
 
 
 def needs_of(part: object) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ import functools
 import os
 import threading
 from collections.abc import Callable, Coroutine
-from typing import Any, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 
 from resift.forking import ForkSafeLock
 
@@ -22,7 +22,7 @@ _loop: asyncio.AbstractEventLoop | None = None
 _pid = 0
 
 
-def run_sync(coroutine: Coroutine[Any, Any, T]) -> T:
+def run_sync(coroutine: Coroutine[object, object, T]) -> T:
     """Run the coroutine on Resift's own loop thread and wait for its result.
 
     One loop for all sync calls keeps connection pools warm between them. Ctrl-C cancels the work and
@@ -39,7 +39,7 @@ def run_sync(coroutine: Coroutine[Any, Any, T]) -> T:
         raise
 
 
-def synced(function: Callable[P, Coroutine[Any, Any, T]], name: str | None = None) -> Callable[P, T]:
+def synced(function: Callable[P, Coroutine[object, object, T]], name: str | None = None) -> Callable[P, T]:
     """Return the plain twin of an async function, with its signature and docstring: `search` of `asearch`."""
 
     @functools.wraps(function)
@@ -57,7 +57,7 @@ def synced(function: Callable[P, Coroutine[Any, Any, T]], name: str | None = Non
     return waits
 
 
-async def _noting(coroutine: Coroutine[Any, Any, T], finished: threading.Event) -> T:
+async def _noting(coroutine: Coroutine[object, object, T], finished: threading.Event) -> T:
     try:
         return await coroutine
     finally:

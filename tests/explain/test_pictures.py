@@ -87,8 +87,8 @@ def test_lists_asked_together_are_a_fork_that_joins_at_the_fusion():
     starts = [re.findall(r"-?[\d.]+", node.get("d")) for node in root.iter(f"{SVG}path")]
     assert {(one[0], one[-2]) for one in starts} == {(left, fused), (fused, last)}
     assert len([one for one in starts if one[0] == left]) == 9  # five hits of text, four of vectors
-    prongs = [node.get("cy") for node in root.iter(f"{SVG}circle") if node.get("cx") == left]
-    assert len(set(prongs)) == len(prongs) == 9
+    list_ranks = [node.get("cy") for node in root.iter(f"{SVG}circle") if node.get("cx") == left]
+    assert len(set(list_ranks)) == len(list_ranks) == 9
     assert "text 1, vectors 1, rrf 1, rerank 6" in fused_and_reranked().explain().svg()
 
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from resift.errors import InputError
 from resift.shape import mmr
-from resift.shape.tokens import words
 from resift.text import jaccard
+from resift.text.tokenization import words
 from tests.shape.pools import everything, hit, pools, replays
 
 
@@ -44,7 +44,7 @@ def plain_mmr(hits, k, trade_off):
     scores = [one.score for one in hits]
     low, high = min(scores, default=0), max(scores, default=0)
     relevance = [(s - low) / (high - low) if high > low else 1.0 for s in scores]
-    bags = [words(one.text) for one in hits]
+    bags = [frozenset(words(one.text)) for one in hits]
     chosen, left = [], list(range(len(hits)))
     while left and len(chosen) < k:
         best, best_value = None, -math.inf

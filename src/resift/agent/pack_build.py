@@ -7,6 +7,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
 
 from resift import __version__
@@ -141,7 +142,7 @@ def _working_file(target: Path, digest: str, dimension: int) -> Iterator[GraphCo
     _remove(working)
 
 
-def _opened(ladybug: Any, path: Path) -> tuple[Any, Any]:
+def _opened(ladybug: ModuleType, path: Path) -> tuple[Any, Any]:
     try:
         database = ladybug.Database(str(path), buffer_pool_size=512 << 20, max_num_threads=1)
         return database, ladybug.Connection(database)

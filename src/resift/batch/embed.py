@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from resift.batch.arrow import RecordBatch
 from resift.batch.work import NamesColumns, each_row, kind_of, model_digest, text_or_none, to_batch
 from resift.errors import InputError
 from resift.models.embedding import DEFAULT_EMBEDDER, Embedder, EmbedKind
@@ -28,7 +29,7 @@ class EmbedWork(NamesColumns):
         """Return the options and the digest of the model."""
         return {"text": self.text_column, "as": self.embed_kind, **model_digest(self.model)}
 
-    def __call__(self, batch: Any) -> Any:
+    def __call__(self, batch: RecordBatch) -> RecordBatch:
         """Return the batch of vectors."""
         rows = batch.to_pylist()
         texts = [row.get(self.text_column) for row in rows]

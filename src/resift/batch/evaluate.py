@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
+from resift.batch.arrow import RecordBatch
 from resift.batch.pipelines import identity_of_pipeline, opened
 from resift.batch.work import NamesColumns, each_row, question_in, text_or_none, to_batch
 from resift.types import JsonMapping, JsonObject, to_json
@@ -38,7 +38,7 @@ class EvaluateWork(NamesColumns):
         """Return the options and the digest of the pipeline and its stores."""
         return {"k": self.k, "query": self.query_column, **identity_of_pipeline(self.pipeline)}
 
-    def __call__(self, batch: Any) -> Any:
+    def __call__(self, batch: RecordBatch) -> RecordBatch:
         """Return the batch of answers."""
         return to_batch(each_row(batch.to_pylist(), self._answer), COLUMNS)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
+from resift.batch.arrow import RecordBatch
 from resift.batch.embed import embedded
 from resift.batch.work import ERROR, NamesColumns, each_row, kind_of, model_digest, text_or_none, to_batch
 from resift.errors import InputError
@@ -37,7 +37,7 @@ class IndexWork(NamesColumns):
         size = {"words": self.words, "overlap": self.overlap}
         return {"text": self.text_column, **size, **model_digest(self.model)}
 
-    def __call__(self, batch: Any) -> Any:
+    def __call__(self, batch: RecordBatch) -> RecordBatch:
         """Return the batch of chunks with their vectors."""
         rows = each_row(batch.to_pylist(), self._chunks)
         made = [row for row in rows if ERROR not in row]

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from resift.batch.arrow import RecordBatch
 from resift.batch.job import BatchEngine, BatchProgress, BatchReport, EngineName, run_batch
 from resift.batch.shared_ids import check_shared_ids
 from resift.batch.work import NotTheRow, to_batch
@@ -68,7 +69,7 @@ class LoadWork:
         """Return which store, and whose vectors."""
         return {"store": self.store, "model": self.model}
 
-    def __call__(self, batch: Any) -> Any:
+    def __call__(self, batch: RecordBatch) -> RecordBatch:
         """Return the batch of receipts, after the store has the documents."""
         rows = batch.to_pylist()
         if self.store not in _stores:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any, BinaryIO, NamedTuple
 
+from resift.batch.arrow import RecordBatch
 from resift.batch.inputs import Shard, is_parquet, opened
 from resift.batch.work import kind_of
 from resift.errors import require
@@ -29,12 +30,12 @@ class Unread(NamedTuple):
     error: str
 
 
-def read_shard(shard: Shard, at_once: int = ROWS_AT_ONCE) -> Iterator[tuple[Any, list[Unread]]]:
-    """Yield the shard's rows as record batches of a few rows, with their numbers in the column `row`.
+ReadRows = tuple[RecordBatch | None, list[Unread]]
+"""A batch, and the rows near it that could not be read; None where there are only such rows."""
 
-    Beside each batch stand the rows near it that could not be read; the batch is None where there are only
-    such rows.
-    """
+
+def read_shard(shard: Shard, at_once: int = ROWS_AT_ONCE) -> Iterator[ReadRows]:
+    """Yield the shard's rows as record batches of a few rows, with their numbers in the column `row`."""
     if is_parquet(shard.file.address):
         yield from _parquet(shard, at_once)
         return
@@ -42,12 +43,14 @@ def read_shard(shard: Shard, at_once: int = ROWS_AT_ONCE) -> Iterator[tuple[Any,
         yield from _jsonl(source, shard, at_once)
 
 
-def numbered(batch: Any, first: int) -> Any:
+def numbered(batch: RecordBatch, first: int) -> RecordBatch:
     """Return the batch with the column `row` in front: the number of each row in its file, from `first`."""
     pa = require("pyarrow", extra="batch")
     rows = pa.array(range(first, first + batch.num_rows), pa.int64())
     names = [name for name in batch.schema.names if name != ROW]
-    return pa.RecordBatch.from_arrays([rows, *(batch.column(name) for name in names)], [ROW, *names])
+    columns = [rows, *(batch.column(name) for name in names)]
+    made: RecordBatch = pa.RecordBatch.from_arrays(columns, [ROW, *names])
+    return made
 
 
 class _ParquetRows:
@@ -67,8 +70,8 @@ class _ParquetRows:
         )
         self._at_once = at_once
         self._group = -1
-        self._batches: Iterator[Any] = iter(())
-        self._rest: Any = None
+        self._batches: Iterator[RecordBatch] = iter(())
+        self._rest: RecordBatch | None = None
         self.at = 0
 
     def groups(self, start: int, stop: int) -> Iterator[tuple[int, int, int]]:
@@ -88,7 +91,7 @@ class _ParquetRows:
         rows = _rows_to_read(self._file, group, self._at_once)
         self._batches = self._file.iter_batches(rows, row_groups=[group], use_threads=False)
 
-    def rows(self, start: int, stop: int) -> Iterator[Any]:
+    def rows(self, start: int, stop: int) -> Iterator[RecordBatch]:
         """Yield the rows from `start` to `stop` of the open group as batches, numbered."""
         while self.at < stop:
             batch = next(self._batches, None) if self._rest is None else self._rest
@@ -113,7 +116,7 @@ _left_open: dict[tuple[str, str, int], _ParquetRows] = {}
 """At most one reader, where the last shard ended; taken out while it is used."""
 
 
-def _parquet(shard: Shard, at_once: int) -> Iterator[tuple[Any, list[Unread]]]:
+def _parquet(shard: Shard, at_once: int) -> Iterator[ReadRows]:
     # The digest is that of the plan: a file of the same name with other rows is another one.
     key = (shard.file.address, shard.file.digest, at_once)
     reader = _left_open.pop(key, None)
@@ -133,9 +136,7 @@ def _parquet(shard: Shard, at_once: int) -> Iterator[tuple[Any, list[Unread]]]:
         reader.close()
 
 
-def _row_group(
-    reader: _ParquetRows, shard: Shard, group: int, first: int, end: int
-) -> Iterator[tuple[Any, list[Unread]]]:
+def _row_group(reader: _ParquetRows, shard: Shard, group: int, first: int, end: int) -> Iterator[ReadRows]:
     """Yield the shard's rows of one row group, which has the rows from `first` to `end`."""
     pa = require("pyarrow", extra="batch")
     start, stop = max(shard.start, first), min(shard.stop, end)
@@ -162,7 +163,7 @@ def _rows_to_read(file: Any, group: int, at_once: int) -> int:
     return max(1, min(at_once, BYTES_AT_ONCE // row_bytes))
 
 
-def _small(batch: Any) -> Iterator[Any]:
+def _small(batch: RecordBatch) -> Iterator[RecordBatch]:
     """Yield the batch in parts of a bounded size, at least a row each: as Python objects they take more."""
     if batch.nbytes <= BYTES_AT_ONCE or batch.num_rows == 1:
         yield batch
@@ -172,7 +173,7 @@ def _small(batch: Any) -> Iterator[Any]:
     yield from _small(batch.slice(half))
 
 
-def _jsonl(source: BinaryIO, shard: Shard, at_once: int) -> Iterator[tuple[Any, list[Unread]]]:
+def _jsonl(source: BinaryIO, shard: Shard, at_once: int) -> Iterator[ReadRows]:
     source.seek(shard.file.offsets[shard.number])
     rows: list[JsonObject] = []
     unread: list[Unread] = []
@@ -191,7 +192,7 @@ def _jsonl(source: BinaryIO, shard: Shard, at_once: int) -> Iterator[tuple[Any, 
     yield from _typed(rows, unread)
 
 
-def _typed(rows: list[JsonObject], unread: list[Unread]) -> Iterator[tuple[Any, list[Unread]]]:
+def _typed(rows: list[JsonObject], unread: list[Unread]) -> Iterator[ReadRows]:
     """Yield the rows as one batch; where their types do not fit together, each as a batch of its own."""
     pa = require("pyarrow", extra="batch")
     # Without this a column that only later rows have would be dropped.

@@ -6,9 +6,9 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from resift.atomic_files import atomic_file
+from resift.batch.arrow import RecordBatch
 from resift.batch.manifest import MANIFEST
 from resift.batch.pipelines import identity_of_pipeline, opened, subject_of
 from resift.batch.work import NotTheRow, each_row, question_in, text_or_none, to_batch
@@ -16,7 +16,7 @@ from resift.errors import InputError, ResiftError, require
 from resift.evaluation.record_file import Header, Recorded, header_line, query_line
 from resift.evaluation.recording import header_of, raw_scores
 from resift.sync import run_sync
-from resift.types import JsonMapping, JsonObject
+from resift.types import JsonMapping, JsonObject, JsonValue
 
 RECORDING = "recording.jsonl"
 
@@ -47,7 +47,7 @@ class RecordWork:
         header = header_of(opened(self.pipeline), subject, key=identity["key"], depth=self.depth)
         return {"query": self.query_column, **identity, "header": asdict(header)}
 
-    def __call__(self, batch: Any) -> Any:
+    def __call__(self, batch: RecordBatch) -> RecordBatch:
         """Return the batch of lines."""
         return to_batch(each_row(batch.to_pylist(), self._line), {"id": "text", "line": "text"})
 
@@ -85,7 +85,7 @@ def write_recording(folder: str | Path) -> Path:
     return place / RECORDING
 
 
-def _grades(given: Any) -> dict[str, int]:
+def _grades(given: JsonValue) -> dict[str, int]:
     if given is None:
         return {}
     try:
@@ -97,7 +97,7 @@ def _grades(given: Any) -> dict[str, int]:
         raise InputError("qrels are neither id -> grade, nor structs with id and grade, nor ids.") from None
 
 
-def _grade(one: Any) -> tuple[str, int]:
+def _grade(one: JsonValue) -> tuple[str, int]:
     if isinstance(one, Mapping):
         return str(one["id"]), int(one["grade"])
     if isinstance(one, (list, tuple)):  # a map column of Parquet

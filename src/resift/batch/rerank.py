@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
+from resift.batch.arrow import RecordBatch
 from resift.batch.work import (
     NamesColumns,
     each_row,
@@ -18,7 +18,7 @@ from resift.batch.work import (
 from resift.errors import InputError
 from resift.rerankers.cross_encoder import DEFAULT_MODEL
 from resift.reranking import rerank
-from resift.types import JsonMapping, JsonObject
+from resift.types import JsonMapping, JsonObject, JsonValue
 
 COLUMNS = {
     "id": "text",
@@ -50,7 +50,7 @@ class RerankWork(NamesColumns):
         """Return the options and the digest of the model."""
         return {"k": self.k, "columns": list(self.columns), **model_digest(self.model)}
 
-    def __call__(self, batch: Any) -> Any:
+    def __call__(self, batch: RecordBatch) -> RecordBatch:
         """Return the batch of answers."""
         return to_batch(each_row(batch.to_pylist(), self._answers), COLUMNS)
 
@@ -77,7 +77,7 @@ class RerankWork(NamesColumns):
         ]
 
 
-def _text(candidate: Any, at: int) -> str:
+def _text(candidate: JsonValue, at: int) -> str:
     text = candidate.get("text") if isinstance(candidate, Mapping) else candidate
     if text is not None and not isinstance(text, str):
         raise InputError(f"Candidate {at} is {kind_of(text)}; give texts, or structs with a text.")

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from resift.atomic_files import atomic_file
+from resift.batch.arrow import RecordBatch
 from resift.batch.inputs import Shard
 from resift.batch.reading import ROW, ROWS_AT_ONCE, Unread, read_shard
 from resift.batch.work import ERROR, BatchWork, NotTheRow, reason_of, text_or_none
@@ -69,7 +70,7 @@ def failure_of(shard: Shard, exc: Exception) -> str:
 
 def _outputs(
     work: BatchWork, shard: Shard, attempts: Attempts, failures: list[Unread]
-) -> Iterator[tuple[int, Any]]:
+) -> Iterator[tuple[int, RecordBatch]]:
     """Yield what the rows become, and how many rows of the shard are done by then."""
     rows = 0
     for batch, unread in read_shard(shard, getattr(work, "rows_at_once", ROWS_AT_ONCE)):
@@ -85,7 +86,7 @@ def _outputs(
         rows += batch.num_rows
 
 
-def _parts(batch: Any, attempts: Attempts, failures: list[Unread]) -> Iterator[Any]:
+def _parts(batch: RecordBatch, attempts: Attempts, failures: list[Unread]) -> Iterator[RecordBatch]:
     """Yield the batch whole or, where workers died before, row by row without those that killed them."""
     if not attempts.careful:
         yield batch
@@ -151,7 +152,7 @@ class Attempts:
             file.write(f"{line}\n")
 
 
-def _done(work: BatchWork, batch: Any, failures: list[Unread]) -> Iterator[Any]:
+def _done(work: BatchWork, batch: RecordBatch, failures: list[Unread]) -> Iterator[RecordBatch]:
     """Run the work on all rows at once; if that fails, on each alone, so that one row costs only itself."""
     try:
         done = work(batch)
@@ -169,11 +170,11 @@ def _done(work: BatchWork, batch: Any, failures: list[Unread]) -> Iterator[Any]:
     yield done
 
 
-def _id_in(batch: Any) -> str | None:
+def _id_in(batch: RecordBatch) -> str | None:
     return text_or_none(batch.column("id")[0].as_py()) if "id" in batch.schema.names else None
 
 
-def _kept(output: Any, failures: list[Unread]) -> Any:
+def _kept(output: RecordBatch, failures: list[Unread]) -> RecordBatch:
     """Return the rows without an error, and set the others aside."""
     pa = require("pyarrow", extra="batch")
     errors = output.column(ERROR).to_pylist()
@@ -190,10 +191,10 @@ class ParquetRows:
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
         self._writer: Any = None
-        self._pending: list[Any] = []
+        self._pending: list[RecordBatch] = []
         self.count = 0
 
-    def write(self, batch: Any) -> None:
+    def write(self, batch: RecordBatch) -> None:
         """Add the rows of a batch."""
         self._pending.append(batch)
         self.count += batch.num_rows

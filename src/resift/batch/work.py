@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import Field, fields
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
+from resift.batch.arrow import RecordBatch
 from resift.errors import InputError, ResiftError, require
 from resift.types import JsonMapping, JsonObject
 
@@ -39,7 +40,7 @@ class BatchWork(Protocol):
         """Return the options and the digests of models that decide what comes out."""
         ...
 
-    def __call__(self, batch: Any) -> Any:
+    def __call__(self, batch: RecordBatch) -> RecordBatch:
         """Return the record batch that these rows become."""
         ...
 
@@ -77,7 +78,7 @@ def reason_of(exc: BaseException) -> str:
     return str(exc) if isinstance(exc, ResiftError) else type(exc).__name__
 
 
-def text_or_none(value: Any) -> str | None:
+def text_or_none(value: object) -> str | None:
     """Return a value as text, None as it is."""
     return None if value is None else str(value)
 
@@ -99,7 +100,7 @@ def question_in(row: Row, column: str) -> str:
     return query
 
 
-def to_batch(rows: Sequence[JsonMapping], columns: Mapping[str, str]) -> Any:
+def to_batch(rows: Sequence[JsonMapping], columns: Mapping[str, str]) -> RecordBatch:
     """Return the rows as one record batch with `row`, these columns (name -> Arrow type) and `error`."""
     pa = require("pyarrow", extra="batch")
     types = {
@@ -112,7 +113,8 @@ def to_batch(rows: Sequence[JsonMapping], columns: Mapping[str, str]) -> Any:
     }
     named = [(name, types[kind]) for name, kind in columns.items()]
     schema = pa.schema([("row", pa.int64()), *named, (ERROR, pa.string())])
-    return pa.RecordBatch.from_pylist([dict(row) for row in rows], schema=schema)
+    made: RecordBatch = pa.RecordBatch.from_pylist([dict(row) for row in rows], schema=schema)
+    return made
 
 
 def model_digest(model: str) -> JsonObject:

@@ -18,7 +18,7 @@ from typing import Any, TextIO
 from resift.candidates import TEXT_KEYS
 from resift.errors import DataFormatError, InputError
 from resift.ingest.decoding import decode
-from resift.types import JsonObject
+from resift.types import JsonObject, JsonValue
 
 MAX_BYTES = 64 << 20
 
@@ -141,7 +141,7 @@ def _json(text: str, found: Documents) -> Iterator[JsonObject]:
             yield _object(_parsed(line, found, line=number), found, line=number)
 
 
-def _parsed(text: str, found: Documents, *, line: int | None) -> Any:
+def _parsed(text: str, found: Documents, *, line: int | None) -> JsonValue:
     def constant(word: str) -> None:
         place = f"line {line}: " if line else ""
         found.flags.append(f"{place}{word} is no JSON value and was read as null")

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 from resift.errors import DataFormatError
 from resift.evaluation.text_files import numbered
 from resift.evaluation.trec import Retrieved, in_trec_order, run_lines
+from resift.types import JsonValue
 
 
-def read_ranked_file(path: Path) -> dict[str, list[Any]]:
+def read_ranked_file(path: Path) -> dict[str, list[JsonValue]]:
     """Return the candidates of each query, best first; a JSONL file has one nameless query."""
     lines = numbered(path, expected="JSONL or a TREC run")
     if lines[0][1].lstrip()[0] in '{["':
@@ -19,7 +19,7 @@ def read_ranked_file(path: Path) -> dict[str, list[Any]]:
     return _trec_run(path, lines)
 
 
-def _json_line(path: Path, number: int, line: str) -> Any:
+def _json_line(path: Path, number: int, line: str) -> JsonValue:
     try:
         value = json.loads(line)
     except (ValueError, RecursionError):
@@ -31,7 +31,7 @@ def _json_line(path: Path, number: int, line: str) -> Any:
     return value
 
 
-def _trec_run(path: Path, lines: list[tuple[int, str]]) -> dict[str, list[Any]]:
+def _trec_run(path: Path, lines: list[tuple[int, str]]) -> dict[str, list[JsonValue]]:
     per_query: dict[str, list[Retrieved]] = {}
     for one in run_lines(path, lines):
         per_query.setdefault(one.query, []).append(one)

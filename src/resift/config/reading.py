@@ -11,7 +11,7 @@ from resift.config.settings import Settings
 from resift.config.tree import Tree
 from resift.config.values import ValueReader, shown
 from resift.errors import InputError, ResiftError, did_you_mean
-from resift.options import Option, built, declared_by, included_in, options_of, values_of
+from resift.options import Option, Options, built, declared_by, included_in, options_of, values_of
 from resift.plugins import load_plugin
 from resift.types import JsonMapping, JsonObject
 
@@ -98,7 +98,7 @@ class Reader:
             except InputError as exc:
                 self.problems.add(tree.line, f"{where}: {exc}")
         for part in found.values():
-            for name, message in getattr(part, "problems", tuple)():
+            for name, message in part.problems() if isinstance(part, Options) else ():
                 line = tree.key_lines.get(name, tree.line)
                 self.problems.add(line, f"{where}{message if message.startswith('.') else ' ' + message}")
         return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, TypeVar
 
-from resift.types import JsonObject
+from resift.types import JsonObject, JsonValue
 
 T = TypeVar("T")
 
@@ -69,7 +69,7 @@ class Settings(Mapping[str, Any]):
         return {key: _plain(value) for key, value in self._values.items() if value is not None}
 
 
-def _plain(value: object) -> Any:
+def _plain(value: object) -> JsonValue:
     if isinstance(value, Settings):
         return value.plain()
     if isinstance(value, Mapping):

@@ -57,7 +57,7 @@ def read_text(text: str, *, file: str | None = None) -> Tree:
         root = yaml.compose(text, Loader=yaml.SafeLoader)
         if root is None:
             raise ConfigError("The file is empty; start with `stores:`.", file=file, line=1)
-        return _Grower(file).grow(root)
+        return _TreeBuilder(file).build(root)
     except yaml.MarkedYAMLError as exc:
         mark = exc.problem_mark or exc.context_mark
         reason = " ".join(part for part in (exc.context, exc.problem) if part)
@@ -88,7 +88,7 @@ def from_plain(value: object, *, depth: int = 0) -> Tree:
     return Tree(value)
 
 
-class _Grower:
+class _TreeBuilder:
     """Turns composed nodes into a tree; counts, so that aliases cannot multiply without end."""
 
     def __init__(self, file: str | None) -> None:
@@ -96,7 +96,7 @@ class _Grower:
         self.nodes = 0
         self.scalars = yaml.constructor.SafeConstructor()
 
-    def grow(self, node: yaml.Node, depth: int = 0) -> Tree:
+    def build(self, node: yaml.Node, depth: int = 0) -> Tree:
         line = node.start_mark.line + 1
         self.nodes += 1
         if self.nodes > MAX_NODES or depth > MAX_DEPTH:
@@ -106,7 +106,7 @@ class _Grower:
         if isinstance(node, yaml.MappingNode):
             return self._mapping(node, line, depth)
         if isinstance(node, yaml.SequenceNode):
-            return Tree([self.grow(child, depth + 1) for child in node.value], line)
+            return Tree([self.build(child, depth + 1) for child in node.value], line)
         return Tree(self.scalars.construct_object(node), line)
 
     def _mapping(self, node: yaml.MappingNode, line: int, depth: int) -> Tree:
@@ -119,7 +119,7 @@ class _Grower:
                     f"The key {key!r} is here twice, first in line {tree.key_lines[key]}; keep one.", at
                 )
             tree.key_lines[key] = at
-            tree.value[key] = self.grow(value_node, depth + 1)
+            tree.value[key] = self.build(value_node, depth + 1)
         return tree
 
     def _key(self, node: yaml.Node, line: int) -> str:

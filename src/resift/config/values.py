@@ -14,7 +14,7 @@ from resift.config.problems import Problems
 from resift.config.tree import Tree
 from resift.errors import did_you_mean
 from resift.options import TAKES, Option, Takes
-from resift.types import JsonObject
+from resift.types import JsonObject, JsonValue
 
 _NAME = re.compile(r"[A-Z][A-Z0-9_]*")
 _PASSWORD = re.compile(r"://[^/@\s:]*:[^/@\s]+@")
@@ -220,7 +220,7 @@ def shown(value: object) -> str:
     return text if len(text) <= 60 else f"{text[:57]}…"
 
 
-def _without_lines(tree: Tree) -> Any:
+def _without_lines(tree: Tree) -> JsonValue:
     if isinstance(tree.value, dict):
         return {key: _without_lines(child) for key, child in tree.value.items()}
     if isinstance(tree.value, list):

@@ -90,6 +90,7 @@ def _difference(base: Outcome, other: Outcome, measure: str) -> Difference:
     before, after = base.quality.per_query[measure], other.quality.per_query[measure]
     queries = [query for query in before if query in after]
     deltas = [after[query] - before[query] for query in queries]
+    # Rounding is no win: the tests below would count it as one.
     deltas = [0.0 if abs(delta) <= TIE else delta for delta in deltas]
     low, high = bootstrap_interval(deltas)
     return Difference(
@@ -128,6 +129,7 @@ def _moved_documents(
         for id, grade in judged.items()
         if grade > 0 and before.get(id) != after.get(id)
     ]
+    # By the better of both places, where a reader looks first; what is absent stands behind every place.
     rows.sort(key=lambda row: (min(row.before or 10**6, row.after or 10**6), row.id))
     return tuple(rows[:5])
 

@@ -49,10 +49,12 @@ class FastReplay:
             self.ids.append(sorted({id for ranked in one.lists.values() for id, _ in ranked}))
         shape = (len(self.ids), max(1, *(len(ids) for ids in self.ids), 1))
         stores = recording.header.stores
+        # Infinitely far down where a list does not have a candidate: 1 / (k + ∞) adds nothing.
         self.ranks = np.full((len(stores), *shape), np.inf)
         self.scaled = np.zeros((len(stores), *shape))
         self.first = np.zeros(shape)
         self.rerank = np.full(shape, np.nan)
+        # Queries have different numbers of candidates; what fills up a row is not real.
         self.real = np.zeros(shape, dtype=bool)
         self.near = np.zeros((NEIGHBOURS, *shape), dtype=int)
         self.cosines = np.zeros((NEIGHBOURS, *shape))
@@ -107,6 +109,7 @@ class FastReplay:
         weight = self._weights(policy, weighed=setting.method == WEIGHTED)
         total = (1 - weight) * first + weight * self._lift(scores, policy)
         total = total + policy.neighbours * self._pull(total)
+        # As `replay` does: a query whose candidates nobody judged keeps its fused order.
         nothing = np.isnan(scores).all(axis=1, keepdims=True)
         return np.where(nothing, fused, self._sorted(total))
 

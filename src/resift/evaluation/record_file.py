@@ -10,13 +10,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
 
 from resift.arguments import checked
 from resift.errors import DataFormatError
 from resift.evaluation.text_files import json_rows
 from resift.shape.neighbours import Near
-from resift.types import JsonMapping, to_json
+from resift.types import JsonMapping, JsonValue, to_json
 
 FORMAT = "resift-recording-1"
 
@@ -158,7 +157,7 @@ def _recorded(row: JsonMapping, path: Path, line: int, header: Header) -> Record
     return one
 
 
-def _score(given: Any) -> float | None:
+def _score(given: JsonValue) -> float | None:
     return None if given is None else float(given)
 
 

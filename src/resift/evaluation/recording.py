@@ -23,6 +23,7 @@ from resift.evaluation.subjects import VARIABLE, Subject
 from resift.file_lock import locked
 from resift.fusion.methods import METHODS
 from resift.fusion.weighted import weighted
+from resift.protocols import own_name
 from resift.retrieval.fan_out import failures_of, fan_out
 from resift.retrieval.neighbours import MOST, with_neighbours
 from resift.retrieval.pipeline import Pipeline
@@ -76,7 +77,7 @@ def header_of(pipeline: Pipeline, subject: Subject, *, key: str, depth: int) -> 
     stage = _rerank_stage(pipeline)
     return Header(
         stores=tuple(ref.name for ref in pipeline.stores),
-        reranker=str(getattr(stage.scorer, "name", "")) if stage else "",
+        reranker=own_name(stage.scorer) if stage else "",
         depth=depth if stage else 0,
         k=pipeline.k,
         pipeline=subject.name,

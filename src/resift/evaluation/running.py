@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +11,6 @@ from pathlib import Path
 from resift.evaluation.beir import Collection
 from resift.evaluation.code_digest import code_digest
 from resift.evaluation.collection_index import Progress, index_of
-from resift.evaluation.latency import latency
 from resift.evaluation.measures import Judge, Quality
 from resift.evaluation.subjects import Subject
 from resift.evaluation.work_file import Answer, Stop, WorkFile, asked_digest, work_key
@@ -20,6 +20,7 @@ from resift.retrieval.pipeline import Pipeline
 from resift.sync import run_sync
 from resift.types import Hit, Ranking, StageKind
 
+PERCENTILES = (50, 95, 99)
 EXPLAINED = 10
 """Of how many first hits the paths are kept."""
 
@@ -149,3 +150,17 @@ def answer_of(ranking: Ranking) -> list[Hit]:
     for hit in (*ranking.hits, *behind):
         seen.setdefault(hit.id, hit)
     return list(seen.values())
+
+
+def percentile(times_ms: Sequence[float], percent: float) -> float:
+    """Return the smallest measured time that at least `percent` % of the times do not exceed."""
+    # By the nearest rank, without interpolation: each percentile is a time that was measured.
+    ordered = sorted(times_ms)
+    return ordered[max(0, math.ceil(percent / 100 * len(ordered)) - 1)]
+
+
+def latency(times_ms: Sequence[float]) -> dict[str, float]:
+    """Return p50, p95 and p99 in milliseconds; nothing for no times."""
+    if not times_ms:
+        return {}
+    return {f"p{percent}": round(percentile(times_ms, percent), 3) for percent in PERCENTILES}

@@ -16,6 +16,7 @@ ROUNDS = 50_000
 EXACT_UP_TO = 16
 """With this many queries that differ, or fewer, all 2ⁿ sign patterns are counted instead of sampled."""
 
+# So many rounds at a time: memory then grows with the queries, not with the rounds.
 _CHUNK = 2_000
 _NOISE = 1e-12
 
@@ -80,12 +81,14 @@ def holm(p_values: Sequence[float]) -> list[float]:
     corrected = [0.0] * len(p_values)
     highest = 0.0
     for place, at in enumerate(order):
+        # Never below that of a smaller p: the order of the p-values must stay.
         highest = max(highest, min(1.0, (len(p_values) - place) * p_values[at]))
         corrected[at] = highest
     return corrected
 
 
 def _all_sums(values: Array) -> Array:
+    # Each value doubles the patterns: once with its own sign, once with the other.
     sums = np.zeros(1)
     for value in values:
         sums = np.concatenate([sums + value, sums - value])

@@ -6,7 +6,7 @@ import hashlib
 import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from itertools import product
 from typing import Any, Literal, NamedTuple
 
@@ -228,6 +228,7 @@ def _improve(trial: _Trial, space: Space, header: Header, start: Setting) -> Non
         for near in _neighbours(space, header, at):
             if trial.spent() and near not in trial.known:
                 return
+            # More than rounding, or two equal settings would take turns for ever.
             if trial.value(near) > trial.value(at) + 1e-12:
                 at, better = near, True
 
@@ -243,18 +244,9 @@ def _neighbours(space: Space, header: Header, setting: Setting) -> Iterator[Sett
 
 def _knobs(setting: Setting, header: Header) -> JsonObject:
     weights = setting.weights or (1.0,) * len(header.stores)
-    names = (
-        "method",
-        "k_param",
-        "vectors",
-        "depth",
-        "blend",
-        "blend_weight",
-        "temperature",
-        "neighbours",
-        "floor",
-    )
-    knobs: JsonObject = {name: getattr(setting, name) for name in names}
+    knobs: JsonObject = {field.name: getattr(setting, field.name) for field in fields(setting)}
+    # Only their ratios count, so the first list's weight is no knob.
+    del knobs["weights"]
     return {**knobs, **{f"weight:{at}": weights[at] / weights[0] for at in range(1, len(weights))}}
 
 

@@ -1,7 +1,7 @@
 """Which hits a picture shows and in which row of which column. Rows are dense; nodes carry the true rank.
 
-Lists that were asked at the same time are no steps of one another: where there are two or more, they are the
-prongs of a fork that joins at the first column behind them.
+Lists that were asked at the same time are no steps of one another: where there are two or more, their ranks
+are a fork that joins at the first column behind them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Prong:
+class ListRank:
     """A hit in one of several lists: which list, its row among the hits shown of it, its rank."""
 
     list: int
@@ -42,11 +42,11 @@ class Line(NamedTuple):
     path: Path
     move: Move
     nodes: tuple[Node, ...]
-    prongs: tuple[Prong, ...] = ()
+    list_ranks: tuple[ListRank, ...] = ()
 
     def rank_in(self, list: int) -> int | None:
         """Return the rank in one of the lists of the fork, None where it does not have the hit."""
-        return next((prong.rank for prong in self.prongs if prong.list == list), None)
+        return next((one.rank for one in self.list_ranks if one.list == list), None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,21 +74,21 @@ def layout_of(flow: Flow, *, top: int = 10, fallen: int = FALLEN) -> Layout:
         for row, path in enumerate(_in_column(column, columns[at:], shown)):
             place = path.places.get(column.key)
             nodes[path.id].append(Node(at, row, place.rank if place else None))
-    prongs = _prongs(lists, shown) if forked else {}
+    ranks = _list_ranks(lists, shown) if forked else {}
     lines = tuple(
-        Line(number, path, move_of(path, flow), tuple(nodes[path.id]), tuple(prongs.get(path.id, ())))
+        Line(number, path, move_of(path, flow), tuple(nodes[path.id]), tuple(ranks.get(path.id, ())))
         for number, path in enumerate(shown, start=1)
     )
     return Layout(columns, lines, len(shown), lists if forked else ())
 
 
-def _prongs(lists: Sequence[Column], shown: Sequence[Path]) -> dict[str, list[Prong]]:
-    found: dict[str, list[Prong]] = {}
+def _list_ranks(lists: Sequence[Column], shown: Sequence[Path]) -> dict[str, list[ListRank]]:
+    found: dict[str, list[ListRank]] = {}
     for at, column in enumerate(lists):
         having = [path for path in shown if column.key in path.places]
         having.sort(key=lambda path: (path.places[column.key].rank, path.id))
         for row, path in enumerate(having):
-            found.setdefault(path.id, []).append(Prong(at, row, path.places[column.key].rank))
+            found.setdefault(path.id, []).append(ListRank(at, row, path.places[column.key].rank))
     return found
 
 

@@ -66,9 +66,11 @@ def _reason(path: Path, flow: Flow, stops: list[tuple[Column, Place]]) -> str:
         for at, ((_, before), (column, after)) in enumerate(pairwise(stops))
     ]
     up = stops[0][1].rank - (path.final or 0) if stops else 0
+    # A stage that moved it against its whole way does not explain where it ended.
     turns = [turn for turn in turns if (turn[2].rank - turn[4].rank) * up > 0]
     if not turns:
         return _found(path, flow)
+    # Of equal moves the earlier one, which is why places are negative.
     _, _, before, column, after = max(turns, key=lambda turn: turn[:2])
     verb = "lifted" if after.rank < before.rank else "lowered"
     cause = "; ".join(filter(None, (_because(column, after), after.note)))

@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from resift.explain.escaping import clip, clip_words, short_id
 from resift.explain.flow import Column, Flow
-from resift.explain.layout import Layout, Line, Node, Prong, layout_of
+from resift.explain.layout import Layout, Line, ListRank, Node, layout_of
 from resift.explain.style import ALONE_STYLE
 from resift.markup import html, joined
 
@@ -30,7 +30,7 @@ class Frame:
     top: int = 58
     left: int = 30
     name_chars: int = 34
-    prong: int = 19
+    list_row: int = 19
     """The least height of a row in a list of the fork."""
 
 
@@ -51,7 +51,7 @@ class Grid:
         self._count = len(layout.columns) + self._fork
         # Each list has a row for its name above its hits.
         slots = sum(layout.size_of(at) + 1 for at in range(len(layout.lists)))
-        body = max(frame.row * layout.rows, frame.prong * slots)
+        body = max(frame.row * layout.rows, frame.list_row * slots)
         self.step = min(frame.row, body / slots) if slots else 0.0
         self.height = frame.top + body + 10
         self._shift = (body - frame.row * layout.rows) / 2
@@ -77,7 +77,7 @@ class Grid:
         return self.frame.top + self.step * (above + 1 + row + 0.5)
 
     @property
-    def prong_radius(self) -> float:
+    def list_radius(self) -> float:
         """The radius of a node in the fork."""
         return min(self.frame.radius, self.step / 2 - 1)
 
@@ -137,7 +137,7 @@ def _list_heading(column: Column, at: int, grid: Grid) -> Markup:
     fits = max(3, int(grid.space / 8))
     text = html(
         '<text class="stage list" x="{:.1f}" y="{:.1f}">{}</text>',
-        x - grid.prong_radius,
+        x - grid.list_radius,
         y + 4,
         clip(column.label, fits),
     )
@@ -152,7 +152,7 @@ def _guide(x: float, top: float, bottom: float) -> Markup:
 def _line(line: Line, grid: Grid, *, links: bool, marked: bool) -> Markup:
     label = _label(line, grid.layout)
     inside = [html("<title>{}</title>", label), *_curves(line, grid)]
-    inside += [_prong(prong, grid) for prong in line.prongs]
+    inside += [_list_rank(one, grid) for one in line.list_ranks]
     inside += [_node(node, line, grid) for node in line.nodes]
     if line.nodes:
         inside.append(_name(line, line.nodes[-1], grid))
@@ -168,8 +168,8 @@ def _line(line: Line, grid: Grid, *, links: bool, marked: bool) -> Markup:
 def _curves(line: Line, grid: Grid) -> Iterator[Markup]:
     if line.nodes:
         join = (grid.x(0), grid.y(line.nodes[0].row))
-        for prong in line.prongs:
-            yield _curve((grid.x(-1), grid.list_y(prong.list, prong.row)), join)
+        for place in line.list_ranks:
+            yield _curve((grid.x(-1), grid.list_y(place.list, place.row)), join)
     for one, other in pairwise(line.nodes):
         ends = [(grid.x(node.column), grid.y(node.row)) for node in (one, other)]
         yield _curve(*ends, known=one.rank is not None and other.rank is not None)
@@ -191,9 +191,9 @@ def _node(node: Node, line: Line, grid: Grid) -> Markup:
     return _rank(node.rank, (x, y), grid.frame.radius, " end" if last else "")
 
 
-def _prong(prong: Prong, grid: Grid) -> Markup:
-    place = (grid.x(-1), grid.list_y(prong.list, prong.row))
-    return _rank(prong.rank, place, grid.prong_radius, " small")
+def _list_rank(one: ListRank, grid: Grid) -> Markup:
+    place = (grid.x(-1), grid.list_y(one.list, one.row))
+    return _rank(one.rank, place, grid.list_radius, " small")
 
 
 def _rank(rank: int, place: tuple[float, float], radius: float, kind: str) -> Markup:

@@ -23,6 +23,7 @@ Cell = tuple[str, str]
 _COLOURS = ("cyan", "green", "yellow", "magenta", "blue", "red")
 _CELL, _LEAST_GAP, _MOST_GAP, _LIST = 4, 4, 12, 10
 _BLANK = 0x2800
+# Which bit of a braille character is the dot in that row and column (Unicode, block 2800).
 _DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 
 
@@ -72,6 +73,7 @@ def _curves(layout: Layout, gap: int, width: int, style: Paint) -> list[str]:
     step = _CELL + gap
     size = step * (len(layout.columns) - 1) + _CELL
     grid = [[(" ", "")] * size for _ in range(layout.rows)]
+    # The best hits last: where curves cross, theirs stay whole.
     for line in reversed(layout.lines):
         for one, other in pairwise(line.nodes):
             start = one.column * step + _CELL
@@ -117,8 +119,10 @@ def _draw(grid: list[list[Cell]], start: int, gap: int, rows: tuple[int, int], c
     samples = gap * 16
     for sample in range(samples + 1):
         part = sample / samples
+        # Smoothstep: level where the curve leaves a rank and where it arrives.
         bend = part * part * (3 - 2 * part)
         x = min(gap * 2 - 1, int(part * gap * 2))
+        # + 1.5: between the second and the third of the four dots, the middle of the row.
         y = round((rows[0] + (rows[1] - rows[0]) * bend) * 4 + 1.5)
         row, column = y // 4, start + x // 2
         char = grid[row][column][0]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterable
+from typing import Any
 
 from resift.errors import InputError, did_you_mean
-from resift.fusion.installed import installed_method
-from resift.fusion.lists import ListOptions
+from resift.fusion.lists import ListOptions, Rankings, list_names
 from resift.fusion.rank_based import borda, isr, rbc, rrf
 from resift.fusion.score_based import (
     comb_anz,
@@ -22,8 +22,9 @@ from resift.fusion.score_based import (
     relative_score,
 )
 from resift.fusion.weighted import weighted
-from resift.plugins import available_fusions
-from resift.types import Fused
+from resift.plugins import FUSION, available_fusions, built_by, load_plugin
+from resift.sync import run_sync
+from resift.types import Fused, StageKind, record_of
 
 METHODS: dict[str, Callable[..., Fused]] = {
     "borda": borda,
@@ -51,7 +52,7 @@ def fusion_method(name: str) -> Callable[..., Fused]:
     installed = available_fusions()
     if known not in installed:
         raise InputError(f"Unknown fusion method {name!r}. {did_you_mean(str(name), {*METHODS, *installed})}")
-    return installed_method(known)
+    return _installed(known)
 
 
 def method_with_options(name: str, options: Iterable[str]) -> Callable[..., Fused]:
@@ -71,3 +72,25 @@ def options_of(method: Callable[..., Fused]) -> frozenset[str]:
     """Return the names of a method's options: its own, and those that all methods take."""
     own = {one.name for one in inspect.signature(method).parameters.values() if one.kind is one.KEYWORD_ONLY}
     return frozenset(own | set(ListOptions.__annotations__))
+
+
+def _installed(name: str) -> Callable[..., Fused]:
+    """Return the method of another package, as a function like our own."""
+    plugin = load_plugin(FUSION, name)
+    takes_sources = "sources" in inspect.signature(plugin).parameters
+
+    def fused(rankings: Rankings, *, k: int | None = None, **options: Any) -> Fused:
+        list_names(rankings)  # refuses anything but lists of hits
+        if not takes_sources:
+            options.pop("sources", None)
+        every = sum(map(len, rankings))  # a stranger's method needs a k, ours may leave it out
+        method = built_by(plugin, name, options)
+        # The protocol is async, fusion functions are not.
+        hits = run_sync(method.fuse([list(hits) for hits in rankings], k=every if k is None else k))
+        return (
+            hits
+            if isinstance(hits, Fused)
+            else Fused(hits, record_of(StageKind.FUSE, name, hits, scored=True))
+        )
+
+    return fused

@@ -11,7 +11,7 @@ from resift.arguments import check_number
 from resift.errors import InputError
 from resift.fusion.dialects import DialectName, fuse_as
 from resift.fusion.lists import Identity, ListOptions, RankedList, Rankings, Weights, prepare
-from resift.fusion.totals import Scaled, fuse_values
+from resift.fusion.totals import FixedPoint, fuse_values
 from resift.types import Fused
 
 
@@ -36,8 +36,8 @@ def rrf(
     # Unit weights and unbroken ranks, nearly always: their reciprocals come from a table.
     plain = all(ranked.weight == 1.0 and isinstance(ranked.ranks, range) for ranked in lists)
     if plain:
-        floats, scaled = _unit_reciprocals(lists, k_param)
-        return fuse_values(lists, floats, name="rrf", k=options.get("k"), scaled=scaled)
+        floats, fixed_point = _unit_reciprocals(lists, k_param)
+        return fuse_values(lists, floats, name="rrf", k=options.get("k"), fixed_point=fixed_point)
     values = [[ranked.weight / (k_param + rank) for rank in ranked.ranks] for ranked in lists]
     return fuse_values(lists, values, name="rrf", k=options.get("k"))
 
@@ -108,14 +108,16 @@ def _share(ranked: RankedList, candidates: int) -> float:
     return (candidates - len(ranked.hits) + 1) / 2
 
 
-def _unit_reciprocals(lists: Sequence[RankedList], k_param: float) -> tuple[list[Sequence[float]], Scaled]:
-    """Return 1 / (k_param + rank) per list, as floats and as whole numbers of one scale."""
-    # One scale for all lists, so that whole numbers of different lists add up.
+def _unit_reciprocals(
+    lists: Sequence[RankedList], k_param: float
+) -> tuple[list[Sequence[float]], FixedPoint]:
+    """Return 1 / (k_param + rank) per list, as floats and as integers of one scale."""
+    # One scale for all lists, so that integers of different lists add up.
     longest = max((len(ranked.hits) for ranked in lists), default=0)
     # A float has 53 bits; the smallest reciprocal starts this much further down.
     bits = 53 + int(k_param + longest).bit_length()
     columns = [_reciprocals(k_param, len(ranked.hits), bits) for ranked in lists]
-    return [floats for floats, _ in columns], Scaled([wholes for _, wholes in columns], bits)
+    return [floats for floats, _ in columns], FixedPoint([integers for _, integers in columns], bits)
 
 
 # Lists of one length come with every search; 64 lengths are more than a pipeline has.

@@ -6,22 +6,25 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import fsum
+from operator import itemgetter
+from typing import TypeVar, cast
 
 from resift.arguments import check_k
 from resift.errors import InputError
 from resift.fusion.lists import RankedList, labels
-from resift.types import Fused, Hit, JsonObject, StageKind, StageRecord, cut_record, rescored
+from resift.types import Fused, Hit, StageKind, StageRecord, cut_record, rescored
 
+T = TypeVar("T")
 Total = Callable[[list[float]], float]
 
 TOO_LARGE = "The scores are too large to add up. Put them on one scale: normalize='min-max'."
 
 
 @dataclass(frozen=True, slots=True)
-class Scaled:
-    """Values times 2**bits, all of them whole numbers: these add up exactly, in any order."""
+class FixedPoint:
+    """Values times 2**bits, all of them integers: these add up exactly, in any order."""
 
-    wholes: Sequence[Sequence[int]]
+    integers: Sequence[Sequence[int]]
     bits: int
 
 
@@ -32,34 +35,45 @@ def fuse_values(
     name: str,
     k: int | None = None,
     total: Total = fsum,
-    scaled: Scaled | None = None,
+    fixed_point: FixedPoint | None = None,
 ) -> Fused:
     """Fuse: per list one value per hit, totalled per key, sorted by (-total, id).
 
     fsum is the default because plain addition depends on the order of the lists and breaks exact ties.
-    `scaled` are the same values for a caller that has them as whole numbers: same sums, sooner.
+    `fixed_point` are the same values for a caller that has them as integers: same sums, sooner.
     """
     firsts: dict[str, Hit] = {}
     for ranked in reversed(lists):  # the first list that has a key lends its hit
         firsts.update(ranked.hits)
-    totals = _totals(lists, values, total) if scaled is None else _exact_totals(lists, scaled, firsts)
+    totals = (
+        _totals(lists, values, total) if fixed_point is None else _exact_totals(lists, fixed_point, firsts)
+    )
     # By id, as nearly always, keys are ids: nothing has to be looked up or merged.
     by_id = not lists or lists[0].by_id
     # Sorting is stable: by id first, then by total, is by (-total, id).
     keys = sorted(totals) if by_id else sorted(totals, key=lambda key: (firsts[key].id, key))
     keys.sort(key=totals.__getitem__, reverse=True)
-    hits = [firsts[key] for key in keys]
+    hits = _looked_up(firsts, keys)
     names = labels([ranked.name for ranked in lists])
     record = StageRecord(
         kind=StageKind.FUSE,
         name=name,
         ids=tuple(keys) if by_id else tuple([hit.id for hit in hits]),
-        scores=tuple([totals[key] for key in keys]),
+        scores=_looked_up(totals, keys),
         parts=_parts(lists, names, values, None if by_id else firsts),
         notes=_duplicates(lists, names, firsts),
         merged={} if by_id else _merged(lists, firsts),
     )
     return fused_list(hits, record, k=k, texts=_texts(lists, keys, hits))
+
+
+def _looked_up(table: Mapping[str, T], keys: Sequence[str]) -> tuple[T, ...]:
+    """Return the table's value for each key."""
+    if len(keys) < 2:
+        return tuple([table[key] for key in keys])
+    # One call for all keys takes half the time of a loop; for a single key it would return no tuple.
+    found: tuple[T, ...] = itemgetter(*keys)(table)
+    return found
 
 
 def fused_list(
@@ -75,17 +89,19 @@ def fused_list(
     return Fused(made, record, *cut_record(record.ids, kept))
 
 
-def _exact_totals(lists: Sequence[RankedList], scaled: Scaled, keys: Iterable[str]) -> dict[str, float]:
-    """Return each key's total, rounded once: whole numbers add up exactly, and the power of two is exact."""
+def _exact_totals(
+    lists: Sequence[RankedList], fixed_point: FixedPoint, keys: Iterable[str]
+) -> dict[str, float]:
+    """Return each key's total, rounded once: integers add up exactly, and the power of two is exact."""
     sums = dict.fromkeys(keys, 0)
     if lists:
         # Nothing of the first list has been added to yet, so it goes in at once.
-        sums.update(zip(lists[0].hits, scaled.wholes[0], strict=True))
-    for ranked, wholes in zip(lists[1:], scaled.wholes[1:], strict=True):
-        for key, whole in zip(ranked.hits, wholes, strict=True):
-            sums[key] += whole
-    unit = 2.0**-scaled.bits
-    return {key: whole * unit for key, whole in sums.items()}
+        sums.update(zip(lists[0].hits, fixed_point.integers[0], strict=True))
+    for ranked, integers in zip(lists[1:], fixed_point.integers[1:], strict=True):
+        for key, integer in zip(ranked.hits, integers, strict=True):
+            sums[key] += integer
+    unit = 2.0**-fixed_point.bits
+    return {key: integer * unit for key, integer in sums.items()}
 
 
 def _totals(lists: Sequence[RankedList], values: Sequence[Sequence[float]], total: Total) -> dict[str, float]:
@@ -117,7 +133,7 @@ def _parts(
     for ranked, name, column in zip(lists, names, values, strict=True):
         if firsts is None:
             # A copy of the table with other values never grows, which saves a third of the time.
-            added: JsonObject = dict(ranked.hits)
+            added = cast("dict[str, float]", dict(ranked.hits))
             added.update(zip(added, column, strict=True))
             parts[name] = added
         else:

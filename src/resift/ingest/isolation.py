@@ -82,7 +82,7 @@ class FileReader:
             message = "Ended the process that read it. Convert it to text first."
             raise DataFormatError(message, file=name) from exc
         if "error" in answer:
-            raise _Told(answer["error"])
+            raise _WorkerError(answer["error"])
 
     async def _started(self) -> asyncio.subprocess.Process:
         if self._process is None or self._process.returncode is not None:
@@ -99,7 +99,7 @@ class FileReader:
         return self._process
 
 
-class _Told(DataFormatError):
+class _WorkerError(DataFormatError):
     """What the other process said; the file's name stands in it already."""
 
     def __init__(self, message: str) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
+from types import ModuleType
 from typing import Any
 
 from resift.errors import ModelFileError, require
@@ -96,7 +97,7 @@ def guarded_client(*, local: bool) -> Iterator[None]:
             hub_http.set_client_factory(before)
 
 
-def _client(httpx: Any, *, local: bool) -> Any:
+def _client(httpx: ModuleType, *, local: bool) -> Any:
     proxy = None if local else urllib.request.getproxies().get("https")
     guard = _guard_class(httpx)(httpx.HTTPTransport(proxy=proxy))
     # No environment: proxies that it names would be mounted beside the guard.

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import re
 from pathlib import PurePosixPath
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from resift.errors import ModelFileError
-from resift.types import JsonObject
+from resift.types import JsonObject, JsonValue
 
 _MAX_BYTES = 64 << 20
 _MAX_DEPTH = 64
@@ -26,14 +26,14 @@ def inspect_json(name: str, data: bytes) -> None:
     parse_json(name, data)
 
 
-def parse_json(name: str, data: bytes) -> Any:
+def parse_json(name: str, data: bytes) -> JsonValue:
     """Return the parsed JSON of a file that asks for no code and cannot exhaust the parser."""
     if len(data) > _MAX_BYTES:
         raise ModelFileError(f"{name!r} holds {len(data):,} bytes; the limit for JSON is {_MAX_BYTES:,}.")
     _check_depth(name, data)
     base = PurePosixPath(name).name
 
-    def see(pairs: list[tuple[str, Any]]) -> JsonObject:
+    def see(pairs: list[tuple[str, JsonValue]]) -> JsonObject:
         # Every pair is seen, so a second key of the same name cannot hide the first.
         for key, value in pairs:
             if key in _CODE_KEYS and not _harmless(base, value):

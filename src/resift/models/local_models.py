@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
-from typing import Any, Literal, TypedDict, Unpack
+from typing import Literal, TypedDict, Unpack
 
 from resift.arguments import checked
 from resift.errors import ModelFileError, ModelNotAllowedError
@@ -16,7 +16,7 @@ from resift.models.allowlist import KINDS, Kind, ModelSpec, PinnedFile, check_na
 from resift.models.model_files import ModelFiles
 from resift.models.model_folder import MANIFEST, check_folder, file_names, open_folder
 from resift.models.verify import read_unpinned, read_verified
-from resift.types import JsonMapping
+from resift.types import JsonMapping, JsonValue
 
 Manifest = JsonMapping
 
@@ -164,7 +164,7 @@ def _read_manifest(folder: Path, manifest: Manifest | Path | str | None) -> dict
     return {name: _pin(name, entry) for name, entry in listed.items()}
 
 
-def _parsed(path: Path) -> Any:
+def _parsed(path: Path) -> JsonValue:
     from resift.models.json_inspect import parse_json
 
     if path.is_symlink():

@@ -6,11 +6,11 @@ Format: 8 bytes little-endian header length, a JSON header of tensor name to dty
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from resift.errors import ModelFileError
 from resift.models.json_inspect import parse_json
 from resift.models.weights import check_finite
+from resift.types import JsonValue
 
 _MAX_HEADER = 64 << 20
 _MAX_TENSORS = 100_000
@@ -59,7 +59,7 @@ def _check_tensor(name: str, key: str, row: object, body: memoryview) -> tuple[i
     return start, stop
 
 
-def _naturals(value: Any) -> list[int] | None:
+def _naturals(value: JsonValue) -> list[int] | None:
     fits = (
         isinstance(value, list)
         and len(value) <= 16

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from types import ModuleType
 from typing import Any
 
 from resift.arrays import Array, np
@@ -36,7 +37,7 @@ class OnnxSession:
         return output[:first] if output.ndim > 1 else output
 
 
-def onnx_runtime() -> Any:
+def onnx_runtime() -> ModuleType:
     """Import ONNX Runtime with its telemetry off, unless the environment already says otherwise."""
     # Version 1.31 writes an id to the temporary folder and reports to its maker as soon as it is imported.
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
@@ -48,7 +49,7 @@ def finite(values: Array) -> bool:
     return math.isfinite(float(abs(values).sum()))
 
 
-def _options(runtime: Any) -> Any:
+def _options(runtime: ModuleType) -> Any:
     options = runtime.SessionOptions()
     # One thread per run and no pool: nothing spins, nothing is lost in a fork, no run waits for another.
     options.intra_op_num_threads = 1

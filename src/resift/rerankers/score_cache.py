@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from resift.deadline import Deadline
 from resift.errors import InputError, ResiftError
 from resift.events import Event, Sink, emit
-from resift.protocols import Scorer, name_of
+from resift.protocols import OfModel, Scorer, name_of
 from resift.rerankers.fusing import fuse_then_rescore
 from resift.rerankers.score_stores import ScoreStore
 from resift.types import Hit, Scores
@@ -113,7 +113,8 @@ class CachedScorer:
 
 
 def _identity(scorer: Scorer, model: str | None, revision: str | None) -> tuple[str, str]:
-    model = model or getattr(scorer, "model", None) or getattr(scorer, "model_name", None)
+    named = scorer.model_name if isinstance(scorer, OfModel) else None
+    model = model or getattr(scorer, "model", None) or named
     if not isinstance(model, str):
         raise InputError(f"{name_of(scorer)!r} does not say which model it is; pass model=.")
     return model, str(revision or getattr(scorer, "revision", None) or "")

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, runtime_checkable
 
+from resift.arrays import Vector
 from resift.deadline import Deadline
 from resift.events import Sink
 from resift.shape.neighbours import Near
@@ -42,7 +43,7 @@ class Pool:
     failures: Mapping[str, str] = field(default_factory=dict)
     timings: Mapping[str, float] = field(default_factory=dict)
     notes: JsonMapping = field(default_factory=dict)
-    vectors: Mapping[str, Any] = field(default_factory=dict)
+    vectors: Mapping[str, Vector] = field(default_factory=dict)
     near: Near = field(default_factory=dict)
 
     def __repr__(self) -> str:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
+from resift.arrays import Vector
 from resift.retrieval.pool import Pool
 from resift.shape import ShapePolicy, shape
 from resift.types import StageKind
@@ -24,7 +24,7 @@ class Shape:
         policy: ShapePolicy | None = None,
         *,
         section: str | None = None,
-        vectors: Mapping[str, Any] | None = None,
+        vectors: Mapping[str, Vector] | None = None,
         name: str = "shape",
     ) -> None:
         self.policy = policy or ShapePolicy()

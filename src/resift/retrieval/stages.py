@@ -11,7 +11,7 @@ from typing import Any
 from resift.candidates import MissingText
 from resift.errors import InputError
 from resift.fusion.rerankers import RRFReranker
-from resift.protocols import Reranker, Scorer, name_of, needs_of
+from resift.protocols import Reranker, Scorer, name_of, needs_of, own_name
 from resift.rerankers.rescore import rescore
 from resift.retrieval.pool import Pool
 from resift.types import Fused, Hit, JsonObject, StageKind, StageRecord, Trace, record_of, rescored
@@ -74,8 +74,7 @@ def _takes(kind: type[Reranker], name: str) -> bool:
 
 
 def _plain_record(reranker: Reranker, hits: Sequence[Hit]) -> StageRecord:
-    name = str(getattr(reranker, "name", "") or "fuse")
-    return record_of(StageKind.FUSE, name, hits, scored=True)
+    return record_of(StageKind.FUSE, own_name(reranker) or "fuse", hits, scored=True)
 
 
 Depth = Callable[[Pool], int]

@@ -10,7 +10,7 @@ from typing import Any
 
 from resift.arguments import check_k, check_number, check_text
 from resift.errors import InputError
-from resift.protocols import DocStore, GraphStore, VectorStore, name_of
+from resift.protocols import DocStore, GraphStore, VectorStore, name_of, own_name
 from resift.stores.cypher_guard import check_cypher_for
 from resift.stores.filtering import matches
 from resift.types import Hit, JsonMapping, Where
@@ -41,7 +41,7 @@ class StoreRef:
     def capability(self) -> str:
         """What must be granted before this store is read."""
         # A view of a store (docs.text) reads the store: what is granted for it counts.
-        own = getattr(self.owner, "name", "") if self.owner is not self.store else ""
+        own = own_name(self.owner) if self.owner is not self.store else ""
         return f"db.{own or self.name}:read"
 
     @property

@@ -16,7 +16,7 @@ class TooLate(TimeoutError):
     """The deadline passed while the work was still going on. Never leaves retrieval."""
 
 
-async def within(deadline: Deadline, work: Coroutine[Any, Any, T]) -> T:
+async def within(deadline: Deadline, work: Coroutine[object, object, T]) -> T:
     """Await the work until the deadline, then let go of it and raise TooLate.
 
     Raises ResiftError for work that raises CancelledError although nobody cancelled it.

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from resift.server.asgi import Receive
 from resift.server.failures import RequestFailed
-from resift.types import JsonObject
+from resift.types import JsonObject, JsonValue
 
 MOST_PARTS = 400_000
 """Values in one body. Sixteen mebibytes of `[],[],` would stop the event loop for seconds."""
@@ -51,7 +51,7 @@ async def read_body(
             return parts[0] if len(parts) == 1 else b"".join(parts)
 
 
-def parse_json(body: bytes, *, unique_keys: bool = False) -> Any:
+def parse_json(body: bytes, *, unique_keys: bool = False) -> JsonValue:
     """Return the JSON value of a body: UTF-8, no NaN, no endless nesting; lone surrogates are replaced."""
     if not body.strip():
         raise RequestFailed("invalid", "The body is empty; send JSON")
@@ -92,14 +92,14 @@ def _refuse(constant: str) -> NoReturn:
     raise RequestFailed("invalid", f"{constant} is not JSON")
 
 
-def _refuse_twins(pairs: list[tuple[str, Any]]) -> JsonObject:
+def _refuse_twins(pairs: list[tuple[str, JsonValue]]) -> JsonObject:
     found = dict(pairs)
     if len(found) != len(pairs):
         raise RequestFailed("invalid", "The body has a key twice")
     return found
 
 
-def _encodable(value: object) -> Any:
+def _encodable(value: object) -> JsonValue:
     if isinstance(value, str):
         return value if value.isascii() else value.encode("utf-8", "replace").decode("utf-8")
     if isinstance(value, list):

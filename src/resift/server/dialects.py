@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Any
 
 from resift.rerankers.hosted.dialects import DIALECTS, Dialect
 from resift.server import error_forms as errors
@@ -27,7 +26,7 @@ from resift.server.schema import (
     text,
     whole,
 )
-from resift.types import JsonObject
+from resift.types import JsonObject, JsonValue
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +161,7 @@ def at_v1_rerank(body: object) -> ServedDialect:
     return SERVED["voyage" if voyage else "cohere-v1-or-jina"]
 
 
-Chosen = Callable[[Any], ServedDialect]
+Chosen = Callable[[JsonValue], ServedDialect]
 
 
 def _only(name: str) -> tuple[Chosen, tuple[ServedDialect, ...]]:

@@ -9,7 +9,7 @@ import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from resift.deadline import Deadline
 from resift.errors import DeadlineExceeded, InputError, ResiftError, RetrievalError
@@ -19,7 +19,7 @@ from resift.server.error_forms import OWN, ErrorForm
 from resift.server.failures import RequestFailed
 from resift.server.request_info import RequestInfo, header_safe, info_of
 from resift.server.schema import Schema, checked
-from resift.types import JsonObject
+from resift.types import JsonObject, JsonValue
 
 if TYPE_CHECKING:
     from resift.server.serving import Serving
@@ -36,7 +36,7 @@ log = logging.getLogger("resift.server")
 class Reply:
     """What goes back: JSON unless it is bytes already."""
 
-    body: Any
+    body: JsonValue
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
     media_type: str = "application/json"
@@ -52,7 +52,7 @@ class Call:
     receive: Receive
     errors: ErrorForm
 
-    async def json(self) -> Any:
+    async def json(self) -> JsonValue:
         """Return the body as a JSON value."""
         serving, limits = self.serving, self.serving.options.limits
         serving.check_open()
@@ -69,7 +69,7 @@ class Call:
         return value
 
     async def request(
-        self, schema: Schema | Callable[[Any], Schema], *, dialect: str = "resift"
+        self, schema: Schema | Callable[[JsonValue], Schema], *, dialect: str = "resift"
     ) -> JsonObject:
         """Return the body, checked; a function finds the schema where several kinds of body are taken."""
         self.info.dialect = dialect
@@ -93,7 +93,7 @@ class Call:
         async with admission.admitted(info.pairs, wait_s=deadline.timeout_s, body_bytes=body_bytes):
             yield
 
-    async def unless_gone(self, work: Coroutine[Any, Any, T]) -> T:
+    async def unless_gone(self, work: Coroutine[object, object, T]) -> T:
         """Return what the work returns; a client that hangs up stops it."""
         task = asyncio.ensure_future(work)
         gone = asyncio.ensure_future(_gone(self.receive))

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from resift.server.failures import STATUS, Kind, RequestFailed
 from resift.server.schema import Schema, one_of, record, text, whole
+from resift.types import JsonValue
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ErrorForm:
     """One API's errors; `statuses` has only what differs from the usual ones."""
 
-    body: Callable[[RequestFailed, int, str], Any]
+    body: Callable[[RequestFailed, int, str], JsonValue]
     schema: Schema
     statuses: Mapping[Kind, int] = field(default_factory=dict)
 
@@ -23,15 +23,15 @@ class ErrorForm:
         return self.statuses.get(kind, STATUS[kind])
 
 
-def _cohere(failed: RequestFailed, status: int, request_id: str) -> Any:
+def _cohere(failed: RequestFailed, status: int, request_id: str) -> JsonValue:
     return {"message": failed.message, "id": request_id}
 
 
-def _detail(failed: RequestFailed, status: int, request_id: str) -> Any:
+def _detail(failed: RequestFailed, status: int, request_id: str) -> JsonValue:
     return {"detail": failed.message}
 
 
-def _joined(failed: RequestFailed, status: int, request_id: str) -> Any:
+def _joined(failed: RequestFailed, status: int, request_id: str) -> JsonValue:
     return {"message": failed.message, "detail": failed.message, "id": request_id}
 
 
@@ -44,7 +44,7 @@ _TEI_TYPES: Mapping[Kind, str] = {
 }
 
 
-def _tei(failed: RequestFailed, status: int, request_id: str) -> Any:
+def _tei(failed: RequestFailed, status: int, request_id: str) -> JsonValue:
     return {"error": failed.message, "error_type": _TEI_TYPES.get(failed.kind, "validation")}
 
 
@@ -59,12 +59,12 @@ _OPENAI_TYPES: Mapping[Kind, str] = {
 }
 
 
-def _openai(failed: RequestFailed, status: int, request_id: str) -> Any:
+def _openai(failed: RequestFailed, status: int, request_id: str) -> JsonValue:
     kind = _OPENAI_TYPES.get(failed.kind, "invalid_request_error")
     return {"error": {"message": failed.message, "type": kind, "param": None, "code": status}}
 
 
-def _own(failed: RequestFailed, status: int, request_id: str) -> Any:
+def _own(failed: RequestFailed, status: int, request_id: str) -> JsonValue:
     return {"error": failed.kind, "message": failed.message, "id": request_id}
 
 

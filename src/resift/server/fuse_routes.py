@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from resift.errors import InputError
 from resift.fusion.entry import fuse
@@ -15,7 +14,7 @@ from resift.server.rank_flow import rank_flow
 from resift.server.schema import Schema, array, either, flag, mapping, number, one_of, record, text, whole
 from resift.server.search_routes import RANKING, RANKING_FACTS, ranking_body
 from resift.server.serving import Serving
-from resift.types import JsonMapping, JsonObject, Ranking
+from resift.types import JsonMapping, JsonObject, JsonValue, Ranking
 
 BY_RANK = ("rrf", "borda", "isr", "rbc")
 """Methods that need no scores."""
@@ -91,7 +90,7 @@ def _fuse(serving: Serving) -> Operation:
     return Operation(serving, "POST /v1/fuse", said, run, request=described, answer=RANKING)
 
 
-def _weighted(lists: Any) -> tuple[Any, list[float]]:
+def _weighted(lists: JsonValue) -> tuple[JsonValue, list[float]]:
     """Return the bare lists and, where one has a weight, a weight for each."""
     each = list(lists.values()) if isinstance(lists, dict) else lists
     bare = [one["hits"] if isinstance(one, dict) else one for one in each]

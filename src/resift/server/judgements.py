@@ -12,14 +12,13 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from resift.atomic_files import O_BINARY, atomic_write
 from resift.errors import InputError
 from resift.file_lock import locked
 from resift.server.failures import RequestFailed
 from resift.server.interleaving import Team
-from resift.types import JsonMapping
+from resift.types import JsonMapping, JsonValue
 
 LOG, LOCK = "log.jsonl", ".lock"
 
@@ -149,5 +148,5 @@ def _write_beir(folder: Path, judged: Judged) -> None:
     atomic_write(folder / "qrels" / "test.tsv", "\n".join(rows) + "\n")
 
 
-def _lines(rows: Any) -> str:
+def _lines(rows: JsonValue) -> str:
     return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)

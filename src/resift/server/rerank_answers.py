@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from resift.server.schema import Schema, array, mapping, number, record, text, whole
-from resift.types import JsonMapping, JsonObject
+from resift.types import JsonMapping, JsonObject, JsonValue
 
 Form = Callable[["Answer", list[JsonObject]], Any]
 
@@ -18,7 +18,7 @@ class Row:
 
     index: int
     score: float
-    document: Any = None
+    document: JsonValue = None
     spans: Sequence[JsonMapping] | None = None
 
 

@@ -6,7 +6,6 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from resift.candidates import hits_from, text_of
 from resift.deadline import Deadline
@@ -18,7 +17,7 @@ from resift.server.dialects import ServedDialect
 from resift.server.endpoint import Call
 from resift.server.rerank_answers import Answer, Row
 from resift.server.spans import SpanOptions, relevant_spans
-from resift.types import Hit, JsonMapping, Ranking, Scores, StageKind
+from resift.types import Hit, JsonMapping, JsonValue, Ranking, Scores, StageKind
 
 FROM_0_TO_1 = frozenset({*DIALECTS, "semantic-bm25", "zero-shot"})
 """Who scores from 0 to 1 already; what all others say goes through a sigmoid."""
@@ -71,7 +70,7 @@ async def rerank(call: Call, dialect: ServedDialect, request: JsonMapping) -> An
     )
 
 
-def texts_of(documents: Sequence[Any], rank_fields: Sequence[str] | None = None) -> list[str]:
+def texts_of(documents: Sequence[JsonValue], rank_fields: Sequence[str] | None = None) -> list[str]:
     """Return the text of each document: a string, or an object with a text or with the fields to rank by."""
     return [
         document if isinstance(document, str) else _object_text(document, rank_fields)
@@ -126,7 +125,7 @@ def _warnings(call: Call, texts: Sequence[str]) -> list[str]:
     return [*filter(None, (call.info.degraded, call.info.note)), *reasons]
 
 
-def _document(given: object, text: str, dialect: ServedDialect) -> Any:
+def _document(given: object, text: str, dialect: ServedDialect) -> JsonValue:
     if dialect.plain_document:
         return text
     return {**given, "text": text} if isinstance(given, dict) else {"text": text}

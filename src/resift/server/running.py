@@ -35,6 +35,8 @@ ARRIVAL_S, QUIET_S = 3.0, 0.05
 
 log = logging.getLogger("resift.server")
 
+MakeApp = Callable[[ServerOptions], Any]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listening:
@@ -69,7 +71,7 @@ def run_worker(
     listening: Listening,
     listener: socket.socket,
     *,
-    make_app: Callable[[ServerOptions], Any] = serve_app,
+    make_app: MakeApp = serve_app,
 ) -> int:
     """Serve until a signal ends it; return the exit code."""
     _log_to_stderr()

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence, Sized
 from typing import Any
 
 from resift.server.failures import RequestFailed
-from resift.types import JsonMapping, JsonObject
+from resift.types import JsonMapping, JsonObject, JsonValue
 
 Schema = JsonMapping
 
@@ -102,7 +102,7 @@ def record(
     }
 
 
-def checked(value: object, schema: Schema, *, name: str = "body") -> Any:
+def checked(value: object, schema: Schema, *, name: str = "body") -> JsonValue:
     """Return the value in the form that the code works with, or raise RequestFailed saying what is wrong.
 
     Fields that are null are left out; booleans given as strings and whole floats become what they mean.
@@ -122,7 +122,7 @@ def checked(value: object, schema: Schema, *, name: str = "body") -> Any:
     return found
 
 
-def _any(value: object, schemas: Sequence[Schema], name: str) -> Any:
+def _any(value: object, schemas: Sequence[Schema], name: str) -> JsonValue:
     failures = []
     for schema in schemas:
         try:
@@ -191,7 +191,7 @@ def _nothing(value: object, schema: Schema, name: str) -> None:
         raise _wrong(name, "must be null")
 
 
-def _array(value: object, schema: Schema, name: str) -> list[Any]:
+def _array(value: object, schema: Schema, name: str) -> list[JsonValue]:
     if not isinstance(value, list):
         raise _wrong(name, f"must be a list, not {_kind_of(value)}")
     _sized(value, schema, name, of="Items", words="items")

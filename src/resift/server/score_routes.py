@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 from resift.candidates import hits_from
 from resift.rerankers.rescore import rescore
@@ -15,7 +14,7 @@ from resift.server.openapi import Operation
 from resift.server.rerank_work import note_ranking, unit_of
 from resift.server.schema import Schema, array, deadline_ms, either, mapping, number, record, text, whole
 from resift.server.serving import Serving
-from resift.types import JsonMapping, JsonObject
+from resift.types import JsonMapping, JsonObject, JsonValue
 
 PATHS = ("/score", "/v1/score", "/vllm/score")
 SIDES = (("queries", "documents"), ("queries", "items"), ("text_1", "text_2"), ("data_1", "data_2"))
@@ -86,7 +85,7 @@ def _names_in(body: object) -> tuple[str, str]:
     return next((pair for pair in SIDES if all(given.get(name) is not None for name in pair)), SIDES[0])
 
 
-def _listed(side: Any) -> list[str]:
+def _listed(side: JsonValue) -> list[str]:
     return [side] if isinstance(side, str) else list(side)
 
 

@@ -7,7 +7,6 @@ import hashlib
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from resift.candidates import hits_from
 from resift.ingest.opening import open_index
@@ -20,7 +19,7 @@ from resift.server.search_settings import SearchSettings
 from resift.server.serving import Serving
 from resift.stores.memory import MemoryStore
 from resift.stores.sqlite import SQLiteStore
-from resift.types import Hit, JsonMapping
+from resift.types import Hit, JsonMapping, JsonValue
 
 KEPT_SETS = 8
 """Sets of pasted documents that stay indexed for the next question, the most recent ones."""
@@ -41,7 +40,9 @@ class Searching:
         """Whether a search needs no documents of its own."""
         return bool(self._serving.options.stores) or self._serving.pipeline is not None
 
-    async def pipeline(self, settings: SearchSettings | None, documents: Sequence[Any] | None) -> Pipeline:
+    async def pipeline(
+        self, settings: SearchSettings | None, documents: Sequence[JsonValue] | None
+    ) -> Pipeline:
         """Return the pipeline for a request; without settings and documents the one of the server."""
         if documents is not None:
             return self._made(settings or SearchSettings(), await self._pool(documents))
@@ -85,7 +86,7 @@ class Searching:
             opened.append(store)
         return opened
 
-    async def _pool(self, documents: Sequence[Any]) -> list[MemoryStore]:
+    async def _pool(self, documents: Sequence[JsonValue]) -> list[MemoryStore]:
         """Return stores of a request's own documents: one finds by words, one by meaning."""
         hits = documents_of(documents)
         digest = hashlib.sha256(dump_json([[hit.id, hit.text, hit.metadata] for hit in hits])).hexdigest()
@@ -103,7 +104,7 @@ class Searching:
         return stores
 
 
-def documents_of(documents: Sequence[Any]) -> list[Hit]:
+def documents_of(documents: Sequence[JsonValue]) -> list[Hit]:
     """Return the documents of a request as hits, each with an id of its own."""
     hits = hits_from([_plain(document) for document in documents], unique=False)
     taken: dict[str, int] = {}
@@ -115,7 +116,7 @@ def documents_of(documents: Sequence[Any]) -> list[Hit]:
     return named
 
 
-def _plain(document: Any) -> Any:
+def _plain(document: JsonValue) -> JsonValue:
     """Return only what a document of a request may have: no scores and no history."""
     if isinstance(document, str):
         return document

@@ -11,19 +11,17 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from typing import Any
 
 from resift.server.app import serve_app
 from resift.server.metrics import MULTIPROCESS
 from resift.server.options import ServerOptions
-from resift.server.running import Listening, bound_socket, run_worker
+from resift.server.running import Listening, MakeApp, bound_socket, run_worker
 
 LOOK_EVERY_S = 0.2
 RESTART_AFTER_S = 1.0
 """A worker that lived for less is not started again at once: it would only fail again."""
 
-MakeApp = Callable[[ServerOptions], Any]
 
 log = logging.getLogger("resift.server")
 

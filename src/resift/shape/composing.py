@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from resift.arguments import check_k, checked
+from resift.arrays import Vector
 from resift.events import Sink
 from resift.options import option
 from resift.shape.blending import Blend, blend
@@ -53,7 +53,7 @@ def shape(
     trace: Trace | None = None,
     policy: ShapePolicy | None = None,
     section: str | None = None,
-    vectors: Mapping[str, Any] | None = None,
+    vectors: Mapping[str, Vector] | None = None,
     near: Near | None = None,
     sink: Sink | None = None,
 ) -> Shaped:

@@ -7,11 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from resift.arguments import check_k, checked
+from resift.arrays import Vector
 from resift.errors import InputError
 from resift.events import Sink
 from resift.shape.shaped import Shaped, shaped
-from resift.shape.tokens import words
 from resift.text import jaccard
+from resift.text.tokenization import words
 from resift.types import Hit
 
 STAGE = "mmr"
@@ -23,7 +24,7 @@ def mmr(
     *,
     k: int,
     trade_off: float = 0.7,
-    vectors: Mapping[str, Any] | None = None,
+    vectors: Mapping[str, Vector] | None = None,
     sink: Sink | None = None,
 ) -> Shaped:
     """Choose k by trade_off × relevance − (1 − trade_off) × likeness (Carbonell and Goldstein, 1998).
@@ -78,13 +79,13 @@ def _relevance(hits: Sequence[Hit]) -> list[float]:
     return [0.0 if hit.score is None else (hit.score - low) / (high - low) for hit in hits]
 
 
-def _likeness(hits: Sequence[Hit], vectors: Mapping[str, Any]) -> Callable[[int, int], float]:
+def _likeness(hits: Sequence[Hit], vectors: Mapping[str, Vector]) -> Callable[[int, int], float]:
     units = [_unit(vectors.get(hit.id)) for hit in hits]
     bags: dict[int, frozenset[str]] = {}
 
     def bag(at: int) -> frozenset[str]:
         if at not in bags:
-            bags[at] = words(hits[at].text)
+            bags[at] = frozenset(words(hits[at].text))
         return bags[at]
 
     def alike(one: int, other: int) -> float:

@@ -8,8 +8,8 @@ from resift.arguments import checked
 from resift.errors import InputError
 from resift.events import Sink
 from resift.shape.shaped import Shaped, shaped
-from resift.shape.tokens import words
 from resift.text import jaccard
+from resift.text.tokenization import words
 from resift.types import Hit
 
 STAGE = "fold"
@@ -81,7 +81,7 @@ def _similar(hits: Sequence[Hit], threshold: float) -> list[int]:
     Two sets as similar as the threshold share a word among the rarest (1 − threshold) of either, so only
     hits that share such a word are compared (prefix filtering; Bayardo et al., 2007).
     """
-    bags = [words(hit.text) for hit in hits]
+    bags = [frozenset(words(hit.text)) for hit in hits]
     frequency: dict[str, int] = {}
     for bag in bags:
         for word in bag:

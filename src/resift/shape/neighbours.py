@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
+from resift.arrays import Array
 from resift.errors import require
 
 NEIGHBOURS = 3
@@ -19,7 +19,7 @@ Near = Mapping[str, Sequence[tuple[str, float]]]
 """Per id the nearest other candidates with their cosines, the nearest first."""
 
 
-def nearest(vectors: Mapping[str, Any]) -> dict[str, tuple[tuple[str, float], ...]]:
+def nearest(vectors: Mapping[str, Array]) -> dict[str, tuple[tuple[str, float], ...]]:
     """Return the nearest others of each id by cosine, ties by id; none at a right angle or beyond."""
     ids = sorted(vectors)
     if len(ids) < 2:

@@ -35,7 +35,7 @@ class SearchHits(list[Hit]):
 
 def is_approximate(hits: Sequence[Hit]) -> bool:
     """Say whether an index that may pass over some hits was used to find these."""
-    return bool(getattr(hits, "approximate", False))
+    return isinstance(hits, SearchHits) and hits.approximate
 
 
 def documents_from(candidates: Iterable[Candidate]) -> list[Hit]:

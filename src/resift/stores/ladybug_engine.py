@@ -17,7 +17,7 @@ import sys
 import threading
 from typing import Any, BinaryIO
 
-from resift.types import JsonObject
+from resift.types import JsonObject, JsonValue
 
 MAX_ANSWER_BYTES = 64 << 20
 
@@ -80,7 +80,7 @@ def _answer(connection: Any, request: tuple[str, JsonObject, int, int]) -> JsonO
         connection.set_query_timeout(timeout_ms)
         result = connection.execute(statement, parameters)
         columns = result.get_column_names()
-        rows: list[list[Any]] = []
+        rows: list[list[JsonValue]] = []
         while len(rows) < max_rows and result.has_next():
             rows.append([plain(value) for value in result.get_next()])
         more = result.has_next()
@@ -90,7 +90,7 @@ def _answer(connection: Any, request: tuple[str, JsonObject, int, int]) -> JsonO
     return {"columns": columns, "rows": rows, "more": more}
 
 
-def plain(value: object) -> Any:
+def plain(value: object) -> JsonValue:
     """Return the value as JSON data; nodes and relationships keep their label and lose inner ids."""
     if value is None or isinstance(value, (bool, int, str)):
         return value

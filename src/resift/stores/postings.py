@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from collections.abc import Sequence
+from types import ModuleType
 from typing import Any, NamedTuple
 
 from resift.stores.sqlite_view import RowView
@@ -111,7 +112,7 @@ def _plain_best(
     return [one for one in found if one[1] >= found[min(k, len(found)) - 1][1]]
 
 
-def _numpy() -> Any:
+def _numpy() -> ModuleType | None:
     try:
         import numpy
     except ModuleNotFoundError:

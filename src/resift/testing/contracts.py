@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from resift.deadline import Deadline
 from resift.errors import InputError
-from resift.protocols import Reranker, Scorer
+from resift.protocols import Reranker, Scorer, own_name
 from resift.types import Hit, Scores, by_score
 
 T = TypeVar("T")
@@ -62,7 +62,7 @@ def check_scorer(scorer: Scorer, *, query: str = QUERY) -> None:
     """Check that a scorer gives one finite score or None per hit, in order, and the same ones twice."""
     hits = list({hit.id: hit for ranked in sample_lists() for hit in ranked}.values())
     _expect(isinstance(scorer, Scorer), "it has no `async def score(query, hits, *, deadline)`")
-    _expect(_is_named(scorer), "it has no name")
+    _expect(bool(own_name(scorer)), "it has no name")
     first = _run(scorer.score(query, hits, deadline=Deadline.never()))
     _expect(isinstance(first, Scores), "score must return Scores")
     _expect(len(first.values) == len(hits), f"{len(first.values)} scores for {len(hits)} hits")
@@ -72,16 +72,12 @@ def check_scorer(scorer: Scorer, *, query: str = QUERY) -> None:
     _expect(list(again.values) == list(first.values), "the same input gave other scores")
 
 
-def _is_named(part: object) -> bool:
-    return bool(getattr(part, "name", ""))
-
-
 async def check_store(store: Any) -> None:
     """Check an empty store: add, get, count, search, filter, update, delete, order, limits.
 
     Takes the store while it is open; leaves it empty.
     """
-    _expect(_is_named(store), "a store needs a name")
+    _expect(bool(own_name(store)), "a store needs a name")
     _expect(await store.count() == 0, "check_store needs an empty store")
     _expect(await store.search(QUERY, k=3) == [], "an empty store must find nothing")
     documents = [
@@ -149,5 +145,5 @@ def _run(awaitable: Awaitable[T]) -> T:
     async def wait() -> T:
         return await awaitable
 
-    work: Coroutine[Any, Any, T] = wait()
+    work: Coroutine[object, object, T] = wait()
     return asyncio.run(work)

@@ -8,9 +8,9 @@ import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache, partial
-from typing import Any, Protocol
+from typing import Protocol
 
-from resift.types import JsonMapping
+from resift.types import JsonMapping, JsonValue
 
 MIB = 1024 * 1024
 
@@ -41,8 +41,8 @@ class Wire(Protocol):
 class Reply:
     """The right answer, which a fault spoils, and the options that `misbehave` was given."""
 
-    answer: Any
-    error: Callable[[str], Any]
+    answer: JsonValue
+    error: Callable[[str], JsonValue]
     url: str
     options: JsonMapping = field(default_factory=dict)
 
@@ -51,13 +51,13 @@ class Reply:
         """The right answer as bytes."""
         return json.dumps(self.answer).encode()
 
-    def rows(self) -> list[Any]:
+    def rows(self) -> list[JsonValue]:
         """Return the answer's rows, to be spoilt in place."""
         if isinstance(self.answer, list):
             return self.answer
         for key in ("results", "data", "choices"):
             if key in self.answer:
-                rows: list[Any] = self.answer[key]
+                rows: list[JsonValue] = self.answer[key]
                 return rows
         return []
 

@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from resift.types import JsonMapping, JsonObject
+from resift.types import JsonMapping, JsonObject, JsonValue
 
-Check = Callable[[Any], bool]
+Check = Callable[[JsonValue], bool]
 Rows = Sequence[tuple[int, float]]
 
 
@@ -23,8 +23,8 @@ class Form:
     paths: tuple[str, ...]
     required: Mapping[str, Check]
     optional: Mapping[str, Check] = field(default_factory=dict)
-    answer: Callable[[JsonMapping, Rows], Any]
-    error: Callable[[str], Any]
+    answer: Callable[[JsonMapping, Rows], JsonValue]
+    error: Callable[[str], JsonValue]
     documents: str = "documents"
     cutoff: str = ""
     max_documents: int = 1000
@@ -62,7 +62,7 @@ def overlap(query: str, text: str) -> float:
     return round(len(asked & given) / (len(asked | given) or 1), 6)
 
 
-def _text(document: Any) -> str:
+def _text(document: JsonValue) -> str:
     return document if isinstance(document, str) else str(document.get("text", ""))
 
 
@@ -78,7 +78,7 @@ def _whole(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
-def _positive(value: Any) -> bool:
+def _positive(value: JsonValue) -> bool:
     return _whole(value) and value > 0
 
 
@@ -115,24 +115,24 @@ def _plain(rows: Rows) -> list[JsonObject]:
     return [{"index": index, "score": score} for index, score in rows]
 
 
-def _cohere(body: JsonMapping, rows: Rows) -> Any:
+def _cohere(body: JsonMapping, rows: Rows) -> JsonValue:
     version = {"api_version": {"version": "2"}, "billed_units": {"search_units": 1}}
     return {"id": "00000000-0000-0000-0000-000000000000", "results": _relevance(rows), "meta": version}
 
 
-def _detail(message: str) -> Any:
+def _detail(message: str) -> JsonValue:
     return {"detail": message}
 
 
-def _message(message: str) -> Any:
+def _message(message: str) -> JsonValue:
     return {"message": message}
 
 
-def _tei_error(message: str) -> Any:
+def _tei_error(message: str) -> JsonValue:
     return {"error": message, "error_type": "Validation"}
 
 
-def _openai_error(message: str) -> Any:
+def _openai_error(message: str) -> JsonValue:
     return {"error": {"message": message, "type": "invalid_request_error", "param": None, "code": None}}
 
 

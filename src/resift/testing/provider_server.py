@@ -25,7 +25,7 @@ from typing import Any
 from resift.errors import InputError, did_you_mean
 from resift.testing.provider_faults import FAULTS, Fault, Reply
 from resift.testing.provider_forms import FORMS, Form
-from resift.types import JsonMapping, JsonObject
+from resift.types import JsonMapping, JsonObject, JsonValue
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class ProviderRequest:
     provider: str
     path: str
     headers: Mapping[str, str] = field(repr=False)
-    body: Any = field(repr=False)
+    body: JsonValue = field(repr=False)
     fault: str | None = None
 
 
@@ -267,7 +267,7 @@ class _Handler(BaseHTTPRequestHandler):
         """Say nothing: what was asked is in `requests`."""
 
 
-def _json(raw: bytes) -> Any:
+def _json(raw: bytes) -> JsonValue:
     try:
         return json.loads(raw)
     except ValueError:

@@ -6,6 +6,7 @@ import importlib
 import re
 from collections.abc import Mapping
 from functools import cache, lru_cache
+from types import ModuleType
 from typing import Any
 
 from resift.errors import InputError, did_you_mean
@@ -113,5 +114,5 @@ def _stemmer(language: str) -> Any:
     return _snowball().Stemmer(_ALGORITHMS.get(language, language), 0)
 
 
-def _snowball() -> Any:
+def _snowball() -> ModuleType:
     return importlib.import_module("Stemmer")  # not at the top: `import resift` loads no other package

@@ -13,11 +13,13 @@ if TYPE_CHECKING:
     from resift.types.hit import rescored as rescored
     from resift.types.json_values import JsonMapping as JsonMapping
     from resift.types.json_values import JsonObject as JsonObject
+    from resift.types.json_values import JsonValue as JsonValue
     from resift.types.json_values import Metadata as Metadata
     from resift.types.json_values import Where as Where
     from resift.types.ranking import Ranking as Ranking
     from resift.types.ranking import Scores as Scores
     from resift.types.ranking import to_json as to_json
+    from resift.types.ranking import trace_of as trace_of
     from resift.types.trace import Fused as Fused
     from resift.types.trace import StageKind as StageKind
     from resift.types.trace import StageRecord as StageRecord
@@ -25,14 +27,13 @@ if TYPE_CHECKING:
     from resift.types.trace import Trace as Trace
     from resift.types.trace import cut_record as cut_record
     from resift.types.trace import record_of as record_of
-    from resift.types.trace import trace_of as trace_of
 else:
     __getattr__, __dir__, __all__ = lazy_exports(
         __name__,
         """
         hit: Hit by_score finite rescored
-        json_values: JsonMapping JsonObject Metadata Where
-        ranking: Ranking Scores to_json
-        trace: Fused StageKind StageRecord Step Trace cut_record record_of trace_of
+        json_values: JsonMapping JsonObject JsonValue Metadata Where
+        ranking: Ranking Scores to_json trace_of
+        trace: Fused StageKind StageRecord Step Trace cut_record record_of
         """,
     )

@@ -113,7 +113,7 @@ _set_id, _set_text, _set_score, _set_source, _set_metadata = (
 def rescored(hits: Iterable[Hit], scores: Iterable[float | None]) -> list[Hit]:
     """Return copies with these scores, which must be finite or None; nothing else is checked again."""
     hits = list(hits)
-    if {type(hit) for hit in hits} - {Hit}:  # of a subclass, with fields of its own
+    if set(map(type, hits)) - {Hit}:  # of a subclass, with fields of its own
         return [replace(hit, score=score) for hit, score in zip(hits, scores, strict=True)]
     copies = list(map(object.__new__, repeat(Hit, len(hits))))
     for copy, hit, score in zip(copies, hits, scores, strict=True):

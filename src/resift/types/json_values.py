@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 # The values are Any on purpose: what they are is known only after a check, and each reader has its own.
+JsonValue: TypeAlias = Any
+"""What `json.loads` returns before anybody looked at it, and values as plain as that."""
 JsonObject: TypeAlias = dict[str, Any]
 """An object as `json.loads` returns it, or one that is on its way to `json.dumps`."""
 JsonMapping: TypeAlias = Mapping[str, Any]

@@ -12,7 +12,7 @@ from resift.errors import InputError
 from resift.types import reading
 from resift.types.hit import Hit
 from resift.types.json_values import JsonMapping, JsonObject, Metadata
-from resift.types.trace import Step, Trace
+from resift.types.trace import Fused, Step, Trace
 
 if TYPE_CHECKING:
     from resift.explain import Explanation
@@ -215,6 +215,13 @@ class Ranking(Sequence[Hit]):
                 f"Not a ranking as JSON ({type(exc).__name__}). Pass what Ranking.to_json wrote."
             ) from None
         return cls.from_dict(data)
+
+
+def trace_of(hits: Sequence[Hit]) -> Trace:
+    """Return what is known of how these hits got their order: a ranking's trace, a fused list's records."""
+    if isinstance(hits, Ranking):
+        return hits.trace
+    return Trace(hits.records) if isinstance(hits, Fused) else Trace()
 
 
 def to_json(data: object, *, indent: int | None = None) -> str:

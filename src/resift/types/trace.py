@@ -206,14 +206,6 @@ class Fused(list[Hit]):
         self.records = records
 
 
-def trace_of(hits: Sequence[Hit]) -> Trace:
-    """Return what is known of how these hits got their order: a ranking's trace, a fused list's records."""
-    trace = getattr(hits, "trace", None)
-    if isinstance(trace, Trace):
-        return trace
-    return Trace(hits.records) if isinstance(hits, Fused) else Trace()
-
-
 def record_of(
     kind: StageKind,
     name: str,

@@ -12,6 +12,7 @@ from llama_index_instrumentation import get_dispatcher
 
 from resift.errors import InputError
 from resift.integrations.llama_index.nodes import hits_of, reordered
+from resift.protocols import own_name
 from resift.rerankers.cross_encoder import DEFAULT_MODEL
 from resift.reranking import arerank
 from resift.sync import run_sync
@@ -47,7 +48,7 @@ class ResiftRerank(BaseNodePostprocessor):
     ) -> list[NodeWithScore]:
         if query_bundle is None:
             raise InputError("ResiftRerank needs the question: pass query_str or query_bundle.")
-        name = str(getattr(self.scorer, "name", self.model))
+        name = own_name(self.scorer) or self.model
         dispatcher.event(
             ReRankStartEvent(query=query_bundle, nodes=nodes, top_n=self.top_n or len(nodes), model_name=name)
         )

@@ -5,10 +5,17 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import AsyncIterator
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from resift.types import JsonValue
+
+if TYPE_CHECKING:
+    import httpx
 
 MAX_BODY = 8 * 1024 * 1024
 _GZIP = 16 + zlib.MAX_WBITS
+# httpx response -> httpcore connection -> h11 state. Not public in httpx, so a test watches over it.
+_CHAIN = ("stream", "_stream", "_httpcore_stream", "_stream", "_connection", "_h11_state")
 
 
 class UnusableBody(Exception):
@@ -39,7 +46,7 @@ def parts_in(body: bytes) -> int:
     return body.count(b",") + body.count(b"[") + body.count(b"{")
 
 
-def parse_json(body: bytes, *, most_parts: int = 20_000) -> Any:
+def parse_json(body: bytes, *, most_parts: int = 20_000) -> JsonValue:
     """Return the JSON value of a body; NaN and Infinity, which are not JSON, are refused.
 
     Eight mebibytes of `[],[],` take seconds to parse and stop the whole event loop meanwhile, so a
@@ -73,3 +80,17 @@ def _inflated(unzip: Any, chunk: bytes, room: int) -> bytes:
 
 def _refuse(constant: str) -> NoReturn:
     raise ValueError(constant)
+
+
+async def close_if_trailing_data(response: httpx.Response) -> bool:
+    """Close the connection of a fully read response if more than the answer came; say whether it did.
+
+    Kept on a warm connection, those bytes would answer the next query.
+    """
+    state: object = response
+    for name in _CHAIN:
+        state = getattr(state, name, None)
+    more, _ended = getattr(state, "trailing_data", (b"", False))
+    if more:
+        await response.extensions["network_stream"].aclose()
+    return bool(more)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypedDict, Unpack
+from typing import Literal, TypedDict, Unpack
 
 from resift.arguments import checked
 from resift.deadline import Deadline
 from resift.errors import ConfigError, ProviderBadAnswer
 from resift.rerankers.hosted.client import at_least
 from resift.rerankers.hosted.connecting import ConnectionOptions, connect
-from resift.types import JsonMapping
+from resift.types import JsonMapping, JsonValue
 
 PATH = "/v1/chat/completions"
 
@@ -89,7 +89,7 @@ class ChatClient:
         }
         return self._read(await self._client.post(PATH, payload, deadline=deadline))
 
-    def _read(self, answer: Any) -> Completion:
+    def _read(self, answer: JsonValue) -> Completion:
         try:
             choice = answer["choices"][0]
             text = choice["message"]["content"]

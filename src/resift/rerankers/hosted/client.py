@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from resift.deadline import Deadline
 from resift.errors import (
@@ -17,13 +17,20 @@ from resift.errors import (
     ProviderUnreachable,
     require,
 )
-from resift.rerankers.hosted.bodies import UnusableBody, dump_json, parse_json, parts_in, read_capped
+from resift.rerankers.hosted.bodies import (
+    UnusableBody,
+    close_if_trailing_data,
+    dump_json,
+    parse_json,
+    parts_in,
+    read_capped,
+)
 from resift.rerankers.hosted.endpoint import Endpoint
 from resift.rerankers.hosted.http_clients import prepare, warm_client
 from resift.rerankers.hosted.keys import Secret
 from resift.rerankers.hosted.limits import shared_limit
 from resift.rerankers.hosted.statuses import error_for, message_in
-from resift.rerankers.hosted.trailing_data import close_if_trailing_data
+from resift.types import JsonValue
 
 if TYPE_CHECKING:
     import httpx
@@ -83,7 +90,7 @@ class ProviderClient:
     def __repr__(self) -> str:
         return f"ProviderClient({self.endpoint.provider!r}, {self.endpoint.base_url!r})"
 
-    async def post(self, path: str, payload: object, *, deadline: Deadline) -> Any:
+    async def post(self, path: str, payload: object, *, deadline: Deadline) -> JsonValue:
         """Return the parsed answer of a 200, within the deadline and the client's own timeout.
 
         Raises DeadlineExceeded when time ran out before the provider was asked, ProviderTimeout after.

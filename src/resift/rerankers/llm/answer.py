@@ -6,7 +6,8 @@ import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+
+from resift.types import JsonValue
 
 _THOUGHT = re.compile(r"<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z)|\A.*</think(?:ing)?>", re.DOTALL)
 _FENCE = re.compile(r"```[a-zA-Z]*\n?(.*?)```", re.DOTALL)
@@ -65,14 +66,14 @@ def _from_json(text: str) -> list[int]:
     return longest if len(longest) > 1 else []
 
 
-def _loaded(text: str) -> Any:
+def _loaded(text: str) -> JsonValue:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
         return None
 
 
-def _ids(values: Iterable[Any]) -> list[int]:
+def _ids(values: Iterable[JsonValue]) -> list[int]:
     found: list[int] = []
     for value in values:
         if isinstance(value, dict):
