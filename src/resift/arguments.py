@@ -156,7 +156,7 @@ def checked(function: Callable[P, T]) -> Callable[P, T]:
     parameters = inspect.signature(function).parameters
     hints: dict[str, Any] = {}
 
-    def check(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    def check(args: tuple[object, ...], kwargs: Mapping[str, object]) -> None:
         if not hints:
             hints.update(_hints(function, parameters.values()))
         # Arguments that do not fit the signature at all: Python says so better than we could.
@@ -221,7 +221,7 @@ def _hints(function: Callable[..., Any], parameters: Iterable[inspect.Parameter]
     return found
 
 
-def _evaluated(annotation: object, names: dict[str, Any]) -> Any:
+def _evaluated(annotation: object, names: dict[str, object]) -> Any:
     return eval(annotation, names) if isinstance(annotation, str) else annotation  # noqa: S307 - our own source
 
 
@@ -274,7 +274,7 @@ def _is_collection(value: object, origin: type) -> bool:
     return isinstance(value, Iterable if origin is Iterable else Collection)
 
 
-def _all_fit(values: Iterable[Any], inner: tuple[Any, ...]) -> bool:
+def _all_fit(values: Iterable[object], inner: tuple[object, ...]) -> bool:
     # Looking inside what is no collection would use it up.
     if not inner or not isinstance(values, Collection):
         return True
@@ -296,7 +296,7 @@ def _is_a(value: Any, hint: Any) -> bool:
         return True
 
 
-def _name(function: Callable[..., Any]) -> str:
+def _name(function: Callable[..., object]) -> str:
     return function.__qualname__.removesuffix(".__init__")
 
 

@@ -93,7 +93,7 @@ def available_stages() -> list[str]:
     return sorted(_names(STAGES))
 
 
-def load_reranker(name: str, /, **options: Any) -> Any:
+def load_reranker(name: str, /, **options: object) -> Any:
     """Import the reranker of that name and build it with these options.
 
     Raises RerankerNotFound, PluginClashError, MissingExtraError or PluginLoadError, and ConfigError where its
@@ -107,7 +107,7 @@ def load_reranker(name: str, /, **options: Any) -> Any:
     return built
 
 
-def load_store(name: str, /, **options: Any) -> Any:
+def load_store(name: str, /, **options: object) -> Any:
     """Import the store of that name and build it with these options.
 
     Raises StoreNotFound, PluginClashError, MissingExtraError or PluginLoadError.

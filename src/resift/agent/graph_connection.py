@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Protocol
 
-from resift.types import JsonMapping
+from resift.types import JsonMapping, JsonValue
 
 
 class Answer(Protocol):
@@ -13,7 +13,7 @@ class Answer(Protocol):
     def has_next(self) -> bool:
         """Whether there is a further row."""
 
-    def get_next(self) -> list[Any]:
+    def get_next(self) -> list[JsonValue]:
         """Return the next row."""
 
     def close(self) -> None:
@@ -32,7 +32,7 @@ class GraphConnection(Protocol):
 
 def rows_of(
     connection: GraphConnection, statement: str, parameters: JsonMapping | None = None
-) -> list[list[Any]]:
+) -> list[list[JsonValue]]:
     """Return all rows of a statement; the answer holds memory of the engine, so it is closed at once."""
     answer = connection.execute(statement, dict(parameters or {}))
     rows = []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from resift.agent import pack_schema as schema
 from resift.agent.graph_connection import GraphConnection, rows_of
@@ -14,7 +14,7 @@ from resift.arrays import Array, np
 from resift.errors import ResiftError, StoreError, require
 from resift.forking import ForkSafeLock
 from resift.text import words
-from resift.types import JsonMapping
+from resift.types import JsonMapping, JsonValue
 
 BUFFER_BYTES = 256 << 20
 
@@ -174,7 +174,7 @@ class Pack:
         rows = self._rows(schema.LINKS_AMONG, {"ids": wanted}) if wanted and self.has_links else []
         return [(str(one), str(other), int(times or 1)) for one, other, times in rows]
 
-    def _rows(self, statement: str, parameters: JsonMapping | None = None) -> list[list[Any]]:
+    def _rows(self, statement: str, parameters: JsonMapping | None = None) -> list[list[JsonValue]]:
         with self._lock:
             if self._closed:
                 raise StoreError(f"{self.name} is closed.", store=self.name)

@@ -12,7 +12,6 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from resift.batch.inputs import Shard, check_shared
 from resift.batch.shards import OnRows, ShardReport, failure_of, run_shard
@@ -20,7 +19,7 @@ from resift.batch.work import BatchWork
 from resift.errors import ResiftError, require
 from resift.models.engine import use_workers
 from resift.models.usable_cores import usable_cores
-from resift.types import JsonObject
+from resift.types import JsonObject, JsonValue
 
 STARTS = 3
 """How often a cluster is started here: on a busy machine Ray's own half a minute may be too short."""
@@ -129,7 +128,7 @@ class _ShardActor:
         self._work = work
         self._folder = Path(folder)
 
-    def __call__(self, batch: JsonObject) -> dict[str, list[Any]]:
+    def __call__(self, batch: JsonObject) -> dict[str, list[JsonValue]]:
         reports: list[ShardReport | None] = []
         errors: list[str] = []
         for shard in batch["shard"]:

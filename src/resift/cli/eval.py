@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from resift.cli.options import add_repeated
 
@@ -74,7 +74,7 @@ def _print_tables(outcomes: list[Outcome], args: argparse.Namespace) -> None:
 
 def summary(
     outcomes: list[Outcome], measures: list[str], *, complete: bool
-) -> tuple[list[str], list[list[Any]]]:
+) -> tuple[list[str], list[list[object]]]:
     """Return the table of means and latencies, one row per outcome."""
     timed = any(outcome.latency for outcome in outcomes)
     headers = [
@@ -83,7 +83,7 @@ def summary(
         "queries",
         *(("p50 ms", "p95 ms", "p99 ms") * timed),
     ]
-    rows: list[list[Any]] = []
+    rows: list[list[object]] = []
     for outcome in outcomes:
         means = outcome.quality.means(complete=complete)
         answered = len(outcome.quality.per_query[measures[0]])

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from resift.cli.options import at_least_one
-from resift.types import JsonObject
+from resift.types import JsonObject, JsonValue
 
 if TYPE_CHECKING:
     from resift.types import Ranking
@@ -158,7 +158,7 @@ def _found(ranking: Ranking, id: str) -> str:
 
 
 def _print_comparison(
-    query: str, lists: dict[str, list[Any]], options: JsonObject, *, k: int, as_json: bool
+    query: str, lists: dict[str, list[JsonValue]], options: JsonObject, *, k: int, as_json: bool
 ) -> None:
     from resift.candidates import hits_from
     from resift.cli.render import print_json, print_text, table

@@ -10,7 +10,7 @@ import textwrap
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Self, TextIO, TypeVar
+from typing import Self, TextIO, TypeVar
 
 from resift.cli.terminal import COLOUR, json_visible, visible, write
 from resift.explain.escaping import cells, clip, one_line
@@ -58,7 +58,7 @@ def print_note(text: str) -> None:
     write(text + "\n", sys.stderr)
 
 
-def print_tsv(*values: Any) -> None:
+def print_tsv(*values: object) -> None:
     """Write one line of tab-separated values for other programs; tabs and line ends in them become spaces."""
     sys.stdout.write("\t".join(_one_line(value) for value in values) + "\n")
 
@@ -102,7 +102,7 @@ def bar(value: float, most: float, columns: int = 12) -> str:
 
 
 def table(
-    headers: Sequence[str], rows: Iterable[Sequence[Any]], *, stretch: int = -1, wrap: bool = False
+    headers: Sequence[str], rows: Iterable[Sequence[object]], *, stretch: int = -1, wrap: bool = False
 ) -> str:
     """Return an aligned table that fits the terminal; column `stretch` gives way when space is short.
 

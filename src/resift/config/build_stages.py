@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 from resift.config.build_stores import names_of
 from resift.config.sections import GuardSection
@@ -62,7 +61,7 @@ def weight_of(weights: Mapping[str, float], name: str) -> float:
     return weights.get(name, weights.get(name.rpartition(".")[0], 1.0))
 
 
-def _takes_sources(plugin: Callable[..., Any]) -> bool:
+def _takes_sources(plugin: Callable[..., object]) -> bool:
     """Say whether a method wants to know the declared order of stores: not all keep a hit's metadata."""
     parameters = inspect.signature(plugin).parameters.values()
     return any(each.name == "sources" or each.kind is each.VAR_KEYWORD for each in parameters)

@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from resift.arguments import checked
 from resift.errors import DataFormatError
@@ -63,7 +62,7 @@ def read_clicks(path: Path | str) -> Collection:
     return Collection(path, "clicks", queries, marks)
 
 
-_GOOD: Mapping[Any, int] = {True: 1, "good": 1, False: 0, "bad": 0}
+_GOOD: Mapping[object, int] = {True: 1, "good": 1, False: 0, "bad": 0}
 
 
 def fit(recording: Recording) -> Fitted:

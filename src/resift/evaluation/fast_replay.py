@@ -7,7 +7,6 @@ compares the two.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from resift.arrays import Array, np
 from resift.errors import require
@@ -39,8 +38,8 @@ class FastReplay:
 
     def __init__(self, recording: Recording) -> None:
         require("numpy", extra="eval")
-        self._orders: dict[Any, tuple[Array, Array]] = {}
-        self._scores: dict[Any, Array] = {}
+        self._orders: dict[object, tuple[Array, Array]] = {}
+        self._scores: dict[object, Array] = {}
         self._recording = recording
         self._reranker = recording.header.reranker or RECORDED
         self.queries = [one.query for one in recording.queries]

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, TextIO
+from typing import NamedTuple, TextIO
 
 from resift.file_lock import locked
 from resift.types import reading, to_json
@@ -47,7 +47,7 @@ def asked_digest(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
-def work_key(*parts: Any) -> str:
+def work_key(*parts: object) -> str:
     """Return the name of the work file for these parts of an evaluation."""
     return hashlib.sha256(to_json(list(parts)).encode()).hexdigest()[:32]
 

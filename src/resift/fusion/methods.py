@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterable
-from typing import Any
 
 from resift.errors import InputError, did_you_mean
 from resift.fusion.lists import ListOptions, Rankings, list_names
@@ -79,7 +78,7 @@ def _installed(name: str) -> Callable[..., Fused]:
     plugin = load_plugin(FUSION, name)
     takes_sources = "sources" in inspect.signature(plugin).parameters
 
-    def fused(rankings: Rankings, *, k: int | None = None, **options: Any) -> Fused:
+    def fused(rankings: Rankings, *, k: int | None = None, **options: object) -> Fused:
         list_names(rankings)  # refuses anything but lists of hits
         if not takes_sources:
             options.pop("sources", None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, islice
-from typing import Any, Unpack
+from typing import Unpack
 
 from resift.arguments import check_items, check_k
 from resift.fusion.fusion_options import WeightedOptions
@@ -157,7 +157,7 @@ class _Group:
 def _groups(lists: Sequence[RankedList], searched: Sequence[str]) -> list[_Group]:
     groups: list[_Group] = []
     for kind in dict.fromkeys(searched):
-        alike: dict[Any, list[int]] = {}
+        alike: dict[object, list[int]] = {}
         for at, ranked in enumerate(lists):
             if searched[at] == kind:
                 # A store that is declared twice must not count twice.

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Literal
+from typing import Literal
 
 from resift.arguments import checked
 from resift.errors import InputError, PluginLoadError
@@ -119,7 +119,7 @@ MEMOSA = Profile(
 
 
 @checked
-def profile_named(name: str, **options: Any) -> Profile:
+def profile_named(name: str, **options: object) -> Profile:
     """Return an installed profile; options are those that it declares."""
     plugin = load_plugin(GATE_PROFILES, name)
     profile = built_by(plugin, name, options) if callable(plugin) else plugin

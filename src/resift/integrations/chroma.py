@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from resift.errors import InputError
 from resift.integrations.external_store import ExternalStore, Found
 from resift.resilience import CircuitBreaker
-from resift.types import JsonMapping, JsonObject
+from resift.types import JsonMapping, JsonObject, JsonValue
 
 
 @runtime_checkable
@@ -19,7 +19,7 @@ class Collection(Protocol):
 
     name: str
 
-    def query(self, *, query_texts: list[str], n_results: int, include: list[str]) -> Any:
+    def query(self, *, query_texts: list[str], n_results: int, include: list[str]) -> JsonValue:
         """Return ids, documents, metadatas and distances, a list per query text."""
         ...
 

@@ -6,14 +6,14 @@ import asyncio
 import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 from resift.arguments import checked
 from resift.errors import InputError, StoreError
 from resift.integrations.external_store import ExternalStore, Found
 from resift.protocols import Embedder
 from resift.resilience import CircuitBreaker
-from resift.types import JsonMapping, JsonObject
+from resift.types import JsonMapping, JsonObject, JsonValue
 
 Engine = Literal["elasticsearch", "opensearch"]
 Mode = Literal["text", "vector", "hybrid"]
@@ -22,7 +22,7 @@ Mode = Literal["text", "vector", "hybrid"]
 class Client(Protocol):
     """What is needed of the official clients, sync or async: one search."""
 
-    def search(self, *, index: str, body: JsonMapping) -> Any:
+    def search(self, *, index: str, body: JsonMapping) -> JsonValue:
         """Return the answer of `_search`."""
         ...
 

@@ -30,7 +30,9 @@ class ResiftSimilarity:
         self.scorer = scorer
         self.deadline_s = deadline_s
 
-    def __call__(self, query: str | Sequence[str], texts: Sequence[Any], **_: Any) -> Pairs | list[Pairs]:
+    def __call__(
+        self, query: str | Sequence[str], texts: Sequence[object], **_: object
+    ) -> Pairs | list[Pairs]:
         """Score texts (strings, or txtai's (id, text, …) rows) for one query or several."""
         plain = [_text(one) for one in texts]
         if isinstance(query, str):

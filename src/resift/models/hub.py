@@ -199,7 +199,7 @@ class _Part:
         return self._file.truncate()
 
 
-def _silent(self: Any, *args: Any, **options: Any) -> None:
+def _silent(self: Any, *args: object, **options: object) -> None:
     """Initialise a progress bar that shows nothing: ours are events."""
     super(type(self), self).__init__(*args, **{**options, "disable": True})
 

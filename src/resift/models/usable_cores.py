@@ -6,12 +6,11 @@ import math
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 
 def usable_cores(root: Path = Path("/")) -> int:
     """Return the cores that this process may use, at least 1; a part of a core counts as one."""
-    affinity: Callable[[int], Any] | None = getattr(os, "sched_getaffinity", None)
+    affinity: Callable[[int], set[int]] | None = getattr(os, "sched_getaffinity", None)
     cores = len(affinity(0)) if affinity else os.cpu_count() or 1
     return max(1, min([cores, *(math.ceil(quota) for quota in _quotas(root))]))
 

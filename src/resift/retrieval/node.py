@@ -33,7 +33,7 @@ class RetrievalNode:
         k: int = DEFAULT_K,
         rerank: Reranker | Scorer | None = None,
         *,
-        store_resolver: Callable[[str], Any] | None = None,
+        store_resolver: Callable[[str], object] | None = None,
         capabilities: Collection[str] | None = None,
         deadline_s: float | None = None,
         timeout_s: float | None = TIMEOUT_S,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from resift.arrays import Vector
 from resift.deadline import Deadline
@@ -72,7 +72,7 @@ class Pool:
         """Return a copy whose trace has these records at the end."""
         return replace(self, trace=self.trace.then(*records))
 
-    def noting(self, **facts: Any) -> Pool:
+    def noting(self, **facts: object) -> Pool:
         """Return a copy that carries facts from one stage to later ones (a grade, a decision)."""
         return replace(self, notes={**self.notes, **facts})
 

@@ -78,7 +78,7 @@ Stores = Store | StoreRef | Iterable[Store | StoreRef]
 class ResolvedStore:
     """A store known by its name: it is looked up each time that it is asked."""
 
-    def __init__(self, name: str, resolve: Callable[[str], Any]) -> None:
+    def __init__(self, name: str, resolve: Callable[[str], object]) -> None:
         self.name = name
         self.provider = ""
         self._resolve = resolve
@@ -105,7 +105,7 @@ class ResolvedStore:
 
 
 def store_refs(
-    stores: Stores | str | Iterable[Store | StoreRef | str], *, resolve: Callable[[str], Any] | None = None
+    stores: Stores | str | Iterable[Store | StoreRef | str], *, resolve: Callable[[str], object] | None = None
 ) -> tuple[StoreRef, ...]:
     """Return one checked reference per store, in the order declared.
 
@@ -126,7 +126,7 @@ def store_refs(
     return refs
 
 
-def _named(store: object, resolve: Callable[[str], Any] | None) -> StoreRef:
+def _named(store: object, resolve: Callable[[str], object] | None) -> StoreRef:
     ref = store if isinstance(store, StoreRef) else _bare(store)
     check_text(ref.name, "The name of a store")
     if ref.store is None:

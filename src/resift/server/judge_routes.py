@@ -6,7 +6,6 @@ import asyncio
 import hashlib
 import uuid
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from resift.server.endpoint import Call, Reply
 from resift.server.error_forms import OWN
@@ -20,7 +19,7 @@ from resift.server.search_routes import document_schema, searched
 from resift.server.search_settings import SETTINGS
 from resift.server.search_work import Searching, documents_of
 from resift.server.serving import Serving
-from resift.types import JsonMapping, JsonObject, Ranking
+from resift.types import JsonMapping, JsonObject, JsonValue, Ranking
 
 SHOWN = 10
 MOST_SHOWN = 50
@@ -62,7 +61,7 @@ class _Judging:
         return session
 
 
-def _named(documents: Sequence[Any] | None) -> list[JsonObject] | None:
+def _named(documents: Sequence[JsonValue] | None) -> list[JsonObject] | None:
     """Name pasted documents by their text: the same text is the same document in every session."""
     if documents is None:
         return None

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from resift.candidates import text_of
-from resift.types import Hit, JsonMapping, to_json
+from resift.types import Hit, JsonMapping, JsonValue, to_json
 
 
 def hits_from_rows(
     columns: Sequence[str],
-    rows: Sequence[Sequence[Any]],
+    rows: Sequence[Sequence[JsonValue]],
     *,
     k: int,
     source: str,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Any
 
 from resift.stores.filtering import Value, canonical, is_scalar
 from resift.types import Metadata
@@ -12,12 +11,12 @@ _LONGEST = 200  # characters of a string kept as it is; longer ones are kept as 
 INT64 = 2**63
 
 
-def attributes_of(metadata: Metadata) -> list[tuple[str, Any]]:
+def attributes_of(metadata: Metadata) -> list[tuple[str, object]]:
     """Return (key, stored value) of what can be filtered on."""
     return [(key, stored(value)) for key, value in metadata.items() if is_scalar(value)]
 
 
-def stored(value: Value) -> Any:
+def stored(value: Value) -> object:
     """Return a value that SQLite compares as `filtering` does: bytes where it has no such type."""
     if isinstance(value, bool):
         return b"true" if value else b"false"

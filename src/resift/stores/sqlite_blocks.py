@@ -10,7 +10,6 @@ import sqlite3
 import sys
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 from resift.arrays import Array, np
 from resift.stores.sqlite_checks import Damage, checksum
@@ -65,7 +64,7 @@ class BlockChanges:
         self._generation = generation
         self._lengths: dict[int, array[int]] = {}
         self._vectors: dict[int, dict[int, bytes]] = {}
-        self._attributes: dict[tuple[str, Any], tuple[int, int]] = {}
+        self._attributes: dict[tuple[str, object], tuple[int, int]] = {}
         self.documents = 0
         self.tokens = 0
 

@@ -68,7 +68,7 @@ def _tested(connection: Connection, test: Condition, kind: str) -> list[int]:
 
 
 def _selected(
-    connection: Connection, columns: str, key: str, condition: str, *bound: Any
+    connection: Connection, columns: str, key: str, condition: str, *bound: object
 ) -> tuple[list[int], list[Any]]:
     """Return the rows of what passes a condition, and the columns, `row` first.
 

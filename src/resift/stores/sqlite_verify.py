@@ -5,7 +5,6 @@ from __future__ import annotations
 import sqlite3
 from array import array
 from collections.abc import Callable, Iterator
-from typing import Any
 
 from resift.arrays import np
 from resift.stores.sqlite_attributes import attributes_of
@@ -52,7 +51,7 @@ def _filters(connection: Connection) -> Iterator[str]:
     if read_facts(connection).version == 1:
         return
     statement = "SELECT row, key, value FROM attributes ORDER BY row"
-    held: dict[int, set[Any]] = {}
+    held: dict[int, set[object]] = {}
     for row, key, value in connection.execute(statement):
         held.setdefault(row, set()).add((key, value))
     for row in documents_in(connection):

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 from resift.errors import InputError
 from resift.stores.filtering import conditions
-from resift.types import JsonObject
+from resift.types import JsonObject, JsonValue
 
 _TEST = re.compile(r"\A([^=!<>]+)(!=|>=|<=|=|>|<)(.*)", re.DOTALL)
 _AMONG = re.compile(r"\A([^=!<>]*\S)\s+in\s+(\S.*)", re.DOTALL)
@@ -54,7 +53,7 @@ def _without_in(tests: Iterable[str]) -> Iterator[str]:
             yield from (f"{among[1]}={value}" for value in among[2].split(","))
 
 
-def _plain(tests: JsonObject) -> Any:
+def _plain(tests: JsonObject) -> JsonValue:
     """Return `=` alone as a plain list, in which `*` is a pattern."""
     if set(tests) == {"="}:
         return tests["="]
@@ -64,12 +63,12 @@ def _plain(tests: JsonObject) -> Any:
     return tests
 
 
-def _spellings(value: str) -> list[Any]:
+def _spellings(value: str) -> list[JsonValue]:
     typed = _typed(value)
     return [value] if typed == value else [typed, value]
 
 
-def _typed(value: str) -> Any:
+def _typed(value: str) -> JsonValue:
     if value.lower() in ("true", "false"):
         return value.lower() == "true"
     if _NUMBER.fullmatch(value):

@@ -133,7 +133,7 @@ def _expect(holds: bool, rule: str) -> None:
         raise AssertionError(rule)
 
 
-def _refuses(call: Callable[[], Awaitable[Any]]) -> None:
+def _refuses(call: Callable[[], Awaitable[object]]) -> None:
     try:
         _run(call())
     except InputError:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from resift.types import JsonMapping, JsonObject, JsonValue
 
@@ -107,7 +106,7 @@ def _messages(value: object) -> bool:
     )
 
 
-def _relevance(rows: Rows, **more: Any) -> list[JsonObject]:
+def _relevance(rows: Rows, **more: JsonValue) -> list[JsonObject]:
     return [{"index": index, "relevance_score": score, **more} for index, score in rows]
 
 

@@ -263,7 +263,7 @@ class _Handler(BaseHTTPRequestHandler):
             seconds -= step
         return not self.server.owner.closing.is_set() and not self.close_connection
 
-    def log_message(self, format: str, *args: Any) -> None:
+    def log_message(self, format: str, *args: object) -> None:
         """Say nothing: what was asked is in `requests`."""
 
 

@@ -80,7 +80,7 @@ class Hit:
         provider = self.metadata.get("rerank_provider")
         return None if provider is None else str(provider)
 
-    def with_metadata(self, **extra: Any) -> Hit:
+    def with_metadata(self, **extra: object) -> Hit:
         """Return a copy with these metadata entries added."""
         metadata = {**self.metadata, **extra}
         if type(self) is Hit:

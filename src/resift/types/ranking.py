@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, overload
 
 from resift.arguments import check_items, check_k, check_query, check_text
 from resift.errors import InputError
 from resift.types import reading
 from resift.types.hit import Hit
-from resift.types.json_values import JsonMapping, JsonObject, Metadata
+from resift.types.json_values import JsonMapping, JsonObject, JsonValue, Metadata
 from resift.types.trace import Fused, Step, Trace
 
 if TYPE_CHECKING:
@@ -234,7 +234,7 @@ def to_json(data: object, *, indent: int | None = None) -> str:
         raise InputError(f"Not JSON: {exc}. Keep metadata to strings, numbers, lists and dicts.") from exc
 
 
-def _plain(value: object) -> Any:
+def _plain(value: object) -> JsonValue:
     for method in ("isoformat", "tolist"):  # dates; numpy scalars and arrays
         if hasattr(value, method):
             return getattr(value, method)()

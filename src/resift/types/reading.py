@@ -63,7 +63,7 @@ def _items(inner: Sequence[Any], value: object, where: str) -> tuple[Any, ...]:
     return tuple(as_declared(inner[0], one, f"{where}[{at}]") for at, one in items)
 
 
-_SCALARS: Mapping[Any, str] = {
+_SCALARS: Mapping[object, str] = {
     str: "text",
     bool: "true or false",
     int: "a whole number ≥ 0",

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
-from typing import Any
 
 from resift.errors import InputError
 from resift.types import reading
@@ -108,7 +107,7 @@ class StageRecord:
 
 
 _ALWAYS = ("kind", "name", "ids")
-_EMPTY: tuple[Any, ...] = (None, "", (), {})
+_EMPTY: tuple[object, ...] = (None, "", (), {})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

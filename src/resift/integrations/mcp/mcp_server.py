@@ -67,12 +67,12 @@ def _add_resource(server: Any, tools: Tools) -> None:
     server.resource("resift://document/{id}", name="document", mime_type="text/plain")(document)
 
 
-def _in_words(function: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+def _in_words(function: Callable[..., Awaitable[object]]) -> Callable[..., Awaitable[object]]:
     """Let our own errors through in words, and tell of others only their type: their text may be private."""
     from mcp.server.mcpserver.exceptions import ToolError
 
     @functools.wraps(function)
-    async def run(*args: Any, **kwargs: Any) -> Any:
+    async def run(*args: object, **kwargs: object) -> object:
         try:
             return await function(*args, **kwargs)
         except ResiftError as exc:

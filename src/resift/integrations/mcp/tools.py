@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any
 
 from resift.agent.knowledge_graph_agent import KnowledgeGraphAgent
 from resift.errors import InputError
@@ -36,16 +35,16 @@ class Tools:
         self._agent = agent
         self._limits = limits or Limits()
 
-    def readers(self) -> dict[str, Callable[..., Awaitable[Any]]]:
+    def readers(self) -> dict[str, Callable[..., Awaitable[object]]]:
         """Return the tools that only read, by name, for what there is."""
-        found: dict[str, Callable[..., Awaitable[Any]]] = {"rerank": self.rerank}
+        found: dict[str, Callable[..., Awaitable[object]]] = {"rerank": self.rerank}
         if self._index is not None:
             found |= {"search": self.search, "why": self.why, "fetch": self.fetch}
         if self._index is not None or self._agent is not None:
             found["ask"] = self.ask
         return found
 
-    def writers(self) -> dict[str, Callable[..., Awaitable[Any]]]:
+    def writers(self) -> dict[str, Callable[..., Awaitable[object]]]:
         """Return the tools that change the index."""
         return {} if self._index is None else {"add": self.add, "delete": self.delete}
 
