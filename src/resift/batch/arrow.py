@@ -29,29 +29,15 @@ class Column(Protocol):
 class ArrowSchema(Protocol):
     """The columns of a batch."""
 
-    @property
-    def names(self) -> list[str]:
-        """The names of the columns, in order."""
-        ...
+    names: list[str]
 
 
 class RecordBatch(Protocol):
     """`pyarrow.RecordBatch`: rows in columns."""
 
-    @property
-    def num_rows(self) -> int:
-        """How many rows there are."""
-        ...
-
-    @property
-    def nbytes(self) -> int:
-        """How much memory the columns take."""
-        ...
-
-    @property
-    def schema(self) -> ArrowSchema:
-        """The names and types of the columns."""
-        ...
+    num_rows: int
+    nbytes: int
+    schema: ArrowSchema
 
     def column(self, name: str, /) -> Column:
         """Return the column of that name."""

@@ -72,12 +72,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--pipeline", metavar="FILE", help="eval, record: the pipeline file to ask")
     add_count(parser, "--depth", 20, "record: hits that are reranked")
-    parser.add_argument(
-        "--price",
-        type=price,
-        metavar="P",
-        help="cost of an hour: the summary prices a million rows",
-    )
+    parser.add_argument("--price", type=price, metavar="P", help="cost of an hour, to price a million rows")
     parser.add_argument("--json", action="store_true", help="write the summary as JSON")
 
 

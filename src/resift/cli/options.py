@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import math
+from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
+
+N = TypeVar("N", int, float)
 
 DEFAULT_STORE = "resift.db"
 
@@ -35,46 +39,30 @@ def add_repeated(parser: argparse._ActionsContainer, option: str, metavar: str, 
 
 def at_least_one(text: str) -> int:
     """Read a whole number of 1 or more."""
-    try:
-        number = int(text)
-    except ValueError:
-        number = 0
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text} given; write a whole number of 1 or more")
-    return number
+    return _checked(text, int, lambda number: number >= 1, "a whole number of 1 or more")
 
 
 def at_least_zero(text: str) -> int:
     """Read a whole number of 0 or more."""
-    try:
-        number = int(text)
-    except ValueError:
-        number = -1
-    if number < 0:
-        raise argparse.ArgumentTypeError(f"{text} given; write a whole number of 0 or more")
-    return number
+    return _checked(text, int, lambda number: number >= 0, "a whole number of 0 or more")
 
 
 def price(text: str) -> float:
     """Read an amount of money above 0."""
-    try:
-        amount = float(text)
-    except ValueError:
-        amount = math.nan
-    if not amount > 0 or math.isinf(amount):
-        raise argparse.ArgumentTypeError(f"{text} given; write an amount above 0, for example 0.08")
-    return amount
+    return _checked(text, float, lambda amount: 0 < amount < math.inf, "an amount above 0, for example 0.08")
 
 
 def number(text: str) -> float:
     """Read a finite number."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
-        raise argparse.ArgumentTypeError(f"{text} given; write a number, for example 0.5")
-    return value
+    return _checked(text, float, math.isfinite, "a number, for example 0.5")
+
+
+def _checked(text: str, read: Callable[[str], N], allowed: Callable[[N], bool], what: str) -> N:
+    """Read a value as argparse wants it: what is not allowed is told in its own kind of error."""
+    with contextlib.suppress(ValueError, OverflowError):
+        if allowed(value := read(text)):
+            return value
+    raise argparse.ArgumentTypeError(f"{text} given; write {what}")
 
 
 def add_scores(parser: argparse.ArgumentParser) -> None:
