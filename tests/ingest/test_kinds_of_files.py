@@ -343,3 +343,12 @@ def test_a_long_line_is_passed_over_and_a_long_text_comes_in_pieces(tmp_path):
     pieces = read(tmp_path / "b.txt", "word " * 200_000)
     assert max(len(one.text) for one in pieces) < 300_000
     assert "".join(one.text for one in pieces) == "word " * 200_000
+
+
+def test_every_passage_of_a_wide_row_has_all_its_columns():
+    """Sixty honest columns are no attack: a filter on the last one finds every passage."""
+    metadata = {f"column {number}": f"value {number} " * 5 for number in range(60)}
+    section = Section("A plain sentence of six words. " * 400, metadata=metadata)
+    found = passages_of(section, "rows.csv", size=ChunkSize(), row_ids="own", copies=Counter())
+    assert len(found) > 5
+    assert all(metadata.items() <= one["metadata"].items() for one in found)

@@ -16,8 +16,9 @@ RowIds = Literal["own", "path"]
 _LONGEST_CONTEXT = 6 * LONGEST_HEADING
 """Characters that go before every passage: a path of headings. A longer one, say a row's title, is text."""
 
-_MOST_REPEATED = 1_000
-"""Characters of metadata that every passage of a long text has; all of it stands with the first."""
+_MOST_REPEATED = 16_000
+"""Characters of metadata that every passage of a long text has: far more than honest columns need.
+All of it stands with the first."""
 
 
 def passages_of(
