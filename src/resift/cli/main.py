@@ -14,6 +14,7 @@ from itertools import groupby
 from typing import NoReturn
 
 from resift import __version__
+from resift.cli.interrupts import EXIT_INTERRUPTED, ended_by_interrupt
 from resift.cli.render import complain
 from resift.errors import ResiftError, did_you_mean
 
@@ -53,7 +54,7 @@ GROUPS = {
 }
 """How `resift --help` lists the commands."""
 
-EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 0, 1, 2, 130
+EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 
 
 class _Help(argparse.RawDescriptionHelpFormatter):
@@ -142,9 +143,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="replace")  # a terminal that knows no bars gets question marks
     words = list(sys.argv[1:] if argv is None else argv)
     try:
-        args = _parsed(words)
-        code: int = args.run(args)
-        sys.stdout.flush()
+        with ended_by_interrupt() if argv is None else contextlib.nullcontext():
+            args = _parsed(words)
+            code: int = args.run(args)
+            sys.stdout.flush()
     except ResiftError as exc:
         return complain(str(exc))
     except KeyboardInterrupt:
