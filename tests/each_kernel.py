@@ -22,6 +22,10 @@ def main() -> int:
     cut = words.index("--") if "--" in words else len(words)
     able = [kernel.name for kernel in usable_kernels() if kernel.name]
     names, asked = words[:cut] or [name for name in able if name != "portable"], words[cut + 1 :]
+    unknown = [name for name in names if name not in able]
+    if unknown:
+        sys.stderr.write(f"{unknown[0]}: no kernel here, only {', '.join(able)}. Tests go after --\n")
+        return 2
     tests = ["-m", "pytest", "-q", "-n", str(os.cpu_count() or 1), "--dist", "loadfile", "-m", "real_model"]
     failed = []
     for name in names:
