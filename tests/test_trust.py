@@ -103,13 +103,13 @@ GERMAN = (
 
 
 def test_words_of_talk_are_shorter_than_those_of_a_field():
-    """Other languages and a few words tell nothing."""
+    """Of other languages it is not told, and a few words tell nothing at all."""
     rules = Trust()
     assert letters_per_word([TALK] * 3) < rules.plain
     assert letters_per_word([ABSTRACT] * 3) > rules.technical
     assert letters_per_word([GERMAN] * 5) == 0
     assert letters_per_word(["東京の天気は、晴れです。"] * 99) == 0
-    assert letters_per_word([TALK]) == letters_per_word([]) == 0
+    assert letters_per_word([TALK]) is letters_per_word([]) is None
 
 
 @pytest.mark.parametrize(
@@ -123,9 +123,16 @@ def test_words_of_talk_are_shorter_than_those_of_a_field():
     ],
 )
 def test_a_few_small_words_make_no_english(text):
-    """`a`, `i`, `in`, `is` and `of` are words of other languages, and columns and names: nothing is told."""
+    """`a`, `i`, `in`, `is` and `of` are words of other languages, and columns and names."""
     assert letters_per_word([text] * 9) == 0
-    assert reranker_weight(Trust(), marks=0.0, letters=letters_per_word([text] * 9)) == pytest.approx(0.75)
+
+
+def test_a_reranker_of_english_is_doubted_elsewhere():
+    """One that may know other languages counts as in usual English."""
+    rules = Trust()
+    assert reranker_weight(rules, marks=0.0, letters=0.0, english_only=True) == rules.doubted
+    assert reranker_weight(rules, marks=0.0, letters=0.0) == pytest.approx(0.75)
+    assert reranker_weight(rules, marks=0.0, letters=None, english_only=True) == pytest.approx(0.75)
 
 
 def test_capital_letters_tell_the_same():
@@ -139,7 +146,7 @@ def test_a_reranker_counts_for_more_where_words_are_plain():
     rules = Trust()
     told = [reranker_weight(rules, marks=0.1, letters=letters) for letters in (3.0, 4.2, 5.1, 6.0, 9.0)]
     assert told == pytest.approx([0.95, 0.95, 0.725, 0.5, 0.5])
-    assert reranker_weight(rules, marks=0.1, letters=0.0) == pytest.approx(0.75)
+    assert reranker_weight(rules, marks=0.1, letters=None) == pytest.approx(0.75)
     assert reranker_weight(rules, marks=1.0, letters=4.0) == 0
 
 

@@ -84,12 +84,15 @@ def marks_per_word(texts: Collection[str]) -> float:
     return sum(len(_MARK.findall(text)) for text in begun) / words if words >= _ENOUGH else 0.0
 
 
-def letters_per_word(texts: Collection[str]) -> float:
+def letters_per_word(texts: Collection[str]) -> float | None:
     """Return how long the words of English texts are: about 4 in talk, 5 in news, 5.7 in medical abstracts.
 
-    0 where there is too little English to tell: words of other languages are longer, and tell nothing.
+    0 where the words are not English: their length tells nothing. None where there is too little text.
     """
-    words = [word for text in texts for word in _PLAIN.findall(_unwrapped(text).lower())]
+    begun = [_unwrapped(text).lower() for text in texts]
+    if sum(len(_WORD.findall(text)) for text in begun) < _ENOUGH:
+        return None
+    words = [word for text in begun for word in _PLAIN.findall(text)]
     small = [word for word in words if word in _ENGLISH]
     if len(words) < _ENOUGH or len(small) < _SOME * len(words) or len(set(small)) < _SEVERAL:
         return 0.0
@@ -116,12 +119,17 @@ def list_weights(searched: Sequence[str], rules: Trust, *, marks: float) -> list
     return [share / whole if whole else 1 / len(shares) for share in shares]
 
 
-def reranker_weight(rules: Trust, *, marks: float, letters: float) -> float:
+def reranker_weight(
+    rules: Trust, *, marks: float, letters: float | None, english_only: bool = False
+) -> float:
     """Return how much a reranker counts: the more, the plainer the words of the texts; not at all in code.
 
     Rerankers learn from questions of everyday. Long words are a field's own, which the lists know as well:
-    words find them, and vectors what is near.
+    words find them, and vectors what is near. Words of other languages (0 letters) are as far from everyday
+    for a reranker that learnt from English only.
     """
+    if letters == 0 and english_only:
+        letters = rules.technical
     plain = (rules.technical - (letters or _USUAL)) / (rules.technical - rules.plain)
     weight = rules.doubted + (rules.followed - rules.doubted) * min(1.0, max(0.0, plain))
     return rules.prose_part(marks) * weight

@@ -223,12 +223,26 @@ def with_evidence(hits, evidence):
 def test_without_a_weight_it_follows_the_words_of_the_texts():
     """The record says both weights, and why in words."""
     hits = pipeline_hits(LISTS, LOGITS)
-    plain, usual = (blend(hits, trace=with_evidence(hits, {LETTERS: told})) for told in (4.0, 0.0))
+    plain, usual = (blend(hits, trace=with_evidence(hits, told)) for told in ({LETTERS: 4.0}, {}))
     weights = [dict(done.records[0].weights) for done in (plain, usual)]
     assert [one["cross-encoder"] for one in weights] == pytest.approx([0.95, 0.75])
     assert all(sum(one.values()) == pytest.approx(1) for one in weights)
     assert plain.records[0].note == "cross-encoder counted 0.95: 4 letters per word"
     assert usual.records[0].note == "cross-encoder counted 0.75"
+
+
+def test_a_reranker_of_english_is_doubted_on_other_texts():
+    """The carried models learnt from English; a hosted one may know more."""
+    hits = pipeline_hits(LISTS, LOGITS)
+    foreign = with_evidence(hits, {LETTERS: 0.0})
+    assert blend(hits, trace=foreign).records[0].note == "cross-encoder counted 0.5: no English sentences"
+    hosted = Trace(
+        tuple(
+            replace(record, source="cohere") if record.kind is StageKind.RERANK else record
+            for record in foreign
+        )
+    )
+    assert blend(hits, trace=hosted).records[0].note == "cohere counted 0.75"
 
 
 def test_a_reranker_of_prose_is_not_followed_in_code():

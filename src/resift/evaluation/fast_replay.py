@@ -15,7 +15,7 @@ from resift.evaluation.replay import RECORDED, Setting, policy_of, recorded_hits
 from resift.fusion.weighted import NAME as WEIGHTED
 from resift.fusion.weighted import weighted
 from resift.scaling import min_max
-from resift.shape.blending import Blend, lifts
+from resift.shape.blending import ENGLISH_ONLY, Blend, lifts
 from resift.shape.evidence import Column, Evidence, Judged
 from resift.shape.first_stage import first_stage_values
 from resift.shape.neighbours import NEIGHBOURS, Near
@@ -129,9 +129,10 @@ class FastReplay:
         if policy.weight is not None:
             return policy.weight
         # Only weighted fusion looks at the texts.
-        known = [((one.marks, one.letters) if weighed else (0.0, 0.0)) for one in self._recording.queries]
+        known = [((one.marks, one.letters) if weighed else (0.0, None)) for one in self._recording.queries]
+        english_only = self._reranker in ENGLISH_ONLY
         weights = [
-            reranker_weight(policy.trust, marks=marks or 0.0, letters=letters or 0.0)
+            reranker_weight(policy.trust, marks=marks or 0.0, letters=letters, english_only=english_only)
             for marks, letters in known
         ]
         return np.array(weights)[:, None]
@@ -172,7 +173,7 @@ class FastReplay:
                     weights=setting.weights or None,
                     trust=trust_of(setting),
                     marks=one.marks or 0.0,
-                    letters=one.letters or 0.0,
+                    letters=one.letters,
                 )
                 found = {hit.id: hit.score for hit in hits}
                 fused[row, : len(found)] = [found[id] for id in self.ids[row]]

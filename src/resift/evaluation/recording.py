@@ -149,7 +149,7 @@ async def raw_scores(pipeline: Pipeline, text: str, depth: int) -> JsonObject:
     said = {
         "lists": {branch.ref.name: [(hit.id, hit.score) for hit in branch.hits] for branch in branches},
         "marks": fused.records[0].evidence[MARKS],
-        "letters": fused.records[0].evidence[LETTERS],
+        "letters": fused.records[0].evidence.get(LETTERS),
     }
     if stage is None:
         return said

@@ -77,10 +77,15 @@ def weighted(
     record = replace(
         fused.records[0],
         weights=counted,
-        evidence={MARKS: found, LETTERS: letters_per_word(texts) if letters is None else letters},
+        evidence=_evidence(found, letters_per_word(texts) if letters is None else letters),
         note=weights_in_words(counted, rules, marks=found),
     )
     return Fused(fused, record, *fused.records[1:])
+
+
+def _evidence(marks: float, letters: float | None) -> dict[str, float]:
+    """Return what the texts tell; where they are too few to tell how long words are, nothing of it."""
+    return {MARKS: marks} if letters is None else {MARKS: marks, LETTERS: letters}
 
 
 def _declared(

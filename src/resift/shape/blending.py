@@ -26,6 +26,9 @@ USUAL_SPREAD = 2.8
 ABOVE = 0.2
 """What a logit above the pool's mean counts beside the hit's share of the pool, as measured."""
 
+ENGLISH_ONLY = ("cross-encoder", "late-interaction", "zero-shot")
+"""The carried models, by the names of their rerankers: they learnt from English."""
+
 _SUREST = 1e-6  # a probability of 0 or 1 has no odds; the surest logits of the models are about ±12
 
 Method = Literal["promote", "z-score", "rank"]
@@ -154,14 +157,28 @@ def _weight(found: Evidence, rules: Blend) -> float:
     if rules.weight is not None:
         return rules.weight
     facts = found.facts
-    return reranker_weight(rules.trust, marks=facts.get(MARKS, 0.0), letters=facts.get(LETTERS, 0.0))
+    return reranker_weight(
+        rules.trust,
+        marks=facts.get(MARKS, 0.0),
+        letters=facts.get(LETTERS),
+        english_only=_last_provider(found) in ENGLISH_ONLY,
+    )
+
+
+def _last_provider(found: Evidence) -> str:
+    """Return who judged last: that reranker's scores count."""
+    return [one.provider for one in found.judged if _known(one)][-1]
 
 
 def _with_reason(record: StageRecord, found: Evidence, weight: float) -> StageRecord:
     """Return the record with the weights of both sides, and why."""
-    provider = [one.provider for one in found.judged if _known(one)][-1]
-    letters = found.facts.get(LETTERS, 0.0)
-    why = f": {letters:.2g} letters per word" if letters and weight else ""
+    provider = _last_provider(found)
+    letters = found.facts.get(LETTERS)
+    why = ""
+    if weight and letters:
+        why = f": {letters:.2g} letters per word"
+    elif weight and letters == 0 and provider in ENGLISH_ONLY:
+        why = ": no English sentences"
     return replace(
         record,
         weights={"first stage": 1 - weight, provider: weight},
