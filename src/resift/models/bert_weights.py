@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
 _CACHE_LINE = 64
 
+_BLOCK = 32 << 20
+"""Bytes that are asked for at a time for packed weights; what is not used of them takes no memory."""
+
 
 class Linear(Structure):
     """A linear layer with int8 weights."""
@@ -82,6 +85,24 @@ def aligned(size: int, dtype: str) -> Array:
     return memory[start : start + size * item].view(dtype)
 
 
+class _Room:
+    """Memory for packed weights, in large blocks.
+
+    numpy asks for huge pages there, so that a pass over all weights looks up a dozen pages, not thousands.
+    """
+
+    def __init__(self) -> None:
+        self._free: Array = aligned(0, "int8")
+
+    def take(self, size: int) -> Array:
+        """Return so many bytes that begin at a cache line."""
+        whole = -(-size // _CACHE_LINE) * _CACHE_LINE
+        if whole > self._free.size:
+            self._free = aligned(max(whole, _BLOCK), "int8")
+        taken, self._free = self._free[:size], self._free[whole:]
+        return taken
+
+
 class BertWeights:
     """The structure `bert` for one kernel, and the memory that it points to."""
 
@@ -93,6 +114,7 @@ class BertWeights:
         self._pack.restype = None
         self._packed_size.argtypes, self._packed_size.restype = (c_int32, c_int32), c_int64
         self._kept: list[Array] = []
+        self._room = _Room()
         self.bert = self._bert()
 
     def _bert(self) -> Bert:
@@ -139,10 +161,7 @@ class BertWeights:
         more = -levels.shape[1] % PANEL
         levels = np.ascontiguousarray(np.pad(levels, ((0, 0), (0, more))))
         inputs, outputs = levels.shape
-        packed, sums = (
-            aligned(self._packed_size(inputs, outputs), "int8"),
-            np.empty(outputs, np.int32),
-        )
+        packed, sums = self._room.take(self._packed_size(inputs, outputs)), np.empty(outputs, np.int32)
         self._pack(levels.ctypes.data, inputs, outputs, packed.ctypes.data, sums.ctypes.data)
         kept = (packed, sums, np.pad(scales, (0, more)), np.pad(bias, (0, more)))
         return Linear(inputs, outputs, *map(self._keep, kept))

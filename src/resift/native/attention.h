@@ -3,8 +3,9 @@
 #define RESIFT_ATTENTION_H
 
 /* Tokens whose scores are in memory at a time: those of 512 tokens with each other would leave no room in the caches.
- * A multiple of the rows of every kernel's tiles. */
-enum { ATTENTION_ROWS = 48 };
+ * A multiple of the rows of every kernel's tiles. A row's highest score and the sum of its exponentials are slow to
+ * come: each is used some rows later, so that nobody waits for it. */
+enum { ATTENTION_ROWS = 48, ROWS_LATER = 2 };
 
 /* The length of a row of attention scores: whole panels. */
 INLINE int32_t padded(int32_t tokens) { return (tokens + PANEL - 1) / PANEL * PANEL; }
@@ -47,7 +48,7 @@ INLINE void matmul_block(const int rows, const int vectors, const float *left, i
     {
         UNROLL(4) for (int v = 0; v < vectors; v++)
         {
-            const Lanes value = mul(sum[r][v], all(factor));
+            const Lanes value = factor == 1.0f ? sum[r][v] : mul(sum[r][v], all(factor));
             if (range) widen_range(&seen, value);
             store(out + r * out_stride + LANES * v, value);
         }
@@ -102,38 +103,57 @@ static void attention_scores(const float *queries, int64_t stride, int32_t rows,
     }
 }
 
-/* Rows have room for whole panels; what lies behind `count` may hold anything afterwards.
- * Each step is done for some rows before the next one: a row's sum is slow to come, and nobody waits for it. */
-INLINE void softmax(float *scores, int64_t stride, int32_t rows, int32_t count)
+/* The highest of a row's scores and of one found before. */
+INLINE Lanes higher_scores(Lanes highest, const float *row, int32_t left)
+{
+    EACH_CHAIN highest = higher_first(left - LANES * i, highest, load(row + LANES * i));
+    return highest;
+}
+
+/* Turn a row of scores, whose highest is known, into exponentials, and return the reciprocal of their sum. On the way
+ * an earlier row is multiplied by its own, and a later row's highest score is found: in units that have time then. */
+INLINE float exponentiate(float *row, int32_t count, const Exponential *exponential, float highest, float *earlier,
+                          float share, const float *later, float *highest_later)
+{
+    const Lanes top = all(highest), lowest = kept(all(-88.3762626647949f)), factor = all(share);
+    Lanes sum = all(0.0f), value[CHAINS], found = all(-3.402823466e+38f);
+    for (int32_t at = 0; at < count; at += CHAINS * LANES) {
+        EACH_CHAIN value[i] = sub(load(row + at + LANES * i), top);
+        EACH_CHAIN value[i] = higher(lowest, value[i]);
+        exponentials(value, exponential);
+        EACH_CHAIN store(row + at + LANES * i, value[i]);
+        EACH_CHAIN sum = add_first(count - at - LANES * i, sum, value[i]);
+        if (earlier) EACH_CHAIN store(earlier + at + LANES * i, mul(load(earlier + at + LANES * i), factor));
+        found = higher_scores(found, later + at, count - at);
+    }
+    *highest_later = highest_lane(found);
+    return 1.0f / sum_of_lanes(sum);
+}
+
+/* What lies behind `count` may hold anything afterwards; rows have room for whole panels. */
+NOINLINE void softmax(float *scores, int64_t stride, int32_t rows, int32_t count)
 {
     static const float of_exp[5] = {0x1.694000p-10f, 0x1.125edcp-7f, 0x1.555b5ap-5f, 0x1.555450p-3f, 0x1.fffff6p-2f};
-    float number[4];
-    for (int r = 0; r < rows; r++) {
+    const Exponential exponential = kept_exponential(exponential_of(of_exp));
+    const int64_t away = ROWS_LATER * stride;
+    float number[ATTENTION_ROWS + ROWS_LATER]; /* of each row the highest score, then the reciprocal of the sum */
+    for (int32_t r = 0; r < ROWS_LATER && r < rows; r++) {
         Lanes highest = all(-3.402823466e+38f);
-        for (int32_t at = 0; at < count; at += LANES)
-            highest = higher_first(count - at, highest, load(scores + r * stride + at));
+        for (int32_t at = 0; at < count; at += CHAINS * LANES)
+            highest = higher_scores(highest, scores + r * stride + at, count - at);
         number[r] = highest_lane(highest);
     }
-    for (int r = 0; r < rows; r++) {
-        const Lanes top = all(number[r]);
-        Lanes sum = all(0.0f), value[CHAINS];
-        for (int32_t at = 0; at < count; at += CHAINS * LANES) {
-            float *here = scores + r * stride + at;
-            EACH_CHAIN value[i] = sub(load(here + LANES * i), top);
-            EACH_CHAIN value[i] = higher(all(-88.3762626647949f), value[i]);
-            exponentials(value, of_exp);
-            EACH_CHAIN store(here + LANES * i, value[i]);
-            EACH_CHAIN sum = add_first(count - at - LANES * i, sum, value[i]);
-        }
-        number[r] = 1.0f / sum_of_lanes(sum);
+    for (int32_t r = 0; r < rows; r++) {
+        float *row = scores + r * stride, *highest_later = number + r + ROWS_LATER;
+        /* Past the last row nobody reads what is found. */
+        const float *later = r + ROWS_LATER < rows ? row + away : row;
+        number[r] = r < ROWS_LATER ? exponentiate(row, count, &exponential, number[r], NULL, 0, later, highest_later)
+                                   : exponentiate(row, count, &exponential, number[r], row - away,
+                                                  number[r - ROWS_LATER], later, highest_later);
     }
-    for (int r = 0; r < rows; r++) {
-        const Lanes share = all(number[r]);
-        for (int32_t at = 0; at < count; at += LANES) {
-            float *here = scores + r * stride + at;
-            store(here, mul(load(here), share));
-        }
-    }
+    for (int32_t r = rows < ROWS_LATER ? 0 : rows - ROWS_LATER; r < rows; r++)
+        for (int32_t at = 0; at < count; at += LANES)
+            store(scores + r * stride + at, mul(load(scores + r * stride + at), all(number[r])));
 }
 
 /* The values of all tokens, which begin at a column, mixed by the attention weights of some. */
@@ -185,8 +205,7 @@ static void self_attention(const Bert *bert, Matrix qkv, int32_t tokens, float *
         for (int32_t row = 0; row < tokens; row += ATTENTION_ROWS) {
             const int32_t rows = tokens - row < ATTENTION_ROWS ? tokens - row : ATTENTION_ROWS;
             attention_scores(queries + (int64_t)row * width, width, rows, tokens, width, keys, columns, after, scores);
-            for (int32_t r = 0; r < rows; r += 4)
-                softmax(scores + (int64_t)r * columns, columns, rows - r < 4 ? rows - r : 4, tokens);
+            softmax(scores, columns, rows, tokens);
             attention_context(scores, columns, rows, tokens, qkv, 2 * hidden + start, width,
                               out + (int64_t)row * hidden + start, hidden, range);
         }

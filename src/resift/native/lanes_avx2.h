@@ -30,6 +30,7 @@ INLINE Ints ints(__m256i a, __m256i b)
 }
 
 INLINE Lanes all(float value) { return lanes(_mm256_set1_ps(value), _mm256_set1_ps(value)); }
+INLINE Lanes kept(Lanes v) { return v; }
 INLINE Lanes load(const float *at) { return lanes(_mm256_loadu_ps(at), _mm256_loadu_ps(at + 8)); }
 INLINE void store(float *at, Lanes v)
 {

@@ -19,6 +19,12 @@ enum {
 };
 
 INLINE Lanes all(float value) { return _mm512_set1_ps(value); }
+/* A number that compilers are to keep in a register, where they would read it from memory each time. */
+INLINE Lanes kept(Lanes v)
+{
+    __asm__("" : "+v"(v));
+    return v;
+}
 INLINE Lanes load(const float *at) { return _mm512_loadu_ps(at); }
 INLINE void store(float *at, Lanes v) { _mm512_storeu_ps(at, v); }
 INLINE Lanes add(Lanes a, Lanes b) { return _mm512_add_ps(a, b); }

@@ -35,6 +35,7 @@ enum { SCORE_ROWS = 6, SCORE_VECTORS = 1, CONTEXT_ROWS = 6, CONTEXT_VECTORS = 1 
 INLINE void prefetch(const void *line) { __builtin_prefetch(line, 0, 2); }
 
 INLINE Lanes all(float value) { MAP(Lanes, vdupq_n_f32(value)); }
+INLINE Lanes kept(Lanes v) { return v; }
 INLINE Lanes load(const float *at) { MAP(Lanes, vld1q_f32(at + 4 * i)); }
 INLINE void store(float *at, Lanes v) { QUARTER vst1q_f32(at + 4 * i, v.q[i]); }
 INLINE Lanes add(Lanes a, Lanes b) { MAP(Lanes, vaddq_f32(a.q[i], b.q[i])); }

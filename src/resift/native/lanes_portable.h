@@ -61,6 +61,7 @@ INLINE float fma1(float a, float b, float c)
 INLINE void prefetch(const void *line) { (void)line; }
 
 INLINE Lanes all(float value) { MAP(Lanes, value); }
+INLINE Lanes kept(Lanes v) { return v; }
 INLINE Lanes load(const float *at) { MAP(Lanes, at[i]); }
 INLINE void store(float *at, Lanes v) { LANE at[i] = v.lane[i]; }
 INLINE Lanes add(Lanes a, Lanes b) { MAP(Lanes, a.lane[i] + b.lane[i]); }

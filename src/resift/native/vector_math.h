@@ -35,22 +35,45 @@ INLINE void step(Lanes sum[CHAINS], const Lanes x[CHAINS], float next)
     EACH_CHAIN sum[i] = fma3(sum[i], x[i], all(next));
 }
 
-/* exp(x) for x <= 0. The polynomial is given from its highest power down to x^2. */
-INLINE void exponentials(Lanes x[CHAINS], const float polynomial[5])
+/* The numbers of an exponential: of the steps to a small x, and a polynomial from its highest power down to x^2. */
+typedef struct {
+    Lanes log2e, magic, high, low, power[5], one;
+} Exponential;
+
+INLINE Exponential exponential_of(const float polynomial[5])
 {
-    const Lanes magic = all(0x1.8p23f);
+    const Lanes log2e = all(1.44269504088896341f), magic = all(0x1.8p23f), one = all(1.0f);
+    Exponential of = {log2e, magic, all(-6.93145752e-1f), all(-1.42860677e-6f), {one, one, one, one, one}, one};
+    UNROLL(5) for (int i = 0; i < 5; i++) of.power[i] = all(polynomial[i]);
+    return of;
+}
+
+/* The same, for a loop that has the registers to keep all of them. */
+INLINE Exponential kept_exponential(Exponential of)
+{
+    of.log2e = kept(of.log2e);
+    of.magic = kept(of.magic);
+    of.high = kept(of.high);
+    of.low = kept(of.low);
+    UNROLL(5) for (int i = 0; i < 5; i++) of.power[i] = kept(of.power[i]);
+    of.one = kept(of.one);
+    return of;
+}
+
+/* exp(x) for x <= 0. */
+INLINE void exponentials(Lanes x[CHAINS], const Exponential *of)
+{
     Lanes power[CHAINS], sum[CHAINS];
-    EACH_CHAIN power[i] = fma3(x[i], all(1.44269504088896341f), magic);
-    EACH_CHAIN power[i] = sub(power[i], magic);
-    EACH_CHAIN x[i] = fma3(power[i], all(-6.93145752e-1f), x[i]);
-    EACH_CHAIN x[i] = fma3(power[i], all(-1.42860677e-6f), x[i]);
-    EACH_CHAIN sum[i] = all(polynomial[0]);
-    step(sum, x, polynomial[1]);
-    step(sum, x, polynomial[2]);
-    step(sum, x, polynomial[3]);
-    step(sum, x, polynomial[4]);
-    step(sum, x, 1.0f);
-    step(sum, x, 1.0f);
+    EACH_CHAIN power[i] = fma3(x[i], of->log2e, of->magic);
+    EACH_CHAIN power[i] = sub(power[i], of->magic);
+    EACH_CHAIN x[i] = fma3(power[i], of->high, x[i]);
+    EACH_CHAIN x[i] = fma3(power[i], of->low, x[i]);
+    EACH_CHAIN sum[i] = fma3(of->power[0], x[i], of->power[1]);
+    EACH_CHAIN sum[i] = fma3(sum[i], x[i], of->power[2]);
+    EACH_CHAIN sum[i] = fma3(sum[i], x[i], of->power[3]);
+    EACH_CHAIN sum[i] = fma3(sum[i], x[i], of->power[4]);
+    EACH_CHAIN sum[i] = fma3(sum[i], x[i], of->one);
+    EACH_CHAIN sum[i] = fma3(sum[i], x[i], of->one);
     EACH_CHAIN x[i] = times_power_of_two(sum[i], power[i]);
 }
 
@@ -76,7 +99,8 @@ INLINE void error_functions(Lanes x[CHAINS])
     step(far_off, size, 6.34846687e-1f);
     step(far_off, size, 1.28717512e-1f);
     EACH_CHAIN far_off[i] = minus_both(far_off[i], size[i], size[i]);
-    exponentials(far_off, of_exp);
+    const Exponential exponential = exponential_of(of_exp);
+    exponentials(far_off, &exponential);
     EACH_CHAIN far_off[i] = sub(all(1.0f), far_off[i]);
     EACH_CHAIN near_0[i] = where_above(size[i], 0.921875f, far_off[i], near_0[i]);
     EACH_CHAIN x[i] = with_sign_of(near_0[i], x[i]);
