@@ -156,10 +156,14 @@ class BertWeights:
     ) -> Linear:
         """Lay out one linear layer, or several with the same inputs side by side."""
         parts = [self._file.linear(prefix + module, shapes[module]) for module in modules]
-        levels, scales, bias = (np.concatenate([part[n] for part in parts], axis=-1) for n in range(3))
+        levels, scales, bias = (
+            np.concatenate(part, axis=-1) if len(part) > 1 else part[0] for part in zip(*parts, strict=True)
+        )
         # Outputs are filled up to whole panels with weights of 0.
         more = -levels.shape[1] % PANEL
-        levels = np.ascontiguousarray(np.pad(levels, ((0, 0), (0, more))))
+        if more:
+            levels = np.pad(levels, ((0, 0), (0, more)))
+        levels = np.ascontiguousarray(levels)
         inputs, outputs = levels.shape
         packed, sums = self._room.take(self._packed_size(inputs, outputs)), np.empty(outputs, np.int32)
         self._pack(levels.ctypes.data, inputs, outputs, packed.ctypes.data, sums.ctypes.data)

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from resift.errors import require
-from resift.models.protobuf import BYTES, VARINT, Reader
+from resift.arrays import np
+from resift.models.protobuf import BYTES, VARINT, Field, Reader
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     Array = NDArray[np.generic]
@@ -46,29 +45,32 @@ class Graph:
 
 @dataclass(slots=True)
 class _Message:
-    """The fields of one message: numbers, and spans of the file."""
+    """The fields of one message, read once: numbers, and spans of the file."""
 
     reader: Reader
     start: int
     end: int
+    fields: list[Field] = field(init=False)
 
-    def spans(self, field: int) -> list[tuple[int, int]]:
-        found = self.reader.fields(self.start, self.end)
-        return [(at, stop) for number, wire, at, stop in found if number == field and wire == BYTES]
+    def __post_init__(self) -> None:
+        self.fields = list(self.reader.fields(self.start, self.end))
 
-    def messages(self, field: int) -> list[_Message]:
-        return [_Message(self.reader, at, stop) for at, stop in self.spans(field)]
+    def spans(self, wanted: int) -> list[tuple[int, int]]:
+        return [(at, stop) for number, wire, at, stop in self.fields if number == wanted and wire == BYTES]
 
-    def texts(self, field: int) -> list[str]:
-        return [self.reader.text(at, stop) for at, stop in self.spans(field)]
+    def messages(self, wanted: int) -> list[_Message]:
+        return [_Message(self.reader, at, stop) for at, stop in self.spans(wanted)]
 
-    def text(self, field: int) -> str:
-        return "".join(self.texts(field)[-1:])
+    def texts(self, wanted: int) -> list[str]:
+        return [self.reader.text(at, stop) for at, stop in self.spans(wanted)]
 
-    def integers(self, field: int) -> list[int]:
+    def text(self, wanted: int) -> str:
+        return "".join(self.texts(wanted)[-1:])
+
+    def integers(self, wanted: int) -> list[int]:
         values: list[int] = []
-        for number, wire, at, stop in self.reader.fields(self.start, self.end):
-            if number == field and wire in (VARINT, BYTES):
+        for number, wire, at, stop in self.fields:
+            if number == wanted and wire in (VARINT, BYTES):
                 values += [at] if wire == VARINT else self.reader.varints(at, stop)
         return [value - (1 << 64) if value >= 1 << 63 else value for value in values]
 
@@ -98,7 +100,6 @@ def read_graph(model: bytes, *, name: str = "the model") -> Graph:
 
 
 def _keep(weights: dict[str, Array], name: str, tensor: _Message) -> None:
-    np = require("numpy", extra="local")
     reader = tensor.reader
     kind = next(iter(tensor.integers(2)), 0)
     if kind not in _DTYPES:

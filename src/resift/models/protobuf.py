@@ -8,6 +8,7 @@ from resift.errors import ModelFileError
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 _MAX_FIELDS = 2_000_000
+_MORE = 0x80  # bit of a varint's byte that says that another follows
 
 Field = tuple[int, int, int, int]
 """Number, wire type, start, end. For a varint, start is its value and end is unused."""
@@ -23,10 +24,11 @@ class Reader:
 
     def fields(self, start: int, end: int) -> Iterator[Field]:
         """Yield the fields of the message that lies between start and end."""
-        at = start
+        at, data = start, self.data
         while at < end:
             self.spend(1)
-            tag, at = self.varint(at, end)
+            # Most tags and sizes are one byte.
+            tag, at = (data[at], at + 1) if data[at] < _MORE else self.varint(at, end)
             number, wire = tag >> 3, tag & 7
             if not 0 < number < 1 << 29:
                 raise self.broken("a field number that cannot be")
@@ -34,7 +36,10 @@ class Reader:
                 value, at = self.varint(at, end)
                 yield number, wire, value, at
                 continue
-            size, at = self._size(wire, at, end)
+            if wire == BYTES and at < end and data[at] < _MORE:
+                size, at = data[at], at + 1
+            else:
+                size, at = self._size(wire, at, end)
             if size > end - at:
                 raise self.broken(f"a field that claims {size:,} bytes where {end - at:,} are left")
             yield number, wire, at, at + size
@@ -49,7 +54,7 @@ class Reader:
             byte = self.data[at]
             at += 1
             value |= (byte & 0x7F) << shift
-            if byte < 0x80:
+            if byte < _MORE:
                 return value & 0xFFFF_FFFF_FFFF_FFFF, at
         raise self.broken("a number longer than ten bytes")
 

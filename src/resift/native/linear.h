@@ -35,11 +35,11 @@ INLINE int64_t packed_size(int32_t inputs, int32_t outputs)
 static void pack(const int8_t *weights, int32_t inputs, int32_t outputs, void *packed)
 {
     Weight *into = packed;
-    for (int32_t row = 0; row < inputs; row++)
-        for (int32_t column = 0; column < outputs; column++) {
-            const int64_t tile = (int64_t)(column / TILE_COLUMNS) * TILE_COLUMNS * inputs;
-            into[tile + (int64_t)(row / DEPTH) * DEPTH * TILE_COLUMNS + column % TILE_COLUMNS * DEPTH + row % DEPTH] =
-                weights[(int64_t)row * outputs + column];
+    for (int32_t column = 0; column < outputs; column += TILE_COLUMNS)
+        for (int32_t row = 0; row < inputs; row += DEPTH) {
+            const int8_t *from = weights + (int64_t)row * outputs + column;
+            for (int32_t c = 0; c < TILE_COLUMNS; c++)
+                for (int32_t r = 0; r < DEPTH; r++) *into++ = from[(int64_t)r * outputs + c];
         }
 }
 #endif
