@@ -31,7 +31,7 @@ FOREIGN = ("flashrank", "sentence-transformers", "rerankers")
 NO_AVX512 = ", no AVX-512"
 WITHOUT_AVX512 = tuple(name + NO_AVX512 for name in ("resift, not compiled", "onnxruntime", FOREIGN[1]))
 BEFORE = "resift, before"
-SECTIONS = ["race", "cold_start", "agreement", "processors", "cascade"]
+SECTIONS = ["race", "calls", "cold_start", "agreement", "processors", "cascade"]
 REQUIREMENTS = [
     "torch==2.13.0",
     "sentence-transformers",
@@ -162,6 +162,28 @@ def concurrency(peer: Peer, rounds: int, *, count: int, callers: int = 8) -> dic
     }
 
 
+def calls(folder: Path, rounds: int, *, count: int, few: int) -> dict:
+    """Return ms per pair of the same texts in calls of a few and in one call, in turns.
+
+    The rows of the race cannot say this: each count has texts of its own, whose mean length is another.
+    """
+    found: dict[int, list[float]] = {few: [], count: []}
+    with start("resift", sys.executable, folder) as peer:
+        peer.ask({"query": QUERY, "texts": passages(few, 100, seed=rounds)})
+        for number in range(rounds):
+            texts = passages(count, 100, seed=number)
+            for size in (few, count) if number % 2 == 0 else (count, few):
+                parts = [texts[at : at + size] for at in range(0, count, size)]
+                ms = sum(peer.ask({"query": QUERY, "texts": part})["ms"] for part in parts)
+                found[size].append(ms / count)
+    median = {size: statistics.median(per_pair) for size, per_pair in found.items()}
+    return {
+        "rounds": rounds,
+        "ms_per_pair": {f"calls of {size}": round(value, 2) for size, value in median.items()},
+        "ratio": round(median[count] / median[few], 3),
+    }
+
+
 def real_texts(count: int) -> tuple[list[str], list[str]]:
     """Return queries and passages of SciFact if it is there, else synthetic ones."""
     data = Path(os.environ.get("RESIFT_DATA", HERE.parent.parent / "shared" / "data")) / "scifact"
@@ -278,11 +300,11 @@ def race(pythons: dict, folder: Path, options: argparse.Namespace) -> dict:
         for peer in peers.values():
             peer.ask({"query": QUERY, "texts": passages(2, 100, seed=0)})
         together = concurrency(peers["resift"], options.rounds, count=1 if options.quick else 20)
-        kept = {} if options.quick else earlier().get("speed", {})
+        kept = {} if options.quick else earlier(options.results).get("speed", {})
 
         def done(found: dict) -> None:
             if not options.quick:
-                write_results("cross_encoder", {**earlier(), "speed": {**kept, **found}})
+                write_results(options.results, {**earlier(options.results), "speed": {**kept, **found}})
 
         found = speed(peers, plan, options.rounds, done)
         return {"speed": {**kept, **found}, "concurrency": together}
@@ -311,16 +333,21 @@ def main() -> None:
     parser.add_argument(
         "--before", type=Path, metavar="FOLDER", help="a compiled checkout of an earlier version"
     )
+    parser.add_argument("--results", default="cross_encoder", metavar="NAME", help="the result file's name")
     parser.add_argument("--only", nargs="*", default=SECTIONS, choices=SECTIONS, help="which sections")
     options = parser.parse_args()
     if options.quick:
-        options.rounds, options.peers, options.only = 1, [], SECTIONS[:3]
+        options.rounds, options.peers, options.only = 1, [], SECTIONS[:4]
     folder = model_folder()
     pythons = contestants(options)
     data: dict = {"versions": versions(["onnxruntime", "tokenizers", "numpy"])}
     for section in options.only:
         if section == "race":
             data |= race(pythons, folder, options)
+        elif section == "calls":
+            data[section] = calls(
+                folder, options.rounds, count=4 if options.quick else 200, few=2 if options.quick else 20
+            )
         elif section == "cold_start":
             data[section] = cold_start(folder, pythons, options.rounds, options.before)
         elif section == "agreement":
@@ -330,13 +357,14 @@ def main() -> None:
         else:
             data[section] = cascade(10, 100)
         if not options.quick:
-            write_results("cross_encoder", {**(earlier() if options.only != SECTIONS else {}), **data})
+            known = earlier(options.results) if options.only != SECTIONS else {}
+            write_results(options.results, {**known, **data})
     print(json.dumps({"machine": machine(), **data}, indent=2))
 
 
-def earlier() -> dict:
+def earlier(name: str) -> dict:
     """Return what earlier runs measured, so that sections can be measured one at a time."""
-    path = RESULTS / "cross_encoder.json"
+    path = RESULTS / f"{name}.json"
     known = json.loads(path.read_text()) if path.exists() else {}
     return {key: value for key, value in known.items() if key not in ("benchmark", "date", "machine")}
 

@@ -30,3 +30,4 @@ def test_the_quick_run_tells_speed_memory_and_agreement():
     assert told["agreement"]["same_order"]
     assert told["cold_start"]["resift"]["rss_mb"] < 300
     assert told["speed"]
+    assert set(told["calls"]["ms_per_pair"]) == {"calls of 2", "calls of 4"}
