@@ -63,7 +63,7 @@ class Trials(FastReplay):
             raise ValueError("the default blends")
         weight = self._weights(policy, weighed=True)
         total = (1 - weight) * (self.fused + extra) + weight * self._lift(logits, policy)
-        total = total + policy.neighbours * self._pull(total)
+        total = total + policy.neighbours * self._pull(total, self._sinking(policy, weighed=True))
         nothing = np.isnan(logits).all(axis=1)
         return self.values(np.where(nothing[:, None], self._sorted(self.fused), self._sorted(total)))
 

@@ -48,6 +48,12 @@ class Trust:
     doubted: float = option("Its weight where they are technical.", default=0.5, least=0, most=1)
     plain: float = option("Letters per word up to which words are plain.", default=4.2, least=0)
     technical: float = option("Letters per word from which on they are technical.", default=6.0, least=0)
+    sinking: float = option(
+        "How far a hit sinks for weak neighbours where words are technical, as part of how far it rises.",
+        default=0.5,
+        least=0,
+        most=1,
+    )
     prose: float = option("Marks of code per word up to which a text is prose.", default=0.1, least=0)
     code: float = option("Marks of code per word from which on it is none.", default=0.17, least=0)
     reach: float = option(
@@ -72,6 +78,10 @@ class Trust:
     def prose_part(self, marks: float) -> float:
         """Return how much like prose texts with so many marks of code per word are: 1 is prose, 0 is code."""
         return min(1.0, max(0.0, (self.code - marks) / (self.code - self.prose)))
+
+    def plain_part(self, letters: float) -> float:
+        """Return how plain texts of so long words are: 1 is everyday's language, 0 a field's own."""
+        return min(1.0, max(0.0, (self.technical - letters) / (self.technical - self.plain)))
 
 
 def marks_per_word(texts: Collection[str]) -> float:
@@ -130,9 +140,17 @@ def reranker_weight(
     """
     if letters == 0 and english_only:
         letters = rules.technical
-    plain = (rules.technical - (letters or _USUAL)) / (rules.technical - rules.plain)
-    weight = rules.doubted + (rules.followed - rules.doubted) * min(1.0, max(0.0, plain))
-    return rules.prose_part(marks) * weight
+    plain = rules.plain_part(letters or _USUAL)
+    return rules.prose_part(marks) * (rules.doubted + (rules.followed - rules.doubted) * plain)
+
+
+def sinking_part(rules: Trust, *, letters: float | None) -> float:
+    """Return how far a hit sinks for weak neighbours, as part of how far it rises for strong ones.
+
+    In a field's literature a question has many answers, and they are alike: what stands among strangers is
+    rarely one. Where words are plain there is often one answer, and it may well stand alone.
+    """
+    return rules.sinking * (1 - rules.plain_part(letters)) if letters else 0.0
 
 
 def reading_depth(scores: Sequence[float], rules: Trust, *, marks: float) -> int:

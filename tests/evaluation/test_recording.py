@@ -189,27 +189,38 @@ likeness = st.lists(
 )
 recordings = st.lists(
     st.tuples(
-        lists, lists, st.dictionaries(ids, levels, max_size=8), st.dictionaries(ids, likeness, max_size=8)
+        lists,
+        lists,
+        st.dictionaries(ids, levels, max_size=8),
+        st.dictionaries(ids, likeness, max_size=8),
+        st.sampled_from([0.0, 0.12, 0.3]),
+        st.sampled_from([None, 0.0, 4.2, 5.1, 6.0]),
     ).filter(lambda one: one[0] or one[1]),
     min_size=1,
     max_size=4,
 ).map(
     lambda rows: Recording(
-        Header(stores=("one", "two"), reranker=("r", "cross-encoder")[len(rows) % 2], depth=8, k=3),
+        Header(
+            stores=("one", "two"),
+            reranker=("r", "cross-encoder")[len(rows) % 2],
+            depth=8,
+            k=3,
+            searched=("doc", "vector"),
+        ),
         tuple(
-            Recorded(f"q{at}", "test", {"one": one, "two": two}, rerank, {"a": 1}, near)
-            for at, (one, two, rerank, near) in enumerate(rows)
+            Recorded(f"q{at}", "test", {"one": one, "two": two}, *said[:1], {"a": 1}, *said[1:])
+            for at, (one, two, *said) in enumerate(rows)
         ),
     )
 )
 all_settings = st.builds(
     Setting,
-    method=st.sampled_from(["rrf", "linear"]),
+    method=st.sampled_from(["rrf", "linear", "weighted"]),
     k_param=st.sampled_from([1.0, 60.0]),
     weights=st.sampled_from([(), (1.0, 2.0), (1.0, 0.5)]),
     depth=st.sampled_from([0, 1, 3, 8]),
     blend=st.sampled_from([None, "promote", "z-score", "rank"]),
-    blend_weight=st.sampled_from([0.25, 0.5]),
+    blend_weight=st.sampled_from([None, 0.25, 0.5]),
     temperature=st.sampled_from([0.5, 2.0]),
     neighbours=st.sampled_from([0.0, 0.25, 1.0]),
 )

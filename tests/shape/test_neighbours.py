@@ -1,4 +1,4 @@
-"""Neighbours: what is like strong candidates is lifted, and nothing sinks for weak company."""
+"""Neighbours: what is like strong candidates is lifted; weak company counts only in technical texts."""
 
 import math
 
@@ -8,9 +8,10 @@ from hypothesis import strategies as st
 
 from resift.shape import Blend, ShapePolicy, blend, nearest, shape
 from resift.shape.neighbours import KNOWN, NEIGHBOURS, pulls
+from resift.trust import LETTERS
 from resift.types import Ranking
 from tests.shape.pools import everything, pipeline_hits, replays
-from tests.shape.test_blending import LISTS, LOGITS, NAMES, reranked
+from tests.shape.test_blending import LISTS, LOGITS, NAMES, reranked, with_evidence
 
 np = pytest.importorskip("numpy")
 
@@ -44,6 +45,30 @@ def test_pull_is_the_distance_to_the_mean_of_the_nearest_in_the_pool():
     assert pulled[1] == pytest.approx((0.9 * -1 + 0.5 * 3 + 0.5 * 1) / 1.9)
     assert pulled[2:] == [0.0, 0.0, 0.0]
     assert pulls(["a", "b"], [2.0, 1.0], {"a": (("b", 1.0),)}) == [0.0, 0.0]
+
+
+def test_a_hit_sinks_for_weak_company_only_where_told():
+    """A part of the distance to the mean of the nearest, downwards; strangers pull nobody."""
+    near = {"a": (("b", 0.9), ("c", 0.6)), "b": (("a", 0.9),)}
+    values = [5.0, 2.0, 2.0]
+    assert pulls(list("abc"), values, near) == [0.0, 3.0, 0.0]
+    assert pulls(list("abc"), values, near, sinking=0.5) == pytest.approx([-1.5, 3.0, 0.0])
+
+
+def test_hits_sink_where_the_words_are_technical():
+    """'a' stands among what the lists hold back; `why` says what its neighbours took."""
+    lists = {"s": [("a", 3.0), ("b", 2.9), ("c", 1.0), ("d", 1.0)]}
+    hits = pipeline_hits(lists, {"a": 0.0, "b": 0.0, "c": -1.0, "d": -1.0})
+    near = {"a": (("c", 0.9), ("d", 0.9)), "b": (("a", 0.9),)}
+    talk, field = (
+        blend(hits, trace=with_evidence(hits, {LETTERS: letters}), near=near) for letters in (4.2, 6.0)
+    )
+    assert (talk.ids[0], field.ids[0]) == ("a", "b")
+    blended = Ranking(field.kept, trace=hits.trace.then(*field.records))
+    assert blended.path("a")[-1].parts[-1][0] == "neighbours"
+    assert blended.path("a")[-1].parts[-1][1] < 0
+    given = blend(hits, trace=with_evidence(hits, {LETTERS: 6.0}), near=near, policy=Blend(weight=0.5))
+    assert given.ids[0] == "a", "a weight of one's own looks at no words"
 
 
 def test_what_is_like_the_leader_is_lifted_and_the_record_says_by_whom():

@@ -19,7 +19,7 @@ from resift.shape.blending import ENGLISH_ONLY, Blend, lifts
 from resift.shape.evidence import Column, Evidence, Judged
 from resift.shape.first_stage import first_stage_values
 from resift.shape.neighbours import NEIGHBOURS, Near
-from resift.trust import reading_depth, reranker_weight
+from resift.trust import reading_depth, reranker_weight, sinking_part
 
 METHODS = ("rrf", "linear", WEIGHTED)
 
@@ -107,7 +107,9 @@ class FastReplay:
         first = self._fused(setting) if setting.method == WEIGHTED else self.first
         weight = self._weights(policy, weighed=setting.method == WEIGHTED)
         total = (1 - weight) * first + weight * self._lift(scores, policy)
-        total = total + policy.neighbours * self._pull(total)
+        total = total + policy.neighbours * self._pull(
+            total, self._sinking(policy, weighed=setting.method == WEIGHTED)
+        )
         # As `replay` does: a query whose candidates nobody judged keeps its fused order.
         nothing = np.isnan(scores).all(axis=1, keepdims=True)
         return np.where(nothing, fused, self._sorted(total))
@@ -136,6 +138,12 @@ class FastReplay:
             for marks, letters in known
         ]
         return np.array(weights)[:, None]
+
+    def _sinking(self, policy: Blend, *, weighed: bool) -> Array:
+        """Return per query how far hits sink for weak neighbours, as a column."""
+        told = weighed and policy.weight is None
+        letters = [one.letters if told else None for one in self._recording.queries]
+        return np.array([sinking_part(policy.trust, letters=known) for known in letters])[:, None]
 
     def _fused_order(self, setting: Setting) -> tuple[Array, Array]:
         """Return the fused order and each candidate's place in it; settings often share both."""
@@ -192,13 +200,13 @@ class FastReplay:
         within = np.where(group == 0, -np.nan_to_num(scores), place)
         return np.lexsort((within, group), axis=1)
 
-    def _pull(self, total: Array) -> Array:
+    def _pull(self, total: Array, sinking: Array) -> Array:
         """Do what `shape.neighbours.pulls` does, sums in the same order."""
         pulled, weights = np.zeros_like(total), np.zeros_like(total)
         for others, cosines in zip(self.near, self.cosines, strict=True):
             pulled += cosines * (np.take_along_axis(total, others, axis=1) - total)
             weights += cosines
-        return np.where(pulled > 0, pulled / np.where(weights > 0, weights, 1.0), 0.0)
+        return np.where(pulled > 0, 1.0, sinking) * (pulled / np.where(weights > 0, weights, 1.0))
 
     def _lift(self, scores: Array, policy: Blend) -> Array:
         lift = np.zeros_like(scores)

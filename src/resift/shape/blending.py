@@ -15,7 +15,7 @@ from resift.shape.evidence import Evidence, Judged, evidence
 from resift.shape.first_stage import RANKS, first_stage_values
 from resift.shape.neighbours import Near, pulls
 from resift.shape.shaped import Shaped, shaped
-from resift.trust import LETTERS, MARKS, Trust, reranker_weight
+from resift.trust import LETTERS, MARKS, Trust, reranker_weight, sinking_part
 from resift.types import Hit, StageKind, StageRecord, Trace, rescored, trace_of
 
 STAGE = "blend"
@@ -55,7 +55,8 @@ class Blend:
     they are a field's own, none where the texts are no prose.
 
     `neighbours` is the part of the way that a hit rises towards the mean score of the three candidates most
-    like it, where that is higher and it is known which those are. Nothing sinks for its neighbours.
+    like it, where that is higher and it is known which those are. Where the weight follows from the texts and
+    their words are technical, a hit also sinks towards that mean, by a part of it (`trust.sinking`).
     """
 
     weight: float | None = option(
@@ -117,13 +118,17 @@ def blend(
     if weight in (0, 1):
         kept, record = _one_side(hits, found, reranker=weight == 1)
     else:
-        kept, record = _blended(hits, found, replace(rules, weight=weight), near or {})
+        told = found.facts.get(LETTERS) if rules.weight is None else None
+        sinking = sinking_part(rules.trust, letters=told)
+        kept, record = _blended(hits, found, replace(rules, weight=weight), near or {}, sinking)
     if rules.weight is None:
         record = _with_reason(record, found, weight)
     return shaped(STAGE, hits, kept, record=record, sink=sink)
 
 
-def _blended(hits: Sequence[Hit], found: Evidence, rules: Blend, near: Near) -> tuple[list[Hit], StageRecord]:
+def _blended(
+    hits: Sequence[Hit], found: Evidence, rules: Blend, near: Near, sinking: float
+) -> tuple[list[Hit], StageRecord]:
     ids = [hit.id for hit in hits]
     weight = rules.weight or 0.0
     rest = 1 - weight
@@ -132,7 +137,7 @@ def _blended(hits: Sequence[Hit], found: Evidence, rules: Blend, near: Near) -> 
     total = [value + weight * extra for value, extra in zip(parts["first stage"], lifted, strict=True)]
     pulled: list[float] = []
     if near and rules.neighbours:
-        pulled = [rules.neighbours * value for value in pulls(ids, total, near)]
+        pulled = [rules.neighbours * value for value in pulls(ids, total, near, sinking=sinking)]
         total = [value + extra for value, extra in zip(total, pulled, strict=True)]
     # The old place comes last: what is equal in all else stays as it stood.
     rows = sorted(zip([-value for value in total], ids, range(len(hits)), strict=True))

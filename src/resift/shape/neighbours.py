@@ -43,10 +43,18 @@ def nearest(vectors: Mapping[str, Array]) -> dict[str, tuple[tuple[str, float], 
     }
 
 
-def pulls(ids: Sequence[str], values: Sequence[float], near: Near, *, count: int = NEIGHBOURS) -> list[float]:
+def pulls(
+    ids: Sequence[str],
+    values: Sequence[float],
+    near: Near,
+    *,
+    count: int = NEIGHBOURS,
+    sinking: float = 0.0,
+) -> list[float]:
     """Return how far each hit's value is below the mean of its nearest in the pool, weighted by cosine.
 
-    0 for a hit that is above that mean, or whose neighbours are not known or not in the pool.
+    For a hit that is above that mean, `sinking` times the distance, downwards. 0 where its neighbours are
+    not known or not in the pool.
     """
     value_of = dict(zip(ids, values, strict=True))
     pulled = []
@@ -60,6 +68,7 @@ def pulls(ids: Sequence[str], values: Sequence[float], near: Near, *, count: int
                 left -= 1
                 if not left:
                     break
-        # Weak company is no evidence against a hit: it may be the one answer among many that look like it.
-        pulled.append(total / weights if total > 0 else 0.0)
+        # Unless told so, weak company is no evidence against a hit: it may be the one answer.
+        part = 1.0 if total > 0 else sinking
+        pulled.append(part * (total / weights) if part and weights else 0.0)
     return pulled
