@@ -88,3 +88,17 @@ def test_importing_a_package_imports_none_of_its_modules():
         [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, check=True
     )
     assert answer.stdout.strip() == "['resift.lazy_exports']"
+
+
+def test_a_first_fuse_loads_neither_an_event_loop_nor_the_metadata_of_packages():
+    """Both together took longer than all else that a new process does until it has fused."""
+    program = """
+        import sys
+        import resift
+        resift.fuse([["a", "b"], ["b", "c"]])
+        print([name for name in ("asyncio", "importlib.metadata", "numpy") if name in sys.modules])
+    """
+    answer = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, check=True
+    )
+    assert answer.stdout.strip() == "[]"

@@ -21,8 +21,6 @@ from resift.fusion.score_based import (
     relative_score,
 )
 from resift.fusion.weighted import weighted
-from resift.plugins import FUSION, available_fusions, built_by, load_plugin
-from resift.sync import run_sync
 from resift.types import Fused, StageKind, record_of
 
 METHODS: dict[str, Callable[..., Fused]] = {
@@ -48,6 +46,9 @@ def fusion_method(name: str) -> Callable[..., Fused]:
     known = name.replace("_", "-") if isinstance(name, str) else ""
     if known in METHODS:
         return METHODS[known]
+    # Here and below, not at the top: asyncio and the metadata of packages take half of a first fuse's time.
+    from resift.plugins import available_fusions
+
     installed = available_fusions()
     if known not in installed:
         raise InputError(f"Unknown fusion method {name!r}. {did_you_mean(str(name), {*METHODS, *installed})}")
@@ -75,6 +76,9 @@ def options_of(method: Callable[..., Fused]) -> frozenset[str]:
 
 def _installed(name: str) -> Callable[..., Fused]:
     """Return the method of another package, as a function like our own."""
+    from resift.plugins import FUSION, built_by, load_plugin
+    from resift.sync import run_sync
+
     plugin = load_plugin(FUSION, name)
     takes_sources = "sources" in inspect.signature(plugin).parameters
 
