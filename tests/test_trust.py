@@ -177,8 +177,8 @@ def test_weights_are_told_with_their_reason():
     weights = {"docs.text": 0.1, "docs.vectors": 0.9}
     assert weights_in_words(weights, Trust(), marks=0.02) == "docs.text counted 0.1, docs.vectors counted 0.9"
     assert weights_in_words(weights, Trust(), marks=0.9).endswith(": 0.9 marks of code per word, no prose")
-    assert weights_in_words(weights, Trust(), marks=0.14).endswith(
-        ": 0.14 marks of code per word, hardly prose"
+    assert weights_in_words(weights, Trust(), marks=0.19).endswith(
+        ": 0.19 marks of code per word, hardly prose"
     )
 
 

@@ -54,8 +54,8 @@ class Trust:
         least=0,
         most=1,
     )
-    prose: float = option("Marks of code per word up to which a text is prose.", default=0.1, least=0)
-    code: float = option("Marks of code per word from which on it is none.", default=0.17, least=0)
+    prose: float = option("Marks of code per word up to which a text is prose.", default=0.15, least=0)
+    code: float = option("Marks of code per word from which on it is none.", default=0.22, least=0)
     reach: float = option(
         "Hits further behind the first than this many standard deviations of the fused scores are not read.",
         default=4.0,
