@@ -18,7 +18,9 @@ import json
 import os
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -27,7 +29,7 @@ from benchmarks.harness import write_results
 from resift.evaluation.beir import Collection, read_collection
 from resift.evaluation.collection_index import index_of
 from resift.evaluation.measures import Judge
-from resift.evaluation.running import evaluate
+from resift.evaluation.running import Outcome, evaluate
 from resift.evaluation.significance import bootstrap_interval
 from resift.evaluation.subjects import Subject, subject_named
 from resift.rerankers.score_cache import CachedScorer
@@ -93,6 +95,15 @@ def cached(subject: Subject, scores: Path) -> Subject:
     return replace(subject, open=opened)
 
 
+def whole(ask: Callable[[], Outcome]) -> Outcome:
+    """Return an outcome without degraded answers: those are asked for again, on a machine that was busy."""
+    for _ in range(3):
+        outcome = ask()
+        if not outcome.degraded:
+            return outcome
+    raise SystemExit(f"{outcome.name}: {len(outcome.degraded)} answers are degraded: {outcome.degraded}")
+
+
 def measured(data: Path, work: Path, most: int, scores: Path | None = None) -> dict[str, Any]:
     """Return one collection's row: means, intervals of the default against each, processor times."""
     collection = part_of(read_collection(data), most)
@@ -104,7 +115,7 @@ def measured(data: Path, work: Path, most: int, scores: Path | None = None) -> d
         told = work / f"ms-{data.name}-{name}.txt"
         plain = subject_named(name)
         subject = timed(plain, told) if scores is None else cached(plain, scores / f"scores-{data.name}.db")
-        outcome = evaluate(subject, collection, judge, index=index, cache=work)
+        outcome = whole(partial(evaluate, subject, collection, judge, index=index, cache=work))
         per_query = outcome.quality.per_query[MEASURE]
         values[name] = [per_query.get(query, 0.0) for query in collection.queries]
         spent = [float(line) for line in told.read_text().split()] if told.exists() else []
