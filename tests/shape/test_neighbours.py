@@ -67,6 +67,7 @@ def test_hits_sink_where_the_words_are_technical():
     blended = Ranking(field.kept, trace=hits.trace.then(*field.records))
     assert blended.path("a")[-1].parts[-1][0] == "neighbours"
     assert blended.path("a")[-1].parts[-1][1] < 0
+    assert " from cross-encoder − " in blended.why("a")
     given = blend(hits, trace=with_evidence(hits, {LETTERS: 6.0}), near=near, policy=Blend(weight=0.5))
     assert given.ids[0] == "a", "a weight of one's own looks at no words"
 

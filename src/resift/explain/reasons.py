@@ -74,7 +74,12 @@ def evidence_in_words(step: Step) -> str:
 
 
 def _added(step: Step) -> str:
-    return " + ".join(f"{format_score(value)} from {part}" for part, value in step.parts)
+    said = ""
+    for part, value in step.parts:
+        # Only the first may stand with its own sign: "0.2 + -0.1" is hard to read.
+        said += f" {'−' if value < 0 else '+'} " if said else ""
+        said += f"{format_score(abs(value) if said else value)} from {part}"
+    return said
 
 
 def _judged(step: Step) -> str:
