@@ -1,7 +1,7 @@
 """`python -m tests.each_kernel [kernel …]` runs the tests that use a real model with each kernel forced.
 
-Without names: every kernel of this processor but portable C, with which they take hours. Words after `--` go
-to pytest: `python -m tests.each_kernel portable -- tests/models -k every_kernel`.
+Without names: every kernel of this processor but portable C, with which they take about an hour. Words after
+`--` go to pytest: `python -m tests.each_kernel portable -- tests/models -k every_kernel`.
 """
 
 from __future__ import annotations

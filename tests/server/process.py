@@ -54,7 +54,7 @@ class Server:
     def ask(self, method: str, path: str, body: Any = None, headers: dict[str, str] | None = None) -> Answer:
         """Send one request on a connection of its own; a body that is no bytes is sent as JSON."""
         data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
         try:
             connection.request(method, path, data, {"content-type": "application/json", **(headers or {})})
             answer = connection.getresponse()
