@@ -80,8 +80,12 @@ class Engine:
         """Do the tasks while this loop goes on, until the deadline at the latest."""
         await until_deadline(self.submit(tasks, deadline=deadline))
 
-    def close(self, *, wait_s: float = 2.0) -> None:
-        """Drop waiting work and let running tasks end."""
+    def close(self, *, wait_s: float = 10.0) -> None:
+        """Drop waiting work and let running tasks end.
+
+        A long row takes seconds in portable C on a busy core. An interpreter that ends under it frees the
+        memory that it reads, and the process dies by a signal.
+        """
         with self._wake:
             self._closed = True
             dropped, self._jobs = list(self._jobs), deque()
