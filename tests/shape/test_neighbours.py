@@ -143,10 +143,18 @@ def test_blending_with_neighbours_over_random_pools(hits, vectors, neighbours, w
         assert all(low - slack <= hit.score <= high + slack for hit in shaped.kept)
 
 
-@given(st.lists(st.sampled_from([0.0, 1.0, 1.0, 2.5]), min_size=1, max_size=8), VECTORS)
-def test_equal_neighbours_pull_nobody(values, vectors):
-    """A pull is never down and never reaches beyond the highest: equal values stay as they are."""
+@given(
+    st.lists(st.sampled_from([0.0, 1.0, 1.0, 2.5]), min_size=1, max_size=8),
+    VECTORS,
+    st.sampled_from([0.25, 0.5, 1.0]),
+)
+def test_equal_neighbours_pull_nobody(values, vectors, sinking):
+    """A pull never reaches beyond the highest or, where hits sink, the lowest: equal values stay."""
     ids = list(NAMES[: len(values)])
+    both_ways = pulls(ids, values, nearest(vectors), sinking=sinking)
+    assert [max(0.0, way) for way in both_ways] == pulls(ids, values, nearest(vectors))
+    for own, way in zip(values, both_ways, strict=True):
+        assert min(values) - 1e-9 <= own + way <= max(values) + 1e-9
     pulled = pulls(ids, values, nearest(vectors))
     for own, up in zip(values, pulled, strict=True):
         assert up >= 0
