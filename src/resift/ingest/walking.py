@@ -48,7 +48,7 @@ class Found:
     skipped: list[Skipped] = field(default_factory=list)
 
 
-def find_files(paths: Iterable[Path], choice: Choice = Choice(), *, index: Path | None = None) -> Found:  # noqa: B008 - an immutable value
+def find_files(paths: Iterable[Path], choice: Choice = Choice(), *, index: Path | None = None) -> Found:
     """Return the files under the paths; a link out of a folder is never followed.
 
     `index` is the file being written, never read. Raises DataFormatError for a path that is not there.

@@ -44,7 +44,7 @@ def elasticsearch_store(
     mode: Mode = "text",
     embedder: Embedder | None = None,
     engine: Engine = "elasticsearch",
-    fields: Fields = Fields(),  # noqa: B008 - an immutable value
+    fields: Fields = Fields(),
     name: str = "",
     breaker: CircuitBreaker | None = None,
 ) -> ExternalStore:
