@@ -7,27 +7,26 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.scripts import load_script
+from tools import build_outputs
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 LINK = re.compile(r"\]\(([^)#\s]+)(#[^)\s]*)?\)")
-OUTPUTS = load_script("build_outputs")
 
 
 def has_code(page: Path) -> bool:
-    return bool(OUTPUTS.program(page.read_text(encoding="utf-8")))
+    return bool(build_outputs.program(page.read_text(encoding="utf-8")))
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if has_code(page)], ids=lambda page: page.name)
 def test_code_runs(page, tmp_path):
     """What the docs show works, in an empty folder, with warnings as errors, and prints what they say."""
-    answer = OUTPUTS.run(page, tmp_path)
+    answer = build_outputs.run(page, tmp_path)
     assert answer.returncode == 0, f"{page.relative_to(ROOT)}\n{answer.stderr}"
-    printed = OUTPUTS.printed(answer.stdout)
-    for number, shown in OUTPUTS.promised(page.read_text(encoding="utf-8")).items():
-        told = f"{page.relative_to(ROOT)} is out of date; run docs/build_outputs.py on it"
-        assert OUTPUTS.alike(printed[number], shown[2]), f"{told}\n{printed[number]}"
+    printed = build_outputs.printed(answer.stdout)
+    for number, shown in build_outputs.promised(page.read_text(encoding="utf-8")).items():
+        told = f"{page.relative_to(ROOT)} is out of date; run tools/build_outputs.py on it"
+        assert build_outputs.alike(printed[number], shown[2]), f"{told}\n{printed[number]}"
 
 
 @pytest.mark.parametrize("page", [*PAGES, *ROOT.glob("*.md")], ids=lambda page: page.name)

@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-import pytest
-
-from tests.docs.scripts import load_script
+from tools import build_comparison as build
 
 
-@pytest.fixture(scope="module")
-def build():
-    return load_script("build_comparison")
-
-
-def test_numbers_are_those_of_the_committed_results(build):
-    """Who commits new results also runs docs/build_comparison.py."""
+def test_numbers_are_those_of_the_committed_results():
+    """Who commits new results also runs tools/build_comparison.py."""
     text = build.PAGE.read_text(encoding="utf-8")
     assert build.filled(text) == text
 
 
-def test_every_table_has_its_place(build):
+def test_every_table_has_its_place():
     """No table is made that the page does not show."""
     shown = build.TABLE.findall(build.PAGE.read_text(encoding="utf-8"))
     assert sorted(shown) == sorted(build.TABLES)
 
 
-def test_a_missing_result_leaves_its_table_empty(build, tmp_path, monkeypatch):
+def test_a_missing_result_leaves_its_table_empty(tmp_path, monkeypatch):
     """Numbers that nobody measured are not on the page."""
     monkeypatch.setattr(build, "RESULTS", tmp_path)
     text = "<!-- table: fusion -->\n| old |\n<!-- end -->"

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from tests.docs.scripts import load_script
+from tools import build_outputs
 
-OUTPUTS = load_script("build_outputs")
 PAGE = """# Page
 
 ```python
@@ -32,16 +31,16 @@ def test_outputs_are_those_of_the_block_before(tmp_path):
     """Only a text block that directly follows code is taken for its output."""
     page = tmp_path / "page.md"
     page.write_text(PAGE, encoding="utf-8")
-    printed = OUTPUTS.printed(OUTPUTS.run(page, tmp_path).stdout)
+    printed = build_outputs.printed(build_outputs.run(page, tmp_path).stdout)
     assert printed == ["score 0.25", "unseen"]
-    assert list(OUTPUTS.promised(PAGE)) == [0]
-    assert OUTPUTS.refilled(PAGE, printed) == PAGE.replace("0.5", "0.25")
+    assert list(build_outputs.promised(PAGE)) == [0]
+    assert build_outputs.refilled(PAGE, printed) == PAGE.replace("0.5", "0.25")
 
 
 def test_numbers_may_differ_and_words_may_not():
     """Scores move in the last digits between processors; an order or a sentence does not."""
-    assert OUTPUTS.alike("score 0.25 of 3", "score 0.2501 of 3\n")
-    assert not OUTPUTS.alike("['a', 'b']", "['b', 'a']")
+    assert build_outputs.alike("score 0.25 of 3", "score 0.2501 of 3\n")
+    assert not build_outputs.alike("['a', 'b']", "['b', 'a']")
 
 
 def test_errors_name_the_line_of_the_page(tmp_path):
@@ -50,7 +49,7 @@ def test_errors_name_the_line_of_the_page(tmp_path):
     page.write_text(
         "# Page\n\n```python\nx = 1\n```\n\n```python\n\nraise KeyError(x)\n```\n", encoding="utf-8"
     )
-    assert "line 9, in <module>" in OUTPUTS.run(page, tmp_path).stderr
+    assert "line 9, in <module>" in build_outputs.run(page, tmp_path).stderr
 
 
 def test_what_a_pages_processes_import_is_no_output_of_the_page(tmp_path):
@@ -62,4 +61,4 @@ def test_what_a_pages_processes_import_is_no_output_of_the_page(tmp_path):
         "        print(pool.map(abs, [-2]))\n```\n",
         encoding="utf-8",
     )
-    assert OUTPUTS.printed(OUTPUTS.run(page, tmp_path).stdout) == ["[2]"]
+    assert build_outputs.printed(build_outputs.run(page, tmp_path).stdout) == ["[2]"]

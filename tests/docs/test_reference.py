@@ -7,24 +7,19 @@ import sys
 
 import pytest
 
-from tests.docs.scripts import load_script
-
-
-@pytest.fixture(scope="module")
-def build():
-    return load_script("build_reference")
+from tools import build_reference as build
 
 
 @pytest.mark.parametrize("page", ["api_page", "cli_page", "events_page", "errors_page"])
-def test_pages_do_not_drift(build, page):
-    """Who changes a signature, option, event or error also runs docs/build_reference.py."""
+def test_pages_do_not_drift(page):
+    """Who changes a signature, option, event or error also runs tools/build_reference.py."""
     if page == "cli_page" and sys.version_info >= (3, 13):
         pytest.skip("argparse writes help differently since Python 3.13")
     name = page.removesuffix("_page") + ".md"
     assert getattr(build, page)() == (build.PAGES / name).read_text(encoding="utf-8")
 
 
-def test_the_reference_has_every_name_of_the_front_door(build):
+def test_the_reference_has_every_name_of_the_front_door():
     """What `import resift` offers is on the page, with a sentence."""
     import resift
 
@@ -32,14 +27,14 @@ def test_the_reference_has_every_name_of_the_front_door(build):
     assert [name for name in resift.__all__ if f"**`{name}" not in text and name != "ResiftError"] == []
 
 
-def test_defaults_are_written_without_addresses(build):
+def test_defaults_are_written_without_addresses():
     """A page that holds a memory address would drift with every run."""
     text = build.api_page()
     assert " at 0x" not in text
     assert inspect.signature(build.pages).parameters == {}
 
 
-def test_a_changed_signature_is_seen(build):
+def test_a_changed_signature_is_seen():
     """The drift check fails when a function gains an argument."""
 
     def before(query, *, k=10): ...

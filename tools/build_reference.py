@@ -1,4 +1,4 @@
-"""Writes docs/reference/{api,cli,events,errors}.md from the code: `python docs/build_reference.py`.
+"""Writes docs/reference/{api,cli,events,errors}.md from the code: `python -m tools.build_reference`.
 
 `--check` writes nothing and says which page is out of date. The page of configuration keys is made by
 `python -m resift.config.reference`.
@@ -18,9 +18,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, get_origin
 
-HERE = Path(__file__).resolve().parent
-SOURCE = HERE.parent / "src" / "resift"
-PAGES = HERE / "reference"
+ROOT = Path(__file__).resolve().parent.parent
+SOURCE = ROOT / "src" / "resift"
+PAGES = ROOT / "docs" / "reference"
 
 ROOMS = {
     "The front door": ["resift"],
@@ -75,7 +75,7 @@ ROOMS = {
     "Testing": ["resift.testing"],
 }
 
-MADE = "This page is made from the code by `python docs/build_reference.py`; a test keeps the two together.\n"
+MADE = "`python -m tools.build_reference` writes this page from the code, and a test compares the two.\n"
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""Writes the tables of docs/comparison.md from benchmarks/results/*.json: `python docs/build_comparison.py`.
+"""Writes the tables of docs/comparison.md from benchmarks/results/*.json: `python -m tools.build_comparison`.
 
 A table stands between `<!-- table: NAME -->` and `<!-- end -->`; the words around it are written by hand. A
 table whose results are missing is left empty.
@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent
-PAGE = HERE / "comparison.md"
-RESULTS = HERE.parent / "benchmarks" / "results"
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "comparison.md"
+RESULTS = ROOT / "benchmarks" / "results"
 TABLE = re.compile(r"<!-- table: (\w+) -->\n.*?<!-- end -->", re.DOTALL)
 
 COLLECTIONS = {
