@@ -1,52 +1,53 @@
-"""Writes requirements.lock and requirements-dev.lock: every version pinned, every file by its sha256.
+"""`python -m tools.lock_requirements`: writes the pinned versions in `requirements/`.
 
     python -m pip install uv
-    python tools/lock_requirements.py           # write both
-    python -m pip install --require-hashes -r requirements.lock && python -m pip install --no-deps resift
+    python -m tools.lock_requirements              # after a change in pyproject.toml; keeps other versions
+    python -m tools.lock_requirements --upgrade    # takes the newest version of everything
 
-The files name no package index, so they work with whichever one pip is set up to ask.
+`constraints.txt` has the exact version of every package that the extra `dev` installs, directly or not.
+It is passed to pip with `-c`. `locked.txt` has the same versions for the extra `all`, with a sha256 per file.
+Both work on every platform and supported Python, and name no package index.
 """
 
 from __future__ import annotations
 
+import argparse
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-DEV = "dev"
-HEADER = "# Made by tools/lock_requirements.py. Install with: pip install --require-hashes -r {name}\n"
+CONSTRAINTS = ROOT / "requirements" / "constraints.txt"
+LOCKED = ROOT / "requirements" / "locked.txt"
+CONSTRAINTS_HEADER = """\
+# Written by tools/lock_requirements.py. Install with: pip install -c requirements/constraints.txt .
+"""
+LOCKED_HEADER = """\
+# Written by tools/lock_requirements.py. Install with: pip install --require-hashes -r requirements/locked.txt
+"""
 
 
-def extras() -> list[str]:
-    """Return the extras of the project, without the one for developers."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    return sorted(set(project["optional-dependencies"]) - {DEV})
-
-
-def locked(chosen: list[str]) -> str:
-    """Return the requirements of these extras for every platform, pinned and hashed."""
-    words = [sys.executable, "-m", "uv", "pip", "compile", "pyproject.toml", "--quiet", "--universal"]
-    words += [
-        "--generate-hashes",
-        "--no-emit-index-url",
-        "--no-emit-find-links",
-        "--no-annotate",
-        "--no-header",
-    ]
-    words += [word for extra in chosen for word in ("--extra", extra)]
+def compile_requirements(extra: str, output: Path, header: str, *options: str) -> None:
+    """Write the resolved requirements of one extra. Versions already in the file are kept where they fit."""
+    command = [sys.executable, "-m", "uv", "pip", "compile", "pyproject.toml", "--quiet", "--universal"]
+    command += ["--python-version", "3.11", "--extra", extra, "--output-file", str(output)]
+    command += ["--no-annotate", "--no-header", "--no-emit-index-url", "--no-emit-find-links"]
     # The project itself is installed from its own wheel or checkout, never from an index.
-    words += ["--no-emit-package", "resift"]
-    done = subprocess.run(words, cwd=ROOT, check=True, capture_output=True, text=True)  # noqa: S603 - our own words
-    return done.stdout
+    command += ["--no-emit-package", "resift", *options]
+    subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)  # noqa: S603 - our own command
+    output.write_text(header + output.read_text(encoding="utf-8"), encoding="utf-8")
+    sys.stderr.write(f"wrote {output.relative_to(ROOT)}\n")
 
 
 def main() -> int:
-    """Write both files."""
-    for name, chosen in (("requirements.lock", extras()), ("requirements-dev.lock", [DEV])):
-        (ROOT / name).write_text(HEADER.format(name=name) + locked(chosen), encoding="utf-8")
-        sys.stderr.write(f"wrote {name}\n")
+    """Write both files, the second with the versions of the first."""
+    parser = argparse.ArgumentParser(prog="python -m tools.lock_requirements")
+    parser.add_argument("--upgrade", action="store_true", help="take the newest versions")
+    upgrade = ["--upgrade"] if parser.parse_args().upgrade else []
+    CONSTRAINTS.parent.mkdir(exist_ok=True)
+    compile_requirements("dev", CONSTRAINTS, CONSTRAINTS_HEADER, *upgrade)
+    hashed = ["--generate-hashes", "--constraint", str(CONSTRAINTS), *upgrade]
+    compile_requirements("all", LOCKED, LOCKED_HEADER, *hashed)
     return 0
 
 
