@@ -19,7 +19,7 @@ from benchmarks.summary import write_summary
 
 MODULES = (
     "fusion", "cross_encoder", "two_stage", "stores", "shape", "resilience", "evaluation", "cold_start",
-    "agent", "pipeline", "server", "kernels", "hostile_models", "embedding", "calibration",
+    "agent", "pipeline", "server", "kernels", "embedding", "calibration",
 )  # fmt: skip
 
 

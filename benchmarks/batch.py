@@ -34,12 +34,12 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from benchmarks.batch_data import write_passages, write_questions
-from benchmarks.batch_kills import descendants
 from benchmarks.harness import RESULTS, versions, write_results
 from resift import Embedder, rerank
 from resift.batch import EmbedWork, RerankWork, run_batch
 from resift.batch.job import BatchProgress
 from resift.sync import run_sync
+from tests.hardening.batch_kills import descendants
 
 QUESTIONS, CANDIDATES, PASSAGES = 20_000, 20, 50_000
 TARGETS = {"local": 0.95, "ray": 0.85}

@@ -28,8 +28,8 @@ from typing import Any
 import httpx
 import yaml
 
-from benchmarks.batch_kills import descendants
 from benchmarks.harness import HERE, versions, write_results
+from tests.hardening.batch_kills import descendants
 
 CONFIG = HERE.parent / "examples" / "ray-serve.yaml"
 QUERY = "what do bees make?"

@@ -24,7 +24,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from benchmarks.harness import versions, write_results
-from benchmarks.server_load import Load, closed_loop, open_loop, request_bytes
+from tests.server.load import Load, closed_loop, open_loop, request_bytes
 from tests.server.process import Server, real, start
 
 STUB = ("--any-model", "--embedder", "none", "--no-access-log")
@@ -184,7 +184,7 @@ def fairness(quick: bool) -> dict[str, Any]:
 
 
 async def _timed(port: int, requests: list[bytes], rounds: int) -> Load:
-    from benchmarks.server_load import connect
+    from tests.server.load import connect
 
     load = Load()
     client = await connect(port)
@@ -308,7 +308,7 @@ def _rate(pairs: int, seconds: float, cpu: float) -> dict[str, float]:
 
 def bad(quick: bool) -> dict[str, Any]:
     """Requests that no client should send, to every route of a server with an index and judgements."""
-    from benchmarks.server_bad import storm
+    from tests.hardening.bad_requests import storm
 
     def measure(server: Server) -> dict[str, Any]:
         before = rss_mb(server)

@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import ENVS, peer_env
-from benchmarks.server_load import Load, closed_loop, request_bytes
 from resift.models.locate import resolve
 from resift.rerankers.cross_encoder import DEFAULT_MODEL
+from tests.server.load import Load, closed_loop, request_bytes
 from tests.server.process import real
 
 REQUIREMENTS = (

@@ -232,3 +232,10 @@ def test_the_walk_of_a_query_names_files_and_functions_that_exist():
             assert set(name.split(".")) <= names | aliases, f"{file} has no {name}"
             checked += 1
     assert checked >= 15
+
+
+def test_no_test_imports_from_benchmarks():
+    """Shared code lives in tests/ or tools/, so benchmarks can change without breaking the suite."""
+    pattern = re.compile(r"^\s*(from|import) benchmarks\b", re.MULTILINE)
+    files = Path(__file__).parent.rglob("*.py")
+    assert [file.name for file in files if pattern.search(file.read_text(encoding="utf-8"))] == []

@@ -1,10 +1,6 @@
-"""`resift bench` and the benchmark runner: found in a checkout, explained elsewhere, a summary of results."""
+"""`resift bench` finds the benchmarks of a checkout, and explains what to do without one."""
 
 from __future__ import annotations
-
-import json
-
-import pytest
 
 from resift.cli.main import main
 
@@ -19,54 +15,3 @@ def test_without_a_checkout_it_says_what_to_do(tmp_path, capsys):
 def test_an_unknown_benchmark_is_refused(capfd):
     assert main(["bench", "fussion"]) == 2
     assert "known: fusion" in capfd.readouterr().err
-
-
-def test_the_summary_shows_every_value(tmp_path, monkeypatch):
-    from benchmarks import summary
-
-    monkeypatch.setattr(summary, "HERE", tmp_path)
-    monkeypatch.setattr(summary, "RESULTS", tmp_path)
-    data = {
-        "date": "2026-01-01",
-        "machine": {"cores": 2, "processor": "P", "system": "S"},
-        "versions": {"resift": "0.1.0"},
-        "median_ms": {"rrf": 0.123456, "rbc": 2},
-        "race": {"short": {"ours": 1.0, "theirs": 3.5}, "long": {"ours": 2.0, "theirs": 9.0}},
-        "met": True,
-        "growth": [{"size": 1, "ms": 2.5}],
-    }
-    (tmp_path / "one.json").write_text(json.dumps(data))
-    (tmp_path / "two.json").write_text("{}")
-    page = summary.write_summary(["one", "absent"]).read_text()
-    assert "More results: [two](results/two.json)." in page
-    for wanted in (
-        "## one",
-        "2 cores, P, S",
-        "| rrf | 0.1235 |",
-        "| met | yes |",
-        "| short | 1 | 3.5 |",
-        "| 1 | 1 | 2.5 |",
-    ):
-        assert wanted in page
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "evaluation",
-        "cold_start",
-        "fusion",
-        "two_stage",
-        "shape",
-        "resilience",
-        "stores",
-        pytest.param("agent", marks=pytest.mark.real_model),
-    ],
-)
-def test_a_smoke_run_of_each_quick_benchmark(name, capfd):
-    """Runs to its end; what it measured is not asserted."""
-    from benchmarks.__main__ import run_one
-
-    assert run_one(name, quick=True) == 0
-    captured = capfd.readouterr()
-    assert captured.out or captured.err

@@ -7,11 +7,11 @@ import sys
 import numpy as np
 import pytest
 
-from benchmarks.hostile_models import attempt, attempt_rerank
 from resift.models.bert_file import LIMITS, BertFile, UnknownArchitectureError
 from resift.models.native_session import NativeSession
 from resift.models.onnx_graph import read_graph
 from resift.native.library import native_kernel
+from tests.hardening.hostile_models import attempt, attempt_rerank
 from tests.models.small_bert import CLASSES, FFN, HIDDEN, SmallBert, altered
 
 pytestmark = pytest.mark.skipif(native_kernel().name is None, reason="no compiled code")
@@ -119,7 +119,7 @@ def test_other_operations_are_left_to_the_runtime(op):
 
 
 def test_two_hundred_altered_files_crash_nothing(tmp_path):
-    """Each is refused with a reason, or runs; benchmarks/hostile_models.py tries 10,000 under sanitizers."""
+    """Each is refused with a reason, or runs; tests/hardening tries 10,000 with sanitizers."""
     outcomes = [attempt(altered(seed), tmp_path) for seed in range(200)]
     assert {"runs", "refused"} == set(outcomes)
     assert 10 < outcomes.count("runs") < 150

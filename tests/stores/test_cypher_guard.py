@@ -13,9 +13,9 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from benchmarks.hardening.cypher import attack
 from resift.errors import UnsafeCypherError
 from resift.stores.cypher_guard import check_cypher
+from tests.hardening.cypher import attack
 from tests.stores.cypher_statements import READS, REFUSED
 
 CASES = Path(os.environ.get("RESIFT_DATA", "../shared/data")) / "cypher_cases.jsonl"

@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
-from benchmarks.durability import crash_test
 from resift.errors import InputError, StoreError
 from resift.protocols import DocStore, VectorStore
 from resift.stores import postings
 from resift.stores.memory import MemoryStore
 from resift.stores.sqlite import SQLiteStore
+from tests.hardening.durability import crash_test
 from tests.stores.factories import HashingEmbedder
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -340,7 +340,7 @@ def test_two_processes_give_byte_identical_rankings(tmp_path: Path) -> None:
 
 
 def test_kill_9_while_indexing_loses_nothing_acknowledged(tmp_path: Path) -> None:
-    """Five kills here; `python -m benchmarks.durability --kills 100` does the rest."""
+    """Five kills here; `python -m tests.hardening.durability --kills 100` does the rest."""
     report = crash_test(tmp_path, kills=5, seed=11)
     assert report["lost"] == 0
     assert report["equals_an_uninterrupted_index"]

@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
-from benchmarks.durability import power_test
 from resift.cli.main import main
 from resift.errors import ResiftError, StoreError
 from resift.stores.sqlite import SQLiteStore
+from tests.hardening.durability import power_test
 from tests.stores.factories import STORES, HashingEmbedder
 
 CANARY = "xylophone-canary"
@@ -304,7 +304,7 @@ def test_lancedb_says_that_it_does_not_survive_a_fork(tmp_path: Path) -> None:
 
 
 def test_power_cuts_lose_nothing_acknowledged(tmp_path: Path) -> None:
-    """Eight cuts here, a hundred in `python -m benchmarks.durability --cuts 100`."""
+    """Eight cuts here, a hundred in `python -m tests.hardening.durability --cuts 100`."""
     report = power_test(tmp_path, cuts=8, seed=3)
     assert (report["lost"], report["damaged"]) == (0, 0)
     assert report["acknowledged"] > 0

@@ -9,9 +9,9 @@ import threading
 import traceback
 from pathlib import Path
 
-from benchmarks.hardening.outcome import Outcome
 from resift.errors import CircuitOpenError, ProviderRejected, ProviderServerError
 from resift.resilience import CircuitBreaker, State
+from tests.hardening.report import Outcome
 
 TESTS = Path(__file__).resolve().parents[2] / "tests" / "resilience"
 

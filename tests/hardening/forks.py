@@ -11,8 +11,8 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from benchmarks.hardening.outcome import Outcome
 from resift.errors import ResiftError
+from tests.hardening.report import Outcome
 
 CHILD_S = 30.0
 REFUSED = 3

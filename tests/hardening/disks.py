@@ -13,13 +13,13 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.durability import crash_test
-from benchmarks.hardening.damage import SeededEmbedder
-from benchmarks.hardening.outcome import Outcome
 from resift.atomic_files import atomic_write
 from resift.errors import ResiftError
 from resift.models.token_vectors import VectorCache
 from resift.stores.sqlite import SQLiteStore
+from tests.hardening.damage import SeededEmbedder
+from tests.hardening.durability import crash_test
+from tests.hardening.report import Outcome
 
 
 def attack_kills(seed: int, count: int) -> Outcome:

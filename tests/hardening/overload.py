@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 
-from benchmarks.hardening.outcome import Outcome
+from tests.hardening.report import Outcome
 
 THREADS, DOCUMENTS, TOKENS = 16, 30, 120
 P99_MS = 50.0

@@ -11,7 +11,6 @@ import statistics
 import time
 from pathlib import Path
 
-from benchmarks.hardening.outcome import Outcome
 from resift.deadline import Deadline
 from resift.rerankers.hosted import HostedReranker
 from resift.rerankers.rescore import rescore
@@ -22,6 +21,7 @@ from resift.stores import MemoryStore
 from resift.testing.provider_faults import FAULTS
 from resift.testing.provider_server import ProviderServer
 from resift.types import Hit
+from tests.hardening.report import Outcome
 
 FAULT_EVERY_S = 10.0
 FAULT_CALLS = 6

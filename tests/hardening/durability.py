@@ -1,14 +1,14 @@
 """kill -9 while indexing, many times: nothing acknowledged may be lost, and a re-run must complete the index.
 
-    python -m benchmarks.durability --kills 100
+    python -m tests.hardening.durability --kills 100
 
 A child process indexes a folder of files that keep changing and writes the ids of each batch to a pipe after
 the store acknowledged it. The parent kills it at a random moment, opens the file, looks for every
 acknowledged id, checks the database and its word index, changes some files, and starts the next child on the
 same file. At the end one run goes through, and the index must equal one that was never interrupted.
 
-Power cuts: another child's writes are recorded below SQLite, and disks are made of the record as cuts at 100
-places would leave them: what was synced is there, of the rest half the sectors (benchmarks/power_loss.py).
+Power cuts: the writes of another child are recorded below SQLite. From the record, `power_loss.py` builds the
+files that a cut would leave behind: everything synced, and a random half of the other sectors.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.harness import HERE, write_results
-from benchmarks.power_loss import disk, recorded
 from resift.ingest.chunking import ChunkSize
 from resift.ingest.indexing import index_paths
 from resift.stores.sqlite import SQLiteStore
 from resift.stores.sqlite_write import Batch
+from tests.hardening.power_loss import disk, recorded
+from tests.hardening.report import ROOT, write_results
 
 SIZE = ChunkSize(30, 5)
 FILES = 24
@@ -84,9 +84,9 @@ def write_files(folder: Path, chance: random.Random, *, share: float) -> None:
 def killed_run(folder: Path, chance: random.Random) -> list[str]:
     """Start a child, kill it at a random moment; return what it acknowledged."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "benchmarks.durability", "--child", str(folder)],
+        [sys.executable, "-m", "tests.hardening.durability", "--child", str(folder)],
         stdout=subprocess.PIPE,
-        cwd=HERE.parent,
+        cwd=ROOT,
     )
     assert process.stdout
     early = chance.random() < 0.2  # perhaps while the file is being created or opened
@@ -183,7 +183,7 @@ def power_test(folder: Path, *, cuts: int, seed: int = 0) -> dict[str, Any]:
     chance = random.Random(seed)
     work = (folder / "work").resolve()
     work.mkdir()
-    done = recorded(work, "benchmarks.durability", "--write", str(work / "index.db"))
+    done = recorded(work, "tests.hardening.durability", "--write", str(work / "index.db"))
     acknowledged, lost, damaged = 0, 0, 0
     for number in range(cuts):
         place = chance.randrange(1, len(done) + 1)

@@ -7,10 +7,10 @@ import logging
 import random
 from typing import Any
 
-from benchmarks.hardening.outcome import Outcome
 from resift.errors import RetrievalError
 from resift.retrieval import RetrievalNode
 from resift.types import Hit
+from tests.hardening.report import Outcome
 
 AT_ONCE = 64
 """Schedules side by side: most of them wait for a store that hangs."""

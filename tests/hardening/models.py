@@ -13,12 +13,12 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from benchmarks.hardening.outcome import Outcome
 from resift.errors import ModelError, ModelNotAllowedError, ResiftError
 from resift.models.allowlist import ModelSpec, known, shipped
 from resift.models.local_models import allow_local
 from resift.models.locate import resolve
 from resift.rerankers.cross_encoder import CrossEncoderReranker
+from tests.hardening.report import Outcome
 
 NAMES = (
     "", " ", ".", "..", "../model", "/etc/passwd", "~/model", "./model", "a/b/c", "a/../b", "https://example.org/m", "file:///etc",

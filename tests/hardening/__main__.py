@@ -1,10 +1,16 @@
-"""Every attack in one run, each in a process of its own: what was tried, what did not hold.
+"""Run every attack, each in its own process, and report how often it was tried and what failed.
 
-python -m benchmarks.hardening                  # about half an hour; writes results and docs/reliability.md
-python -m benchmarks.hardening --short          # at most a minute of work; writes nothing
-python -m benchmarks.hardening cypher faults    # only these; writes nothing
-python -m benchmarks.hardening cypher --write   # only this, and its row of the results with its commit
-python -m benchmarks.hardening --seed 7         # other random choices
+python -m tests.hardening                  # about half an hour; writes results and docs/reliability.md
+python -m tests.hardening --short          # about a minute; writes nothing
+python -m tests.hardening cypher faults    # only these; writes nothing
+python -m tests.hardening cypher --write   # only this one, and its row of the results with its commit
+python -m tests.hardening --seed 7         # other random choices
+python -m tests.hardening --properties     # the property tests of the suite with 20 times the examples
+
+Three attacks have commands of their own because they need minutes each or a C compiler:
+python -m tests.hardening.durability       # 100 kills while indexing, 100 power cuts
+python -m tests.hardening.hostile_models   # 10,000 altered model files under AddressSanitizer
+python -m tests.hardening.batch_kills      # 50 kills of bulk jobs, on both engines
 """
 
 from __future__ import annotations
@@ -14,21 +20,26 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from typing import Any
 
-from benchmarks.hardening.outcome import Outcome
-from benchmarks.hardening.page import write_page
-from benchmarks.harness import HERE, RESULTS, machine, write_results
-
-ROOT = HERE.parent
+from tests.hardening.report import (
+    RESULTS,
+    ROOT,
+    Outcome,
+    current_commit,
+    machine,
+    write_page,
+    write_results,
+)
 
 
 @dataclass(frozen=True)
 class Attack:
-    """Where an attack is, how often it is made in full and in short, and how long it may take."""
+    """Module and function of an attack, its counts in a full and a short run, and its time limit."""
 
     place: str
     full: int
@@ -57,12 +68,16 @@ ATTACKS = {
 
 
 ALONE = ("faults", "interrupts", "overload", "server", "soak")
-"""These measure time, so nothing else of ours runs beside them."""
+"""These measure time, so no other attack runs next to them."""
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run the attacks; exit code 1 where something did not hold."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.hardening", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.hardening",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("names", nargs="*", metavar="ATTACK", help=f"some of: {', '.join(ATTACKS)}")
     parser.add_argument("--short", action="store_true", help="a minute of work; nothing is written")
     parser.add_argument("--seed", type=int, default=1, help="which random choices (1)")
@@ -70,13 +85,17 @@ def main(argv: list[str] | None = None) -> int:
         "--jobs", type=int, default=1, help="attacks side by side; those that measure time run alone (1)"
     )
     parser.add_argument("--write", action="store_true", help="put the rows of named attacks into the results")
+    parser.add_argument("--properties", action="store_true", help="run the property tests thoroughly")
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
+    if args.properties:
+        words = ["pytest", "-m", "property", "--hypothesis-profile=thorough"]
+        return subprocess.run([sys.executable, "-m", *words], cwd=ROOT, check=False).returncode
     unknown = [name for name in args.names if name not in ATTACKS]
     if unknown:
         parser.error(f"unknown attack {unknown[0]!r}; known: {', '.join(ATTACKS)}")
     if args.inside:
-        print(json.dumps(_made(args.names[0], args.seed, short=args.short)))
+        print(json.dumps(_run_here(args.names[0], args.seed, short=args.short)))
         return 0
     rows = _all(args.names or list(ATTACKS), args)
     if not args.short and (args.write or not args.names):
@@ -88,7 +107,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def _write(rows: dict[str, Any], args: argparse.Namespace) -> None:
     """Write a full run, or some rows of it beside those that were there; with their commit."""
-    commit = _commit()
+    commit = current_commit()
     if args.names:
         before = json.loads((RESULTS / "hardening.json").read_text(encoding="utf-8"))
         own = {"commit": commit, "seed": args.seed, "processor": machine()["processor"]}
@@ -107,34 +126,38 @@ def _all(names: list[str], args: argparse.Namespace) -> dict[str, Any]:
         rows = dict(
             zip(
                 together,
-                pool.map(lambda name: _in_a_process(name, args.seed, short=args.short), together),
+                pool.map(lambda name: _run_in_process(name, args.seed, short=args.short), together),
                 strict=True,
             )
         )
     for name in names:
         if name not in rows:
-            rows[name] = _in_a_process(name, args.seed, short=args.short)
+            rows[name] = _run_in_process(name, args.seed, short=args.short)
     return {name: rows[name] for name in names}
 
 
-def _made(name: str, seed: int, *, short: bool) -> dict[str, Any]:
-    attack = ATTACKS[name]
-    module, function = attack.place.split(":")
+def load_attack(name: str) -> Callable[[int, int], Outcome]:
+    """Import an attack: a function of a seed and a count."""
+    module, function = ATTACKS[name].place.split(":")
+    attack: Callable[[int, int], Outcome] = getattr(import_module(f"tests.hardening.{module}"), function)
+    return attack
+
+
+def _run_here(name: str, seed: int, *, short: bool) -> dict[str, Any]:
+    count = ATTACKS[name].short if short else ATTACKS[name].full
     started = time.perf_counter()
-    outcome: Outcome = getattr(import_module(f"benchmarks.hardening.{module}"), function)(
-        seed, attack.short if short else attack.full
-    )
+    outcome = load_attack(name)(seed, count)
     return {**asdict(outcome), "seconds": round(time.perf_counter() - started, 1)}
 
 
-def _in_a_process(name: str, seed: int, *, short: bool) -> dict[str, Any]:
+def _run_in_process(name: str, seed: int, *, short: bool) -> dict[str, Any]:
     """Run one attack so that a crash or a hang of it is one more finding, and not the end of the run."""
     words = [
         sys.executable,
         "-W",
         "ignore",
         "-m",
-        "benchmarks.hardening",
+        "tests.hardening",
         name,
         "--inside",
         "--seed",
@@ -161,13 +184,6 @@ def _in_a_process(name: str, seed: int, *, short: bool) -> dict[str, Any]:
     for example in row["examples"]:
         print(f"            {example}", flush=True)
     return row
-
-
-def _commit() -> str:
-    done = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    return done.stdout.strip() or "unknown"
 
 
 if __name__ == "__main__":

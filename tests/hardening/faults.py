@@ -6,7 +6,6 @@ import asyncio
 import logging
 import time
 
-from benchmarks.hardening.outcome import Outcome
 from resift.deadline import Deadline
 from resift.rerankers.hosted import DIALECTS, HostedReranker
 from resift.rerankers.rescore import rescore
@@ -15,6 +14,7 @@ from resift.resilience import CircuitBreaker, Tiered
 from resift.testing.provider_faults import FAULTS
 from resift.testing.provider_server import ProviderServer
 from resift.types import Hit
+from tests.hardening.report import Outcome
 
 SLOW = ("stall", "stall-midway", "drip")
 HITS = [Hit(f"h{at}", f"text{at} {'wanted' if at % 2 else 'other'} words") for at in range(5)]

@@ -18,8 +18,6 @@ from typing import Any
 import pytest
 
 import resift
-from benchmarks.hardening.doors import doors
-from benchmarks.hardening.inputs import VALUES
 from resift.agent import KnowledgeGraphAgent, Pack
 from resift.config import pipeline_from_yaml
 from resift.deadline import Deadline
@@ -33,6 +31,8 @@ from resift.shape import load_calibrator
 from resift.stores import LadybugGraphStore, MemoryStore, PostgresStore, SQLiteStore
 from resift.testing import FakeStore, OverlapScorer
 from resift.types import Hit, Ranking
+from tests.hardening.entry_points import entry_points
+from tests.hardening.inputs import VALUES
 
 HIT = Hit("a", "Paris is the capital of France.", 0.5)
 
@@ -198,26 +198,26 @@ def test_a_wrong_type_at_any_way_in_is_ours(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     raw = []
     kinds = [value for value in VALUES if not isinstance(value, (str, bytes)) or len(value) < 50][::3]
-    for door in doors(tmp_path):
-        for name in door.valid:
+    for entry_point in entry_points(tmp_path):
+        for name in entry_point.valid:
             for bad in kinds:
                 try:
-                    door.open({**door.valid, name: bad})
+                    entry_point.open({**entry_point.valid, name: bad})
                 except ResiftError:
                     continue
                 except Exception as exc:
-                    raw.append(f"{door.name}({name}={bad!r:.40}): {type(exc).__name__}: {exc}")
+                    raw.append(f"{entry_point.name}({name}={bad!r:.40}): {type(exc).__name__}: {exc}")
     assert raw == []
 
 
 def test_every_public_name_has_a_way_in_here(tmp_path):
     """What `resift` exports and can be called is among the ways in, or is a value or a role."""
-    ways = doors(tmp_path)
-    tried = {door.name.split(".")[0].split()[0] for door in ways}
+    ways = entry_points(tmp_path)
+    tried = {entry_point.name.split(".")[0].split()[0] for entry_point in ways}
     assert set(resift.__all__) <= tried | {"Reranker", "ResiftError"}
     members = vars(resift.Index)
     methods = {name for name in members if f"a{name}" in members}
-    assert {f"Index.{name}" for name in methods - {"close"}} <= {door.name for door in ways}
+    assert {f"Index.{name}" for name in methods - {"close"}} <= {entry_point.name for entry_point in ways}
 
 
 def test_a_graph_store_that_is_closed_or_not_there_says_so(tmp_path):

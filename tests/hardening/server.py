@@ -9,7 +9,7 @@ import json
 import random
 from typing import Any
 
-from benchmarks.hardening.outcome import Outcome
+from tests.hardening.report import Outcome
 
 PATHS = (
     "/v1/rerank", "/v2/rerank", "/rerank", "/cohere/v2/rerank", "/jina/v1/rerank", "/voyage/v1/rerank", "/tei/rerank", "/score", "/v1/embeddings",
@@ -73,7 +73,7 @@ def _request(outcome: Outcome, server: Any, draw: random.Random) -> None:
 
 
 def _overload_and_drain(outcome: Outcome, *, seconds: float) -> None:
-    from benchmarks.server_load import closed_loop, request_bytes
+    from tests.server.load import closed_loop, request_bytes
     from tests.server.process import start
 
     body = {"query": "a", "documents": ["cost 0.002"] * 20}
@@ -109,7 +109,7 @@ async def _drain(server: Any) -> dict[int, int]:
     """Ask slow questions, end the server while they are under way, count what they got."""
     import signal
 
-    from benchmarks.server_load import connect, request_bytes
+    from tests.server.load import connect, request_bytes
 
     data = request_bytes("/v1/rerank", {"query": "a", "documents": ["wait 0.5", "a"]})
     clients = [await connect(server.port) for _ in range(8)]

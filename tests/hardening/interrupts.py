@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from benchmarks.hardening.outcome import Outcome
+from tests.hardening.report import Outcome
 
 LIMIT_S = 1.0
 READY_S = 0.3

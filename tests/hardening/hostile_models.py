@@ -1,6 +1,6 @@
 """Altered model files against the compiled code, built with AddressSanitizer and UBSan: nothing may crash.
 
-`python -m benchmarks.hostile_models` alters a small BERT 10,000 times (shapes, types, heads, operations,
+`python -m tests.hardening.hostile_models` alters a small BERT 10,000 times (shapes, types, heads, operations,
 bytes), allows each file as a user would (`allow_local`), loads it in one kernel of this processor after the
 other and runs what loads, and reranks by it (`resift.rerank`). A file is refused with a reason, or it runs.
 """
@@ -20,9 +20,8 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from benchmarks.harness import machine, write_results
+from tests.hardening.report import ROOT, machine, write_results
 
-ROOT = Path(__file__).resolve().parent.parent
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")
 TOKENIZER = {
     "version": "1.0",
@@ -148,7 +147,7 @@ def main() -> None:
             inside = [
                 sys.executable,
                 "-m",
-                "benchmarks.hostile_models",
+                "tests.hardening.hostile_models",
                 "--inside",
                 str(first),
                 str(count),

@@ -13,9 +13,9 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
-from benchmarks.hardening.outcome import Outcome
 from resift.errors import UnsafeCypherError
 from resift.stores.cypher_guard import check_cypher
+from tests.hardening.report import Outcome
 
 HOLE = "\0"
 """Marks the place of an operand; no statement has this character."""

@@ -1,6 +1,6 @@
 """Disks as power cuts leave them: what was synced is there, of the rest some sectors are and some are not.
 
-A child process writes with benchmarks/power_loss.c loaded before the C library, which records every write,
+A child process writes with power_loss.c loaded before the C library, which records every write,
 truncation, removal and sync. From the record, cut at any place, `disk` makes the files of a machine that lost
 its power there. Needs a C compiler and Linux.
 """
@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks.harness import HERE
+from tests.hardening.report import HERE, ROOT
 
 _HEAD = struct.Struct("<cHqI")
 _SECTOR = 512
@@ -43,7 +43,7 @@ def recorded(folder: Path, module: str, *args: str) -> list[Operation]:
     log.unlink(missing_ok=True)
     settings = {"LD_PRELOAD": str(library), "POWER_FOLDER": str(folder), "POWER_LOG": str(log)}
     subprocess.run(
-        [sys.executable, "-m", module, *args], check=True, cwd=HERE.parent, env={**os.environ, **settings}
+        [sys.executable, "-m", module, *args], check=True, cwd=ROOT, env={**os.environ, **settings}
     )
     return list(_operations(log.read_bytes()))
 

@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.hardening.outcome import Outcome
 from resift.errors import ResiftError
 from resift.models.token_vectors import VectorCache
 from resift.rerankers import SQLiteScores
 from resift.stores.sqlite import SQLiteStore
 from resift.types import Hit, Ranking
+from tests.hardening.report import Outcome
 
 WORDS = [
     "river",

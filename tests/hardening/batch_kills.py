@@ -1,7 +1,7 @@
 """Kill bulk jobs at random moments, on both engines: the output must be an undisturbed one, byte for byte.
 
-python -m benchmarks.batch_kills            # 50 kills in all
-python -m benchmarks.batch_kills --quick    # 5, nothing written
+python -m tests.hardening.batch_kills            # 50 kills in all
+python -m tests.hardening.batch_kills --quick    # 5, nothing written
 
 The work is real: `resift batch embed` with the default model on short passages, some of which cannot be done.
 A worker is killed with SIGKILL wherever it is; the driver too, and then the same command is given again; a
@@ -24,14 +24,14 @@ import tempfile
 import time
 from collections import Counter
 from contextlib import suppress
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from benchmarks.batch_data import passages
-from benchmarks.harness import RESULTS, versions, write_results
+from tests.hardening.report import RESULTS, write_results
 
 # engine -> how many of each kind; 50 in all
 PLAN = {
@@ -49,7 +49,9 @@ LONGEST_END_S = 120
 
 def write_input(folder: Path, rows: int) -> Path:
     """Write passages of which every 97th is null and every 89th blank."""
-    texts = list(passages(rows, words=12))
+    draw = random.Random(1)
+    words = ["river", "stone", "bread", "honey", "glass", "winter", "letter", "garden", "music", "paper"]
+    texts = [f"{' '.join(draw.choices(words, k=draw.randrange(8, 17)))} {at}." for at in range(rows)]
     given = [None if at % 97 == 5 else " " if at % 89 == 7 else text for at, text in enumerate(texts)]
     path = folder / "in.parquet"
     pq.write_table(
@@ -296,7 +298,7 @@ def with_earlier(found: dict[str, Any]) -> dict[str, Any]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.batch_kills", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.hardening.batch_kills", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="5 kills, nothing written")
     parser.add_argument("--rows", type=int, default=600)
     parser.add_argument("--seed", type=int, default=1)
@@ -312,7 +314,8 @@ def main(argv: list[str] | None = None) -> int:
     found = attack(plan, 300 if args.quick else args.rows, args.seed)
     print(json.dumps(found, indent=2))
     if not args.quick:
-        write_results("batch_kills", {"versions": versions(["pyarrow", "ray"]), **with_earlier(found)})
+        versions = {name: metadata.version(name) for name in ("pyarrow", "ray")}
+        write_results("batch_kills", {"versions": versions, **with_earlier(found)})
     return 1 if any(one["wrong"] for one in found["engines"].values()) else 0
 
 

@@ -19,12 +19,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks.hardening.damage import SeededEmbedder
-from benchmarks.hardening.outcome import Outcome
-from benchmarks.harness import HERE
 from resift.atomic_files import atomic_write
 from resift.errors import ResiftError
 from resift.stores.sqlite import SQLiteStore
+from tests.hardening.damage import SeededEmbedder
+from tests.hardening.report import HERE, ROOT, Outcome
 
 BATCHES, PER_BATCH = 12, 5
 CUTS_PER_RUN = 20
@@ -76,7 +75,7 @@ def attack(seed: int, count: int) -> Outcome:
     with tempfile.TemporaryDirectory() as name:
         place = Path(name).resolve()
         library = place / "write_log.so"
-        source = HERE / "hardening" / "write_log.c"
+        source = HERE / "write_log.c"
         subprocess.run(
             [compiler, "-O1", "-shared", "-fPIC", "-o", library, source, "-ldl", "-lpthread"], check=True
         )
@@ -96,18 +95,18 @@ def _recorded(folder: Path, library: Path, seed: int) -> list[tuple[str, str, in
         "LD_PRELOAD": str(library),
         "WRITE_LOG": str(folder / "log"),
         "WRITE_LOG_FOLDER": str(folder / "data"),
-        "PYTHONPATH": os.pathsep.join([str(HERE.parent), str(HERE.parent / "src")]),
+        "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")]),
     }
     words = [
         sys.executable,
         "-W",
         "ignore",
         "-m",
-        "benchmarks.hardening.power",
+        "tests.hardening.power",
         str(folder / "data"),
         str(seed),
     ]
-    subprocess.run(words, env=env, check=True, cwd=HERE.parent)
+    subprocess.run(words, env=env, check=True, cwd=ROOT)
     return list(_records((folder / "log").read_bytes(), str(folder / "data")))
 
 

@@ -1,4 +1,4 @@
-"""Bad inputs at every door: an error of ours, or an answer. Never a raw error, never a hang."""
+"""Bad inputs at every entry point: an error of ours, or an answer. Never a raw error, never a hang."""
 
 # ruff: noqa: E501 - a row of data reads best on one line
 from __future__ import annotations
@@ -18,10 +18,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from benchmarks.hardening.doors import Door, doors
-from benchmarks.hardening.outcome import Outcome
 from resift.errors import ResiftError
 from resift.types import Hit
+from tests.hardening.entry_points import EntryPoint, entry_points
+from tests.hardening.report import Outcome
 
 HANG_S = 20
 
@@ -39,20 +39,20 @@ VALUES: tuple[Any, ...] = (
 
 
 def attack(seed: int, count: int) -> Outcome:
-    """Try `count` bad inputs: four of five at the library's doors, the others at the command line."""
-    outcome = Outcome("bad inputs at the doors of the library and the command line")
+    """Try `count` bad inputs: four of five at the library's entry points, the others at the command line."""
+    outcome = Outcome("bad inputs at the entry points of the library and the command line")
     draw = random.Random(seed)
     raw: Counter[str] = Counter()
     logging.disable(logging.CRITICAL)
     warnings.simplefilter("ignore")
     with tempfile.TemporaryDirectory() as name, _in_folder(Path(name)) as folder:
-        opened = doors(folder)
+        opened = entry_points(folder)
         for at in range(count * 4 // 5):
-            _try_door(outcome, opened[at % len(opened)], draw, raw)
+            _try_entry_point(outcome, opened[at % len(opened)], draw, raw)
         for _ in range(count - count * 4 // 5):
             _try_command(outcome, folder, draw, raw)
     logging.disable(logging.NOTSET)
-    outcome.figures = {"doors": len(opened), "raw": dict(raw.most_common(60))}
+    outcome.figures = {"entry points": len(opened), "raw": dict(raw.most_common(60))}
     return outcome
 
 
@@ -83,38 +83,42 @@ def _watched() -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
 
 
-def _try_door(outcome: Outcome, door: Door, draw: random.Random, raw: Counter[str]) -> None:
-    arguments: dict[str, Any] = dict(door.valid)
+def _try_entry_point(
+    outcome: Outcome, entry_point: EntryPoint, draw: random.Random, raw: Counter[str]
+) -> None:
+    arguments: dict[str, Any] = dict(entry_point.valid)
     # Mostly one bad value among good ones: two would hide each other.
     for name in draw.sample(sorted(arguments), k=min(len(arguments), draw.choice([1, 1, 1, 2]))):
         arguments[name] = draw.choice(VALUES)
     if draw.random() < 0.1 and len(arguments) > 1:
         arguments.pop(draw.choice(sorted(arguments)))
-        if not _may_leave_out(door, arguments):
+        if not _may_leave_out(entry_point, arguments):
             return
     outcome.tried += 1
     try:
         with _watched():
-            door.open(arguments)
+            entry_point.open(arguments)
     except ResiftError as exc:
-        outcome.check(bool(str(exc).strip()), f"{door.name}: an error without words")
+        outcome.check(bool(str(exc).strip()), f"{entry_point.name}: an error without words")
     except Hang:
-        outcome.fail(f"{door.name} hangs with {_shown(arguments)}")
+        outcome.fail(f"{entry_point.name} hangs with {_shown(arguments)}")
     except (Exception, SystemExit) as exc:
-        raw[f"{door.name}: {type(exc).__name__}"] += 1
-        outcome.fail(f"{door.name}: raw {type(exc).__name__}: {str(exc)[:80]} with {_shown(arguments)}")
+        raw[f"{entry_point.name}: {type(exc).__name__}"] += 1
+        outcome.fail(
+            f"{entry_point.name}: raw {type(exc).__name__}: {str(exc)[:80]} with {_shown(arguments)}"
+        )
 
 
-def _may_leave_out(door: Door, arguments: Mapping[str, Any]) -> bool:
+def _may_leave_out(entry_point: EntryPoint, arguments: Mapping[str, Any]) -> bool:
     """Whether the rest can be called at all: Python itself complains of a missing argument, and rightly."""
     import inspect
 
     try:
-        signature = inspect.signature(door.call)
+        signature = inspect.signature(entry_point.call)
         signature.bind(**arguments)
     except (TypeError, ValueError):
         return False
-    # A door of ours that hands everything on cannot tell.
+    # A wrapper that passes every argument on has no signature of its own.
     return not any(one.kind is one.VAR_KEYWORD for one in signature.parameters.values())
 
 
@@ -202,7 +206,7 @@ def _try_command(outcome: Outcome, folder: Path, draw: random.Random, raw: Count
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Show what is raw, door by door."""
+    """Show raw errors by entry point."""
     given = argv or sys.argv[1:]
     outcome = attack(int(given[1]) if len(given) > 1 else 1, int(given[0]) if given else 2000)
     print(json.dumps(outcome.figures, indent=1), outcome.tried, outcome.failures, *outcome.examples, sep="\n")

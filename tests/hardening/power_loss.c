@@ -1,5 +1,5 @@
 /* Loaded before the C library (LD_PRELOAD), this writes down what a process does to files under POWER_FOLDER: writes, changes of
- * length, removals, and when they were synced. benchmarks/durability.py makes disks of it as a power cut would leave them. */
+ * length, removals, and when they were synced. tests/hardening/durability.py makes disks of it as a power cut would leave them. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
