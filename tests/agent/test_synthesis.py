@@ -8,7 +8,7 @@ import time
 import pytest
 
 from resift.agent import ChatWriter, KnowledgeGraphAgent
-from resift.agent.passages import Passage, Sentence, cited_sentences, sentences_of, unsupported
+from resift.agent.passages import Passage, Sentence, cited_sentences, unsupported
 from resift.rerankers.hosted import ChatClient
 from resift.resilience import CircuitBreaker
 from resift.testing import ProviderServer
@@ -140,21 +140,6 @@ def test_unsupported_sentences_are_left_out_and_counted(pack_file):
     )
     assert len(answer["sentences"]) == 2
     assert any("1 sentence" in note for note in answer["notes"])
-
-
-def test_sentences():
-    """Abbreviations, initials, quotes, lists and other scripts."""
-    assert sentences_of("Dr. A. Smith went to St. Kilda. He saw 3.5 birds! “Why?” asked one.") == [
-        "Dr. A. Smith went to St. Kilda.",
-        "He saw 3.5 birds!",
-        "“Why?” asked one.",
-    ]
-    assert sentences_of("- First point here\n- Second point here") == [
-        "First point here",
-        "Second point here",
-    ]
-    assert sentences_of("灯台は光る。船は進む。") == ["灯台は光る。", "船は進む。"]
-    assert sentences_of("") == []
 
 
 def test_citations():

@@ -90,3 +90,32 @@ def test_an_index_is_asked_with_store(tmp_path, capsys):
     assert f"--store {store}" in capsys.readouterr().err
     assert main(["ask", "x", "--store", str(store), "--hops", "2"]) == 1
     assert "--hops goes with --pack" in capsys.readouterr().err
+
+
+def test_a_wrapped_sentence_is_quoted_whole(tmp_path, capsys):
+    """Hard-wrapped Markdown: the answer and the excerpt under [1] are the whole sentence."""
+    store, text = tmp_path / "h.db", tmp_path / "hard.md"
+    text.write_text(
+        "# Rules\nThe yard closes at eight.\nBikes must be locked at the rack beside the gate,\n"
+        "or they are removed on Fridays.\n"
+    )
+    assert main(["index", str(text), "--store", str(store)]) == 0
+    capsys.readouterr()
+    assert main(["ask", "where must bikes be locked", "--store", str(store)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    whole = "Bikes must be locked at the rack beside the gate, or they are removed on Fridays."
+    assert whole in " ".join(lines)
+    excerpt = next(line for line in lines if line.startswith("    "))
+    assert excerpt.strip().startswith("Bikes must be locked")
+
+
+def test_a_language_the_model_lacks_is_a_note(tmp_path, capsys, caplog):
+    """Japanese is answered by words; the note says so, and nothing is logged about exceptions."""
+    store, text = tmp_path / "j.db", tmp_path / "図書館.txt"
+    text.write_text("図書館の本は四週間借りられます。延長は二回までです。図書館は日曜日に休みます。")
+    assert main(["index", str(text), "--store", str(store)]) == 0
+    capsys.readouterr()
+    assert main(["ask", "図書館の本は何週間借りられますか", "--store", str(store)]) == 0
+    told = capsys.readouterr()
+    assert "四週間" in told.out
+    assert "Error" not in told.out + told.err + caplog.text

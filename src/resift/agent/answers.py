@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from resift.agent.graph_reranker import STAGE as CENTRALITY
 from resift.agent.multi_doc import Synthesis
 from resift.agent.passages import Passage
 from resift.errors import InputError
+from resift.text.snippets import snippet
 from resift.types import JsonObject, Ranking
 
 MAX_QUESTION_CHARS = 1000
@@ -31,7 +32,10 @@ def as_answer(
     ranking: Ranking, made: Synthesis, confidence: float, notes: Sequence[str], *, explain: bool
 ) -> JsonObject:
     """Return an answer with its sources."""
-    cited = {number for sentence in made.answer.sentences for number in sentence.sources}
+    cited: dict[int, list[str]] = {}
+    for sentence in made.answer.sentences:
+        for number in sentence.sources:
+            cited.setdefault(number, []).append(sentence.text)
     return _reported(
         ranking,
         [*notes, *made.answer.notes],
@@ -72,16 +76,24 @@ def _reported(
     return data
 
 
-def _source(number: int, hit: Any, cited: set[int]) -> JsonObject:
+def _source(number: int, hit: Any, cited: Mapping[int, Sequence[str]]) -> JsonObject:
     passage = Passage(number, hit)
+    text = passage.text
+    statements = cited.get(number, [])
+    one_line = " ".join(text.split())
+    # A quoted sentence is its own excerpt; of a written answer, the passage's words nearest to it are shown.
+    excerpts = [said if said in one_line else snippet(text, said).text for said in statements]
+    page = hit.metadata.get("page")
     return {
         "number": number,
         "id": hit.id,
         "article": hit.metadata.get("article"),
         "title": passage.title,
         "heading": passage.heading,
-        "text": passage.text,
+        "text": text,
         "cited": number in cited,
+        "excerpt": " … ".join(dict.fromkeys(excerpts)),
+        **({"page": page} if page is not None else {}),
     }
 
 

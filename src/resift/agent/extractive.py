@@ -8,11 +8,13 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from resift.agent.evidence import CROSS_ENCODER, VECTORS, WORDS
-from resift.agent.passages import Passage, Sentence, WrittenAnswer, sentences_of
+from resift.agent.passages import Passage, Sentence, WrittenAnswer
 from resift.deadline import Deadline
+from resift.errors import UnfamiliarTextError
 from resift.protocols import Embedder, Scorer
 from resift.rerankers.bm25 import PoolBM25
 from resift.rerankers.cosine import cosines
+from resift.text.sentences import sentences
 from resift.types import Hit
 
 MOST_SENTENCES_READ = 32
@@ -48,29 +50,33 @@ class ExtractiveWriter:
         candidates = _candidates(passages)
         if not candidates:
             return WrittenAnswer((), self.name)
-        judge, own = await self._judged(question, candidates, deadline)
+        judge, own, notes = await self._judged(question, candidates, deadline)
         # A sentence alone often lacks its subject; what its passage is worth makes up for it.
         scores = [mine + one.judged.get(judge, 0.0) for one, mine in zip(candidates, own, strict=True)]
         ranked = sorted(range(len(candidates)), key=lambda at: (-scores[at], at))
         least = scores[ranked[0]] - _MARGIN[judge]
         chosen = [candidates[at] for at in ranked[: self._max] if scores[at] >= least]
         quoted = tuple(Sentence(one.text, (one.number,)) for one in chosen)
-        return WrittenAnswer(quoted, self.name, (f"sentences chosen by {judge}",))
+        return WrittenAnswer(quoted, self.name, (*notes, f"sentences chosen by {judge}"))
 
     async def _judged(
         self, question: str, candidates: Sequence[_Candidate], deadline: Deadline
-    ) -> tuple[str, list[float]]:
+    ) -> tuple[str, list[float], list[str]]:
         texts = [f"{one.context}: {one.text}" for one in candidates]
+        notes: list[str] = []
         for judge, ask in ((CROSS_ENCODER, self._by_model), (VECTORS, self._by_vectors)):
             try:
                 scores = await ask(question, texts, deadline)
+            except UnfamiliarTextError:
+                notes.append(f"the {judge} was not trained on this language and was left out")
+                continue
             except Exception as exc:
                 # Choosing sentences is never fatal; the type is told, since the text may quote a document.
                 log.warning("sentences are not judged by %s: %s", judge, type(exc).__name__)
                 continue
             if scores is not None:
-                return judge, scores
-        return WORDS, self._bm25.scores(question, texts)
+                return judge, scores, notes
+        return WORDS, self._bm25.scores(question, texts), notes
 
     async def _by_model(self, question: str, texts: list[str], deadline: Deadline) -> list[float] | None:
         if self._scorer is None:
@@ -93,7 +99,7 @@ def _candidates(passages: Sequence[Passage]) -> list[_Candidate]:
     """Return the sentences in order of their passages; the same words are quoted from one place only."""
     found: dict[str, _Candidate] = {}
     for passage in passages:
-        for position, text in enumerate(sentences_of(passage.text)):
+        for position, text in enumerate(sentences(passage.text)):
             found.setdefault(
                 text, _Candidate(passage.number, position, text, passage.heading, passage.judged)
             )

@@ -1,4 +1,4 @@
-"""Numbered passages, the sentences in them, and citations in an answer. Pure functions on text."""
+"""Numbered passages and the citations of an answer. Pure functions on text."""
 
 from __future__ import annotations
 
@@ -9,17 +9,12 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from resift.text import words
+from resift.text.sentences import sentences
 from resift.types import Hit
 
 _MARK = r"\[\s*\d{1,4}(?:\s*[,;–-]\s*\d{1,4})*\s*\]"
 _CITATION = re.compile(_MARK)
 _AFTER_STOP = re.compile(rf"([.!?…])\s*((?:{_MARK}\s*)+)")
-_BORDER = re.compile(r"(?<=[.!?…])[\"'”’)\]]*\s+(?=[\"'“‘(\[]?[^\Wa-z_])|(?<=[。！？])|\n+")
-_SHORT = re.compile(
-    r"(?:\b(?:[A-Z]|Dr|Mr|Mrs|Ms|St|Mt|No|vs|etc|approx|ca|cf|e\.g|i\.e|Fig|Jr|Sr|Prof|Capt|Lt))\.$"
-)
-_LONGEST_SHORT = 8
-_BULLET = re.compile(r"^\s*(?:[-*•>]|\d+[.)])\s+")
 _NUMBER = re.compile(r"\d[\d.,]*\d|\d")
 
 
@@ -72,26 +67,10 @@ class WrittenAnswer:
         return " ".join(map(str, self.sentences))
 
 
-def sentences_of(text: str) -> list[str]:
-    """Return the sentences of a text; abbreviations and initials do not end one."""
-    found: list[str] = []
-    start = 0
-    for border in _BORDER.finditer(text):
-        # The longest abbreviation ends within these: the whole head would be searched again at each border.
-        head = text[max(start, border.start() - _LONGEST_SHORT) : border.start()]
-        if "\n" not in border[0] and _SHORT.search(head):
-            continue
-        found.append(text[start : border.start()] + border[0].rstrip())
-        start = border.end()
-    found.append(text[start:])
-    bare = (" ".join(_BULLET.sub("", one).split()) for one in found)
-    return [one for one in bare if len(words(one)) > 1]
-
-
 def cited_sentences(text: str) -> list[Sentence]:
     """Split an answer into sentences, each with the numbers that it cites."""
     tidy = _AFTER_STOP.sub(lambda match: f" {match[2].strip()}{match[1]} ", text)
-    return [Sentence(_bare(one), _numbers(one)) for one in sentences_of(tidy)]
+    return [Sentence(_bare(one), _numbers(one)) for one in sentences(tidy)]
 
 
 def unsupported(sentence: Sentence, passages: Iterable[Passage], question: str) -> bool:
@@ -107,9 +86,9 @@ def unsupported(sentence: Sentence, passages: Iterable[Passage], question: str) 
     return not said & set(words(" ".join(texts)))
 
 
-def unknown_citations(sentences: Sequence[Sentence], allowed: Collection[int]) -> list[int]:
+def unknown_citations(cited: Sequence[Sentence], allowed: Collection[int]) -> list[int]:
     """Return the numbers cited that no passage has."""
-    return sorted({number for one in sentences for number in one.sources} - set(allowed))
+    return sorted({number for one in cited for number in one.sources} - set(allowed))
 
 
 def _round_brackets(text: str) -> str:

@@ -171,6 +171,8 @@ def _print_source(source: JsonObject) -> None:
     style = "cyan" if source["cited"] else "dim"
     name = source["heading"] or source["title"]
     label = f"{mark} {name} ({source['id']})" if name and name != source["id"] else f"{mark} {source['id']}"
+    if "page" in source:
+        label += f", page {source['page']}"
     print_text(paint(clip_words(label, width()), style))
     if source["cited"]:
-        print_text(f"    {clip_words(source['text'], width() - 4)}")
+        print_text(f"    {clip_words(source['excerpt'], width() - 4)}")
