@@ -19,6 +19,8 @@ from resift.batch.shards import OnRows, ShardReport, failure_of, run_shard
 from resift.batch.work import BatchWork
 from resift.errors import ResiftError
 from resift.models.engine import use_workers
+from resift.models.local_models import allow_again, allowed_folders
+from resift.models.model_files import ModelFiles
 from resift.models.usable_cores import usable_cores
 
 
@@ -103,17 +105,22 @@ def _started(work: BatchWork, folder: Path, *, threads: int) -> _Worker:
     # spawn, not fork: a child of a process with threads and models would inherit locks that nobody frees.
     context = multiprocessing.get_context("spawn")
     mine, theirs = context.Pipe()
-    process = context.Process(target=_serve, args=(theirs, work, folder, threads), daemon=True)
+    process = context.Process(
+        target=_serve, args=(theirs, work, folder, threads, allowed_folders()), daemon=True
+    )
     process.start()
     theirs.close()
     return _Worker(process, mine)
 
 
-def _serve(pipe: Connection, work: BatchWork, folder: Path, threads: int) -> None:
+def _serve(
+    pipe: Connection, work: BatchWork, folder: Path, threads: int, models: tuple[ModelFiles, ...]
+) -> None:
     """Do shards until the pipe is closed. Sends None when ready, rows done, and a report or an error."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle; it closes the pipe
     _die_with_parent()
     use_workers(threads)
+    allow_again(models)
     pipe.send(None)
     while True:
         try:

@@ -18,6 +18,8 @@ from resift.batch.shards import OnRows, ShardReport, failure_of, run_shard
 from resift.batch.work import BatchWork
 from resift.errors import ResiftError, require
 from resift.models.engine import use_workers
+from resift.models.local_models import allow_again, allowed_folders
+from resift.models.model_files import ModelFiles
 from resift.models.usable_cores import usable_cores
 from resift.types import JsonObject, JsonValue
 
@@ -99,7 +101,7 @@ class RayEngine:
             batch_size=1,
             concurrency=min(self.workers, len(shards)),
             num_cpus=1,
-            fn_constructor_kwargs={"work": work, "folder": str(folder)},
+            fn_constructor_kwargs={"work": work, "folder": str(folder), "models": allowed_folders()},
         )
         for row in done.iter_rows():
             if row["error"]:
@@ -123,8 +125,9 @@ def _silent_stderr() -> Iterator[None]:
 class _ShardActor:
     """One process of the cluster: does the shards it is given, with one core."""
 
-    def __init__(self, work: BatchWork, folder: str) -> None:
+    def __init__(self, work: BatchWork, folder: str, models: tuple[ModelFiles, ...]) -> None:
         use_workers(1)
+        allow_again(models)
         self._work = work
         self._folder = Path(folder)
 

@@ -11,6 +11,8 @@ from typing import Any
 
 from resift.errors import require
 from resift.models.engine import use_workers
+from resift.models.local_models import allow_again, allowed_folders
+from resift.models.model_files import ModelFiles
 from resift.server import Limits, ServerOptions, serve_app
 from resift.types import JsonMapping, JsonObject
 
@@ -52,13 +54,14 @@ def build(arguments: JsonMapping) -> Any:
         ),
         graceful_shutdown_timeout_s=30,
     )(serve.ingress()(Replica))
-    return replica.bind(options)
+    return replica.bind(options, allowed_folders())
 
 
 class Replica:
     """One process with its models; it is given requests only when they are loaded."""
 
-    def __init__(self, options: ServerOptions) -> None:
+    def __init__(self, options: ServerOptions, models: tuple[ModelFiles, ...] = ()) -> None:
+        allow_again(models)
         ray = require("ray", extra="ray")
         cores = ray.get_runtime_context().get_assigned_resources().get("CPU", 1)
         use_workers(max(1, int(cores)))

@@ -10,12 +10,15 @@ from typing import Protocol
 from resift.arrays import Array
 from resift.errors import MissingExtraError, ModelLoadError, ModelNotAllowedError
 from resift.forking import ForkSafeLock
-from resift.models.allowlist import Kind, ModelSpec, known, shipped
+from resift.models.allowlist import KINDS, Kind, ModelSpec, known, shipped
 from resift.models.bert_file import UnknownArchitectureError
+from resift.models.json_inspect import parse_json
+from resift.models.local_models import allowed_ids
 from resift.models.locate import ModelFiles, find_spec, resolve
 from resift.models.native_session import NativeSession
 from resift.models.session import OnnxSession, finite
 from resift.models.tokenizing import TextTokenizer
+from resift.types import JsonValue
 
 _PROBE = ("is this model in order?", "Yes: its answer to this pair of texts is a number.")
 # Both round to int8 in ways of their own, so that they agree closely and not exactly.
@@ -41,7 +44,8 @@ class Model:
         self._s_per_token = 0.0
         self._session = _session(files, self._probe())
         # A graph can load and still answer nonsense: one pair is scored before anybody relies on it.
-        self.width = self._check()
+        self.width = self._check_output()
+        _check_declared_kind(files)
 
     def forward(self, ids: list[int], types: list[int], *, first: int | None = None) -> Array:
         """Return the graph's first output for one row of tokens; with `first` only of so many tokens."""
@@ -61,30 +65,97 @@ class Model:
         first, second = (self.tokenizer.ids(text) or [] for text in _PROBE)
         return self.tokenizer.template.pair(first, second)
 
-    def _check(self) -> int:
+    def _check_output(self) -> int:
+        """Run one pair of texts and return the output's width; refuse numbers or shapes of another kind."""
+        ids, types = self._probe()
         try:
-            answer = self.forward(*self._probe())
+            output = self.forward(ids, types)
         except Exception as exc:
             raise ModelLoadError(f"{self.spec.id!r} does not run: {type(exc).__name__}: {exc}") from exc
-        if not finite(answer):
+        if not finite(output):
             raise ModelLoadError(f"{self.spec.id!r} answers with NaN or infinity; its weights are damaged.")
-        return int(answer.shape[-1])
+        width = int(output.shape[-1]) if output.ndim else 1
+        per_token = output.ndim == 2 and len(output) == len(ids)
+        fits = {
+            "cross-encoder": output.ndim < 2 and width == 1,
+            "nli": output.ndim == 1 and width > 1,
+            "bi-encoder": per_token,
+            "late-interaction": per_token,
+        }
+        if not fits[self.spec.kind]:
+            raise _wrong_kind(self.spec, f"it returns {_describe_output(output, per_token=per_token)}")
+        return width
+
+
+_OUTPUTS: dict[Kind, str] = {
+    "cross-encoder": "one score per pair of texts",
+    "nli": "one score per label, for two labels or more",
+    "bi-encoder": "one vector per token",
+    "late-interaction": "one vector per token, of texts that carry a marker or a prefix",
+}
+
+
+def _describe_output(output: Array, *, per_token: bool) -> str:
+    if per_token:
+        return f"one vector of {output.shape[-1]} numbers per token"
+    if output.ndim < 2:
+        return "one number per text" if output.size == 1 else f"{output.size} numbers per text"
+    return f"an array of shape {output.shape} per text"
+
+
+def _check_declared_kind(files: ModelFiles) -> None:
+    """Refuse a kind that contradicts the model's own description, where the output alone cannot tell."""
+    spec = files.spec
+    config, modules = _read_json(files, "config.json"), _read_json(files, "modules.json")
+    if spec.kind == "late-interaction":
+        pools = isinstance(modules, list) and any(
+            str(module.get("type", "")).endswith("Pooling") for module in modules if isinstance(module, dict)
+        )
+        if pools:
+            raise _wrong_kind(spec, "its modules.json pools the tokens into a single vector")
+        marks = (spec.query_marker_id, spec.document_marker_id)
+        if marks == (None, None) and not spec.query_prefix and not spec.document_prefix:
+            raise _wrong_kind(spec, "it was allowed without a marker or a prefix for queries and documents")
+    labels = config.get("id2label") if isinstance(config, dict) else None
+    if spec.kind == "nli" and isinstance(labels, dict) and spec.entailment_index is not None:
+        label = str(labels.get(str(spec.entailment_index), ""))
+        # LABEL_0 is what the exporter writes for a label without a name.
+        if label and not label.startswith("LABEL_") and not label.lower().startswith("entail"):
+            raise _wrong_kind(spec, f"its config.json names label {spec.entailment_index} {label!r}")
+
+
+def _read_json(files: ModelFiles, name: str) -> JsonValue:
+    if all(pinned.name != name for pinned in files.spec.files) or not (files.folder / name).exists():
+        return None
+    return parse_json(name, files.read(name))
+
+
+def _wrong_kind(spec: ModelSpec, reason: str) -> ModelNotAllowedError:
+    return ModelNotAllowedError(
+        f"{spec.id!r} is used as a {spec.kind}, but {reason}. A {spec.kind} needs {_OUTPUTS[spec.kind]}. "
+        f"Allow the folder with the kind that fits: {', '.join(KINDS)}."
+    )
 
 
 _lock = ForkSafeLock()
-_loaded: dict[tuple[str, str, str], Model] = {}
+_loaded: dict[tuple[ModelSpec, str], Model] = {}
 
 
-def of_kind(kind: Kind) -> frozenset[str]:
+def shipped_ids(kind: Kind) -> frozenset[str]:
     """Return the ids of all shipped models of one kind."""
     return frozenset(name for name in known() if (spec := shipped(name)) is not None and spec.kind == kind)
+
+
+def model_ids(kind: Kind) -> list[str]:
+    """Return the ids of all models of one kind that load now: shipped, or allowed by `allow_local`."""
+    return sorted({*shipped_ids(kind), *allowed_ids(kind)})
 
 
 def check_kind(model_id: str, kind: Kind) -> ModelSpec:
     """Return what is known of an allowed model of that kind; refuse other names before any file is read."""
     spec = find_spec(model_id)
     if spec.kind != kind:
-        allowed = ", ".join(sorted(of_kind(kind))) or "none is shipped; use allow_local"
+        allowed = ", ".join(model_ids(kind)) or "none is shipped; use allow_local"
         raise ModelNotAllowedError(f"{model_id!r} is a {spec.kind}, not a {kind}. Allowed: {allowed}.")
     return spec
 
@@ -96,7 +167,8 @@ def load(model_id: str, *, kind: Kind, folder: Path | str | None = None) -> Mode
     """
     check_kind(model_id, kind)
     files = resolve(model_id, folder=folder, check=False)
-    key = (files.spec.id, str(files.folder), files.spec.pin(files.spec.onnx).sha256)
+    # The whole spec: a folder that is allowed again may have another kind, pooling or prefix.
+    key = (files.spec, str(files.folder))
     # Loaded under the lock: two callers at once would need twice the memory.
     with _lock:
         if key not in _loaded:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Literal, TypedDict, Unpack
 
@@ -110,10 +110,22 @@ def allowed_local(model_id: str) -> ModelFiles | None:
         return _allowed.get(model_id)
 
 
-def allowed_ids() -> tuple[str, ...]:
-    """Return the ids of all folders allowed so far, sorted."""
+def allowed_ids(kind: Kind | None = None) -> tuple[str, ...]:
+    """Return the ids of all folders allowed so far, or of those of one kind, sorted."""
     with _lock:
-        return tuple(sorted(_allowed))
+        return tuple(sorted(id for id, files in _allowed.items() if kind in (None, files.spec.kind)))
+
+
+def allowed_folders() -> tuple[ModelFiles, ...]:
+    """Return all folders allowed so far, to hand over to a worker process."""
+    with _lock:
+        return tuple(_allowed.values())
+
+
+def allow_again(folders: Iterable[ModelFiles]) -> None:
+    """Allow the folders that another process allowed; loading still checks every file against its pin."""
+    with _lock:
+        _allowed.update({files.spec.id: files for files in folders})
 
 
 def _default_id(folder: Path) -> str:

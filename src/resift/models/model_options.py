@@ -7,7 +7,7 @@ from typing import Any
 
 from resift.models.allowlist import Kind
 from resift.models.embedding import Embedder
-from resift.models.loading import of_kind
+from resift.models.loading import model_ids
 from resift.options import Options, option
 from resift.types import JsonObject
 
@@ -18,16 +18,16 @@ NO_EMBEDDER = "none"
 def model_option(kind: Kind, *, default: str) -> Any:
     """Declare the option `model` of a plugin that runs a model of that kind; its argument is `model_name`."""
     return option(
-        "The model; only those on the allowlist load.",
+        "The model; only those on the allowlist and folders allowed by `allow_local` load.",
         key="model",
         default=default,
-        choices=lambda: sorted(of_kind(kind)),
+        choices=lambda: model_ids(kind),
     )
 
 
 def embedding_models() -> list[str]:
     """Return the models that an embedder can run."""
-    return sorted(of_kind("bi-encoder"))
+    return model_ids("bi-encoder")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,8 +10,8 @@ from pathlib import Path
 from resift.arguments import check_items, check_k, check_query, checked
 from resift.candidates import text_of
 from resift.deadline import Deadline
-from resift.errors import InputError, ModelLoadError
-from resift.models.loading import Model, check_kind, load, of_kind
+from resift.errors import InputError, ModelLoadError, ModelNotAllowedError
+from resift.models.loading import Model, check_kind, load, shipped_ids
 from resift.models.model_options import ModelFolder, model_option
 from resift.models.pairs import MAX_WINDOWS, PairCall, PairModel, PairOptions, Progress
 from resift.models.windows import Aggregate
@@ -20,7 +20,7 @@ from resift.rerankers.fusing import fuse_then_rescore
 from resift.types import Hit, JsonObject, Scores
 
 DEFAULT_MODEL = "cross-encoder/ms-marco-MiniLM-L-12-v2"
-ALLOWED_MODELS = of_kind("cross-encoder")
+ALLOWED_MODELS = shipped_ids("cross-encoder")
 
 log = logging.getLogger(__name__)
 
@@ -42,9 +42,9 @@ class CrossEncoderOptions(ModelFolder):
 class CrossEncoderReranker:
     """Orders results by a cross-encoder's judgement of each (query, document) pair.
 
-    Raises ValueError for a model that is not allowed, before anything is loaded. Any other failure to load
-    is logged and leaves `_model` None: `rerank` then returns its input, and `score` raises, so that a
-    pipeline says `degraded`.
+    Raises ValueError for a model that is not allowed, before anything is loaded, and for one whose output is
+    not that of a cross-encoder. Any other failure to load is logged and leaves `_model` None: `rerank` then
+    returns its input, and `score` raises, so that a pipeline says `degraded`.
     """
 
     Options = CrossEncoderOptions
@@ -73,6 +73,8 @@ class CrossEncoderReranker:
         options = PairOptions(aggregate=aggregate, max_windows=max_windows, skim=skim)
         try:
             self._model = PairModel(load(model_name, kind="cross-encoder", folder=folder), options)
+        except ModelNotAllowedError:
+            raise
         # Without a model the pipeline still answers, degraded; the reason waits for the first score.
         except Exception as exc:
             self.failure = str(exc)

@@ -9,6 +9,7 @@ from pathlib import Path
 from resift.deadline import Deadline
 from resift.errors import DeadlineExceeded
 from resift.forking import ForkSafeLock
+from resift.models.allowlist import ModelSpec
 from resift.models.loading import check_kind
 from resift.models.pairs import MAX_WINDOWS, Progress
 from resift.rerankers.cross_encoder import DEFAULT_MODEL, CrossEncoderReranker
@@ -35,7 +36,7 @@ class SharedCrossEncoder:
         self.model_digest = spec.pin(spec.onnx).sha256
         # As of the reranker that is shared.
         self.revision = f"{spec.revision} max {max_windows}{'' if skim is None else f' {skim}'}"
-        self._key = (model, str(folder) if folder is not None else "", max_windows, skim)
+        self._key = (model, spec, str(folder) if folder is not None else "", max_windows, skim)
         self._on_progress = on_progress
 
     async def score(self, query: str, hits: Sequence[Hit], *, deadline: Deadline) -> Scores:
@@ -52,7 +53,7 @@ class SharedCrossEncoder:
 
 
 _lock = ForkSafeLock()
-Key = tuple[str, str, int, int | None]
+Key = tuple[str, ModelSpec, str, int, int | None]
 _rerankers: dict[Key, CrossEncoderReranker] = {}
 
 
@@ -67,7 +68,7 @@ def _load(key: Key) -> CrossEncoderReranker:
     with _lock:
         found = _known(key)
         if found is None:
-            model, folder, windows, skim = key
+            model, _, folder, windows, skim = key
             found = _rerankers[key] = CrossEncoderReranker(
                 model, folder=folder or None, max_windows=windows, skim=skim
             )

@@ -13,6 +13,8 @@ import tempfile
 import time
 from typing import Any
 
+from resift.models.local_models import allow_again, allowed_folders
+from resift.models.model_files import ModelFiles
 from resift.server.app import serve_app
 from resift.server.metrics import MULTIPROCESS
 from resift.server.options import ServerOptions
@@ -41,13 +43,20 @@ def serve(
     shared = tempfile.mkdtemp(prefix="resift-metrics-")
     os.environ[MULTIPROCESS] = shared
     try:
-        return _Supervisor((options, listening, taken, make_app), count=listening.workers).run()
+        return _Supervisor(
+            (options, listening, taken, make_app, allowed_folders()), count=listening.workers
+        ).run()
     finally:
         shutil.rmtree(shared, ignore_errors=True)
 
 
 class _Supervisor:
-    def __init__(self, work: tuple[ServerOptions, Listening, socket.socket, MakeApp], *, count: int) -> None:
+    def __init__(
+        self,
+        work: tuple[ServerOptions, Listening, socket.socket, MakeApp, tuple[ModelFiles, ...]],
+        *,
+        count: int,
+    ) -> None:
         self._work = work
         self._count = count
         # Not fork: threads and models of the parent would be copied in an unknown state.
@@ -102,7 +111,12 @@ class _Supervisor:
 
 
 def _worker_main(
-    options: ServerOptions, listening: Listening, listener: socket.socket, make_app: MakeApp
+    options: ServerOptions,
+    listening: Listening,
+    listener: socket.socket,
+    make_app: MakeApp,
+    models: tuple[ModelFiles, ...],
 ) -> None:
+    allow_again(models)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears Ctrl+C too, and passes on SIGTERM
     sys.exit(run_worker(options, listening, listener, make_app=make_app))
