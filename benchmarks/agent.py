@@ -20,7 +20,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from benchmarks.harness import machine, versions, write_results
+from benchmarks.harness import option_parser, report
 from resift.agent import KnowledgeGraphAgent, build_pack
 from resift.agent.lighthouse_sample import articles_folder, questions
 
@@ -95,8 +95,9 @@ def measured(pack: Path, asked: list[tuple[str, set[str]]], off_topic: list[str]
     }
 
 
-def main() -> int:
-    quick = "--quick" in sys.argv
+def main(argv: list[str] | None = None) -> int:
+    args = option_parser("agent", __doc__).parse_args(argv)
+    quick = args.quick
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         sources = {"sample": sample()}
@@ -108,29 +109,26 @@ def main() -> int:
         for name, (source, asked) in sources.items():
             pack = folder / f"{name}.lbug"
             started = time.perf_counter()
-            report = asyncio.run(build_pack(source, pack))
+            built = asyncio.run(build_pack(source, pack))
             built_s = time.perf_counter() - started
             others = [
                 question for other, (_, rows) in sources.items() if other != name for question, _ in rows[:20]
             ]
             chosen, strange = (asked[:3], none[:2]) if quick else (asked, none + others)
             results[name] = {
-                "articles": report.articles,
-                "sections": report.sections,
-                "links": report.links,
+                "articles": built.articles,
+                "sections": built.sections,
+                "links": built.links,
                 "questions": len(chosen),
                 "build_s": round(built_s, 1),
                 "modes": {
                     mode: measured(pack, chosen, strange, **options) for mode, options in MODES.items()
                 },
             }
-            print(json.dumps({name: results[name]}, indent=1), flush=True)
-    if quick:
-        return 0
-    seen = versions(["resift", "ladybug", "rustworkx", "onnxruntime", "numpy"])
-    write_results("agent", {"machine": machine(), "versions": seen, "packs": results})
+            print(name, results[name], file=sys.stderr, flush=True)
+    report(args, {"packs": results}, packages=["resift", "ladybug", "rustworkx", "onnxruntime", "numpy"])
     best = results["sample"]["modes"]["cross-encoder and graph"]
-    return 0 if best["right_article_in_first_three"] >= 0.9 else 1
+    return 0 if quick or best["right_article_in_first_three"] >= 0.9 else 1
 
 
 if __name__ == "__main__":

@@ -17,8 +17,6 @@ this process and all below it, Ray's own included: for machines on which others 
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
 import os
 import statistics
@@ -26,7 +24,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -34,12 +32,11 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from benchmarks.batch_data import write_passages, write_questions
-from benchmarks.harness import RESULTS, versions, write_results
+from benchmarks.harness import descendants, option_parser, report
 from resift import Embedder, rerank
 from resift.batch import EmbedWork, RerankWork, run_batch
 from resift.batch.job import BatchProgress
 from resift.sync import run_sync
-from tests.hardening.batch_kills import descendants
 
 QUESTIONS, CANDIDATES, PASSAGES = 20_000, 20, 50_000
 TARGETS = {"local": 0.95, "ray": 0.85}
@@ -179,11 +176,11 @@ def _sum(runs: list[dict[str, Any]], name: str) -> float:
     return math.fsum(run[name] for run in runs)
 
 
-def run(size: float, words: int, only: str | None, turns: int) -> dict[str, Any]:
+def run(size: float, words: int, only: Sequence[str], turns: int) -> dict[str, Any]:
     """Measure both kinds of work, or one."""
     found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
-        if only in (None, "rerank"):
+        if "rerank" in only:
             rows = max(30, round(QUESTIONS * size / turns))
             source = write_questions(
                 Path(folder) / "q.parquet", rows=rows, candidates=CANDIDATES, words=words
@@ -193,7 +190,7 @@ def run(size: float, words: int, only: str | None, turns: int) -> dict[str, Any]
                 "candidates": CANDIDATES, "words": words,
                 **compared(RerankWork(), rerank_here, source, rows=rows, turns=turns, full=QUESTIONS),
             }  # fmt: skip
-        if only in (None, "embed"):
+        if "embed" in only:
             rows = max(300, round(PASSAGES * size / turns))
             source = write_passages(Path(folder) / "p.parquet", rows=rows, words=words)
             run_sync(Embedder().embed(["warm up"], kind="document"))
@@ -205,21 +202,14 @@ def run(size: float, words: int, only: str | None, turns: int) -> dict[str, Any]
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.batch", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a smoke run; nothing is written")
+    parser = option_parser("batch", __doc__, parts=("rerank", "embed"))
     parser.add_argument("--size", type=float, default=1.0, help="part of the full number of rows (1)")
     parser.add_argument("--turns", type=int, default=8, help="parts that the rows are done in (8)")
     parser.add_argument("--words", type=int, default=60, help="words a text (60)")
-    parser.add_argument("--only", choices=("rerank", "embed"))
     args = parser.parse_args(argv)
     size, turns = (0.0015, 1) if args.quick else (args.size, args.turns)
     found = run(size, args.words, args.only, turns)
-    print(json.dumps(found, indent=2))
-    if not args.quick:
-        path = RESULTS / "batch.json"
-        held = json.loads(path.read_text()) if path.exists() else {}
-        kept = {kind: held[kind] for kind in ("rerank", "embed") if kind in held}
-        write_results("batch", {"versions": versions(["pyarrow", "ray"]), **kept, **found})
+    report(args, found, packages=["pyarrow", "ray"], keep=True)
     return 0 if args.quick or not any(one["missed"] for one in found.values()) else 1
 
 

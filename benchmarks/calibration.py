@@ -11,7 +11,6 @@ fitted to the others alone. A hit that nobody judged counts as not relevant, as 
 
 from __future__ import annotations
 
-import argparse
 import hashlib
 import json
 import os
@@ -20,7 +19,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness import write_results
+from benchmarks.harness import option_parser, report
 from resift.cache_folders import cache_folder
 from resift.deadline import Deadline
 from resift.demo.sample import passages, questions
@@ -141,11 +140,10 @@ def write_shipped(calibrator: Platt, rows: dict[str, Any]) -> None:
 
 def main(argv: list[str] | None = None) -> int:
     """Score, fit, show and write."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.calibration", description=__doc__)
+    parser = option_parser("calibration", __doc__)
     parser.add_argument("--questions", type=int, default=40, help="questions of each collection")
     parser.add_argument("--cache", type=Path, default=None, help="where indexes of the collections are kept")
     parser.add_argument("--write", action="store_true", help="put the numbers into the package")
-    parser.add_argument("--quick", action="store_true", help="the shipped sample only; nothing is written")
     args = parser.parse_args(argv)
     scorer = CrossEncoderReranker()
     collections: dict[str, Pairs] = {}
@@ -162,12 +160,10 @@ def main(argv: list[str] | None = None) -> int:
         for key in next(iter(rows.values()))
     }
     for name, row in {**rows, "mean": mean}.items():
-        print(f"{name:<24}", "  ".join(f"{key} {value}" for key, value in row.items()))
-    print(calibrator)
-    if args.quick:
-        return 0
-    write_results("calibration", {"model": DEFAULT_MODEL, "collections": rows, "mean": mean})
-    if args.write:
+        print(f"{name:<24}", "  ".join(f"{key} {value}" for key, value in row.items()), file=sys.stderr)
+    print(calibrator, file=sys.stderr)
+    report(args, {"model": DEFAULT_MODEL, "collections": rows, "mean": mean})
+    if args.write and not args.quick:
         write_shipped(calibrator, rows)
     return 0
 

@@ -9,7 +9,6 @@ Environments of peers are weighed where other benchmarks made them already.
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import statistics
@@ -18,7 +17,7 @@ import sys
 import time
 from pathlib import Path
 
-from benchmarks.harness import ENVS, HERE, RESULTS, peer_env, versions, write_results
+from benchmarks.harness import ENVS, HERE, option_parser, peer_env, read_results, report
 
 IMPORT = "import resift"
 FIRST_FUSE = "import resift; resift.fuse([['a', 'b'], ['b', 'c']])"
@@ -109,21 +108,17 @@ def small_installation(root: str) -> Path:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.cold_start", description=__doc__)
-    parser.add_argument("--quick", action="store_true")
+    parser = option_parser("cold_start", __doc__, parts=("seconds", "installation"))
     parser.add_argument("--before", type=Path, help="a compiled checkout of an earlier version")
-    parser.add_argument("--only", choices=["seconds", "installation"], help="one part")
     args = parser.parse_args(argv)
-    known = earlier()
     data: dict = {}
-    if args.only != "installation":
+    if "seconds" in args.only:
         data |= starting(1 if args.quick else 7, args.before, quick=args.quick)
-    if not args.quick and args.only != "seconds":
-        data["installation"] = {**known.get("installation", {}), **installations(args.before)}
-    print(json.dumps(data, indent=2))
-    if not args.quick:
-        told = {**known, **data, "versions": versions(["resift", "onnxruntime", "numpy"])}
-        print("written:", write_results("cold_start", told).name)
+    if not args.quick and "installation" in args.only:
+        # Peers whose environments are not here keep the sizes of an earlier run.
+        known = read_results(args.results).get("installation", {})
+        data["installation"] = {**known, **installations(args.before)}
+    report(args, data, packages=["resift", "onnxruntime", "numpy"], keep=True)
     return 0
 
 
@@ -142,13 +137,6 @@ def starting(rounds: int, before: Path | None, *, quick: bool) -> dict:
             "rss_mb": {name: memory_mb(code, before) for name, code in subjects.items()},
         }
     return told
-
-
-def earlier() -> dict:
-    """Return what earlier runs found: peers whose environments are not here keep their sizes."""
-    file = RESULTS / "cold_start.json"
-    known = json.loads(file.read_text()) if file.exists() else {}
-    return {key: known[key] for key in ("seconds", "rss_mb", "before", "installation") if key in known}
 
 
 if __name__ == "__main__":

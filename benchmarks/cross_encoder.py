@@ -24,7 +24,17 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.harness import ENVS, HERE, RESULTS, Peer, machine, peer_env, versions, write_results
+from benchmarks.harness import (
+    ENVS,
+    HERE,
+    PEERS,
+    Peer,
+    option_parser,
+    peer_env,
+    read_results,
+    report,
+    write_results,
+)  # fmt: skip
 
 OWN = ("resift", "resift, avx2", "resift, not compiled", "onnxruntime")
 FOREIGN = ("flashrank", "sentence-transformers", "rerankers")
@@ -72,7 +82,7 @@ def start(name: str, python: Path | str, folder: Path, before: Path | None = Non
     env = {"PYTHONPATH": os.pathsep.join(map(str, paths))}
     if hidden:
         env["LD_PRELOAD"] = str(hiding_library())
-    return Peer(python, HERE / "peer_cross_encoder.py", library, str(folder), env=env)
+    return Peer(python, PEERS / "cross_encoder.py", library, str(folder), env=env)
 
 
 def hiding_library() -> Path:
@@ -300,11 +310,11 @@ def race(pythons: dict, folder: Path, options: argparse.Namespace) -> dict:
         for peer in peers.values():
             peer.ask({"query": QUERY, "texts": passages(2, 100, seed=0)})
         together = concurrency(peers["resift"], options.rounds, count=1 if options.quick else 20)
-        kept = {} if options.quick else earlier(options.results).get("speed", {})
+        kept = {} if options.quick else read_results(options.results).get("speed", {})
 
         def done(found: dict) -> None:
             if not options.quick:
-                write_results(options.results, {**earlier(options.results), "speed": {**kept, **found}})
+                write_results(options.results, {**read_results(options.results), "speed": {**kept, **found}})
 
         found = speed(peers, plan, options.rounds, done)
         return {"speed": {**kept, **found}, "concurrency": together}
@@ -323,9 +333,8 @@ def contestants(options: argparse.Namespace) -> dict[str, Path | str]:
     return pythons
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="Resift alone, small numbers, no result file")
+def main(argv: list[str] | None = None) -> int:
+    parser = option_parser("cross_encoder", __doc__, parts=SECTIONS)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--counts", type=int, nargs="*", default=[20, 40, 100, 200], help="at ~100 tokens")
     parser.add_argument("--long-counts", type=int, nargs="*", default=[20, 100], help="at ~256 tokens")
@@ -333,14 +342,12 @@ def main() -> None:
     parser.add_argument(
         "--before", type=Path, metavar="FOLDER", help="a compiled checkout of an earlier version"
     )
-    parser.add_argument("--results", default="cross_encoder", metavar="NAME", help="the result file's name")
-    parser.add_argument("--only", nargs="*", default=SECTIONS, choices=SECTIONS, help="which sections")
-    options = parser.parse_args()
+    options = parser.parse_args(argv)
     if options.quick:
         options.rounds, options.peers, options.only = 1, [], SECTIONS[:4]
     folder = model_folder()
     pythons = contestants(options)
-    data: dict = {"versions": versions(["onnxruntime", "tokenizers", "numpy"])}
+    data: dict = {}
     for section in options.only:
         if section == "race":
             data |= race(pythons, folder, options)
@@ -357,17 +364,10 @@ def main() -> None:
         else:
             data[section] = cascade(10, 100)
         if not options.quick:
-            known = earlier(options.results) if options.only != SECTIONS else {}
-            write_results(options.results, {**known, **data})
-    print(json.dumps({"machine": machine(), **data}, indent=2))
-
-
-def earlier(name: str) -> dict:
-    """Return what earlier runs measured, so that sections can be measured one at a time."""
-    path = RESULTS / f"{name}.json"
-    known = json.loads(path.read_text()) if path.exists() else {}
-    return {key: value for key, value in known.items() if key not in ("benchmark", "date", "machine")}
+            write_results(options.results, {**read_results(options.results), **data})
+    report(options, data, packages=["onnxruntime", "tokenizers", "numpy"], keep=True)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -6,16 +6,14 @@ python -m benchmarks.embedding --quick   # Resift alone, small numbers, no resul
 
 from __future__ import annotations
 
-import argparse
 import contextlib
-import json
 import os
 import statistics
 import sys
 from pathlib import Path
 
 from benchmarks.cross_encoder import passages
-from benchmarks.harness import HERE, Peer, machine, peer_env, versions, write_results
+from benchmarks.harness import HERE, PEERS, Peer, option_parser, peer_env, report
 
 REQUIREMENTS = ["torch==2.13.0", "sentence-transformers", "fastembed", "onnxruntime"]
 MOST = 500  # words, each of one token but for the last with its full stop
@@ -49,19 +47,18 @@ def race(peers: dict[str, Peer], tokens: int, count: int, rounds: int) -> dict:
     return {**per_text, "cpu_ms_times_resift": times, "texts": count, "rounds": rounds}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true")
+def main(argv: list[str] | None = None) -> int:
+    parser = option_parser("embedding", __doc__)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--texts", type=int, default=32)
     parser.add_argument("--env", help="Python of an environment that has the peers already")
     parser.add_argument("--peers", nargs="*", default=list(FOREIGN))
-    options = parser.parse_args()
+    options = parser.parse_args(argv)
     pythons: dict = {"resift": sys.executable}
     if not options.quick and options.peers:
         python = options.env or peer_env("embedding_peers", REQUIREMENTS)
         pythons |= dict.fromkeys(options.peers, python)
-    folder, script = model_folder(), HERE / "peer_embedding.py"
+    folder, script = model_folder(), PEERS / "embedding.py"
     with contextlib.ExitStack() as stack:
         root = {"PYTHONPATH": os.pathsep.join([str(HERE.parent), str(HERE.parent / "src")])}
         peers = {
@@ -77,11 +74,9 @@ def main() -> None:
             )
             for tokens in plan
         }
-    data["versions"] = versions(["onnxruntime", "tokenizers", "numpy"])
-    if not options.quick:
-        write_results("embedding", data)
-    print(json.dumps({"machine": machine(), **data}, indent=2))
+    report(options, data, packages=["onnxruntime", "tokenizers", "numpy"])
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -8,21 +8,19 @@ Times are processor time of the process, so that a busy machine disturbs them le
 
 from __future__ import annotations
 
-import argparse
 import random
 import statistics
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import resift
-from benchmarks.harness import Peer, peer_env, versions, write_results
+from benchmarks.harness import PEERS, Peer, option_parser, peer_env, report
 from resift import Hit, fusion
 
 REQUIREMENTS = ["langchain-classic", "llama-index-core", "haystack-ai", "ranx"]
-PEERS = {
+LIBRARIES = {
     "rrf": ["langchain", "llama-index", "haystack", "ranx"],
     "comb-sum": ["haystack-sum", "ranx-sum"],
 }
@@ -86,16 +84,12 @@ def measure(method: str, lists: Rows, peers: dict[str, Peer], rounds: int) -> di
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.fusion", description=__doc__)
-    parser.add_argument(
-        "--quick", action="store_true", help="a smoke run: two small cases, no peers, nothing written"
-    )
-    args = parser.parse_args(argv)
+    args = option_parser("fusion", __doc__).parse_args(argv)
     counts, sizes, rounds = ([2], [100], 1) if args.quick else ([2, 5, 10], [100, 1_000, 10_000], 7)
     python = None if args.quick else peer_env("fusion", REQUIREMENTS)
-    script = Path(__file__).with_name("peer_fusion.py")
+    script = PEERS / "fusion.py"
     cases = []
-    for method, names in PEERS.items():
+    for method, names in LIBRARIES.items():
         peers = {name: Peer(python, script, name) for name in names} if python else {}
         for count in counts:
             for size in sizes:
@@ -118,8 +112,7 @@ def main(argv: list[str] | None = None) -> int:
                     print(f"  {'fastest peer / resift':30} {ratio:9.2f}", file=sys.stderr)
         for peer in peers.values():
             peer.close()
-    if not args.quick:
-        write_results("fusion", {"cases": cases, "peers": REQUIREMENTS, "versions": versions(["resift"])})
+    report(args, {"cases": cases, "peers": REQUIREMENTS}, packages=["resift"])
     return 0
 
 

@@ -1,4 +1,6 @@
-"""What every benchmark needs: the machine, versions, peers in their own environments, medians, result files.
+"""Shared by all benchmarks: options, peers in their own environments, timing, result files.
+
+Every benchmark has `main(argv)`, takes its options from `option_parser` and hands its results to `report`.
 
 A peer is a Python script that reads one JSON request per line on stdin and answers one JSON line per
 request on stdout. It runs in a virtual environment that `peer_env` creates under benchmarks/.envs.
@@ -6,6 +8,7 @@ request on stdout. It runs in a virtual environment that `peer_env` creates unde
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import json
 import os
@@ -16,13 +19,50 @@ import sys
 import time
 import venv
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
+PEERS = HERE / "peers"
 ENVS = HERE / ".envs"
 RESULTS = HERE / "results"
+
+
+def option_parser(name: str, doc: str | None, *, parts: Sequence[str] = ()) -> argparse.ArgumentParser:
+    """Return a parser with the options of every benchmark: --quick, --results and, with parts, --only."""
+    parser = argparse.ArgumentParser(
+        prog=f"python -m benchmarks.{name}",
+        description=doc,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--quick", action="store_true", help="a smoke run; writes no results")
+    parser.add_argument("--results", default=name, metavar="NAME", help="name of the result file")
+    if parts:
+        parser.add_argument("--only", nargs="+", choices=parts, default=list(parts), help="which parts")
+    return parser
+
+
+def report(
+    args: argparse.Namespace, data: Mapping[str, Any], *, packages: Sequence[str] = (), keep: bool = False
+) -> None:
+    """Print the results as JSON and write the result file, except in a quick run.
+
+    `keep` keeps the parts of the last result file that this run did not measure.
+    """
+    found = {**data, "versions": {**versions(packages), **data.get("versions", {})}}
+    if not args.quick:
+        earlier = read_results(args.results) if keep else {}
+        write_results(args.results, {**earlier, **found})
+    print(json.dumps({"machine": machine(), **found}, indent=2))
+
+
+def read_results(name: str) -> dict[str, Any]:
+    """Return the parts of a result file, or nothing if there is no such file."""
+    path = RESULTS / f"{name}.json"
+    found = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return {key: value for key, value in found.items() if key not in ("benchmark", "date", "machine")}
 
 
 def machine() -> dict[str, Any]:
@@ -76,7 +116,7 @@ class Peer:
     def __init__(self, python: Path | str, script: Path, *args: str, env: Mapping[str, str] | None = None):
         self.started = time.perf_counter()
         self._process = subprocess.Popen(
-            [str(python), str(script), *args],
+            [str(python), "-P", str(script), *args],  # peers/fusion.py must not shadow a module
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -121,6 +161,21 @@ def answer_forever(handle: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
     """Serve the other side of `Peer`: one JSON answer per JSON line, until stdin closes."""
     for line in sys.stdin:
         print(json.dumps(handle(json.loads(line))), flush=True)
+
+
+def descendants(pid: int) -> list[int]:
+    """Return the processes below a process (Linux)."""
+    children: dict[int, list[int]] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError, IndexError, ValueError):
+            fields = stat.read_text().rpartition(")")[2].split()
+            children.setdefault(int(fields[1]), []).append(int(stat.parent.name))
+    below, waiting = [], [pid]
+    while waiting:
+        started = children.get(waiting.pop(), [])
+        below += started
+        waiting += started
+    return below
 
 
 def rss_mb(pid: int | str = "self") -> float:

@@ -6,17 +6,17 @@ python -m benchmarks.indexing --quick     # 5 files, one round: a smoke test
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import os
 import statistics
+import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness import HERE, write_results
+from benchmarks.harness import HERE, option_parser, report
 from resift.ingest.indexing import index_paths
 from resift.models.embedding import Embedder
 from resift.stores.sqlite import SQLiteStore
@@ -106,16 +106,13 @@ def run(files: int, rounds: int) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true")
+def main(argv: list[str] | None = None) -> int:
+    parser = option_parser("indexing", __doc__)
     parser.add_argument("--files", type=int, default=400)
-    args = parser.parse_args()
-    report = run(5 if args.quick else args.files, 1 if args.quick else 3)
-    print(json.dumps(report))
-    if not args.quick:
-        print("written:", write_results("indexing", report).name)
+    args = parser.parse_args(argv)
+    report(args, run(5 if args.quick else args.files, 1 if args.quick else 3))
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

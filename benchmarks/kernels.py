@@ -25,7 +25,7 @@ from types import SimpleNamespace
 import numpy as np
 
 from benchmarks.cross_encoder import can_hide_avx512, hiding_library
-from benchmarks.harness import HERE, RESULTS, machine, write_results
+from benchmarks.harness import HERE, option_parser, report
 
 MODELS = [
     "cross-encoder/ms-marco-MiniLM-L-12-v2",
@@ -196,42 +196,29 @@ def raw_model(data: bytes) -> Iterator[bytes]:
         yield linear(bert.pooler) + linear(bert.classifier)
 
 
-def earlier() -> dict:
-    """Return what earlier runs found, so that the parts can run one at a time."""
-    path = RESULTS / "kernels.json"
-    known = json.loads(path.read_text()) if path.exists() else {}
-    return {key: known[key] for key in ("bits", "bits_emulated", "cpu_ms_per_row") if key in known}
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="short rows, no result file")
-    parser.add_argument("--only", choices=["bits", "speed"], help="one part")
+def main(argv: list[str] | None = None) -> int:
+    parser = option_parser("kernels", __doc__, parts=("bits", "speed"))
     parser.add_argument("--arm", action="store_true", help="the ARM kernels in an emulator, nothing else")
     parser.add_argument("--runtime", type=int, nargs="*", help=argparse.SUPPRESS)
-    options = parser.parse_args()
+    options = parser.parse_args(argv)
     if options.runtime:
         rounds, *lengths = options.runtime
         print(json.dumps(timed(runtime(), lengths, rounds)))
-        return
+        return 0
     if options.arm:
-        found = {"bits_emulated": emulated(LENGTHS[:2] if options.quick else LENGTHS)}
-        if not options.quick:
-            write_results("kernels", {**earlier(), **found})
-        print(json.dumps(found, indent=2))
-        return
+        report(options, {"bits_emulated": emulated(LENGTHS[:2] if options.quick else LENGTHS)}, keep=True)
+        return 0
     lengths = LENGTHS[:4] if options.quick else LENGTHS
     data: dict = {}
-    if options.only != "speed":
+    if "bits" in options.only:
         data["bits"] = compare(lengths, 1 if options.quick else 20)
-    if options.only != "bits":
+    if "speed" in options.only:
         data["cpu_ms_per_row"] = speed(
             SPEED_LENGTHS[:1] if options.quick else SPEED_LENGTHS, 2 if options.quick else 15
         )
-    if not options.quick:
-        write_results("kernels", {**earlier(), **data})
-    print(json.dumps({"machine": machine(), **data}, indent=2))
+    report(options, data, keep=True)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

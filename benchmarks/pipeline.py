@@ -7,23 +7,21 @@ the stores and the scorer answer at once. Times are processor time of each proce
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import sys
 from pathlib import Path
 
-from benchmarks import peer_pipeline
-from benchmarks.harness import HERE, Peer, peer_env, versions, write_results
+from benchmarks.harness import HERE, Peer, option_parser, peer_env, report
+from benchmarks.peers import pipeline as peer_pipeline
 
 FIRST_VERSION = "929669d89b81a88c21a3a0fc9831dc7235453b24"
 """The last commit of version 0.1."""
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.pipeline", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a smoke run: ours alone, nothing written")
-    if parser.parse_args(argv).quick:
-        print(f"{peer_pipeline.median_ms(20):.3f} ms per search")
+    args = option_parser("pipeline", __doc__).parse_args(argv)
+    if args.quick:
+        report(args, {"median_processor_ms": {"this version": peer_pipeline.median_ms(20)}})
         return 0
     old = peer_env("resift-0.1", [f"git+file://{HERE.parent}@{FIRST_VERSION}"])
     script = Path(peer_pipeline.__file__)
@@ -36,16 +34,7 @@ def main(argv: list[str] | None = None) -> int:
         peer.close()
     medians = {name: round(statistics.median(values), 3) for name, values in times.items()}
     ratio = round(medians["this version"] / medians["version 0.1"], 3)
-    print(f"{medians}  this / 0.1: {ratio}")
-    write_results(
-        "pipeline",
-        {
-            "median_processor_ms": medians,
-            "this / 0.1": ratio,
-            "target": 0.5,
-            "versions": versions(["resift"]),
-        },
-    )
+    report(args, {"median_processor_ms": medians, "this / 0.1": ratio, "target": 0.5}, packages=["resift"])
     return 0 if ratio <= 0.5 else 1
 
 

@@ -13,15 +13,14 @@ own): the same weights as floats, so that scores differ by what int8 takes away.
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness import HERE, RESULTS, Peer, peer_env, write_results
-from benchmarks.peer_frameworks import FRAMEWORKS
+from benchmarks.harness import HERE, PEERS, Peer, option_parser, peer_env, read_results, report
+from benchmarks.peers.frameworks import FRAMEWORKS
 
 REQUIREMENTS = ["torch==2.13.0", "FlashRank", "rerankers[flashrank]", "txtai", "onnxruntime", "PyYAML"]
 FRAMEWORK_REQUIREMENTS = [
@@ -57,6 +56,26 @@ QUESTIONS = (
 )
 
 
+CHEESE = (
+    "Lyon is famous for its cheese.",
+    "Paris is where the French government sits.",
+    "Cells have mitochondria.",
+)
+CAPITAL = (
+    "Lyon is the capital of French cheese.",
+    "Paris is the capital of France.",
+    "Cells have mitochondria.",
+)
+EXAMPLES = [
+    ("flashrank", "what is the capital of France?", CHEESE, [1, 0, 2]),
+    ("rerankers", "what is the capital of France?", CHEESE, [1, 0, 2]),
+    ("txtai", "capital of France", CAPITAL, [1, 0, 2]),
+    ("txtai two-stage", "capital of France", CAPITAL, [1, 0]),
+    ("resift over txtai", "capital of France", CAPITAL, [1, 0]),
+]
+"""The examples of docs/migrating with the order that the pages print."""
+
+
 def model_folder() -> Path:
     from resift.models import resolve
 
@@ -67,7 +86,7 @@ def open_peer(python: Path | str) -> Peer:
     """Start the environment's process; it answers one question of one peer at a time."""
     paths = [str(HERE.parent), str(HERE.parent / "src")]
     env = {"PYTHONPATH": os.pathsep.join(paths), "HF_HUB_OFFLINE": "1"}
-    return Peer(python, HERE / "peer_same_order.py", str(model_folder()), env=env)
+    return Peer(python, PEERS / "same_order.py", str(model_folder()), env=env)
 
 
 def resift_order(query: str) -> list[tuple[int, float]]:
@@ -128,27 +147,55 @@ def run(python: Path | str, names: Sequence[str] = PEER_NAMES) -> dict[str, dict
     return {"peers": results, "versions": told["versions"]}
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+def wrong_examples(python: Path | str) -> list[str]:
+    """Return the peers whose answer differs from the order that docs/migrating prints for its example."""
+    with open_peer(python) as peer:
+        wrong = []
+        for name, query, passages, expected in EXAMPLES:
+            answer = peer.ask({"peer": name, "query": query, "passages": passages})
+            if [position for position, _ in answer["order"]] != expected:
+                wrong.append(name)
+    return wrong
+
+
+def disagreements(peers: dict[str, Any]) -> list[str]:
+    """Return the peers that disagree with Resift by more than padding and int8 explain."""
+    failed = []
+    for name, calls in peers.items():
+        together, alone = calls["one call"], calls.get("one passage per call")
+        if together["same_first"] < together["questions"]:
+            failed.append(f"{name}: another first place")
+        if name in PEER_NAMES and together["widest_swap_in_logits"] >= 0.35:
+            failed.append(f"{name}: distant passages swapped")
+        if name in PEER_NAMES and alone and alone["same_order"] < alone["questions"]:
+            failed.append(f"{name}: another order without padding")
+    return failed
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = option_parser("same_order", __doc__)
     parser.add_argument("--python", type=Path, default=None, help="a Python that has the peers")
     parser.add_argument("--frameworks", action="store_true", help="the frameworks' own rerankers")
-    args = parser.parse_args()
+    args = parser.parse_args(argv)
     if args.frameworks:
         python = args.python or peer_env("framework_peers", FRAMEWORK_REQUIREMENTS)
-        results = run(python, FRAMEWORK_NAMES)
+        results, failed = run(python, FRAMEWORK_NAMES), []
     else:
-        results = run(args.python or peer_env("same_order_peers", REQUIREMENTS))
-    for name, row in results["peers"].items():
-        for how, counts in row.items():
-            print(f"{name:18} {how:22} {counts}")
-    # The two environments are asked in separate runs; each keeps what the other found.
-    earlier = json.loads((RESULTS / "same_order.json").read_text(encoding="utf-8"))
-    kept = {name: version for name, version in earlier["versions"].items() if version != "absent"}
-    found = {name: version for name, version in results["versions"].items() if version != "absent"}
-    write_results(
-        "same_order", {"peers": {**earlier["peers"], **results["peers"]}, "versions": {**kept, **found}}
-    )
+        python = args.python or peer_env("same_order_peers", REQUIREMENTS)
+        results, failed = run(python), wrong_examples(python)
+    failed += disagreements(results["peers"])
+    # The two environments are measured in separate runs; each keeps the results of the other.
+    earlier = read_results(args.results)
+    versions = {**earlier.get("versions", {}), **results["versions"]}
+    found = {
+        "peers": {**earlier.get("peers", {}), **results["peers"]},
+        "versions": {name: version for name, version in versions.items() if version != "absent"},
+    }
+    report(args, found)
+    for problem in failed:
+        print(problem, file=sys.stderr)
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

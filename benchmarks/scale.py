@@ -2,12 +2,13 @@
 
     python -m benchmarks.scale --folder DIR --build  # makes the files of 10,000 to 1,000,000: half an hour
     python -m benchmarks.scale --folder DIR          # measures them: some minutes on a quiet machine
+    python -m benchmarks.scale --only quality        # exact scan against bit codes on three collections
     python -m benchmarks.scale --quick               # 3,000 made-up vectors: a smoke test
 
 What the passages are: benchmarks/scale_data.py. Each size is searched by a process of its own, so that its
 memory is its own. Recall is against the exact scan of the same vectors. Peers get the same vectors and
 questions in the same run, by the Python that --peer-python names (one with usearch, faiss-cpu, sqlite-vec,
-apsw and lancedb); build their indexes before with benchmarks.peer_vectors.
+apsw and lancedb); build their indexes before with benchmarks.peers.vectors.
 """
 
 from __future__ import annotations
@@ -28,8 +29,9 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.harness import HERE, machine, median_ms, rss_mb, versions, write_results
+from benchmarks.harness import HERE, median_ms, option_parser, report, rss_mb
 from benchmarks.scale_data import Passages, Questions
+from benchmarks.scale_quality import compare_all
 from resift.stores.sqlite import SQLiteStore
 from resift.stores.sqlite_blocks import ROWS, words_per_code
 from resift.stores.sqlite_codes import CodeTable, quantized_query
@@ -258,7 +260,7 @@ def measure(folder: Path, sizes: list[int], largest: int, *, peers: str) -> list
         row = _child("benchmarks.scale", "--search", *common)
         row |= _child("benchmarks.scale", "--grow", *common)
         if peers:
-            asked = ("benchmarks.peer_vectors", *common)
+            asked = ("benchmarks.peers.vectors", *common)
             row["peers"] = {peer: _child(*asked, peer, python=peers) for peer in PEERS}
         rows.append(row)
         print(json.dumps(row), flush=True)
@@ -300,9 +302,8 @@ def smoke() -> dict[str, Any]:
         return found | asyncio.run(grow(passages, folder, 3000))
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true")
+def main(argv: list[str] | None = None) -> int:
+    parser = option_parser("scale", __doc__, parts=("growth", "quality"))
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "resift-scale")
     parser.add_argument("--sizes", type=int, nargs="+", default=[10_000, 100_000, 1_000_000])
     parser.add_argument("--peer-python", default="", metavar="PYTHON", help="measure the others, too")
@@ -312,7 +313,7 @@ def main() -> None:
     parser.add_argument("--build", action="store_true", help="only make the files")
     parser.add_argument("--size", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--largest", type=int, help=argparse.SUPPRESS)
-    args = parser.parse_args()
+    args = parser.parse_args(argv)
     if args.search or args.grow or args.read:
         if args.search:
             found = asyncio.run(search(Questions(args.folder), args.folder, args.size))
@@ -321,27 +322,25 @@ def main() -> None:
         else:
             found = asyncio.run(grow(Passages(args.folder, args.largest), args.folder, args.size))
         print(json.dumps(found))
-        return
+        return 0
+    if "quality" in args.only and not args.build:
+        quality = compare_all(args.folder / "cache", quick=args.quick)
+        report(argparse.Namespace(quick=args.quick, results=f"{args.results}_quality"), quality)
+    if "growth" not in args.only:
+        return 0
     if args.quick:
-        print(json.dumps(smoke()))
-        return
+        report(args, smoke())
+        return 0
     prepare(args.folder, args.sizes, max(args.sizes))
     if args.build:
-        return
+        return 0
     rows = measure(args.folder, args.sizes, max(args.sizes), peers=args.peer_python)
     met = verdict(rows[-1])
-    print(json.dumps(met))
     packages = ["resift", "numpy", "usearch", "faiss-cpu", "sqlite-vec", "lancedb"]
     scans = {str(count): scan(count) for count in (1_000_000, 3_000_000)}
-    data = {
-        "growth": rows,
-        "met": met,
-        "scan_ms": scans,
-        "machine": machine(),
-        "versions": versions(packages),
-    }
-    print("written:", write_results("scale", data).name)
+    report(args, {"growth": rows, "met": met, "scan_ms": scans}, packages=packages)
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

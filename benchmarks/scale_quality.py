@@ -1,7 +1,6 @@
 """What approximate search costs in quality: the default pipeline with an exact scan and with bit codes.
 
-    python -m benchmarks.scale_quality --cache DIR        # SciFact, NFCorpus, Cranfield; half an hour
-    python -m benchmarks.scale_quality --quick            # two questions: a smoke test
+The part `quality` of `python -m benchmarks.scale`, half an hour for SciFact, NFCorpus and Cranfield.
 
 `resift eval DATA --pipeline default:exact --pipeline default:approximate` does the same for one collection;
 here both share the cross-encoder's scores, since it judges a text the same whoever found it.
@@ -9,15 +8,13 @@ here both share the cross-encoder's scores, since it judges a text the same whoe
 
 from __future__ import annotations
 
-import argparse
 import asyncio
-import json
 import os
-import tempfile
+import sys
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness import HERE, write_results
+from benchmarks.harness import HERE
 from resift.evaluation.beir import Collection, read_collection
 from resift.evaluation.collection_index import index_of
 from resift.evaluation.measures import Judge
@@ -76,19 +73,10 @@ def compare(name: str, cache: Path, questions: int) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--cache", type=Path, default=Path(tempfile.gettempdir()) / "resift-scale" / "cache")
-    parser.add_argument("--quick", action="store_true")
-    args = parser.parse_args()
+def compare_all(cache: Path, *, quick: bool) -> dict[str, Any]:
+    """Compare both searches on each collection; a quick run asks two queries of one collection."""
     rows = {}
-    for name in ("cranfield",) if args.quick else COLLECTIONS:
-        rows[name] = compare(name, args.cache, 2 if args.quick else 10**6)
-        print(json.dumps({name: rows[name]}), flush=True)
-    if not args.quick:
-        met = all(abs(row["difference"]) <= LIMIT for row in rows.values())
-        print("written:", write_results("scale_quality", {"collections": rows, "met": met}).name)
-
-
-if __name__ == "__main__":
-    main()
+    for name in ("cranfield",) if quick else COLLECTIONS:
+        rows[name] = compare(name, cache, 2 if quick else 10**6)
+        print(name, rows[name], file=sys.stderr, flush=True)
+    return {"collections": rows, "met": all(abs(row["difference"]) <= LIMIT for row in rows.values())}

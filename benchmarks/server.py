@@ -1,10 +1,10 @@
-"""`resift serve` under load: throughput, overload, fairness, drain, soak, bad requests, the API, a peer.
+"""`resift serve` under load: rates, overload, fairness, drain, soak, bad requests, the API, real clients.
 
     python -m benchmarks.server                 # all but the last two, some ten minutes
     python -m benchmarks.server --quick         # a smoke run of each part, nothing written
-    python -m benchmarks.server rates drain     # only these parts
-    python -m benchmarks.server schema          # schemathesis, in an environment of its own
-    python -m benchmarks.server infinity        # side by side with infinity, in an environment of its own
+    python -m benchmarks.server --only rates drain    # only these parts
+    python -m benchmarks.server --only schema         # schemathesis, in an environment of its own
+    python -m benchmarks.server --only clients        # real clients, each in its own environment
 
 The stub is a scorer without a model, so that the figures are the server's own. Every server is a real process
 on this machine, and so is the load: on two cores the client takes its share of them too.
@@ -23,7 +23,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from benchmarks.harness import versions, write_results
+from benchmarks.harness import option_parser, report
 from tests.server.load import Load, closed_loop, open_loop, request_bytes
 from tests.server.process import Server, real, start
 
@@ -344,11 +344,11 @@ def _index(folder: Path) -> list[str]:
     return ["--store", str(folder / "notes.db"), "--judgements", str(folder / "judged")]
 
 
-def infinity(quick: bool) -> dict[str, Any]:
-    """Side by side with infinity, same architecture and texts."""
-    from benchmarks.server_infinity import compare
+def clients(quick: bool) -> dict[str, Any]:
+    """Clients of other projects must get the order of `resift.rerank`."""
+    from benchmarks import server_clients
 
-    return compare(quick=quick)
+    return server_clients.clients(quick)
 
 
 PARTS: dict[str, Callable[[bool], dict[str, Any]]] = {
@@ -360,22 +360,18 @@ PARTS: dict[str, Callable[[bool], dict[str, Any]]] = {
     "model": model,
     "bad": bad,
     "schema": schema,
-    "infinity": infinity,
+    "clients": clients,
 }
-ALONE = ("schema", "infinity")
+ALONE = ("schema", "clients")
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.server", description=__doc__)
-    parser.add_argument("parts", nargs="*", choices=[*PARTS, []], metavar="PART", help=", ".join(PARTS))
-    parser.add_argument("--quick", action="store_true", help="a smoke run of each part; nothing is written")
+    parser = option_parser("server", __doc__, parts=list(PARTS))
+    parser.set_defaults(only=[name for name in PARTS if name not in ALONE])
     args = parser.parse_args(argv)
-    for name in args.parts or [name for name in PARTS if name not in ALONE]:
-        found = PARTS[name](args.quick)
-        print(name, found, flush=True)
-        if not args.quick:
-            packages = versions(["starlette", "uvicorn", "httptools"])
-            write_results(f"server_{name}", {"versions": packages, name: found})
+    for name in args.only:
+        part = argparse.Namespace(quick=args.quick, results=f"{args.results}_{name}")
+        report(part, {name: PARTS[name](args.quick)}, packages=["starlette", "uvicorn", "httptools"])
     return 0
 
 

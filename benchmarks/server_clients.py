@@ -1,7 +1,6 @@
 """Real clients against a real server: each must get the order of `resift.rerank`.
 
-    python -m benchmarks.server_clients              # every client, each in an environment of its own
-    python -m benchmarks.server_clients litellm      # only these
+The part `clients` of `python -m benchmarks.server`.
 
 The environments are made once under benchmarks/.envs; some clients bring a lot with them. Versions are the
 newest that the package index has, and an older one where applications pin it.
@@ -9,13 +8,12 @@ newest that the package index has, and an older one where applications pin it.
 
 from __future__ import annotations
 
-import argparse
 import json
 import subprocess
-import sys
+from typing import Any
 
 import resift
-from benchmarks.harness import HERE, peer_env, write_results
+from benchmarks.harness import PEERS, peer_env
 from tests.server.process import real
 
 QUERY = "What governs subatomic particles?"
@@ -43,7 +41,7 @@ CLIENTS: dict[str, tuple[str, list[str]]] = {
     "haystack-tei": ("haystack_tei", ["haystack-ai", "huggingface-api-haystack"]),
     "haystack-cohere": ("haystack_cohere", ["cohere-haystack"]),
 }
-"""Client -> function in peer_server_clients.py, and what its environment needs, the client itself last."""
+"""Client -> function in peers/server_clients.py, and what its environment needs, the client itself last."""
 
 
 def check(name: str, url: str, expected: list[int]) -> dict[str, object]:
@@ -54,7 +52,7 @@ def check(name: str, url: str, expected: list[int]) -> dict[str, object]:
     except (subprocess.CalledProcessError, OSError) as exc:
         return {"ok": False, "why": f"could not be installed: {type(exc).__name__}"}
     asked = json.dumps([url, "secret", QUERY, DOCUMENTS])
-    script = str(HERE / "peer_server_clients.py")
+    script = str(PEERS / "server_clients.py")
     done = subprocess.run(
         [str(python), script, function, asked], capture_output=True, text=True, timeout=300, check=False
     )
@@ -71,23 +69,11 @@ def _version(python, package: str) -> str:
     return done.stdout.strip()
 
 
-def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.server_clients", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="CLIENT", help=", ".join(CLIENTS))
-    args = parser.parse_args(argv)
+def clients(quick: bool) -> dict[str, Any]:
+    """Ask the server through every client, or in a quick run through the first."""
     expected = [int(id) for id in resift.rerank(QUERY, DOCUMENTS).ids]
     server = real("--any-model", env={"RESIFT_API_KEYS": "secret"})
-    found = {}
     try:
-        for name in args.names or CLIENTS:
-            found[name] = check(name, server.url, expected)
-            print(name, found[name], flush=True)
+        return {name: check(name, server.url, expected) for name in list(CLIENTS)[: 1 if quick else None]}
     finally:
         server.stop()
-    if not args.names:
-        write_results("server_clients", {"expected": expected, "clients": found})
-    return 0 if all(one["ok"] for one in found.values()) else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -8,7 +8,6 @@ five known neighbours each. Finding the neighbours is the stores' side, and is t
 
 from __future__ import annotations
 
-import argparse
 import random
 import statistics
 import sys
@@ -18,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.harness import write_results
+from benchmarks.harness import option_parser, report
 from resift import gate, shape
 from resift.fusion import fuse
 from resift.types import Hit, Ranking, StageKind, record_of, rescored
@@ -85,9 +84,8 @@ WHOLE = shape.ShapePolicy(
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a smoke run: three rounds, nothing written")
-    quick = parser.parse_args(argv).quick
+    args = option_parser("shape", __doc__).parse_args(argv)
+    rounds = 3 if args.quick else ROUNDS
     fused = pool(1)
     gated = gate.gate(fused, profile=PROFILE, rerank_top_n=K)
     hits = reranked(Ranking(gated.kept, trace=fused.trace.then(gated.record)))
@@ -115,15 +113,9 @@ def main(argv: list[str] | None = None) -> int:
         "recover": lambda: shape.recover(hits, k=K),
         "mmr on words": lambda: shape.mmr(hits, k=K),
     }
-    medians = {name: processor_ms(run, 3 if quick else ROUNDS) for name, run in subjects.items()}
-    for name, took in medians.items():
-        print(f"{name:26} {took:7.3f} ms")
-    if quick:
-        return 0
-    write_results(
-        "shape", {"hits": SIZE, "k": K, "rounds": ROUNDS, "median_processor_ms": medians, "target_ms": 2.0}
-    )
-    return 0 if medians["whole: gate + shape"] < 2.0 else 1
+    medians = {name: processor_ms(run, rounds) for name, run in subjects.items()}
+    report(args, {"hits": SIZE, "k": K, "rounds": rounds, "median_processor_ms": medians, "target_ms": 2.0})
+    return 0 if args.quick or medians["whole: gate + shape"] < 2.0 else 1
 
 
 if __name__ == "__main__":

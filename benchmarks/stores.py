@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.harness import HERE, rss_mb, versions, write_results
+from benchmarks.harness import HERE, option_parser, report, rss_mb
 from resift.ingest.chunking import ChunkSize, chunks
 from resift.retrieval.node import RetrievalNode
 from resift.stores.sqlite import SQLiteStore
@@ -242,33 +242,31 @@ def growth(sizes: list[int], queries: int) -> list[dict[str, Any]]:
     return rows
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true")
+def main(argv: list[str] | None = None) -> int:
+    parser = option_parser("stores", __doc__)
     parser.add_argument("--build", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--search", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--fan-out", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--share", type=int, help=argparse.SUPPRESS)
     parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
-    args = parser.parse_args()
+    args = parser.parse_args(argv)
     if args.build:
         print(json.dumps(asyncio.run(build(args.build, args.folder))))
-        return
+        return 0
     if args.search:
         print(json.dumps(asyncio.run(search(args.folder, queries=args.search))))
-        return
+        return 0
     if args.fan_out:
         print(json.dumps(asyncio.run(fan_out(args.folder, queries=args.fan_out))))
-        return
+        return 0
     if args.share:
         print(json.dumps(asyncio.run(indexing_share(args.folder, count=args.share))))
-        return
+        return 0
     sizes = [1_000, 2_000] if args.quick else [1_000, 10_000, 30_000, 100_000]
     load = os.getloadavg()[0]
     rows = growth(sizes, queries=20 if args.quick else 100)
     with tempfile.TemporaryDirectory() as folder:
         share = _child("--share", "16" if args.quick else "128", "--folder", folder)
-    print(json.dumps(share))
     largest = rows[-1]
     verdict = {
         "hybrid_p50_within_40_ms": largest["hybrid_p50_ms"] <= TARGET_P50_MS,
@@ -283,12 +281,10 @@ def main() -> None:
         "indexing": share,
         "load_average_at_start": load,
         "met": verdict,
-        "versions": versions(["resift", "numpy"]),
     }
-    print(json.dumps(verdict))
-    if not args.quick:
-        print("written:", write_results("stores", data).name)
+    report(args, data, packages=["resift", "numpy"])
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

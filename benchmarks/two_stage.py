@@ -9,14 +9,13 @@ waits, processor time says the same on a machine that is busy with other things.
 
 from __future__ import annotations
 
-import argparse
 import os
 import random
 import statistics
 import sys
 from pathlib import Path
 
-from benchmarks.harness import HERE, Peer, machine, peer_env, versions, write_results
+from benchmarks.harness import HERE, PEERS, Peer, option_parser, peer_env, report
 
 REQUIREMENTS = ("torch==2.13.0", "txtai==9.14.0", "onnxruntime")
 FOREIGN = ("txtai-onnx", "txtai-torch")
@@ -41,9 +40,7 @@ def model_folder() -> Path:
 
 def started(name: str, python: Path | str, folder: Path, corpus: list[str]) -> Peer:
     paths = [str(HERE.parent), str(HERE.parent / "src")] if name == "resift" else [str(HERE.parent)]
-    peer = Peer(
-        python, HERE / "peer_two_stage.py", name, str(folder), env={"PYTHONPATH": os.pathsep.join(paths)}
-    )
+    peer = Peer(python, PEERS / "two_stage.py", name, str(folder), env={"PYTHONPATH": os.pathsep.join(paths)})
     peer.ask({"texts": corpus})
     return peer
 
@@ -75,8 +72,7 @@ def race(peers: dict[str, Peer], queries: list[str]) -> dict:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.two_stage", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="Resift alone, small numbers, no result file")
+    parser = option_parser("two_stage", __doc__)
     parser.add_argument("--queries", type=int, default=7)
     parser.add_argument("--documents", type=int, default=2000)
     parser.add_argument("--words", type=int, default=80)
@@ -95,17 +91,10 @@ def main(argv: list[str] | None = None) -> int:
     finally:
         for peer in peers.values():
             peer.close()
-    print(data)
-    if not args.quick:
-        shape = {
-            "documents": len(corpus),
-            "words": args.words,
-            "queries": len(queries),
-            "reranked": LIMIT * 10,
-        }
-        told = {"race": data, "shape": shape, "versions": versions(["resift", "onnxruntime", "numpy"])}
-        told["peers"] = {"txtai": "9.14.0", "torch": "2.13.0"}
-        print("written:", write_results("two_stage", told).name, "on", machine()["processor"])
+    shape = {"documents": len(corpus), "words": args.words, "queries": len(queries), "reranked": LIMIT * 10}
+    peers_used = {"txtai": "9.14.0", "torch": "2.13.0"}
+    found = {"race": data, "shape": shape, "peers": peers_used}
+    report(args, found, packages=["resift", "onnxruntime", "numpy"])
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Ray Serve: the config file is whole, and replicas follow the pairs (benchmarks.batch_serve runs it)."""
+"""Ray Serve: the config file is whole, and replicas follow the pairs (research.batch_serve runs it)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Other vector indexes on the passages of benchmarks.scale: time per question, memory, recall.
 
-    python -m benchmarks.peer_vectors usearch --folder DIR --size 100000 --largest 1000000 --build
-    python -m benchmarks.peer_vectors usearch --folder DIR --size 100000 --largest 1000000
+    python -m benchmarks.peers.vectors usearch --folder DIR --size 100000 --largest 1000000 --build
+    python -m benchmarks.peers.vectors usearch --folder DIR --size 100000 --largest 1000000
 
 An index is built once and kept; what is measured is a process that opens it and asks.
 """

@@ -1,6 +1,6 @@
 """What an index could learn of itself: do titles and sentences choose the part of the vectors well?
 
-    python -m benchmarks.self_supervision CACHE RECORDED DATA [--cases 100]
+    python -m research.self_supervision CACHE RECORDED DATA [--cases 100]
 
 For passages drawn at random, a title asks for its text and a sentence for the rest of its passage, the asked
 words taken out of it, so that none is there only because it was copied. Both lists are made anew with that
@@ -156,7 +156,7 @@ def worth(recorded: Path) -> dict[float, float]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.self_supervision", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m research.self_supervision", description=__doc__)
     for name in ("cache", "recorded", "data"):
         parser.add_argument(name, type=Path)
     parser.add_argument("--cases", type=int, default=100)

@@ -1,7 +1,7 @@
 """What a plan for bulk work needs: a worker's memory on large inputs, and how quickly stores are filled.
 
-python -m benchmarks.batch_parts            # some minutes
-python -m benchmarks.batch_parts --quick    # a smoke run, nothing written
+python -m research.batch_parts            # some minutes
+python -m research.batch_parts --quick    # a smoke run, nothing written
 
 Memory: the peak of a process that does one shard of an ordinary file, of a file with 100,000 documents in one
 row group, and of one row with 10,000 candidates. Filling: the shards of an index job, by one process or two.
@@ -145,7 +145,7 @@ def rate(chunks: Path, store: Path, workers: int = 1) -> float:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.batch_parts", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m research.batch_parts", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a smoke run; nothing is written")
     parser.add_argument("--rows", type=int, default=20_000, help="chunks that stores are filled with (20000)")
     args = parser.parse_args(argv)

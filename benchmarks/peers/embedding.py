@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from benchmarks.harness import answer_forever
-from benchmarks.peer_cross_encoder import same_shape
+from benchmarks.peers.cross_encoder import same_shape
 
 Embed = Callable[[Sequence[str]], object]
 

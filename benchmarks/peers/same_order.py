@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from benchmarks.harness import answer_forever, versions
-from benchmarks.peer_frameworks import FRAMEWORKS
+from benchmarks.peers.frameworks import FRAMEWORKS
 
 FLASHRANK_NAME = "ms-marco-MiniLM-L-12-v2"
 Rank = Callable[[str, Sequence[str]], list[tuple[int, float]]]

@@ -1,7 +1,7 @@
 """The research behind the default order's trust: forms of the reranker's weight, whole collections left out.
 
     resift record DATA/scifact --depth 30 -o RECORDED/scifact.jsonl     one recording per collection
-    python -m benchmarks.default_order RECORDED [--data DATA]
+    python -m research.default_order RECORDED [--data DATA]
 
 Every number is nDCG@10. The single stages and the shipped order are replayed through the real pipeline.
 For the forms each question's value is computed once on a grid of (part of vectors, weight of the reranker);
@@ -321,7 +321,7 @@ def measured(every: dict[str, Questions]) -> dict[str, Any]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.default_order", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m research.default_order", description=__doc__)
     parser.add_argument("recorded", type=Path, help="a folder with one recording per collection")
     parser.add_argument("--data", type=Path, help="the folder of the collections, for facts of their texts")
     parser.add_argument("--dry", action="store_true", help="print and write nothing")

@@ -1,4 +1,4 @@
-"""benchmarks/RESULTS.md from benchmarks/results/*.json: tables of what was measured, on which machine."""
+"""Write benchmarks/RESULTS.md from benchmarks/results/*.json: `python -m benchmarks --summary`."""
 
 from __future__ import annotations
 
@@ -7,27 +7,26 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness import HERE, RESULTS
-
+FOLDER = Path(__file__).resolve().parent.parent / "benchmarks"
 HIDDEN = {"benchmark", "date", "machine", "versions"}
 
 
-def write_summary(names: Sequence[str]) -> Path:
-    """Write RESULTS.md about these benchmarks and return its path; others with results are only named."""
+def write_page(names: Sequence[str], folder: Path = FOLDER) -> Path:
+    """Write RESULTS.md with a section per benchmark and links to all other results; return its path."""
     parts = [
         "# Benchmark results",
         "",
-        "Written by `python -m benchmarks` from `results/*.json`; figures of one table are from one run.",
+        "Written by `python -m benchmarks` from `results/*.json`. Numbers in one table come from one run.",
         "Ratios hold on other machines, milliseconds do not.",
     ]
-    files = {file.stem: file for file in sorted(RESULTS.glob("*.json"))}
-    for name in names:
-        if name in files:
-            parts += ["", *section(json.loads(files[name].read_text(encoding="utf-8")), name)]
-    more = [f"[{name}](results/{file.name})" for name, file in files.items() if name not in names]
+    files = {file.stem: file for file in sorted((folder / "results").glob("*.json"))}
+    shown = [name for name in names if name in files]
+    for stem in shown:
+        parts += ["", *section(json.loads(files[stem].read_text(encoding="utf-8")), stem)]
+    more = [f"[{stem}](results/{file.name})" for stem, file in files.items() if stem not in shown]
     if more:
         parts += ["", f"More results: {', '.join(more)}."]
-    path = HERE / "RESULTS.md"
+    path = folder / "RESULTS.md"
     path.write_text("\n".join(parts) + "\n", encoding="utf-8")
     return path
 

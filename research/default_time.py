@@ -1,6 +1,6 @@
 """Processor time per question of the whole default pipeline, beside another version's, in turns.
 
-    python -m benchmarks.default_time WORK --against TREE/src [--questions 15] [--only squad2-dev-passages …]
+    python -m research.default_time WORK --against TREE/src [--questions 15] [--only squad2-dev-passages …]
 
 RESIFT_DATA is where the collections lie. Two processes, one per version, each with an index of its own in
 WORK, answer the same questions (the first by a digest of their ids) in turns; nothing is cached, and what the
@@ -95,7 +95,7 @@ def main(argv: list[str] | None = None) -> int:
     from benchmarks.default_table import COLLECTIONS
     from benchmarks.harness import write_results
 
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.default_time", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m research.default_time", description=__doc__)
     parser.add_argument("work", type=Path, help="where indexes and results are kept")
     parser.add_argument("--against", type=Path, required=True, help="the src folder of the other version")
     parser.add_argument("--name", default="0.1", help="what to call it")

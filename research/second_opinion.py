@@ -1,7 +1,7 @@
 """Late interaction beside the cross-encoder, on recordings: a second opinion, a third list, a middle stage.
 
     resift record DATA/scifact --depth 30 -o RECORDED/scifact.jsonl     one recording per collection
-    python -m benchmarks.second_opinion RECORDED DATA [--questions 40]
+    python -m research.second_opinion RECORDED DATA [--questions 40]
 
 Scores by MaxSim what the default reads of each question, then tries what that could be good for. Numbers are
 nDCG@10, differences against the default with 95 % intervals (questions drawn within collections), and the
@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.default_order import SAMPLES
+from research.default_order import SAMPLES
 from benchmarks.harness import write_results
 from resift.deadline import Deadline
 from resift.evaluation.beir import read_collection
@@ -139,7 +139,7 @@ def forms(trials: Trials) -> dict[str, np.ndarray]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.second_opinion", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m research.second_opinion", description=__doc__)
     parser.add_argument("recorded", type=Path)
     parser.add_argument("data", type=Path)
     parser.add_argument("--questions", type=int, default=40)

@@ -1,6 +1,6 @@
 """Record once what the blending research reads again and again: BM25, dense and cross-encoder scores.
 
-    python benchmarks/recording.py OUT_DIR [scifact/test nfcorpus/test ...]
+    python research/recording.py OUT_DIR [scifact/test nfcorpus/test ...]
 
 One JSON file per collection and split: {"queries": {qid: {"bm25": [[id, score], ...], "dense": [...],
 "ce": {id: logit}, "qrels": {id: grade}, "near": {id: [[id, cosine], ...]}}}}. Lists are 100 deep; the

@@ -1,7 +1,7 @@
 """What millions and billions of passages need, simulated from what was measured here.
 
-python -m benchmarks.scale_model                        # 10 million and 1 billion passages
-python -m benchmarks.scale_model --passages 50000000 --cores 64
+python -m research.scale_model                        # 10 million and 1 billion passages
+python -m research.scale_model --passages 50000000 --cores 64
 
 Reads benchmarks/results/batch.json and batch_parts.json. Workers take shards of 1,000 passages one after
 another; a shard's time is drawn around the measured rate; workers die at random, which costs what they had
@@ -115,7 +115,7 @@ def plan(passages: int, cores: int, rates: Measured) -> dict[str, Any]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.scale_model", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m research.scale_model", description=__doc__)
     parser.add_argument("--passages", type=int, help="only so many, nothing written")
     parser.add_argument("--cores", type=int, default=64)
     parser.add_argument("--quick", action="store_true", help="a million, nothing written")

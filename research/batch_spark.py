@@ -1,7 +1,7 @@
 """Run the Spark recipe of docs/batch.md on a real Spark (pip, Java 17) and compare it with `resift batch`.
 
-python -m benchmarks.batch_spark            # installs pyspark into benchmarks/.envs
-python -m benchmarks.batch_spark --quick    # the same, nothing written
+python -m research.batch_spark            # installs pyspark into benchmarks/.envs
+python -m research.batch_spark --quick    # the same, nothing written
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def rows(folder: Path) -> list[dict[str, Any]]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.batch_spark", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m research.batch_spark", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="nothing is written")
     parser.add_argument("--python", type=Path, help="an environment that has pyspark and resift")
     args = parser.parse_args(argv)

@@ -1,6 +1,6 @@
 """What resilience costs: breaker and budget, an open breaker, BM25 over a pool; and 100,000 random steps.
 
-    python -m benchmarks.resilience [--quick]
+    python -m research.resilience [--quick]
 
 `--quick` runs fewer rounds, 10,000 steps, and asks the peers only where their environment exists already.
 """

@@ -1,7 +1,7 @@
 """The server on Ray Serve, from the shipped config file: answers, overload, more replicas, drain, stop.
 
-python -m benchmarks.batch_serve            # about a minute
-python -m benchmarks.batch_serve --quick    # the same, nothing written
+python -m research.batch_serve            # about a minute
+python -m research.batch_serve --quick    # the same, nothing written
 
 examples/ray-serve.yaml is deployed on a cluster of its own, with small limits so that two cores are enough to
 reach them; requests come over HTTP; the deployment is deleted while requests are in flight.
@@ -28,8 +28,7 @@ from typing import Any
 import httpx
 import yaml
 
-from benchmarks.harness import HERE, versions, write_results
-from tests.hardening.batch_kills import descendants
+from benchmarks.harness import HERE, descendants, versions, write_results
 
 CONFIG = HERE.parent / "examples" / "ray-serve.yaml"
 QUERY = "what do bees make?"
@@ -171,7 +170,7 @@ def run(port: int) -> dict[str, Any]:
         folder = Path(name)
         env = {key: value for key, value in os.environ.items() if key != "RAY_ADDRESS"}
         env |= {"RAY_USAGE_STATS_ENABLED": "0", "RAY_TMPDIR": str(folder)}
-        words = [sys.executable, "-m", "benchmarks.batch_serve", "--deploy", str(small_config(folder, port))]
+        words = [sys.executable, "-m", "research.batch_serve", "--deploy", str(small_config(folder, port))]
         with started(words, env, folder / "serve.log") as process:
             try:
                 return life(f"http://127.0.0.1:{port}", process)
@@ -228,7 +227,7 @@ def missed(result: dict[str, Any]) -> list[str]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.batch_serve", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m research.batch_serve", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="nothing is written")
     parser.add_argument("--port", type=int, default=8797)
     parser.add_argument("--deploy", type=Path, help=argparse.SUPPRESS)

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.adapters`: what LangChain's, LlamaIndex's and Haystack's adapters cost on top.
+"""`python -m research.adapters`: what LangChain's, LlamaIndex's and Haystack's adapters cost on top.
 
 100 documents, a scorer without a model, processor time of the adapter's call less that of `resift.rerank` on
 the same texts, in turns; the median of the differences.

@@ -1,7 +1,7 @@
 """How quick evaluation is: replaying settings on a recording, and RRF on SciFact with cached embeddings.
 
-python -m benchmarks.evaluation            # RESIFT_DATA: where scifact lies
-python -m benchmarks.evaluation --quick    # a small made-up recording, a smoke test
+python -m research.evaluation            # RESIFT_DATA: where scifact lies
+python -m research.evaluation --quick    # a small made-up recording, a smoke test
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def scifact(cache: Path | None) -> dict | None:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.evaluation", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m research.evaluation", description=__doc__)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--cache", type=Path, default=None, help="where the index of SciFact is kept")
     args = parser.parse_args(argv)

@@ -1,6 +1,6 @@
 """Which windows of long texts must be read: every window's logit once, then rules of choosing on top.
 
-    python -m benchmarks.long_texts WORK [--size 4] [--questions 300]     # RESIFT_DATA: where the data lies
+    python -m research.long_texts WORK [--size 4] [--questions 300]     # RESIFT_DATA: where the data lies
 
 The long texts are consecutive chunks of chunkeval's five sources, `size` of them as one text; the best 14 of
 each question are read. Numbers are nDCG@10 of the default blend (without neighbours), against the same with
@@ -194,7 +194,7 @@ def judged(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.long_texts", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m research.long_texts", description=__doc__)
     parser.add_argument("work", type=Path, help="where the collection, its index and the logits are kept")
     parser.add_argument("--size", type=int, default=4)
     parser.add_argument("--questions", type=int, default=300)

@@ -1,7 +1,7 @@
 """Word search beside version 0.1: the same 100,000 chunks, the same questions, in turns.
 
-    python -m benchmarks.word_search --old /path/of/python-with-resift-0.1
-    python -m benchmarks.word_search --old … --quick     # 2,000 chunks, a smoke test
+    python -m research.word_search --old /path/of/python-with-resift-0.1
+    python -m research.word_search --old … --quick     # 2,000 chunks, a smoke test
 
 Each version indexes the chunks in a process of its own environment, then both stay open and are asked in
 turns, so that both meet the same machine. Texts have Zipf-distributed words (`benchmarks.stores`). The part

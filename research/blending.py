@@ -1,7 +1,7 @@
 """The research behind `shape.blend`: which way of blending helps on collections it was not tuned on.
 
-    python benchmarks/recording.py RECORDED      once: BM25, dense and cross-encoder scores
-    python -m benchmarks.blending RECORDED
+    python research/recording.py RECORDED      once: BM25, dense and cross-encoder scores
+    python -m research.blending RECORDED
 
 Every number is nDCG@10. Pools are the top 20 of RRF over BM25 and dense lists of 100 (50 on the demo sample).
 Families of blends are tuned on all collections but one and tested on that one, among SciFact, NFCorpus and

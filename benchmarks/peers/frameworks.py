@@ -1,7 +1,7 @@
 """The rerankers that LangChain, LlamaIndex and Haystack bring themselves, on the weights that Resift uses.
 
 They run PyTorch, so the int8 weights of the ONNX file are written as a model of 32-bit floats first: the same
-numbers, computed with in floats. Each function returns a ranker as in peer_same_order.py.
+numbers, computed with in floats. Each function returns a ranker as in peers/same_order.py.
 """
 
 from __future__ import annotations

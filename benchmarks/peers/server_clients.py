@@ -1,6 +1,6 @@
 """Each client's own way to rerank, run in that client's environment by server_clients.py.
 
-    python peer_server_clients.py NAME '["http://…", "key", "query", ["document", …]]'
+    python peers/server_clients.py NAME '["http://…", "key", "query", ["document", …]]'
 
 Prints the order that the client got, or null where it embeds.
 """

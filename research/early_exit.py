@@ -1,8 +1,8 @@
 """Early exit, an experiment: could candidates be dropped after 4, 6 or 8 of 12 layers without moving the top?
 
-`python -m benchmarks.early_exit record` takes, per collection, some questions and the best candidates of
+`python -m research.early_exit record` takes, per collection, some questions and the best candidates of
 the text search, and records the first token's state after each of these layers and the score of all twelve.
-`python -m benchmarks.early_exit` then fits one head per layer on the states of FITTED and picks, on the same
+`python -m research.early_exit` then fits one head per layer on the states of FITTED and picks, on the same
 collections with each left out in turn, where a candidate may be dropped: how far below the tenth best
 estimate, or behind which share of its pool. Heads see one layer or all so far, linear or not, and learn one
 of three targets. The collections of JUDGED see neither fit nor choice. Recorded
@@ -32,7 +32,7 @@ FITTED = ("scifact/train", "nfcorpus/train", "squad2-dev-passages/test", "hotpot
 JUDGED = ("cranfield/test", "cosqa/test", "npl-vaswani/test", "chunkeval-multisource/test")
 HEADS, LAYERS, TOP = (4, 6, 8), 12, 10
 TOKENS = 256
-FOLDER = HERE / ".early_exit"
+FOLDER = HERE.parent / "research" / ".early_exit"
 DATA = Path(os.environ.get("RESIFT_DATA", HERE.parent.parent / "shared" / "data"))
 MODEL = "cross-encoder/ms-marco-MiniLM-L-12-v2"
 FIELDS = ("states", "scores", "grades", "ideal")

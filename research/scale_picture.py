@@ -1,6 +1,6 @@
 """The growth of benchmarks.scale as a picture: time, memory and recall per size, ours and others'.
 
-python -m benchmarks.scale_picture        # docs/pictures/scale.svg from results/scale.json
+python -m research.scale_picture        # docs/pictures/scale.svg from results/scale.json
 """
 
 from __future__ import annotations
