@@ -236,6 +236,77 @@ def test_where_means_the_same_everywhere(kind: str, where: dict[str, Any], expec
     run(kind, body)
 
 
+LISTS = [
+    {"id": "a", "text": "lamp one", "metadata": {"tags": ["account", "login"], "sizes": [1, 2.5], "seen": ["2024-01-01", "2024-06-01"], "topic": "food", "long": ["x" * 300, "y"]}},
+    {"id": "b", "text": "lamp two", "metadata": {"tags": "account", "sizes": 1.0, "flags": [True], "topic": "wood"}},
+    {"id": "c", "text": "lamp three", "metadata": {"tags": [], "sizes": [True, "1"], "seen": ["soon"], "topic": "food"}},
+    {"id": "d", "text": "lamp four", "metadata": {"tags": ["log*n", "log*n", None, ["account"], {"account": 1}], "sizes": [10**30, -5]}},
+    {"id": "e", "text": "lamp five", "metadata": {}},
+]  # fmt: skip
+ALL = set("abcde")
+
+
+@pytest.mark.parametrize(
+    ("where", "expected"),
+    [
+        ({"tags": "account"}, {"a", "b"}),
+        ({"tags": "login"}, {"a"}),
+        ({"tags": ["login", "log*n"]}, {"a", "d"}),
+        ({"tags": {"=": "log*n"}}, {"d"}),
+        ({"tags": {"=": ["log*n", "account"]}}, {"a", "b", "d"}),
+        ({"tags": "acc*"}, {"a", "b"}),
+        ({"tags": "*"}, {"a", "b", "d"}),
+        ({"tags": {"!=": "account"}}, ALL - {"a", "b"}),
+        ({"tags": {"!=": ["login", "nothing"]}}, ALL - {"a"}),
+        ({"tags": []}, set()),
+        ({"tags": {"!=": []}}, ALL),
+        ({"sizes": 1}, {"a", "b"}),
+        ({"sizes": 1.0}, {"a", "b"}),
+        ({"sizes": True}, {"c"}),
+        ({"sizes": "1"}, {"c"}),
+        ({"sizes": {">": 2}}, {"a", "d"}),
+        ({"sizes": {"<": 0}}, {"d"}),
+        ({"sizes": {">": 2, "<": 2}}, {"a", "d"}),
+        ({"sizes": 10**30}, {"d"}),
+        ({"flags": True}, {"b"}),
+        ({"seen": {">=": "2024-05-01"}}, {"a"}),
+        ({"long": "x" * 300}, {"a"}),
+        ({"long": "x*"}, {"a"}),
+        ({"tags": "account", "topic": "food"}, {"a"}),
+        ({"or": [{"tags": "login"}, {"topic": "wood"}]}, {"a", "b"}),
+        ({"or": [{"tags": "login"}, {"sizes": {"<": 0}}], "topic": {"!=": "food"}}, {"d"}),
+        ({"or": [{"tags": "account", "topic": "wood"}, {"or": [{"sizes": "1"}, {"long": "y"}]}]}, {"a", "b", "c"}),
+        ({"or": [{"tags": "account"}, {}]}, ALL),
+        ({"or": ["x"]}, set()),
+    ],
+)  # fmt: skip
+def test_a_list_passes_when_one_of_its_items_does(
+    kind: str, where: dict[str, Any], expected: set[str]
+) -> None:
+    """Contains, patterns, ranges, not equal, `or`; items that are no scalars are passed over."""
+
+    async def body(store: Any) -> None:
+        await store.add(LISTS)
+        query = "lamp one two three four five"
+        assert {hit.id for hit in await store.search(query, k=10, where=where)} == expected
+
+    run(kind, body)
+
+
+def test_changed_and_deleted_lists_are_no_longer_found(kind: str) -> None:
+    """Replacing or deleting a document takes the items of its lists out of every filter."""
+
+    async def body(store: Any) -> None:
+        await store.add(LISTS)
+        await store.add([{"id": "a", "text": "lamp one", "metadata": {"tags": ["login", "new"]}}])
+        await store.delete(["b"])
+        for value, expected in (("account", []), ("login", ["a"]), ("new", ["a"])):
+            hits = await store.search("lamp one two", k=10, where={"tags": value})
+            assert [hit.id for hit in hits] == expected
+
+    run(kind, body)
+
+
 def test_a_filter_is_applied_before_the_cut(kind: str) -> None:
     """The best document that passes is found even when thousands of better ones do not."""
 
@@ -262,6 +333,9 @@ def test_a_filter_is_applied_before_the_cut(kind: str) -> None:
         {"a": {}},
         {"a": {">": True}},
         {"a": {">": [1]}},
+        {"a": {"gte": 1}},
+        {"or": [{"a": 1}, "b"]},
+        {"or": [{"a": {"in": [1]}}]},
     ],
 )
 def test_a_filter_that_means_nothing_is_refused(kind: str, where: Any) -> None:

@@ -89,3 +89,26 @@ def test_a_mode_that_needs_vectors_needs_an_embedder(tmp_path: Path) -> None:
     """Refused when built, not when asked."""
     with pytest.raises(InputError, match="embedder"):
         LanceDBVectorStore(tmp_path, mode="hybrid")
+
+
+def test_lists_are_found_in_tables_that_were_written_without_their_tags(tmp_path: Path) -> None:
+    """Tables of Resift 0.2 say nothing about tags of lists: their rows are tested one by one."""
+    import lancedb
+    import pyarrow
+
+    async def body() -> None:
+        store = LanceDBVectorStore(tmp_path, "docs", mode="text")
+        await store.add([{"id": "a", "text": "red apples", "metadata": {"tags": ["food", "red"]}}])
+        await store.close()
+        connection = lancedb.connect(tmp_path)
+        rows = connection.open_table("docs").to_arrow()
+        notes = {b"resift.embedder": b"", b"resift.language": b"auto"}
+        tags = pyarrow.array([[]], rows.schema.field("tags").type)
+        old = rows.set_column(rows.schema.get_field_index("tags"), "tags", tags)
+        connection.create_table("docs", old.replace_schema_metadata(notes), mode="overwrite")
+        store = LanceDBVectorStore(tmp_path, "docs", mode="text")
+        assert [hit.id for hit in await store.search("apples", k=5, where={"tags": "red"})] == ["a"]
+        assert await store.search("apples", k=5, where={"tags": "green"}) == []
+        await store.close()
+
+    asyncio.run(body())

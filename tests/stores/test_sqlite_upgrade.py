@@ -97,7 +97,7 @@ def test_an_old_file_is_answered_from_and_upgraded_without_loss(tmp_path: Path) 
         assert await store.upgrade()
         assert not await store.upgrade()
         for one in (store, reader):
-            assert one.facts().version == 2
+            assert one.facts().version == 3
             assert await contents(one) == before
             assert await asked(one) == found
             assert len(await one.text.search("人口", k=50)) == len(DOCS)
@@ -144,3 +144,56 @@ def test_a_killed_upgrade_leaves_the_old_file_or_the_new(tmp_path: Path) -> None
             await store.close()
 
         asyncio.run(body())
+
+
+def version_2_file(path: Path) -> None:
+    """Write a file as Resift 0.2 does: version 2, without attributes for the items of lists."""
+    from resift.stores.sqlite_schema import sign_facts
+
+    documents = [
+        {"id": "a", "text": "pandas one", "metadata": {"tags": ["account", "login"], "n": 1}},
+        {"id": "b", "text": "pandas two", "metadata": {"tags": "login", "n": [2, 3]}},
+    ]
+
+    async def build() -> None:
+        store = SQLiteStore(path, create=True)
+        await store.add(documents)
+        await store.close()
+
+    asyncio.run(build())
+    connection = sqlite3.connect(path)
+    for table in ("attributes", "attribute_sums"):
+        connection.execute(f"DELETE FROM {table} WHERE value = 'account' OR value IN (2, 3)")
+    connection.execute("DELETE FROM attributes WHERE value = 'login' AND row = 1")
+    connection.execute("UPDATE attribute_sums SET rows = 1, total = 2 WHERE value = 'login'")
+    connection.execute("DELETE FROM facts WHERE name = 'lists'")
+    sign_facts(connection)
+    connection.execute("PRAGMA user_version = 2")
+    connection.commit()
+    connection.close()
+
+
+def test_lists_of_version_2_files_are_found_and_indexed_by_the_first_write(tmp_path: Path) -> None:
+    """A reader finds them as the file is; a writer brings the file to this version without an upgrade."""
+    path = tmp_path / "a.db"
+    version_2_file(path)
+
+    async def body() -> None:
+        for read_only in (True, False):
+            store = SQLiteStore(path, read_only=read_only)
+            assert store.facts().version == 2
+            assert await store.verify() == []
+            assert await store.ids({"tags": "account"}) == ["a"]
+            assert await store.ids({"tags": {"!=": "login"}}) == []
+            assert await store.ids({"n": {">": 2}}) == ["b"]
+            await store.close()
+        store = SQLiteStore(path)
+        await store.delete(["b"])
+        await store.add([{"id": "c", "text": "pandas three", "metadata": {"tags": ["account"]}}])
+        assert store.facts().version == 3
+        assert await store.ids({"tags": "account"}) == ["a", "c"]
+        assert await store.ids({"n": {">": 2}}) == []
+        assert await store.verify() == []
+        await store.close()
+
+    asyncio.run(body())

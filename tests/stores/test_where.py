@@ -23,6 +23,7 @@ VALUES = st.one_of(
     ),
     st.sampled_from(["2024-01-01", "2024-01-01T12:00:00", "2024-01-02", "a" * 300, "a" * 299 + "b"]),
 )
+METADATA = VALUES | st.lists(VALUES, max_size=4)
 OPERANDS = VALUES.filter(lambda value: not isinstance(value, bool))
 TESTS = st.one_of(
     VALUES,
@@ -33,12 +34,17 @@ TESTS = st.one_of(
         st.sampled_from(["=", "!="]), VALUES | st.lists(VALUES, max_size=2), min_size=1, max_size=2
     ),
 )
+FILTERS = st.recursive(
+    st.dictionaries(st.sampled_from("ab"), TESTS, max_size=2),
+    lambda part: st.fixed_dictionaries({"or": st.lists(part, min_size=1, max_size=2)}, optional={"a": TESTS}),
+    max_leaves=3,
+)
 
 
 @settings(max_examples=25, deadline=None)
 @given(
-    st.lists(st.dictionaries(st.sampled_from("ab"), VALUES), min_size=1, max_size=12),
-    st.lists(st.dictionaries(st.sampled_from("ab"), TESTS, max_size=2), min_size=5, max_size=15),
+    st.lists(st.dictionaries(st.sampled_from("ab"), METADATA), min_size=1, max_size=12),
+    st.lists(FILTERS, min_size=5, max_size=15),
 )
 def test_sqlite_filters_as_the_reference_does(
     rows: list[dict[str, Any]], wheres: list[dict[str, Any]]
@@ -52,6 +58,7 @@ def test_sqlite_filters_as_the_reference_does(
             for where in wheres:
                 expected = [f"{n:02}" for n, row in enumerate(rows) if matches(row, where)]
                 assert await store.ids(where) == expected
+            assert await store.verify() == []
             await store.close()
 
     asyncio.run(body())

@@ -57,6 +57,8 @@ class EngineStore:
         wanted = Filter.of(where)
         if nothing_to_find(query, k) or wanted.empty or not await self._exists():
             return []
+        if wanted.groups and not await self._tags_lists():
+            wanted = Filter.untagged(where)
         if self.mode == "text":
             return await self._by_words(query, wanted, k, self.name)
         if self.mode == "vector":
@@ -120,6 +122,10 @@ class EngineStore:
     async def _table_language(self) -> str | None:
         """Return the language of the table's terms, None while there is no table."""
         return None
+
+    async def _tags_lists(self) -> bool:
+        """Return whether the rows' tags include the items of lists; tables of Resift 0.2 have none."""
+        raise NotImplementedError
 
     async def _has_index(self) -> bool:
         """Say whether vectors are found by an index that may pass over some."""

@@ -1,12 +1,14 @@
-"""What `where` means, for every store: tests on metadata values, all of which must hold.
+"""The meaning of `where` in every store: tests on metadata values, all of which must pass.
 
     {"topic": "food"}                     equal            {"topic": ["food", "drink"]}    any of them
-    {"path": "*.md"}                      pattern          {"title": {"=": "a*b"}}         with that star
+    {"path": "*.md"}                      pattern          {"title": {"=": "a*b"}}         a literal star
     {"price": {">": 10, "<=": 20}}        in a range       {"day": {">=": "2024-05-01"}}   from that day on
-    {"topic": {"!=": "food"}}             anything else, also nothing
+    {"topic": {"!=": "food"}}             anything else, including a missing key
+    {"or": [{"topic": "food"}, {"price": {"<": 5}}]}       at least one of these filters passes
 
-Types count: 1 equals 1.0, but neither True nor "1". Strings that are ISO dates compare as dates, others by
-their letters; a number is never compared with a string.
+A list passes a test when one of its items does, so {"tags": "food"} finds {"tags": ["food", "cheap"]}.
+`!=` is the opposite of `=`: no item is equal. Types count: 1 equals 1.0, but neither True nor "1". Strings
+that are ISO dates compare as dates, others by code point; a number is never compared with a string.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, date, datetime
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from resift.errors import InputError
 from resift.types import Metadata, Where, to_json
@@ -31,6 +33,15 @@ _COMPARISONS: dict[str, Callable[[Any, Any], bool]] = {
     "<=": operator.le,
 }
 OPERATORS = ("=", "!=", *_COMPARISONS)
+_SPELLED_OTHERWISE = {
+    "eq": "'='", "$eq": "'='", "==": "'='", "ne": "'!='", "$ne": "'!='", "not": "'!='", "$not": "'!='",
+    "gt": "'>'", "$gt": "'>'", "gte": "'>='", "$gte": "'>='", "lt": "'<'", "$lt": "'<'", "lte": "'<='",
+    "$lte": "'<='", "in": "a list of values", "$in": "a list of values", "any_of": "a list of values",
+    "nin": "'!=' with a list", "$nin": "'!=' with a list", "not_in": "'!=' with a list",
+    "contains": "the value alone", "like": "a pattern such as 'docs/*'",
+}  # fmt: skip
+"""Operators of other filter languages -> how to write them here."""
+
 _ISO_DATE = re.compile(r"\d{4}-\d{2}-\d{2}(?:$|[T ])")
 
 
@@ -66,23 +77,59 @@ class Condition(NamedTuple):
     values: tuple[Value | Pattern, ...]
 
     def accepts(self, value: Any) -> bool:
-        """Say whether a metadata value passes; None stands for a key that is not there."""
+        """Return whether a metadata value passes; None means that the document lacks the key."""
+        items = filter_values(value)
         if self.operator in ("=", "!="):
-            equal = is_scalar(value) and any(_equal(value, one) for one in self.values)
+            equal = any(_equal(item, wanted) for item in items for wanted in self.values)
             return equal is (self.operator == "=")
-        return is_scalar(value) and _compared(self.operator, value, self.values[0])
+        return any(_compared(self.operator, item, self.values[0]) for item in items)
+
+    def passes(self, metadata: Metadata) -> bool:
+        """Return whether a document's metadata passes."""
+        return self.accepts(metadata.get(self.key))
 
 
-def conditions(where: Where | None) -> list[Condition]:
+class AnyOf(NamedTuple):
+    """Several filters of which at least one must pass."""
+
+    filters: tuple[tuple[Test, ...], ...]
+
+    def passes(self, metadata: Metadata) -> bool:
+        """Return whether a document's metadata passes."""
+        return any(passes(metadata, tests) for tests in self.filters)
+
+
+Test: TypeAlias = Condition | AnyOf
+
+
+def conditions(where: Where | None) -> list[Test]:
     """Return the tests of a filter; None and {} have none.
 
-    Raises InputError for what no test is defined on here (None, nested lists, NaN, unknown operators).
+    Raises InputError for values without a defined test (None, nested lists, NaN, unknown operators).
     """
     if where is None:
         return []
     if not isinstance(where, Mapping):
         raise InputError(f"where is a {type(where).__name__}; pass a dict of metadata keys and values.")
-    return [condition for key, value in where.items() for condition in _conditions(_key(key), value)]
+    tests: list[Test] = []
+    for key, value in where.items():
+        # A list of dicts is no metadata value, so a metadata key named "or" keeps working.
+        if key == "or" and isinstance(value, (list, tuple)) and any(isinstance(v, Mapping) for v in value):
+            tests.append(AnyOf(tuple(tuple(conditions(part)) for part in value)))
+        else:
+            tests += _conditions(_key(key), value)
+    return tests
+
+
+def single_conditions(tests: Iterable[Test]) -> list[Condition]:
+    """Return every condition of a filter, those inside `or` included."""
+    found: list[Condition] = []
+    for test in tests:
+        if isinstance(test, AnyOf):
+            found += [condition for part in test.filters for condition in single_conditions(part)]
+        else:
+            found.append(test)
+    return found
 
 
 def matches(metadata: Metadata, where: Where | None) -> bool:
@@ -90,9 +137,15 @@ def matches(metadata: Metadata, where: Where | None) -> bool:
     return passes(metadata, conditions(where))
 
 
-def passes(metadata: Metadata, tests: Iterable[Condition]) -> bool:
-    """Say whether metadata passes all tests."""
-    return all(test.accepts(metadata.get(test.key)) for test in tests)
+def passes(metadata: Metadata, tests: Iterable[Test]) -> bool:
+    """Return whether metadata passes all tests."""
+    return all(test.passes(metadata) for test in tests)
+
+
+def filter_values(value: object) -> list[Value]:
+    """Return the values of a metadata entry that filters compare: itself, or the items of a list."""
+    items = value if isinstance(value, (list, tuple, set, frozenset)) else [value]
+    return [item for item in items if is_scalar(item)]  # type: ignore[misc]
 
 
 def is_scalar(value: object) -> bool:
@@ -120,7 +173,9 @@ def _conditions(key: str, value: object) -> list[Condition]:
     found = []
     for name, operand in value.items():
         if name not in OPERATORS:
-            raise InputError(f"where[{key!r}] has the operator {name!r}; known are {', '.join(OPERATORS)}.")
+            hint = _SPELLED_OTHERWISE.get(name) if isinstance(name, str) else None
+            advice = f"write {hint}. Known are" if hint else "known are"
+            raise InputError(f"where[{key!r}] has the operator {name!r}; {advice} {', '.join(OPERATORS)}.")
         if name in _COMPARISONS:
             found.append(Condition(key, name, (_comparable(key, name, operand),)))
         else:

@@ -19,14 +19,22 @@ from resift.protocols import Embedder
 from resift.stores.documents import ids_from, in_order
 from resift.stores.engine_store import EngineStore
 from resift.stores.memory import Mode
-from resift.stores.records import Record, Row, document_hit, key_of, records_from, refuse_other_embedder
+from resift.stores.records import (
+    TAGS_VERSION,
+    Record,
+    Row,
+    document_hit,
+    key_of,
+    records_from,
+    refuse_other_embedder,
+)
 from resift.stores.store_options import SearchOptions
 from resift.types import Hit, JsonObject
 
 T = TypeVar("T")
 U = TypeVar("U")
 
-_EMBEDDER, _LANGUAGE = b"resift.embedder", b"resift.language"
+_EMBEDDER, _LANGUAGE, _TAGS = b"resift.embedder", b"resift.language", b"resift.tags"
 _WORDS, _VECTOR = "words", "vector"
 _BATCH = 500
 _THREADS = 4
@@ -134,6 +142,9 @@ class LanceDBVectorStore(EngineStore):
 
         return await self._work(job)
 
+    async def _tags_lists(self) -> bool:
+        return await self._work(lambda: _metadata(self._opened(), _TAGS) == TAGS_VERSION)
+
     async def _has_index(self) -> bool:
         return await self._work(lambda: self._opened().index_stats(f"{_VECTOR}_idx") is not None)
 
@@ -204,7 +215,12 @@ class LanceDBVectorStore(EngineStore):
         if record.vector is not None:
             fields.append((_VECTOR, arrow.list_(arrow.float32(), len(record.vector))))
         language = (self._language or "auto").encode()
-        return arrow.schema(fields, metadata={_EMBEDDER: self._identity.encode(), _LANGUAGE: language})
+        notes = {
+            _EMBEDDER: self._identity.encode(),
+            _LANGUAGE: language,
+            _TAGS: TAGS_VERSION.encode(),
+        }
+        return arrow.schema(fields, metadata=notes)
 
     def _remove(self, keys: Sequence[str]) -> int:
         table = self._opened()

@@ -18,13 +18,21 @@ from resift.stores.documents import ids_from, in_order
 from resift.stores.engine_store import EngineStore
 from resift.stores.memory import Mode
 from resift.stores.postgres_connections import Connection, Connections, Fields
-from resift.stores.records import Record, Row, document_hit, key_of, records_from, refuse_other_embedder
+from resift.stores.records import (
+    TAGS_VERSION,
+    Record,
+    Row,
+    document_hit,
+    key_of,
+    records_from,
+    refuse_other_embedder,
+)
 from resift.stores.store_options import SearchOptions
 from resift.types import Hit, JsonObject
 
 T = TypeVar("T")
 
-_EMBEDDER, _LANGUAGE = "resift embedder: ", "resift language: "
+_EMBEDDER, _LANGUAGE, _TAGS = "resift embedder: ", "resift language: ", "resift tags: "
 _MOST_WORDS = 20_000  # a tsvector ends at 1 MB
 _VARIABLES = ("DATABASE_URL", "PGDATABASE", "PGHOST", "PGPASSWORD", "PGPORT", "PGUSER", "POSTGRES_PASSWORD")
 _MOST_PLACES = 256  # PostgreSQL keeps no more positions of one word
@@ -157,6 +165,9 @@ class PostgresStore(EngineStore):
         # Tables of Resift 0.1 hold words that were not stemmed, and do not say so.
         return _remembered(self._comment or "", _LANGUAGE) or "none"
 
+    async def _tags_lists(self) -> bool:
+        return _remembered(self._comment or "", _TAGS) == TAGS_VERSION
+
     async def _has_index(self) -> bool:
         statement = self._sql(
             "SELECT count(*) FROM pg_catalog.pg_index WHERE indrelid = to_regclass(%s) AND indisvalid "
@@ -266,7 +277,7 @@ class PostgresStore(EngineStore):
         )
         connection.execute(self._sql("CREATE INDEX ON {table} USING gin (words)"))
         connection.execute(self._sql("CREATE INDEX ON {table} USING gin (tags)"))
-        comment = f"{_EMBEDDER}{self._identity}\n{_LANGUAGE}{self._language or 'auto'}"
+        comment = f"{_EMBEDDER}{self._identity}\n{_LANGUAGE}{self._language or 'auto'}\n{_TAGS}{TAGS_VERSION}"
         note = self._psycopg.sql.Literal(comment)
         connection.execute(self._psycopg.sql.SQL("COMMENT ON TABLE {} IS {}").format(self._table, note))
 

@@ -22,7 +22,7 @@ from resift.options import option
 from resift.protocols import Embedder
 from resift.stores.documents import ids_from, in_order
 from resift.stores.engine_store import EngineStore
-from resift.stores.records import Record, Row, document_hit, key_of, records_from
+from resift.stores.records import TAGS_VERSION, Record, Row, document_hit, key_of, records_from
 from resift.types import Hit, JsonObject
 
 T = TypeVar("T")
@@ -118,6 +118,7 @@ class QdrantVectorStore(EngineStore):
                 f"Qdrant store {name!r} cannot be opened: {reason}. Correct path= or url=.", store=name
             ) from exc
         self._local = url is None
+        self._lists_tagged = False
         after_fork(self)
 
     async def add(self, documents: Iterable[Candidate]) -> int:
@@ -191,6 +192,19 @@ class QdrantVectorStore(EngineStore):
     async def _exists(self) -> bool:
         return await self._work(self._has_collection)
 
+    async def _tags_lists(self) -> bool:
+        def job() -> bool:
+            models = self._models
+            current = models.FieldCondition(key="tags_version", match=models.MatchValue(value=TAGS_VERSION))
+            others = models.Filter(must_not=[current])
+            points, _ = self._client.scroll(
+                self.collection, scroll_filter=others, limit=1, with_payload=False, with_vectors=False
+            )
+            return not points
+
+        self._lists_tagged = self._lists_tagged or await self._work(job)
+        return self._lists_tagged
+
     async def _has_index(self) -> bool:
         if self._local:
             return False
@@ -219,7 +233,11 @@ class QdrantVectorStore(EngineStore):
                 models.PointStruct(
                     id=_uuid(record.key),
                     vector=[float(value) for value in record.vector],
-                    payload={**json.loads(record.document), "tags": record.tags},
+                    payload={
+                        **json.loads(record.document),
+                        "tags": record.tags,
+                        "tags_version": TAGS_VERSION,
+                    },
                 )
                 for record in records[start : start + _BATCH]
             ]

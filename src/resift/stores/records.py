@@ -17,7 +17,16 @@ from resift.errors import StoreError
 from resift.protocols import Embedder
 from resift.stores.documents import Found, documents_from
 from resift.stores.embedding import unit_vectors
-from resift.stores.filtering import Condition, Pattern, Value, canonical, conditions, is_scalar, passes
+from resift.stores.filtering import (
+    Condition,
+    Pattern,
+    Test,
+    Value,
+    canonical,
+    conditions,
+    filter_values,
+    passes,
+)
 from resift.text import Analyzer
 from resift.types import Hit, Metadata, Where, to_json
 
@@ -28,6 +37,9 @@ _CLOSE = 1e-5
 """Scores of engines this near may be the same number: they add float32 up in any order."""
 
 _LONGEST_VALUE = 80
+
+TAGS_VERSION = "2"
+"""Version of the tags in a table: 1 (Resift 0.2) has none for the items of lists."""
 
 
 class Record(NamedTuple):
@@ -73,8 +85,8 @@ def key_of(id: str) -> str:
 
 
 def tags_of(metadata: Metadata) -> list[str]:
-    """Return one tag per metadata entry that can be filtered on."""
-    return sorted(_tag(key, value) for key, value in metadata.items() if is_scalar(value))
+    """Return one tag per value that can be filtered on; each item of a list has its own."""
+    return sorted({_tag(key, item) for key, value in metadata.items() for item in filter_values(value)})
 
 
 class Filter(NamedTuple):
@@ -84,19 +96,26 @@ class Filter(NamedTuple):
     """
 
     groups: list[list[str]]
-    tests: list[Condition]
+    tests: list[Test]
 
     @classmethod
     def of(cls, where: Where | None) -> Filter:
         """Return the filter, or raise InputError for one that means nothing."""
-        groups, tests = [], []
+        groups: list[list[str]] = []
+        tests: list[Test] = []
         for test in conditions(where):
-            plain = [value for value in test.values if not isinstance(value, Pattern)]
-            if test.operator == "=" and len(plain) == len(test.values):
-                groups.append(sorted({_tag(test.key, value) for value in plain}))
-            else:
-                tests.append(test)
+            if isinstance(test, Condition) and test.operator == "=":
+                plain = [value for value in test.values if not isinstance(value, Pattern)]
+                if len(plain) == len(test.values):
+                    groups.append(sorted({_tag(test.key, value) for value in plain}))
+                    continue
+            tests.append(test)
         return cls(groups, tests)
+
+    @classmethod
+    def untagged(cls, where: Where | None) -> Filter:
+        """Return the filter for a table whose tags leave out lists: everything is tested on the rows."""
+        return cls([], conditions(where))
 
     @property
     def empty(self) -> bool:
@@ -111,7 +130,7 @@ def document_hit(document: str, *, source: str) -> Hit:
 
 
 async def enough(
-    fetch: Callable[[int], Awaitable[list[Row]]], k: int, tests: Sequence[Condition] = ()
+    fetch: Callable[[int], Awaitable[list[Row]]], k: int, tests: Sequence[Test] = ()
 ) -> list[Row]:
     """Fetch until k rows pass the tests and no row left behind can tie with the last of them."""
     limit = k + _SPARE

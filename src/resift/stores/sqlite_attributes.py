@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import hashlib
 
-from resift.stores.filtering import Value, canonical, is_scalar
+from resift.stores.filtering import Value, canonical, filter_values, is_scalar
 from resift.types import Metadata
 
 _LONGEST = 200  # characters of a string kept as it is; longer ones are kept as a digest
 INT64 = 2**63
 
 
-def attributes_of(metadata: Metadata) -> list[tuple[str, object]]:
-    """Return (key, stored value) of what can be filtered on."""
-    return [(key, stored(value)) for key, value in metadata.items() if is_scalar(value)]
+def attributes_of(metadata: Metadata, *, lists: bool = True) -> list[tuple[str, object]]:
+    """Return the distinct (key, stored value) pairs that filters compare; each item of a list has its own.
+
+    `lists=False` leaves lists out, as files of version 2 do.
+    """
+    pairs = [
+        (key, stored(item))
+        for key, value in metadata.items()
+        if lists or is_scalar(value)
+        for item in filter_values(value)
+    ]
+    return list(dict.fromkeys(pairs))
 
 
 def stored(value: Value) -> object:

@@ -12,6 +12,7 @@ from urllib.parse import quote
 from resift.errors import StoreError
 from resift.stores.idle_connections import IdleConnections
 from resift.stores.sqlite_checks import Damage, sign_word_pages, watch_word_pages
+from resift.stores.sqlite_rows import index_lists
 from resift.stores.sqlite_schema import (
     APPLICATION_ID,
     BUSY_TIMEOUT_S,
@@ -66,11 +67,14 @@ class DatabaseFile:
         """Lend a connection inside a write transaction; commits at the end, rolls back on any error."""
         self.refuse_read_only()
         with self._lent() as connection:
-            if connection.version != SCHEMA_VERSION and not upgrade:
+            if connection.version == 1 and not upgrade:
                 raise StoreError(self.how_to_upgrade(), store=self.name)
             # Takes the write lock now: a read that turns into a write can fail at its last statement.
             connection.execute("BEGIN IMMEDIATE")
             try:
+                if not upgrade and version_of(connection) < SCHEMA_VERSION:
+                    index_lists(connection)
+                    connection.version = SCHEMA_VERSION
                 yield connection
                 # Readers compare the generation and read only blocks that changed since theirs.
                 connection.execute("UPDATE facts SET value = value + 1 WHERE name = 'generation'")

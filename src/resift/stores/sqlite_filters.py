@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
-from resift.stores.filtering import Condition, Pattern, conditions, is_date
+from resift.stores.filtering import AnyOf, Condition, Pattern, Test, conditions, is_date
 from resift.stores.sqlite_attributes import INT64, stored
 from resift.stores.sqlite_blocks import ABSENT, ROWS, read_lengths
 from resift.stores.sqlite_checks import Damage
 from resift.stores.sqlite_rows import rows_by_number
-from resift.stores.sqlite_schema import Connection, read_facts
+from resift.stores.sqlite_schema import LISTS_INDEXED_SINCE, Connection, read_facts
 from resift.types import Where
 
 _LONGEST_OF_VERSION_1 = 70  # characters of a string that such a file keeps as it is
@@ -22,18 +22,28 @@ _IS_DIGEST = "value >= X'23' AND value < X'24'"  # bytes that begin with "#"; th
 def allowed_rows(connection: Connection, where: Where | None) -> list[int] | None:
     """Return the row numbers that pass the filter in ascending order, or None where all pass."""
     tests = conditions(where)
+    return sorted(_passing_all(connection, tests)) if tests else None
+
+
+def _passing_all(connection: Connection, tests: Sequence[Test]) -> set[int]:
     if not tests:
-        return None
-    first, *others = [_passing(connection, test) for test in tests]
+        return set(_every_row(connection))
+    first, *others = [rows_passing(connection, test) for test in tests]
     # A row may pass one test in two ways, as itself and as a digest.
-    return sorted(set(first).intersection(*others))
+    return set(first).intersection(*others)
 
 
-def _passing(connection: Connection, test: Condition) -> Collection[int]:
-    """Return the rows that pass one test."""
+def rows_passing(connection: Connection, test: Test) -> Collection[int]:
+    """Return the rows that pass one test; a row may be listed twice."""
+    if isinstance(test, AnyOf):
+        return set[int]().union(*(_passing_all(connection, tests) for tests in test.filters))
     # By what is not equal: a document without the key passes too, and no index lists it.
     if test.operator == "!=":
-        return set(_every_row(connection)) - set(_passing(connection, test._replace(operator="=")))
+        return set(_every_row(connection)) - set(rows_passing(connection, test._replace(operator="=")))
+    return [*_indexed_rows(connection, test), *_listed_rows(connection, test)]
+
+
+def _indexed_rows(connection: Connection, test: Condition) -> list[int]:
     if test.operator == "=":
         return _equal(connection, test)
     limit = test.values[0]
@@ -47,6 +57,16 @@ def _passing(connection: Connection, test: Condition) -> Collection[int]:
     kind = _IS_TEXT if isinstance(limit, str) else _NUMBERS
     rows, _ = _selected(connection, "row", test.key, f"{kind} AND value {test.operator} ?", limit)
     return rows + _tested(connection, test, _IS_DIGEST)
+
+
+def _listed_rows(connection: Connection, test: Condition) -> list[int]:
+    """Return the rows whose list passes, in files of versions that keep no attributes for lists."""
+    if connection.version >= LISTS_INDEXED_SINCE:
+        return []
+    numbers = [row for (row,) in connection.execute("SELECT row FROM documents WHERE instr(metadata, '[')")]
+    rows = rows_by_number(connection, numbers)
+    values = {number: rows[number].decoded().get(test.key) for number in numbers}
+    return [number for number, value in values.items() if isinstance(value, list) and test.accepts(value)]
 
 
 def _equal(connection: Connection, test: Condition) -> list[int]:

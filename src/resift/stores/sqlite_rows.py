@@ -12,7 +12,7 @@ from resift.arrays import Array, np
 from resift.stores.sqlite_attributes import attributes_of
 from resift.stores.sqlite_blocks import BlockChanges
 from resift.stores.sqlite_checks import Damage, checksum
-from resift.stores.sqlite_schema import Connection
+from resift.stores.sqlite_schema import SCHEMA_VERSION, Connection, read_facts, sign_facts, write_facts
 from resift.types import Hit, JsonMapping, Metadata, to_json
 
 K = TypeVar("K", str, int)
@@ -148,6 +148,24 @@ def write_attributes(
     for key, value in attributes_of(metadata):
         connection.execute("INSERT INTO attributes VALUES (?, ?, ?)", (key, value, row))
         changes.count(key, value, row, 1)
+
+
+def index_lists(connection: Connection) -> None:
+    """Add the attributes that files of version 2 leave out; the file is of this version afterwards."""
+    facts = read_facts(connection)
+    changes = BlockChanges(connection, facts.generation + 1)
+    for row in documents_in(connection):
+        if "[" in row.metadata:
+            metadata = row.decoded()
+            held = attributes_of(metadata, lists=False)
+            for key, value in attributes_of(metadata):
+                if (key, value) not in held:
+                    connection.execute("INSERT INTO attributes VALUES (?, ?, ?)", (key, value, row.row))
+                    changes.count(key, value, row.row, 1)
+    changes.flush()
+    write_facts(connection, {"lists": "1"})
+    sign_facts(connection)
+    connection.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
 
 
 def remove(connection: sqlite3.Connection, changes: BlockChanges, row: Row, terms: Sequence[str]) -> None:

@@ -9,8 +9,9 @@ from typing import NamedTuple
 
 from resift.stores.sqlite_checks import Damage, facts_checksum, schema_checksum, sign_new_word_pages
 
-SCHEMA_VERSION = 2
-READABLE_VERSIONS = (1, 2)
+SCHEMA_VERSION = 3
+READABLE_VERSIONS = (1, 2, 3)
+LISTS_INDEXED_SINCE = 3  # the attributes of older files leave out metadata that is a list
 APPLICATION_ID = 0x52534654  # "RSFT"
 BUSY_TIMEOUT_S = 30.0
 
@@ -99,7 +100,7 @@ def _facts(held: Mapping[str, str]) -> FileFacts:
             1, int(held["generation"]), held["embedder"], int(held["dimension"]), tokenizer=held["tokenizer"]
         )
     return FileFacts(
-        2,
+        SCHEMA_VERSION if "lists" in held else 2,
         int(held["generation"]),
         held["embedder"],
         int(held["dimension"]),
@@ -122,6 +123,7 @@ def first_facts(language: str, analyzer: str) -> dict[str, str]:
         "languages": "",
         "documents": "0",
         "tokens": "0",
+        "lists": "1",
     }
 
 

@@ -91,7 +91,7 @@ class Searcher:
         # Begun under the lock: each later snapshot is at least as new as the view that is cached.
         connection.execute("BEGIN")
         facts = read_facts(connection)
-        if facts.version != connection.version:
+        if (facts.version == 1) != (connection.version == 1):
             raise StoreError(
                 "The file was upgraded just now; ask again.", store=self._owner.store, transient=True
             )

@@ -37,6 +37,7 @@ def upgrade_file(file: DatabaseFile, analyzer: Analyzer) -> bool:
         if facts.version == 1:
             _new_tables(connection)
         rebuild(connection, facts, analyzer)
+        connection.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
     file.drop_connections()  # they show the tables as they were
     return True
 
@@ -105,4 +106,3 @@ def _new_tables(connection: sqlite3.Connection) -> None:
     for table in _OLD_TABLES:
         connection.execute(f"DROP TABLE {table}")
     connection.execute("DELETE FROM facts WHERE name IN ('tokenizer', 'removals')")
-    connection.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
