@@ -94,6 +94,15 @@ class OfModel(Protocol):
 
 
 @runtime_checkable
+class CountsTokens(Protocol):
+    """An embedder that counts tokens as its model does."""
+
+    def count_tokens(self, texts: Sequence[str]) -> int:
+        """Return how many tokens the texts have together."""
+        ...
+
+
+@runtime_checkable
 class OfModelFile(OfModel, Protocol):
     """One whose model is a file known by its sha256."""
 

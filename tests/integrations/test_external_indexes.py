@@ -5,19 +5,22 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, ClassVar
 
 import pytest
 
 import resift
-from resift.errors import InputError, StoreError
+from resift.deadline import Deadline
+from resift.errors import InputError, ResiftError, StoreError
 from resift.integrations.elasticsearch import Fields, elasticsearch_store
 from resift.integrations.external_store import ExternalStore, Found
 from resift.integrations.txtai import ResiftSimilarity, txtai_store
 from resift.sync import run_sync
 from resift.testing import OverlapScorer
+from resift.types import Hit, Scores
 from tests.integrations.documents import QUERY, TEXTS
 from tests.stores.factories import HashingEmbedder
 
@@ -264,8 +267,22 @@ def test_the_similarity_has_txtais_shape():
     assert [at for at, _ in pairs] == [1, 2, 0]
     assert similarity([QUERY, "lunch"], TEXTS) == [pairs, similarity("lunch", TEXTS)]
     assert similarity(QUERY, [(at, text, None) for at, text in enumerate(TEXTS)]) == pairs
-    assert [at for at, _ in ResiftSimilarity(scorer=OverlapScorer("x", fails=True))(QUERY, TEXTS)] == [
-        0,
-        1,
-        2,
+    assert similarity(QUERY, []) == []
+
+
+class EveryOtherScorer(OverlapScorer):
+    """Scores every second hit, as a scorer does whose deadline passes."""
+
+    async def score(self, query: str, hits: Sequence[Hit], *, deadline: Deadline) -> Scores:
+        scores = await super().score(query, hits, deadline=deadline)
+        return replace(scores, values=[None if at % 2 else -1.0 - at for at in range(len(hits))])
+
+
+def test_the_similarity_tells_when_its_scorer_fails():
+    with pytest.raises(ResiftError, match="mine failed"):
+        ResiftSimilarity(scorer=OverlapScorer("mine", fails=True))(QUERY, TEXTS)
+    assert ResiftSimilarity(scorer=EveryOtherScorer("half"))(QUERY, TEXTS) == [
+        (0, -1.0),
+        (2, -3.0),
+        (1, -3.0),
     ]

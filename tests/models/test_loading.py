@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import resift
-from resift.batch import EmbedWork, run_batch
+from resift.batch import EmbedWork, RerankWork, run_batch
 from resift.cli.main import main
 from resift.deadline import Deadline
 from resift.errors import ModelNotAllowedError
@@ -162,3 +162,11 @@ def test_worker_processes_of_a_bulk_job_take_an_allowed_model(allow, tmp_path):
     pq.write_table(pa.table({"text": ["rain", "cheese"]}), tmp_path / "in.parquet")
     report = run_batch(EmbedWork(model=embedder), tmp_path / "in.parquet", tmp_path / "out")
     assert (report.rows, report.failed) == (2, 0)
+
+
+def test_a_bulk_job_stops_when_its_model_does_not_load(allow, tmp_path):
+    scorer = allow("score", "cross-encoder", id="mine/scorer")
+    pq.write_table(pa.table({"query": ["rain"], "candidates": [["rain", "cheese"]]}), tmp_path / "in.parquet")
+    (resolve(scorer).folder / "tokenizer.json").write_text("{}")
+    with pytest.raises(resift.ResiftError, match="tokenizer"):
+        run_batch(RerankWork(model=scorer), tmp_path / "in.parquet", tmp_path / "out")

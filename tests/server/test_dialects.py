@@ -46,7 +46,6 @@ def test_every_route_gives_the_same_order(stub, path, field):
     scores = [row.get("relevance_score", row.get("score")) for row in rows]
     assert scores == sorted(scores, reverse=True)
     assert all(0 <= score <= 1 for score in scores)
-    assert all("document" not in row and "text" not in row for row in rows)
     assert answer.headers["x-resift-tier"] == "stub"
     assert answer.headers["x-request-id"]
 
@@ -87,6 +86,37 @@ def test_documents_come_back_when_asked_for(stub, path, ask, shown, yes):
     """Each dialect has its own form of a returned document; a boolean may come as a string."""
     answer = stub.post(path, {"query": QUERY, "documents": DOCUMENTS, ask: yes})
     assert rows_of(answer.json())[0]["document"] == shown
+
+
+@pytest.mark.parametrize(
+    ("path", "by_default", "on_refusal"),
+    [
+        ("/jina/v1/rerank", True, False),
+        ("/vllm/rerank", True, True),
+        ("/vllm/v1/rerank", True, True),
+        ("/rerank", True, False),
+        ("/v1/rerank", True, False),
+        ("/cohere/v1/rerank", False, False),
+        ("/v2/rerank", False, False),
+        ("/voyage/v1/rerank", False, False),
+        ("/infinity/rerank", False, False),
+    ],
+)
+def test_documents_by_default_are_as_in_each_api(stub, path, by_default, on_refusal):
+    """Jina returns documents unless told not to, vLLM always, the others only on request."""
+    body = {"model": "any", "query": QUERY, "documents": DOCUMENTS}
+    rows = rows_of(stub.post(path, body).json())
+    assert ["document" in row for row in rows] == [by_default] * len(DOCUMENTS)
+    rows = rows_of(stub.post(path, {**body, "return_documents": False}).json())
+    assert ["document" in row for row in rows] == [on_refusal] * len(DOCUMENTS)
+
+
+def test_cohere_clients_at_the_root_get_no_documents(stub):
+    """Cohere v1 and Jina share /v1/rerank; the model's name or a field of Cohere's tells them apart."""
+    body = {"query": QUERY, "documents": DOCUMENTS}
+    for cohere in ({"model": "rerank-v3.5"}, {"rank_fields": ["text"]}, {"max_chunks_per_doc": 1}):
+        rows = rows_of(stub.post("/v1/rerank", {**body, **cohere}).json())
+        assert not any("document" in row for row in rows)
 
 
 def test_tei_returns_texts_when_asked_for(stub):
@@ -174,9 +204,9 @@ def test_what_is_no_request_is_refused_in_the_dialects_words(stub, path, status,
 
 
 def test_tei_names_the_kind_of_error(stub):
-    """Its clients read error_type."""
-    assert stub.post("/tei/rerank", {"query": "q", "texts": []}).json()["error_type"] == "empty"
-    assert stub.post("/tei/rerank", {"query": "q", "texts": 3}).json()["error_type"] == "validation"
+    """Its clients read error_type, spelled as in TEI's own schema."""
+    assert stub.post("/tei/rerank", {"query": "q", "texts": []}).json()["error_type"] == "Empty"
+    assert stub.post("/tei/rerank", {"query": "q", "texts": 3}).json()["error_type"] == "Validation"
 
 
 def test_nulls_and_unknown_fields_do_no_harm(stub):
@@ -240,3 +270,11 @@ def test_score_takes_all_of_vllms_words(stub):
     assert answer["data"][0]["score"] > answer["data"][1]["score"]
     assert stub.post("/score", {"text_1": ["a", "b"], "text_2": ["c"]}).status == 400
     assert stub.post("/score", {"text_1": "a"}).status == 400
+
+
+def test_score_without_any_score_is_an_error(stub):
+    """A list of zeros would look like an answer."""
+    answer = stub.post("/score", {"queries": "red", "documents": ["fail", "fail"]})
+    assert answer.status == 502
+    assert "scored" in answer.json()["error"]["message"]
+    assert stub.post("/score", {"queries": "red", "documents": ["", "red"]}).json()["data"][0]["score"] == 0.0

@@ -8,7 +8,9 @@ import json
 import pytest
 
 import resift
+from resift.server import ServerOptions, serve_app
 from resift.stores.sqlite import SQLiteStore
+from resift.testing import OverlapScorer
 from tests.server.process import real, start
 from tests.server.stub_server import StubEmbedder
 
@@ -194,6 +196,30 @@ def test_the_description_names_every_route(server):
             assert "200" in operation["responses"], path
             assert ("requestBody" in operation) == (method == "post"), path
     assert {"/v1/search", "/v1/fuse", "/v1/explain", "/v2/rerank", "/rerank"} <= set(described["paths"])
+
+
+def test_the_page_of_the_api_names_every_route_and_loads_nothing(server):
+    """`/docs` is the description as HTML, without an address of another site."""
+    described = server.get("/openapi.json").json()
+    answer = server.get("/docs")
+    page = answer.body.decode()
+    assert answer.headers["content-type"].startswith("text/html")
+    for path in described["paths"]:
+        assert path.startswith("/playground/") or f"<code>{path}</code>" in page
+    assert "return_documents" in page
+    assert "://" not in page
+    assert "src=" not in page
+
+
+def test_the_page_of_the_api_needs_a_key_as_the_description_does():
+    """Where there are keys, neither tells what is served."""
+    from starlette.testclient import TestClient
+
+    options = ServerOptions(embedder=None, keys=("sesame",), access_log=False)
+    with TestClient(serve_app(options, scorer=OverlapScorer())) as client:
+        for path in ("/docs", "/openapi.json"):
+            assert client.get(path).status_code == 401
+            assert client.get(path, headers={"Authorization": "Bearer sesame"}).status_code == 200
 
 
 def test_the_stub_embedder_is_an_embedder():

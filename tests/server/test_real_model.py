@@ -10,7 +10,9 @@ import pytest
 import voyageai
 
 import resift
-from resift.models.embedding import Embedder
+from resift.models.embedding import DEFAULT_EMBEDDER, Embedder
+from resift.models.loading import load
+from resift.rerankers.cross_encoder import DEFAULT_MODEL
 from resift.server.dialects import ROUTES
 from tests.server.process import real
 
@@ -146,6 +148,29 @@ def test_openai_embeddings(server):
         client.embeddings.create(model="m", input="x", dimensions=7)
     assert client.models.list().data[0].id == "cross-encoder/ms-marco-MiniLM-L-12-v2"
     client.close()
+
+
+def test_usage_counts_the_tokens_of_the_model(server):
+    """Words without letters to spare: four characters per token would be far off."""
+    documents = ["a b c d e f g h", "one two", "antidisestablishmentarianism"]
+    tokenizer = load(DEFAULT_MODEL, kind="cross-encoder").tokenizer
+    pairs = sum(tokenizer.count("x y z") + tokenizer.count(text) for text in documents)
+    for path, body in {
+        "/score": {"queries": "x y z", "documents": documents},
+        "/rerank": {"query": "x y z", "documents": documents},
+        "/jina/v1/rerank": {"query": "x y z", "documents": documents},
+        "/vllm/rerank": {"query": "x y z", "documents": documents},
+        "/infinity/rerank": {"query": "x y z", "documents": documents},
+        "/voyage/v1/rerank": {"query": "x y z", "documents": documents},
+    }.items():
+        usage = server.post(path, body, authorization="Bearer secret").json()["usage"]
+        assert usage["total_tokens"] == pairs, path
+    two = {"text_1": ["x y z", "x"], "text_2": ["one two", "one two"]}
+    usage = server.post("/score", two, authorization="Bearer secret").json()["usage"]
+    assert usage == dict.fromkeys(("prompt_tokens", "total_tokens"), 3 + 2 + 1 + 2)
+    embedded = server.post("/v1/embeddings", {"input": documents}, authorization="Bearer secret").json()
+    count = sum(map(load(DEFAULT_EMBEDDER, kind="bi-encoder").tokenizer.count, documents))
+    assert embedded["usage"] == {"prompt_tokens": count, "total_tokens": count}
 
 
 def test_tei_embeddings_and_info(server):

@@ -6,7 +6,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from resift.batch.arrow import RecordBatch
-from resift.batch.work import NamesColumns, each_row, kind_of, model_digest, text_or_none, to_batch
+from resift.batch.work import (
+    NamesColumns,
+    each_row,
+    kind_of,
+    load_model,
+    model_digest,
+    text_or_none,
+    to_batch,
+)
 from resift.errors import InputError
 from resift.models.embedding import DEFAULT_EMBEDDER, Embedder, EmbedKind
 from resift.sync import run_sync
@@ -53,5 +61,6 @@ def embedded(texts: list[str], model: str, kind: EmbedKind = "document") -> list
     """Return one vector (an array) per text, by this process's embedder of that model."""
     if not texts:
         return []
+    load_model(model, "bi-encoder")
     embedder = _embedders.setdefault(model, Embedder(model))
     return list(run_sync(embedder.embed(texts, kind=kind)))

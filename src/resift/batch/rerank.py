@@ -10,6 +10,7 @@ from resift.batch.work import (
     NamesColumns,
     each_row,
     kind_of,
+    load_model,
     model_digest,
     question_in,
     text_or_none,
@@ -52,6 +53,7 @@ class RerankWork(NamesColumns):
 
     def __call__(self, batch: RecordBatch) -> RecordBatch:
         """Return the batch of answers."""
+        load_model(self.model, "cross-encoder")
         return to_batch(each_row(batch.to_pylist(), self._answers), COLUMNS)
 
     def _answers(self, row: JsonMapping) -> list[JsonObject]:

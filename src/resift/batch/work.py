@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from resift.batch.arrow import RecordBatch
 from resift.errors import InputError, ResiftError, require
+from resift.models.allowlist import Kind
 from resift.types import JsonMapping, JsonObject
 
 ERROR = "error"
@@ -115,6 +116,16 @@ def to_batch(rows: Sequence[JsonMapping], columns: Mapping[str, str]) -> RecordB
     schema = pa.schema([("row", pa.int64()), *named, (ERROR, pa.string())])
     made: RecordBatch = pa.RecordBatch.from_pylist([dict(row) for row in rows], schema=schema)
     return made
+
+
+def load_model(model: str, kind: Kind) -> None:
+    """Load a model before its first row: without it no row can be done, and the job stops."""
+    from resift.models.loading import load
+
+    try:
+        load(model, kind=kind)
+    except ResiftError as exc:
+        raise NotTheRow(str(exc)) from exc
 
 
 def model_digest(model: str) -> JsonObject:

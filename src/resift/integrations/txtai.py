@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
-from resift.errors import InputError
+from resift.errors import InputError, ResiftError
 from resift.integrations.external_store import ExternalStore, Found
 from resift.protocols import Scorer
 from resift.rerankers.cross_encoder import DEFAULT_MODEL
@@ -20,7 +20,8 @@ class ResiftSimilarity:
     """txtai's similarity pipeline: `(query, texts) -> [(index, score)]`, best first; lists give lists.
 
     Pass it to txtai's `Reranker(embeddings, similarity)`, or wherever a similarity callable is taken. A text
-    that nobody judged comes last, with the lowest score given.
+    without a score, for example after a deadline, comes last with the lowest score of the others. If no text
+    has a score, it raises ResiftError with the reason: txtai's pairs have no place for it.
     """
 
     def __init__(
@@ -42,8 +43,10 @@ class ResiftSimilarity:
     def _pairs(self, query: str, texts: Sequence[str]) -> Pairs:
         ranking = rerank(query, list(texts), model=self.model, scorer=self.scorer, deadline_s=self.deadline_s)
         unscored = set(ranking.unscored)
-        judged = [hit.score for hit in ranking if hit.id not in unscored and hit.score is not None]
-        lowest = min(judged, default=0.0)
+        scores = [hit.score for hit in ranking if hit.id not in unscored and hit.score is not None]
+        if texts and not scores:
+            raise ResiftError(f"No text was scored: {ranking.reason}")
+        lowest = min(scores, default=0.0)
         return [
             (int(hit.id), lowest if hit.id in unscored or hit.score is None else hit.score) for hit in ranking
         ]

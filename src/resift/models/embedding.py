@@ -52,6 +52,11 @@ class Embedder:
         job.future.result()
         return self._stacked(texts, found)
 
+    def count_tokens(self, texts: Sequence[str]) -> int:
+        """Return how many tokens the texts have together, without prefix and special tokens."""
+        tokenizer = self._loaded().tokenizer
+        return sum(map(tokenizer.count, texts))
+
     def _start(self, texts: Sequence[str], kind: EmbedKind) -> tuple[dict[str, Array], Job]:
         if isinstance(texts, (str, bytes)) or not isinstance(texts, Sequence):
             raise InputError(f"texts is a {type(texts).__name__}; pass a list of texts.")

@@ -55,18 +55,21 @@ class CascadeReranker:
         """Return the costly scorer's value for each hit that it was asked about, None for the others."""
         order = await self._cheap_order(query, hits, deadline)
         values: list[float | None] = [None] * len(hits)
-        asked = 0
+        asked = tokens = 0
         while asked < len(order) and not self._is_final([values[at] for at in order[:asked]]):
             batch = order[asked : asked + _BATCH]
             said = await self.scorer.score(query, [hits[at] for at in batch], deadline=deadline)
             for at, value in zip(batch, said.values, strict=True):
                 values[at] = value
             asked += len(batch)
+            tokens += said.tokens
             if said.degraded:
-                return Scores(values, self.name, degraded=True, reason=said.reason, note=said.note)
+                return Scores(
+                    values, self.name, degraded=True, reason=said.reason, note=said.note, tokens=tokens
+                )
         note = f"cascade: {asked} of {len(hits)} hits scored"
         reason = f"top {self.k} settled after {asked} of {len(hits)} hits" if asked < len(hits) else None
-        return Scores(values, self.name, reason=reason, note=note, settled=asked < len(hits))
+        return Scores(values, self.name, reason=reason, note=note, settled=asked < len(hits), tokens=tokens)
 
     async def fuse(
         self, per_store: Sequence[Sequence[Hit]], *, k: int, query: str | None = None

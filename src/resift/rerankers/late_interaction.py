@@ -75,7 +75,10 @@ class LateInteractionReranker:
         missing = sum(value is None for value in values)
         reason = f"deadline: {len(values) - missing} of {len(values)} hits scored" if missing else None
         note = f"longest texts: their first {self._max_windows} windows were read" if call.cut else ""
-        return Scores(values, self.name, degraded=missing > 0, reason=reason, note=note)
+        tokens = sum(call.sizes.get(hit.text, 0) for hit in hits) + (
+            0 if call.query is None else len(call.query)
+        )
+        return Scores(values, self.name, degraded=missing > 0, reason=reason, note=note, tokens=tokens)
 
     async def fuse(
         self, per_store: Sequence[Sequence[Hit]], *, k: int, query: str | None = None
@@ -120,6 +123,7 @@ class LateInteractionReranker:
         score = max_sim(call.query, vectors)
         with call.lock:
             call.scores[text] = score
+            call.sizes[text] = len(vectors)
             call.cut = call.cut or len(vectors) >= encoder.most_tokens
             done = len(call.scores)
         report(call.on_progress, done, call.total)
@@ -142,5 +146,6 @@ class _Call:
     total: int
     query: Array | None = None
     scores: dict[str, float] = field(default_factory=dict)
+    sizes: dict[str, int] = field(default_factory=dict)
     cut: bool = False
     lock: threading.Lock = field(default_factory=threading.Lock)

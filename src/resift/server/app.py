@@ -17,7 +17,7 @@ from resift.server.endpoint import failure_reply, send_reply
 from resift.server.error_forms import error_form_at
 from resift.server.failures import RequestFailed
 from resift.server.fuse_routes import fuse_operations
-from resift.server.health_routes import health_operations, openapi_operation
+from resift.server.health_routes import health_operations, openapi_operations
 from resift.server.judge_routes import judge_operations
 from resift.server.middleware import Guarding, Observing
 from resift.server.model_routes import model_operations
@@ -53,13 +53,15 @@ def serve_app(
     require("starlette", extra="server")
     from starlette.applications import Starlette
     from starlette.middleware import Middleware
-    from starlette.routing import Mount
+    from starlette.routing import Mount, Route
 
     serving = Serving(options or ServerOptions(), scorer=scorer, embedder=embedder, pipeline=pipeline)
     searching = Searching(serving)
     asking = Asking(serving, searching)
     routes = _routes(operations_of(serving, searching, asking))
-    routes += [Mount(path, app=mounted) for path, mounted in (mounts or {}).items()]
+    for path, mounted in (mounts or {}).items():
+        mount = Mount(path, app=mounted)
+        routes += [Route(path, endpoint=_MountRoot(mount)), mount]
     middleware = [Middleware(Observing, serving=serving)]
     if serving.options.cors_origins:
         middleware.append(_cors(serving.options.cors_origins))
@@ -95,7 +97,7 @@ def _closing(part: Serving | Searching | Asking) -> Lifespan:
 
 
 def operations_of(serving: Serving, searching: Searching, asking: Asking) -> list[Operation]:
-    """Return all operations of a server, the one that describes them last."""
+    """Return all operations of a server, those that describe them last."""
     operations = [
         # The first routes are found first: those that are asked most.
         *rerank_operations(serving),
@@ -109,7 +111,7 @@ def operations_of(serving: Serving, searching: Searching, asking: Asking) -> lis
         *judge_operations(serving, searching),
         *playground_operations(serving, searching),
     ]
-    return [*operations, openapi_operation(serving, operations)]
+    return [*operations, *openapi_operations(serving, operations)]
 
 
 def _routes(operations: Sequence[Operation]) -> list[Any]:
@@ -139,6 +141,20 @@ class _Methods:
         info.answer_headers["allow"] = allowed
         failed = RequestFailed("method", f"The method is not allowed here; allowed: {allowed}")
         await send_reply(send, failure_reply(failed, error_form_at(scope["path"]), info), info)
+
+
+class _MountRoot:
+    """A mounted app at its path without the final slash: a redirect would make clients drop the body."""
+
+    def __init__(self, mount: Any) -> None:
+        self._mount = mount
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        slashed = {**scope, "path": f"{scope['path']}/"}
+        if scope.get("raw_path"):
+            slashed["raw_path"] = scope["raw_path"] + b"/"
+        _, child = self._mount.matches(slashed)
+        await self._mount.handle({**slashed, **child}, receive, send)
 
 
 async def _nothing_here(scope: Scope, receive: Receive, send: Send) -> None:

@@ -26,15 +26,16 @@ from resift.server.schema import (
     text,
     whole,
 )
-from resift.types import JsonObject, JsonValue
+from resift.types import JsonMapping, JsonObject, JsonValue
 
 
 @dataclass(frozen=True, slots=True)
 class ServedDialect:
     """One API's words, as a server needs them: those that clients use too, and what only a server has.
 
-    `optional` are further fields; `asks_for` is the one that wants the documents back, `plain_document` gives
-    them back as strings; `objects` lets documents come as objects.
+    `optional` are further fields. `asks_for` is the field that asks for the documents in the answer;
+    `documents_by_default` decides where a request leaves it out. `plain_document` returns documents as
+    strings, and `objects` accepts them as objects.
     """
 
     name: str
@@ -45,6 +46,7 @@ class ServedDialect:
     _: KW_ONLY
     objects: bool = False
     asks_for: str | None = "return_documents"
+    documents_by_default: Callable[[JsonMapping], bool] = lambda request: False
     plain_document: bool = False
 
     @property
@@ -69,6 +71,11 @@ class ServedDialect:
             fields[self.asks_for] = lenient_flag()
         return record(fields, required=("query", self.words.documents_field), closed=strict)
 
+    def returns_documents(self, request: JsonMapping) -> bool:
+        """Return whether the answer to a checked request holds the documents."""
+        wanted = request.get(self.asks_for) if self.asks_for else None
+        return self.documents_by_default(request) if wanted is None else bool(wanted)
+
     def rows(self, answer: Answer) -> list[JsonObject]:
         """Return the rows of an answer in this API's words."""
         return [self._row(row) for row in answer.rows]
@@ -82,6 +89,17 @@ class ServedDialect:
         if row.spans is not None:
             found["relevant_spans"] = list(row.spans)
         return found
+
+
+def _always(request: JsonMapping) -> bool:
+    return True
+
+
+def _unless_cohere(request: JsonMapping) -> bool:
+    """Tell clients of Jina and vLLM, which expect the documents, from those of Cohere, which do not."""
+    cohere_fields = ("rank_fields", "max_chunks_per_doc")
+    named_as_cohere = str(request.get("model") or "").startswith(("rerank-", "cohere"))
+    return not named_as_cohere and all(request.get(name) is None for name in cohere_fields)
 
 
 _SPANS = record(
@@ -120,7 +138,7 @@ SERVED: Mapping[str, ServedDialect] = {
     for dialect in (
         ServedDialect("cohere-v2", "cohere", answers.COHERE_V2, errors.COHERE, _COHERE_V2, asks_for=None),
         ServedDialect("cohere-v1", "cohere-v1", answers.COHERE_V1, errors.COHERE, _COHERE_V1, objects=True),
-        ServedDialect("jina", "jina", answers.JINA, errors.JINA, objects=True),
+        ServedDialect("jina", "jina", answers.JINA, errors.JINA, objects=True, documents_by_default=_always),
         ServedDialect(
             "voyage",
             "voyage",
@@ -132,7 +150,17 @@ SERVED: Mapping[str, ServedDialect] = {
         ServedDialect(
             "tei", "tei", answers.TEI, errors.TEI, _TEI, asks_for="return_text", plain_document=True
         ),
-        ServedDialect("vllm", "vllm", answers.OPENAI, errors.OPENAI, _VLLM, objects=True),
+        ServedDialect(
+            "vllm",
+            "vllm",
+            answers.OPENAI,
+            errors.OPENAI,
+            # vLLM knows no return_documents; its answers always hold them.
+            {**_VLLM, "return_documents": lenient_flag()},
+            objects=True,
+            asks_for=None,
+            documents_by_default=_always,
+        ),
         ServedDialect("infinity", "infinity", answers.OPENAI, errors.OPENAI, _RAW, plain_document=True),
         ServedDialect(
             "cohere-v1-or-jina",
@@ -141,9 +169,16 @@ SERVED: Mapping[str, ServedDialect] = {
             errors.JOINED,
             {**_COHERE_V1, **_LENGTHS, **_RAW},
             objects=True,
+            documents_by_default=_unless_cohere,
         ),
         ServedDialect(
-            "jina-or-vllm", "jina", answers.OPENAI, errors.JOINED, {**_LENGTHS, **_RAW}, objects=True
+            "jina-or-vllm",
+            "jina",
+            answers.OPENAI,
+            errors.JOINED,
+            {**_LENGTHS, **_RAW},
+            objects=True,
+            documents_by_default=_always,
         ),
     )
 }

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 
 from resift.arrays import Array
 from resift.models.embedding import EmbedKind
+from resift.protocols import CountsTokens, Embedder
 from resift.server import schema
 from resift.server.admission import pairs_in
 from resift.server.endpoint import Call, Reply
@@ -68,7 +70,8 @@ def _openai_operations(serving: Serving) -> list[Operation]:
         vectors = await _embedded(call, texts, request.get("input_type", "document"), body)
         model = request.get("model") or serving.embedder_name
         as_text = request.get("encoding_format") == "base64"
-        return Reply(_openai_answer(texts, vectors, model, as_text=as_text))
+        tokens = await asyncio.to_thread(_count_tokens, serving.embedder_for(body.get("model")), texts)
+        return Reply(_openai_answer(vectors, model, tokens=tokens, as_text=as_text))
 
     said, errors = "Embed texts (OpenAI)", (OPENAI,)
     return [
@@ -77,9 +80,15 @@ def _openai_operations(serving: Serving) -> list[Operation]:
     ]
 
 
-def _openai_answer(texts: list[str], vectors: Array, model: str, *, as_text: bool) -> JsonObject:
+def _count_tokens(embedder: Embedder, texts: list[str]) -> int:
+    if isinstance(embedder, CountsTokens):
+        return embedder.count_tokens(texts)
+    # An estimate for embedders that do not count: four characters per token.
+    return sum(map(len, texts)) // 4
+
+
+def _openai_answer(vectors: Array, model: str, *, tokens: int, as_text: bool) -> JsonObject:
     rows = [_base64(vector) for vector in vectors] if as_text else vectors.tolist()
-    tokens = sum(map(len, texts)) // 4
     return {
         "object": "list",
         "data": [{"object": "embedding", "index": at, "embedding": row} for at, row in enumerate(rows)],

@@ -35,17 +35,18 @@ def _joined(failed: RequestFailed, status: int, request_id: str) -> JsonValue:
     return {"message": failed.message, "detail": failed.message, "id": request_id}
 
 
+# Spelled as in the schema `ErrorType` of TEI's openapi.json; its examples are in lower case.
 _TEI_TYPES: Mapping[Kind, str] = {
-    "empty": "empty",
-    "overloaded": "overloaded",
-    "unavailable": "unhealthy",
-    "internal": "backend",
-    "upstream": "backend",
+    "empty": "Empty",
+    "overloaded": "Overloaded",
+    "unavailable": "Unhealthy",
+    "internal": "Backend",
+    "upstream": "Backend",
 }
 
 
 def _tei(failed: RequestFailed, status: int, request_id: str) -> JsonValue:
-    return {"error": failed.message, "error_type": _TEI_TYPES.get(failed.kind, "validation")}
+    return {"error": failed.message, "error_type": _TEI_TYPES.get(failed.kind, "Validation")}
 
 
 _OPENAI_TYPES: Mapping[Kind, str] = {
@@ -80,7 +81,9 @@ VOYAGE = ErrorForm(
 JOINED = ErrorForm(body=_joined, schema=_fields(message=text(), detail=text(), id=text()))
 TEI = ErrorForm(
     body=_tei,
-    schema=_fields(error=text(), error_type=one_of(*dict.fromkeys([*_TEI_TYPES.values(), "validation"]))),
+    schema=_fields(
+        error=text(), error_type=one_of(*dict.fromkeys([*_TEI_TYPES.values(), "Validation", "Tokenizer"]))
+    ),
     statuses={"invalid": 422, "unknown_model": 422},
 )
 OPENAI = ErrorForm(

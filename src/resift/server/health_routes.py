@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from resift.server.api_page import api_page
 from resift.server.endpoint import Call, Reply
 from resift.server.openapi import Operation, document
 from resift.server.schema import mapping, one_of, record, text
@@ -11,6 +12,12 @@ from resift.server.serving import Serving
 
 OPEN_PATHS = frozenset({"/livez", "/readyz", "/health", "/ping", "/tei/health"})
 """What needs no key."""
+
+PAGE_HEADERS = {
+    "content-security-policy": "frame-ancestors 'none'",  # the page itself says what it may load
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+}
 
 _STATE = record({"status": one_of("ok", "starting", "draining", "closed", "failed")}, required=("status",))
 
@@ -50,11 +57,20 @@ def health_operations(serving: Serving) -> list[Operation]:
     ]
 
 
-def openapi_operation(serving: Serving, others: Sequence[Operation]) -> Operation:
-    """Return the operation that describes all others, and itself."""
+def openapi_operations(serving: Serving, others: Sequence[Operation]) -> list[Operation]:
+    """Return the operations that describe all others, and themselves: as data and as a page."""
 
-    async def run(call: Call) -> Reply:
-        return Reply(document([*others, operation]))
+    async def describe(call: Call) -> Reply:
+        return Reply(document([*others, *own]))
 
-    operation = Operation(serving, "GET /openapi.json", "This description", run, answer=mapping())
-    return operation
+    async def page(call: Call) -> Reply:
+        body = api_page(document([*others, *own])).encode()
+        return Reply(body, headers=PAGE_HEADERS, media_type="text/html; charset=utf-8")
+
+    own = [
+        Operation(serving, "GET /openapi.json", "This description", describe, answer=mapping()),
+        Operation(
+            serving, "GET /docs", "This description as a page", page, answer=text(), media_type="text/html"
+        ),
+    ]
+    return own

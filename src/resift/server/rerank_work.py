@@ -40,8 +40,8 @@ async def rerank(call: Call, dialect: ServedDialect, request: JsonMapping) -> An
     call.info.pairs = pairs_in(texts, query) + (most * SENTENCES if options else 0)
     async with call.admitted(deadline):
         hits = hits_from(texts)
-        counting = _Counting(scorer, name_of(scorer))
-        ranking = await rescore(counting, query, hits, k=len(hits), deadline=deadline)
+        counter = TokenCounter(scorer, name_of(scorer))
+        ranking = await rescore(counter, query, hits, k=len(hits), deadline=deadline)
         shown = ranking.hits[:most]
         spans: JsonMapping = {}
         if options is not None:
@@ -50,7 +50,7 @@ async def rerank(call: Call, dialect: ServedDialect, request: JsonMapping) -> An
             )
     note_ranking(call, ranking)
     unit = _raw(ranking) if request.get("raw_scores") else unit_of(ranking)
-    wanted = bool(dialect.asks_for and request.get(dialect.asks_for))
+    wanted = dialect.returns_documents(request)
     unscored = frozenset(ranking.unscored)
 
     def row(hit: Hit) -> Row:
@@ -63,7 +63,7 @@ async def rerank(call: Call, dialect: ServedDialect, request: JsonMapping) -> An
         id=call.info.id,
         model=name,
         rows=[row(hit) for hit in shown],
-        tokens=counting.tokens,
+        tokens=counter.tokens,
         documents=len(texts),
         created=int(time.time()),
         warnings=_warnings(call, texts),
@@ -139,16 +139,17 @@ def _span_options(request: JsonMapping) -> SpanOptions | None:
 
 
 @dataclass(slots=True)
-class _Counting:
-    """A scorer that keeps in mind how many tokens its model read."""
+class TokenCounter:
+    """A scorer that adds up how many tokens its model read."""
 
     scorer: Scorer
     name: str
     tokens: int = 0
 
     async def score(self, query: str, hits: Sequence[Hit], *, deadline: Deadline) -> Scores:
-        # A guess for those who do not count: four characters a token.
-        self.tokens = (len(query) * len(hits) + sum(len(hit.text) for hit in hits)) // 4
-        found = await self.scorer.score(query, hits, deadline=deadline)
-        self.tokens = found.tokens or self.tokens
-        return found
+        """Return the scorer's scores."""
+        scores = await self.scorer.score(query, hits, deadline=deadline)
+        # An estimate for scorers that do not count, such as hosted ones: four characters per token.
+        characters = len(query) * len(hits) + sum(len(hit.text) for hit in hits)
+        self.tokens += scores.tokens or characters // 4
+        return scores

@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 
 from resift.candidates import hits_from
+from resift.protocols import name_of
 from resift.rerankers.rescore import rescore
 from resift.server.admission import pairs_in
 from resift.server.endpoint import Call, Reply
 from resift.server.error_forms import OPENAI
 from resift.server.failures import RequestFailed
 from resift.server.openapi import Operation
-from resift.server.rerank_work import note_ranking, unit_of
+from resift.server.rerank_work import TokenCounter, note_ranking, unit_of
 from resift.server.schema import Schema, array, deadline_ms, either, mapping, number, record, text, whole
 from resift.server.serving import Serving
 from resift.types import JsonMapping, JsonObject, JsonValue
@@ -95,21 +96,24 @@ async def _scored(call: Call, first: list[str], second: list[str], request: Json
     call.info.documents = len(second)
     call.info.pairs = sum(pairs_in([text], query) for query, text in zip(first, second, strict=True))
     scores: list[float] = [0.0] * len(second)
+    counter = TokenCounter(scorer, name_of(scorer))
     async with call.admitted(deadline):
         for query in dict.fromkeys(first):
             places = [at for at, asked in enumerate(first) if asked == query]
             hits = hits_from([second[at] for at in places])
-            ranking = await rescore(scorer, query, hits, k=len(hits), deadline=deadline)
+            ranking = await rescore(counter, query, hits, k=len(hits), deadline=deadline)
             note_ranking(call, ranking)
             unit, unscored = unit_of(ranking), frozenset(ranking.unscored)
+            # A list of scores has no order to fall back to: without a single score there is no answer.
+            if len(unscored) == len(hits) and any(hit.text.strip() for hit in hits):
+                raise RequestFailed("upstream", f"No pair was scored: {ranking.reason}")
             for hit in ranking.hits:
                 scores[places[int(hit.id)]] = unit(None if hit.id in unscored else hit.score)
-    tokens = (sum(map(len, first)) + sum(map(len, second))) // 4
     return {
         "id": call.info.id,
         "object": "list",
         "created": int(time.time()),
         "model": name,
         "data": [{"index": at, "object": "score", "score": score} for at, score in enumerate(scores)],
-        "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
+        "usage": {"prompt_tokens": counter.tokens, "total_tokens": counter.tokens},
     }
