@@ -16,6 +16,8 @@ import pytest
 from resift.agent import Pack, build_pack
 from resift.errors import DataFormatError, InputError, StoreError
 from tests.agent.small import WordEmbedder, write_sources
+from tests.ingest.samples import docx
+from tests.ingest.test_reading import small_pdf
 
 
 def links_of(path):
@@ -152,7 +154,7 @@ def test_what_is_no_file_is_not_replaced(tmp_path):
 def test_sources_without_articles_are_refused(tmp_path):
     """Nothing to read, nothing there: said before any work."""
     (tmp_path / "empty").mkdir()
-    with pytest.raises(DataFormatError, match="No Markdown"):
+    with pytest.raises(DataFormatError, match="No file"):
         asyncio.run(build_pack(tmp_path / "empty", tmp_path / "p.lbug", embedder=WordEmbedder()))
     with pytest.raises(DataFormatError, match="No such"):
         asyncio.run(build_pack(tmp_path / "nowhere", tmp_path / "p.lbug", embedder=WordEmbedder()))
@@ -211,3 +213,24 @@ def test_a_build_leaves_foreign_files_beside_the_pack_alone(tmp_path):
     _remove(working)
     assert not any(path.exists() for path in ours)
     assert all(path.exists() for path in foreign)
+
+
+def test_every_kind_of_file_is_read_and_the_rest_is_named(tmp_path):
+    """Word, PDF and tables become articles; pictures and empty files are named, not passed over."""
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    (notes / "travel.md").write_text("# Travel\n\nTrains are booked by the office.\n")
+    (notes / "policy.docx").write_bytes(docx(("", "Visitors wear a yellow badge.")))
+    (notes / "manual.pdf").write_bytes(small_pdf("The pump runs at twelve volts."))
+    (notes / "parts.csv").write_text("id,title,text\np1,Valve,A valve of brass.\n")
+    (notes / "photo.jpg").write_bytes(b"\xff\xd8\xff\xe0\x00\x10JFIF\x00" + bytes(100))
+    (notes / "broken.pdf").write_bytes(b"%PDF-1.4 nothing")
+    target = tmp_path / "n.lbug"
+    report = asyncio.run(build_pack(notes, target, embedder=WordEmbedder()))
+    pack = Pack.open(target)
+    texts = " ".join(text for _, text in pack.texts())
+    pack.close()
+    for said in ("yellow badge", "twelve volts", "valve of brass", "booked by the office"):
+        assert said in texts
+    assert any("photo.jpg" in one for one in report.not_read)
+    assert [one.split(":")[0] for one in report.failed] == ["broken.pdf"]

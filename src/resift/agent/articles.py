@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,16 +14,18 @@ from resift.ingest.chunking import ChunkSize, chunks
 from resift.ingest.formats.html import html_sections
 from resift.ingest.formats.markdown import front_matter, markdown_sections
 from resift.ingest.formats.rows import read_jsonl
+from resift.ingest.isolation import FileReader
 from resift.ingest.kinds import HTML, JSONL, MARKDOWN, TEXT
 from resift.ingest.sections import SEPARATOR, Section
 from resift.ingest.sources import Source, open_source
-from resift.ingest.walking import files_under
+from resift.ingest.walking import Found, find_files
 
-READABLE = MARKDOWN | HTML | JSONL | TEXT
+LINKED = MARKDOWN | HTML | JSONL | TEXT
+"""Kinds of files whose links are read."""
 
 _WIKI_HEADING = re.compile(r"^(={2,6})(?!=)([^=\n]{1,300})\1[ \t]{0,20}$", re.MULTILINE)
 
-Failed = Callable[[str], None]
+Report = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,25 +48,72 @@ class Article:
     targets: tuple[tuple[str, ...], ...]
 
 
-def source_files(source: Path) -> tuple[Path, list[Path]]:
-    """Return the root and the readable files of a folder or a single file."""
-    files = [path for path in files_under([source]) if path.suffix.lower() in READABLE or path == source]
-    if not files:
-        raise DataFormatError("No Markdown, HTML, JSONL or text files here.", file=str(source))
-    return (source if source.is_dir() else source.parent), files
+def find_sources(source: Path, *, target: Path) -> tuple[Path, Found]:
+    """Return the root and what is to be read of a folder or a single file; `target` is never read."""
+    found = find_files([source], index=target)
+    if not found.files:
+        reasons = ", ".join(dict.fromkeys(one.reason for one in found.skipped))
+        raise DataFormatError(
+            f"No file here can be read{f' ({reasons})' if reasons else ''}.", file=str(source)
+        )
+    return (source if source.is_dir() else source.parent), found
 
 
-def read_articles(root: Path, files: Sequence[Path], *, size: ChunkSize, failed: Failed) -> Iterator[Article]:
-    """Yield the articles of all files; `failed` hears of files that cannot be read, the others go on."""
-    for path in files:
-        name = path.relative_to(root).as_posix()
-        try:
-            yield from _of_file(path, name, size, failed)
-        except (ResiftError, OSError) as exc:
-            failed(str(exc))
+async def read_articles(
+    root: Path, files: Sequence[Path], *, size: ChunkSize, failed: Report, incomplete: Report
+) -> AsyncGenerator[Article, None]:
+    """Yield the articles of all files, by the readers of `resift index`.
+
+    `failed` is called with each file or row that cannot be read, `incomplete` with what a file has besides
+    text, such as scanned pages; the rest is read.
+    """
+    reader = FileReader()
+    try:
+        for path in files:
+            name = path.relative_to(root).as_posix()
+            try:
+                if path.suffix.lower() in LINKED:
+                    for article in _linked_file(path, name, size, failed):
+                        yield article
+                else:
+                    for article in await _other_file(
+                        reader, path, name, size, failed=failed, incomplete=incomplete
+                    ):
+                        yield article
+            except (ResiftError, OSError) as exc:
+                failed(str(exc))
+    finally:
+        await reader.close()
 
 
-def _of_file(path: Path, name: str, size: ChunkSize, failed: Failed) -> Iterator[Article]:
+async def _other_file(
+    reader: FileReader, path: Path, name: str, size: ChunkSize, *, failed: Report, incomplete: Report
+) -> list[Article]:
+    """Return the articles of a file without links: one for each row with an id, one for the rest."""
+    rows: list[Article] = []
+    sections: list[Section] = []
+    title = ""
+    async with aclosing(reader.sections(path, name=name)) as found:
+        async for section in found:
+            if section.problem:
+                failed(f"{name}: {section.problem}")
+            if section.flag:
+                incomplete(f"{name}: {section.flag}")
+            if section.id is not None:
+                rows.append(_from_row(section, name, size))
+            elif section.text.strip():
+                sections.append(section)
+                title = title or str(section.metadata.get("title") or "")
+    if not sections:
+        if not rows:
+            incomplete(f"{name}: no text in it")
+        return rows
+    title = title or path.stem.replace("-", " ").replace("_", " ").strip() or path.name
+    whole = Article(name, title, name, _passages(title, sections, size), aliases_of(name, title, name), ())
+    return [whole, *rows]
+
+
+def _linked_file(path: Path, name: str, size: ChunkSize, failed: Report) -> Iterator[Article]:
     suffix = path.suffix.lower()
     source = open_source(path, name=name)
     with source.file:
@@ -77,7 +127,7 @@ def _of_file(path: Path, name: str, size: ChunkSize, failed: Failed) -> Iterator
     yield Article(name, title, name, _passages(title, sections, size), aliases, targets)
 
 
-def _from_rows(source: Source, size: ChunkSize, failed: Failed) -> Iterator[Article]:
+def _from_rows(source: Source, size: ChunkSize, failed: Report) -> Iterator[Article]:
     for section in read_jsonl(source):
         if section.problem:
             failed(f"{source.name}: {section.problem}")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -12,7 +13,7 @@ from typing import Any, NamedTuple
 
 from resift import __version__
 from resift.agent import pack_schema as schema
-from resift.agent.articles import Article, read_articles, source_files
+from resift.agent.articles import Article, find_sources, read_articles
 from resift.agent.graph_connection import GraphConnection, rows_of
 from resift.agent.links import LinkResolver
 from resift.arguments import check_path, checked
@@ -38,6 +39,8 @@ class BuildReport(NamedTuple):
     links: int
     resumed: int
     failed: tuple[str, ...]
+    not_read: tuple[str, ...] = ()
+    """Paths that were left out on purpose and parts that have no text, each with the reason."""
 
 
 @dataclass
@@ -67,14 +70,18 @@ async def build_pack(
 ) -> BuildReport:
     """Build a pack from a folder or file; a run that was killed goes on where it was.
 
+    Every kind of file that `resift index` reads becomes articles: Word, PDF, slides, tables, mail, code.
     The target appears only when it is complete and replaces an older one at once. Files that cannot be
     read are listed in the report, and everything else is built.
     """
     place = Path(check_path(target, "target"))
-    root, files = source_files(Path(check_path(source, "source")))
+    root, found = await asyncio.to_thread(find_sources, Path(check_path(source, "source")), target=place)
     chosen = embedder or _default_embedder()
-    failed: list[str] = []
-    articles = _unique(read_articles(root, files, size=size, failed=failed.append), failed)
+    failed = [f"{one.path}: {one.reason}" for one in found.skipped if one.failed]
+    not_read = [f"{_within(one.path, root)}: {one.reason}" for one in found.skipped if not one.failed]
+    reading = read_articles(root, found.files, size=size, failed=failed.append, incomplete=not_read.append)
+    async with contextlib.aclosing(reading):
+        articles = _unique([article async for article in reading], failed)
     if not articles:
         raise InputError(f"{source} has no article. {' '.join(failed[:3])}".strip())
     dimension = int((await unit_vectors(chosen, ["dimension"], kind="document", store="pack")).shape[1])
@@ -85,7 +92,11 @@ async def build_pack(
         work = _Work(connection, chosen, dimension, progress or _silent, total, done)
         await _add_articles(work, articles)
         links = _finish(connection, articles, identity_of(chosen))
-    return BuildReport(len(articles), total, links, len(done), tuple(failed))
+    return BuildReport(len(articles), total, links, len(done), tuple(failed), tuple(not_read))
+
+
+def _within(path: Path, root: Path) -> str:
+    return path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path)
 
 
 def _default_embedder() -> Embedder:
@@ -94,7 +105,7 @@ def _default_embedder() -> Embedder:
     return LocalEmbedder()
 
 
-def _unique(articles: Iterator[Article], failed: list[str]) -> list[Article]:
+def _unique(articles: Iterable[Article], failed: list[str]) -> list[Article]:
     """Return the articles with the first of each id; others are reported."""
     found: dict[str, Article] = {}
     for article in articles:

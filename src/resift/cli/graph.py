@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,10 +13,14 @@ if TYPE_CHECKING:
     from resift.agent.pack import PackInfo
     from resift.agent.pack_build import BuildReport
 
+MAX_NAMED = 10
+"""Paths that are named when they were not read; --json names all."""
+
 EXAMPLES = """\
 A pack holds articles, their sections with embeddings, and the links between them, in one file. Sources are
-Markdown, HTML, text and JSONL ({"title", "text", "links"}). Links are [[Title]], [[Title|words]], Markdown
-links and hrefs. A build that was stopped goes on when started again; the pack appears when it is complete.
+all files that `resift index` reads, PDF and Word included; a JSONL row ({"title", "text", "links"}) is an
+article. Links are [[Title]], [[Title|words]], Markdown links and hrefs. A build that was stopped goes on when
+started again; the pack appears when it is complete.
 
 examples:
   resift graph build notes/ -o notes.lbug
@@ -63,14 +68,18 @@ def _print_report(report: BuildReport, args: argparse.Namespace) -> None:
 
     if args.json:
         facts = {name: getattr(report, name) for name in ("articles", "sections", "links", "resumed")}
-        print_json({"pack": str(args.output), **facts, "failed": list(report.failed)})
+        lists = {"failed": list(report.failed), "not_read": list(report.not_read)}
+        print_json({"pack": str(args.output), **facts, **lists})
         return
     again = f" ({report.resumed} articles were there from an earlier run)" if report.resumed else ""
     print_text(
         f"{args.output} holds {report.articles} articles, {report.sections} sections "
         f"and {report.links} links{again}."
     )
-    print_text(f'Next: resift ask "your question" --pack {args.output}')
+    if report.not_read:
+        more = f" and {len(report.not_read) - MAX_NAMED} more" if len(report.not_read) > MAX_NAMED else ""
+        print_text(f"Not read: {'; '.join(report.not_read[:MAX_NAMED])}{more}.")
+    print_text(f'Next: resift ask "your question" --pack {shlex.quote(str(args.output))}')
 
 
 def _info(args: argparse.Namespace) -> int:
