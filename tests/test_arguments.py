@@ -10,9 +10,10 @@ from typing import Literal, TypedDict, Unpack
 
 import pytest
 
-from resift.arguments import check_path, checked
+from resift.arguments import checked
 from resift.errors import InputError
 from resift.types import Hit
+from resift.validation import check_path
 
 
 @checked

@@ -254,11 +254,11 @@ def test_declared_options_are_arguments_with_the_same_defaults(group):
     import inspect
     from importlib.metadata import entry_points
 
-    from resift.options import declared_by
+    from resift.options import options_class
 
     for entry in entry_points(group=group):
         plugin = load_plugin(group, entry.name)
-        declared = declared_by(plugin)
+        declared = options_class(plugin)
         if declared is None:
             continue
         takes = inspect.signature(getattr(plugin, "required", plugin)).parameters

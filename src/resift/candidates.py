@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
-from resift.arguments import check_items, check_text
 from resift.errors import DuplicateIdError, InputError, InvalidHitError
 from resift.types import Hit, JsonMapping, finite
+from resift.validation import check_list, check_text
 
 Candidate = str | JsonMapping | Hit
 MissingText = Literal["last", "empty", "id", "raise"]
@@ -42,9 +42,9 @@ def hits_from(
     Strings and dicts without an id are numbered from "0". Other keys of a dict become metadata. A score
     that is no finite number is refused, unless there are `flags` to note it in (id -> what came).
     """
-    given: list[Any] = check_items(candidates, "The candidates", "strings, dicts or Hits")
+    given: list[Any] = check_list(candidates, "The candidates", "strings, dicts or Hits")
     if text_keys is not TEXT_KEYS:
-        text_keys = [check_text(key, "text_keys") for key in check_items(text_keys, "text_keys", "strings")]
+        text_keys = [check_text(key, "text_keys") for key in check_list(text_keys, "text_keys", "strings")]
     hits: list[Hit] = [] if set(map(type, given)) - {Hit} else given  # the usual case: all are hits already
     for number, candidate in enumerate(given if hits is not given else ()):
         if isinstance(candidate, Hit):

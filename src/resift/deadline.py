@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from resift.arguments import check_seconds
+from resift.validation import check_seconds
 
 Clock = Callable[[], float]
 """A monotonic clock in seconds. Wall clocks jump; never pass one."""

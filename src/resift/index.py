@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from resift.arguments import check_path, checked
+from resift.arguments import checked
 from resift.candidates import TEXT_KEYS, Candidate, hits_from
 from resift.deadline import Deadline
 from resift.errors import InputError
@@ -25,6 +25,7 @@ from resift.retrieval.pipeline import Pipeline
 from resift.retrieval.scored_search import scorer_of, search_with_scores
 from resift.sync import run_sync, synced
 from resift.types import Hit, JsonObject, Metadata, Ranking, Where
+from resift.validation import check_path
 
 if TYPE_CHECKING:
     from resift.agent.multi_doc import Writer

@@ -1,38 +1,39 @@
-"""Options: what can be set on a plugin or a stage, declared once, as the fields of a dataclass beside it.
+"""Options of a plugin or a stage, declared once as the fields of a dataclass next to it.
 
     @dataclass(frozen=True, kw_only=True)
-    class TurnsOptions(Options):
-        start: int = option("Which list begins.", default=0, least=0)
+    class RoundRobinOptions(Options):
+        start: int = option("Position of the list that goes first.", default=0, min=0)
 
-    class TakeTurns:
-        Options = TurnsOptions
+    class RoundRobin:
+        Options = RoundRobinOptions
 
-From the field's type, bounds and text follow the keys of a pipeline file, their checks with line numbers,
-`resift config check`, the reference page and every message about them.
+The field's type, bounds and text give the keys of a pipeline file, their checks with line numbers,
+`resift config check`, the reference page and every error message.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 import os
 import types
 import typing
+import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from resift.errors import InputError, did_you_mean
+from resift.validation import find_problems
 
-Takes = Literal[
+OptionType = Literal[
     "text", "variable", "path", "key file", "address", "int", "number", "flag", "texts", "numbers by name",
     "mapping", "section", "sections",
 ]  # fmt: skip
-"""What an option takes. It follows from the field's type, but for four kinds of text: a `path`, an `address`
-(both may use ${VARIABLES}), a `key file`, and a `variable`: the name of one, for secrets."""
+"""The type of an option. It follows from the field's annotation, except for four kinds of text: a `path`, an
+`address` (both may use ${VARIABLES}), a `key file`, and a `variable` (the name of one, for secrets)."""
 
-TAKES: Mapping[Takes, str] = {
+TYPE_NAMES: Mapping[OptionType, str] = {
     "text": "text",
     "variable": "the name of an environment variable, such as VOYAGE_API_KEY",
     "path": "a path",
@@ -47,63 +48,66 @@ TAKES: Mapping[Takes, str] = {
     "section": "a mapping",
     "sections": "a list of mappings",
 }
-"""What an option takes, in words."""
 
-_SCALARS: Mapping[object, Takes] = {str: "text", int: "int", float: "number", bool: "flag"}
+_SCALARS: Mapping[object, OptionType] = {str: "text", int: "int", float: "number", bool: "flag"}
 _METADATA = "resift.option"
 
 Choices = Sequence[str] | Callable[[], Sequence[str]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Option:
-    """One option: what it takes, between which bounds, and what it does."""
+    """One option: its type, its bounds, and what it does."""
 
     name: str
-    takes: Takes
+    type: OptionType
     help: str
     required: bool = False
     default: Any = None
-    least: float | None = None
-    most: float | None = None
-    above: float | None = None
+    min: float | None = None
+    max: float | None = None
+    gt: float | None = None
     choices: Choices = ()
     must_exist: bool = False
     variables: tuple[str, ...] = ()
-    """Environment variables made for this place; any other must be allowed outside the file."""
+    """Environment variables intended for this option; any other must be allowed outside the file."""
     plugins: str = ""
-    """The entry-point group that the value is a name of; that plugin's own options stand beside this one."""
+    """The entry-point group that the value names a plugin of; that plugin's options join the section."""
     nested: type | None = None
     """The dataclass of a nested section."""
-    starts_from: object = None
+    defaults_from: object = None
     """An instance that the nested section takes its defaults from."""
     optional: bool = False
-    """Whether None is a value of it."""
+    """Whether None is allowed."""
 
     def allowed(self) -> list[str]:
-        """Return the values to choose from; empty when anything of the kind goes."""
+        """Return the values to choose from; empty if there is no fixed choice."""
         return list(self.choices() if callable(self.choices) else self.choices)
 
     def bounds(self) -> str:
-        """Return the bounds in words, such as "≥ 1, ≤ 1000"; empty where there are none."""
-        signs = (("> ", self.above), ("≥ ", self.least), ("≤ ", self.most))
+        """Return the bounds in words, such as "≥ 1, ≤ 1000"; empty if there are none."""
+        signs = (("> ", self.gt), ("≥ ", self.min), ("≤ ", self.max))
         return ", ".join(f"{sign}{bound:g}" for sign, bound in signs if bound is not None)
+
+    def type_in_words(self) -> str:
+        """Return the type with its bounds, such as "a whole number ≥ 1"."""
+        return f"{TYPE_NAMES[self.type]} {self.bounds()}".rstrip()
 
 
 class Options:
-    """Base of declared options; it adds to a dataclass two steps that a plugin may want to change."""
+    """Base class of declared options, with two methods that a plugin may override."""
 
     __slots__ = ()
 
     includes: ClassVar[tuple[type, ...]] = ()
-    """Other dataclasses whose options stand beside these, in the same section of a file."""
+    """Other option dataclasses whose keys are part of the same section of a file."""
 
     def arguments(self) -> dict[str, Any]:
-        """Return what the plugin is called with: every option that has a value, by its name."""
-        return values_of(self)
+        """Return the keyword arguments for the plugin: every option that has a value, by name."""
+        return option_values(self)
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Yield (option, what is wrong and what to do) for options that contradict each other."""
+        """Yield (option, message) for options that contradict each other."""
         return iter(())
 
 
@@ -112,187 +116,183 @@ def option(
     *,
     default: object = dataclasses.MISSING,
     default_factory: Callable[[], Any] | None = None,
-    takes: Takes | None = None,
+    type: OptionType | None = None,
     key: str | None = None,
-    least: float | None = None,
-    most: float | None = None,
-    above: float | None = None,
+    min: float | None = None,
+    max: float | None = None,
+    gt: float | None = None,
     choices: Choices = (),
     must_exist: bool = False,
     variables: Collection[str] = (),
     plugins: str = "",
-    starts_from: object = None,
+    defaults_from: object = None,
+    **old_names: Any,
 ) -> Any:
-    """Declare a field of a dataclass as an option; `key` is its name in files, where that is another.
+    """Declare a dataclass field as an option; `key` is its name in files if that differs.
 
-    `takes` is needed for paths, addresses and variables only; all else follows from the field's type.
+    `type` is needed for paths, addresses and variables only; otherwise it follows from the annotation.
     """
     facts = {
-        "help": help, "takes": takes, "key": key, "least": least, "most": most, "above": above,
-        "choices": choices, "must_exist": must_exist, "variables": tuple(variables), "plugins": plugins,
-        "starts_from": starts_from,
+        "help": help, "type": type, "key": key, "min": min, "max": max, "gt": gt, "choices": choices,
+        "must_exist": must_exist, "variables": tuple(variables), "plugins": plugins,
+        "defaults_from": defaults_from, **_renamed(old_names),
     }  # fmt: skip
-    given: dict[str, Any] = {"metadata": {_METADATA: facts}}
+    arguments: dict[str, Any] = {"metadata": {_METADATA: facts}}
     if default_factory is not None:
-        given["default_factory"] = default_factory
+        arguments["default_factory"] = default_factory
     elif default is not dataclasses.MISSING:
-        given["default"] = default
-    return dataclasses.field(**given)
+        arguments["default"] = default
+    return dataclasses.field(**arguments)
+
+
+_OLD_NAMES = {
+    "least": "min", "most": "max", "above": "gt", "takes": "type", "starts_from": "defaults_from",
+}  # fmt: skip
+
+
+def _renamed(old_names: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arguments of version 0.2 under their new names."""
+    for name in old_names:
+        if name not in _OLD_NAMES:
+            raise TypeError(f"option() got an unexpected keyword argument {name!r}")
+        warnings.warn(
+            f"option({name}=…) is called {_OLD_NAMES[name]}= since 0.3; the old name goes with 0.4.",
+            DeprecationWarning,
+            stacklevel=3,
+        )
+    return {_OLD_NAMES[name]: value for name, value in old_names.items()}
 
 
 @functools.cache
-def options_of(declared: type) -> tuple[Option, ...]:
-    """Return the options that a dataclass declares, those of its `includes` last."""
-    own = list(_own(declared))
-    own.sort(key=lambda each: not each.required)  # what must be written stands first
-    return (*own, *(each for part in included_in(declared) for each in options_of(part)))
+def declared_options(declared: type) -> tuple[Option, ...]:
+    """Return the options of a dataclass: required ones first, those of its `includes` last."""
+    own = sorted(_own_options(declared), key=lambda each: not each.required)
+    return (*own, *(each for part in included_options(declared) for each in declared_options(part)))
 
 
-def included_in(declared: type) -> tuple[type, ...]:
-    """Return the further declarations whose options a plugin takes beside its own (`includes`)."""
+def included_options(declared: type) -> tuple[type, ...]:
+    """Return the other option dataclasses that are part of the same section."""
     return declared.includes if issubclass(declared, Options) else ()
 
 
-def values_of(options: object) -> dict[str, Any]:
-    """Return name -> value of the options of an instance that have a value."""
-    pairs = ((field.name, getattr(options, field.name)) for field in _declared(type(options)))
+def options_class(plugin: object) -> type | None:
+    """Return the option dataclass of a plugin; None if it declares none."""
+    declared = getattr(plugin, "Options", None)
+    return declared if isinstance(declared, type) and dataclasses.is_dataclass(declared) else None
+
+
+def option_values(options: object) -> dict[str, Any]:
+    """Return name -> value for the options of an instance that have a value."""
+    pairs = ((field.name, getattr(options, field.name)) for field in _option_fields(type(options)))
     return {name: value for name, value in pairs if value is not None}
 
 
-def built(declared: type, values: Mapping[str, Any]) -> Any:
-    """Return an instance of a dataclass from values by key; what has no value has its default."""
-    names = {field.metadata[_METADATA]["key"] or field.name: field.name for field in _declared(declared)}
+def build_options(declared: type, values: Mapping[str, Any]) -> Any:
+    """Return an instance of an option dataclass from values by key; missing ones get their default."""
+    names = {field.metadata[_METADATA]["key"] or field.name: field.name for field in _option_fields(declared)}
     return declared(**{name: values[key] for key, name in names.items() if values.get(key) is not None})
 
 
-def check_values(options: object) -> None:
-    """Raise InputError for the first value that is not what its option takes; for `__post_init__`.
-
-    What a file is checked for is checked for callers too, by the same declaration.
-    """
+def check_options(options: object) -> None:
+    """Raise InputError for the first invalid option of an instance; for `__post_init__`."""
     kind: type = type(options)
-    # Fields and options stand in the same order; those of `includes` check themselves.
-    for field, option in zip(_declared(kind), _own(kind), strict=True):
+    for field, declared in zip(_option_fields(kind), _own_options(kind), strict=True):
         value = getattr(options, field.name)
-        if value is None and option.optional:
+        if value is None and declared.optional:
             continue
-        wanted = _refused(option, value)
-        if wanted:
-            shown = repr(value) if isinstance(value, (str, float, bool)) else _brief(value)
-            raise InputError(f"{kind.__name__} {field.name} is {shown}; it must be {wanted}.")
+        expected = _violation(declared, value)
+        if expected:
+            plain = (
+                value is None
+                or isinstance(value, (str, float, bool))
+                or (isinstance(value, int) and abs(value) < 10**20)
+            )
+            shown = repr(value) if plain else f"a {type(value).__name__}"
+            raise InputError(f"{kind.__name__} {field.name} is {shown}; it must be {expected}.")
 
 
-def declared_by(plugin: object) -> type | None:
-    """Return the options that a plugin declares; None where it declares none."""
-    found = getattr(plugin, "Options", None)
-    return found if isinstance(found, type) and dataclasses.is_dataclass(found) else None
-
-
-@functools.cache
-def _own(declared: type) -> tuple[Option, ...]:
-    """Return the options of a dataclass itself, in the order of its fields."""
-    hints = typing.get_type_hints(declared)
-    return tuple(_described(field, hints[field.name]) for field in _declared(declared))
-
-
-def _refused(option: Option, value: object) -> str:
-    """Return what a value must be if it is not; empty where it is."""
-    if not _CHECKS[option.takes](value) or not all(_inside(option, each) for each in _numbers(option, value)):
-        return TAKES[option.takes] + (f" {option.bounds()}" if option.bounds() else "")
-    # Choices that are looked up (installed plugins) are the reader's to check: that is no matter of values.
-    if (
-        not callable(option.choices)
-        and option.choices
-        and isinstance(value, str)
-        and value not in option.choices
-    ):
-        return f"one of {', '.join(option.choices)}. {did_you_mean(value, option.choices)}".rstrip(".")
+def _violation(declared: Option, value: Any) -> str:
+    """Return what a value must be if it is invalid; an empty string if it is valid."""
+    if declared.type == "section":
+        valid = dataclasses.is_dataclass(value)
+    elif declared.type == "sections":
+        valid = isinstance(value, Sequence) and all(map(dataclasses.is_dataclass, value))
+    elif declared.type in ("path", "key file"):
+        valid = isinstance(value, (str, os.PathLike))
+    else:
+        plain = (
+            list(value)
+            if declared.type == "texts" and isinstance(value, Sequence) and not isinstance(value, str)
+            else value
+        )
+        valid = next(find_problems(plain, data_type(declared)), None) is None
+    if not valid:
+        return declared.type_in_words()
+    # Names of installed plugins are looked up when a file is read, not for every instance.
+    choices = () if callable(declared.choices) else declared.choices
+    if choices and isinstance(value, str) and value not in choices:
+        return f"one of {', '.join(choices)}. {did_you_mean(value, choices)}".rstrip(".")
     return ""
 
 
-def _numbers(option: Option, value: Any) -> Collection[Any]:
-    if option.takes in ("int", "number"):
-        return (value,)
-    return value.values() if option.takes == "numbers by name" else ()
+@functools.cache
+def data_type(declared: Option) -> Any:
+    """Return the type of an option's value as plain data, with its bounds."""
+    from msgspec import Meta
+
+    bounds = {"ge": declared.min, "le": declared.max, "gt": declared.gt}
+    limits = Meta(**{name: bound for name, bound in bounds.items() if bound is not None})
+    number = typing.Annotated[float, limits]
+    data_types: dict[OptionType, Any] = {
+        "int": typing.Annotated[int, limits],
+        "number": number,
+        "flag": bool,
+        "texts": list[str],
+        "numbers by name": dict[str, number],
+        "mapping": dict[str, Any],
+    }
+    return data_types.get(declared.type, str)
 
 
-def _inside(option: Option, value: Any) -> bool:
-    return (
-        _is_number(value)
-        and (option.above is None or value > option.above)
-        and (option.least is None or value >= option.least)
-        and (option.most is None or value <= option.most)
-    )
+@functools.cache
+def _own_options(declared: type) -> tuple[Option, ...]:
+    """Return the options of a dataclass itself, in the order of its fields."""
+    hints = typing.get_type_hints(declared)
+    return tuple(_describe(field, hints[field.name]) for field in _option_fields(declared))
 
 
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < math.inf
-
-
-def _is_text(value: object) -> bool:
-    return isinstance(value, str)
-
-
-def _are_texts(value: object) -> bool:
-    return isinstance(value, Sequence) and not isinstance(value, str) and all(map(_is_text, value))
-
-
-_CHECKS: Mapping[Takes, Callable[[Any], bool]] = {
-    "text": _is_text,
-    "variable": _is_text,
-    "path": lambda value: isinstance(value, (str, os.PathLike)),
-    "key file": lambda value: isinstance(value, (str, os.PathLike)),
-    "address": _is_text,
-    "int": lambda value: isinstance(value, int) and not isinstance(value, bool),
-    "number": _is_number,
-    "flag": lambda value: isinstance(value, bool),
-    "texts": _are_texts,
-    "numbers by name": lambda value: isinstance(value, Mapping),
-    "mapping": lambda value: isinstance(value, Mapping),
-    "section": dataclasses.is_dataclass,
-    "sections": lambda value: isinstance(value, Sequence) and all(map(dataclasses.is_dataclass, value)),
-}
-
-
-def _brief(value: object) -> str:
-    plain = value is None or (isinstance(value, int) and abs(value) < 10**20)
-    return repr(value) if plain else f"a {type(value).__name__}"
-
-
-def _declared(kind: type) -> list[dataclasses.Field[Any]]:
+def _option_fields(kind: type) -> list[dataclasses.Field[Any]]:
     return [field for field in dataclasses.fields(kind) if _METADATA in field.metadata]
 
 
-def _described(field: dataclasses.Field[Any], hint: object) -> Option:
+def _describe(field: dataclasses.Field[Any], hint: object) -> Option:
     facts = dict(field.metadata[_METADATA])
-    takes, choices, nested = _taken(_without_none(hint), field.name)
-    default = _default(field)
-    facts["takes"] = facts["takes"] or takes
+    inner = _without_none(hint)
+    type_, choices, nested = _option_type(inner, field.name)
+    factory = field.default_factory
+    default = field.default if factory is dataclasses.MISSING else factory()
+    facts["type"] = facts["type"] or type_
     facts["choices"] = facts["choices"] or choices
     return Option(
         name=facts.pop("key") or field.name,
         required=default is dataclasses.MISSING,
         default=None if default is dataclasses.MISSING else default,
         nested=nested,
-        optional=_without_none(hint) is not hint,
+        optional=inner is not hint,
         **facts,
     )
 
 
-def _default(field: dataclasses.Field[Any]) -> Any:
-    return field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
-
-
 def _without_none(hint: object) -> Any:
-    # Two spellings of one thing: Optional[X] is a Union, X | None a UnionType.
+    # Optional[X] is a Union, X | None a UnionType.
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
-        kept = [each for each in typing.get_args(hint) if each is not type(None)]
-        return kept[0] if len(kept) == 1 else hint
+        members = [each for each in typing.get_args(hint) if each is not type(None)]
+        return members[0] if len(members) == 1 else hint
     return hint
 
 
-def _taken(hint: object, name: str) -> tuple[Takes, tuple[str, ...], type | None]:
-    """Return what a type takes, its choices, and the dataclass of a nested section."""
+def _option_type(hint: object, name: str) -> tuple[OptionType, tuple[str, ...], type | None]:
+    """Return the option type of an annotation, its choices, and the dataclass of a nested section."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if hint in _SCALARS:
         return _SCALARS[hint], (), None
@@ -303,6 +303,6 @@ def _taken(hint: object, name: str) -> tuple[Takes, tuple[str, ...], type | None
     if origin is not None and issubclass(origin, Mapping):
         return ("numbers by name" if arguments[1] in (int, float) else "mapping"), (), None
     if origin is not None and issubclass(origin, Collection):
-        takes, choices, nested = _taken(arguments[0], name)
-        return ("texts" if takes == "text" else "sections"), choices, nested
-    raise TypeError(f"The option {name!r} is of a type that no file can hold: {hint}.")
+        item, choices, nested = _option_type(arguments[0], name)
+        return ("texts" if item == "text" else "sections"), choices, nested
+    raise TypeError(f"The option {name!r} has a type that no file can hold: {hint}.")

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from resift.arguments import check_query
 from resift.candidates import TEXT_KEYS, Candidate, MissingText, hits_from
 from resift.deadline import Deadline
 from resift.models.pairs import Progress
@@ -22,6 +21,7 @@ from resift.rerankers.rescore import rescore
 from resift.rerankers.shared_model import SharedCrossEncoder
 from resift.sync import synced
 from resift.types import Hit, Ranking, StageKind, StageRecord, Trace, record_of
+from resift.validation import check_query
 
 
 async def arerank(
@@ -52,7 +52,7 @@ async def arerank(
     """
     deadline = Deadline.after(deadline_s)
     scorer = scorer or SharedCrossEncoder(model, folder=folder, on_progress=on_progress)
-    check_query(query, empty=True)
+    check_query(query, allow_empty=True)
     wanted = check_scale(scores, calibration)
     calibrator = calibrator_for(scorer, calibration) if wanted else None
     flags: dict[str, str] = {}

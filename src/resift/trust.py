@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from resift.errors import InputError
-from resift.options import check_values, option
+from resift.options import check_options, option
 
 MARKS = "marks of code per word"
 LETTERS = "letters per word"
@@ -41,31 +41,31 @@ class Trust:
     """The numbers behind the default order."""
 
     vectors: float = option(
-        "Part of a list found by vectors, beside one found by words.", default=0.55, least=0, most=1
+        "Part of a list found by vectors, beside one found by words.", default=0.55, min=0, max=1
     )
-    vectors_in_code: float = option("The same where the texts are no prose.", default=0.9, least=0, most=1)
-    followed: float = option("Weight of a reranker where words are plain.", default=0.95, least=0, most=1)
-    doubted: float = option("Its weight where they are technical.", default=0.5, least=0, most=1)
-    plain: float = option("Letters per word up to which words are plain.", default=4.2, least=0)
-    technical: float = option("Letters per word from which on they are technical.", default=6.0, least=0)
+    vectors_in_code: float = option("The same where the texts are no prose.", default=0.9, min=0, max=1)
+    followed: float = option("Weight of a reranker where words are plain.", default=0.95, min=0, max=1)
+    doubted: float = option("Its weight where they are technical.", default=0.5, min=0, max=1)
+    plain: float = option("Letters per word up to which words are plain.", default=4.2, min=0)
+    technical: float = option("Letters per word from which on they are technical.", default=6.0, min=0)
     sinking: float = option(
         "How far a hit sinks for weak neighbours where words are technical, as part of how far it rises.",
         default=0.5,
-        least=0,
-        most=1,
+        min=0,
+        max=1,
     )
-    prose: float = option("Marks of code per word up to which a text is prose.", default=0.15, least=0)
-    code: float = option("Marks of code per word from which on it is none.", default=0.22, least=0)
+    prose: float = option("Marks of code per word up to which a text is prose.", default=0.15, min=0)
+    code: float = option("Marks of code per word from which on it is none.", default=0.22, min=0)
     reach: float = option(
         "Hits further behind the first than this many standard deviations of the fused scores are not read.",
         default=4.0,
-        least=0,
+        min=0,
     )
-    least: int = option("How many are read whatever the scores say.", default=6, least=1)
-    most: int = option("How many are read at the most.", default=25, least=1)
+    least: int = option("How many are read whatever the scores say.", default=6, min=1)
+    most: int = option("How many are read at the most.", default=25, min=1)
 
     def __post_init__(self) -> None:
-        check_values(self)
+        check_options(self)
         if not self.prose < self.code:
             raise InputError(f"Trust prose is {self.prose} and code {self.code}; use 0 ≤ prose < code.")
         if not self.plain < self.technical:

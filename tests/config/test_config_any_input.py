@@ -12,17 +12,17 @@ from resift.config.sections import PipelineFile
 from resift.config.settings import Settings
 from resift.config.tree import from_plain, read_text
 from resift.errors import ConfigError
-from resift.options import declared_by, options_of
+from resift.options import declared_options, options_class
 from resift.plugins import load_plugin
 
 
 def _names(declared):
-    for option in options_of(declared):
+    for option in declared_options(declared):
         yield option.name
         if option.nested is not None:
             yield from _names(option.nested)
         for name in option.allowed() if option.plugins else ():
-            own = declared_by(load_plugin(option.plugins, name))
+            own = options_class(load_plugin(option.plugins, name))
             yield from () if own is None else _names(own)
 
 
@@ -55,7 +55,7 @@ VALUES = st.recursive(
     max_leaves=12,
 )
 FILES = st.dictionaries(
-    st.sampled_from([option.name for option in options_of(PipelineFile)]), VALUES, max_size=6
+    st.sampled_from([option.name for option in declared_options(PipelineFile)]), VALUES, max_size=6
 )
 
 

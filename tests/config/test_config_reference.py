@@ -7,20 +7,20 @@ from pathlib import Path
 from resift.config import inspect_yaml
 from resift.config.reference import page
 from resift.config.sections import PipelineFile
-from resift.options import declared_by, options_of
+from resift.options import declared_options, options_class
 from resift.plugins import load_plugin
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "configuration.md"
 
 
 def _names(declared):
-    for option in options_of(declared):
+    for option in declared_options(declared):
         yield option.name
         assert option.help.endswith((".", "PATH")), option.name
         if option.nested is not None:
             yield from _names(option.nested)
         for name in option.allowed() if option.plugins else ():
-            own = declared_by(load_plugin(option.plugins, name))
+            own = options_class(load_plugin(option.plugins, name))
             yield from () if own is None else _names(own)
 
 

@@ -38,7 +38,7 @@ from resift.types import Hit, Scores
 
 @dataclass(frozen=True, kw_only=True)
 class LogOptions(Options):
-    path: str = option("The log file.", takes="path", must_exist=True)
+    path: str = option("The log file.", type="path", must_exist=True)
     newest_first: bool = option("Whether the last line counts most.", default=True)
 
 
@@ -58,7 +58,7 @@ class LogStore:
 
 @dataclass(frozen=True, kw_only=True)
 class LengthOptions(Options):
-    target: int = option("The length that is best.", least=1)
+    target: int = option("The length that is best.", min=1)
 
 
 class LengthScorer:
@@ -76,7 +76,7 @@ class LengthScorer:
 
 @dataclass(frozen=True, kw_only=True)
 class TurnsOptions(Options):
-    start: int = option("Which list begins.", default=0, least=0)
+    start: int = option("Which list begins.", default=0, min=0)
 
 
 class TakeTurns:
@@ -97,7 +97,7 @@ class TakeTurns:
 
 @dataclass(frozen=True, kw_only=True)
 class HarbourOptions(Options):
-    strictness: float = option("How high the floor is.", default=0.1, least=0, most=1)
+    strictness: float = option("How high the floor is.", default=0.1, min=0, max=1)
 
 
 def harbour(*, strictness=0.1):

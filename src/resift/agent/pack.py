@@ -9,12 +9,13 @@ from typing import NamedTuple
 
 from resift.agent import pack_schema as schema
 from resift.agent.graph_connection import GraphConnection, rows_of
-from resift.arguments import check_path, checked
+from resift.arguments import checked
 from resift.arrays import Array, np
 from resift.errors import ResiftError, StoreError, require
 from resift.forking import ForkSafeLock
 from resift.text import words
 from resift.types import JsonMapping, JsonValue
+from resift.validation import check_path
 
 BUFFER_BYTES = 256 << 20
 

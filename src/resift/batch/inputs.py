@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from resift.arguments import check_path
 from resift.errors import DataFormatError, InputError, require
+from resift.validation import check_path
 
 PARQUET, JSONL = (".parquet", ".pq"), (".jsonl", ".ndjson")
 

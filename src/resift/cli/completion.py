@@ -40,13 +40,13 @@ Words = dict[str, str]
 def _named_values() -> dict[str, list[str]]:
     """Return what may follow options whose values are declared elsewhere: plugins, their options, models."""
     from resift.models.loading import model_ids
-    from resift.options import declared_by, options_of
+    from resift.options import declared_options, options_class
     from resift.plugins import FUSION, available_fusions, load_plugin
 
     values = {"fuse --method": available_fusions(), "rerank --model": model_ids("cross-encoder")}
     for name in ("rrf", "linear"):
-        declared = declared_by(load_plugin(FUSION, name))
-        for option in () if declared is None else options_of(declared):
+        declared = options_class(load_plugin(FUSION, name))
+        for option in () if declared is None else declared_options(declared):
             if option.name in ("dialect", "normalize"):
                 values[f"fuse --{option.name}"] = option.allowed()
     return values

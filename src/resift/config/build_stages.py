@@ -11,7 +11,7 @@ from resift.config.sections import GuardSection
 from resift.config.settings import Settings
 from resift.errors import InputError, PluginLoadError, did_you_mean
 from resift.gate.profiles import OWN_SCORE, Profile, profile_named
-from resift.options import values_of
+from resift.options import option_values
 from resift.plugins import built_by
 from resift.protocols import Reranker
 from resift.retrieval.gating import Gate, GateOptions
@@ -77,7 +77,7 @@ def build_gate(
         raise InputError(f"gate.signal is {signal!r}, which gives no scores. {did_you_mean(signal, stores)}")
     profile = profile_named(settings["profile"], **settings.arguments())
     # Only what somebody wrote replaces the profile's own: a default of the section is no wish.
-    written = values_of(settings.part(Profile))
+    written = option_values(settings.part(Profile))
     changes: JsonObject = {
         name: written[name] for name in ("signal", "source_type", "scale") if name in settings.written
     }
@@ -85,7 +85,7 @@ def build_gate(
         changes["default"] = settings["floor"]
     if settings["floors"]:
         changes["floors"] = {**profile.floors, **settings["floors"]}
-    rules = values_of(settings.part(GateOptions))
+    rules = option_values(settings.part(GateOptions))
     gate = Gate(replace(profile, **changes), breaker_closed=breaker_closed, **rules)
     gate.check_scale(refs)
     return gate

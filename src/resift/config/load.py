@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from resift.arguments import check_path
 from resift.config.consistency import check_whole
 from resift.config.problems import Problems
 from resift.config.reading import WHOLE, Reader
@@ -14,6 +13,7 @@ from resift.config.settings import Settings
 from resift.config.tree import Tree, from_plain, read_file
 from resift.errors import ConfigError
 from resift.types import JsonMapping
+from resift.validation import check_path
 
 
 def load_yaml(path: str | Path) -> Settings:

@@ -11,7 +11,15 @@ from resift.config.settings import Settings
 from resift.config.tree import Tree
 from resift.config.values import ValueReader, shown
 from resift.errors import InputError, ResiftError, did_you_mean
-from resift.options import Option, Options, built, declared_by, included_in, options_of, values_of
+from resift.options import (
+    Option,
+    Options,
+    build_options,
+    declared_options,
+    included_options,
+    option_values,
+    options_class,
+)
 from resift.plugins import load_plugin
 from resift.types import JsonMapping, JsonObject
 
@@ -39,21 +47,21 @@ class Reader:
         if not isinstance(tree.value, dict):
             self.problems.add(tree.line, f"{where} is {shown(tree.value)}; it must be a mapping of keys.")
             return None
-        options = {each.name: each for each in options_of(declared)}
+        options = {each.name: each for each in declared_options(declared)}
         chooser = next((each for each in options.values() if each.plugins), None)
         plugin = None if chooser is None else self._plugin(chooser, tree)
-        own = declared_by(plugin)
+        own = options_class(plugin)
         if own is not None:
             # The section's own keys come first: a plugin cannot change what `name` or `k` means.
-            options = {**{each.name: each for each in options_of(own)}, **options}
+            options = {**{each.name: each for each in declared_options(own)}, **options}
         # Unknown keys first, then values: a misspelt key explains the "needs the key" that follows it.
         for name in tree.value:
             if name not in options and not (chooser is not None and _excused(plugin, chooser, name)):
                 self._unknown(chooser, options, name, tree, where)
-        started = {} if base is None else values_of(base)
+        started = {} if base is None else option_values(base)
         values = {name: self._value(each, tree, where, started) for name, each in options.items()}
         parts = self._instances(
-            [declared, *included_in(declared), *([own] if own else [])], values, tree, where
+            [declared, *included_options(declared), *([own] if own else [])], values, tree, where
         )
         settings = Settings(
             values,
@@ -91,10 +99,10 @@ class Reader:
         """Return the values as instances of what declares them; whatever they find wrong is noted."""
         found: dict[type, object] = {}
         for each in declared:
-            if any(option.required and values[option.name] is None for option in options_of(each)):
+            if any(option.required and values[option.name] is None for option in declared_options(each)):
                 continue  # noted already
             try:
-                found[each] = built(each, _parts(each, values))
+                found[each] = build_options(each, _parts(each, values))
             except InputError as exc:
                 self.problems.add(tree.line, f"{where}: {exc}")
         for part in found.values():
@@ -105,7 +113,7 @@ class Reader:
 
     def _refuse_declared(self, own: type | None, settings: Settings, where: str) -> None:
         """Refuse a declared option under the free `options`: there nothing would check it."""
-        declared = set() if own is None else {each.name for each in options_of(own)}
+        declared = set() if own is None else {each.name for each in declared_options(own)}
         for name in settings.get("options") or ():
             if name in declared or name in _SECRETS:
                 hint = (
@@ -136,10 +144,10 @@ class Reader:
             if option.required and option.name not in started:
                 self.problems.add(tree.line, f"{where} needs the key {option.name!r}: {option.help}")
             return default
-        if option.takes == "section":
+        if option.type == "section":
             assert option.nested is not None  # noqa: S101 - narrows
-            found: Any = self.section(option.nested, given, name, base=option.starts_from)
-        elif option.takes == "sections":
+            found: Any = self.section(option.nested, given, name, base=option.defaults_from)
+        elif option.type == "sections":
             found = self._listed(option, given, name)
         else:
             found = self._values.read(option, given, name)
@@ -161,7 +169,7 @@ class Reader:
 def _parts(declared: type, values: JsonMapping) -> JsonObject:
     """Return the values that a dataclass takes, with its nested sections as the dataclasses they declare."""
     found = {}
-    for option in options_of(declared):
+    for option in declared_options(declared):
         value = values[option.name]
         if option.nested is not None and isinstance(value, list):
             value = tuple(each.parts[option.nested] for each in value if option.nested in each.parts)
@@ -181,10 +189,10 @@ def _plugins_with(chooser: Option, name: str) -> list[str]:
     found = []
     for each in chooser.allowed():
         try:
-            own = declared_by(load_plugin(chooser.plugins, each))
+            own = options_class(load_plugin(chooser.plugins, each))
         except ResiftError:
             continue
-        if own is not None and any(option.name == name for option in options_of(own)):
+        if own is not None and any(option.name == name for option in declared_options(own)):
             found.append(each)
     return found
 

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 
 from resift.config.sections import PipelineFile
-from resift.options import TAKES, Option, declared_by, options_of, values_of
+from resift.options import TYPE_NAMES, Option, declared_options, option_values, options_class
 from resift.plugins import load_plugin, package_of
 
 _HEAD = """# Configuration reference
@@ -25,8 +25,8 @@ def _sections(
     declared: type, name: str, about: str, packages: Sequence[str] | None, base: object = None
 ) -> Iterator[str]:
     title = f"`{name}`" if name else "The file"
-    started = {} if base is None else values_of(base)
-    options = options_of(declared)
+    started = {} if base is None else option_values(base)
+    options = declared_options(declared)
     yield f"\n## {title}\n\n{about}\n\n{_table(options, started, packages)}"
     for each in options:
         for table, names in _plugins(each, packages):
@@ -36,16 +36,16 @@ def _sections(
     for each in options:
         if each.nested is not None:
             inner = f"{name}.{each.name}".lstrip(".")
-            yield from _sections(each.nested, inner, each.help, packages, each.starts_from)
+            yield from _sections(each.nested, inner, each.help, packages, each.defaults_from)
 
 
 def _plugins(chooser: Option, packages: Sequence[str] | None) -> list[tuple[str, list[str]]]:
     """Return the tables of the plugins' own options, each with the names that share it."""
     shared: dict[str, list[str]] = {}
     for name in _offered(chooser, packages):
-        own = declared_by(load_plugin(chooser.plugins, name))
-        if own is not None and options_of(own):
-            shared.setdefault(_table(options_of(own), {}, packages), []).append(name)
+        own = options_class(load_plugin(chooser.plugins, name))
+        if own is not None and declared_options(own):
+            shared.setdefault(_table(declared_options(own), {}, packages), []).append(name)
     return list(shared.items())
 
 
@@ -62,10 +62,10 @@ def _table(options: Sequence[Option], started: Mapping[str, object], packages: S
 
 
 def _row(option: Option, default: object, packages: Sequence[str] | None) -> str:
-    takes = TAKES[option.takes] + (f", {option.bounds()}" if option.bounds() else "")
+    takes = TYPE_NAMES[option.type] + (f", {option.bounds()}" if option.bounds() else "")
     choices = _offered(option, packages) if option.plugins else option.allowed()
     if choices:
-        takes = ("some of " if option.takes == "texts" else "one of ") + ", ".join(
+        takes = ("some of " if option.type == "texts" else "one of ") + ", ".join(
             f"`{choice}`" for choice in choices
         )
     return f"| `{option.name}` | {takes} | {_default(option, default)} | {option.help} |"

@@ -44,8 +44,8 @@ class StoreSection(Options):
 
     name: str = option("Name of the store in rankings, weights and capabilities.")
     kind: str = option("The engine.", plugins=STORES, choices=available_stores)
-    k: int | None = option("How many hits to ask this store for; else see `fetch`.", default=None, least=1)
-    timeout_s: float | None = option("Longest wait for this store, in seconds.", default=None, above=0)
+    k: int | None = option("How many hits to ask this store for; else see `fetch`.", default=None, min=1)
+    timeout_s: float | None = option("Longest wait for this store, in seconds.", default=None, gt=0)
     cypher: str | None = option(
         "For graph stores: the statement to run; the question is its parameter `$query`.", default=None
     )
@@ -62,7 +62,7 @@ class FusionSection(Options):
         "Weight per store, 1 unless given; 0 leaves a store out. A store asked by words and by vectors has "
         "two more names: docs.text and docs.vectors.",
         default=None,
-        least=0,
+        min=0,
     )
     options: JsonMapping | None = option(_FREE, default=None)
 
@@ -94,7 +94,7 @@ class RerankSection(Options):
     depth: int | None = option(
         "How many of the best hits are reranked: 20, or by evidence after `weighted` fusion.",
         default=None,
-        least=1,
+        min=1,
     )
     missing_text: MissingText = option("What happens to a hit without text.", default="last")
     tiers: tuple[TierSection, ...] | None = option(
@@ -144,10 +144,10 @@ class PipelineFile(Options):
         "The stores to ask, all at the same time. Their order decides whose text and metadata a hit keeps "
         "when several stores have it."
     )
-    k: int = option("How many hits a search returns.", default=10, least=1, most=10_000)
-    deadline_s: float | None = option("Seconds for a whole search; none unless given.", default=None, above=0)
+    k: int = option("How many hits a search returns.", default=10, min=1, max=10_000)
+    deadline_s: float | None = option("Seconds for a whole search; none unless given.", default=None, gt=0)
     timeout_s: float = option(
-        "Longest wait for a store that has no `timeout_s` of its own, in seconds.", default=TIMEOUT_S, above=0
+        "Longest wait for a store that has no `timeout_s` of its own, in seconds.", default=TIMEOUT_S, gt=0
     )
     capabilities: tuple[str, ...] | None = option(
         "What is granted, such as db.docs:read or net.voyage; all unless given.", default=None
@@ -155,7 +155,7 @@ class PipelineFile(Options):
     fetch: OverFetch | None = option(
         "How many hits each store is asked for: factor × k, at least `minimum`, at most `cap`.",
         default=None,
-        starts_from=FETCH,
+        defaults_from=FETCH,
     )
     fusion: FusionSection | None = option(
         "How the stores' lists become one. Without this section: RRF with k_param 60.", default=None

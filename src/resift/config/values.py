@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -13,8 +12,8 @@ from resift import environment
 from resift.config.problems import Problems
 from resift.config.tree import Tree
 from resift.errors import did_you_mean
-from resift.options import TAKES, Option, Takes
-from resift.types import JsonObject, JsonValue
+from resift.options import TYPE_NAMES, Option, OptionType, data_type
+from resift.validation import find_problems
 
 _NAME = re.compile(r"[A-Z][A-Z0-9_]*")
 _PASSWORD = re.compile(r"://[^/@\s:]*:[^/@\s]+@")
@@ -30,13 +29,12 @@ class ValueReader:
 
     def read(self, option: Option, tree: Tree, name: str) -> Any:
         """Return the value, or None where it was noted as a mistake."""
-        return _READERS[option.takes](self, option, tree, name)
+        return _TEXT_READERS.get(option.type, ValueReader._plain)(self, option, tree, name)
 
     def wrong(self, option: Option, tree: Tree, name: str, hint: str = "") -> None:
         """Note a value that is not what the option takes."""
-        bounds = f" {option.bounds()}" if option.bounds() else ""
         self.problems.add(
-            tree.line, f"{name} is {shown(tree.value)}; it must be {TAKES[option.takes]}{bounds}.{hint}"
+            tree.line, f"{name} is {shown(tree.value)}; it must be {option.type_in_words()}.{hint}"
         )
 
     def _text(self, option: Option, tree: Tree, name: str) -> str | None:
@@ -46,7 +44,7 @@ class ValueReader:
             self.wrong(option, tree, name, hint)
             return None
         if not tree.value.strip():
-            self.problems.add(tree.line, f"{name} is empty; it must be {TAKES[option.takes]}.")
+            self.problems.add(tree.line, f"{name} is empty; it must be {TYPE_NAMES[option.type]}.")
             return None
         allowed = option.allowed()
         if allowed and tree.value not in allowed:
@@ -58,7 +56,8 @@ class ValueReader:
         """Return the name of an environment variable; what is no such name may be the secret itself."""
         if not isinstance(tree.value, str) or not _NAME.fullmatch(tree.value):
             self.problems.add(
-                tree.line, f"{name} must be {TAKES[option.takes]}; the secret itself stays out of the file."
+                tree.line,
+                f"{name} must be {TYPE_NAMES[option.type]}; the secret itself stays out of the file.",
             )
             return None
         if not environment.is_allowed(tree.value, option.variables):
@@ -125,61 +124,27 @@ class ValueReader:
         )
         return None
 
-    def _whole(self, option: Option, tree: Tree, name: str) -> int | None:
-        if isinstance(tree.value, bool) or not isinstance(tree.value, int):
-            self.wrong(option, tree, name)
-            return None
-        return tree.value if self._in_bounds(option, tree, name) else None
-
-    def _number(self, option: Option, tree: Tree, name: str) -> float | None:
-        value = tree.value
-        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-            self.wrong(option, tree, name)
-            return None
-        return value if self._in_bounds(option, tree, name) else None
-
-    def _flag(self, option: Option, tree: Tree, name: str) -> bool | None:
-        if isinstance(tree.value, bool):
-            return tree.value
-        self.wrong(option, tree, name)
-        return None
-
-    def _texts(self, option: Option, tree: Tree, name: str) -> tuple[str, ...] | None:
-        """Return texts; one text alone is a list of one."""
-        items = [tree] if isinstance(tree.value, str) else tree.value
-        if not isinstance(items, list):
-            self.wrong(option, tree, name)
-            return None
-        one = replace(option, takes="text")
-        found = [self._text(one, item, f"{name}[{at}]") for at, item in enumerate(items)]
-        return tuple(text for text in found if text is not None)
-
-    def _numbers_by_name(self, option: Option, tree: Tree, name: str) -> dict[str, float] | None:
-        if not isinstance(tree.value, dict):
-            self.wrong(option, tree, name)
-            return None
-        one = replace(option, takes="number")
-        found = {each: self._number(one, child, f"{name}.{each}") for each, child in tree.value.items()}
-        return {each: number for each, number in found.items() if number is not None}
-
-    def _mapping(self, option: Option, tree: Tree, name: str) -> JsonObject | None:
-        """Return a free mapping as it is; whoever gets it checks it."""
-        if not isinstance(tree.value, dict):
-            self.wrong(option, tree, name)
-            return None
-        plain: JsonObject = _without_lines(tree)
-        return plain
-
-    def _in_bounds(self, option: Option, tree: Tree, name: str) -> bool:
-        value = tree.value
-        inside = (
-            (option.above is None or value > option.above)
-            and (option.least is None or value >= option.least)
-            and (option.most is None or value <= option.most)
-        )
-        if not inside:
-            self.wrong(option, tree, name)
-        return inside
+    def _plain(self, option: Option, tree: Tree, name: str) -> Any:
+        """Return a number, a flag, a list of texts or a mapping as declared; note each mistake in it."""
+        value = plain(tree)
+        if option.type == "texts":
+            # One text alone is a list of one.
+            items = [tree] if isinstance(value, str) else tree.value
+            if isinstance(items, list):
+                one = replace(option, type="text")
+                texts = [self._text(one, item, f"{name}[{i}]") for i, item in enumerate(items)]
+                return tuple(text for text in texts if text is not None)
+        problems = list(find_problems(value, data_type(option)))
+        for problem in problems:
+            # A value inside a mapping has its own line and name.
+            inner = tree.value[problem.path[0]] if problem.path else tree
+            number = replace(option, type="number") if problem.path else option
+            self.wrong(number, inner, problem.name(name))
+        if not problems:
+            return value
+        kept = isinstance(value, dict) and all(problem.path for problem in problems)
+        bad = {problem.path[0] for problem in problems if problem.path}
+        return {key: item for key, item in value.items() if key not in bad} if kept else None
 
     def _expanded(self, text: str, tree: Tree, name: str) -> str | None:
         if not self.expand:
@@ -193,18 +158,12 @@ class ValueReader:
         return environment.filled(text)
 
 
-_READERS: Mapping[Takes, Callable[[ValueReader, Option, Tree, str], Any]] = {
+_TEXT_READERS: Mapping[OptionType, Callable[[ValueReader, Option, Tree, str], Any]] = {
     "text": ValueReader._text,
     "variable": ValueReader._variable,
     "path": ValueReader._path,
     "key file": ValueReader._key_file,
     "address": ValueReader._address,
-    "int": ValueReader._whole,
-    "number": ValueReader._number,
-    "flag": ValueReader._flag,
-    "texts": ValueReader._texts,
-    "numbers by name": ValueReader._numbers_by_name,
-    "mapping": ValueReader._mapping,
 }
 
 
@@ -220,9 +179,10 @@ def shown(value: object) -> str:
     return text if len(text) <= 60 else f"{text[:57]}…"
 
 
-def _without_lines(tree: Tree) -> JsonValue:
+def plain(tree: Tree) -> Any:
+    """Return a tree as plain data, without lines."""
     if isinstance(tree.value, dict):
-        return {key: _without_lines(child) for key, child in tree.value.items()}
+        return {key: plain(child) for key, child in tree.value.items()}
     if isinstance(tree.value, list):
-        return [_without_lines(child) for child in tree.value]
+        return [plain(child) for child in tree.value]
     return tree.value

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from numbers import Integral
 from typing import Any
 
-from resift.arguments import check_items, checked
+from resift.arguments import checked
 from resift.errors import InputError, require
 from resift.evaluation.trec import Qrels
+from resift.validation import check_list
 
 DEFAULT_MEASURES = ("nDCG@10", "AP", "RR", "R@100", "P@10")
 
@@ -61,7 +62,7 @@ class Judge:
 
     def __init__(self, qrels: Qrels, measures: Sequence[str] = DEFAULT_MEASURES) -> None:
         _check_qrels(qrels)
-        names = check_items(measures, "measures", "names such as nDCG@10")
+        names = check_list(measures, "measures", "names such as nDCG@10")
         self._library = require("ir_measures", extra="eval")
         self.measures = tuple(dict.fromkeys(measure_name(measure) for measure in names))
         if not self.measures:
@@ -85,7 +86,7 @@ class Judge:
         if not isinstance(run, Mapping):
             raise InputError(f"The run is a {type(run).__name__}; pass query -> ids, best first.")
         for ranked in run.values():
-            _check_ids(check_items(ranked, "A ranking of the run", "ids"))
+            _check_ids(check_list(ranked, "A ranking of the run", "ids"))
         scored = {
             # From the end, so that an id that comes twice counts at its best place.
             query: {ids[place]: float(len(ids) - place) for place in reversed(range(len(ids)))}

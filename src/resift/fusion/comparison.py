@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from resift.arguments import DEFAULT_K
 from resift.fusion.dialects import DIALECTS, fuse_as
 from resift.fusion.lists import Rankings, Weights
 from resift.fusion.rank_based import rrf
 from resift.types import Hit
+from resift.validation import DEFAULT_K
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from math import fsum
 from typing import Literal
 
-from resift.arguments import check_number
 from resift.errors import InputError, did_you_mean
 from resift.fusion.engine_totals import (
     EngineTotal,
@@ -25,6 +24,7 @@ from resift.fusion.engine_totals import (
 )
 from resift.fusion.lists import Identity, Rankings, Weights, declared_order, key_function, labels, list_names
 from resift.types import Fused, Hit
+from resift.validation import check_number
 
 DialectName = Literal["elasticsearch", "haystack", "langchain", "llama-index", "qdrant", "txtai", "weaviate"]
 

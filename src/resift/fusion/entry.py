@@ -7,13 +7,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypedDict, Unpack
 
-from resift.arguments import check_k
 from resift.candidates import Candidate, hits_from
 from resift.errors import InputError
 from resift.fusion.lists import Identity, Weights, labels
 from resift.fusion.methods import method_with_options
 from resift.fusion.normalize import Normalization
 from resift.types import Hit, Ranking, StageKind, StageRecord, Trace, cut_record
+from resift.validation import check_k
 
 Lists = Mapping[str, Iterable[Candidate]] | Sequence[Iterable[Candidate]]
 

@@ -25,7 +25,7 @@ class FusionOptions(Options):
 class RRFOptions(FusionOptions):
     """Reciprocal rank fusion."""
 
-    k_param: float | None = option("RRF's constant: 60, or the dialect's own.", default=None, above=0)
+    k_param: float | None = option("RRF's constant: 60, or the dialect's own.", default=None, gt=0)
     dialect: str | None = option(
         "Compute RRF exactly as this engine does.", default=None, choices=sorted(DIALECTS)
     )
@@ -47,7 +47,7 @@ class RBCOptions(FusionOptions):
     """Rank-biased centroids."""
 
     phi: float = option(
-        "How patient the reader is: near 1 looks far down the lists.", default=0.8, above=0, most=1
+        "How patient the reader is: near 1 looks far down the lists.", default=0.8, gt=0, max=1
     )
 
 
@@ -76,6 +76,6 @@ class WeightedOptions(FusionOptions):
     vectors: float | None = option(
         f"Part of a list found by vectors, beside one found by words; {Trust().vectors:g} unless given.",
         default=None,
-        least=0,
-        most=1,
+        min=0,
+        max=1,
     )

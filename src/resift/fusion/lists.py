@@ -6,9 +6,9 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Literal, NamedTuple, TypedDict, TypeVar
 
-from resift.arguments import check_items, check_number
 from resift.errors import InputError, InvalidHitError, did_you_mean
 from resift.types import Hit
+from resift.validation import check_list, check_number
 
 Identity = Literal["id", "content", "id-source"] | Callable[[Hit], str]
 Weights = Sequence[float] | Mapping[str, float]
@@ -79,7 +79,7 @@ def declared_order(lists: list[T], names: Sequence[str], sources: Sequence[str] 
     """Return the lists, whose names stand beside them, in the order of the declared sources."""
     if sources is None or sources == []:
         return lists
-    declared = {str(name): place for place, name in enumerate(check_items(sources, "sources", "names"))}
+    declared = {str(name): place for place, name in enumerate(check_list(sources, "sources", "names"))}
     # Python's sort is stable: lists that are not declared stay in the order given.
     places = sorted(range(len(lists)), key=lambda at: declared.get(names[at], len(declared)))
     return [lists[at] for at in places]
@@ -132,7 +132,7 @@ def list_weights(weights: Weights | None, names: Sequence[str]) -> list[float]:
     if weights is None:
         return [1.0] * len(names)
     given = _by_name(weights, names) if isinstance(weights, Mapping) else weights
-    factors = [check_number(each, "A weight") for each in check_items(given, "weights", "numbers")]
+    factors = [check_number(each, "A weight") for each in check_list(given, "weights", "numbers")]
     if len(factors) != len(names):
         raise InputError(f"{len(factors)} weights for {len(names)} lists; give one weight per list.")
     for factor in factors:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Literal
 
-from resift.arguments import check_choice
 from resift.scaling import min_max, z_scores
+from resift.validation import check_choice
 
 Normalization = Literal["min-max", "z-score", "rank", "none"]
 

@@ -7,12 +7,12 @@ from functools import lru_cache
 from math import fsum, ldexp
 from typing import Unpack
 
-from resift.arguments import check_number
 from resift.errors import InputError
 from resift.fusion.dialects import DialectName, fuse_as
 from resift.fusion.lists import Identity, ListOptions, RankedList, Rankings, Weights, prepare
 from resift.fusion.totals import FixedPoint, fuse_values
 from resift.types import Fused
+from resift.validation import check_number
 
 
 def rrf(
@@ -74,7 +74,7 @@ def rbc(
     **options: Unpack[ListOptions],
 ) -> Fused:
     """Fuse by rank-biased centroids: Σ w (1-φ) φ^(rank-1) (Bailey et al., SIGIR 2017)."""
-    check_number(phi, "phi", above=0, below=1)
+    check_number(phi, "phi", gt=0, lt=1)
     lists = prepare(rankings, **options)
     values = [[ranked.weight * (1 - phi) * phi ** (rank - 1) for rank in ranked.ranks] for ranked in lists]
     return fuse_values(lists, values, name="rbc", k=options.get("k"))

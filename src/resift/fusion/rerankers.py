@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from resift import events
-from resift.arguments import check_k
 from resift.events import Sink
 from resift.fusion.dialects import DIALECTS, DialectName, dialect_named
 from resift.fusion.fusion_options import (
@@ -20,6 +19,7 @@ from resift.fusion.fusion_options import (
 from resift.fusion.lists import Identity, Weights
 from resift.fusion.methods import method_with_options
 from resift.types import Fused, Hit, JsonObject
+from resift.validation import check_k
 
 
 class FusionReranker:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from math import fsum, log
 from typing import Protocol, Unpack
 
-from resift.arguments import check_number
 from resift.errors import InputError
 from resift.fusion.lists import ListOptions, RankedList, Rankings, prepare
 from resift.fusion.normalize import Normalization, normalizer
@@ -22,6 +21,7 @@ from resift.fusion.score_dialects import (
 from resift.fusion.totals import Total, fuse_values
 from resift.scaling import min_max
 from resift.types import Fused
+from resift.validation import check_number
 
 
 class Comb(Protocol):
@@ -134,7 +134,7 @@ def log_odds(
 
     Scores must be probabilities (calibrate first). A list that lacks a hit counts as its own lowest.
     """
-    check_number(epsilon, "epsilon", above=0, below=0.5)
+    check_number(epsilon, "epsilon", gt=0, lt=0.5)
     lists = prepare(rankings, **options)
     odds = [
         [

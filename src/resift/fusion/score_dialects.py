@@ -10,12 +10,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Unpack
 
-from resift.arguments import check_choice
 from resift.errors import InputError
 from resift.fusion.engine_totals import EngineTotal, Weighing, engine_factors, engine_fused, node_key
 from resift.fusion.lists import ListOptions, Rankings, declared_order, labels, list_names
 from resift.fusion.totals import TOO_LARGE
 from resift.types import Fused, Hit
+from resift.validation import check_choice
 
 Scale = Callable[[Sequence[float]], list[float]]
 DbsfDialect = Literal["haystack", "llama-index", "qdrant"]

@@ -9,10 +9,10 @@ from math import fsum
 from operator import itemgetter
 from typing import TypeVar, cast
 
-from resift.arguments import check_k
 from resift.errors import InputError
 from resift.fusion.lists import RankedList, labels
 from resift.types import Fused, Hit, StageKind, StageRecord, cut_record, rescored
+from resift.validation import check_k
 
 T = TypeVar("T")
 Total = Callable[[list[float]], float]

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from itertools import combinations, islice
 from typing import Unpack
 
-from resift.arguments import check_items, check_k
 from resift.fusion.fusion_options import WeightedOptions
 from resift.fusion.lists import ListOptions, RankedList, Rankings, labels, list_names, prepare
 from resift.fusion.lists import list_weights as list_factors
@@ -23,6 +22,7 @@ from resift.trust import (
     weights_in_words,
 )
 from resift.types import Fused, Hit
+from resift.validation import check_k, check_list
 
 NAME = "weighted"
 
@@ -54,7 +54,7 @@ def weighted(
     Lists that are equal count as one. `weights` are factors of one's own on top.
     """
     rules = trust or _TRUST
-    rankings = check_items(rankings, "rankings", "ranked lists")
+    rankings = check_list(rankings, "rankings", "ranked lists")
     lists, kinds = _declared(rankings, [*searched] or [""] * len(rankings), options)
     texts = _first_texts(lists) if marks is None or letters is None else []
     found = marks_per_word(texts) if marks is None else marks
@@ -102,7 +102,7 @@ def _declared(
     named = options.get("sources")
     declared = {
         str(name): place
-        for place, name in enumerate(() if named is None else check_items(named, "sources", "names"))
+        for place, name in enumerate(() if named is None else check_list(named, "sources", "names"))
     }
     found.sort(key=lambda one: declared.get(one[0].name, len(declared)))
     return [ranked for ranked, _ in found], [kind for _, kind in found]

@@ -8,7 +8,7 @@ from typing import Literal
 
 from resift.arguments import checked
 from resift.errors import InputError
-from resift.options import check_values, option
+from resift.options import check_options, option
 
 Letter = Literal["A", "B", "C", "D", "F"]
 
@@ -24,16 +24,16 @@ class Grading:
     spread     (best score − lowest score) / `full_spread`, between 0 and 1: a flat pool tells nothing apart
     """
 
-    coverage_weight: float = option("Weight of the coverage.", default=0.4, least=0)
-    top_weight: float = option("Weight of the best score.", default=0.4, least=0)
-    spread_weight: float = option("Weight of the spread.", default=0.2, least=0)
-    full_top: float = option("The best score of a perfect retrieval.", default=0.75, above=0)
-    full_spread: float = option("Its distance from the best to the lowest score.", default=0.30, above=0)
-    wanted: int = option("How many hits should clear the floor.", default=10, least=1)
+    coverage_weight: float = option("Weight of the coverage.", default=0.4, min=0)
+    top_weight: float = option("Weight of the best score.", default=0.4, min=0)
+    spread_weight: float = option("Weight of the spread.", default=0.2, min=0)
+    full_top: float = option("The best score of a perfect retrieval.", default=0.75, gt=0)
+    full_spread: float = option("Its distance from the best to the lowest score.", default=0.30, gt=0)
+    wanted: int = option("How many hits should clear the floor.", default=10, min=1)
     lowest: tuple[tuple[Letter, float], ...] = (("A", 0.85), ("B", 0.70), ("C", 0.55), ("D", 0.40))
 
     def __post_init__(self) -> None:
-        check_values(self)
+        check_options(self)
         # The value is divided by their sum.
         if not self.coverage_weight + self.top_weight + self.spread_weight:
             raise InputError("All weights of the grading are 0; give one of them a weight above 0.")

@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from resift.arguments import check_number
 from resift.arrays import Array
 from resift.deadline import Deadline
 from resift.models.engine import Job, Task, shared_engine, until_deadline
@@ -16,6 +15,7 @@ from resift.models.familiar import check_familiar
 from resift.models.loading import Model
 from resift.models.windows import Aggregate, combine, most_promising, spans
 from resift.text.sentences import sentence_spans
+from resift.validation import check_number
 
 HOPELESS = -4.0
 """A score (a logit: 1 in 50) below which a text's other windows hardly help it (docs/blending.md)."""
@@ -55,7 +55,7 @@ class PairOptions:
 
     def __post_init__(self) -> None:
         for name in ("max_windows", "skim"):
-            check_number(1 if (value := getattr(self, name)) is None else value, name, above=0)
+            check_number(1 if (value := getattr(self, name)) is None else value, name, gt=0)
 
 
 @dataclass(slots=True, repr=False)

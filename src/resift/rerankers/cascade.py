@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from resift.arguments import DEFAULT_K, check_k
 from resift.deadline import Deadline
 from resift.options import Options, option
 from resift.protocols import Scorer
 from resift.rerankers.cross_encoder import CrossEncoderReranker
 from resift.rerankers.fusing import fuse_then_rescore
 from resift.types import Hit, Scores
+from resift.validation import DEFAULT_K, check_k
 
 # Enough to keep all workers of a small machine busy, few enough to stop soon.
 _BATCH = 8
@@ -21,8 +21,8 @@ _BATCH = 8
 class CascadeOptions(Options):
     """What a pipeline file can say of a cascade."""
 
-    k: int = option("Stop once the best this many are settled.", default=10, least=1)
-    patience: int = option("Settled: this many in a row changed nothing.", default=20, least=1)
+    k: int = option("Stop once the best this many are settled.", default=10, min=1)
+    patience: int = option("Settled: this many in a row changed nothing.", default=20, min=1)
 
 
 class CascadeReranker:
@@ -44,8 +44,8 @@ class CascadeReranker:
         k: int = DEFAULT_K,
         patience: int = 20,
     ) -> None:
-        check_k(k, least=1)
-        check_k(patience, name="patience", least=1)
+        check_k(k, min=1)
+        check_k(patience, name="patience", min=1)
         self.scorer: Scorer = scorer if scorer is not None else CrossEncoderReranker()
         self.cheap = cheap
         self.k = k

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from resift.arguments import check_items, check_k, check_query, checked
+from resift.arguments import checked
 from resift.candidates import text_of
 from resift.deadline import Deadline
 from resift.errors import InputError, ModelLoadError, ModelNotAllowedError
@@ -18,6 +18,7 @@ from resift.models.windows import Aggregate
 from resift.options import option
 from resift.rerankers.fusing import fuse_then_rescore
 from resift.types import Hit, JsonObject, Scores
+from resift.validation import check_k, check_list, check_query
 
 DEFAULT_MODEL = "cross-encoder/ms-marco-MiniLM-L-12-v2"
 ALLOWED_MODELS = shipped_ids("cross-encoder")
@@ -31,11 +32,11 @@ class CrossEncoderOptions(ModelFolder):
 
     model_name: str = model_option("cross-encoder", default=DEFAULT_MODEL)
     aggregate: Aggregate = option("What a long document's windows add up to.", default="max")
-    max_windows: int = option("Most windows of one document that are read.", default=MAX_WINDOWS, least=1)
+    max_windows: int = option("Most windows of one document that are read.", default=MAX_WINDOWS, min=1)
     skim: int | None = option(
         "Read this many windows of a long document first, the others only if one of them is not hopeless.",
         default=None,
-        least=1,
+        min=1,
     )
 
 
@@ -90,8 +91,8 @@ class CrossEncoderReranker:
 
         Without a model: all results unchanged, not truncated.
         """
-        check_query(query, empty=True)
-        rows = check_items(results, "results", "dicts")
+        check_query(query, allow_empty=True)
+        rows = check_list(results, "results", "dicts")
         if any(not isinstance(row, Mapping) for row in rows):
             raise InputError("results holds something else than dicts; pass dicts with `content` or `title`.")
         check_k(top_k, name="top_k")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from resift.arguments import check_query
 from resift.deadline import Deadline
 from resift.errors import InputError
 from resift.fusion import rrf
 from resift.protocols import Scorer, name_of
 from resift.rerankers.rescore import rescore
 from resift.types import Fused, Hit
+from resift.validation import check_query
 
 
 async def fuse_then_rescore(
@@ -25,7 +25,7 @@ async def fuse_then_rescore(
 
     A scorer that fails leaves the fused order; the record then says why.
     """
-    if query is None or not check_query(query, empty=True).strip():
+    if query is None or not check_query(query, allow_empty=True).strip():
         raise InputError(f"{name_of(scorer)!r} scores hits against the query; pass it as query= to fuse.")
     ranking = await rescore(scorer, query, rrf(per_store), k=k, deadline=deadline)
     return Fused(ranking.hits, *ranking.trace)

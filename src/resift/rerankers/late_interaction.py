@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from resift.arguments import check_number, check_path, checked
+from resift.arguments import checked
 from resift.arrays import Array
 from resift.deadline import Deadline
 from resift.models.engine import Task, shared_engine
@@ -21,6 +21,7 @@ from resift.models.pairs import MAX_WINDOWS, Progress, report
 from resift.models.token_vectors import GiveUp, TokenEncoder, VectorCache, max_sim
 from resift.rerankers.fusing import fuse_then_rescore
 from resift.types import Hit, JsonObject, Scores
+from resift.validation import check_number, check_path
 
 DEFAULT_MODEL = "answerdotai/answerai-colbert-small-v1"
 
@@ -52,8 +53,8 @@ class LateInteractionReranker:
         on_progress: Progress | None = None,
     ) -> None:
         spec = check_kind(model_name, "late-interaction")
-        check_number(max_windows, "max_windows", above=0)
-        check_number(cache_mb, "cache_mb", above=-1, below=1e9)
+        check_number(max_windows, "max_windows", gt=0)
+        check_number(cache_mb, "cache_mb", gt=-1, lt=1e9)
         self.model_name = model_name
         self.on_progress = on_progress
         self.vectors = VectorCache(cache_mb, model=f"{spec.id}@{spec.pin(spec.onnx).sha256[:16]}")

@@ -8,13 +8,13 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
-from resift.arguments import check_k
 from resift.candidates import TEXT_KEYS, MissingText, text_of
 from resift.deadline import Deadline
 from resift.errors import InvalidHitError, ResiftError, UnfamiliarTextError, redacted
 from resift.events import Reranked, Sink, emit
 from resift.protocols import Scorer, name_of
 from resift.types import Hit, Ranking, Scores, StageKind, StageRecord, Trace, cut_record, rescored, trace_of
+from resift.validation import check_k
 
 log = logging.getLogger("resift.rerankers")
 

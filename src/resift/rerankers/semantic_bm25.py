@@ -31,8 +31,8 @@ INLINE_CHARACTERS = 300_000
 class SemanticBM25Options(EmbedderOptions):
     """What a pipeline file can say of this scorer."""
 
-    semantic_weight: float = option("Weight of the meaning.", default=0.7, least=0)
-    bm25_weight: float = option("Weight of the words.", default=0.3, least=0)
+    semantic_weight: float = option("Weight of the meaning.", default=0.7, min=0)
+    bm25_weight: float = option("Weight of the words.", default=0.3, min=0)
     embedder: str | None = option(
         "Model for the meaning; without one, words alone decide.", default=None, choices=embedding_models
     )

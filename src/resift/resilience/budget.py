@@ -27,9 +27,9 @@ QUANTILE = 0.75
 class BudgetOptions:
     """What a pipeline file can say of a budget."""
 
-    absolute_floor_s: float = option("Never ask with less time than this.", default=0.2, least=0)
-    per_item_floor_s: float = option("Seconds per hit to begin with; learns.", default=0.025, least=0)
-    reserve_s: float = option("Kept back so that the last tier can always run.", default=0.05, least=0)
+    absolute_floor_s: float = option("Never ask with less time than this.", default=0.2, min=0)
+    per_item_floor_s: float = option("Seconds per hit to begin with; learns.", default=0.025, min=0)
+    reserve_s: float = option("Kept back so that the last tier can always run.", default=0.05, min=0)
 
 
 class Budget:

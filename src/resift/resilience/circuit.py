@@ -31,10 +31,10 @@ class State(enum.StrEnum):
 class BreakerOptions:
     """What a pipeline file can say of a breaker."""
 
-    failure_threshold: int = option("Failures in a row that open it.", default=3, least=1)
-    cooldown_s: float = option("Seconds until it is tried again.", default=60.0, above=0)
-    success_threshold: int = option("Successes in a row that close it again.", default=2, least=1)
-    timeout_s: float = option("Longest guarded call, in seconds.", default=30.0, above=0)
+    failure_threshold: int = option("Failures in a row that open it.", default=3, min=1)
+    cooldown_s: float = option("Seconds until it is tried again.", default=60.0, gt=0)
+    success_threshold: int = option("Successes in a row that close it again.", default=2, min=1)
+    timeout_s: float = option("Longest guarded call, in seconds.", default=30.0, gt=0)
 
 
 @dataclass(frozen=True)

@@ -21,10 +21,8 @@ class GateOptions:
     """What a pipeline file can say of the gate, besides the profile."""
 
     section: str | None = option("The section where a search names none.", default=None)
-    rerank_top_n: int | None = option(
-        "Hits that tightening never cuts; k unless given.", default=None, least=1
-    )
-    top_k: int | None = option("Most hits that go on.", default=None, least=1)
+    rerank_top_n: int | None = option("Hits that tightening never cuts; k unless given.", default=None, min=1)
+    top_k: int | None = option("Most hits that go on.", default=None, min=1)
 
 
 class Gate:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
-from resift.arguments import DEFAULT_K
 from resift.errors import InputError
 from resift.events import Sink
 from resift.protocols import Reranker, Scorer
@@ -14,6 +13,7 @@ from resift.retrieval.pipeline import TIMEOUT_S, Pipeline
 from resift.retrieval.stages import Fuse, Rerank
 from resift.retrieval.store_ref import StoreRef, store_refs
 from resift.types import Ranking
+from resift.validation import DEFAULT_K
 
 EXACTLY = OverFetch(factor=1)
 """A node asks each store for the k that it returns: its engine decides on anything deeper."""

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from resift.options import check_values, option
+from resift.options import check_options, option
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OverFetch:
     """Fetch `factor` times what is asked for, at least `minimum`, at most `cap`, never fewer than asked."""
 
-    factor: int = option("Times k.", default=10, least=1)
-    minimum: int = option("At least this many.", default=0, least=0)
-    cap: int | None = option("At most this many.", default=None, least=1)
+    factor: int = option("Times k.", default=10, min=1)
+    minimum: int = option("At least this many.", default=0, min=0)
+    cap: int | None = option("At most this many.", default=None, min=1)
 
     def __post_init__(self) -> None:
-        check_values(self)
+        check_options(self)
 
     def __call__(self, wanted: int) -> int:
         """Return how many to fetch for that many wanted."""

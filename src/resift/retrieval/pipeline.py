@@ -9,16 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypedDict, Unpack
 
-from resift.arguments import (
-    DEFAULT_K,
-    check_callable,
-    check_items,
-    check_k,
-    check_mapping,
-    check_query,
-    check_seconds,
-    check_text,
-)
 from resift.deadline import Clock, Deadline
 from resift.errors import InputError, redacted
 from resift.events import Sink, ambient_sink
@@ -35,6 +25,16 @@ from resift.retrieval.store_ref import Store, Stores, store_refs
 from resift.retrieval.waiting import TooLate, within
 from resift.sync import synced
 from resift.types import JsonMapping, Ranking, StageKind, Where, cut_record
+from resift.validation import (
+    DEFAULT_K,
+    check_callable,
+    check_k,
+    check_list,
+    check_mapping,
+    check_query,
+    check_seconds,
+    check_text,
+)
 
 log = logging.getLogger("resift.retrieval")
 
@@ -136,7 +136,7 @@ class Pipeline:
             check_callable(sink, "sink", "a function that takes an event")
         check_callable(clock, "clock", "a monotonic clock such as time.monotonic")
         if capabilities is not None:
-            check_items(capabilities, "capabilities", "names such as db.docs:read")
+            check_list(capabilities, "capabilities", "names such as db.docs:read")
         self.k = k
         self.fetch = fetch
         self.deadline_s = deadline_s

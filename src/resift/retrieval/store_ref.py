@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from resift.arguments import check_k, check_number, check_text
 from resift.errors import InputError
 from resift.protocols import DocStore, GraphStore, VectorStore, name_of, own_name
 from resift.stores.cypher_guard import check_cypher_for
 from resift.stores.filtering import matches
 from resift.types import Hit, JsonMapping, Where
+from resift.validation import check_k, check_number, check_text
 
 _KINDS = {"text": "doc", "vector": "vector", "hybrid": "hybrid"}
 
@@ -160,9 +160,9 @@ def _kind(ref: StoreRef) -> str:
 
 def _checked(ref: StoreRef) -> StoreRef:
     if ref.k is not None:
-        check_k(ref.k, name=f"Store {ref.name!r}: k", least=1)
+        check_k(ref.k, name=f"Store {ref.name!r}: k", min=1)
     if ref.timeout_s is not None:
-        check_number(ref.timeout_s, f"Store {ref.name!r}: timeout_s", above=0)
+        check_number(ref.timeout_s, f"Store {ref.name!r}: timeout_s", gt=0)
     if ref.cypher is not None:
         check_text(ref.cypher, f"Store {ref.name!r}: cypher")
         check_cypher_for(ref.store, ref.cypher)

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol, overload, runtime_checkable
 
-from resift.arguments import check_k
 from resift.candidates import TEXT_KEYS
 from resift.deadline import Deadline
 from resift.errors import InputError
@@ -18,6 +17,7 @@ from resift.protocols import DocStore, Scorer, Similarity
 from resift.retrieval.over_fetch import OverFetch
 from resift.sync import run_sync
 from resift.types import Hit, JsonMapping, JsonObject, Metadata
+from resift.validation import check_k
 
 Row = JsonObject
 

@@ -9,7 +9,7 @@ from typing import Literal
 
 from resift.arguments import checked
 from resift.events import Sink
-from resift.options import check_values, option
+from resift.options import check_options, option
 from resift.scaling import mean_and_deviation, z_scores
 from resift.shape.evidence import Evidence, Judged, evidence
 from resift.shape.first_stage import RANKS, first_stage_values
@@ -62,24 +62,24 @@ class Blend:
     weight: float | None = option(
         "How much the reranker counts: 1 is it alone, 0 the first stage alone; by evidence unless given.",
         default=None,
-        least=0,
-        most=1,
+        min=0,
+        max=1,
     )
     method: Method = option("How scores are blended.", default="promote")
     temperature: float = option(
-        "How evenly `promote` shares its lift: low lifts the surest alone.", default=1.0, above=0
+        "How evenly `promote` shares its lift: low lifts the surest alone.", default=1.0, gt=0
     )
     neighbours: float = option(
         "How far a hit rises to the mean of the three most like it, if higher; 0 asks none.",
         default=0.5,
-        least=0,
-        most=1,
+        min=0,
+        max=1,
     )
     logits: tuple[str, ...] = ("cross-encoder",)
     trust: Trust = field(default_factory=Trust)
 
     def __post_init__(self) -> None:
-        check_values(self)
+        check_options(self)
 
     @property
     def asks_neighbours(self) -> bool:

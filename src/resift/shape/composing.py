@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from resift.arguments import check_k, checked
+from resift.arguments import checked
 from resift.arrays import Vector
 from resift.events import Sink
 from resift.options import option
@@ -21,6 +21,7 @@ from resift.shape.quotas import Quota, balance
 from resift.shape.recovery import Recovery, recoverable
 from resift.shape.shaped import Shaped, shaped
 from resift.types import Hit, StageRecord, Trace, cut_record, trace_of
+from resift.validation import check_k
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,11 +35,9 @@ class ShapePolicy:
     precedence: Precedence | None = option("Near-equal scores follow an order of source types.", default=None)
     guard: Guard | None = field(default_factory=Guard)
     fold: float | None = option(
-        "Texts this similar share one place; 1 means equal.", default=None, above=0, most=1
+        "Texts this similar share one place; 1 means equal.", default=None, gt=0, max=1
     )
-    mmr: float | None = option(
-        "Relevance against novelty: 1 is relevance alone.", default=None, least=0, most=1
-    )
+    mmr: float | None = option("Relevance against novelty: 1 is relevance alone.", default=None, min=0, max=1)
     quotas: tuple[Quota, ...] = option(
         "How many of the k places one value of a metadata key may and must have.", default=()
     )

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from resift.arguments import check_k, checked
+from resift.arguments import checked
 from resift.arrays import Vector
 from resift.errors import InputError
 from resift.events import Sink
@@ -14,6 +14,7 @@ from resift.shape.shaped import Shaped, shaped
 from resift.text import jaccard
 from resift.text.tokenization import words
 from resift.types import Hit
+from resift.validation import check_k
 
 STAGE = "mmr"
 

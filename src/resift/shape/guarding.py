@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from resift.arguments import DEFAULT_K, check_k, checked
+from resift.arguments import checked
 from resift.events import Sink
-from resift.options import check_values, option
+from resift.options import check_options, option
 from resift.shape.evidence import Evidence, evidence
 from resift.shape.shaped import Shaped, shaped
 from resift.types import Hit, StageKind, Trace, trace_of
+from resift.validation import DEFAULT_K, check_k
 
 STAGE = "guard"
 
@@ -23,12 +24,12 @@ class Guard:
     `opinions` rerankers that agree are not one reranker's opinion, and are followed.
     """
 
-    firsts: int = option("Strong: first in this many lists.", default=2, least=1)
-    margin: float = option("Strong: leads the fused list by this share of its range.", default=0.5, least=0)
-    opinions: int = option("More rerankers than this that agree are followed.", default=1, least=1)
+    firsts: int = option("Strong: first in this many lists.", default=2, min=1)
+    margin: float = option("Strong: leads the fused list by this share of its range.", default=0.5, min=0)
+    opinions: int = option("More rerankers than this that agree are followed.", default=1, min=1)
 
     def __post_init__(self) -> None:
-        check_values(self)
+        check_options(self)
 
 
 @checked
@@ -45,7 +46,7 @@ def guard(
 
     `strong` is what `strong_ids` found, for callers who asked already.
     """
-    check_k(n, name="n", least=1)
+    check_k(n, name="n", min=1)
     if strong is None:
         found = evidence(trace_of(hits) if trace is None else trace, [hit.id for hit in hits])
         strong = strong_ids(hits, found, policy)

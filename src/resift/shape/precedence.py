@@ -9,7 +9,7 @@ from types import MappingProxyType
 from resift.arguments import checked
 from resift.errors import InputError
 from resift.events import Sink
-from resift.options import check_values, option
+from resift.options import check_options, option
 from resift.shape.shaped import Shaped, shaped
 from resift.types import Hit, StageKind, StageRecord
 
@@ -27,16 +27,16 @@ class Precedence:
     order: tuple[str, ...] = option(
         "Source types, the most trusted first.", default=("USER", "EXCEL", "COSTAR", "PDF")
     )
-    margin: float = option("From this gap on, scores are never flipped.", default=0.01, least=0)
+    margin: float = option("From this gap on, scores are never flipped.", default=0.01, min=0)
     key: str = option("Metadata key of the source type.", default="source_type")
     scales: Mapping[str, float] = option(
         "Smaller margin per provider.",
         default_factory=lambda: MappingProxyType({"semantic-bm25": 0.5}),
-        least=0,
+        min=0,
     )
 
     def __post_init__(self) -> None:
-        check_values(self)
+        check_options(self)
         if len(set(self.order)) != len(self.order):
             raise InputError(f"Precedence order names a type twice: {', '.join(self.order)}.")
 

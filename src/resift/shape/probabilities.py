@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from resift.arguments import check_number, checked
+from resift.arguments import checked
 from resift.errors import InputError
 from resift.events import Sink
 from resift.shape.calibration import Calibrator
 from resift.shape.evidence import evidence
 from resift.shape.shaped import Shaped, shaped
 from resift.types import Hit, Ranking, StageKind, Trace, record_of, trace_of
+from resift.validation import check_number
 
 STAGE = "threshold"
 

@@ -9,12 +9,13 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal
 
-from resift.arguments import check_k, checked
+from resift.arguments import checked
 from resift.errors import InputError
 from resift.events import Sink
-from resift.options import check_values, option
+from resift.options import check_options, option
 from resift.shape.shaped import Shaped, shaped
 from resift.types import Hit
+from resift.validation import check_k
 
 STAGE = "balance"
 
@@ -29,16 +30,16 @@ class Quota:
     """
 
     key: str = option("The metadata key, such as document or source_type.")
-    at_most: int | None = option("Most places of one value.", default=None, least=1)
-    share: float | None = option("Most places of one value, as a part of k.", default=None, above=0, most=1)
-    at_least: int = option("Fewest places of each value in the pool.", default=0, least=0)
+    at_most: int | None = option("Most places of one value.", default=None, min=1)
+    share: float | None = option("Most places of one value, as a part of k.", default=None, gt=0, max=1)
+    at_least: int = option("Fewest places of each value in the pool.", default=0, min=0)
     required: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     absent: Literal["source", "id", "exempt"] = option(
         "What a hit without the key counts under.", default="source"
     )
 
     def __post_init__(self) -> None:
-        check_values(self)
+        check_options(self)
         if any(number < 0 for number in self.required.values()):
             raise InputError("Quota required must be 0 or more for each value.")
 

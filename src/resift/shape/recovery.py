@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from resift.arguments import check_k, checked
+from resift.arguments import checked
 from resift.events import Sink
-from resift.options import check_values, option
+from resift.options import check_options, option
 from resift.shape.shaped import Shaped, shaped
 from resift.types import Hit
+from resift.validation import check_k
 
 STAGE = "recover"
 
@@ -23,7 +24,7 @@ class Recovery:
     of a source type the result needs: {"financial_analysis": {"EXCEL": 2}}.
     """
 
-    limit: int = option("Most hits that come back.", default=8, least=0)
+    limit: int = option("Most hits that come back.", default=8, min=0)
     key: str = option("Metadata key that marks protected hits.", default="stage")
     values: tuple[str, ...] = option("Its values that protect.", default=("B",))
     survivors: Mapping[str, Mapping[str, int]] = option(
@@ -33,7 +34,7 @@ class Recovery:
     source_type: str = option("Metadata key of the source type.", default="source_type")
 
     def __post_init__(self) -> None:
-        check_values(self)
+        check_options(self)
 
     def protects(self, hit: Hit) -> bool:
         """Whether the hit is one of those that may come back."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from resift.arguments import check_items, check_k, check_query
 from resift.candidates import ID_KEYS, Candidate, hits_from
 from resift.errors import InputError
 from resift.stores.filtering import conditions
 from resift.types import Hit, Metadata, Where
+from resift.validation import check_k, check_list, check_query
 
 
 class Found(NamedTuple):
@@ -43,7 +43,7 @@ def documents_from(candidates: Iterable[Candidate]) -> list[Hit]:
 
     Raises InputError for a document without an id: numbers would overwrite each other between calls.
     """
-    given = check_items(candidates, "The documents", "dicts or Hits")
+    given = check_list(candidates, "The documents", "dicts or Hits")
     for number, candidate in enumerate(given):
         _refuse_nameless(candidate, number)
     return hits_from(given, flags={})
@@ -51,13 +51,13 @@ def documents_from(candidates: Iterable[Candidate]) -> list[Hit]:
 
 def ids_from(ids: Iterable[str | int]) -> list[str]:
     """Return the ids as a list without repetitions; one bare string is a mistake, not a list of letters."""
-    return list(dict.fromkeys(map(_id, check_items(ids, "ids", "ids"))))
+    return list(dict.fromkeys(map(_id, check_list(ids, "ids", "ids"))))
 
 
 def nothing_to_find(query: str, k: int, where: Where | None = None) -> bool:
     """Say whether the answer is empty without looking; refuses what no query, k or filter can be."""
     conditions(where)
-    asked = check_query(query, empty=True)
+    asked = check_query(query, allow_empty=True)
     return check_k(k) == 0 or not asked.strip()
 
 

@@ -10,7 +10,6 @@ import asyncio
 from collections.abc import Callable
 from typing import ClassVar, TypeVar
 
-from resift.arguments import check_choice
 from resift.arrays import Array
 from resift.errors import InputError, ResiftError, StoreError
 from resift.protocols import Embedder
@@ -22,6 +21,7 @@ from resift.stores.records import Filter, Row, enough, found_by_vector, found_by
 from resift.stores.workers import Workers
 from resift.text import Analyzer
 from resift.types import Hit, Where
+from resift.validation import check_choice
 
 T = TypeVar("T")
 

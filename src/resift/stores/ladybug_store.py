@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from resift.arguments import check_k, check_mapping, check_number, checked
+from resift.arguments import checked
 from resift.errors import InputError, MissingExtraError, StoreError
 from resift.options import Options, option
 from resift.stores.cypher_guard import check_cypher_for
@@ -21,6 +21,7 @@ from resift.stores.graph_rows import hits_from_rows
 from resift.stores.ladybug_process import EngineProcess
 from resift.stores.workers import Workers
 from resift.types import Hit, JsonMapping, JsonObject
+from resift.validation import check_k, check_mapping, check_number
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PLAIN = (str, bool, int, float, datetime.date, datetime.timedelta, uuid.UUID, decimal.Decimal, type(None))
@@ -32,7 +33,7 @@ _QUOTED = re.compile(r"<[^<>]*>|\"[^\"]*\"|'[^']*'")
 class LadybugOptions(Options):
     """What a pipeline file can say of a Ladybug store."""
 
-    path: str = option("The graph database; it is opened read-only.", takes="path", must_exist=True)
+    path: str = option("The graph database; it is opened read-only.", type="path", must_exist=True)
     id_column: str = option("Column of the rows that is the hit's id.", default="id")
     text_column: str = option("Column of the rows that is the hit's text.", default="text")
 
@@ -69,7 +70,7 @@ class LadybugGraphStore:
             "processes": processes,
             "threads": threads,
         }.items():
-            check_number(number, what, above=0)
+            check_number(number, what, gt=0)
         if importlib.util.find_spec("ladybug") is None:
             raise MissingExtraError("ladybug", "graph")
         self.name = name

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Literal
 
-from resift.arguments import check_text
 from resift.candidates import Candidate
 from resift.errors import InputError
 from resift.protocols import Embedder
@@ -18,6 +17,7 @@ from resift.stores.hybrid import DEPTH, Side, StoreView, fuse_views
 from resift.text import Analyzer
 from resift.text.bm25 import BM25, idf
 from resift.types import Hit, JsonObject, Where
+from resift.validation import check_text
 
 Mode = Literal["hybrid", "text", "vector"]
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
-from resift.arguments import check_number, checked
+from resift.arguments import checked
 from resift.arrays import Array
 from resift.candidates import Candidate
 from resift.errors import InputError, StoreError, require
@@ -29,6 +29,7 @@ from resift.stores.records import (
 )
 from resift.stores.store_options import SearchOptions
 from resift.types import Hit, JsonObject
+from resift.validation import check_number
 
 T = TypeVar("T")
 
@@ -47,7 +48,7 @@ class PostgresOptions(SearchOptions):
 
     dsn: str = option(
         "Connection string; keep the password out of the file with ${PGPASSWORD}.",
-        takes="address",
+        type="address",
         variables=_VARIABLES,
     )
     table: str = option("The table.", default="resift_documents")
@@ -79,8 +80,8 @@ class PostgresStore(EngineStore):
         index: Literal["hnsw", "hnsw-half"] = "hnsw-half",
         exact: bool = False,
     ) -> None:
-        check_number(connections, "connections", above=0)
-        check_number(timeout_s, "timeout_s", above=0)
+        check_number(connections, "connections", gt=0)
+        check_number(timeout_s, "timeout_s", gt=0)
         super().__init__(
             name, embedder, mode, language=language, exact=exact, threads=connections, index=index
         )

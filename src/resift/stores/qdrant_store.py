@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from resift.arguments import check_number, checked
+from resift.arguments import checked
 from resift.arrays import Array
 from resift.candidates import Candidate
 from resift.environment import variable_value
@@ -24,6 +24,7 @@ from resift.stores.documents import ids_from, in_order
 from resift.stores.engine_store import EngineStore
 from resift.stores.records import TAGS_VERSION, Record, Row, document_hit, key_of, records_from
 from resift.types import Hit, JsonObject
+from resift.validation import check_number
 
 T = TypeVar("T")
 
@@ -39,16 +40,16 @@ class QdrantOptions(EmbedderOptions):
     """What a pipeline file can say of a Qdrant store."""
 
     url: str | None = option(
-        "Address of the server.", default=None, takes="address", variables=("QDRANT_URL",)
+        "Address of the server.", default=None, type="address", variables=("QDRANT_URL",)
     )
-    path: str | None = option("Folder of a local database, instead of `url`.", default=None, takes="path")
+    path: str | None = option("Folder of a local database, instead of `url`.", default=None, type="path")
     collection: str = option("The collection.", default="resift")
     embedder: str = option("Model that turns the question into a vector.", choices=embedding_models)
     exact: bool = option("Compare every vector, also where an index would be quicker.", default=False)
     api_key_env: str | None = option(
         "Environment variable that holds the server's key.",
         default=None,
-        takes="variable",
+        type="variable",
         variables=("QDRANT_API_KEY",),
     )
 
@@ -92,7 +93,7 @@ class QdrantVectorStore(EngineStore):
     ) -> None:
         if sum(given is not None for given in (url, path, client)) != 1:
             raise InputError("Say where Qdrant is: pass exactly one of url=, path= or client=.")
-        check_number(timeout_s, "timeout_s", above=0)
+        check_number(timeout_s, "timeout_s", gt=0)
         # Local mode is not made for threads: one at a time there, as many as wanted on a server.
         threads = 1 if url is None else _THREADS
         super().__init__(name=name, embedder=embedder, mode="vector", exact=exact, threads=threads)

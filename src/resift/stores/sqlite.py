@@ -9,7 +9,6 @@ from contextlib import aclosing
 from functools import partial
 from typing import TypeVar
 
-from resift.arguments import check_path
 from resift.arrays import np
 from resift.candidates import Candidate
 from resift.errors import InputError
@@ -33,6 +32,7 @@ from resift.stores.workers import Workers
 from resift.text import Analyzer
 from resift.text.bm25 import BM25
 from resift.types import Hit, JsonObject, Where
+from resift.validation import check_path
 
 T = TypeVar("T")
 

@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
-from resift.arguments import check_k
 from resift.candidates import Candidate, hits_from
 from resift.deadline import Deadline
 from resift.errors import ProviderServerError, StoreError
 from resift.types import Hit, Scores, Where
+from resift.validation import check_k
 
 
 def words(text: str) -> set[str]:

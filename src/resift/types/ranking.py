@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, overload
 
-from resift.arguments import check_items, check_k, check_query, check_text
 from resift.errors import InputError
 from resift.types import reading
 from resift.types.hit import Hit
 from resift.types.json_values import JsonMapping, JsonObject, JsonValue, Metadata
 from resift.types.trace import Fused, Step, Trace
+from resift.validation import check_k, check_list, check_query, check_text
 
 if TYPE_CHECKING:
     from resift.explain import Explanation
@@ -67,7 +67,7 @@ class Ranking(Sequence[Hit]):
     query: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
-        check_items(self.hits, "hits", "Hits")
+        check_list(self.hits, "hits", "Hits")
         # Lists are taken too; a frozen value must not share one that its maker still changes.
         object.__setattr__(self, "hits", tuple(self.hits))
         object.__setattr__(self, "cut", tuple(self.cut))
@@ -146,7 +146,7 @@ class Ranking(Sequence[Hit]):
         """Return the path of each hit through the stages: print it, or `.save("page.html")`."""
         from resift.explain import Explanation, flow_of
 
-        check_query(query, empty=True)
+        check_query(query, allow_empty=True)
         check_k(top, name="top")
         return Explanation(flow_of(self, query=query or self.query), top=top)
 

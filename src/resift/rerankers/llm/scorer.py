@@ -146,14 +146,14 @@ class LLMOptions(EndpointOptions):
     api_key_env: str | None = option(
         "Environment variable that holds the key. Unset means: skip this tier.",
         default=None,
-        takes="variable",
+        type="variable",
         variables=("OPENAI_API_KEY", "LLM_API_KEY"),
     )
-    base_url: str = option("An OpenAI-compatible endpoint.", takes="address")
+    base_url: str = option("An OpenAI-compatible endpoint.", type="address")
     model: str = option("The chat model.")
-    window: int = option("Hits per question.", default=20, least=2)
-    step: int = option("How far the window moves.", default=10, least=1)
-    timeout_s: float = option("Longest wait for one request, in seconds.", default=30.0, above=0)
+    window: int = option("Hits per question.", default=20, min=2)
+    step: int = option("How far the window moves.", default=10, min=1)
+    timeout_s: float = option("Longest wait for one request, in seconds.", default=30.0, gt=0)
 
 
 class LLMFactory:
