@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 import textwrap
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ from resift.errors import (
     require,
 )
 from resift.fusion import METHODS
+from resift.options import Options, declared_options, option
 from resift.plugins import (
     STAGES,
     available_gate_profiles,
@@ -270,3 +272,18 @@ def test_declared_options_are_arguments_with_the_same_defaults(group):
                 continue
             if field.name != "embedder" and field.default not in (None, dataclasses.MISSING):
                 assert argument.default == field.default, f"{entry.name}.{field.name}"
+
+
+def test_option_names_of_0_2_still_work_with_a_warning():
+    with pytest.warns(DeprecationWarning, match="0.4") as warned:
+        field = option("Top hits.", default=3, least=1, most=9, above=0, takes="int")
+    assert len(warned) == 4
+
+    @dataclass(frozen=True, kw_only=True)
+    class Limits(Options):
+        top: int = field
+
+    [declared] = declared_options(Limits)
+    assert (declared.min, declared.max, declared.gt, declared.kind) == (1, 9, 0, "int")
+    with pytest.raises(TypeError, match="lowest"):
+        option("Top hits.", lowest=1)

@@ -60,7 +60,7 @@ class Option:
     """One option: its type, its bounds, and what it does."""
 
     name: str
-    type: OptionType
+    kind: OptionType
     help: str
     required: bool = False
     default: Any = None
@@ -91,7 +91,7 @@ class Option:
 
     def type_in_words(self) -> str:
         """Return the type with its bounds, such as "a whole number ≥ 1"."""
-        return f"{TYPE_NAMES[self.type]} {self.bounds()}".rstrip()
+        return f"{TYPE_NAMES[self.kind]} {self.bounds()}".rstrip()
 
 
 class Options:
@@ -116,7 +116,7 @@ def option(
     *,
     default: object = dataclasses.MISSING,
     default_factory: Callable[[], Any] | None = None,
-    type: OptionType | None = None,
+    kind: OptionType | None = None,
     key: str | None = None,
     min: float | None = None,
     max: float | None = None,
@@ -130,10 +130,10 @@ def option(
 ) -> Any:
     """Declare a dataclass field as an option; `key` is its name in files if that differs.
 
-    `type` is needed for paths, addresses and variables only; otherwise it follows from the annotation.
+    `kind` is needed for paths, addresses and variables only; otherwise it follows from the annotation.
     """
     facts = {
-        "help": help, "type": type, "key": key, "min": min, "max": max, "gt": gt, "choices": choices,
+        "help": help, "kind": kind, "key": key, "min": min, "max": max, "gt": gt, "choices": choices,
         "must_exist": must_exist, "variables": tuple(variables), "plugins": plugins,
         "defaults_from": defaults_from, **_renamed(old_names),
     }  # fmt: skip
@@ -146,7 +146,7 @@ def option(
 
 
 _OLD_NAMES = {
-    "least": "min", "most": "max", "above": "gt", "takes": "type", "starts_from": "defaults_from",
+    "least": "min", "most": "max", "above": "gt", "takes": "kind", "starts_from": "defaults_from",
 }  # fmt: skip
 
 
@@ -195,10 +195,11 @@ def build_options(declared: type, values: Mapping[str, Any]) -> Any:
 
 def check_options(options: object) -> None:
     """Raise InputError for the first invalid option of an instance; for `__post_init__`."""
-    kind: type = type(options)
-    for field, declared in zip(_option_fields(kind), _own_options(kind), strict=True):
+    owner: type = type(options)
+    for field, declared in zip(_option_fields(owner), _own_options(owner), strict=True):
         value = getattr(options, field.name)
-        if value is None and declared.optional:
+        # Defaults need no check, and are most of what is set.
+        if value is declared.default or (value is None and declared.optional):
             continue
         expected = _violation(declared, value)
         if expected:
@@ -208,21 +209,21 @@ def check_options(options: object) -> None:
                 or (isinstance(value, int) and abs(value) < 10**20)
             )
             shown = repr(value) if plain else f"a {type(value).__name__}"
-            raise InputError(f"{kind.__name__} {field.name} is {shown}; it must be {expected}.")
+            raise InputError(f"{owner.__name__} {field.name} is {shown}; it must be {expected}.")
 
 
 def _violation(declared: Option, value: Any) -> str:
     """Return what a value must be if it is invalid; an empty string if it is valid."""
-    if declared.type == "section":
+    if declared.kind == "section":
         valid = dataclasses.is_dataclass(value)
-    elif declared.type == "sections":
+    elif declared.kind == "sections":
         valid = isinstance(value, Sequence) and all(map(dataclasses.is_dataclass, value))
-    elif declared.type in ("path", "key file"):
+    elif declared.kind in ("path", "key file"):
         valid = isinstance(value, (str, os.PathLike))
     else:
         plain = (
             list(value)
-            if declared.type == "texts" and isinstance(value, Sequence) and not isinstance(value, str)
+            if declared.kind == "texts" and isinstance(value, Sequence) and not isinstance(value, str)
             else value
         )
         valid = next(find_problems(plain, data_type(declared)), None) is None
@@ -240,8 +241,11 @@ def data_type(declared: Option) -> Any:
     """Return the type of an option's value as plain data, with its bounds."""
     from msgspec import Meta
 
-    bounds = {"ge": declared.min, "le": declared.max, "gt": declared.gt}
-    limits = Meta(**{name: bound for name, bound in bounds.items() if bound is not None})
+    limits = (
+        Meta(gt=declared.gt, le=declared.max)
+        if declared.min is None
+        else Meta(ge=declared.min, le=declared.max)
+    )
     number = typing.Annotated[float, limits]
     data_types: dict[OptionType, Any] = {
         "int": typing.Annotated[int, limits],
@@ -251,7 +255,7 @@ def data_type(declared: Option) -> Any:
         "numbers by name": dict[str, number],
         "mapping": dict[str, Any],
     }
-    return data_types.get(declared.type, str)
+    return data_types.get(declared.kind, str)
 
 
 @functools.cache
@@ -268,10 +272,10 @@ def _option_fields(kind: type) -> list[dataclasses.Field[Any]]:
 def _describe(field: dataclasses.Field[Any], hint: object) -> Option:
     facts = dict(field.metadata[_METADATA])
     inner = _without_none(hint)
-    type_, choices, nested = _option_type(inner, field.name)
+    kind, choices, nested = _option_type(inner, field.name)
     factory = field.default_factory
     default = field.default if factory is dataclasses.MISSING else factory()
-    facts["type"] = facts["type"] or type_
+    facts["kind"] = facts["kind"] or kind
     facts["choices"] = facts["choices"] or choices
     return Option(
         name=facts.pop("key") or field.name,

@@ -38,7 +38,7 @@ from resift.types import Hit, Scores
 
 @dataclass(frozen=True, kw_only=True)
 class LogOptions(Options):
-    path: str = option("The log file.", type="path", must_exist=True)
+    path: str = option("The log file.", kind="path", must_exist=True)
     newest_first: bool = option("Whether the last line counts most.", default=True)
 
 

@@ -144,10 +144,10 @@ class Reader:
             if option.required and option.name not in started:
                 self.problems.add(tree.line, f"{where} needs the key {option.name!r}: {option.help}")
             return default
-        if option.type == "section":
+        if option.kind == "section":
             assert option.nested is not None  # noqa: S101 - narrows
             found: Any = self.section(option.nested, given, name, base=option.defaults_from)
-        elif option.type == "sections":
+        elif option.kind == "sections":
             found = self._listed(option, given, name)
         else:
             found = self._values.read(option, given, name)

@@ -62,10 +62,10 @@ def _table(options: Sequence[Option], started: Mapping[str, object], packages: S
 
 
 def _row(option: Option, default: object, packages: Sequence[str] | None) -> str:
-    takes = TYPE_NAMES[option.type] + (f", {option.bounds()}" if option.bounds() else "")
+    takes = TYPE_NAMES[option.kind] + (f", {option.bounds()}" if option.bounds() else "")
     choices = _offered(option, packages) if option.plugins else option.allowed()
     if choices:
-        takes = ("some of " if option.type == "texts" else "one of ") + ", ".join(
+        takes = ("some of " if option.kind == "texts" else "one of ") + ", ".join(
             f"`{choice}`" for choice in choices
         )
     return f"| `{option.name}` | {takes} | {_default(option, default)} | {option.help} |"

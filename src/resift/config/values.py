@@ -29,7 +29,7 @@ class ValueReader:
 
     def read(self, option: Option, tree: Tree, name: str) -> Any:
         """Return the value, or None where it was noted as a mistake."""
-        return _TEXT_READERS.get(option.type, ValueReader._plain)(self, option, tree, name)
+        return _TEXT_READERS.get(option.kind, ValueReader._plain)(self, option, tree, name)
 
     def wrong(self, option: Option, tree: Tree, name: str, hint: str = "") -> None:
         """Note a value that is not what the option takes."""
@@ -44,7 +44,7 @@ class ValueReader:
             self.wrong(option, tree, name, hint)
             return None
         if not tree.value.strip():
-            self.problems.add(tree.line, f"{name} is empty; it must be {TYPE_NAMES[option.type]}.")
+            self.problems.add(tree.line, f"{name} is empty; it must be {TYPE_NAMES[option.kind]}.")
             return None
         allowed = option.allowed()
         if allowed and tree.value not in allowed:
@@ -57,7 +57,7 @@ class ValueReader:
         if not isinstance(tree.value, str) or not _NAME.fullmatch(tree.value):
             self.problems.add(
                 tree.line,
-                f"{name} must be {TYPE_NAMES[option.type]}; the secret itself stays out of the file.",
+                f"{name} must be {TYPE_NAMES[option.kind]}; the secret itself stays out of the file.",
             )
             return None
         if not environment.is_allowed(tree.value, option.variables):
@@ -127,18 +127,18 @@ class ValueReader:
     def _plain(self, option: Option, tree: Tree, name: str) -> Any:
         """Return a number, a flag, a list of texts or a mapping as declared; note each mistake in it."""
         value = plain(tree)
-        if option.type == "texts":
+        if option.kind == "texts":
             # One text alone is a list of one.
             items = [tree] if isinstance(value, str) else tree.value
             if isinstance(items, list):
-                one = replace(option, type="text")
+                one = replace(option, kind="text")
                 texts = [self._text(one, item, f"{name}[{i}]") for i, item in enumerate(items)]
                 return tuple(text for text in texts if text is not None)
         problems = list(find_problems(value, data_type(option)))
         for problem in problems:
             # A value inside a mapping has its own line and name.
             inner = tree.value[problem.path[0]] if problem.path else tree
-            number = replace(option, type="number") if problem.path else option
+            number = replace(option, kind="number") if problem.path else option
             self.wrong(number, inner, problem.name(name))
         if not problems:
             return value

@@ -35,7 +35,7 @@ class ModelFolder(Options):
     """Where a local model's files are."""
 
     folder: str | None = option(
-        "Folder with the model's files, instead of the cache.", default=None, type="path", must_exist=True
+        "Folder with the model's files, instead of the cache.", default=None, kind="path", must_exist=True
     )
 
 

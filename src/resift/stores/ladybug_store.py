@@ -33,7 +33,7 @@ _QUOTED = re.compile(r"<[^<>]*>|\"[^\"]*\"|'[^']*'")
 class LadybugOptions(Options):
     """What a pipeline file can say of a Ladybug store."""
 
-    path: str = option("The graph database; it is opened read-only.", type="path", must_exist=True)
+    path: str = option("The graph database; it is opened read-only.", kind="path", must_exist=True)
     id_column: str = option("Column of the rows that is the hit's id.", default="id")
     text_column: str = option("Column of the rows that is the hit's text.", default="text")
 

@@ -45,7 +45,7 @@ _LEAST_ROWS = 256  # fewer cannot be partitioned, and are searched at once anywa
 class LanceDBOptions(SearchOptions):
     """What a pipeline file can say of a LanceDB store."""
 
-    uri: str = option("Folder or address of the database.", type="path")
+    uri: str = option("Folder or address of the database.", kind="path")
     table: str = option("The table.", default="documents")
 
 

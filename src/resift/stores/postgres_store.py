@@ -48,7 +48,7 @@ class PostgresOptions(SearchOptions):
 
     dsn: str = option(
         "Connection string; keep the password out of the file with ${PGPASSWORD}.",
-        type="address",
+        kind="address",
         variables=_VARIABLES,
     )
     table: str = option("The table.", default="resift_documents")

@@ -40,16 +40,16 @@ class QdrantOptions(EmbedderOptions):
     """What a pipeline file can say of a Qdrant store."""
 
     url: str | None = option(
-        "Address of the server.", default=None, type="address", variables=("QDRANT_URL",)
+        "Address of the server.", default=None, kind="address", variables=("QDRANT_URL",)
     )
-    path: str | None = option("Folder of a local database, instead of `url`.", default=None, type="path")
+    path: str | None = option("Folder of a local database, instead of `url`.", default=None, kind="path")
     collection: str = option("The collection.", default="resift")
     embedder: str = option("Model that turns the question into a vector.", choices=embedding_models)
     exact: bool = option("Compare every vector, also where an index would be quicker.", default=False)
     api_key_env: str | None = option(
         "Environment variable that holds the server's key.",
         default=None,
-        type="variable",
+        kind="variable",
         variables=("QDRANT_API_KEY",),
     )
 

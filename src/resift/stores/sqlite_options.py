@@ -17,7 +17,7 @@ AUTO = "auto"
 class SQLiteOptions(SearchOptions):
     """An index file and how it is searched."""
 
-    path: str = option("The index file. Make one with: resift index PATH", type="path", must_exist=True)
+    path: str = option("The index file. Make one with: resift index PATH", kind="path", must_exist=True)
     embedder: str | None = option(
         "Model that turns the question into a vector; `auto` takes the one that the file was built with, "
         "`none` searches by words only.",

@@ -23,9 +23,9 @@ class EndpointOptions(Options):
     key_hosts: ClassVar[Mapping[str, str]] = {}
     """Variables whose keys belong to one host: they are sent to it alone."""
 
-    api_key_env: str | None = option(_KEY_HELP, default=None, type="variable")
+    api_key_env: str | None = option(_KEY_HELP, default=None, kind="variable")
     api_key_file: str | None = option(
-        "File that holds the key, beside the pipeline file.", default=None, type="key file", must_exist=True
+        "File that holds the key, beside the pipeline file.", default=None, kind="key file", must_exist=True
     )
     allow_loopback: bool = option("Allow plain http to this machine.", default=False)
     allow_private: bool = option("Allow an address in a private network.", default=False)
@@ -55,7 +55,7 @@ class HostedOptions(EndpointOptions):
 
     model: str | None = option("The provider's model.", default=None)
     base_url: str | None = option(
-        "Address of the service, if not the provider's own.", default=None, type="address"
+        "Address of the service, if not the provider's own.", default=None, kind="address"
     )
     timeout_s: float = option("Longest wait for one request, in seconds.", default=10.0, gt=0)
     cross_encoder_reranking_enabled: bool | None = option(
@@ -75,7 +75,7 @@ def options_for(dialect: Dialect) -> type[HostedOptions]:
             (
                 "api_key_env",
                 str | None,
-                option(_KEY_HELP, default=None, type="variable", variables=dialect.key_env),
+                option(_KEY_HELP, default=None, kind="variable", variables=dialect.key_env),
             )
         ],
         bases=(HostedOptions,),

@@ -146,10 +146,10 @@ class LLMOptions(EndpointOptions):
     api_key_env: str | None = option(
         "Environment variable that holds the key. Unset means: skip this tier.",
         default=None,
-        type="variable",
+        kind="variable",
         variables=("OPENAI_API_KEY", "LLM_API_KEY"),
     )
-    base_url: str = option("An OpenAI-compatible endpoint.", type="address")
+    base_url: str = option("An OpenAI-compatible endpoint.", kind="address")
     model: str = option("The chat model.")
     window: int = option("Hits per question.", default=20, min=2)
     step: int = option("How far the window moves.", default=10, min=1)
