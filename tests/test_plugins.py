@@ -276,7 +276,7 @@ def test_declared_options_are_arguments_with_the_same_defaults(group):
 
 def test_option_names_of_0_2_still_work_with_a_warning():
     with pytest.warns(DeprecationWarning, match="0.4") as warned:
-        field = option("Top hits.", default=3, min=1, max=9, gt=0, kind="int")
+        field = option("Top hits.", default=3, least=1, most=9, above=0, takes="int")
     assert len(warned) == 4
 
     @dataclass(frozen=True, kw_only=True)
