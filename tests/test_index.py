@@ -11,7 +11,7 @@ import pytest
 import resift
 from resift import Hit, Index
 from resift.cli.main import main
-from resift.errors import DuplicateIdError, InputError, ResiftError
+from resift.errors import DuplicateIdError, InputError, ResiftError, StoreError
 
 BOOKS, LUNCH = "Books go back after four weeks.", "Lunch is served at noon."
 
@@ -147,3 +147,58 @@ def test_by_default_words_vectors_and_the_cross_encoder_answer(tmp_path):
         assert BOOKS in answer["answer"]
         assert answer["sources"][0]["text"] == BOOKS
         assert not index.ask("who won the cup in 1966?")["found"]
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda index: index.search("x"),
+        lambda index: index.ask("x"),
+        lambda index: index.get("a"),
+        lambda index: index.delete("a"),
+        lambda index: index.stats(),
+        lambda index: index.pipeline,
+    ],
+)
+def test_reading_a_missing_file_is_an_error_and_creates_nothing(tmp_path, read):
+    path = tmp_path / "typo.db"
+    with Index(path) as index:
+        assert len(index) == 0
+        with pytest.raises(StoreError, match=r"typo\.db"):
+            read(index)
+        with pytest.raises(InputError):
+            index.add([{"id": "a", "text": " "}])
+        with pytest.raises(InputError):
+            index.add_files(tmp_path / "nope")
+        assert list(tmp_path.iterdir()) == []
+        index.add(["a note about bamboo"])
+        assert len(index.search("bamboo", k=1)) == 1
+    assert path.exists()
+
+
+def test_an_index_that_another_one_creates_is_found_later(tmp_path):
+    reader = Index(tmp_path / "a.db")
+    with Index(tmp_path / "a.db") as writer:
+        writer.add(["bamboo"])
+    assert len(reader.search("bamboo")) == 1
+    reader.close()
+
+
+@pytest.mark.parametrize("name", [":memory:", "."])
+def test_names_that_are_no_files_are_refused(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(StoreError):
+        Index(name).add(["bamboo"])
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "where",
+    [{"date": {"gte": "2024"}}, {"a": None}, {"a": {">": [1]}}, "topic=food", {"or": [{"a": {"in": []}}]}],
+)
+def test_a_wrong_filter_is_the_callers_mistake_and_logs_nothing(tmp_path, caplog, where):
+    with Index(tmp_path / "a.db", text_only=True) as index:
+        index.add(["bamboo"])
+        with pytest.raises(InputError):
+            index.search("bamboo", where=where)
+    assert caplog.text == ""

@@ -275,6 +275,13 @@ def install_command(extra: str) -> str:
     return f"pip install {editable}'{'.' if checkout == Path.cwd() else checkout}[{extra}]'"
 
 
+def shell_path(path: object) -> str:
+    """Return a path as it must be written in a shell command, with quotes where it needs them."""
+    import shlex
+
+    return shlex.quote(str(path))
+
+
 def redacted(exc: BaseException) -> str:
     """Return what may be shown of an exception: our own words, but of a foreign one only its type.
 

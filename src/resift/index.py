@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
+import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,11 +19,12 @@ from typing import TYPE_CHECKING, Self
 from resift.arguments import checked
 from resift.candidates import TEXT_KEYS, Candidate, hits_from
 from resift.deadline import Deadline
-from resift.errors import InputError
+from resift.errors import InputError, StoreError
 from resift.ingest.opening import open_index
 from resift.rerankers.probability import Calibration, ScoreScale
 from resift.retrieval.pipeline import Pipeline
 from resift.retrieval.scored_search import scorer_of, search_with_scores
+from resift.stores.sqlite import SQLiteStore
 from resift.sync import run_sync, synced
 from resift.types import Hit, JsonObject, Metadata, Ranking, Where
 from resift.validation import check_path
@@ -49,9 +51,10 @@ class IndexStats:
 class Index:
     """Documents in one file, searched by words and vectors, fused, reranked and explained.
 
-    The file is made or opened. A new one remembers its embedder: the default one where the extra `local` is
-    installed, none otherwise (then words alone are found), or the `embedder` named here. `pipeline` is a
-    YAML file or a `Pipeline` to search with instead of the default one. Close it, or use a `with` block.
+    The first `add` or `add_files` creates a missing file; reading one raises StoreError. A new file remembers
+    its embedder: the default one where the extra `local` is installed, none otherwise (then words alone are
+    found), or the `embedder` named here. `pipeline` is a YAML file or a `Pipeline` to search with instead of
+    the default one. Close it, or use a `with` block.
     """
 
     def __init__(
@@ -65,13 +68,43 @@ class Index:
         read_only: bool = False,
     ) -> None:
         self.path = Path(check_path(path, "The index file"))
-        words_only = text_only or (embedder is None and not self.path.exists() and not _models_installed())
-        self.store = open_index(self.path, embedder=embedder, text_only=words_only, read_only=read_only)
-        # Words alone are asked for, also where the file has vectors.
-        self._asked = self.store.text if text_only else self.store
+        self._embedder = embedder
+        self._text_only = text_only
+        self._read_only = read_only
+        self._lock = threading.Lock()
+        self._store: SQLiteStore | None = None
+        if read_only or self.path.exists():
+            self._store = self._open()
+        elif embedder is not None and not text_only:
+            from resift.models.loading import check_kind
+
+            check_kind(embedder, "bi-encoder")  # a wrong name is reported now, not at the first add
         self._rerank = rerank
         self._pipelines: dict[str, Pipeline] = {}
         self._pipeline = pipeline
+
+    @property
+    def store(self) -> SQLiteStore:
+        """The store behind the index; raises StoreError while the file does not exist."""
+        return self._store or self._open_store(create=False)
+
+    def _open_store(self, *, create: bool) -> SQLiteStore:
+        with self._lock:
+            if self._store is None:
+                if not create and not self.path.exists():
+                    raise StoreError(
+                        f"{self.path} does not exist. Correct the path, or create it by adding documents "
+                        "(Index.add, Index.add_files).",
+                        store="sqlite",
+                    )
+                self._store = self._open()
+            return self._store
+
+    def _open(self) -> SQLiteStore:
+        words_only = self._text_only or (
+            self._embedder is None and not self.path.exists() and not _models_installed()
+        )
+        return open_index(self.path, embedder=self._embedder, text_only=words_only, read_only=self._read_only)
 
     @checked
     async def aadd(
@@ -87,7 +120,7 @@ class Index:
         after the documents reached the disk.
         """
         hits = _documents(documents, ids, metadata)
-        await self.store.add(_without_repeats(hits))
+        await self._open_store(create=True).add(_without_repeats(hits))
         return [hit.id for hit in hits]
 
     add = synced(aadd)
@@ -100,10 +133,13 @@ class Index:
         are gone, `progress` draws a bar on stderr.
         """
         from resift.ingest.indexing import index_paths
+        from resift.ingest.walking import check_paths
 
         given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
         report = _progress_bar() if progress else _no_progress
-        return await index_paths(self.store, [Path(path) for path in given], prune=prune, progress=report)
+        files = [Path(path) for path in given]
+        check_paths(files)
+        return await index_paths(self._open_store(create=True), files, prune=prune, progress=report)
 
     add_files = synced(aadd_files)
 
@@ -207,10 +243,10 @@ class Index:
             return asked
         key = "" if asked is None else os.fspath(asked)
         if key not in self._pipelines:
+            # Words alone are searched if asked for, even if the file has vectors.
+            searched = self.store.text if self._text_only else self.store
             self._pipelines[key] = (
-                Pipeline.default(self._asked, rerank=self._rerank)
-                if asked is None
-                else Pipeline.from_yaml(key)
+                Pipeline.default(searched, rerank=self._rerank) if asked is None else Pipeline.from_yaml(key)
             )
         return self._pipelines[key]
 
@@ -232,7 +268,8 @@ class Index:
         """Finish running work and close the file."""
         for pipeline in self._pipelines.values():
             await pipeline.close()
-        await self.store.close()
+        if self._store is not None:
+            await self._store.close()
 
     close = synced(aclose)
 
@@ -249,6 +286,9 @@ class Index:
         await self.aclose()
 
     def __len__(self) -> int:
+        # 0 and not an error while there is no file: `if index:` calls this.
+        if self._store is None and not self.path.exists():
+            return 0
         return run_sync(self.store.count())
 
     def __repr__(self) -> str:

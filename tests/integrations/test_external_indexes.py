@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -90,6 +91,57 @@ def test_a_failing_index_is_told_without_its_text_and_left_alone_after_three():
         assert "secret" not in str(raised.value)
     with pytest.raises(resift.ResiftError, match="open"):
         run_sync(store.search("x", k=1))
+
+
+def plain(_query: str, k: int) -> list[Found]:
+    return [Found(number, f"text {number}", None, {}) for number in range(k)]  # type: ignore[arg-type]
+
+
+def dicts(_query: str, k: int) -> list[dict[str, Any]]:
+    return [{"id": number, "text": f"text {number}", "score": 1.0} for number in range(k)]
+
+
+class Client:
+    async def __call__(self, _query: str, k: int) -> list[Hit]:
+        return [Hit(str(number), f"text {number}") for number in range(k)]
+
+
+@pytest.mark.parametrize("fetch", [plain, dicts, Client(), lambda *words: hundred(*words[:2])])
+def test_plain_functions_dicts_hits_and_numbers_as_ids_are_taken(fetch):
+    store = ExternalStore("mine", fetch)
+    hits = run_sync(store.search("x", k=3))
+    assert len(hits) == 3
+    assert all(isinstance(hit.id, str) and hit.text and hit.source == "mine" for hit in hits)
+
+
+def test_a_slow_plain_function_does_not_stop_the_event_loop():
+    async def both() -> float:
+        started = time.monotonic()
+        stores = [ExternalStore(f"s{n}", lambda q, k: time.sleep(0.5) or plain(q, k)) for n in range(3)]
+        await asyncio.gather(*(store.search("x", k=1) for store in stores))
+        return time.monotonic() - started
+
+    assert run_sync(both()) < 1.4
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        (lambda q, k: [{"id": "a"}["missing_column"]], "missing_column"),
+        (lambda q, k: q.embed(), "embed"),
+        (lambda q: [], "positional"),
+        (lambda q, k: None, "None"),
+        (lambda q, k: [object()], "object"),
+    ],
+)
+def test_a_mistake_in_the_function_is_shown(wrong, told):
+    with pytest.raises(resift.ResiftError, match=told):
+        run_sync(ExternalStore("mine", wrong).search("x", k=1))
+
+
+def test_something_that_is_no_function_is_refused_at_once():
+    with pytest.raises(InputError):
+        ExternalStore("mine", [])  # type: ignore[arg-type]
 
 
 class Index(BaseHTTPRequestHandler):

@@ -340,13 +340,16 @@ def test_n5_a_store_that_cancels_itself_is_a_failure_not_a_cancelled_search():
     assert ranking.failures == {"odd": "ResiftError: cancelled itself"}
 
 
-def test_n5_a_programming_error_in_a_store_is_logged_with_its_place(caplog):
-    """A bug costs only its store, and the log shows where it is without the query."""
-    with caplog.at_level(logging.WARNING, logger="resift.retrieval"):
-        ranking = retrieved(RetrievalNode([Raises("buggy", TypeError(QUERY)), Answers("a", ["x"])]))
-    assert ranking.failures == {"buggy": "TypeError"}
-    assert "fake_stores.py" in caplog.text
-    assert QUERY not in caplog.text
+def test_n5_a_failing_store_logs_one_line_and_its_place_at_debug(caplog):
+    """A bug costs only its store; the log never shows the query."""
+    for level, lines in ((logging.WARNING, 1), (logging.DEBUG, 2)):
+        caplog.clear()
+        with caplog.at_level(level, logger="resift.retrieval"):
+            ranking = retrieved(RetrievalNode([Raises("buggy", TypeError(QUERY)), Answers("a", ["x"])]))
+        assert ranking.failures == {"buggy": "TypeError"}
+        assert len([record for record in caplog.records if record.name == "resift.retrieval"]) == lines
+        assert ("fake_stores.py" in caplog.text) is (level == logging.DEBUG)
+        assert QUERY not in caplog.text
 
 
 def test_n5_a_store_that_returns_nonsense_is_a_failure():

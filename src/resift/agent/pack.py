@@ -11,7 +11,7 @@ from resift.agent import pack_schema as schema
 from resift.agent.graph_connection import GraphConnection, rows_of
 from resift.arguments import checked
 from resift.arrays import Array, np
-from resift.errors import ResiftError, StoreError, require
+from resift.errors import ResiftError, StoreError, require, shell_path
 from resift.forking import ForkSafeLock
 from resift.text import words
 from resift.types import JsonMapping, JsonValue
@@ -77,7 +77,7 @@ class Pack:
         """Open a pack file read-only; raises StoreError for anything that is no finished pack."""
         file = Path(check_path(path, "The pack"))
         if not file.is_file():
-            raise StoreError(f"No pack at {file}. Build one: resift graph build SOURCE -o {file}")
+            raise StoreError(f"No pack at {file}. Build one: resift graph build SOURCE -o {shell_path(file)}")
         ladybug = require("ladybug", extra="graph")
         try:
             database = ladybug.Database(
@@ -85,7 +85,9 @@ class Pack:
             )
             connection = ladybug.Connection(database)
         except Exception as exc:
-            raise StoreError(f"{file} is no pack that can be opened ({type(exc).__name__}).") from exc
+            raise StoreError(
+                f"{file} is not a knowledge pack, or it is damaged. Nothing was changed."
+            ) from exc
 
         def close() -> None:
             connection.close()

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from resift.cli.options import at_least_one
-from resift.errors import ConfigError
+from resift.errors import ConfigError, shell_path
 from resift.types import JsonObject
 
 if TYPE_CHECKING:
@@ -99,7 +99,9 @@ def _from_pack(args: argparse.Namespace, question: str) -> JsonObject:
     from resift.agent.knowledge_graph_agent import KnowledgeGraphAgent
 
     if args.pack is not None and _is_index(args.pack):
-        raise ConfigError(f"{args.pack} is an index, not a pack. Ask it with: --store {args.pack}")
+        raise ConfigError(
+            f"{args.pack} is an index, not a pack. Ask it with: --store {shell_path(args.pack)}"
+        )
     writer = _writer(args)
     with KnowledgeGraphAgent(
         args.pack or _sample(),

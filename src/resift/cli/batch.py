@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from resift.cli.options import add_count, at_least_one, at_least_zero, price
-from resift.errors import InputError
+from resift.errors import InputError, shell_path
 
 if TYPE_CHECKING:
     from resift.batch.job import BatchEngine, BatchProgress, BatchReport, EngineName
@@ -192,7 +192,7 @@ def _print(args: argparse.Namespace, report: BatchReport, loaded: BatchReport | 
         print_text(f"{loaded.written} chunks are loaded into {args.store} ({loaded.seconds:.1f} s).")
         print_text(_next(args.store))
     if recording is not None:
-        print_text(f"Next: resift tune {recording}")
+        print_text(f"Next: resift tune {shell_path(recording)}")
     sys.stdout.flush()
 
 
@@ -212,5 +212,5 @@ def _hours(hours: float) -> str:
 
 def _next(store: Path) -> str:
     if store.suffix.lower() in (".yaml", ".yml"):
-        return f"Next: resift store optimise {store}"
-    return f"Next: resift search … --store {store}"
+        return f"Next: resift store optimise {shell_path(store)}"
+    return f"Next: resift search … --store {shell_path(store)}"

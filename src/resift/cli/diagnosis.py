@@ -12,7 +12,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from resift.errors import install_command
+from resift.errors import install_command, shell_path
 
 if TYPE_CHECKING:
     from resift.stores.sqlite_schema import FileFacts
@@ -198,6 +198,6 @@ def _described(path: Path, facts: FileFacts) -> Finding:
     held = f"version {facts.version}, {facts.documents} documents" if facts.version > 1 else "version 1"
     vectors = f"{facts.embedder} ({facts.dimension} dimensions)" if facts.dimension else "words only"
     if facts.version == 1:
-        fix = f"resift index --upgrade --store {path}"
+        fix = f"resift index --upgrade --store {shell_path(path)}"
         return Finding("store", path.name, "absent", f"{held}, {vectors}; to write into it: {fix}")
     return Finding("store", path.name, "ok", f"{held}, {vectors}, language {facts.language}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -65,6 +64,7 @@ def _build(args: argparse.Namespace) -> int:
 
 def _print_report(report: BuildReport, args: argparse.Namespace) -> None:
     from resift.cli.render import print_json, print_text
+    from resift.errors import shell_path
 
     if args.json:
         facts = {name: getattr(report, name) for name in ("articles", "sections", "links", "resumed")}
@@ -79,7 +79,7 @@ def _print_report(report: BuildReport, args: argparse.Namespace) -> None:
     if report.not_read:
         more = f" and {len(report.not_read) - MAX_NAMED} more" if len(report.not_read) > MAX_NAMED else ""
         print_text(f"Not read: {'; '.join(report.not_read[:MAX_NAMED])}{more}.")
-    print_text(f'Next: resift ask "your question" --pack {shlex.quote(str(args.output))}')
+    print_text(f'Next: resift ask "your question" --pack {shell_path(args.output)}')
 
 
 def _info(args: argparse.Namespace) -> int:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from resift.cli.options import add_repeated, add_store
-from resift.errors import InputError
+from resift.errors import InputError, shell_path
 
 if TYPE_CHECKING:
     from resift.ingest.indexing import IndexReport
@@ -77,6 +77,7 @@ def _chunking(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Index the paths; exit code 1 if something could not be read, after all else was."""
     from resift.ingest.opening import open_index
+    from resift.ingest.walking import check_paths
     from resift.sync import run_sync
 
     if args.upgrade:
@@ -87,6 +88,8 @@ def run(args: argparse.Namespace) -> int:
         raise InputError("Name the files and folders to index, for example: resift index docs/")
     if args.yes and not args.prune:
         raise InputError("--yes is for --prune: it lets it forget more than half of the indexed files.")
+    # Before the store is opened: a typo in a path must not leave an empty index behind.
+    check_paths(args.paths)
     store = open_index(args.store, embedder=args.embedder, text_only=args.text_only, language=args.language)
     return run_sync(_watched(store, args) if args.watch else _once(store, args))
 
@@ -218,7 +221,8 @@ def _print_report(report: IndexReport, args: argparse.Namespace, seconds: float)
     passages = sum(file.chunks for file in report.files if file.outcome in ("indexed", "partial"))
     speed = f", {_rate(passages, seconds)}" if passages else ""
     print_text(f"{args.store} holds {report.documents} documents. Took {seconds:.1f} s{speed}.")
-    print_text(f'Next: resift search "your question" --store {args.store}')
+    if report.documents:
+        print_text(f'Next: resift search "your question" --store {shell_path(args.store)}')
 
 
 def _print_skipped(report: IndexReport, *, verbose: bool) -> None:

@@ -38,10 +38,6 @@ def run(args: argparse.Namespace) -> int:
 
     if args.store is None and args.pack is None:
         raise InputError("Name what to search: --store FILE, --pack PACK, or both.")
-    if args.store is not None and not args.store.exists() and not args.allow_write:
-        raise InputError(
-            f"{args.store}: no such index. Make one: resift index YOUR-FILES --store {args.store}"
-        )
     if sys.stdin.isatty():
         print_note("Waiting for an assistant: this command is for its configuration. Ctrl-D ends it.")
     with ExitStack() as stack:

@@ -47,6 +47,11 @@ def at_least_zero(text: str) -> int:
     return _checked(text, int, lambda number: number >= 0, "a whole number of 0 or more")
 
 
+def port(text: str) -> int:
+    """Read a TCP port."""
+    return _checked(text, int, lambda number: 0 <= number <= 65535, "a port from 0 to 65535")
+
+
 def price(text: str) -> float:
     """Read an amount of money above 0."""
     return _checked(text, float, lambda amount: 0 < amount < math.inf, "an amount above 0, for example 0.08")
@@ -83,6 +88,11 @@ def scale_of(args: argparse.Namespace) -> Literal["raw", "probability"]:
     if args.scores == "raw" or (args.scores is None and args.calibration is None):
         return "raw"
     return "probability"
+
+
+def seconds_or_zero(text: str) -> float:
+    """Read a time in seconds of 0 or more."""
+    return _checked(text, float, lambda value: 0 <= value < math.inf, "seconds of 0 or more, for example 2")
 
 
 def seconds(text: str) -> float:

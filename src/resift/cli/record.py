@@ -31,7 +31,7 @@ def run(args: argparse.Namespace) -> int:
     """Record and say how much is new."""
     from resift.cli.evaluating import opened
     from resift.cli.render import Progress, print_json, print_text
-    from resift.errors import InputError
+    from resift.errors import InputError, shell_path
     from resift.evaluation.beir import read_collection
     from resift.evaluation.recording import record
     from resift.evaluation.running import work_file_key
@@ -58,5 +58,5 @@ def run(args: argparse.Namespace) -> int:
         print_json({"recording": str(args.out), "queries": total, "new": new})
     else:
         print_text(f"{args.out} holds {total} queries, {new} of them new.")
-        print_text(f"Next: resift tune {args.out}")
+        print_text(f"Next: resift tune {shell_path(args.out)}")
     return 0

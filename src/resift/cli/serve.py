@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import errno
+import socket
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from resift.cli.options import add_count, add_repeated, at_least_one
+from resift.cli.options import add_count, add_repeated, at_least_one, port, seconds_or_zero
 from resift.errors import InputError
 
 if TYPE_CHECKING:
@@ -40,7 +42,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def _where(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
-    group.add_argument("--port", type=int, default=8787, help="port; 0 takes a free one (default: 8787)")
+    group.add_argument("--port", type=port, default=8787, help="port; 0 takes a free one (default: 8787)")
     group.add_argument("--workers", type=at_least_one, default=1, metavar="N", help="processes on one port")
     group.add_argument("--api-key-file", type=Path, metavar="FILE", help="keys, one a line; may change")
     group.add_argument(
@@ -53,10 +55,18 @@ def _where(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--tls-cert", type=Path, metavar="FILE", help="certificate, for https")
     group.add_argument("--tls-key", type=Path, metavar="FILE", help="its private key")
     group.add_argument(
-        "--drain-delay", type=float, default=2.0, metavar="S", help="from not ready to closed (default: 2)"
+        "--drain-delay",
+        type=seconds_or_zero,
+        default=2.0,
+        metavar="S",
+        help="from not ready to closed (default: 2)",
     )
     group.add_argument(
-        "--drain", type=float, default=20.0, metavar="S", help="time for work in flight (default: 20)"
+        "--drain",
+        type=seconds_or_zero,
+        default=20.0,
+        metavar="S",
+        help="time for work in flight (default: 20)",
     )
     group.add_argument("--no-access-log", action="store_true", help="write no line per request")
 
@@ -102,19 +112,28 @@ def run(args: argparse.Namespace) -> int:
 
     for module in ("starlette", "uvicorn", "prometheus_client"):
         require(module, extra="server")
-    from resift.server.running import bound_socket
     from resift.server.workers import serve
 
     options, listening = server_options(args), listening_of(args)
     keys = _checked(options)
-    try:
-        listener = bound_socket(listening)
-    except OSError as exc:
-        raise InputError(
-            f"Cannot listen on {args.host}:{args.port}: {exc.strerror or exc}. Choose another --port."
-        ) from exc
+    listener = _listen(listening)
     _say_where(listening, listener.getsockname()[1], guarded=keys.needed)
     return serve(options, listening, listener=listener, make_app=_app_factory(args))
+
+
+def _listen(listening: Listening) -> socket.socket:
+    from resift.server.running import bound_socket
+
+    try:
+        return bound_socket(listening)
+    except (socket.gaierror, UnicodeError) as exc:
+        raise InputError(
+            f"--host {listening.host}: no such address. Use 127.0.0.1 for this machine alone, or 0.0.0.0."
+        ) from exc
+    except OSError as exc:
+        option = "--host" if exc.errno == errno.EADDRNOTAVAIL else "--port"
+        reason = f"{listening.host}:{listening.port}: {exc.strerror or exc}"
+        raise InputError(f"Cannot listen on {reason}. Choose another {option}.") from exc
 
 
 def _app_factory(args: argparse.Namespace) -> Callable[[ServerOptions], Any]:
@@ -131,13 +150,13 @@ def _checked(options: ServerOptions) -> Keys:
     """Tell mistakes before anything listens; what takes longer is found out while the server starts."""
     from resift.models.loading import check_kind
     from resift.server.keys import Keys
+    from resift.stores.sqlite import SQLiteStore
 
     check_kind(options.model, "cross-encoder")
     if options.embedder is not None:
         check_kind(options.embedder, "bi-encoder")
     for file in options.stores:
-        if not file.is_file():
-            raise InputError(f"{file}: no such index. Make one: resift index FOLDER --store {file}")
+        SQLiteStore(file, read_only=True).release()
     if options.pipeline is not None:
         from resift.config import load_yaml
 

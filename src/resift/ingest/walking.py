@@ -55,16 +55,26 @@ def find_files(paths: Iterable[Path], choice: Choice = Choice(), *, index: Path 
     """
     walk = _Walk(choice, index)
     for path in paths:
-        try:
-            status = path.stat()
-        except (OSError, ValueError) as exc:  # ValueError: a name that no file can have
-            raise DataFormatError("No such file or folder.", file=str(path)) from exc
+        status = _status(path)
         if stat.S_ISDIR(status.st_mode):
             walk.folder(path, path, [], 0)
         elif not walk.is_index(path):
             walk.found.files.append(path)
     walk.found.files = list(dict.fromkeys(walk.found.files))
     return walk.found
+
+
+def check_paths(paths: Iterable[Path]) -> None:
+    """Raise DataFormatError for a path that does not exist."""
+    for path in paths:
+        _status(path)
+
+
+def _status(path: Path) -> os.stat_result:
+    try:
+        return path.stat()
+    except (OSError, ValueError) as exc:  # ValueError: a name that no file can have
+        raise DataFormatError("No such file or folder.", file=str(path)) from exc
 
 
 def files_under(paths: Iterable[Path]) -> list[Path]:

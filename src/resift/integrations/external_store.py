@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
-from collections.abc import Awaitable, Callable, Sequence
+import inspect
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from resift.errors import InputError, ResiftError, StoreError
+from resift.arguments import check_callable, check_items, check_text
+from resift.candidates import ID_KEYS, Candidate, hits_from
+from resift.errors import ResiftError, StoreError
 from resift.resilience import CircuitBreaker
-from resift.stores.documents import SearchHits
+from resift.stores.documents import SearchHits, nothing_to_find
 from resift.stores.filtering import matches
 from resift.types import Hit, Metadata, Where
 
@@ -25,13 +29,18 @@ class Found(NamedTuple):
     metadata: Metadata
 
 
-Fetch = Callable[[str, int], Awaitable[Sequence[Found]]]
-"""Asks the index for so many documents, best first."""
+Row = Found | Candidate
+Fetch = Callable[[str, int], Awaitable[Sequence[Row]] | Sequence[Row]]
+"""Returns up to k documents of the index for a query, best first. An async function, or a plain one."""
+
+_MISTAKES = (TypeError, AttributeError, LookupError, NameError, ImportError, NotImplementedError)
+"""Exceptions of faulty code. Their texts name variables and keys, so they may be shown."""
 
 
 class ExternalStore:
     """Asks an index through one function, and keeps what stores promise: k, filters, order, no raw errors.
 
+    The function may be async or plain; a plain one runs in a thread. It returns `Found`, hits or dicts.
     `where` is applied to what the index returns: more is fetched until k documents pass or the index has no
     more; after 2,000 the list says that it is approximate. A breaker stops asking an index that keeps
     failing, so that it costs a search no time.
@@ -40,15 +49,14 @@ class ExternalStore:
     kind = "search"
 
     def __init__(self, name: str, fetch: Fetch, *, breaker: CircuitBreaker | None = None) -> None:
-        self.name = name
+        self.name = check_text(name, "The name of a store")
+        check_callable(fetch, "fetch", "a function of a query and k that returns documents")
         self._fetch = fetch
         self.breaker = breaker or CircuitBreaker(name=name)
 
     async def search(self, query: str, *, k: int, where: Where | None = None) -> list[Hit]:
         """Return at most k hits, best first, whose metadata matches `where`."""
-        if isinstance(k, bool) or not isinstance(k, int) or k < 0:
-            raise InputError(f"k is {k!r}; ask for a whole number of hits ≥ 0.")
-        if k == 0 or not query.strip():
+        if nothing_to_find(query, k, where):
             return []
         wanted = k if where is None else k * _FIRST_FETCH
         while True:
@@ -62,12 +70,22 @@ class ExternalStore:
     async def _guarded(self, query: str, k: int) -> Sequence[Found]:
         try:
             async with self.breaker.guard():
-                return await self._fetch(query, k)
+                return _found_documents(await self._answer(query, k))
         except ResiftError:
             raise
         except Exception as exc:
-            # The text of somebody else's exception may quote a document or a key; its type cannot.
-            raise StoreError(f"{self.name} failed: {type(exc).__name__}", store=self.name) from exc
+            # The text of a client's exception may quote a document or a key; that of faulty code does not.
+            reason = f"{type(exc).__name__}{f': {exc}' if isinstance(exc, _MISTAKES) else ''}"
+            raise StoreError(f"{self.name} failed: {reason}", store=self.name) from exc
+
+    async def _answer(self, query: str, k: int) -> Sequence[Row]:
+        fetch = self._fetch
+        if inspect.iscoroutinefunction(fetch) or inspect.iscoroutinefunction(type(fetch).__call__):
+            answer = fetch(query, k)
+        else:
+            answer = await asyncio.to_thread(fetch, query, k)
+        # A plain function may also return the coroutine of another one.
+        return await answer if inspect.isawaitable(answer) else answer
 
     def _hits(self, found: Sequence[Found], k: int) -> list[Hit]:
         best: dict[str, Found] = {}
@@ -78,6 +96,23 @@ class ExternalStore:
         if len(scores) == len(rows):
             rows.sort(key=lambda row: (-(row.score or 0.0), row.id))
         return [Hit(row.id, row.text, row.score, self.name, dict(row.metadata)) for row in rows[:k]]
+
+
+def _found_documents(answer: Iterable[Row]) -> list[Found]:
+    """Return the rows of an answer in one form; raises InputError for rows of unknown types."""
+    rows = check_items(answer, "The answer of fetch", "Found, dicts or Hits")
+    found = []
+    for row in rows:
+        if isinstance(row, Found):
+            found.append(row if isinstance(row.id, str) else row._replace(id=str(row.id)))
+        else:
+            [hit] = hits_from([row], flags={})
+            # Without an id, texts are named by their content: two answers agree on it.
+            own = isinstance(row, Hit) or (
+                isinstance(row, Mapping) and any(row.get(key) is not None for key in ID_KEYS)
+            )
+            found.append(Found(hit.id if own else id_from(hit.text), hit.text, hit.score, hit.metadata))
+    return found
 
 
 def id_from(text: str) -> str:

@@ -18,6 +18,7 @@ from resift.events import Event, Sink, emit
 from resift.retrieval.store_ref import StoreRef
 from resift.retrieval.waiting import TooLate, within
 from resift.stores.documents import APPROXIMATE, is_approximate
+from resift.stores.filtering import conditions
 from resift.types import Hit, StageKind, StageRecord, Where, record_of
 
 LATE = "no answer in time"
@@ -82,6 +83,7 @@ async def fan_out(
     `timeout_s` is for stores without one of their own. A store that raises or is late costs only itself.
     Raises RetrievalError when every store failed.
     """
+    conditions(where)  # a mistake in the filter is the caller's, not a failure of every store
     until = deadline or Deadline.never()
     # A branch keeps its store's failure, so the group ends early only when the caller is cancelled.
     async with asyncio.TaskGroup() as group:
@@ -167,8 +169,7 @@ def _reason(exc: Exception) -> str:
 
 
 def _log_failure(store: str, exc: Exception) -> None:
-    if not log.isEnabledFor(logging.WARNING):
-        return
-    # Frames without the exception's own message, which may quote a document.
-    frames = "".join(traceback.format_tb(exc.__traceback__)).rstrip()
-    log.warning("store %s failed: %s\n%s", store, _reason(exc), frames)
+    log.warning("store %s failed: %s", store, _reason(exc))
+    if log.isEnabledFor(logging.DEBUG):
+        # Frames without the exception's own message, which may quote a document.
+        log.debug("store %s failed at:\n%s", store, "".join(traceback.format_tb(exc.__traceback__)).rstrip())

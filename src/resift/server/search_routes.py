@@ -78,7 +78,8 @@ def search_schema(serving: Serving) -> Schema:
         {
             "query": question(most=limits.max_text_chars),
             "k": whole(least=1, most=MOST_HITS),
-            "where": mapping(either(_VALUE, array(_VALUE, least=1))),
+            # Operators, patterns and `or` are checked where filters are read: an InputError is a 400.
+            "where": mapping(),
             "deadline_ms": deadline_ms(),
             "explain": flag(),
             "documents": array(document_schema(serving), least=1, most=limits.max_documents),
@@ -86,9 +87,6 @@ def search_schema(serving: Serving) -> Schema:
         },
         required=("query",),
     )
-
-
-_VALUE = either(text(), number(), flag())
 
 
 def _search(serving: Serving, searching: Searching) -> Operation:

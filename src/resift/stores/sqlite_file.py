@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from urllib.parse import quote
 
-from resift.errors import StoreError
+from resift.errors import StoreError, shell_path
 from resift.stores.idle_connections import IdleConnections
 from resift.stores.sqlite_checks import Damage, sign_word_pages, watch_word_pages
 from resift.stores.sqlite_rows import index_lists
@@ -28,6 +28,8 @@ from resift.stores.sqlite_schema import (
     version_of,
 )
 from resift.stores.sqlite_version_1 import show_as_version_2
+
+_FIRST_BYTES = b"SQLite format 3\0"
 
 
 class FileChanged(StoreError):
@@ -91,7 +93,7 @@ class DatabaseFile:
         """Return what to tell the owner of a file of version 1."""
         return (
             f"{self.path} was written by Resift 0.1 and can only be read. "
-            f"Upgrade it, nothing is lost: resift index --upgrade --store {self.path}"
+            f"Upgrade it, nothing is lost: resift index --upgrade --store {shell_path(self.path)}"
         )
 
     def refuse_read_only(self) -> None:
@@ -207,10 +209,11 @@ class DatabaseFile:
 
     def _create_or_check(self, facts: Mapping[str, str] | None) -> None:
         creating = facts is not None and not self.read_only
-        if not creating and not os.path.exists(self.path):
+        self._refuse_other_kinds()
+        if not creating and not self.path.exists():
             raise StoreError(
-                f"{self.path} does not exist. Build it with: resift index PATH --store {self.path} "
-                "(in Python: create=True)",
+                f"{self.path} does not exist. Build it with: "
+                f"resift index FOLDER --store {shell_path(self.path)}",
                 store=self.name,
             )
         connection = self._connect()
@@ -224,6 +227,42 @@ class DatabaseFile:
             connection.close()
             raise
         self._idle.give_back(connection, dropped=self._idle.dropped)
+
+    def _refuse_other_kinds(self) -> None:
+        """Raise StoreError for a path that cannot be an index, before SQLite reports it as damage."""
+        if self.path.name == ":memory:":
+            raise StoreError(
+                "':memory:' would be a file of that name. Name a file, or keep documents in memory with "
+                "resift.MemoryStore.",
+                store=self.name,
+            )
+        if self.path.is_dir():
+            raise StoreError(
+                f"{self.path} is a folder, and an index is one file. To index the folder: "
+                f"resift index {shell_path(self.path)} --store my.db",
+                store=self.name,
+            )
+        # Through a file: "notes.txt/my.db".
+        parent = next((parent for parent in self.path.absolute().parents if parent.exists()), None)
+        if parent is not None and not parent.is_dir():
+            raise StoreError(
+                f"{self.path} cannot be opened: {parent} is a file, not a folder. "
+                "Choose another place for the index.",
+                store=self.name,
+            )
+        if not self.path.exists() or self.path.stat().st_size == 0:
+            return
+        if not self.path.is_file():
+            raise StoreError(
+                f"{self.path} is not a file. Choose another path for the index.", store=self.name
+            )
+        with self.path.open("rb") as file:
+            if file.read(len(_FIRST_BYTES)) != _FIRST_BYTES:
+                raise StoreError(
+                    f"{self.path} is not an index (not a SQLite file). Nothing was changed. "
+                    "Name a file that resift index wrote, or a new file.",
+                    store=self.name,
+                )
 
     def _check(self, connection: Connection) -> None:
         (application,) = connection.execute("PRAGMA application_id").fetchone()
@@ -247,12 +286,12 @@ class DatabaseFile:
         if "code_blocks" in place:
             return StoreError(
                 f"{self.path} is damaged ({place}). Make its bit codes anew, nothing is lost: "
-                f"resift store optimise {self.path}",
+                f"resift store optimise {shell_path(self.path)}",
                 store=self.name,
             )
         return StoreError(
             f"{self.path} is damaged ({place}). Restore a copy, or move it away and index again; "
-            f"resift doctor --store {self.path} lists all that is wrong.",
+            f"resift doctor --store {shell_path(self.path)} lists all that is wrong.",
             store=self.name,
         )
 

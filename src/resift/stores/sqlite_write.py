@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from resift.errors import StoreError
+from resift.errors import StoreError, shell_path
 from resift.stores import sqlite_rows as sql
 from resift.stores.sqlite_blocks import BlockChanges
 from resift.stores.sqlite_file import DatabaseFile
@@ -50,7 +50,7 @@ class Owner(NamedTuple):
         if facts.analyzer != analyzer.version:
             raise StoreError(
                 f"The words in {self.path} were made by another version of the text analysis. Make them "
-                f"anew, nothing is lost: resift index --upgrade --store {self.path}",
+                f"anew, nothing is lost: resift index --upgrade --store {shell_path(self.path)}",
                 store=self.store,
             )
 
