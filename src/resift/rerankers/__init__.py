@@ -9,6 +9,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from resift.rerankers.cascade import CascadeReranker as CascadeReranker
     from resift.rerankers.cross_encoder import CrossEncoderReranker as CrossEncoderReranker
+    from resift.rerankers.hosted.factories import (
+        get_production_cross_encoder_reranker as get_production_cross_encoder_reranker,
+    )
     from resift.rerankers.hosted.factories import hosted_reranker as hosted_reranker
     from resift.rerankers.hosted.scorer import HostedReranker as HostedReranker
     from resift.rerankers.late_interaction import LateInteractionReranker as LateInteractionReranker
@@ -24,7 +27,7 @@ else:
         """
         cascade: CascadeReranker
         cross_encoder: CrossEncoderReranker
-        hosted.factories: hosted_reranker
+        hosted.factories: get_production_cross_encoder_reranker hosted_reranker
         hosted.scorer: HostedReranker
         late_interaction: LateInteractionReranker
         llm.scorer: LLMReranker

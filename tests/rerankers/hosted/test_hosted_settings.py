@@ -1,11 +1,19 @@
 """Bad configuration gets one clear error; keys come from argument, file or environment and never show."""
 
 import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from resift.errors import ConfigError
-from resift.rerankers.hosted import DIALECTS, HostedReranker, hosted_reranker
+from resift.rerankers.hosted import (
+    DIALECTS,
+    HostedReranker,
+    factories,
+    get_production_cross_encoder_reranker,
+    hosted_reranker,
+)
 from resift.rerankers.hosted.endpoint import endpoint
 from resift.rerankers.hosted.keys import find_key
 
@@ -223,3 +231,35 @@ def test_two_keys_have_two_breakers_and_neither_shows():
     assert one.breaker_key != two.breaker_key
     assert one.breaker_key == HostedReranker("voyage", api_key="first-key").breaker_key
     assert "first-key" not in repr(one.breaker_key) + repr(one) + repr(vars(one))
+
+
+@pytest.fixture
+def no_production_reranker(monkeypatch):
+    """Start without the process's reranker, and without it for the tests that follow."""
+    monkeypatch.setattr(factories, "_production", None)
+
+
+def test_the_process_has_one_production_reranker(monkeypatch, no_production_reranker):
+    """Nothing without a key; then the same object for every thread and every call."""
+    assert get_production_cross_encoder_reranker() is None
+    monkeypatch.setenv("VOYAGE_API_KEY", "a-key")
+    barrier = threading.Barrier(8)
+
+    def get(_: int) -> HostedReranker | None:
+        barrier.wait()
+        return get_production_cross_encoder_reranker()
+
+    with ThreadPoolExecutor(8) as threads:
+        made = set(threads.map(get, range(8)))
+    [reranker] = made
+    assert (reranker.name, reranker.model) == ("voyage", "rerank-2.5")
+    assert get_production_cross_encoder_reranker() is reranker
+
+
+def test_the_production_reranker_can_be_switched_off(monkeypatch, no_production_reranker):
+    monkeypatch.setenv("VOYAGE_API_KEY", "a-key")
+    assert get_production_cross_encoder_reranker(cross_encoder_reranking_enabled=False) is None
+    monkeypatch.setenv("RESIFT_CROSS_ENCODER_RERANKING_ENABLED", "false")
+    assert get_production_cross_encoder_reranker() is None
+    monkeypatch.setenv("RESIFT_CROSS_ENCODER_RERANKING_ENABLED", "true")
+    assert get_production_cross_encoder_reranker() is get_production_cross_encoder_reranker()

@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from resift.rerankers.hosted.chat import Completion as Completion
     from resift.rerankers.hosted.dialects import DIALECTS as DIALECTS
     from resift.rerankers.hosted.dialects import Dialect as Dialect
+    from resift.rerankers.hosted.factories import (
+        get_production_cross_encoder_reranker as get_production_cross_encoder_reranker,
+    )
     from resift.rerankers.hosted.factories import hosted_reranker as hosted_reranker
     from resift.rerankers.hosted.http_clients import close_connections as close_connections
     from resift.rerankers.hosted.scorer import HostedReranker as HostedReranker
@@ -20,7 +23,7 @@ else:
         """
         chat: ChatClient Completion
         dialects: DIALECTS Dialect
-        factories: hosted_reranker
+        factories: get_production_cross_encoder_reranker hosted_reranker
         http_clients: close_connections
         scorer: HostedReranker
         """,

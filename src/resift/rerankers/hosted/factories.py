@@ -8,6 +8,7 @@ from typing import Any
 
 from resift.arguments import checked
 from resift.errors import ConfigError
+from resift.forking import ForkSafeLock
 from resift.rerankers.hosted.dialects import dialect_of
 from resift.rerankers.hosted.hosted_options import options_for
 from resift.rerankers.hosted.keys import find_key
@@ -40,6 +41,27 @@ def hosted_reranker(
         log.warning("%s: %s is not set; what is built goes without it", provider, " or ".join(variables))
         return None
     return HostedReranker(provider, **options)
+
+
+_production: HostedReranker | None = None
+_production_lock = ForkSafeLock()
+
+
+def get_production_cross_encoder_reranker(
+    *, cross_encoder_reranking_enabled: bool | None = None
+) -> HostedReranker | None:
+    """Return this process's Voyage reranker, the same object for every caller in every thread.
+
+    All callers then share its limit of concurrent requests and its warm connections. None while
+    VOYAGE_API_KEY is not set or hosted reranking is switched off. The key is read when it is first found.
+    """
+    global _production
+    if not enabled(cross_encoder_reranking_enabled):
+        return None
+    with _production_lock:
+        if _production is None:
+            _production = hosted_reranker("voyage", cross_encoder_reranking_enabled=True)
+        return _production
 
 
 def enabled(option: bool | None) -> bool:

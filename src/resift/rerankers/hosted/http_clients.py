@@ -9,6 +9,7 @@ from contextlib import suppress
 from functools import cache
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
@@ -57,7 +58,7 @@ _by_loop = _ByLoop()
 def prepare(endpoint: Endpoint) -> None:
     """Load now what the first request would load: together it takes longer than some deadlines."""
     require("httpx", extra="hosted")
-    for late in ("httpcore", "anyio._backends._asyncio"):
+    for late in ("httpcore", "h2.connection", "anyio._backends._asyncio"):
         with suppress(ImportError):
             import_module(late)
     _tls(plain=endpoint.base_url.startswith("http:"))
@@ -95,6 +96,8 @@ def _new_client(endpoint: Endpoint) -> httpx.AsyncClient:
     made: httpx.AsyncClient = library.AsyncClient(
         # A redirect could lead the key and the texts to another address.
         follow_redirects=False,
+        # Over TLS the server chooses the version; many requests then share one HTTP/2 connection.
+        http2=find_spec("h2") is not None,
         timeout=None,  # the deadline is enforced around the whole exchange
         verify=_tls(plain=endpoint.base_url.startswith("http:")),
         trust_env=not endpoint.loopback,  # a proxy of the environment must not see loopback traffic
