@@ -140,7 +140,7 @@ def test_by_default_words_vectors_and_the_cross_encoder_answer(tmp_path):
         ranking = index.search("how long may I keep a novel?", k=1)
         assert ranking[0].text == BOOKS
         assert not ranking.degraded
-        assert "cross-encoder" in ranking.why(ranking[0].id)
+        assert "Cross-encoder" in ranking.why(ranking[0].id)
         assert index.stats().embedder == "BAAI/bge-small-en-v1.5"
         answer = index.ask("how long may I keep a book?", explain=True)
         assert answer["found"]

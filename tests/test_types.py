@@ -259,19 +259,15 @@ def test_a_merged_id_lends_its_places():
 
 
 def test_why_of_a_present_hit():
-    """Every list, what it added, the total and the place."""
-    assert fused().why("b") == (
-        "'b' is 1st of 2, chosen from 4. Found: bm25 had it 2nd, dense had it 1st. "
-        "rrf: 0.01613 from bm25 + 0.01639 from dense = 0.03252, 1st."
-    )
-    assert "bm25 had it 1st (3)" in fused().why("a")
+    """The final rank, then the rank in every list and after the fusion."""
+    assert fused().why("b") == ("Ranked 1st of 2 (4 candidates). bm25: 2nd. dense: 1st. Fused: 1st (rrf).")
 
 
 def test_why_of_a_cut_hit():
     """How far it came and what cut it."""
     assert fused().why("c") == (
-        "'c' is not among the 2: it was 4th of 4 and was cut: k=2. Found: bm25 had it 3rd. "
-        "rrf: 0.01587 from bm25 = 0.01587, 4th."
+        "'c' is not among the 2 hits: it was 4th of 4 candidates and was cut: k=2. "
+        "bm25: 3rd. Fused: 4th (rrf)."
     )
 
 
@@ -288,21 +284,21 @@ def test_why_of_an_unscored_hit():
         kind=StageKind.RERANK, name="rerank", source="ce", ids=("a",), scores=(None,), note="out of time"
     )
     told = Ranking((Hit("a"),), unscored=("a",), trace=Trace((record,))).why("a")
-    assert "no score by ce, 1st (out of time)" in told
-    assert "No scorer judged it" in told
+    assert "not scored (out of time)" in told
+    assert "No reranker" in told
 
 
 def test_why_of_a_stage_that_only_places():
     """A record without scores and source tells the place alone."""
     hits = (Hit("b"), Hit("a"))
     ranking = Ranking(hits, trace=Trace((record_of(StageKind.GUARD, "guard", hits),)))
-    assert ranking.why("a").endswith(" guard: 2nd.")
+    assert ranking.why("a").endswith(" Guard: 2nd.")
 
 
 def test_why_without_a_trace():
     """A ranking made by hand can be asked too."""
-    assert Ranking((Hit("a"),)).why("a") == "'a' is 1st of 1, chosen from 1."
-    assert Ranking(cut=(Hit("a"),)).why("a") == "'a' is not among the 0; the trace does not say why."
+    assert Ranking((Hit("a"),)).why("a") == "Ranked 1st of 1 (1 candidate)."
+    assert Ranking(cut=(Hit("a"),)).why("a") == "'a' is not among the 0 hits; the trace does not tell why."
 
 
 def test_public_shows_no_scores_and_no_internals():

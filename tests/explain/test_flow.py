@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -10,7 +11,7 @@ from resift.explain.flow import flow_of
 from resift.explain.layout import layout_of
 from resift.explain.moves import move_of
 from resift.explain.reasons import ordinal
-from resift.types import Hit, Ranking, StageKind, Trace, record_of
+from resift.types import Hit, Ranking, StageKind, StageRecord, Trace, record_of
 from tests.explain.rankings import blended, fused_and_reranked
 
 
@@ -43,7 +44,7 @@ def test_moves_name_the_stage_that_did_it():
     flow = flow_of(fused_and_reranked())
     rose = move_of(flow.kept[0], flow)
     assert (rose.sign, rose.kind) == ("▲4", "rose")
-    assert rose.reason == "rerank lifted it from 5th to 1st: wise 9"
+    assert rose.reason == "moved up from 5th to 1st by rerank: wise 9.00"
     gone = {path.id: move_of(path, flow) for path in flow.cut}["a"]
     assert (gone.sign, gone.reason) == ("✕", "left out: k=3")
 
@@ -93,9 +94,29 @@ def test_a_blend_behind_the_reranker_is_who_moved_the_hit():
     moved = [move for move in moves.values() if move.kind in ("rose", "fell")]
     assert moved
     for move in moved:
-        assert move.reason.startswith("blend")
-        assert f"from {ordinal(move.start)} to {ordinal(move.end)}" in move.reason
-        assert "first stage" in move.reason
+        assert move.reason.startswith("higher" if move.kind == "rose" else "lower")
+        assert f"(blend: {ordinal(move.start)} to {ordinal(move.end)})" in move.reason
+
+
+def test_the_deciding_part_of_the_score_comes_first():
+    """Not the largest part: the one in which a hit differs most from the hits that it passed."""
+    ids = ("a", "b", "c")
+    fused = StageRecord(kind=StageKind.FUSE, name="rrf", ids=ids, scores=(0.9, 0.8, 0.7))
+    parts = {
+        "first stage": {"a": 0.9, "b": 0.8, "c": 0.7},
+        "cross-encoder": {"a": 0.2, "b": 3.721e-08, "c": 0.0},
+        "neighbours": {"b": 0.5752},
+    }
+    order = ("b", "a", "c")
+    scores = tuple(math.fsum(column.get(id, 0.0) for column in parts.values()) for id in order)
+    blend = StageRecord(kind=StageKind.GUARD, name="blend", ids=order, scores=scores, parts=parts)
+    ranking = Ranking(tuple(map(Hit, order)), trace=Trace((fused, blend)))
+    move = move_of(flow_of(ranking).kept[0], flow_of(ranking))
+    assert move.reason.startswith("higher-scoring similar hits")
+    assert ranking.why("b").endswith("because of its higher-scoring similar hits.")
+    assert "lower-scoring similar hits" in ranking.why("a")
+    for text in (move.reason, *ranking.why_all().values(), ranking.explain().html()):
+        assert "e-0" not in text
 
 
 def test_why_of_all_hits_is_why_of_each():

@@ -63,7 +63,7 @@ def test_text_shows_ranks_curves_and_reasons():
     assert first.startswith("   1 +       1    1 ")
     assert first.endswith(" f")
     assert re.search("[\u2801-\u28ff]{3}", first)
-    assert "▲4 f  rerank lifted it from 5th to 1st: wise 9" in told
+    assert "▲4 f  moved up from 5th to 1st by rerank: wise 9" in told
     assert "✕  a  left out: k=3" in told
 
 
@@ -155,7 +155,7 @@ def test_page_is_whole_and_loads_nothing():
     assert "default-src 'none'" in page
     assert "url(" not in page
     assert "who rises?" in page
-    assert "rerank lifted it from 5th to 1st: wise 9" in page
+    assert "moved up from 5th to 1st by rerank: wise 9" in page
     assert "Left out (3)" in page
     assert {f"#hit-{n}" for n in range(1, 7)} <= set(links)
     assert {attrs.get("id") for tag, attrs in seen if tag == "details"} == {f"hit-{n}" for n in range(1, 7)}

@@ -62,7 +62,7 @@ def test_worked_example():
     step = blended.path("y")[-1]
     assert [name for name, _ in step.parts] == ["first stage", "cross-encoder"]
     assert sum(value for _, value in step.parts) == step.score
-    assert "from cross-encoder" in blended.why("y")
+    assert "higher cross-encoder score" in blended.why("y")
 
 
 def test_a_flat_reranker_changes_nothing():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from resift.explain.reasons import why_all
+from resift.explain.reasons import deciding_parts, why_all
 from resift.types import Hit, Ranking, StageKind, StageRecord, Trace
 
 
@@ -35,13 +35,17 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Path:
-    """One hit on its way: its place per column key, its final place (None if it was left out) and why."""
+    """One hit on its way: its place per column key, its final place (None if it was left out) and why.
+
+    `decided` is the part of the blended score that moved the hit, in words.
+    """
 
     hit: Hit
     places: Mapping[str, Place]
     final: int | None
     why: str
     cut: str = ""
+    decided: str = ""
 
     @property
     def id(self) -> str:
@@ -79,8 +83,10 @@ def flow_of(ranking: Ranking, *, query: str = "") -> Flow:
     columns, places = _columns(ranking.trace, [hit.id for hit in hits])
     reasons = _cut_reasons(ranking.trace)
     words = why_all(ranking)
+    decided = deciding_parts(ranking.trace, ranking.ids)
     kept = [
-        Path(hit, places[hit.id], final, words[hit.id]) for final, hit in enumerate(ranking.hits, start=1)
+        Path(hit, places[hit.id], final, words[hit.id], decided=decided.get(hit.id, ""))
+        for final, hit in enumerate(ranking.hits, start=1)
     ]
     cut = [Path(hit, places[hit.id], None, "", reasons.get(hit.id, "")) for hit in ranking.cut]
     if not columns or any(path.places.get(columns[-1].key, _NOWHERE).rank != path.final for path in kept):

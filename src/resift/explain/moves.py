@@ -72,9 +72,14 @@ def _reason(path: Path, flow: Flow, stops: list[tuple[Column, Place]]) -> str:
         return _found(path, flow)
     # Of equal moves the earlier one, which is why places are negative.
     _, _, before, column, after = max(turns, key=lambda turn: turn[:2])
-    verb = "lifted" if after.rank < before.rank else "lowered"
-    cause = "; ".join(filter(None, (_because(column, after), after.note)))
-    moved = f"{column.label} {verb} it from {ordinal(before.rank)} to {ordinal(after.rank)}"
+    # A stage that changed nothing shares the column of the one before it; the first one moved the hit.
+    stage = column.label.partition(", ")[0]
+    way = f"{ordinal(before.rank)} to {ordinal(after.rank)}"
+    if column.weighs and path.decided:
+        # The deciding part first: a narrow line is cut at its end.
+        return f"{path.decided} ({stage}: {way})"
+    cause = "" if column.weighs else "; ".join(filter(None, (_because(column, after), after.note)))
+    moved = f"moved {'up' if after.rank < before.rank else 'down'} from {way} by {stage}"
     return f"{moved}: {cause}" if cause else moved
 
 
@@ -86,7 +91,8 @@ def _deciding(stops: list[tuple[Column, Place]]) -> list[tuple[Column, Place]]:
 
 def _because(column: Column, place: Place) -> str:
     if place.parts:
-        return " + ".join(f"{name} {format_score(value)}" for name, value in place.parts)
+        largest_first = sorted(place.parts, key=lambda part: -abs(part[1]))
+        return " + ".join(f"{name} {format_score(value)}" for name, value in largest_first)
     return f"{column.by} {format_score(place.score)}" if column.by else ""
 
 

@@ -77,6 +77,7 @@ class StageRecord:
             note=self.notes.get(id, self.note),
             parts=parts,
             cut=self.kept is not None and at >= self.kept,
+            searched=self.searched,
         )
 
     def to_dict(self) -> JsonObject:
@@ -114,7 +115,8 @@ _EMPTY: tuple[object, ...] = (None, "", (), {})
 class Step:
     """One hit in one stage: its rank, its score there (None: not judged), a note, and its score's parts.
 
-    `cut` says that the stage left the hit out; the rank is then the one it had before.
+    `cut` means that the stage dropped the hit; the rank is then the one it had before. `searched` is how the
+    list of a store was made: doc (keywords), vector, graph, hybrid.
     """
 
     kind: StageKind
@@ -125,6 +127,7 @@ class Step:
     note: str = ""
     parts: tuple[tuple[str, float], ...] = ()
     cut: bool = False
+    searched: str = ""
 
 
 class Trace(tuple[StageRecord, ...]):
