@@ -28,7 +28,7 @@ def test_json_has_places_and_reasons(ranking, capsys):
         "id": "f",
         "place": 1,
         "move": 4,
-        "reason": "rerank lifted it from 5th to 1st: wise 9",
+        "reason": "moved up from 5th to 1st by rerank: wise 9.00",
         "ranks": {"vectors": 4, "rrf": 5, "rerank": 1},
     }
     assert [hit["place"] for hit in told["hits"]] == [1, 2, 3, None, None, None]
@@ -45,6 +45,31 @@ def test_pages_are_written(ranking, name, capsys):
 def test_one_hit_in_words(ranking, capsys):
     assert main(["explain", "ranking.json", "--id", "a", "--json"]) == 0
     assert "cut: k=3" in json.loads(capsys.readouterr().out)["why"]
+
+
+def test_short_json_of_search_knows_every_candidate(tmp_path, monkeypatch, capsys):
+    """Without --explain the texts of dropped candidates are left out, but not their ids and ranks."""
+    monkeypatch.chdir(tmp_path)
+    Path("notes.jsonl").write_text(
+        "".join(json.dumps({"id": f"n{n}", "text": f"key {n}"}) + "\n" for n in range(5))
+    )
+    main(["index", "notes.jsonl", "--store", "n.db", "--text-only"])
+    capsys.readouterr()
+    main(["search", "key", "--store", "n.db", "--text-only", "-k", "2", "--json"])
+    text = capsys.readouterr().out
+    data = json.loads(text)
+    assert data["candidates"] == 5
+    Path("found.json").write_text(text)
+    lost = next(f"n{n}" for n in range(5) if f"n{n}" not in [hit["id"] for hit in data["hits"]])
+    main(["explain", "found.json", "--id", lost])
+    assert "of 5 candidates and was cut" in " ".join(capsys.readouterr().out.split())
+    main(["explain", "found.json", "-o", "page.html"])
+    assert "2 of 5 candidates" in Path("page.html").read_text()
+    del data["trace"]
+    Path("bare.json").write_text(json.dumps(data))
+    capsys.readouterr()
+    main(["explain", "bare.json", "--id", lost])
+    assert "no trace" in " ".join(capsys.readouterr().out.split())
 
 
 def test_wrapped_rankings_and_jsonl_are_read(ranking, capsys):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ from resift.types import JsonObject
 
 if TYPE_CHECKING:
     from resift.explain import Explanation
-    from resift.types import Ranking
+    from resift.types import Hit, Ranking
 
 MAX_BYTES = 256 << 20
 
@@ -77,9 +78,21 @@ def _read(file: str, line: int) -> tuple[Ranking, str]:
         raise DataFormatError('no ranking: there is no list of "hits"', file=name)
     query = data.get("query") or data.get("question") or ""
     try:
-        return Ranking.from_dict(ranking), query if isinstance(query, str) else ""
+        read = Ranking.from_dict(ranking)
+        # Short JSON leaves out the dropped candidates, but its trace has them.
+        read = read if "cut" in ranking else replace(read, cut=_dropped(read))
+        return read, query if isinstance(query, str) else ""
     except (InputError, TypeError, AttributeError, ValueError) as exc:
         raise DataFormatError(f"no ranking: {exc}", file=name) from exc
+
+
+def _dropped(ranking: Ranking) -> tuple[Hit, ...]:
+    """Return the candidates that the stages of the trace dropped, without their texts."""
+    from resift.types import Hit
+
+    kept = set(ranking.ids)
+    dropped = [id for record in ranking.trace for id in record.left_out if id not in kept]
+    return tuple(Hit(id) for id in dict.fromkeys(dropped))
 
 
 def _text(file: str, name: str) -> str:
