@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -15,10 +16,13 @@ from resift.cli.main import main
 from resift.errors import DataFormatError, InputError
 from resift.models.loading import check_kind
 from resift.rerankers.cross_encoder import DEFAULT_MODEL
+from resift.rerankers.probability import relevance
 from resift.shape import Isotonic, Platt
+from resift.shape.probabilities import at_least
 from resift.shape.shipped_calibrations import shipped_calibrator
 from resift.testing import OverlapScorer
-from resift.types import Scores
+from resift.types import Ranking, Scores
+from tests.shape.pools import pipeline_hits
 
 QUERY = "what is the capital of France?"
 TEXTS = ["Paris is the capital of France.", "Lyon is famous for its cheese.", "Cells have mitochondria."]
@@ -104,7 +108,7 @@ def test_the_shipped_calibration_is_used(tmp_path):
     assert found[0].score > 0.5
     assert found[-1].score < 0.1
     assert raw[0].score > 1, "logits stay the default"
-    assert "probability: 0." in found.why("0")
+    assert "Probability: 0." in found.why("0")
     Platt(0.0, 0.0).save(tmp_path / "even.json")
     even = resift.rerank(QUERY, TEXTS, scores="probability", calibration=tmp_path / "even.json")
     assert [hit.score for hit in even] == [0.5] * 3
@@ -121,7 +125,9 @@ def test_an_index_gives_every_hit_a_probability(tmp_path):
         assert found.replay() == found.ids
         assert len(found) == 30
         assert all(hit.score is not None and 0 < hit.score < 1 for hit in found)
-        middle = sorted(hit.score for hit in found)[15]
+        values = [hit.score for hit in found]
+        assert values == sorted(values, reverse=True)
+        middle = min(value for value in values if value > values[-1])
         kept = index.search(QUERY, k=30, scores="probability", min_score=middle)
         assert kept.ids == [hit.id for hit in found if hit.score >= middle]
         assert kept.replay() == kept.ids
@@ -168,3 +174,63 @@ def test_the_commands_write_probabilities(tmp_path, monkeypatch, capsys):
     out, err = capsys.readouterr()
     assert out == ""
     assert err.startswith("resift: no hit has a score of 0.9999 or more; the best has 0.")
+
+
+@given(st.data())
+def test_relevance_is_between_0_and_1_and_falls_with_the_rank(data):
+    """Whatever the final order, and whichever hits the reranker scored."""
+    logit = st.sampled_from([None, -11.0, -3.0, -3.0, 0.0, 2.5, 9.0])
+    logits = {f"d{at}": data.draw(logit) for at in range(data.draw(st.integers(1, 8)))}
+    ranked = pipeline_hits({"s": [(id, 1.0) for id in logits]}, logits)
+    ranking = replace(ranked, hits=tuple(data.draw(st.permutations(ranked.hits))), query="text of d1")
+    for calibrator in (None, Platt(0.24, -1.7)):
+        shown = relevance(ranking, calibrator)
+        assert len(shown) == len(ranking)
+        assert list(shown) == sorted(shown, reverse=True)
+        assert all(0 <= value <= 1 for value in shown)
+        least = data.draw(st.sampled_from([0.0, 0.05, 0.3, *shown]))
+        kept = at_least(ranking, least, shown=shown)
+        assert kept.ids == ranking.ids[: len(kept)]
+        assert len(kept) == sum(value >= least for value in shown)
+
+
+def test_relevance_keeps_the_mean_of_what_the_reranker_said():
+    ranking = pipeline_hits({"s": [("a", 1.0), ("b", 1.0), ("c", 1.0)]}, {"a": 0.1, "b": 0.7, "c": 0.2})
+    ranking = replace(ranking, hits=tuple(sorted(ranking.hits, key=lambda hit: hit.id)))
+    assert relevance(ranking) == pytest.approx((0.4, 0.4, 0.2))
+
+
+def test_relevance_without_a_reranker_is_the_share_of_words():
+    hits = (Hit("a", "The pump of the well."), Hit("b", "A pump."), Hit("c", "Cheese."))
+    assert relevance(Ranking(hits, query="well pumps")) == (1.0, 0.5, 0.0)
+    assert relevance(Ranking(hits, query="")) == (0.0, 0.0, 0.0)
+
+
+def test_min_score_never_drops_a_hit_above_one_that_stays():
+    """Raw scores need not fall with the rank: a later stage may have changed the order."""
+    scores = (0.1, None, 0.5, 0.2, None)
+    ranking = Ranking(tuple(Hit(f"d{at}", score=score) for at, score in enumerate(scores)))
+    assert at_least(ranking, 0.3).ids == ["d0", "d1", "d2"]
+    assert at_least(ranking, 0.9).ids == []
+    unscored = Ranking((Hit("a"), Hit("b")))
+    assert at_least(unscored, 0.9).ids == ["a", "b"]
+
+
+@pytest.mark.real_model
+def test_a_search_shows_falling_scores_and_none_for_nonsense(tmp_path, capsys, monkeypatch):
+    """By default the command line shows relevance: high for an answer, low for everything else."""
+    monkeypatch.chdir(tmp_path)
+    with Index("n.db", text_only=True) as index:
+        index.add([f"{text} Note {n} on zorble." for text in TEXTS for n in range(4)])
+
+    def shown(*words):
+        assert main(["search", *words, "--store", "n.db"]) == 0
+        return [float(line.split("\t")[1]) for line in capsys.readouterr().out.splitlines()]
+
+    answers = shown(QUERY)
+    assert answers == sorted(answers, reverse=True)
+    assert answers[0] > 0.4
+    assert max(shown("frampt quix zorble")) < 0.2
+    least = answers[1] - 1e-5  # the output has six digits
+    assert shown(QUERY, "--min-score", str(least)) == [value for value in answers if value >= least]
+    assert max(shown(QUERY, "--scores", "raw")) > 1 or min(shown(QUERY, "--scores", "raw")) < 0

@@ -16,22 +16,23 @@ _BAR = 8
 _MARGIN = "   "
 
 
-def cards(ranking: Ranking, query: str, *, full: bool = False, probability: bool = False) -> list[str]:
+def cards(
+    ranking: Ranking, query: str, *, scores: Sequence[float | None], full: bool = False, bars: bool = True
+) -> list[str]:
     """Return the lines of a ranking, a card per hit with an empty line between.
 
-    Bars of probabilities go from 0 to 1, others from the lowest score shown to the highest.
+    Bars go from 0 to 1; scores on any other scale are shown without (`bars=False`).
     """
     from resift.explain.flow import flow_of
     from resift.explain.moves import move_of
 
     flow = flow_of(ranking, query=query)
     moved = {path.id: move_of(path, flow) for path in flow.kept}
-    scores = [] if probability else [hit.score for hit in ranking if hit.score is not None]
     lines: list[str] = []
-    for rank, hit in enumerate(ranking, start=1):
+    for rank, (hit, score) in enumerate(zip(ranking, scores, strict=True), start=1):
         move = moved.get(hit.id)
         lines += [
-            _head(rank, hit, scores),
+            _head(rank, hit, score, bars=bars),
             *_place(hit),
             *_text(hit, query, full=full),
             *([_dim(clip_phrase(f"{move.sign} {move.reason}", width() - len(_MARGIN)))] if move else []),
@@ -47,22 +48,13 @@ def title_of(hit: Hit) -> str:
     return " › ".join(part for part in (title, heading) if part) or path.rpartition("/")[2] or hit.id
 
 
-def _head(rank: int, hit: Hit, scores: Sequence[float]) -> str:
-    score = "–" if hit.score is None else f"{hit.score:.3g}"
-    size = _BAR if width() >= 60 else 0
-    full = bar(_share(hit.score, scores) if scores else hit.score or 0.0, 1.0, size)
-    tail = f"{full} {score:>7}" if size else f"{score:>7}"
+def _head(rank: int, hit: Hit, score: float | None, *, bars: bool) -> str:
+    number = "–" if score is None else f"{score:.2f}" if bars else f"{score:.3g}"
+    size = _BAR if bars and width() >= 60 else 0
+    tail = f"{bar(score or 0.0, 1.0, size)} {number:>7}" if size else f"{number:>7}"
     name = short_id(title_of(hit), width() - len(_MARGIN) - cells(tail) - 1)
     gap = " " * max(1, width() - len(_MARGIN) - cells(name) - cells(tail))
     return f"{rank:>2} {paint(name, 'bold')}{gap}{paint(tail, 'cyan')}"
-
-
-def _share(score: float | None, scores: Sequence[float]) -> float:
-    """Return how long the bar is: from the lowest score shown, which keeps a stump, to the highest."""
-    if score is None:
-        return 0.0
-    low, high = min(scores), max(scores)
-    return 1.0 if high == low else 0.1 + 0.9 * (score - low) / (high - low)
 
 
 def _place(hit: Hit) -> list[str]:

@@ -71,23 +71,23 @@ def _checked(text: str, read: Callable[[str], N], allowed: Callable[[N], bool], 
 
 
 def add_scores(parser: argparse.ArgumentParser) -> None:
-    """Declare on which scale scores are shown; a calibration asks for probabilities by itself."""
+    """Declare the scale of the scores that are shown; a calibration implies probabilities."""
     parser.add_argument(
         "--scores",
-        choices=("raw", "probability"),
+        choices=("relevance", "probability", "raw"),
         default=None,
-        help="probability: from 0 to 1, by the calibration that ships with the model (default: raw)",
+        help="relevance: from 0 to 1, falls with the rank (default); probability: the same, but every hit is "
+        "read by the reranker for it; raw: the scores that decided the order",
     )
     parser.add_argument(
         "--calibration", type=Path, metavar="FILE", help="probabilities by this file of resift calibrate"
     )
 
 
-def scale_of(args: argparse.Namespace) -> Literal["raw", "probability"]:
-    """Return which scale was asked for."""
-    if args.scores == "raw" or (args.scores is None and args.calibration is None):
-        return "raw"
-    return "probability"
+def scale_of(args: argparse.Namespace) -> Literal["relevance", "probability", "raw"]:
+    """Return the scale of the scores that are shown."""
+    scale: Literal["relevance", "probability", "raw"] | None = args.scores
+    return scale or ("relevance" if args.calibration is None else "probability")
 
 
 def seconds_or_zero(text: str) -> float:

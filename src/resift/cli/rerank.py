@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from resift.cli.options import add_scores, at_least_one, scale_of, seconds
@@ -16,8 +17,8 @@ EXAMPLES = """\
 FILE has one document a line, or is JSONL (objects with a text, content or title, and an id), a JSON list, or
 CSV with a header; without FILE the standard input is read. On a terminal you see a table. In a pipe it is a
 filter: lines come out as lines, best first; JSONL and CSV as they were, with score and rank added. What has
-no text stands last; what is not scored in time keeps its order behind what is. Scores are logits, or with
---scores probability the probability that a document is relevant.
+no text stands last; what is not scored in time keeps its order behind what is. The table shows a relevance
+from 0 to 1; --scores raw, and every other output, shows the logits of the model.
 
 examples:
   resift rerank "who signs off travel costs?" notes.txt -k 3
@@ -69,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
     elif in_pipe():
         _print_rows(ranking, found, candidates, _text_keys(args))
     else:
-        _print(ranking, probability=scale_of(args) == "probability")
+        _print(ranking, args)
     scored = len(ranking) + len(ranking.cut) - len(ranking.unscored)
     return 0 if scored else 1
 
@@ -89,7 +90,7 @@ def _reranked(args: argparse.Namespace, candidates: list[JsonObject]) -> Ranking
             deadline_s=args.deadline,
             text_keys=_text_keys(args),
             on_progress=lambda done, total: meter.show(done),
-            scores=scale_of(args),
+            scores="probability" if scale_of(args) == "probability" else "raw",
             calibration=args.calibration,
         )
     finally:
@@ -139,14 +140,23 @@ def _print_rows(
     write_documents(sys.stdout, found, places)
 
 
-def _print(ranking: Ranking, *, probability: bool) -> None:
+def _print(ranking: Ranking, args: argparse.Namespace) -> None:
     from resift.cli.render import print_text, table
+    from resift.rerankers.cross_encoder import DEFAULT_MODEL
+    from resift.rerankers.probability import relevance, shipped_calibrator_for
+    from resift.rerankers.shared_model import SharedCrossEncoder
 
-    form = ".3f" if probability else "+.2f"
+    scale = scale_of(args)
+    shown: Sequence[float | None] = [hit.score for hit in ranking]
+    if scale == "relevance":
+        calibrator = shipped_calibrator_for(SharedCrossEncoder(args.model or DEFAULT_MODEL))
+        values = dict(zip(ranking.ids, relevance(ranking, calibrator), strict=True))
+        shown = [None if hit.id in ranking.unscored else values[hit.id] for hit in ranking]
+    form = "+.2f" if scale == "raw" else ".2f"
     rows = [
-        (rank, None if hit.score is None else format(hit.score, form), hit.id, hit.text)
-        for rank, hit in enumerate(ranking, start=1)
+        (rank, None if score is None else format(score, form), hit.id, hit.text)
+        for rank, (hit, score) in enumerate(zip(ranking, shown, strict=True), start=1)
     ]
-    print_text(table(("#", "probability" if probability else "score", "id", "text"), rows))
+    print_text(table(("#", "score" if scale == "raw" else scale, "id", "text"), rows))
     if ranking.cut:
         print_text(f"… and {len(ranking.cut)} more; -k shows them.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,14 +22,14 @@ if TYPE_CHECKING:
 
 EXAMPLES = """\
 Words and vectors are searched, fused, and the best reranked by the cross-encoder where it is installed. In a
-pipe each hit is a line: rank, score, id, snippet, with tabs between. A score only orders the hits of one
-answer; --scores probability shows instead how probable it is that a hit is relevant.
+pipe each hit is a line: rank, score, id, snippet, with tabs between. The score is from 0 to 1 and falls with
+the rank: how well a hit answers, by the reranker. --scores raw shows the numbers that decided the order.
 
 examples:
   resift search how do I rotate the keys --store docs.db
   resift search rotate keys --store docs.db --ids | xargs -n1 echo
   resift search rotate keys --pipeline mine.yaml --deadline 0.5
-  resift search rotate keys --scores probability --min-score 0.3
+  resift search rotate keys --store docs.db --min-score 0.1
   resift search "rotate keys" --store docs.db -k 3 --explain
   resift search "rotate keys" --store docs.db --where path=docs/keys.md --json
 """
@@ -65,32 +66,36 @@ def run(args: argparse.Namespace) -> int:
     from resift.sync import run_sync
 
     query = " ".join(args.query)
-    ranking = run_sync(_search(args, query))
+    ranking, shown = run_sync(_search(args, query))
     if args.json:
-        _print_data(query, ranking, explain=args.explain)
+        _print_data(query, ranking, None if scale_of(args) == "raw" else shown, explain=args.explain)
         return 0
     _print_degraded(ranking)
     if not ranking.hits:
-        complain(_nothing(ranking, args.min_score))
+        complain(_nothing(shown, args.min_score))
     elif args.ids or (in_pipe() and not args.explain):
-        _print_rows(ranking, query, ids=args.ids, full=args.full)
+        _print_rows(ranking, shown, query, ids=args.ids, full=args.full)
     else:
-        _print_hits(ranking, query, args)
+        _print_hits(ranking, shown, query, args)
     return 0
 
 
-def _nothing(ranking: Ranking, least: float | None) -> str:
+Shown = Sequence[float | None]
+"""The scores as they are shown: of the hits, then of those under --min-score."""
+
+
+def _nothing(shown: Shown, min_score: float | None) -> str:
     """Return why there is nothing to show."""
-    scores = [hit.score for hit in ranking.cut if hit.score is not None]
-    if least is None or not scores:
+    scores = [score for score in shown if score is not None]
+    if min_score is None or not scores:
         return "nothing found"
-    return f"no hit has a score of {least:g} or more; the best has {max(scores):.3g}"
+    return f"no hit has a score of {min_score:g} or more; the best has {max(scores):.3g}"
 
 
-async def _search(args: argparse.Namespace, query: str) -> Ranking:
+async def _search(args: argparse.Namespace, query: str) -> tuple[Ranking, Shown]:
     from resift.ingest.opening import open_index
     from resift.retrieval.pipeline import Pipeline
-    from resift.retrieval.scored_search import search_with_scores
+    from resift.retrieval.scored_search import search_with_relevance, search_with_scores
     from resift.stores.where_text import where_from
 
     where = where_from(args.where) or None
@@ -101,28 +106,42 @@ async def _search(args: argparse.Namespace, query: str) -> Ranking:
         asked = store.text if args.text_only else store
         pipeline = Pipeline.default(asked, rerank=not (args.no_rerank or args.text_only))
     try:
-        return await search_with_scores(
+        scale = scale_of(args)
+        if scale == "relevance" and args.calibration is None:
+            return await search_with_relevance(
+                pipeline,
+                query,
+                k=args.k,
+                where=where,
+                deadline_s=args.deadline,
+                min_score=args.min_score,
+            )
+        ranking = await search_with_scores(
             pipeline,
             query,
             k=args.k,
             where=where,
             deadline_s=args.deadline,
-            scores=scale_of(args),
+            scores="raw" if scale == "raw" else "probability",
             calibration=args.calibration,
             min_score=args.min_score,
         )
+        return ranking, [hit.score for hit in (*ranking, *ranking.cut)]
     finally:
         await pipeline.close()
 
 
-def _print_data(query: str, ranking: Ranking, *, explain: bool) -> None:
+def _print_data(query: str, ranking: Ranking, shown: Shown | None, *, explain: bool) -> None:
     from resift.cli.render import print_json
 
-    data = {"query": query, **ranking.to_dict()}
+    data = {"query": query, "candidates": len(ranking) + len(ranking.cut), **ranking.to_dict()}
+    if shown is not None:
+        for hit, value in zip(data["hits"], shown, strict=False):
+            hit["relevance"] = value
     if explain:
         data["why"] = ranking.why_all()
     else:
-        del data["cut"]  # every candidate that k left out: long, and only of use to explain
+        del data["cut"]  # the texts of all dropped candidates are long; the trace has their ids and ranks
     print_json(data)
 
 
@@ -134,24 +153,26 @@ def _print_degraded(ranking: Ranking) -> None:
         complain(". ".join(part for part in (ranking.reason, failed) if part) or "degraded")
 
 
-def _print_rows(ranking: Ranking, query: str, *, ids: bool, full: bool) -> None:
+def _print_rows(ranking: Ranking, shown: Shown, query: str, *, ids: bool, full: bool) -> None:
     """Write one line per hit for other programs."""
     from resift.cli.render import print_tsv
     from resift.text import snippet
 
-    for rank, hit in enumerate(ranking, start=1):
+    for rank, (hit, score) in enumerate(zip(ranking, shown, strict=False), start=1):
         if ids:
             print_tsv(hit.id)
         else:
-            print_tsv(rank, hit.score, hit.id, hit.text if full else snippet(hit.text, query).text)
+            print_tsv(rank, score, hit.id, hit.text if full else snippet(hit.text, query).text)
 
 
-def _print_hits(ranking: Ranking, query: str, args: argparse.Namespace) -> None:
+def _print_hits(ranking: Ranking, shown: Shown, query: str, args: argparse.Namespace) -> None:
     from resift.cli.cards import cards, title_of
     from resift.cli.render import paint, print_text, prose, width
     from resift.explain.escaping import short_id
 
-    for line in cards(ranking, query, full=args.full, probability=scale_of(args) == "probability"):
+    for line in cards(
+        ranking, query, scores=shown[: len(ranking)], full=args.full, bars=scale_of(args) != "raw"
+    ):
         print_text(line)
     if args.explain:
         for rank, hit in enumerate(ranking, start=1):

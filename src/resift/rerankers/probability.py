@@ -1,12 +1,13 @@
-"""Scores from 0 to 1: what a reranker said of each hit, by the calibration of its model or one of your own.
+"""Scores from 0 to 1: the calibrated probability of the reranker, and the relevance that people see.
 
-The order never changes: it is the reranker's, or the pipeline's. Only the number beside a hit does.
+The order of a ranking never changes here, only the number next to each hit, and the numbers never rise with
+the rank.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Literal, get_args
 
@@ -16,7 +17,9 @@ from resift.protocols import OfModel, OfModelFile, Scorer, name_of
 from resift.rerankers.rescore import rescore
 from resift.shape.calibration import Calibrator, load_calibrator
 from resift.shape.evidence import evidence
+from resift.shape.fitting import sigmoid
 from resift.shape.shipped_calibrations import shipped_calibrator
+from resift.text.analysis import Analyzer
 from resift.types import Hit, Ranking, StageKind, StageRecord, rescored
 
 ScoreScale = Literal["raw", "probability"]
@@ -39,8 +42,7 @@ def calibrator_for(scorer: Scorer, calibration: Calibration | None) -> Calibrato
     """Return the calibration given, or the one that ships with the scorer's model; one must be there."""
     if isinstance(calibration, (str, os.PathLike)):
         return load_calibrator(os.fspath(calibration))
-    digest = scorer.model_digest if isinstance(scorer, OfModelFile) else ""
-    known = calibration or shipped_calibrator(digest)
+    known = calibration or shipped_calibrator_for(scorer)
     if known is None:
         name = scorer.model_name if isinstance(scorer, OfModel) else name_of(scorer)
         raise InputError(
@@ -50,20 +52,82 @@ def calibrator_for(scorer: Scorer, calibration: Calibration | None) -> Calibrato
     return known
 
 
+def shipped_calibrator_for(scorer: Scorer | None) -> Calibrator | None:
+    """Return the calibration that ships with the scorer's model, if there is one."""
+    return shipped_calibrator(scorer.model_digest) if isinstance(scorer, OfModelFile) else None
+
+
+def relevance(ranking: Ranking, calibrator: Calibrator | None = None) -> tuple[float, ...]:
+    """Return one number from 0 to 1 per hit that never rises with the rank: how well it answers the query.
+
+    It is the probability of the last reranker, by `calibrator`; without one, scores from 0 to 1 count as they
+    are and other scores through the logistic function. Where the final order differs from the reranker's,
+    probabilities of neighboring ranks are averaged until they fall (isotonic regression, which keeps their
+    mean). A hit that the reranker did not score has the number of the hit above it as an upper bound. Without
+    any reranker it is the share of the query's words that a hit contains, averaged in the same way.
+    """
+    judged = evidence(ranking.trace, ranking.ids).last_judged()
+    raw = [None if said is None else said[1] for said in judged]
+    known = [score for score in raw if score is not None]
+    if not known:
+        return tuple(never_rising(_word_shares(ranking)))
+    if calibrator is not None:
+        known = [calibrator.probability(score) for score in known]
+    elif min(known) < 0 or max(known) > 1:
+        known = [sigmoid(score) for score in known]
+    fitted = iter(never_rising(known))
+    values: list[float | None] = [None if score is None else next(fitted) for score in raw]
+    last = next(value for value in values if value is not None)
+    filled = []
+    for value in values:
+        last = last if value is None else value
+        filled.append(last)
+    return tuple(filled)
+
+
+def never_rising(values: Sequence[float]) -> list[float]:
+    """Return the closest values, by least squares, that never rise (pool adjacent violators)."""
+    blocks: list[tuple[float, int]] = []  # mean, count
+    for value in values:
+        block = (value, 1)
+        while blocks and blocks[-1][0] < block[0]:
+            mean, count = blocks.pop()
+            total = count + block[1]
+            block = ((mean * count + block[0] * block[1]) / total, total)
+        blocks.append(block)
+    return [mean for mean, count in blocks for _ in range(count)]
+
+
+def _word_shares(ranking: Ranking) -> list[float]:
+    analyzer = Analyzer()
+    shares = []
+    for hit in ranking:
+        text = analyzer.analyze(hit.text)
+        terms = set(text.terms)
+        words = analyzer.query_words(ranking.query, languages=text.languages)
+        found = sum(not terms.isdisjoint(spellings) for spellings in words)
+        shares.append(found / len(words) if words else 0.0)
+    return shares
+
+
 def as_probabilities(
     ranking: Ranking, calibrator: Calibrator, *, read: Mapping[str, float] | None = None
 ) -> Ranking:
     """Return the ranking with probabilities as scores, None where no reranker judged a hit.
 
+    Where the order differs from the reranker's, probabilities are averaged as in `relevance`.
     `read` are scores of hits that the reranker read after the ranking was made.
     """
     later = read or {}
     every = [*ranking.hits, *ranking.cut]
     judged = evidence(ranking.trace, [hit.id for hit in every]).last_judged()
     raw = [later.get(hit.id, said[1] if said else None) for hit, said in zip(every, judged, strict=True)]
-    values = tuple(None if score is None else calibrator.probability(score) for score in raw)
-    hits = tuple(rescored(every, values))
     kept = len(ranking.hits)
+    fitted = iter(never_rising([calibrator.probability(score) for score in raw[:kept] if score is not None]))
+    shown = [None if score is None else next(fitted) for score in raw[:kept]]
+    dropped = [None if score is None else calibrator.probability(score) for score in raw[kept:]]
+    values = (*shown, *dropped)
+    hits = tuple(rescored(every, values))
     # A record of its own: the reranker's has the raw scores, and both can be read.
     record = StageRecord(
         kind=StageKind.SHAPE,

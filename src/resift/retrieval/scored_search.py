@@ -11,6 +11,8 @@ from resift.rerankers.probability import (
     calibrator_for,
     check_scale,
     read_and_calibrate,
+    relevance,
+    shipped_calibrator_for,
 )
 from resift.retrieval.pipeline import Pipeline
 from resift.retrieval.stages import Rerank
@@ -39,6 +41,31 @@ async def search_with_scores(
     if scorer is not None and calibrator is not None:
         ranking = await read_and_calibrate(ranking, scorer, calibrator, deadline=deadline)
     return ranking if min_score is None else at_least(ranking, min_score)
+
+
+async def search_with_relevance(
+    pipeline: Pipeline,
+    query: str,
+    *,
+    k: int | None = None,
+    where: Where | None = None,
+    deadline_s: float | None = None,
+    min_score: float | None = None,
+) -> tuple[Ranking, tuple[float, ...]]:
+    """Search, and return next to the ranking the relevance of each hit, then of those under `min_score`.
+
+    The hits keep the pipeline's own scores.
+    """
+    ranking = await pipeline.search(query, k=k, where=where, deadline_s=deadline_s)
+    shown = relevance_of(ranking, pipeline)
+    if min_score is not None:
+        ranking = at_least(ranking, min_score, shown=shown)
+    return ranking, shown
+
+
+def relevance_of(ranking: Ranking, pipeline: Pipeline) -> tuple[float, ...]:
+    """Return the relevance of each hit of this pipeline's ranking, from 0 to 1."""
+    return relevance(ranking, shipped_calibrator_for(scorer_of(pipeline)))
 
 
 def scorer_of(pipeline: Pipeline) -> Scorer | None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from resift.errors import RetrievalError
 from resift.retrieval.fan_out import LATE
+from resift.retrieval.scored_search import relevance_of
 from resift.server.admission import pairs_in
 from resift.server.endpoint import Call, Reply
 from resift.server.openapi import Operation
@@ -46,7 +47,14 @@ def document_schema(serving: Serving) -> Schema:
 
 
 _HIT = record(
-    {"id": text(), "text": text(), "score": number(), "source": text(), "metadata": mapping()},
+    {
+        "id": text(),
+        "text": text(),
+        "score": number(),
+        "relevance": number(least=0, most=1),
+        "source": text(),
+        "metadata": mapping(),
+    },
     required=("id", "text"),
     closed=False,
 )
@@ -94,8 +102,10 @@ def _search(serving: Serving, searching: Searching) -> Operation:
 
     async def run(call: Call) -> Reply:
         request = await call.request(schema)
-        ranking = await call.unless_gone(searched(call, searching, request))
-        return Reply({"query": request["query"], **ranking_body(ranking, request)})
+        ranking, relevance = await call.unless_gone(searched_with_relevance(call, searching, request))
+        body = ranking_body(ranking, request)
+        hits = [{**hit, "relevance": value} for hit, value in zip(body["hits"], relevance, strict=True)]
+        return Reply({"query": request["query"], **body, "hits": hits})
 
     said = "Search the server's index, or documents of the request"
     return Operation(serving, "POST /v1/search", said, run, request=schema, answer=RANKING)
@@ -103,6 +113,14 @@ def _search(serving: Serving, searching: Searching) -> Operation:
 
 async def searched(call: Call, searching: Searching, request: JsonMapping) -> Ranking:
     """Return the ranking that a search request asks for."""
+    ranking, _ = await searched_with_relevance(call, searching, request)
+    return ranking
+
+
+async def searched_with_relevance(
+    call: Call, searching: Searching, request: JsonMapping
+) -> tuple[Ranking, tuple[float, ...]]:
+    """Return the ranking that a search request asks for, and the relevance of each hit, from 0 to 1."""
     given = request.get("settings")
     # None set is none given: what the server was started with.
     settings = SearchSettings.of(given) if given else None
@@ -127,7 +145,7 @@ async def searched(call: Call, searching: Searching, request: JsonMapping) -> Ra
             # No store failed: the client's own time was too short for any of them.
             ranking = Ranking((), degraded=True, reason=str(exc), query=request["query"])
     note_ranking(call, ranking)
-    return ranking
+    return ranking, relevance_of(ranking, pipeline)
 
 
 def ranking_body(ranking: Ranking, request: JsonMapping) -> JsonObject:

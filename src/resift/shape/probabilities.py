@@ -53,15 +53,24 @@ def above(hits: Sequence[Hit], threshold: float, *, sink: Sink | None = None) ->
     return shaped(STAGE, hits, kept, cut, notes=notes, by_id=under, sink=sink)
 
 
-def at_least(ranking: Ranking, score: float) -> Ranking:
-    """Leave out the hits whose score is lower, in `cut` and with the reason; those without a score stay."""
-    least = check_number(score, "min_score")
-    under = {hit.id for hit in ranking if hit.score is not None and hit.score < least}
-    if not under:
+def at_least(ranking: Ranking, min_score: float, *, shown: Sequence[float] | None = None) -> Ranking:
+    """Drop the hits after the last one that reaches `min_score`; they are in `cut` with the reason.
+
+    So no hit is dropped while one below it stays, even where a later stage changed the order of the scores.
+    `shown` are the scores that people see, where these are not the hits' own. Hits without a score never
+    reach it; a ranking without any score stays as it is.
+    """
+    least = check_number(min_score, "min_score")
+    scores = [hit.score for hit in ranking] if shown is None else list(shown)
+    passing = [rank for rank, score in enumerate(scores, start=1) if score is not None and score >= least]
+    count = max(passing, default=0)
+    if count == len(scores) or all(score is None for score in scores):
         return ranking
-    kept = tuple(hit for hit in ranking if hit.id not in under)
-    cut = tuple(hit for hit in ranking if hit.id in under)
-    notes = {hit.id: f"score {hit.score:.3g} < {least:.3g}" for hit in cut}
+    kept, cut = ranking.hits[:count], ranking.hits[count:]
+    notes = {
+        hit.id: "no score" if score is None else f"score {score:.3g} < {least:.3g}"
+        for hit, score in zip(cut, scores[count:], strict=True)
+    }
     record = record_of(StageKind.CUT, "cut", kept, cut, notes=notes)
     return replace(ranking, hits=kept, cut=(*cut, *ranking.cut), trace=ranking.trace.then(record))
 

@@ -25,13 +25,14 @@ function flow(pictures, cards) {
 }
 
 function card(hit, at, data) {
-  const score = typeof hit.score === "number" ? hit.score.toPrecision(4) : "not judged";
+  const score = typeof hit.relevance === "number" ? hit.relevance.toFixed(2) : "–";
+  const raw = typeof hit.score === "number" ? `raw score ${hit.score.toPrecision(4)}` : "no raw score";
   return make("details", { className: "result" },
     make("summary", {},
       make("span", { className: "place" }, String(at + 1)),
       make("span", { className: "what" },
         make("bdi", { className: "text" }, hit.text),
         make("bdi", { className: "id" }, `${hit.id} · ${hit.source || ""}`)),
-      make("span", { className: "number" }, score)),
+      make("span", { className: "number", title: raw }, score)),
     make("p", { className: "why dim" }, (data.why && data.why[hit.id]) || ""));
 }
