@@ -75,3 +75,20 @@ def test_page_in_chromium(size, make, tmp_path):
     assert "PROBE lines=6 lit=true open=1 wide=false" in console[0]
     width, height = struct.unpack(">II", shot[16:24])
     assert f"{width},{height}" == size
+
+
+def test_the_picture_fits_into_the_cell_of_a_notebook(tmp_path):
+    """A narrow cell shows the whole picture, smaller; a wide one shows it at its own size."""
+    page = tmp_path / "cell.html"
+    picture = fused_and_reranked()._repr_html_()
+    probe = (
+        "<script>addEventListener('load', () => console.log('PROBE ' + [...document.querySelectorAll('svg')]"
+        ".map((svg) => { const box = svg.getBoundingClientRect();"
+        " return Math.round(box.width) + ' ' + (box.height / box.width).toFixed(2); }).join(', ')))</script>"
+    )
+    cells = "".join(f"<div style='width: {width}px'>{picture}</div>" for width in (620, 1200))
+    page.write_text(f"<!doctype html><body>{cells}{probe}</body>", encoding="utf-8")
+    _, [line] = visit(page, "1280,800", tmp_path)
+    (narrow, shape), (wide, own_shape) = re.findall(r"(\d+) (\d\.\d+)", line.split("PROBE ")[1])
+    assert (narrow, wide) == ("620", "1088")
+    assert shape == own_shape

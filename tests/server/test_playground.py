@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
 
 from resift.evaluation.beir import read_collection
@@ -78,6 +79,28 @@ def test_question_to_cards_to_why(server, tmp_path, size, dark):
         assert background == ("rgb(20, 23, 27)" if dark else "rgb(251, 250, 248)")
         refused = [line for line in driver.get_log("browser") if "401" not in line["message"]]
         assert refused == []
+
+
+def test_the_focus_ring_of_an_open_hit_covers_no_text(server, tmp_path):
+    """The reason begins below the ring around the line that opened it."""
+    with opened(tmp_path / "profile") as driver:
+        wait = visit(driver, server)
+        fill(driver, "red fox", ["a blue whale", "the red fox"])
+        driver.find_element(By.ID, "query").send_keys("\n")
+        wait.until(lambda one: len(cards(one)) == 2)
+        summary = cards(driver)[0].find_element(By.TAG_NAME, "summary")
+        driver.execute_script("arguments[0].focus()", summary)
+        ActionChains(driver).send_keys(Keys.ENTER).perform()
+        wait.until(lambda one: one.find_element(By.CSS_SELECTOR, ".why").is_displayed())
+        ring, text = driver.execute_script(
+            "const look = getComputedStyle(arguments[0]), range = document.createRange();"
+            "range.selectNodeContents(arguments[0].parentElement.querySelector('.why'));"
+            "const ring = parseFloat(look.outlineWidth) + parseFloat(look.outlineOffset);"
+            "return [arguments[0].getBoundingClientRect().bottom + ring, range.getClientRects()[0].top]",
+            summary,
+        )
+        assert driver.execute_script("return arguments[0].matches(':focus-visible')", summary)
+        assert ring <= text
 
 
 def test_two_settings_side_by_side_and_a_request_to_copy(server, tmp_path):

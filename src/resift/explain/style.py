@@ -41,7 +41,11 @@ _PAGE_COLOURS = _COLOURS.replace("SCOPE", ":root")
 PICTURE_STYLE = _PAGE_COLOURS + ".flow { background: var(--bg); }" + _PICTURE
 """For pages around the picture, which share its colours."""
 
-ALONE_STYLE = _COLOURS.replace("SCOPE", ".flow") + ".flow { background: var(--bg); }" + _PICTURE
+ALONE_STYLE = (
+    _COLOURS.replace("SCOPE", ".flow")
+    + ".flow { background: var(--bg); } svg.flow { max-width: 100%; height: auto; }"
+    + _PICTURE
+)
 """For a picture alone, which keeps its colours to itself: in a notebook it stands among others."""
 
 STYLE = (
