@@ -342,3 +342,37 @@ def test_close_closes_stores_once():
 
     asyncio.run(Pipeline([Closing("a"), Closing("b"), Answers("c")], rerank=Points({})).close())
     assert closed == ["a", "b"]
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite"])
+@pytest.mark.parametrize(
+    ("where", "told"),
+    [
+        ({"pric": 12}, "price"),
+        ({"pric": {"!=": 12}}, "price"),
+        ({"path": "notes/*"}, "life/notes/a.md"),
+        ({"price": {">": "abc"}}, "12"),
+        ({"or": [{"pric": 1}, {"price": 12}]}, "price"),
+        ({"price": 12}, None),
+        ({"tags": "x"}, None),
+        (None, None),
+    ],
+)
+def test_a_filter_that_cannot_match_says_which_keys_and_values_there_are(tmp_path, kind, where, told):
+    """The ranking warns, as data too; a filter that works says nothing."""
+    from resift.stores import MemoryStore, SQLiteStore
+    from resift.types import Ranking
+
+    async def search() -> Ranking:
+        store = MemoryStore() if kind == "memory" else SQLiteStore(tmp_path / "a.db", create=True)
+        metadata = {"path": "life/notes/a.md", "price": 12, "tags": ["x"]}
+        await store.add([{"id": "a", "text": "bamboo", "metadata": metadata}])
+        try:
+            return await Pipeline(store).search("bamboo", where=where)
+        finally:
+            await store.close()
+
+    ranking = asyncio.run(search())
+    assert len(ranking.warnings) == (told is not None)
+    assert all(told in warning for warning in ranking.warnings)
+    assert Ranking.from_dict(ranking.to_dict()) == ranking

@@ -148,6 +148,8 @@ def _print_data(query: str, ranking: Ranking, shown: Shown | None, *, explain: b
 def _print_degraded(ranking: Ranking) -> None:
     from resift.cli.render import complain
 
+    for warning in ranking.warnings:
+        complain(warning)
     if ranking.degraded or ranking.failures:
         failed = "; ".join(f"{store}: {why}" for store, why in ranking.failures.items())
         complain(". ".join(part for part in (ranking.reason, failed) if part) or "degraded")

@@ -21,8 +21,9 @@ from resift.retrieval.over_fetch import OverFetch
 from resift.retrieval.pool import AsksNeighbours, Pool, Stage
 from resift.retrieval.stage_contract import checked
 from resift.retrieval.stages import Fuse, Rerank
-from resift.retrieval.store_ref import Store, Stores, store_refs
+from resift.retrieval.store_ref import Store, StoreRef, Stores, store_refs
 from resift.retrieval.waiting import TooLate, within
+from resift.stores.filtering import conditions, single_conditions
 from resift.sync import synced
 from resift.types import JsonMapping, Ranking, StageKind, Where, cut_record
 from resift.validation import (
@@ -255,7 +256,27 @@ class Pipeline:
         pool = replace(pool, lists=lists, failures=failures).recorded(*records)
         if failures:
             pool = pool.degrade(f"{len(failures)} of {len(branches)} stores failed: {', '.join(failures)}")
+        if pool.where and not failures:
+            pool = replace(pool, warnings=await _filter_warnings(self.stores, pool))
         return pool.timed("fan-out", (time.perf_counter() - started) * 1000)
+
+
+async def _filter_warnings(refs: Iterable[StoreRef], pool: Pool) -> tuple[str, ...]:
+    """Return notes about tests of the filter that no document passes, on which all stores agree."""
+    hits = [hit for found in pool.lists.values() for hit in found]
+    keys = {test.key for test in single_conditions(conditions(pool.where))}
+    # The usual search pays nothing: each key of the filter is in some hit.
+    absent = {key for key in keys if not any(key in hit.metadata for hit in hits)}
+    owners = {id(ref.owner): ref.owner for ref in refs}.values()
+    if not absent or not all(hasattr(owner, "explain_filter") for owner in owners):
+        return ()
+    try:
+        notes = [await within(pool.deadline, owner.explain_filter(pool.where)) for owner in owners]
+    except Exception as exc:
+        log.debug("the filter could not be explained: %s", redacted(exc))
+        return ()
+    agreed = absent.intersection(*notes)
+    return tuple(note for key, note in notes[0].items() if key in agreed)
 
 
 def finish(pool: Pool) -> Pool:

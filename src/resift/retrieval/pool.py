@@ -45,6 +45,7 @@ class Pool:
     notes: JsonMapping = field(default_factory=dict)
     vectors: Mapping[str, Vector] = field(default_factory=dict)
     near: Near = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         # Neither the question nor documents: logs and tracebacks show this.
@@ -94,6 +95,7 @@ class Pool:
             cut=self.cut,
             trace=self.trace,
             query=self.query,
+            warnings=self.warnings,
         )
 
 

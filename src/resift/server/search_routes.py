@@ -65,6 +65,7 @@ RANKING_FACTS: Mapping[str, Schema] = {
     "unscored": array(text()),
     "failures": mapping(text()),
     "timings": mapping(number()),
+    "warnings": array(text()),
 }
 RANKING: Schema = record(
     {

@@ -16,9 +16,10 @@ from __future__ import annotations
 import math
 import operator
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime
 from functools import lru_cache
+from itertools import islice
 from typing import Any, NamedTuple, TypeAlias
 
 from resift.errors import InputError
@@ -42,6 +43,7 @@ _SPELLED_OTHERWISE = {
 }  # fmt: skip
 """Operators of other filter languages -> how to write them here."""
 
+MAX_KEYS_NAMED = 20
 _ISO_DATE = re.compile(r"\d{4}-\d{2}-\d{2}(?:$|[T ])")
 
 
@@ -140,6 +142,32 @@ def matches(metadata: Metadata, where: Where | None) -> bool:
 def passes(metadata: Metadata, tests: Iterable[Test]) -> bool:
     """Return whether metadata passes all tests."""
     return all(test.passes(metadata) for test in tests)
+
+
+def explain_filter(where: Where | None, documents: Sequence[Metadata]) -> dict[str, str]:
+    """Return key -> note for each test that none of the documents passes, or whose key none of them has."""
+    known = sorted({key for metadata in documents for key in metadata})
+    notes: dict[str, str] = {}
+    for test in single_conditions(conditions(where)):
+        if test.key not in known:
+            notes[test.key] = unknown_key_note(test.key, known)
+        elif not any(test.passes(metadata) for metadata in documents):
+            values = (value for metadata in documents for value in filter_values(metadata.get(test.key)))
+            notes[test.key] = unmatched_note(test.key, list(islice(values, 2)))
+    return notes
+
+
+def unknown_key_note(key: str, known: Iterable[str]) -> str:
+    """Return a note about a filter on a key that no document has."""
+    names = list(known)
+    more = f" and {len(names) - MAX_KEYS_NAMED} more" if len(names) > MAX_KEYS_NAMED else ""
+    return f"no document has the key {key!r}. Known keys: {', '.join(names[:MAX_KEYS_NAMED]) or 'none'}{more}"
+
+
+def unmatched_note(key: str, examples: Iterable[object]) -> str:
+    """Return a note about a filter that no value of a key passes."""
+    shown = " and ".join(repr(value)[:80] for value in examples)
+    return f"no document passes the filter on {key!r}" + (f"; its values look like {shown}" if shown else "")
 
 
 def filter_values(value: object) -> list[Value]:

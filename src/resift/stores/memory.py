@@ -12,7 +12,7 @@ from resift.errors import InputError
 from resift.protocols import Embedder
 from resift.stores.documents import Found, documents_from, ids_from, in_order, nothing_to_find, ranked
 from resift.stores.embedding import unit_vectors
-from resift.stores.filtering import matches
+from resift.stores.filtering import explain_filter, matches
 from resift.stores.hybrid import DEPTH, Side, StoreView, fuse_views
 from resift.text import Analyzer
 from resift.text.bm25 import BM25, idf
@@ -90,6 +90,10 @@ class MemoryStore:
     async def count(self) -> int:
         """Return how many documents there are."""
         return len(self._documents)
+
+    async def explain_filter(self, where: Where) -> dict[str, str]:
+        """Return key -> note for each test of a filter that no document passes."""
+        return explain_filter(where, [hit.metadata for hit in self._documents.values()])
 
     async def search(self, query: str, *, k: int, where: Where | None = None) -> list[Hit]:
         """Return at most k hits, best first, whose metadata passes `where`."""

@@ -21,7 +21,7 @@ from resift.stores.hybrid import DEPTH, StoreView, fuse_views
 from resift.stores.memory import Mode, resolve_mode
 from resift.stores.read_ahead import read_ahead
 from resift.stores.sqlite_file import DatabaseFile, FileChanged
-from resift.stores.sqlite_filters import allowed_rows
+from resift.stores.sqlite_filters import allowed_rows, filter_notes
 from resift.stores.sqlite_options import SQLiteOptions
 from resift.stores.sqlite_schema import FileFacts, first_facts, read_facts
 from resift.stores.sqlite_search import Searcher
@@ -199,6 +199,16 @@ class SQLiteStore:
                 if numbers is None:
                     return sql.all_ids(connection)
                 return sorted(sql.ids_by_number(connection, numbers).values())
+
+        return await self._run(self._readers, work)
+
+    async def explain_filter(self, where: Where) -> dict[str, str]:
+        """Return key -> note for each test of a filter that no document passes."""
+
+        def work() -> dict[str, str]:
+            with self._file.reading() as connection:
+                connection.execute("BEGIN")
+                return filter_notes(connection, where)
 
         return await self._run(self._readers, work)
 

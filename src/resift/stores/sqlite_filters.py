@@ -5,15 +5,33 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from resift.stores.filtering import AnyOf, Condition, Pattern, Test, conditions, is_date
+from resift.stores.filtering import (
+    AnyOf,
+    Condition,
+    Pattern,
+    Test,
+    conditions,
+    explain_filter,
+    is_date,
+    single_conditions,
+    unknown_key_note,
+    unmatched_note,
+)
 from resift.stores.sqlite_attributes import INT64, stored
 from resift.stores.sqlite_blocks import ABSENT, ROWS, read_lengths
 from resift.stores.sqlite_checks import Damage
-from resift.stores.sqlite_rows import rows_by_number
+from resift.stores.sqlite_rows import documents_in, rows_by_number
 from resift.stores.sqlite_schema import LISTS_INDEXED_SINCE, Connection, read_facts
 from resift.types import Where
 
 _LONGEST_OF_VERSION_1 = 70  # characters of a string that such a file keeps as it is
+# Each key by one look into the index; DISTINCT would read all of it.
+_KEYS = (
+    "WITH RECURSIVE keys(key) AS (SELECT min(key) FROM attributes UNION ALL "
+    "SELECT (SELECT min(key) FROM attributes WHERE key > keys.key) FROM keys WHERE keys.key IS NOT NULL) "
+    "SELECT key FROM keys WHERE key IS NOT NULL"
+)
+_EXAMPLES = "SELECT DISTINCT value FROM attributes WHERE key = ? AND typeof(value) != 'blob' LIMIT 2"
 _NUMBERS = "typeof(value) IN ('integer', 'real')"
 _IS_TEXT = "typeof(value) = 'text'"
 _IS_DIGEST = "value >= X'23' AND value < X'24'"  # bytes that begin with "#"; the index leads to them
@@ -23,6 +41,21 @@ def allowed_rows(connection: Connection, where: Where | None) -> list[int] | Non
     """Return the row numbers that pass the filter in ascending order, or None where all pass."""
     tests = conditions(where)
     return sorted(_passing_all(connection, tests)) if tests else None
+
+
+def filter_notes(connection: Connection, where: Where) -> dict[str, str]:
+    """Return key -> note for each test that no document passes, or whose key no document has."""
+    known = [key for (key,) in connection.execute(_KEYS)]
+    if connection.version < LISTS_INDEXED_SINCE:
+        return explain_filter(where, [row.decoded() for row in documents_in(connection)])
+    notes: dict[str, str] = {}
+    for test in single_conditions(conditions(where)):
+        if test.key not in known:
+            notes[test.key] = unknown_key_note(test.key, known)
+        elif not rows_passing(connection, test):
+            values = connection.execute(_EXAMPLES, (test.key,))
+            notes[test.key] = unmatched_note(test.key, [value for (value,) in values])
+    return notes
 
 
 def _passing_all(connection: Connection, tests: Sequence[Test]) -> set[int]:

@@ -51,7 +51,8 @@ class Ranking(Sequence[Hit]):
 
     `cut` keeps what was left out, so that `why` can answer for it; `unscored` names hits that no
     scorer judged; `failures` says per store what went wrong; `trace` has one record per stage; `query`
-    is the question, where one was asked; `timings` are milliseconds per stage, and no part of what makes two
+    is the question, where one was asked; `warnings` are likely mistakes in the request, such as a filter on a
+    key that no document has; `timings` are milliseconds per stage, and no part of what makes two
     rankings equal.
     """
 
@@ -65,6 +66,7 @@ class Ranking(Sequence[Hit]):
     cut: tuple[Hit, ...] = ()
     trace: Trace = field(default_factory=Trace)
     query: str = field(default="", compare=False)
+    warnings: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_list(self.hits, "hits", "Hits")
@@ -72,6 +74,7 @@ class Ranking(Sequence[Hit]):
         object.__setattr__(self, "hits", tuple(self.hits))
         object.__setattr__(self, "cut", tuple(self.cut))
         object.__setattr__(self, "unscored", tuple(self.unscored))
+        object.__setattr__(self, "warnings", tuple(self.warnings))
 
     @overload
     def __getitem__(self, index: int) -> Hit: ...
@@ -182,8 +185,10 @@ class Ranking(Sequence[Hit]):
         """
         times = {"timings": dict(self.timings)} if timings else {}
         asked = {"query": self.query} if self.query else {}
+        warnings = {"warnings": list(self.warnings)} if self.warnings else {}
         return {
             **asked,
+            **warnings,
             **times,
             "hits": [hit.to_dict() for hit in self.hits],
             "degraded": self.degraded,
