@@ -295,3 +295,13 @@ def test_a_forked_child_can_rerank():
     if child == 0:
         os._exit(0 if resift.rerank(QUERY, [CELLS, PARIS]).ids == expected else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+@pytest.mark.real_model
+def test_the_sample_of_the_playground_wins():
+    """The first question that a visitor tries has its answer first."""
+    page = (Path(resift.__file__).parent / "server/playground/documents.js").read_text()
+    query = re.search(r'query: "([^"]+)"', page)[1]
+    documents = re.findall(r'^    "([^"]+)",$', page, re.MULTILINE)
+    assert len(documents) == 8
+    assert resift.rerank(query, documents)[0].text.startswith("Sailors once measured speed")

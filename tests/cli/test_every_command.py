@@ -350,3 +350,26 @@ def test_pipes_get_text_without_colour_or_braille(words, place, capsys):
         json.loads(out)
     code, out, _ = call(capsys, *words, "--json")
     assert json.loads(out)
+
+
+@pytest.mark.parametrize(
+    ("words", "part"),
+    [
+        (["search", "foo", "--limit", "5"], "Did you mean -k? See: resift search --help"),
+        (["search", "foo", "--stor", "x.db", "--explian"], "Did you mean --explain?"),
+        (["config", "check", "x.yaml", "--verbose"], "See: resift config --help"),
+    ],
+)
+def test_unknown_options_name_the_command_and_what_was_meant(words, part, capsys):
+    with pytest.raises(SystemExit):
+        main(words)
+    assert part in capsys.readouterr().err
+
+
+def test_an_unknown_language_gets_the_list_and_no_far_guess(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.txt").write_text("Text.")
+    assert main(["index", "a.txt", "--store", "a.db", "--text-only", "--language", "klingon"]) != 0
+    told = capsys.readouterr().err
+    assert "german" in told
+    assert "Did you mean" not in told

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import difflib
 import importlib
 import io
 import os
+import re
 import sys
 import textwrap
 from collections.abc import Sequence
@@ -53,6 +55,11 @@ GROUPS = {
     "set up": ("config", "store", "completion", "sbom"),
 }
 """How `resift --help` lists the commands."""
+
+_COUNTS = ("--limit", "--top", "--top-k", "--count", "-n")
+"""Options of other programs that mean -k."""
+
+_PYTHON_FLAG = re.compile(r"\b([a-z]+(?:_[a-z]+)+)=True(?:, --[a-z-]+)?")
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 
@@ -114,7 +121,7 @@ def build_parser(only: str | None = None) -> argparse.ArgumentParser:
         if only in (None, name):
             module = importlib.import_module(f"resift.cli.{name}")
             module.configure(sub)
-            sub.set_defaults(run=module.run)
+            sub.set_defaults(run=module.run, command_parser=sub)
     return parser
 
 
@@ -133,7 +140,27 @@ def _parsed(words: list[str]) -> argparse.Namespace:
         sys.exit(EXIT_USAGE)
     if asked and asked not in COMMANDS:
         parser.error(f"Unknown command {asked!r}. {did_you_mean(asked, COMMANDS).rstrip('.')}")
-    return parser.parse_args(words, argparse.Namespace(words=words))
+    args, unknown = parser.parse_known_args(words, argparse.Namespace(words=words))
+    if unknown:
+        _refuse(unknown, getattr(args, "command_parser", parser))
+    return args
+
+
+def _refuse(unknown: list[str], parser: argparse.ArgumentParser) -> NoReturn:
+    """Name the first argument that the command does not have, and the option that was probably meant."""
+    name = unknown[0].partition("=")[0]
+    options = dict.fromkeys(re.findall(r"(?<![\w-])--?[a-z][\w-]*", parser.format_help()))
+    meant = [name] if name in options else difflib.get_close_matches(name, [*options], n=1, cutoff=0.7)
+    if name in _COUNTS and "-k" in options:
+        meant = ["-k"]
+    hint = f". Did you mean {meant[0]}?" if meant and meant != [name] else "."
+    complain(f"Unknown argument {name}{hint} See: {parser.prog} --help")
+    sys.exit(EXIT_USAGE)
+
+
+def _in_shell_terms(message: str) -> str:
+    """Return an error of the library with flags in the place of Python arguments: --text-only."""
+    return _PYTHON_FLAG.sub(lambda found: f"--{found[1].replace('_', '-')}", message)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -148,7 +175,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             code: int = args.run(args)
             sys.stdout.flush()
     except ResiftError as exc:
-        return complain(str(exc))
+        return complain(_in_shell_terms(str(exc)))
     except KeyboardInterrupt:
         complain("interrupted")
         if argv is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import re
 from collections.abc import Mapping
@@ -9,7 +10,7 @@ from functools import cache, lru_cache
 from types import ModuleType
 from typing import Any
 
-from resift.errors import InputError, did_you_mean
+from resift.errors import InputError
 from resift.forking import ForkSafeLock
 from resift.text.languages import script_of
 from resift.text.tokenization import without_accents
@@ -105,7 +106,10 @@ def check_language(language: str) -> None:
         raise InputError(f"The language is {language!r}; pass its name.")
     known = stemmed_languages()
     if language not in known:
-        raise InputError(f"Unknown language {language!r}. {did_you_mean(language, {*known, 'auto', 'none'})}")
+        close = difflib.get_close_matches(language, known, n=1, cutoff=0.7)
+        hint = f"Did you mean {close[0]!r}? " if close else ""
+        names = ", ".join(sorted(known))
+        raise InputError(f"Unknown language {language!r}. {hint}Known: auto, none, {names}.")
 
 
 def _stemmer(language: str) -> Any:

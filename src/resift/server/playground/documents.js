@@ -1,6 +1,6 @@
 // Documents from the text box or from files.
 export const SAMPLE = {
-  query: "What keeps a ship from drifting at night?",
+  query: "How was the speed of a ship measured?",
   documents: [
     "An anchor holds a vessel in place by gripping the sea floor with its flukes.",
     "A lighthouse warns ships of rocks with a beam that turns through the night.",
