@@ -68,3 +68,42 @@ def test_an_index_is_used_once_built_and_filters_find_all(tmp_path: Path, make: 
         await scan.close()
 
     asyncio.run(body())
+
+
+def test_tables_of_other_programs_are_refused_by_what_they_lack(tmp_path: Path) -> None:
+    """The message names the table; nothing is changed."""
+    lancedb, qdrant = pytest.importorskip("lancedb"), pytest.importorskip("qdrant_client")
+    psycopg = pytest.importorskip("psycopg")
+    from resift.errors import StoreError
+    from resift.stores.lancedb_store import LanceDBVectorStore
+    from resift.stores.postgres_store import PostgresStore
+    from resift.stores.qdrant_store import QdrantVectorStore
+    from tests.stores.factories import HashingEmbedder
+    from tests.stores.postgres_server import dsn, fresh_table
+
+    lancedb.connect(tmp_path).create_table("articles", [{"title": "x", "vector": [1.0, 2.0]}])
+    table = fresh_table()
+    with psycopg.connect(dsn(), autocommit=True) as connection:
+        connection.execute(f"CREATE TABLE {table} (id int, title text)")
+    client = qdrant.QdrantClient(":memory:")
+    size = qdrant.models.VectorParams(size=2, distance=qdrant.models.Distance.DOT)
+    client.create_collection("articles", vectors_config=size)
+    client.upsert("articles", [qdrant.models.PointStruct(id=1, vector=[1.0, 2.0], payload={"title": "x"})])
+    stores: list[Any] = [
+        LanceDBVectorStore(tmp_path, "articles"),
+        LanceDBVectorStore(tmp_path, "articles", embedder=HashingEmbedder()),
+        PostgresStore(dsn(), table),
+        PostgresStore(dsn(), table, embedder=HashingEmbedder()),
+        QdrantVectorStore("articles", client=client, embedder=HashingEmbedder()),
+    ]
+
+    async def body() -> None:
+        for store in stores:
+            with pytest.raises(StoreError, match="not created by Resift"):
+                await store.search("x", k=1)
+            with pytest.raises(StoreError, match="not created by Resift"):
+                await store.add([{"id": "a", "text": "x"}])
+            await store.close()
+
+    asyncio.run(body())
+    client.close()

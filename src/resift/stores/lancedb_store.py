@@ -27,6 +27,7 @@ from resift.stores.records import (
     key_of,
     records_from,
     refuse_other_embedder,
+    refuse_other_table,
 )
 from resift.stores.store_options import SearchOptions
 from resift.types import Hit, JsonObject
@@ -193,6 +194,8 @@ class LanceDBVectorStore(EngineStore):
                 self._connection = self._lance.connect(self._uri, read_consistency_interval=fresh)
             if self._table is None and self._table_name in _table_names(self._connection):
                 table = self._connection.open_table(self._table_name)
+                needed = ("key", "document", "tags")
+                refuse_other_table(self._table_name, table.schema.names, needed, store=self.name)
                 refuse_other_embedder(_metadata(table, _EMBEDDER), self._identity, store=self.name)
                 self._table = table
             return self._table

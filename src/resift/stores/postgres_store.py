@@ -26,6 +26,7 @@ from resift.stores.records import (
     key_of,
     records_from,
     refuse_other_embedder,
+    refuse_other_table,
 )
 from resift.stores.store_options import SearchOptions
 from resift.types import Hit, JsonObject
@@ -260,6 +261,14 @@ class PostgresStore(EngineStore):
                 [self._table.as_string(connection)],
             ).fetchone()
             if held is not None:
+                name = self._table.as_string(connection)
+                columns = connection.execute(
+                    "SELECT attname FROM pg_catalog.pg_attribute WHERE attrelid = to_regclass(%s) "
+                    "AND attnum > 0 AND NOT attisdropped",
+                    [name],
+                ).fetchall()
+                needed = ("key", "document", "tags", "words")
+                refuse_other_table(name, [column for (column,) in columns], needed, store=self.name)
                 refuse_other_embedder(_remembered(held[0] or "", _EMBEDDER), self._identity, store=self.name)
                 self._comment = held[0] or ""
         return self._comment is not None

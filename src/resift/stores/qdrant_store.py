@@ -22,7 +22,15 @@ from resift.options import option
 from resift.protocols import Embedder
 from resift.stores.documents import ids_from, in_order
 from resift.stores.engine_store import EngineStore
-from resift.stores.records import TAGS_VERSION, Record, Row, document_hit, key_of, records_from
+from resift.stores.records import (
+    TAGS_VERSION,
+    Record,
+    Row,
+    document_hit,
+    key_of,
+    records_from,
+    refuse_other_table,
+)
 from resift.types import Hit, JsonObject
 from resift.validation import check_number
 
@@ -119,7 +127,7 @@ class QdrantVectorStore(EngineStore):
                 f"Qdrant store {name!r} cannot be opened: {reason}. Correct path= or url=.", store=name
             ) from exc
         self._local = url is None
-        self._lists_tagged = False
+        self._lists_tagged = self._is_ours = False
         after_fork(self)
 
     async def add(self, documents: Iterable[Candidate]) -> int:
@@ -217,7 +225,15 @@ class QdrantVectorStore(EngineStore):
         return await self._work(lambda: self._queried(asked, groups, limit, exact=exact))
 
     def _has_collection(self) -> bool:
-        return bool(self._client.collection_exists(self.collection))
+        if not self._client.collection_exists(self.collection):
+            return False
+        if not self._is_ours:
+            points, _ = self._client.scroll(self.collection, limit=1, with_payload=True, with_vectors=False)
+            for point in points:
+                needed = ("id", "text", "metadata", "tags")
+                refuse_other_table(self.collection, point.payload or (), needed, store=self.name)
+            self._is_ours = bool(points)
+        return True
 
     def _upsert(self, records: Sequence[Record]) -> None:
         models = self._models

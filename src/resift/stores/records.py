@@ -156,6 +156,19 @@ def found_by_vector(rows: Sequence[Row], asked: Array) -> list[Found]:
     return [_found(row, float(vector @ query)) for row, vector in zip(rows, held, strict=True)]
 
 
+def refuse_other_table(table: str, present: Iterable[str], needed: Iterable[str], *, store: str) -> None:
+    """Raise StoreError for a table that Resift did not create."""
+    held = set(present)
+    missing = [name for name in needed if name not in held]
+    if missing:
+        raise StoreError(
+            f"{table!r} of store {store!r} was not created by Resift: it has no {', '.join(missing)}. Name "
+            "another table, or search this one as it is with an ExternalStore "
+            "(docs/integrations/other-indexes.md).",
+            store=store,
+        )
+
+
 def refuse_other_embedder(held: str, mine: str, *, store: str) -> None:
     """Raise StoreError when an index holds the vectors of another embedder."""
     if held != mine:
