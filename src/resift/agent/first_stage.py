@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from resift.agent.evidence import VECTORS, WORDS
 from resift.agent.pack import Pack
+from resift.agent.pack_schema import WIKIGR
 from resift.agent.widening import hit_from
 from resift.arrays import Array, np
-from resift.errors import StoreError
+from resift.errors import ResiftError, StoreError
 from resift.protocols import Embedder
 from resift.rerankers.bm25 import PoolBM25
 from resift.stores.embedding import identity_of, unit_vectors
@@ -48,7 +49,8 @@ def query_vector(embedder: Embedder, question: str) -> Array:
 def embedder_for(pack: Pack, given: Embedder | None) -> tuple[Embedder | None, str]:
     """Return the embedder of the pack's vectors, or why there is none."""
     if given is not None:
-        if identity_of(given) != pack.embedder:
+        # A WikiGR database does not record its embedder, so the caller knows better.
+        if identity_of(given) != pack.embedder and pack.meta["format"] != WIKIGR:
             raise StoreError(
                 f"{pack.name} was built with {pack.embedder}, not with {identity_of(given)}. "
                 "Pass the embedder that it was built with, or build the pack anew."
@@ -58,5 +60,5 @@ def embedder_for(pack: Pack, given: Embedder | None) -> tuple[Embedder | None, s
 
     try:
         return LocalEmbedder(pack.embedder), ""
-    except ValueError as exc:
+    except (ValueError, ResiftError) as exc:
         return None, f"searched by words, because the embedder is not at hand: {exc}"

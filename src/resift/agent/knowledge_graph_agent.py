@@ -91,6 +91,11 @@ class KnowledgeGraphAgent:
         """Close the pack."""
         self.pack.close()
 
+    @property
+    def unmapped(self) -> tuple[str, ...]:
+        """Parts of a WikiGR database that the agent does not use, each with the reason."""
+        return self.pack.unmapped
+
     async def aquery(
         self, question: str, *, deadline_s: float | None = None, explain: bool = False
     ) -> JsonObject:
@@ -114,7 +119,7 @@ class KnowledgeGraphAgent:
             self._synthesizer(),
             embedder=self.pack.embedder,
             deadline=deadline,
-            notes=notes,
+            notes=[*notes, *(f"not mapped: {part}" for part in self.unmapped)],
             names=names,
             explain=explain,
         )

@@ -68,14 +68,19 @@ class Pack:
         self._texts: list[tuple[str, str]] | None = None
         self._vocabulary: frozenset[str] | None = None
         self._loading = ForkSafeLock()
+        self._statements: Mapping[str, str] = {}
+        self.unmapped: tuple[str, ...] = ()
+        """Parts of a WikiGR database that are not used, each with the reason."""
         self.tables = self._tables()
-        self.meta = self._checked_meta()
+        self.meta = self._wikigr_meta() if self._is_wikigr() else self._checked_meta()
 
     @classmethod
     @checked
     def open(cls, path: Path | str) -> Pack:
         """Open a pack file read-only; raises StoreError for anything that is no finished pack."""
         file = Path(check_path(path, "The pack"))
+        if (file / "pack.db").is_file():  # the folder of a WikiGR pack, with its manifest
+            file /= "pack.db"
         if not file.is_file():
             raise StoreError(f"No pack at {file}. Build one: resift graph build SOURCE -o {shell_path(file)}")
         ladybug = require("ladybug", extra="graph")
@@ -112,7 +117,7 @@ class Pack:
     @property
     def has_links(self) -> bool:
         """Whether there is a graph at all."""
-        return schema.LINKS in self.tables
+        return (schema.WIKIGR_LINKS if self._statements else schema.LINKS) in self.tables
 
     def close(self) -> None:
         """Close the file, unless somebody else opened it."""
@@ -182,7 +187,7 @@ class Pack:
             if self._closed:
                 raise StoreError(f"{self.name} is closed.", store=self.name)
             try:
-                return rows_of(self._connection, statement, parameters)
+                return rows_of(self._connection, self._statements.get(statement, statement), parameters)
             except Exception as exc:
                 # The engine's words may quote what is stored.
                 raise StoreError(
@@ -191,6 +196,33 @@ class Pack:
 
     def _tables(self) -> frozenset[str]:
         return frozenset(str(row[0]) for row in self._rows(schema.TABLES))
+
+    def _is_wikigr(self) -> bool:
+        needed = {schema.ARTICLE, schema.SECTION, schema.HAS_SECTION}
+        return needed <= self.tables and schema.META not in self.tables
+
+    def _wikigr_meta(self) -> dict[str, str]:
+        """Read WikiGR's tables in place of Resift's, and note which of them are left out."""
+        columns = {str(name): str(type) for name, type in self._rows(schema.SECTION_COLUMNS)}
+        missing = sorted(schema.WIKIGR_COLUMNS - set(columns))
+        if missing:
+            raise StoreError(
+                f"{self.name} looks like a WikiGR database, but its table Section lacks {', '.join(missing)}."
+            )
+        size = columns["embedding"].partition("[")[2].rstrip("]")
+        dimension = int(size) if size.isdigit() else 0
+        self._statements = schema.WIKIGR_READING
+        used = {schema.ARTICLE, schema.SECTION, schema.HAS_SECTION, schema.WIKIGR_LINKS}
+        self.unmapped = tuple(f"table {name}: not used for answers" for name in sorted(self.tables - used))
+        if schema.WIKIGR_LINKS not in self.tables:
+            self.unmapped += (f"table {schema.WIKIGR_LINKS}: missing, so there are no links",)
+        embedder = schema.WIKIGR_EMBEDDERS.get(dimension, f"unknown, {dimension} dimensions")
+        return {
+            "format": schema.WIKIGR,
+            "version": "0",
+            "embedder": embedder,
+            "dimension": str(dimension),
+        }
 
     def _checked_meta(self) -> dict[str, str]:
         if not {schema.META, schema.ARTICLE, schema.SECTION} <= self.tables:
@@ -211,6 +243,14 @@ class Pack:
         return meta
 
     def _read_vectors(self) -> Vectors:
-        rows = [row for row in self._rows(schema.ALL_VECTORS) if row[2] is not None]
-        matrix = np.asarray([row[2] for row in rows], dtype=np.float32).reshape(len(rows), self.dimension)
-        return Vectors([str(row[0]) for row in rows], [str(row[1]) for row in rows], matrix)
+        rows = self._rows(schema.ALL_VECTORS)
+        usable = [row for row in rows if row[2] is not None and len(row[2]) == self.dimension]
+        if len(usable) < len(rows) and self._statements:
+            self.unmapped += (
+                f"{len(rows) - len(usable)} sections: no embedding, so vectors do not find them",
+            )
+        matrix = np.asarray([row[2] for row in usable], dtype=np.float32).reshape(len(usable), self.dimension)
+        if self._statements and usable:
+            norms = np.linalg.norm(matrix, axis=1, keepdims=True)
+            matrix /= np.where(norms > 0, norms, np.float32(1))
+        return Vectors([str(row[0]) for row in usable], [str(row[1]) for row in usable], matrix)

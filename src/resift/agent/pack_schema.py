@@ -5,6 +5,13 @@ Article(id, title, source)
 Section(id, article, position, heading, text, embedding FLOAT[dimension])
 (Article)-[:HAS_SECTION]->(Section)
 (Article)-[:LINKS {times}]->(Article)
+
+Databases of WikiGR (github.com/rysweet/agent-kgpacks) are read too. Their tables, as far as they are used:
+
+Article(title, …)
+Section(section_id, title, content, embedding DOUBLE[n] or FLOAT[n], …)
+(Article)-[:HAS_SECTION {section_index}]->(Section)
+(Article)-[:LINKS_TO]->(Article)
 """
 
 from __future__ import annotations
@@ -51,6 +58,45 @@ READING = (
     NEIGHBOURS,
     LINKS_AMONG,
 )
+
+# WikiGR: the statement that is sent in place of one above.
+WIKIGR = "wikigr"
+WIKIGR_LINKS = "LINKS_TO"
+WIKIGR_COLUMNS = frozenset({"section_id", "title", "content", "embedding"})
+WIKIGR_EMBEDDERS = {768: "BAAI/bge-base-en-v1.5", 384: "sentence-transformers/paraphrase-MiniLM-L3-v2"}
+"""Dimension -> the embedder that WikiGR used for it; the database does not record it."""
+SECTION_COLUMNS = "CALL table_info('Section') RETURN name, type"
+_HEADING = (
+    "CASE WHEN s.title IS NULL OR s.title = '' OR s.title = a.title THEN a.title "
+    "ELSE concat(a.title, ' › ', s.title) END"
+)
+WIKIGR_READING = {
+    COUNT_LINKS: "MATCH (:Article)-[l:LINKS_TO]->(:Article) RETURN count(*)",
+    MOST_LINKED: (
+        "MATCH (:Article)-[l:LINKS_TO]->(a:Article) "
+        "RETURN a.title AS title, count(*) AS links, a.title AS id ORDER BY links DESC, id LIMIT 10"
+    ),
+    ALL_VECTORS: (
+        "MATCH (a:Article)-[:HAS_SECTION]->(s:Section) "
+        "RETURN s.section_id AS id, a.title, s.embedding ORDER BY id"
+    ),
+    ALL_TEXTS: (
+        "MATCH (a:Article)-[:HAS_SECTION]->(s:Section) "
+        f"RETURN s.section_id AS id, {_HEADING}, coalesce(s.content, '') ORDER BY id"
+    ),
+    SECTIONS: (
+        "UNWIND $ids AS wanted MATCH (a:Article)-[:HAS_SECTION]->(s:Section {section_id: wanted}) "
+        f"RETURN s.section_id, a.title, a.title, {_HEADING}, 0, coalesce(s.content, '')"
+    ),
+    NEIGHBOURS: (
+        "UNWIND $ids AS wanted MATCH (a:Article {title: wanted})-[l:LINKS_TO]-(b:Article) "
+        "RETURN a.title AS one, b.title AS other ORDER BY one, other LIMIT 20000"
+    ),
+    LINKS_AMONG: (
+        "UNWIND $ids AS wanted MATCH (a:Article {title: wanted})-[l:LINKS_TO]->(b:Article) "
+        "WHERE b.title IN $ids RETURN a.title AS one, b.title AS other, 1 ORDER BY one, other LIMIT 20000"
+    ),
+}
 
 # Building.
 CREATE_TABLES = (
