@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 
 from resift.agent.answers import as_answer, not_found
-from resift.agent.evidence import AbsentNames, evidence_in
+from resift.agent.evidence import CROSS_ENCODER, AbsentNames, evidence_in
 from resift.agent.multi_doc import MultiDocSynthesizer
 from resift.deadline import Deadline
 from resift.types import JsonObject, Ranking
@@ -27,7 +27,9 @@ async def answer_from(
     `names` looks up which names of the question nothing mentions, where somebody knows the whole vocabulary.
     """
     evidence = evidence_in(ranking, question, embedder=embedder)
-    if not ranking.hits or not evidence.enough:
+    # A cross-encoder also scores each sentence of a quoted answer; that says more than its passage does.
+    by_sentence = synthesizer.writer is None and evidence.judge == CROSS_ENCODER
+    if not ranking.hits or not (evidence.enough or by_sentence):
         reason = f"nothing near enough, judged by {evidence.judge}"
         return not_found(ranking, [*notes, reason], explain=explain)
     absent = AbsentNames(False, []) if names is None else await names()
@@ -37,5 +39,6 @@ async def answer_from(
     made = await synthesizer.synthesize(question, ranking, deadline=deadline)
     if not made.answer.sentences:
         return not_found(ranking, [*all_notes, *made.answer.notes], made=made, explain=explain)
-    confidence = evidence.confidence * (0.5 if absent.notes else 1.0)
+    known = made.answer.confidence
+    confidence = (evidence.confidence if known is None else known) * (0.5 if absent.notes else 1.0)
     return as_answer(ranking, made, confidence, all_notes, explain=explain)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from resift.agent.pack import Pack
-from resift.agent.question_words import coverage, missing_from, names_in
+from resift.agent.question_words import Fit, coverage, missing_from, names_in
 from resift.text import words
 from resift.types import Ranking, StageKind, Trace
 
@@ -26,6 +26,49 @@ NEAR, MOSTLY = 0.63, 0.75
 """A cosine, or a share of the question's words, that backs a cross-encoder in doubt."""
 COVERED = (0.15, 0.5)
 """Shares of the question's words: enough beside a model, and enough alone."""
+
+
+MIN_PROBABILITY = 0.45
+"""A sentence that answers with a lower probability is not quoted."""
+
+
+class _Weights(NamedTuple):
+    """Logistic regression over a model's score of a sentence and its fit with the question."""
+
+    bias: float
+    score: float
+    missing_predicate: float
+    missing_nearby: float
+    wrong_kind: float
+    missing_count: float
+    missing_number: float
+
+
+# Fitted on the development questions that docs/agent.md describes, with the bundled models.
+_ANSWERS = {
+    CROSS_ENCODER: _Weights(1.20, 0.306, -2.70, -0.26, -1.23, -1.08, -2.05),
+    VECTORS: _Weights(-7.09, 13.2, -2.84, -0.51, -1.43, -1.24, -2.04),
+}
+
+
+def answer_probability(judge: str, score: float, fit: Fit) -> float:
+    """Return the probability that a sentence answers the question: its score by a model, and its words."""
+    if judge == WORDS:
+        doubt = 0.6 if fit.wrong_kind or fit.missing_number else 1.0
+        return 0.9 * (1 - fit.missing_nearby) * doubt
+    weights = _ANSWERS[judge]
+    total = math.fsum(
+        (
+            weights.bias,
+            weights.score * max(-100.0, min(100.0, score)),
+            weights.missing_predicate * fit.missing_predicate,
+            weights.missing_nearby * fit.missing_nearby,
+            weights.wrong_kind * fit.wrong_kind,
+            weights.missing_count * fit.missing_count,
+            weights.missing_number * fit.missing_number,
+        )
+    )
+    return 1 / (1 + math.exp(-max(-30.0, min(30.0, total))))
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from resift.agent.evidence import CROSS_ENCODER, VECTORS, WORDS
+from resift.agent.evidence import (
+    COSINES,
+    CROSS_ENCODER,
+    MIN_PROBABILITY,
+    VECTORS,
+    WORDS,
+    answer_probability,
+)
 from resift.agent.passages import Passage, Sentence, WrittenAnswer
+from resift.agent.question_words import Question
 from resift.deadline import Deadline
 from resift.errors import UnfamiliarTextError
 from resift.protocols import Embedder, Scorer
 from resift.rerankers.bm25 import PoolBM25
 from resift.rerankers.cosine import cosines
+from resift.stores.embedding import identity_of
 from resift.text.sentences import sentences
 from resift.types import Hit
 
@@ -29,11 +38,14 @@ class _Candidate(NamedTuple):
     position: int
     text: str
     context: str
-    judged: Mapping[str, float]
+    passage: str
 
 
 class ExtractiveWriter:
-    """Quotes up to `max_sentences`, judged by the cross-encoder, else by vectors, else by words."""
+    """Quotes up to `max_sentences`, scored by the cross-encoder, else by vectors, else by words.
+
+    Quotes nothing if no sentence is likely to answer what was asked.
+    """
 
     name = "extractive"
 
@@ -46,18 +58,28 @@ class ExtractiveWriter:
         self._bm25 = PoolBM25()
 
     async def write(self, question: str, passages: Sequence[Passage], *, deadline: Deadline) -> WrittenAnswer:
-        """Return the sentences that answer best, the best first."""
+        """Return the sentences that answer best, the best first; none if none answers."""
         candidates = _candidates(passages)
         if not candidates:
             return WrittenAnswer((), self.name)
-        judge, own, notes = await self._judged(question, candidates, deadline)
-        # A sentence alone often lacks its subject; what its passage is worth makes up for it.
-        scores = [mine + one.judged.get(judge, 0.0) for one, mine in zip(candidates, own, strict=True)]
-        ranked = sorted(range(len(candidates)), key=lambda at: (-scores[at], at))
-        least = scores[ranked[0]] - _MARGIN[judge]
-        chosen = [candidates[at] for at in ranked[: self._max] if scores[at] >= least]
+        judge, scores, notes = await self._judged(question, candidates, deadline)
+        asked = Question(question)
+        measured = self._embedder is not None and identity_of(self._embedder) in COSINES
+        if judge == WORDS or (judge == VECTORS and not measured):
+            # These scores have no scale of their own, so the words of all sentences are compared.
+            probability = {i: _probability(WORDS, 0.0, asked, one) for i, one in enumerate(candidates)}
+            ranked = sorted(probability, key=lambda i: (-probability[i], -scores[i], i))[: self._max]
+        else:
+            ranked = sorted(range(len(candidates)), key=lambda i: (-scores[i], i))[: self._max]
+            probability = {i: _probability(judge, scores[i], asked, candidates[i]) for i in ranked}
+        best = ranked[0]
+        if probability[best] < MIN_PROBABILITY:
+            return WrittenAnswer((), self.name, (*notes, "no sentence answers what was asked"))
+        lowest = scores[best] - _MARGIN[judge]
+        chosen = [candidates[i] for i in ranked if scores[i] >= lowest and probability[i] >= MIN_PROBABILITY]
         quoted = tuple(Sentence(one.text, (one.number,)) for one in chosen)
-        return WrittenAnswer(quoted, self.name, (*notes, f"sentences chosen by {judge}"))
+        notes.append(f"sentences chosen by {judge}")
+        return WrittenAnswer(quoted, self.name, tuple(notes), confidence=probability[best])
 
     async def _judged(
         self, question: str, candidates: Sequence[_Candidate], deadline: Deadline
@@ -95,12 +117,15 @@ class ExtractiveWriter:
             return cosines(asked[0], list(await self._embedder.embed(texts, kind="document")))
 
 
+def _probability(judge: str, score: float, question: Question, candidate: _Candidate) -> float:
+    fit = question.fit(candidate.text, candidate.context, candidate.passage)
+    return answer_probability(judge, score, fit)
+
+
 def _candidates(passages: Sequence[Passage]) -> list[_Candidate]:
     """Return the sentences in order of their passages; the same words are quoted from one place only."""
     found: dict[str, _Candidate] = {}
     for passage in passages:
         for position, text in enumerate(sentences(passage.text)):
-            found.setdefault(
-                text, _Candidate(passage.number, position, text, passage.heading, passage.judged)
-            )
+            found.setdefault(text, _Candidate(passage.number, position, text, passage.heading, passage.text))
     return list(found.values())[:MOST_SENTENCES_READ]

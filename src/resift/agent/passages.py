@@ -60,6 +60,8 @@ class WrittenAnswer:
     sentences: tuple[Sentence, ...]
     writer: str
     notes: tuple[str, ...] = ()
+    confidence: float | None = None
+    """Probability that the first sentence answers the question; None if the writer does not know."""
 
     @property
     def text(self) -> str:
