@@ -100,6 +100,20 @@ def test_stop_words_count_only_when_alone(tmp_path: Path) -> None:
         assert ids(asyncio.run(store.search("to be the question", k=5))) == ["x"]
 
 
+def test_a_store_that_is_not_closed_causes_no_warning(tmp_path: Path) -> None:
+    """Python 3.13 and later warn of connections that the garbage collector closes."""
+    code = """if True:
+        import sys
+        from resift.stores.sqlite import SQLiteStore
+        store = SQLiteStore(sys.argv[1], create=True)
+        store.add([{"id": "a", "text": "anchor"}])
+        del store
+    """
+    command = [sys.executable, "-W", "always::ResourceWarning", "-c", code, str(tmp_path / "open.db")]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_views_are_stores_of_their_own(tmp_path: Path) -> None:
     """`text` and `vectors` find by one way each, under their own names."""
     with opened(tmp_path / "a.db", embedder=HashingEmbedder()) as store:

@@ -50,5 +50,12 @@ def run(args: argparse.Namespace) -> int:
         try:
             server.run("stdio")
         except* BrokenPipeError:
-            pass  # the assistant went away before it was answered
+            # The assistant closed the pipe before it was answered. Python 3.13 and later report that the rest
+            # of the answer cannot be written when the stream of the MCP library is freed.
+            sys.unraisablehook = _ignore_broken_pipe
     return 0
+
+
+def _ignore_broken_pipe(unraisable: sys.UnraisableHookArgs) -> None:
+    if not isinstance(unraisable.exc_value, BrokenPipeError):
+        sys.__unraisablehook__(unraisable)

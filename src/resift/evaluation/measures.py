@@ -68,13 +68,19 @@ class Judge:
         if not self.measures:
             raise InputError("There is no measure; pass at least one, for example nDCG@10.")
         self.queries = tuple(qrels)
-        parsed = [self._library.parse_measure(measure) for measure in self.measures]
+        parsed = [self._build_measure(measure) for measure in self.measures]
         # A grade below 0 (spam) is as little relevant as 0, and the library knows none below.
         grades = {
             query: {id: max(0, int(grade)) for id, grade in judged.items()} for query, judged in qrels.items()
         }
         self._evaluator: Any = self._library.evaluator(parsed, grades)
         self._names = {measure: str(measure) for measure in parsed}
+
+    def _build_measure(self, measure: str) -> Any:
+        # The library's own parser uses ast.Num, which Python 3.14 no longer has.
+        name, _, cutoff = measure.partition("@")
+        built = getattr(self._library, name)
+        return built @ int(cutoff) if cutoff else built
 
     def quality(self, run: Mapping[str, Sequence[str]]) -> Quality:
         """Measure the documents of each query, given best first.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 import time
 from collections.abc import Mapping
@@ -57,6 +58,11 @@ class Connection(sqlite3.Connection):
     version = SCHEMA_VERSION
     checked = False  # files of version 1 have no checksums
     stamp: Stamp = None
+
+    def __del__(self) -> None:
+        """Close without the ResourceWarning of Python 3.13: an Index need not be closed by its user."""
+        with contextlib.suppress(sqlite3.ProgrammingError):  # the file could not be opened
+            self.close()
 
 
 class FileFacts(NamedTuple):
