@@ -11,19 +11,31 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-settings.register_profile(
-    "resift",
+_COMMON = settings(
     deadline=None,  # two busy cores: time says nothing here
     derandomize=bool(os.environ.get("CI")),
     suppress_health_check=[HealthCheck.too_slow],
 )
-settings.load_profile("resift")
+settings.register_profile("quick", _COMMON, max_examples=25)
+settings.register_profile("thorough", _COMMON, max_examples=500, derandomize=False)
+settings.load_profile("quick")  # `--hypothesis-profile=thorough` replaces it
+
+# One thread per library: more of them spin while they wait, and the workers share the cores anyway.
+for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "RAYON_NUM_THREADS", "TOKENIZERS_PARALLELISM"):
+    os.environ.setdefault(_name, "false" if _name == "TOKENIZERS_PARALLELISM" else "1")
 
 # A suite that a shell started in the background inherits that Ctrl-C is ignored, and so would what it tests.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _connect = socket.socket.connect
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark property tests, so that `-m property` selects them."""
+    for item in items:
+        if getattr(getattr(item, "obj", None), "is_hypothesis_test", False):
+            item.add_marker("property")
 
 
 def _loopback_only(self: socket.socket, address):

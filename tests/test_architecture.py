@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import subprocess
 import sys
@@ -62,6 +63,7 @@ def room_of(module: str) -> str:
     return parts[1] if len(parts) > 1 else ""
 
 
+@functools.cache
 def arrows(source: str, module: str) -> set[str]:
     """Return the rooms that a module's imports point to, also those inside functions and those by name."""
     tree = ast.parse(source)
@@ -110,6 +112,7 @@ def wrong_arrows(sources: dict[str, str]) -> list[str]:
     return wrong
 
 
+@functools.cache
 def sources() -> dict[str, str]:
     return {
         ".".join(["resift", *path.relative_to(SOURCE).with_suffix("").parts]): path.read_text(

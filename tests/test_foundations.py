@@ -170,7 +170,7 @@ def test_sync_waits_for_the_cleanup_of_interrupted_work():
     async def work() -> None:
         try:
             await asyncio.sleep(0.05)  # the caller is waiting by now
-            signal.raise_signal(signal.SIGINT)
+            os.kill(os.getpid(), signal.SIGINT)  # `raise_signal` would reach this thread, not the waiting one
             await asyncio.sleep(60)
         finally:
             await asyncio.sleep(0.05)

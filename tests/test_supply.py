@@ -120,7 +120,7 @@ def test_the_tools_that_decide_a_check_have_exact_versions():
 def test_the_list_of_parts_names_packages_models_and_their_bytes(capsys, tmp_path):
     assert main(["sbom", "-o", str(tmp_path / "bill.json")]) == 0
     bill = json.loads((tmp_path / "bill.json").read_text(encoding="utf-8"))
-    assert bill == bill_of_materials() == json.loads(json.dumps(bill_of_materials()))
+    assert bill == json.loads(json.dumps(bill_of_materials()))
     assert (bill["bomFormat"], bill["metadata"]["component"]["name"]) == ("CycloneDX", "resift")
     parts = {part["name"]: part for part in bill["components"]}
     assert parts["pyyaml"]["version"] == metadata.version("PyYAML")

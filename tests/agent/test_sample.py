@@ -24,9 +24,10 @@ def test_the_sample_is_a_linked_collection():
     assert {one.article for one in answered} <= titles
 
 
-def test_the_right_article_is_in_the_first_three(sample_file):
-    """At least 90 % of the written questions, with the cross-encoder on."""
-    asked = [one for one in questions() if one.article]
+@pytest.mark.parametrize("every", [6, pytest.param(1, marks=pytest.mark.hardening)])
+def test_the_right_article_is_in_the_first_three(sample_file, every):
+    """At least 90 % of every sixth written question, and of all, with the cross-encoder on."""
+    asked = [one for one in questions() if one.article][::every]
     with KnowledgeGraphAgent(sample_file, enable_cross_encoder=True) as agent:
         assert agent.cross_encoder._model is not None
         found = [

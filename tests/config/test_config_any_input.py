@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import yaml
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from resift.config.load import _checked
@@ -59,7 +59,6 @@ FILES = st.dictionaries(
 )
 
 
-@settings(max_examples=150)
 @given(config=FILES)
 def test_any_structure_is_settings_or_mistakes(tmp_path_factory, config):
     """Every structure is checked to its end; without mistakes there are stores to ask."""
@@ -70,7 +69,6 @@ def test_any_structure_is_settings_or_mistakes(tmp_path_factory, config):
     assert all(line.startswith("f.yaml") and "\n" not in line.strip() for line in problems.lines())
 
 
-@settings(max_examples=80)
 @given(config=FILES)
 def test_lines_of_mistakes_are_lines_of_the_file(tmp_path_factory, config):
     """A mistake in YAML text always has a line that exists."""
@@ -79,7 +77,6 @@ def test_lines_of_mistakes_are_lines_of_the_file(tmp_path_factory, config):
     assert all(1 <= problem.line <= len(text.splitlines()) for problem in problems.found)
 
 
-@settings(max_examples=150)
 @given(text=st.text(alphabet="ab:-[]{}&*!|>\n\t '\"%@#1?,", max_size=60))
 def test_any_text_is_a_tree_or_a_config_error(text):
     """No text crashes the reader."""

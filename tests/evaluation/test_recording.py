@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from resift.errors import DataFormatError, InputError
@@ -226,7 +226,6 @@ all_settings = st.builds(
 )
 
 
-@settings(max_examples=60)
 @given(recording=recordings, setting=all_settings)
 def test_the_quick_replay_gives_what_the_real_pipeline_gives(recording, setting):
     """With ties, absent hits, hits without a reranker score and one-sided lists."""

@@ -7,8 +7,9 @@ import random
 import pytest
 
 from resift.evaluation.significance import bootstrap_interval, holm, randomisation_p
+from tests.lazy import LazyModule
 
-stats = pytest.importorskip("scipy.stats", reason="needs resift[dev]")
+stats = LazyModule("scipy.stats")
 np = pytest.importorskip("numpy", reason="needs resift[eval]")
 
 

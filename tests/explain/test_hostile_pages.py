@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import json
-import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -16,24 +16,26 @@ from resift.evaluation.running import Outcome
 from resift.evaluation.work_file import Answer, Stop
 from resift.types import Hit, Ranking, StageKind, StageRecord, Trace
 from tests.explain.payloads import PAYLOADS
-from tests.explain.test_browser import BROWSER, FLAGS
-
-needs_a_browser = pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine")
+from tests.server.browser import needs_browser, opened
 
 
-def ran(page: str, folder: Path) -> bool:
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    """One browser for all pages."""
+    with opened(tmp_path_factory.mktemp("profile")) as driver:
+        yield driver
+
+
+def ran(page: str, browser, folder: Path) -> bool:
     """Open the page and say whether any payload marked it."""
     file = folder / "page.html"
     file.write_text(page, encoding="utf-8")
-    done = subprocess.run(
-        [BROWSER, *FLAGS, f"--user-data-dir={folder / 'profile'}", "--dump-dom", file.as_uri()],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert "</html>" in done.stdout, done.stderr[-400:]
-    return 'data-ran="1"' in done.stdout.split("<head", 1)[0]
+    browser.get("about:blank")
+    browser.get(file.as_uri())
+    while browser.execute_script("return document.readyState") != "complete":
+        time.sleep(0.02)
+    time.sleep(0.2)  # payloads with timers and events of images
+    return browser.execute_script("return document.documentElement.dataset.ran") == "1"
 
 
 def hostile_ranking() -> Ranking:
@@ -96,32 +98,32 @@ def test_there_are_a_hundred_payloads():
     assert len(set(PAYLOADS)) == len(PAYLOADS)
 
 
-@needs_a_browser
-def test_the_browser_would_run_them(tmp_path):
+@needs_browser
+def test_the_browser_would_run_them(browser, tmp_path):
     """The same payloads, pasted into a page without escaping: this test can fail."""
     for payload in (PAYLOADS[0], PAYLOADS[19], PAYLOADS[25]):
-        assert ran(f"<html><head></head><body>{payload}</body></html>", tmp_path)
+        assert ran(f"<html><head></head><body>{payload}</body></html>", browser, tmp_path)
 
 
-@needs_a_browser
-def test_no_payload_runs_in_the_page_of_a_ranking(tmp_path):
+@needs_browser
+def test_no_payload_runs_in_the_page_of_a_ranking(browser, tmp_path):
     ranking = hostile_ranking()
     page = ranking.explain(query="".join(PAYLOADS), top=100).html()
-    assert not ran(page, tmp_path)
+    assert not ran(page, browser, tmp_path)
     # The policy holds even where the escaping is taken away.
     opened = page.replace("<body>", f"<body>{PAYLOADS[0]}{PAYLOADS[19]}{PAYLOADS[25]}", 1)
-    assert not ran(opened, tmp_path)
+    assert not ran(opened, browser, tmp_path)
 
 
-@needs_a_browser
-def test_no_payload_runs_in_the_report_of_an_evaluation(tmp_path):
-    assert not ran(hostile_report(), tmp_path)
+@needs_browser
+def test_no_payload_runs_in_the_report_of_an_evaluation(browser, tmp_path):
+    assert not ran(hostile_report(), browser, tmp_path)
 
 
-@needs_a_browser
-def test_no_payload_runs_in_a_picture(tmp_path):
+@needs_browser
+def test_no_payload_runs_in_a_picture(browser, tmp_path):
     picture = hostile_ranking().explain(query=PAYLOADS[0], top=100).svg()
-    assert not ran(f"<html><head></head><body>{picture}</body></html>", tmp_path)
+    assert not ran(f"<html><head></head><body>{picture}</body></html>", browser, tmp_path)
 
 
 def test_what_a_file_brings_is_typed_before_it_is_shown():

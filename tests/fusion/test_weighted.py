@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from resift import Hit
@@ -52,7 +52,6 @@ def test_texts_that_are_code_make_vectors_count():
 scores = st.lists(st.sampled_from([0.0, 0.25, 0.5, 1.0, 3.0]), min_size=1, max_size=8)
 
 
-@settings(max_examples=60)
 @given(words=scores, meaning=scores, factor=st.sampled_from([0.5, 4.0]), shift=st.sampled_from([-8.0, 16.0]))
 def test_scale_and_shift_of_a_stores_scores_change_nothing(words, meaning, factor, shift):
     """A store may count in any unit, and vectors from any zero."""
@@ -66,7 +65,6 @@ def test_scale_and_shift_of_a_stores_scores_change_nothing(words, meaning, facto
     assert turned == pytest.approx(straight, abs=1e-9)
 
 
-@settings(max_examples=40)
 @given(words=scores, meaning=scores)
 def test_a_list_given_twice_counts_once(words, meaning):
     """Two stores that answer the same do not outvote a third."""

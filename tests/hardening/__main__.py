@@ -5,6 +5,7 @@ python -m tests.hardening --short          # about a minute; writes nothing
 python -m tests.hardening cypher faults    # only these; writes nothing
 python -m tests.hardening cypher --write   # only this one, and its row of the results with its commit
 python -m tests.hardening --seed 7         # other random choices
+python -m tests.hardening --tests          # the tests marked `hardening`: sanitizers, ARM kernels, statistics
 python -m tests.hardening --properties     # the property tests of the suite with 20 times the examples
 
 Three attacks have commands of their own because they need minutes each or a C compiler:
@@ -86,11 +87,14 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("--write", action="store_true", help="put the rows of named attacks into the results")
     parser.add_argument("--properties", action="store_true", help="run the property tests thoroughly")
+    parser.add_argument("--tests", action="store_true", help="run the tests marked `hardening`")
     parser.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
-    if args.properties:
-        words = ["pytest", "-m", "property", "--hypothesis-profile=thorough"]
-        return subprocess.run([sys.executable, "-m", *words], cwd=ROOT, check=False).returncode
+    if args.properties or args.tests:
+        words = (
+            ["-m", "property", "--hypothesis-profile=thorough"] if args.properties else ["-m", "hardening"]
+        )
+        return subprocess.run([sys.executable, "-m", "pytest", *words], cwd=ROOT, check=False).returncode
     unknown = [name for name in args.names if name not in ATTACKS]
     if unknown:
         parser.error(f"unknown attack {unknown[0]!r}; known: {', '.join(ATTACKS)}")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import hostile_files as make
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from resift.errors import InputError, ModelFileError, ModelNotAllowedError
@@ -489,7 +489,6 @@ SMALL = make.model(
 )
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(data=st.data())
 def test_damaged_graphs_never_crash_the_inspector(data):
     """Any flips, cuts and insertions end in acceptance or ModelFileError, never in another exception."""
@@ -508,7 +507,6 @@ def test_damaged_graphs_never_crash_the_inspector(data):
         inspect_onnx("model.onnx", bytes(damaged))
 
 
-@settings(max_examples=200, deadline=None)
 @given(
     raw=st.binary(max_size=400), name=st.sampled_from(["a.onnx", "a.json", "a.txt", "a.safetensors", "a.bin"])
 )

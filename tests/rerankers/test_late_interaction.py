@@ -6,7 +6,7 @@ import asyncio
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from resift.deadline import Deadline
@@ -35,7 +35,6 @@ def score(reranker, hits=HITS, deadline=None):
     return asyncio.run(reranker.score(QUERY, hits, deadline=deadline or Deadline.never()))
 
 
-@settings(max_examples=30)
 @given(st.integers(1, 5), st.integers(1, 7))
 def test_max_sim_is_the_sum_of_best_matches(queries, documents):
     rng = np.random.default_rng(queries * 10 + documents)

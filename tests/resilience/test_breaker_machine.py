@@ -1,4 +1,4 @@
-"""The breaker under ten thousand random steps."""
+"""The breaker under a thousand random steps, and 20,000 with the profile `thorough`."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ def test_no_history_breaks_the_rules():
     run_state_machine_as_test(
         BreakerMachine,
         settings=settings(
-            max_examples=250,
+            max_examples=settings().max_examples,
             stateful_step_count=60,
             deadline=None,
             derandomize=True,
             suppress_health_check=list(HealthCheck),
         ),
     )
-    assert BreakerMachine.steps >= 10_000
+    assert BreakerMachine.steps >= 1_000

@@ -73,7 +73,6 @@ def stores_of(words, meaning, graph=()):
     ]
 
 
-@settings(max_examples=40)
 @given(words=levels, meaning=levels, graph=levels, said=logits, turned=st.permutations([0, 1, 2]))
 def test_the_order_of_the_lists_does_not_matter(words, meaning, graph, said, turned):
     stores = stores_of(words, meaning, graph)
@@ -81,7 +80,6 @@ def test_the_order_of_the_lists_does_not_matter(words, meaning, graph, said, tur
     assert answer(moved, Scorer(said)).ids == answer(stores, Scorer(said)).ids
 
 
-@settings(max_examples=40)
 @given(words=levels, meaning=levels, said=logits, factor=st.sampled_from([0.25, 8.0]))
 def test_scale_and_shift_of_scores_do_not_matter(words, meaning, said, factor):
     """Of words the scale, whose 0 has a meaning; of vectors scale and shift."""
@@ -94,7 +92,6 @@ def test_scale_and_shift_of_scores_do_not_matter(words, meaning, said, factor):
     assert scores[0] == scores[1]
 
 
-@settings(max_examples=40)
 @given(words=levels, meaning=levels, said=logits)
 def test_a_list_twice_or_an_empty_one_does_not_matter(words, meaning, said):
     stores = stores_of(words, meaning)[:2]
@@ -102,7 +99,6 @@ def test_a_list_twice_or_an_empty_one_does_not_matter(words, meaning, said):
     assert answer(more, Scorer(said)).ids == answer(stores, Scorer(said)).ids
 
 
-@settings(max_examples=40)
 @given(words=levels, meaning=levels, level=st.sampled_from([-3.0, 0.0, 5.0]))
 def test_a_reranker_that_tells_none_from_another_moves_none(words, meaning, level):
     stores = stores_of(words, meaning)[:2]
@@ -120,7 +116,6 @@ def test_equal_scores_keep_the_lists_order(count, level):
     assert ranking.ids == [id for id, _ in pairs]
 
 
-@settings(max_examples=40)
 @given(words=levels, meaning=levels, other=levels, said=logits, factor=st.sampled_from([1e-3, 64.0]))
 def test_a_store_of_unknown_scale_may_count_in_any_unit(words, meaning, other, said, factor):
     """Beside words and vectors: thousandths or thousands, from any zero."""
@@ -135,7 +130,6 @@ def test_a_store_of_unknown_scale_may_count_in_any_unit(words, meaning, other, s
 kinds = st.sampled_from(["doc", "vector", "graph", "search", ""])
 
 
-@settings(max_examples=40)
 @given(
     drawn=st.lists(st.tuples(kinds, levels, st.booleans()), min_size=3, max_size=6), said=logits, at=st.data()
 )
@@ -154,7 +148,6 @@ def test_any_number_of_stores_with_and_without_scores(drawn, said, at):
     assert answer(at.draw(st.permutations(stores)), Scorer(said)).ids == ranking.ids
 
 
-@settings(max_examples=40)
 @given(words=levels, meaning=levels, said=logits)
 def test_a_hosted_reranker_orders_like_the_logits_behind_its_probabilities(words, meaning, said):
     """Probabilities of logits that spread at least as far as usual count exactly as those logits."""

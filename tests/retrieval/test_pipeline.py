@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 from fake_stores import Answers, Hangs, Points, Raises
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from resift.errors import CapabilityError, InputError, RetrievalError
@@ -215,7 +215,6 @@ def test_a_stage_cannot_change_the_question_or_the_limits():
 _ids = st.lists(st.sampled_from("abcdefgh"), max_size=8, unique=True)
 
 
-@settings(max_examples=60, deadline=None)
 @given(lists=st.lists(_ids, min_size=1, max_size=4), k=st.integers(0, 10), data=st.data())
 def test_nothing_is_lost_and_the_trace_replays(lists, k, data):
     """Any lists, any order a stage chooses, any cut: every id is in hits or cut once, the trace replays."""

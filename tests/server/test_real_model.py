@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import re
 
-import cohere
 import numpy as np
 import pytest
-import voyageai
 
 import resift
 from resift.models.embedding import DEFAULT_EMBEDDER, Embedder
 from resift.models.loading import load
 from resift.rerankers.cross_encoder import DEFAULT_MODEL
 from resift.server.dialects import ROUTES
+from tests.lazy import LazyModule
 from tests.server.process import real
 
 pytestmark = pytest.mark.real_model
@@ -26,6 +25,8 @@ DOCUMENTS = [
     "The standard model names the forces between particles.",
     "Quantum mechanics describes subatomic particles.",
 ]
+
+cohere, voyageai = LazyModule("cohere"), LazyModule("voyageai")
 
 
 @pytest.fixture(scope="module")

@@ -8,10 +8,10 @@ import pytest
 
 from resift.shape import Isotonic, Platt, Temperature
 from resift.shape.fitting import judged, log_loss, sigmoid
+from tests.lazy import LazyModule
 
 np = pytest.importorskip("numpy", reason="needs resift[local]")
-sklearn = pytest.importorskip("sklearn", reason="needs resift[dev]")
-optimize = pytest.importorskip("scipy.optimize", reason="needs resift[dev]")
+optimize = LazyModule("scipy.optimize")
 
 
 def pairs(seed: int, count: int = 200) -> tuple[list[float], list[bool]]:

@@ -3,7 +3,7 @@
 from itertools import combinations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from resift.errors import InputError
@@ -78,7 +78,6 @@ QUOTAS = st.builds(
 )
 
 
-@settings(max_examples=200)
 @given(pools(max_size=8), st.integers(0, 6), QUOTAS)
 def test_one_quota_holds_whenever_it_can(hits, k, quota):
     """If any choice of k hits meets the quota, ours does; if none does, the notes say so."""
@@ -89,7 +88,6 @@ def test_one_quota_holds_whenever_it_can(hits, k, quota):
     assert (not shaped.notes) == possible
 
 
-@settings(max_examples=150)
 @given(pools(max_size=8), st.integers(0, 6), st.sampled_from([1, 2]), st.sampled_from([0, 1, 2]))
 def test_nested_quotas_hold_whenever_they_can(hits, k, most, least):
     """Documents of one source type each: both quotas hold together if any choice meets both."""
@@ -114,7 +112,6 @@ def test_who_was_passed_over_comes_before_those_behind():
     assert balance(once.kept, k=4, quotas=twice, protected={"b1"}).ids == once.ids
 
 
-@settings(max_examples=300)
 @given(pools(), st.integers(0, 8), st.lists(QUOTAS, max_size=2), st.sets(st.integers(0, 9), max_size=4))
 def test_balance_only_reorders(hits, k, quotas, wanted):
     """Nothing is lost, protected ids are in the first k while there is room, twice is once."""

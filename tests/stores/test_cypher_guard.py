@@ -218,6 +218,6 @@ def test_full_width_letters_spell_nothing(letter: str) -> None:
 
 def test_no_call_of_an_unlisted_function_passes_in_any_place() -> None:
     """`nextval` in every operand place and between any two tokens; the same statements without it pass."""
-    outcome = attack(seed=14, count=6_000)
+    outcome = attack(seed=14, count=900)
     assert outcome.examples == []
-    assert outcome.tried == 6_000
+    assert outcome.tried == 900

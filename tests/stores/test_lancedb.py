@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from resift.errors import InputError, StoreError
+from resift.stores.lancedb_store import LanceDBVectorStore
 from tests.stores.factories import HashingEmbedder
 
-pytest.importorskip("lancedb")
-
-from resift.stores.lancedb_store import LanceDBVectorStore
+pytestmark = pytest.mark.skipif(find_spec("lancedb") is None, reason="needs resift[lancedb]")
 
 HOSTILE = "x' OR 1=1; --\x00 \ud800 \" ` %s {}"
 

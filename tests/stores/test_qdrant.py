@@ -1,20 +1,22 @@
 """QdrantVectorStore beyond the contract: a folder on disk, payloads, a server that is not there."""
 
-# ruff: noqa: E402 - engines may be absent; statements read best on one line
 from __future__ import annotations
 
 import asyncio
 import uuid
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from resift.errors import InputError, StoreError
+from resift.stores.qdrant_store import QdrantVectorStore, point_id
+from tests.lazy import LazyModule
 from tests.stores.factories import HashingEmbedder
 
-qdrant_client = pytest.importorskip("qdrant_client")
+qdrant_client = LazyModule("qdrant_client")
 
-from resift.stores.qdrant_store import QdrantVectorStore, point_id
+pytestmark = pytest.mark.skipif(find_spec("qdrant_client") is None, reason="needs resift[qdrant]")
 
 
 def test_a_folder_keeps_the_documents(tmp_path: Path) -> None:

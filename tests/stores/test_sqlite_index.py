@@ -138,7 +138,7 @@ def test_codes_find_nearly_all_that_a_scan_finds_and_every_score_is_exact(
         scan = SQLiteStore(path, embedder=embedder, mode="vector", exact=True, read_only=True)
         again = SQLiteStore(path, embedder=embedder, mode="vector", exact=False, read_only=True)
         recalls = []
-        for question in range(0, 6000, 200):
+        for question in range(0, 6000, 1000):
             found = await store.search(f"{question}", k=10)
             wanted = await scan.search(f"{question}", k=10)
             assert (found.approximate, wanted.approximate) == (True, False)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from resift.errors import InputError
@@ -41,7 +41,6 @@ FILTERS = st.recursive(
 )
 
 
-@settings(max_examples=25, deadline=None)
 @given(
     st.lists(st.dictionaries(st.sampled_from("ab"), METADATA), min_size=1, max_size=12),
     st.lists(FILTERS, min_size=5, max_size=15),
