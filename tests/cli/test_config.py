@@ -99,3 +99,19 @@ def test_reference_prints_the_page(capsys):
 
     assert main(["config", "reference"]) == 0
     assert capsys.readouterr().out == page()
+
+
+def test_check_describes_what_runs(tmp_path, capsys):
+    """Without weighted fusion exactly 20 hits are reranked; blend and guard run unless switched off."""
+    file = tmp_path / "p.yaml"
+    stores = "stores: [{name: a, kind: memory}]\nrerank: {kind: semantic-bm25}\n"
+    for extra, depth, blend in (
+        ("", "top 20", "on"),
+        ("fusion: {method: weighted}\n", "adaptive", "on"),
+        ("guard: {blend: false}\n", "top 20", "off"),
+    ):
+        file.write_text(stores + extra)
+        assert main(["config", "check", str(file), "--json"]) == 0
+        rows = {row["part"]: row["is"] for row in json.loads(capsys.readouterr().out)["summary"]}
+        assert depth in rows["rerank"]
+        assert (rows["blend"], rows["guard"]) == (blend, "on")

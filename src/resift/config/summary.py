@@ -14,8 +14,11 @@ def summary(settings: Settings) -> list[tuple[str, str]]:
     fusion = settings["fusion"]
     rows.append(("fusion", fusion["method"] if fusion else "rrf"))
     if settings["rerank"] is not None:
-        rows += _rerank(settings["rerank"])
-    rows += [(part, "on") for part in ("gate", "guard", "shape") if settings.get(part) is not None]
+        rows += _rerank(settings["rerank"], adaptive=bool(fusion) and fusion["method"] == "weighted")
+        guard = settings["guard"]
+        rows += [("blend", "on" if guard is None or guard["blend"] else "off")]
+        rows += [("guard", "on" if guard is None or guard["do_no_harm"] else "off")]
+    rows += [(part, "on") for part in ("gate", "shape") if settings.get(part) is not None]
     rows.append(("k", str(settings["k"])))
     limit = settings["deadline_s"]
     rows.append(("deadline", "none" if limit is None else f"{limit:g} s"))
@@ -29,10 +32,10 @@ def _store(store: Settings) -> str:
     return " ".join(part for part in (store["name"], f"({store['kind']})", place) if part)
 
 
-def _rerank(settings: Settings) -> list[tuple[str, str]]:
+def _rerank(settings: Settings, *, adaptive: bool) -> list[tuple[str, str]]:
     parts = settings["tiers"] or [settings]
     names = " > ".join(f"{part['kind']} {part.get('model') or ''}".strip() for part in parts)
-    depth = f"the top {settings['depth']}" if settings["depth"] else "as deep as it pays"
+    depth = "adaptive depth" if adaptive and not settings["depth"] else f"the top {settings['depth'] or 20}"
     rows = [("rerank", f"{names}, {depth}")]
     unset = [f"{name} is not set: its tier will be skipped" for part in parts for name in keys_not_set(part)]
     return rows + [("note", each) for each in unset]
