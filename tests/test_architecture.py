@@ -21,7 +21,7 @@ DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 # A room may import rooms of lower levels and its own. Files beside __init__ are named by their stem.
 LEVELS = [
     {"errors", "forking", "lazy_exports", "markup"},
-    {"arguments", "arrays", "validation"},
+    {"arrays", "validation"},
     {"options"},
     {"text"},
     {

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from resift.arguments import checked
 from resift.candidates import TEXT_KEYS, Candidate, hits_from
 from resift.deadline import Deadline
 from resift.errors import InputError, StoreError
@@ -27,7 +26,7 @@ from resift.retrieval.scored_search import scorer_of, search_with_scores
 from resift.stores.sqlite import SQLiteStore
 from resift.sync import run_sync, synced
 from resift.types import Hit, JsonObject, Metadata, Ranking, Where
-from resift.validation import check_path
+from resift.validation import check_arguments, check_list, check_path
 
 if TYPE_CHECKING:
     from resift.agent.multi_doc import Writer
@@ -106,7 +105,7 @@ class Index:
         )
         return open_index(self.path, embedder=self._embedder, text_only=words_only, read_only=self._read_only)
 
-    @checked
+    @check_arguments
     async def aadd(
         self,
         documents: Iterable[Candidate] | str,
@@ -125,7 +124,7 @@ class Index:
 
     add = synced(aadd)
 
-    @checked
+    @check_arguments
     async def aadd_files(self, paths: Paths, *, prune: bool = False, progress: bool = False) -> IndexReport:
         """Bring the index up to date with files and folders; what did not change is not read again.
 
@@ -135,29 +134,29 @@ class Index:
         from resift.ingest.indexing import index_paths
         from resift.ingest.walking import check_paths
 
-        given = [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
+        given = [paths] if isinstance(paths, (str, os.PathLike)) else check_list(paths, "paths", "paths")
         report = _progress_bar() if progress else _no_progress
-        files = [Path(path) for path in given]
+        files = [Path(check_path(path, "A path")) for path in given]
         check_paths(files)
         return await index_paths(self._open_store(create=True), files, prune=prune, progress=report)
 
     add_files = synced(aadd_files)
 
-    @checked
+    @check_arguments
     async def adelete(self, ids: Iterable[str] | str) -> int:
         """Remove documents and return how many were there."""
         return await self.store.delete([ids] if isinstance(ids, str) else ids)
 
     delete = synced(adelete)
 
-    @checked
+    @check_arguments
     async def aget(self, ids: Iterable[str] | str) -> list[Hit]:
         """Return the documents of these ids that are there, in the order asked for."""
         return await self.store.get([ids] if isinstance(ids, str) else ids)
 
     get = synced(aget)
 
-    @checked
+    @check_arguments
     async def asearch(
         self,
         query: str,
@@ -194,7 +193,7 @@ class Index:
 
     search = synced(asearch)
 
-    @checked
+    @check_arguments
     async def aask(
         self,
         question: str,

@@ -9,19 +9,26 @@ walks the same declaration and names every mistake, with its place, for people.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+import inspect
 import math
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+import types
+import typing
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from itertools import repeat
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
 
 from resift.errors import InputError, did_you_mean
 
 if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
     from msgspec.inspect import Type
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 DEFAULT_K = 10
@@ -162,6 +169,112 @@ def _as_float(value: object) -> float:
         return math.nan
 
 
+def check_arguments(function: Callable[P, T]) -> Callable[P, T]:
+    """Return a public function that checks the types of its arguments against its annotations.
+
+    For constructors and other calls that happen rarely. Annotations that cannot be checked at run time pass.
+    """
+    parameters = inspect.signature(function).parameters
+    hints: dict[str, Any] = {}
+    # Options passed on as **kwargs of a TypedDict are known by name as well.
+    closed = False
+
+    def check(args: tuple[object, ...], kwargs: Mapping[str, object]) -> None:
+        nonlocal closed
+        if not hints:
+            closed = _read_annotations(function, hints)
+        for name, value in (*zip(parameters, args, strict=False), *kwargs.items()):
+            if closed and name not in parameters and name not in hints:
+                raise TypeError(f"{function.__qualname__}() got an unexpected keyword argument {name!r}")
+            if name in hints and not _accepts(value, hints[name]):
+                owner = function.__qualname__.removesuffix(".__init__")
+                raise InputError(f"{owner}: {name} is {_show_type(value)}; pass {_show_hint(hints[name])}.")
+
+    if inspect.iscoroutinefunction(function):
+
+        @functools.wraps(function)
+        async def checked_coroutine(*args: P.args, **kwargs: P.kwargs) -> Any:
+            check(args, kwargs)
+            return await function(*args, **kwargs)
+
+        return typing.cast("Callable[P, T]", checked_coroutine)
+
+    @functools.wraps(function)
+    def checked_function(*args: P.args, **kwargs: P.kwargs) -> T:
+        check(args, kwargs)
+        return function(*args, **kwargs)
+
+    return checked_function
+
+
+def check_fields(value: DataclassInstance) -> None:
+    """Raise InputError for the first field of a dataclass with the wrong type; for `__post_init__`."""
+    for name, hint in _field_hints(type(value)).items():
+        field = getattr(value, name)
+        if not _accepts(field, hint):
+            raise InputError(
+                f"{type(value).__name__}: {name} is {_show_type(field)}; pass {_show_hint(hint)}."
+            )
+
+
+@functools.cache
+def _field_hints(kind: type) -> dict[str, Any]:
+    hints = typing.get_type_hints(kind)
+    return {field.name: hints[field.name] for field in dataclasses.fields(kind)}
+
+
+def _read_annotations(function: Callable[..., Any], hints: dict[str, Any]) -> bool:
+    """Fill in the hints of a function's parameters; return whether its further options are all known."""
+    closed = False
+    for parameter in inspect.signature(function).parameters.values():
+        annotation = parameter.annotation
+        if parameter.kind is parameter.VAR_POSITIONAL or annotation is parameter.empty:
+            continue
+        try:
+            names = getattr(function, "__globals__", {})
+            hint = eval(annotation, names) if isinstance(annotation, str) else annotation  # noqa: S307 - our source
+        except NameError:  # imported for type checkers only
+            continue
+        if parameter.kind is not parameter.VAR_KEYWORD:
+            hints[parameter.name] = hint
+        elif typing.get_origin(hint) is typing.Unpack:
+            hints |= typing.get_type_hints(typing.get_args(hint)[0])
+            closed = True
+    hints.setdefault("", Any)  # never empty, so that it is filled once
+    return closed
+
+
+def _accepts(value: object, hint: Any) -> bool:
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        return any(_accepts(value, member) for member in typing.get_args(hint))
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+        return isinstance(value, hint)
+    try:
+        expected = type_info(hint)
+    except TypeError:  # not a type that can be checked at run time
+        return True
+    return all(problem.kind == "range" for problem in _problems(value, expected, ()))
+
+
+def _show_type(value: object) -> str:
+    # A text may be a document or a key, so only its type is shown.
+    if value is None or isinstance(value, (bool, float)) or (isinstance(value, int) and abs(value) < 10**18):
+        return repr(value)
+    if isinstance(value, (list, tuple)) and value:
+        return f"a {type(value).__name__} with a {type(value[0]).__name__}"
+    return f"a {type(value).__name__}"
+
+
+def _show_hint(hint: Any) -> str:
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        return " or ".join(_show_hint(member) for member in typing.get_args(hint))
+    if typing.get_origin(hint) is Literal:
+        return " or ".join(map(repr, typing.get_args(hint)))
+    if hint is type(None):
+        return "None"
+    return inspect.formatannotation(hint).replace("collections.abc.", "")
+
+
 ProblemKind = Literal["type", "range", "size", "blank", "choice", "missing", "unknown"]
 
 NOT_BLANK = r"\S"
@@ -208,16 +321,11 @@ def convert(data: object, declared: type[T], *, name: str) -> T:
 
 def describe_problem(problem: Problem, root: str) -> str:
     """Return one sentence about a mistake in a file or a value."""
-    # "score of a hit" reads better than "a hit.score" where the root is a phrase.
-    *outer, last = problem.path or ("",)
-    place = Problem(tuple(outer), problem.kind, None, problem.expected).name(root)
-    where = (
-        place if not problem.path else f"{place}[{last}]" if isinstance(last, int) else f"{last} of {place}"
-    )
+    where = f"{problem.name()} of {root}" if problem.path else root
     if problem.kind == "missing":
         return f"{where} is missing; it must be {describe_type(problem.expected)}."
     if problem.kind == "unknown":
-        return f"{where} is unknown. {did_you_mean(str(last), problem.allowed)}"
+        return f"{where} is unknown. {did_you_mean(str(problem.path[-1]), problem.allowed)}"
     if problem.kind == "choice":
         return f"{where} is unknown; it must be one of {', '.join(problem.allowed)}."
     return f"{where} is a {type(problem.value).__name__}; it must be {describe_type(problem.expected)}."
@@ -257,23 +365,36 @@ def _problems(value: Any, expected: Any, path: tuple[str | int, ...]) -> Iterato
                 issubclass(each, bool) for each in kinds
             }
             yield Problem(path, "type" if wrong_type else "choice", value, expected, tuple(map(str, allowed)))
-    elif kind == "DictType":
-        if not isinstance(value, Mapping):
+    elif kind in ("DictType", "TupleType") or hasattr(expected, "item_type"):
+        yield from _container_problems(value, expected, path)
+    elif kind == "CustomType":
+        if not _is_instance(value, expected.cls):
             yield Problem(path, "type", value, expected)
-            return
+    elif hasattr(expected, "fields"):
+        yield from _record_problems(value, expected, path)
+
+
+def _container_problems(value: Any, expected: Any, path: tuple[str | int, ...]) -> Iterator[Problem]:
+    kind = type(expected).__name__
+    if kind == "DictType":
+        valid = isinstance(value, Mapping)
+    elif kind == "TupleType":
+        valid = isinstance(value, (list, tuple)) and len(value) == len(expected.item_types)
+    else:
+        # A string is a collection of strings to Python, and never what is meant.
+        valid = isinstance(value, Collection) and not isinstance(value, (str, bytes, bytearray, Mapping))
+    if not valid:
+        yield Problem(path, "type", value, expected)
+    elif kind == "DictType":
         for key, item in value.items():
             yield from _problems(key, expected.key_type, (*path, str(key)))
             yield from _problems(item, expected.value_type, (*path, str(key)))
-    elif hasattr(expected, "item_type"):
-        if not isinstance(value, (list, tuple)):
-            yield Problem(path, "type", value, expected)
-            return
-        if not _has_size(len(value), expected):
+    else:
+        if kind != "TupleType" and not _has_size(len(value), expected):
             yield Problem(path, "size", value, expected)
-        for i, item in enumerate(value):
-            yield from _problems(item, expected.item_type, (*path, i))
-    elif hasattr(expected, "fields"):
-        yield from _record_problems(value, expected, path)
+        item_types = expected.item_types if kind == "TupleType" else repeat(expected.item_type)
+        for i, (item, item_type) in enumerate(zip(value, item_types, strict=False)):
+            yield from _problems(item, item_type, (*path, i))
 
 
 def _union_problems(value: Any, expected: Any, path: tuple[str | int, ...]) -> Iterator[Problem]:
@@ -293,6 +414,8 @@ def _union_problems(value: Any, expected: Any, path: tuple[str | int, ...]) -> I
 
 
 def _record_problems(value: Any, expected: Any, path: tuple[str | int, ...]) -> Iterator[Problem]:
+    if isinstance(value, getattr(expected, "cls", ())):
+        return  # an argument that has this type already
     if not isinstance(value, Mapping):
         yield Problem(path, "type", value, expected)
         return
@@ -305,6 +428,18 @@ def _record_problems(value: Any, expected: Any, path: tuple[str | int, ...]) -> 
             yield from _problems(item, names[name].type, (*path, name))
         elif getattr(expected, "forbid_unknown_fields", False):
             yield Problem((*path, str(name)), "unknown", item, expected, tuple(names))
+
+
+def _is_instance(value: object, cls: Any) -> bool:
+    if cls is Callable:
+        return callable(value)
+    # A string is iterable too, but never what is meant.
+    if cls is Iterable and isinstance(value, (str, bytes, bytearray)):
+        return False
+    try:
+        return isinstance(value, cls)
+    except TypeError:  # a protocol that cannot be checked at run time
+        return True
 
 
 def _check_str(value: object, expected: Any) -> ProblemKind | None:

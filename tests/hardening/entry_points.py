@@ -19,9 +19,6 @@ from resift.config import inspect_yaml, load_plain, load_yaml, pipeline_from_con
 from resift.deadline import Deadline
 from resift.evaluation import (
     Judge,
-    bootstrap_interval,
-    holm,
-    randomisation_p,
     read_collection,
     read_qrels,
     read_recording,
@@ -29,7 +26,7 @@ from resift.evaluation import (
     subject_named,
 )
 from resift.fusion import METHODS, compare
-from resift.gate import find_cliff, gate, grade, profile_named
+from resift.gate import profile_named
 from resift.ingest import ChunkSize, index_paths, open_index
 from resift.ingest.limits import Limits as FileLimits
 from resift.models import allow_local, disallow_local, resolve, write_manifest
@@ -50,19 +47,8 @@ from resift.resilience import Budget, CircuitBreaker
 from resift.retrieval import OverFetch, StoreRef
 from resift.server.options import Limits, ServerOptions
 from resift.shape import (
-    Platt,
-    above,
-    balance,
-    blend,
-    calibrate,
     calibrator_from,
-    fold,
-    guard,
     load_calibrator,
-    mmr,
-    precede,
-    recover,
-    shape,
 )
 from resift.stores import (
     LadybugGraphStore,
@@ -72,7 +58,7 @@ from resift.stores import (
     check_cypher,
 )
 from resift.testing import FakeStore, OverlapScorer
-from resift.text import Analyzer, snippet, words
+from resift.text import Analyzer, words
 from resift.types import Hit
 
 DOCUMENTS = [
@@ -162,19 +148,7 @@ def _pure_entry_points() -> list[EntryPoint]:
     return [
         *methods,
         EntryPoint("compare", compare, {"rankings": lists, "k": 3}),
-        EntryPoint("gate", gate, {"hits": HITS}),
-        EntryPoint("grade", grade, {"scores": [0.9, 0.4], "floor": 0.1, "wanted": 3}),
-        EntryPoint("find_cliff", find_cliff, {"scores": [0.9, 0.4, 0.1], "floor": 0.1, "rerank_top_n": 1}),
         EntryPoint("profile_named", profile_named, {"name": "memosa"}),
-        EntryPoint("blend", blend, {"hits": HITS}),
-        EntryPoint("guard", guard, {"hits": HITS, "n": 2}),
-        EntryPoint("mmr", mmr, {"hits": HITS, "k": 2, "trade_off": 0.7}),
-        EntryPoint("balance", balance, {"hits": HITS, "k": 2}),
-        EntryPoint("fold", fold, {"hits": HITS, "threshold": 0.9}),
-        EntryPoint("precede", precede, {"hits": HITS}),
-        EntryPoint("recover", recover, {"hits": HITS, "k": 2}),
-        EntryPoint("shape", shape, {"hits": HITS, "k": 2}),
-        EntryPoint("snippet", snippet, {"text": "a long text about Paris", "query": "Paris", "length": 20}),
         EntryPoint("words", words, {"text": "some words"}),
         EntryPoint("check_cypher", check_cypher, {"statement": "MATCH (n) RETURN n", "procedures": ["a"], "functions": ["b"]}),
         EntryPoint("Deadline.after", Deadline.after, {"seconds": 1.0}),
@@ -301,11 +275,6 @@ def _package_entry_points(folder: Path) -> list[EntryPoint]:
         EntryPoint("inspect_yaml", inspect_yaml, {"path": file}),
         EntryPoint("load_plain", load_plain, {"config": {"stores": [{"kind": "memory", "name": "m"}]}}),
         EntryPoint("pipeline_from_yaml", pipeline_from_yaml, {"path": file}),
-        EntryPoint("bootstrap_interval", bootstrap_interval, {"differences": [0.1, -0.2, 0.3], "level": 0.9, "rounds": 100, "seed": 1}),
-        EntryPoint("randomisation_p", randomisation_p, {"differences": [0.1, -0.2, 0.3], "rounds": 100, "seed": 1}),
-        EntryPoint("holm", holm, {"p_values": [0.01, 0.2]}),
-        EntryPoint("calibrate", calibrate, {"hits": HITS, "calibrators": Platt(1.0, 0.0)}),
-        EntryPoint("above", above, {"hits": HITS, "threshold": 0.5}),
         EntryPoint("calibrator_from", calibrator_from, {"data": {"kind": "platt", "slope": 1.0, "intercept": 0.0}}),
         EntryPoint("CascadeReranker", CascadeReranker, {"scorer": OverlapScorer(), "cheap": OverlapScorer(), "k": 3, "patience": 2}),
         EntryPoint("CachedScorer", CachedScorer, {"scorer": OverlapScorer(), "cache": MemoryScores(), "model": "m", "revision": "1"}),

@@ -8,9 +8,9 @@ from dataclasses import KW_ONLY, dataclass
 from typing import Any, ClassVar
 
 from resift.agent.expansion import Neighbourhood
-from resift.arguments import check_fields
 from resift.errors import InputError, require
 from resift.types import Fused, Hit, StageKind, StageRecord, Trace, rescored, trace_of
+from resift.validation import check_fields
 
 STAGE = "centrality"
 PARTS = ("relevance", "similarity", "pagerank")

@@ -20,7 +20,6 @@ from resift.agent.graph_reranker import GraphReranker, article_of
 from resift.agent.multi_doc import MultiDocSynthesizer, Writer
 from resift.agent.pack import Pack
 from resift.agent.widening import merged, retrieved, widened
-from resift.arguments import checked
 from resift.arrays import Array
 from resift.deadline import Deadline
 from resift.errors import InputError, StoreError, redacted
@@ -31,6 +30,7 @@ from resift.rerankers.rescore import rescore
 from resift.retrieval.waiting import TooLate, within
 from resift.sync import synced
 from resift.types import Fused, Hit, JsonObject, Ranking, StageKind, StageRecord, Trace, cut_record, record_of
+from resift.validation import check_arguments
 
 
 class KnowledgeGraphAgent:
@@ -44,7 +44,7 @@ class KnowledgeGraphAgent:
 
     cross_encoder: CrossEncoderReranker | None
 
-    @checked
+    @check_arguments
     def __init__(  # noqa: PLR0917 - the documented order
         self,
         db_path: Path | str | Pack,

@@ -9,13 +9,12 @@ from typing import NamedTuple
 
 from resift.agent import pack_schema as schema
 from resift.agent.graph_connection import GraphConnection, rows_of
-from resift.arguments import checked
 from resift.arrays import Array, np
 from resift.errors import ResiftError, StoreError, require, shell_path
 from resift.forking import ForkSafeLock
 from resift.text import words
 from resift.types import JsonMapping, JsonValue
-from resift.validation import check_path
+from resift.validation import check_arguments, check_path
 
 BUFFER_BYTES = 256 << 20
 
@@ -75,7 +74,7 @@ class Pack:
         self.meta = self._wikigr_meta() if self._is_wikigr() else self._checked_meta()
 
     @classmethod
-    @checked
+    @check_arguments
     def open(cls, path: Path | str) -> Pack:
         """Open a pack file read-only; raises StoreError for anything that is no finished pack."""
         file = Path(check_path(path, "The pack"))

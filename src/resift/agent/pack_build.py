@@ -16,13 +16,12 @@ from resift.agent import pack_schema as schema
 from resift.agent.articles import Article, find_sources, read_articles
 from resift.agent.graph_connection import GraphConnection, rows_of
 from resift.agent.links import LinkResolver
-from resift.arguments import checked
 from resift.errors import InputError, StoreError, require
 from resift.ingest.chunking import ChunkSize
 from resift.protocols import Embedder
 from resift.stores.embedding import identity_of, unit_vectors
 from resift.types import JsonObject
-from resift.validation import check_path
+from resift.validation import check_arguments, check_path
 
 OnProgress = Callable[[int, int], None]
 """Called with (sections done, sections in all)."""
@@ -60,7 +59,7 @@ class _Work:
         return sum(len(article.passages) for article in self.batch)
 
 
-@checked
+@check_arguments
 async def build_pack(
     source: Path | str,
     target: Path | str,

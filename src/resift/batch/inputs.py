@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from resift.errors import DataFormatError, InputError, require
-from resift.validation import check_path
+from resift.validation import check_list, check_path
 
 PARQUET, JSONL = (".parquet", ".pq"), (".jsonl", ".ndjson")
 
@@ -61,13 +61,13 @@ def find_inputs(
 
     What folders and patterns find in `out` is left out: a job that is run again must not read its own shards.
     """
-    named = [given] if isinstance(given, (str, os.PathLike)) else list(given)
+    named = [given] if isinstance(given, (str, os.PathLike)) else check_list(given, "inputs", "paths")
     found: list[str] = []
-    for address in [str(os.fspath(one)) for one in named]:
+    # Checked before it is used: a very long pattern takes `glob` minutes.
+    for address in [check_path(each, "One of the inputs") for each in named]:
         if "://" in address:
             found += _remote(address)
             continue
-        check_path(address, "One of the inputs")  # a long enough pattern takes `glob` minutes
         if os.path.isdir(address):  # unlike Path, no error where a name is too long
             found += _inside(Path(address))
         elif glob.has_magic(address):

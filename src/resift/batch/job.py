@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol, runtime_checkable
 
-from resift.arguments import checked
 from resift.batch.inputs import Shard, find_inputs, plan_inputs
 from resift.batch.local_engine import LocalEngine
 from resift.batch.manifest import check_plan, plan_of, write_manifest
@@ -24,6 +23,7 @@ from resift.batch.shards import (
 from resift.batch.work import BatchWork
 from resift.errors import InputError, ResiftError, require
 from resift.file_lock import locked
+from resift.validation import check_arguments
 
 EngineName = Literal["local", "ray"]
 SHARD_ROWS = 1000
@@ -79,7 +79,7 @@ class BatchProgress:
     """Rows among them that an earlier run did."""
 
 
-@checked
+@check_arguments
 def run_batch(
     work: BatchWork,
     inputs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],

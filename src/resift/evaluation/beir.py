@@ -8,11 +8,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from resift.arguments import checked
 from resift.errors import DataFormatError, did_you_mean
 from resift.evaluation.text_files import json_rows
 from resift.evaluation.trec import Qrels, read_qrels
 from resift.types import JsonMapping, JsonObject
+from resift.validation import check_arguments
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class Collection:
             yield {"id": id, "text": " ".join(part for part in parts if part), "metadata": dict(metadata)}
 
 
-@checked
+@check_arguments
 def read_collection(folder: Path | str, *, split: str = "test") -> Collection:
     """Read the judged queries of one split; raises DataFormatError with file and line."""
     folder = Path(folder)

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from resift.arguments import checked
 from resift.errors import DataFormatError
 from resift.evaluation.beir import Collection
 from resift.evaluation.fast_replay import FastReplay
@@ -16,6 +15,7 @@ from resift.evaluation.replay import Setting, default_setting
 from resift.evaluation.text_files import json_rows
 from resift.evaluation.work_file import asked_digest
 from resift.scaling import mean_and_deviation
+from resift.validation import check_arguments
 
 ENOUGH = 10
 """Questions with a mark below which nothing is moved."""
@@ -44,7 +44,7 @@ class Fitted:
     reason: str = ""
 
 
-@checked
+@check_arguments
 def read_clicks(path: Path | str) -> Collection:
     """Read a JSONL of {"question", "id", "good"}; of two marks on one hit the later counts."""
     path = Path(path)

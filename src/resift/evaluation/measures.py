@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from numbers import Integral
 from typing import Any
 
-from resift.arguments import checked
 from resift.errors import InputError, require
 from resift.evaluation.trec import Qrels
-from resift.validation import check_list
+from resift.validation import check_arguments, check_list
 
 DEFAULT_MEASURES = ("nDCG@10", "AP", "RR", "R@100", "P@10")
 
@@ -43,7 +42,7 @@ class Quality:
         return {measure: self.mean(measure, complete=complete) for measure in self.per_query}
 
 
-@checked
+@check_arguments
 def measure_name(text: str) -> str:
     """Return a measure's canonical name: ndcg@10 -> nDCG@10, MAP -> AP, recall@100 -> R@100."""
     match = re.fullmatch(r"([A-Za-z]+)(?:@([1-9]\d{0,4}))?", text.strip())

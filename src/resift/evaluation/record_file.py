@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from resift.arguments import checked
 from resift.errors import DataFormatError
 from resift.evaluation.text_files import json_rows
 from resift.shape.neighbours import Near
 from resift.types import JsonMapping, JsonValue, to_json
+from resift.validation import check_arguments
 
 FORMAT = "resift-recording-1"
 
@@ -89,7 +89,7 @@ def query_line(recorded: Recorded) -> str:
     return to_json(asdict(recorded)) + "\n"
 
 
-@checked
+@check_arguments
 def read_recording(path: Path | str) -> Recording:
     """Read a recording; raises DataFormatError with file and line."""
     path = Path(path)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from resift.arguments import checked
 from resift.arrays import Array, np
 from resift.errors import InputError, require
 
@@ -21,7 +20,6 @@ _CHUNK = 2_000
 _NOISE = 1e-12
 
 
-@checked
 def randomisation_p(differences: Sequence[float], *, rounds: int = ROUNDS, seed: int = SEED) -> float:
     """Return the two-sided p of a paired randomisation test on the mean (Smucker et al., CIKM 2007).
 
@@ -51,7 +49,6 @@ def format_p(p: float) -> str:
     return f"{p:.4f}" if p >= 0.0001 else "<0.0001"
 
 
-@checked
 def bootstrap_interval(
     differences: Sequence[float], *, level: float = 0.95, rounds: int = 10_000, seed: int = SEED
 ) -> tuple[float, float]:
@@ -74,7 +71,6 @@ def bootstrap_interval(
     return float(low), float(high)
 
 
-@checked
 def holm(p_values: Sequence[float]) -> list[float]:
     """Return p-values corrected for how many there are, in the order given (Holm, 1979)."""
     order = sorted(range(len(p_values)), key=lambda at: p_values[at])

@@ -14,7 +14,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from resift.arguments import checked
 from resift.errors import InputError, did_you_mean
 from resift.ingest.opening import open_index
 from resift.models.embedding import DEFAULT_EMBEDDER, Embedder
@@ -26,6 +25,7 @@ from resift.retrieval.pipeline import Pipeline
 from resift.retrieval.stages import Rerank
 from resift.stores.sqlite import SQLiteStore
 from resift.types import JsonMapping, JsonObject
+from resift.validation import check_arguments
 
 VARIABLE = "RESIFT_COLLECTION"
 RERANK_DEPTH = 20
@@ -57,7 +57,7 @@ class Subject:
     """The embedder and the reranker, by the names of their models."""
 
 
-@checked
+@check_arguments
 def subject_named(text: str) -> Subject:
     """Return the built-in pipeline of that name, or the pipeline of that file.
 

@@ -8,9 +8,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from resift.arguments import checked
 from resift.errors import DataFormatError
 from resift.evaluation.text_files import numbered
+from resift.validation import check_arguments
 
 Qrels = dict[str, dict[str, int]]
 """Query id -> document id -> grade."""
@@ -41,7 +41,7 @@ def run_lines(path: Path, lines: Sequence[tuple[int, str]] | None = None) -> Ite
         yield Retrieved(number, parts[0], parts[2], _score(path, number, parts[4]))
 
 
-@checked
+@check_arguments
 def read_run(path: Path | str) -> Run:
     """Return each query's documents in trec_eval's order; a document that comes twice is refused."""
     path = Path(path)
@@ -60,7 +60,7 @@ def in_trec_order(rows: Iterable[Retrieved]) -> list[Retrieved]:
     return sorted(rows, key=lambda one: (_single(one.score), one.id), reverse=True)
 
 
-@checked
+@check_arguments
 def read_qrels(path: Path | str) -> tuple[Qrels, dict[str, int]]:
     """Return the judgements and each query's first line; reads TREC's four columns and BEIR's three."""
     path = Path(path)

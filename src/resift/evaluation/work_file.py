@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -11,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple, TextIO
 
 from resift.file_lock import locked
-from resift.types import reading, to_json
+from resift.types import to_json
 
 
 class Stop(NamedTuple):
@@ -99,7 +98,9 @@ class WorkFile:
 
 def _answer(line: bytes) -> Answer | None:
     """Return a line's answer; None for a damaged line, whose query is then asked again."""
+    import msgspec
+
     try:
-        return Answer(**reading.fields_of(Answer, json.loads(line), "an answer"))
-    except (ValueError, TypeError, RecursionError):
+        return msgspec.json.decode(line, type=Answer)
+    except (msgspec.DecodeError, RecursionError):
         return None

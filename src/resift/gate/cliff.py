@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from resift.arguments import checked
 from resift.errors import InputError
 
 _NOISE = 1e-12  # 0.30 − 0.25 is a hair under 0.05 in binary; the rule means the decimal numbers
@@ -43,7 +42,6 @@ class Hint:
     skip_reason: str | None = None
 
 
-@checked
 def find_cliff(
     scores: Sequence[float] | None,
     *,

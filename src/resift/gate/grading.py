@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from resift.arguments import checked
 from resift.errors import InputError
 from resift.options import check_options, option
 
@@ -58,7 +57,6 @@ class Grade:
         return self.letter in ("A", "B")
 
 
-@checked
 def grade(
     scores: Sequence[float], *, floor: float | None, wanted: int | None = None, policy: Grading | None = None
 ) -> Grade:

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal
 
-from resift.arguments import checked
 from resift.errors import InputError, PluginLoadError
 from resift.gate.cliff import Cliff
 from resift.gate.grading import Grading
 from resift.options import option
 from resift.plugins import GATE_PROFILES, built_by, load_plugin
+from resift.validation import check_arguments
 
 OWN_SCORE = "score"
 """The signal that is a hit's own score."""
@@ -118,7 +118,7 @@ MEMOSA = Profile(
 """Floors of a house that writes investment memos, for cosine scores of its embedding model."""
 
 
-@checked
+@check_arguments
 def profile_named(name: str, **options: object) -> Profile:
     """Return an installed profile; options are those that it declares."""
     plugin = load_plugin(GATE_PROFILES, name)

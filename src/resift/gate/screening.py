@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from resift.arguments import checked
 from resift.errors import InputError
 from resift.events import Event, Sink, emit
 from resift.gate.cliff import Hint, find_cliff
@@ -84,7 +83,6 @@ class _Tightened:
     skip_reason: str | None = None
 
 
-@checked
 def gate(
     hits: Sequence[Hit],
     *,

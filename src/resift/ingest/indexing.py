@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from resift.arguments import checked
 from resift.errors import DataFormatError, InputError
 from resift.ingest.chunking import ChunkSize
 from resift.ingest.indexed_files import digest_of, folder_of, gone_from, key_of, size_of
@@ -23,6 +22,7 @@ from resift.stores.read_ahead import read_ahead
 from resift.stores.sqlite import SQLiteStore
 from resift.stores.sqlite_write import Batch
 from resift.types import JsonMapping, JsonObject
+from resift.validation import check_arguments
 
 Outcome = Literal["indexed", "unchanged", "empty", "partial", "failed", "removed"]
 OnProgress = Callable[[int, int], None]
@@ -106,7 +106,7 @@ class _Part(NamedTuple):
     failure: str = ""
 
 
-@checked
+@check_arguments
 async def index_paths(
     store: SQLiteStore,
     paths: Sequence[Path],

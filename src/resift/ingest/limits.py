@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from resift.arguments import check_fields
 from resift.errors import InputError
+from resift.validation import check_fields
 
 MB = 1 << 20
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from resift.arguments import checked
 from resift.errors import ModelNotAllowedError, StoreError
 from resift.stores.sqlite import SQLiteStore
+from resift.validation import check_arguments
 
 
-@checked
+@check_arguments
 def open_index(
     path: Path,
     *,

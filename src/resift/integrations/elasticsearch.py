@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from resift.arguments import checked
 from resift.errors import InputError, StoreError
 from resift.integrations.external_store import ExternalStore, Found
 from resift.protocols import Embedder
 from resift.resilience import CircuitBreaker
 from resift.types import JsonMapping, JsonObject, JsonValue
+from resift.validation import check_arguments
 
 Engine = Literal["elasticsearch", "opensearch"]
 Mode = Literal["text", "vector", "hybrid"]
@@ -36,7 +36,7 @@ class Fields:
     metadata: str | None = "metadata"
 
 
-@checked
+@check_arguments
 def elasticsearch_store(
     client: Client,
     index: str,

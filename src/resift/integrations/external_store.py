@@ -8,13 +8,13 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from resift.arguments import check_callable, check_items, check_text
 from resift.candidates import ID_KEYS, Candidate, hits_from
 from resift.errors import ResiftError, StoreError
 from resift.resilience import CircuitBreaker
 from resift.stores.documents import SearchHits, nothing_to_find
 from resift.stores.filtering import matches
 from resift.types import Hit, Metadata, Where
+from resift.validation import check_callable, check_list, check_text
 
 _FIRST_FETCH = 4
 _MOST_FETCHED = 2_000
@@ -100,7 +100,7 @@ class ExternalStore:
 
 def _found_documents(answer: Iterable[Row]) -> list[Found]:
     """Return the rows of an answer in one form; raises InputError for rows of unknown types."""
-    rows = check_items(answer, "The answer of fetch", "Found, dicts or Hits")
+    rows = check_list(answer, "The answer of fetch", "Found, dicts or Hits")
     found = []
     for row in rows:
         if isinstance(row, Found):

@@ -8,13 +8,13 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from resift.arguments import checked
 from resift.arrays import Array, np
 from resift.errors import InputError
 from resift.models.engine import Job, Task, shared_engine
 from resift.models.first_use import OnFirstUse
 from resift.models.loading import check_kind, load
 from resift.models.windows import spans
+from resift.validation import check_arguments
 
 DEFAULT_EMBEDDER = "BAAI/bge-small-en-v1.5"
 
@@ -28,7 +28,7 @@ class Embedder:
     model that is not allowed.
     """
 
-    @checked
+    @check_arguments
     def __init__(self, model_name: str = DEFAULT_EMBEDDER, *, folder: Path | str | None = None) -> None:
         check_kind(model_name, "bi-encoder")
         self.model_name = model_name

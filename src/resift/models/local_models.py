@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Literal, TypedDict, Unpack
 
-from resift.arguments import checked
 from resift.errors import ModelFileError, ModelNotAllowedError
 from resift.forking import ForkSafeLock
 from resift.models.allowlist import KINDS, Kind, ModelSpec, PinnedFile, check_name, shipped
@@ -17,6 +16,7 @@ from resift.models.model_files import ModelFiles
 from resift.models.model_folder import MANIFEST, check_folder, file_names, open_folder
 from resift.models.verify import read_unpinned, read_verified
 from resift.types import JsonMapping, JsonValue
+from resift.validation import check_arguments
 
 Manifest = JsonMapping
 
@@ -47,7 +47,7 @@ class ModelFacts(TypedDict, total=False):
     entailment_index: int | None
 
 
-@checked
+@check_arguments
 def allow_local(
     path: Path | str,
     manifest: Manifest | Path | str | None = None,
@@ -90,7 +90,7 @@ def disallow_local(id: str) -> None:
         _allowed.pop(id, None)
 
 
-@checked
+@check_arguments
 def write_manifest(folder: Path | str) -> Path:
     """Inspect a folder and write `resift-manifest.json` with sha256 and size of every file into it."""
     real = open_folder(folder)

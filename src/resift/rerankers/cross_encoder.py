@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from resift.arguments import checked
 from resift.candidates import text_of
 from resift.deadline import Deadline
 from resift.errors import InputError, ModelLoadError, ModelNotAllowedError
@@ -18,7 +17,7 @@ from resift.models.windows import Aggregate
 from resift.options import option
 from resift.rerankers.fusing import fuse_then_rescore
 from resift.types import Hit, JsonObject, Scores
-from resift.validation import check_k, check_list, check_query
+from resift.validation import check_arguments, check_k, check_list, check_query
 
 DEFAULT_MODEL = "cross-encoder/ms-marco-MiniLM-L-12-v2"
 ALLOWED_MODELS = shipped_ids("cross-encoder")
@@ -52,7 +51,7 @@ class CrossEncoderReranker:
     name = "cross-encoder"
     pointwise = True  # one pair per run: a score does not depend on its neighbours
 
-    @checked
+    @check_arguments
     def __init__(
         self,
         model_name: str = DEFAULT_MODEL,

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from resift.arguments import checked
 from resift.arrays import Array
 from resift.deadline import Deadline
 from resift.models.engine import Task, shared_engine
@@ -21,7 +20,7 @@ from resift.models.pairs import MAX_WINDOWS, Progress, report
 from resift.models.token_vectors import GiveUp, TokenEncoder, VectorCache, max_sim
 from resift.rerankers.fusing import fuse_then_rescore
 from resift.types import Hit, JsonObject, Scores
-from resift.validation import check_number, check_path
+from resift.validation import check_arguments, check_number, check_path
 
 DEFAULT_MODEL = "answerdotai/answerai-colbert-small-v1"
 
@@ -42,7 +41,7 @@ class LateInteractionReranker:
     Options = LateInteractionOptions
     name = "late-interaction"
 
-    @checked
+    @check_arguments
     def __init__(
         self,
         model_name: str = DEFAULT_MODEL,
@@ -87,7 +86,7 @@ class LateInteractionReranker:
         """Pool the lists by reciprocal rank and return the best k of the pool by this model."""
         return await fuse_then_rescore(self, per_store, k=k, query=query)
 
-    @checked
+    @check_arguments
     def encode_documents(self, texts: Sequence[str]) -> list[Array]:
         """Return each text's token vectors, float32 of shape (tokens, width), and keep them."""
         encoder = self._loaded()

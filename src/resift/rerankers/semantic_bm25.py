@@ -7,7 +7,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from resift.arguments import checked
 from resift.deadline import Deadline
 from resift.errors import InputError, ResiftError, redacted
 from resift.models.model_options import EmbedderOptions, embedding_models
@@ -19,6 +18,7 @@ from resift.rerankers.fusing import fuse_then_rescore
 from resift.resilience.budget import Budget
 from resift.text.bm25 import POOL
 from resift.types import Hit, Scores
+from resift.validation import check_arguments
 
 CACHED_VECTORS = 2048
 """How many texts keep the vector that the embedder gave; the oldest go first."""
@@ -50,7 +50,7 @@ class SemanticBM25Reranker:
     name = "semantic-bm25"
     pointwise = False
 
-    @checked
+    @check_arguments
     def __init__(
         self,
         semantic_weight: float = 0.7,

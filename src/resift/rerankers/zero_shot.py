@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from resift.arguments import checked
 from resift.arrays import Array
 from resift.deadline import Deadline
 from resift.errors import InputError, ModelLoadError
@@ -21,6 +20,7 @@ from resift.options import option
 from resift.rerankers.cross_encoder import scores_of
 from resift.rerankers.fusing import fuse_then_rescore
 from resift.types import Hit, Scores
+from resift.validation import check_arguments
 
 DEFAULT_MODEL = "cross-encoder/nli-deberta-v3-xsmall"
 HYPOTHESIS = "This text is about {}."
@@ -44,7 +44,7 @@ class ZeroShotReranker:
     Options = ZeroShotOptions
     name = "zero-shot"
 
-    @checked
+    @check_arguments
     def __init__(
         self,
         model_name: str = DEFAULT_MODEL,

@@ -7,7 +7,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from resift.arguments import checked
 from resift.deadline import Deadline
 from resift.errors import (
     CircuitOpenError,
@@ -25,6 +24,7 @@ from resift.resilience.budget import Budget
 from resift.resilience.events import CrossEncoderSkipped, CrossEncoderSucceeded, FallbackReranked, SkipReason
 from resift.resilience.registry import breakers
 from resift.types import Hit, Scores
+from resift.validation import check_arguments
 
 HANDOVER_S = 0.02
 """How much earlier than its timeout a scorer's deadline is, at most."""
@@ -63,7 +63,7 @@ class Tiered:
     primary shares the breaker of its `breaker_key`, or gets a new one; one that has a `breaker` keeps it.
     """
 
-    @checked
+    @check_arguments
     def __init__(
         self,
         primary: Scorer | Tier | None,

@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Any
 
-from resift.arguments import checked
 from resift.errors import require
 from resift.protocols import Embedder, Scorer
 from resift.retrieval.pipeline import Pipeline
@@ -30,11 +29,12 @@ from resift.server.score_routes import score_operations
 from resift.server.search_routes import search_operations
 from resift.server.search_work import Searching
 from resift.server.serving import Serving
+from resift.validation import check_arguments
 
 Lifespan = Callable[[Any], AbstractAsyncContextManager[Any]]
 
 
-@checked
+@check_arguments
 def serve_app(
     options: ServerOptions | None = None,
     *,

@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from resift.arguments import check_fields
 from resift.errors import ConfigError
 from resift.models.embedding import DEFAULT_EMBEDDER
 from resift.rerankers.cross_encoder import DEFAULT_MODEL
+from resift.validation import check_fields
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

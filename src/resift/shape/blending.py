@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from resift.arguments import checked
 from resift.events import Sink
 from resift.options import check_options, option
 from resift.scaling import mean_and_deviation, z_scores
@@ -87,7 +86,6 @@ class Blend:
         return self.neighbours > 0 and self.weight not in (0, 1)
 
 
-@checked
 def blend(
     hits: Sequence[Hit],
     *,

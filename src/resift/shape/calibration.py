@@ -16,7 +16,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import ClassVar, Protocol, runtime_checkable
 
-from resift.arguments import checked
 from resift.atomic_files import atomic_write
 from resift.errors import DataFormatError, InputError, did_you_mean
 from resift.shape.fitting import (
@@ -32,6 +31,7 @@ from resift.shape.fitting import (
     staircase,
 )
 from resift.types import JsonMapping, JsonObject, to_json
+from resift.validation import check_arguments
 
 
 @runtime_checkable
@@ -175,7 +175,7 @@ _KINDS: dict[str, type[Platt] | type[Temperature] | type[Isotonic]] = {
 }
 
 
-@checked
+@check_arguments
 def calibrator_from(data: JsonMapping) -> Platt | Temperature | Isotonic:
     """Return the calibrator that `to_dict` described."""
     kind = str(data.get("kind", ""))
@@ -188,7 +188,7 @@ def calibrator_from(data: JsonMapping) -> Platt | Temperature | Isotonic:
         raise InputError(f"A {kind} calibrator cannot be built from {', '.join(rest) or 'nothing'}.") from exc
 
 
-@checked
+@check_arguments
 def load_calibrator(path: str | Path) -> Platt | Temperature | Isotonic:
     """Read a calibrator that `save` wrote."""
     try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from resift.arguments import checked
 from resift.arrays import Vector
 from resift.events import Sink
 from resift.options import option
@@ -44,7 +43,6 @@ class ShapePolicy:
     recovery: Recovery | None = option("Protected hits that the cut would remove come back.", default=None)
 
 
-@checked
 def shape(
     hits: Sequence[Hit],
     *,

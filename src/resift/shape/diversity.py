@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from resift.arguments import checked
 from resift.arrays import Vector
 from resift.errors import InputError
 from resift.events import Sink
@@ -19,7 +18,6 @@ from resift.validation import check_k
 STAGE = "mmr"
 
 
-@checked
 def mmr(
     hits: Sequence[Hit],
     *,

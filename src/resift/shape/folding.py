@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from resift.arguments import checked
 from resift.errors import InputError
 from resift.events import Sink
 from resift.shape.shaped import Shaped, shaped
@@ -16,7 +15,6 @@ STAGE = "fold"
 _WORDS = 2
 
 
-@checked
 def fold(hits: Sequence[Hit], *, threshold: float = 1.0, sink: Sink | None = None) -> Shaped:
     """Keep the best placed of each group of equal texts; the others go to `cut`.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from resift.arguments import checked
 from resift.events import Sink
 from resift.options import check_options, option
 from resift.shape.evidence import Evidence, evidence
@@ -32,7 +31,6 @@ class Guard:
         check_options(self)
 
 
-@checked
 def guard(
     hits: Sequence[Hit],
     *,

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from resift.arguments import checked
 from resift.errors import InputError
 from resift.events import Sink
 from resift.options import check_options, option
@@ -55,7 +54,6 @@ class Precedence:
         return self.order.index(source_type) if source_type in self.order else len(self.order)
 
 
-@checked
 def precede(hits: Sequence[Hit], *, policy: Precedence | None = None, sink: Sink | None = None) -> Shaped:
     """Order by score plus boost; equal scores follow the precedence, a gap ≥ the margin is never flipped.
 

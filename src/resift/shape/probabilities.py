@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from resift.arguments import checked
 from resift.errors import InputError
 from resift.events import Sink
 from resift.shape.calibration import Calibrator
@@ -17,7 +16,6 @@ from resift.validation import check_number
 STAGE = "threshold"
 
 
-@checked
 def calibrate(
     hits: Sequence[Hit],
     calibrators: Calibrator | Mapping[str, Calibrator],
@@ -35,7 +33,6 @@ def calibrate(
     return tuple(_calibrated(hit, said, calibrators) for hit, said in zip(hits, judged, strict=True))
 
 
-@checked
 def above(hits: Sequence[Hit], threshold: float, *, sink: Sink | None = None) -> Shaped:
     """Keep the hits whose probability reaches the threshold; those without one are kept and noted."""
     if not 0 <= threshold <= 1:

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal
 
-from resift.arguments import checked
 from resift.errors import InputError
 from resift.events import Sink
 from resift.options import check_options, option
@@ -65,7 +64,6 @@ DIVERSITY = Quota(key="source_type", at_least=1, absent="source")
 """Every source type in the pool has a place."""
 
 
-@checked
 def balance(
     hits: Sequence[Hit],
     *,

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from resift.arguments import checked
 from resift.events import Sink
 from resift.options import check_options, option
 from resift.shape.shaped import Shaped, shaped
@@ -61,7 +60,6 @@ def recoverable(
     return spared
 
 
-@checked
 def recover(
     hits: Sequence[Hit],
     *,

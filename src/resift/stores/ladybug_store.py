@@ -13,7 +13,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from resift.arguments import checked
 from resift.errors import InputError, MissingExtraError, StoreError
 from resift.options import Options, option
 from resift.stores.cypher_guard import check_cypher_for
@@ -21,7 +20,7 @@ from resift.stores.graph_rows import hits_from_rows
 from resift.stores.ladybug_process import EngineProcess
 from resift.stores.workers import Workers
 from resift.types import Hit, JsonMapping, JsonObject
-from resift.validation import check_k, check_mapping, check_number
+from resift.validation import check_arguments, check_k, check_mapping, check_number
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PLAIN = (str, bool, int, float, datetime.date, datetime.timedelta, uuid.UUID, decimal.Decimal, type(None))
@@ -47,7 +46,7 @@ class LadybugGraphStore:
 
     Options = LadybugOptions
 
-    @checked
+    @check_arguments
     def __init__(
         self,
         path: str | Path,

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from resift.arguments import checked
 from resift.arrays import Array
 from resift.candidates import Candidate
 from resift.errors import StoreError, require
@@ -31,6 +30,7 @@ from resift.stores.records import (
 )
 from resift.stores.store_options import SearchOptions
 from resift.types import Hit, JsonObject
+from resift.validation import check_arguments
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -61,7 +61,7 @@ class LanceDBVectorStore(EngineStore):
     Options = LanceDBOptions
     indexes = ("hnsw", "ivf")
 
-    @checked
+    @check_arguments
     def __init__(
         self,
         uri: str | Path,

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
-from resift.arguments import checked
 from resift.arrays import Array
 from resift.candidates import Candidate
 from resift.errors import InputError, StoreError, require
@@ -30,7 +29,7 @@ from resift.stores.records import (
 )
 from resift.stores.store_options import SearchOptions
 from resift.types import Hit, JsonObject
-from resift.validation import check_number
+from resift.validation import check_arguments, check_number
 
 T = TypeVar("T")
 
@@ -66,7 +65,7 @@ class PostgresStore(EngineStore):
     Options = PostgresOptions
     indexes = ("hnsw", "hnsw-half")
 
-    @checked
+    @check_arguments
     def __init__(
         self,
         dsn: str,

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from resift.arguments import checked
 from resift.arrays import Array
 from resift.candidates import Candidate
 from resift.environment import variable_value
@@ -32,7 +31,7 @@ from resift.stores.records import (
     refuse_other_table,
 )
 from resift.types import Hit, JsonObject
-from resift.validation import check_number
+from resift.validation import check_arguments, check_number
 
 T = TypeVar("T")
 
@@ -85,7 +84,7 @@ class QdrantVectorStore(EngineStore):
 
     kind = "vector"
 
-    @checked
+    @check_arguments
     def __init__(
         self,
         collection: str = "resift",

@@ -6,7 +6,6 @@ import re
 from collections import Counter
 from typing import NamedTuple
 
-from resift.arguments import checked
 from resift.text.analysis import Analyzer
 from resift.text.tokenization import is_unspaced, piece_spans
 
@@ -34,7 +33,6 @@ class Snippet(NamedTuple):
         return "".join([*parts, self.text[at:]])
 
 
-@checked
 def snippet(text: str, query: str, *, length: int = 200, analyzer: Analyzer | None = None) -> Snippet:
     """Return the part of a text, at most `length` characters, that has most of the query's words.
 

@@ -9,8 +9,8 @@ from itertools import repeat
 from typing import Any
 
 from resift.errors import InvalidHitError
-from resift.types import reading
 from resift.types.json_values import JsonMapping, JsonObject, Metadata
+from resift.validation import convert
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -95,7 +95,12 @@ class Hit:
     @classmethod
     def from_dict(cls, data: JsonMapping) -> Hit:
         """Return the hit that `to_dict` described; raises InputError for anything else."""
-        return cls(**reading.fields_of(cls, data, "a hit"))
+        from resift.types.stored import HitData
+
+        stored = convert(data, HitData, name="a hit")
+        # A subclass checks its own fields.
+        values = {field.name: data[field.name] for field in fields(cls) if field.name in data}
+        return cls(**{name: getattr(stored, name, value) for name, value in values.items()})
 
     @classmethod
     def from_citation(cls, citation: Sequence[Any], *, text: str = "") -> Hit:

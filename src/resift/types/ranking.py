@@ -8,11 +8,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, overload
 
 from resift.errors import InputError
-from resift.types import reading
 from resift.types.hit import Hit
 from resift.types.json_values import JsonMapping, JsonObject, JsonValue, Metadata
 from resift.types.trace import Fused, Step, Trace
-from resift.validation import check_k, check_list, check_query, check_text
+from resift.validation import check_k, check_list, check_query, check_text, convert
 
 if TYPE_CHECKING:
     from resift.explain import Explanation
@@ -203,7 +202,21 @@ class Ranking(Sequence[Hit]):
     @classmethod
     def from_dict(cls, data: JsonMapping) -> Ranking:
         """Return the ranking that `to_dict` described; raises InputError for anything else."""
-        return cls(**reading.fields_of(cls, data, "a ranking"))
+        from resift.types.stored import RankingData
+
+        stored = convert(data, RankingData, name="a ranking")
+        return cls(
+            hits=tuple(map(Hit.from_dict, stored.hits)),
+            degraded=stored.degraded,
+            reason=stored.reason,
+            tier=stored.tier,
+            unscored=tuple(stored.unscored),
+            failures=stored.failures,
+            timings=stored.timings,
+            cut=tuple(map(Hit.from_dict, stored.cut)),
+            trace=Trace.from_dict(stored.trace),
+            query=stored.query,
+        )
 
     def to_json(self, *, indent: int | None = None, timings: bool = False) -> str:
         """Return canonical JSON: same ranking, same bytes (unless timings are asked for)."""

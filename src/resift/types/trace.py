@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 
 from resift.errors import InputError
-from resift.types import reading
 from resift.types.hit import Hit
 from resift.types.json_values import JsonMapping, JsonObject
+from resift.validation import convert
 
 
 class StageKind(StrEnum):
@@ -94,11 +94,11 @@ class StageRecord:
     @classmethod
     def from_dict(cls, data: JsonMapping) -> StageRecord:
         """Return the record that `to_dict` described; raises InputError for anything else."""
-        known = reading.fields_of(cls, data, "a stage of the trace")
-        missing = [name for name in _ALWAYS if name not in known]
-        if missing:
-            raise InputError(f"A stage of the trace has no {missing[0]}; it needs kind, name and ids.")
-        record = cls(**known)
+        from resift.types.stored import StageRecordData
+
+        stored = convert(data, StageRecordData, name="a stage of the trace")
+        values = {field.name: getattr(stored, field.name) for field in fields(cls)}
+        record = cls(**{**values, "ids": tuple(stored.ids), "scores": tuple(stored.scores)})
         if record.scores and len(record.scores) != len(record.ids):
             raise InputError(
                 f"A stage of the trace has {len(record.scores)} scores for {len(record.ids)} ids; "
@@ -138,7 +138,9 @@ class Trace(tuple[StageRecord, ...]):
     @classmethod
     def from_dict(cls, data: object) -> Trace:
         """Return the trace of these records as plain data; raises InputError for anything else."""
-        return cls(reading.as_declared(tuple[StageRecord, ...], data, "trace"))
+        if not isinstance(data, (list, tuple)):
+            raise InputError(f"trace is a {type(data).__name__}; it must be a list.")
+        return cls(map(StageRecord.from_dict, data))
 
     def then(self, *records: StageRecord) -> Trace:
         """Return a trace with these records at the end."""

@@ -9,10 +9,10 @@ from typing import Any
 
 from resift import __version__
 from resift.agent.knowledge_graph_agent import KnowledgeGraphAgent
-from resift.arguments import checked
 from resift.errors import ResiftError, require
 from resift.index import Index
 from resift.integrations.mcp.tools import Limits, Tools
+from resift.validation import check_arguments
 
 log = logging.getLogger("resift.mcp")
 
@@ -23,7 +23,7 @@ INSTRUCTIONS = (
 )
 
 
-@checked
+@check_arguments
 def create_mcp_server(
     index: Index | None = None,
     *,

@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypedDict, Unpack
 
-from resift.arguments import checked
 from resift.deadline import Deadline
 from resift.errors import ConfigError, ProviderBadAnswer
 from resift.rerankers.hosted.client import at_least
 from resift.rerankers.hosted.connecting import ConnectionOptions, connect
 from resift.types import JsonMapping, JsonValue
+from resift.validation import check_arguments
 
 PATH = "/v1/chat/completions"
 
@@ -41,7 +41,7 @@ class ChatClient:
     not travel to another's address. `body` adds fields to each request; a value of None drops one.
     """
 
-    @checked
+    @check_arguments
     def __init__(
         self,
         base_url: str,

@@ -6,13 +6,13 @@ import logging
 import os
 from typing import Any
 
-from resift.arguments import checked
 from resift.errors import ConfigError
 from resift.forking import ForkSafeLock
 from resift.rerankers.hosted.dialects import dialect_of
 from resift.rerankers.hosted.hosted_options import options_for
 from resift.rerankers.hosted.keys import find_key
 from resift.rerankers.hosted.scorer import HostedReranker
+from resift.validation import check_arguments
 
 ENABLED_VARIABLE = "RESIFT_CROSS_ENCODER_RERANKING_ENABLED"
 
@@ -22,7 +22,7 @@ _ON = frozenset({"1", "true", "yes", "on"})
 _OFF = frozenset({"0", "false", "no", "off"})
 
 
-@checked
+@check_arguments
 def hosted_reranker(
     provider: str, *, cross_encoder_reranking_enabled: bool | None = None, **options: Any
 ) -> HostedReranker | None:

@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Sequence
 from typing import Unpack
 
-from resift.arguments import checked
 from resift.deadline import Deadline
 from resift.errors import ConfigError, DeadlineExceeded, InputError, ProviderError
 from resift.rerankers.fusing import fuse_then_rescore
@@ -16,6 +15,7 @@ from resift.rerankers.hosted.client import at_least
 from resift.rerankers.hosted.connecting import ConnectionOptions, connect
 from resift.rerankers.hosted.dialects import Dialect, dialect_of
 from resift.types import Hit, Scores
+from resift.validation import check_arguments
 
 _Outcome = list[float] | ProviderError | DeadlineExceeded
 
@@ -27,7 +27,7 @@ class HostedReranker:
     out of range. Pools over `batch_over` go in parallel requests of `batch_size`.
     """
 
-    @checked
+    @check_arguments
     def __init__(
         self,
         provider: str,

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Unpack
 
-from resift.arguments import checked
 from resift.deadline import Deadline
 from resift.errors import ConfigError, DeadlineExceeded, InputError, ProviderBadAnswer, ProviderError
 from resift.options import option
@@ -22,6 +21,7 @@ from resift.rerankers.hosted.hosted_options import EndpointOptions
 from resift.rerankers.llm.answer import read_order
 from resift.rerankers.llm.prompt import ranking_messages
 from resift.types import Hit, JsonMapping, Scores
+from resift.validation import check_arguments
 
 
 class LLMReranker:
@@ -33,7 +33,7 @@ class LLMReranker:
 
     pointwise = False
 
-    @checked
+    @check_arguments
     def __init__(
         self,
         base_url: str,
