@@ -104,10 +104,10 @@ def test_a_store_that_is_not_closed_causes_no_warning(tmp_path: Path) -> None:
     """Python 3.13 and later warn of connections that the garbage collector closes."""
     code = """if True:
         import sys
-        from resift.stores.sqlite import SQLiteStore
-        store = SQLiteStore(sys.argv[1], create=True)
-        store.add([{"id": "a", "text": "anchor"}])
-        del store
+        from resift import Index
+        index = Index(sys.argv[1], text_only=True)
+        index.add(["An anchor holds the boat."])
+        del index
     """
     command = [sys.executable, "-W", "always::ResourceWarning", "-c", code, str(tmp_path / "open.db")]
     done = subprocess.run(command, capture_output=True, text=True)
