@@ -37,6 +37,7 @@ LEVELS = [
         "types",
         "trust",
     },
+    {"records"},
     {"candidates", "protocols", "plugins"},
     {"fusion", "gate", "shape", "resilience", "telemetry"},
     {"models"},

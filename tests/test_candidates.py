@@ -7,7 +7,7 @@ import math
 import pytest
 
 from resift import Hit
-from resift.candidates import hits_from, text_of
+from resift.candidates import first_text, hits_from
 from resift.errors import DuplicateIdError, InputError, InvalidHitError
 
 
@@ -32,7 +32,7 @@ def test_dicts_keep_their_other_columns_as_metadata():
         "page": 3,
         "metadata": {"lang": "en"},
     }
-    assert hits_from([row]) == [Hit("7", "c", 2.0, "s", {"lang": "en", "title": "t", "page": 3})]
+    assert hits_from([row]) == [Hit("7", "t\n\nc", 2.0, "s", {"lang": "en", "title": "t", "page": 3})]
 
 
 @pytest.mark.parametrize(
@@ -45,9 +45,9 @@ def test_dicts_keep_their_other_columns_as_metadata():
         ({}, ""),
     ],
 )
-def test_text_is_the_first_that_is_not_empty(row, text):
-    """Text, content, title, in that order."""
-    assert text_of(row) == text
+def test_the_first_text_is_the_first_that_is_not_empty(row, text):
+    """For callers with a rule of their own, such as `CrossEncoderReranker.rerank`."""
+    assert first_text(row, ("text", "content", "title")) == text
 
 
 def test_text_keys_can_be_chosen():

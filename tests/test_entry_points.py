@@ -187,7 +187,7 @@ def test_no_question_is_one_sentence(ask, query):
 
 def test_candidates_without_text_are_said_to_be_unjudged():
     """Nothing could be judged: degraded, with the reason; none is lost, none has a score."""
-    ranking = resift.rerank("capital", [{"id": "a"}, {"id": "b", "body": "x"}])
+    ranking = resift.rerank("capital", [{"id": "a"}, {"id": "b", "sku": "x"}])
     assert ranking.degraded
     assert ranking.reason
     assert sorted(ranking.ids) == ["a", "b"]

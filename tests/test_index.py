@@ -62,7 +62,7 @@ def test_a_text_that_comes_twice_is_one_document(index):
         index.add(["a tram", "a bus"], ids=["x", "x"])
 
 
-@pytest.mark.parametrize("given", ["", "  ", {"id": "q", "body": "unknown key"}, {"text": None}])
+@pytest.mark.parametrize("given", ["", "  ", {"id": "q", "sku": "x1"}, {"text": None}])
 def test_a_document_without_text_is_refused(index, given):
     """Nothing would ever find it."""
     before = len(index)

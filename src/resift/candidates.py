@@ -7,18 +7,24 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from resift.errors import DuplicateIdError, InputError, InvalidHitError
+from resift.records import (
+    HIT_KEYS,
+    ID_KEYS,
+    Table,
+    check_text_keys,
+    list_documents,
+    no_text,
+    read_metadata,
+    read_text,
+)
 from resift.types import Hit, JsonMapping, finite
-from resift.validation import check_list, check_text
 
 Candidate = str | JsonMapping | Hit
+Candidates = Iterable[Candidate] | Table
 MissingText = Literal["last", "empty", "id", "raise"]
 
-TEXT_KEYS = ("text", "content", "title")
-ID_KEYS = ("id", "_id", "doc_id")
-_OWN_KEYS = frozenset({*ID_KEYS, "score", "source", "source_store", "metadata"})
 
-
-def text_of(row: JsonMapping, *, keys: Sequence[str] = TEXT_KEYS) -> str:
+def first_text(row: JsonMapping, keys: Sequence[str]) -> str:
     """Return the first non-empty text among the keys, or an empty string."""
     for key in keys:
         value = row.get(key)
@@ -28,23 +34,25 @@ def text_of(row: JsonMapping, *, keys: Sequence[str] = TEXT_KEYS) -> str:
 
 
 def hits_from(
-    candidates: Iterable[Candidate],
+    candidates: Candidates,
     *,
+    name: str = "candidates",
     source: str = "",
-    text_keys: Sequence[str] = TEXT_KEYS,
+    text_keys: Sequence[str] | str | None = None,
     missing_text: MissingText = "last",
     strings_are: Literal["text", "id"] = "text",
     unique: bool = True,
     flags: dict[str, str] | None = None,
+    fields: dict[str, None] | None = None,
 ) -> list[Hit]:
-    """Return one hit per candidate, in order.
+    """Return one hit per candidate, in order; `name` is what the caller calls the argument.
 
-    Strings and dicts without an id are numbered from "0". Other keys of a dict become metadata. A score
-    that is no finite number is refused, unless there are `flags` to note it in (id -> what came).
+    The text of a dict is read as `resift.records` describes, and its other fields become metadata. Strings
+    and dicts without an id are numbered from "0". A score that is not a finite number is refused, unless
+    there are `flags` to note it in (id -> the problem). `fields` collects the names of the text fields.
     """
-    given: list[Any] = check_list(candidates, "The candidates", "strings, dicts or Hits")
-    if text_keys is not TEXT_KEYS:
-        text_keys = [check_text(key, "text_keys") for key in check_list(text_keys, "text_keys", "strings")]
+    given: list[Any] = list_documents(candidates, name)
+    keys = check_text_keys(text_keys)
     hits: list[Hit] = [] if set(map(type, given)) - {Hit} else given  # the usual case: all are hits already
     for number, candidate in enumerate(given if hits is not given else ()):
         if isinstance(candidate, Hit):
@@ -53,14 +61,16 @@ def hits_from(
             as_id = strings_are == "id"
             hits.append(Hit(candidate if as_id else str(number), "" if as_id else candidate, source=source))
         elif isinstance(candidate, Mapping):
-            hits.append(_from_mapping(candidate, number, source=source, text_keys=text_keys, flags=flags))
+            hits.append(
+                _from_mapping(candidate, number, source=source, text_keys=keys, flags=flags, fields=fields)
+            )
         else:
             kind = type(candidate).__name__
             raise InvalidHitError(f"Candidate {number} is a {kind}; pass a string, a dict or a Hit.")
     if unique:
         _refuse_duplicates(hits)
     # The two usual policies leave every hit as it is.
-    return hits if missing_text in ("last", "empty") else [_filled(hit, missing_text) for hit in hits]
+    return hits if missing_text in ("last", "empty") else [_filled(hit, missing_text, keys) for hit in hits]
 
 
 def _from_mapping(
@@ -68,19 +78,20 @@ def _from_mapping(
     number: int,
     *,
     source: str,
-    text_keys: Sequence[str],
+    text_keys: Sequence[str] | None,
     flags: dict[str, str] | None,
+    fields: dict[str, None] | None,
 ) -> Hit:
-    text = text_of(row, keys=text_keys)
-    used = next((key for key in text_keys if row.get(key) == text), None) if text else None
-    extra = {key: value for key, value in row.items() if key not in _OWN_KEYS and key != used}
+    text = read_text(row, text_keys)
+    if fields is not None:
+        fields.update(dict.fromkeys(text.fields))
     nested = row.get("metadata") or {}
     if not isinstance(nested, Mapping):
         raise InvalidHitError(f"Candidate {number}: metadata is a {type(nested).__name__}; pass a dict.")
     id = _id(row, number)
     score = _score(row.get("score"), id, number, flags)
     store = str(row.get("source") or row.get("source_store") or source)
-    return Hit(id, text or text_of(nested, keys=text_keys), score, store, {**nested, **extra})
+    return Hit(id, text.text, score, store, read_metadata(row, text, without=HIT_KEYS))
 
 
 def _id(row: JsonMapping, number: int) -> str:
@@ -118,11 +129,12 @@ def _refuse_duplicates(hits: Sequence[Hit]) -> None:
         seen[hit.id] = number
 
 
-def _filled(hit: Hit, policy: MissingText) -> Hit:
+def _filled(hit: Hit, policy: MissingText, keys: Sequence[str] | None) -> Hit:
     if hit.text.strip():
         return hit
     if policy == "id":
         return replace(hit, text=hit.id)
     if policy == "raise":
-        raise InvalidHitError(f"Candidate {hit.id!r} has no text; looked in its text keys.")
+        why = no_text([hit.metadata], keys, "text_keys=")
+        raise InvalidHitError(f"Candidate {hit.id!r} has no text: {why}")
     raise InputError(f"missing_text is {policy!r}; pass 'last', 'empty', 'id' or 'raise'.")

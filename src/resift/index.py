@@ -14,12 +14,13 @@ import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from resift.candidates import TEXT_KEYS, Candidate, hits_from
+from resift.candidates import hits_from
 from resift.deadline import Deadline
 from resift.errors import InputError, StoreError
 from resift.ingest.opening import open_index
+from resift.records import ID_KEYS, check_text_keys, is_columns, list_documents, no_text
 from resift.rerankers.probability import Calibration, ScoreScale
 from resift.retrieval.pipeline import Pipeline
 from resift.retrieval.scored_search import scorer_of, search_with_scores
@@ -30,6 +31,7 @@ from resift.validation import check_arguments, check_list, check_path
 
 if TYPE_CHECKING:
     from resift.agent.multi_doc import Writer
+    from resift.candidates import Candidate, Candidates
     from resift.ingest.indexing import IndexReport, OnProgress
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
@@ -108,28 +110,39 @@ class Index:
     @check_arguments
     async def aadd(
         self,
-        documents: Iterable[Candidate] | str,
+        documents: Candidates | Candidate,
         *,
         ids: Sequence[str] | None = None,
         metadata: Sequence[Metadata] | None = None,
+        text_keys: Sequence[str] | str | None = None,
     ) -> list[str]:
-        """Store strings, dicts or Hits and return their ids; a document of the same id is replaced.
+        """Store strings, dicts, Hits, or the rows of a DataFrame, and return their ids.
 
-        What has no id gets one from its text, so that adding the same text twice keeps one document. Returns
-        after the documents reached the disk.
+        A document with the id of a stored one replaces it. A document without an id gets one from its text,
+        so adding the same text twice keeps one document. The text of a dict is its title and every other text
+        field, joined; `text_keys` names the fields to read instead. Returns after the documents reached the
+        disk.
         """
-        hits = _documents(documents, ids, metadata)
+        hits = _documents(documents, ids, metadata, check_text_keys(text_keys))
         await self._open_store(create=True).add(_without_repeats(hits))
         return [hit.id for hit in hits]
 
     add = synced(aadd)
 
     @check_arguments
-    async def aadd_files(self, paths: Paths, *, prune: bool = False, progress: bool = False) -> IndexReport:
+    async def aadd_files(
+        self,
+        paths: Paths,
+        *,
+        prune: bool = False,
+        progress: bool = False,
+        text_keys: Sequence[str] | str | None = None,
+    ) -> IndexReport:
         """Bring the index up to date with files and folders; what did not change is not read again.
 
         One file that cannot be read never stops the others: the report names each. `prune` forgets files that
-        are gone, `progress` draws a bar on stderr.
+        are gone, `progress` draws a bar on stderr, and `text_keys` names the fields of records to
+        read.
         """
         from resift.ingest.indexing import index_paths
         from resift.ingest.walking import check_paths
@@ -138,7 +151,9 @@ class Index:
         report = _progress_bar() if progress else _no_progress
         files = [Path(check_path(path, "A path")) for path in given]
         check_paths(files)
-        return await index_paths(self._open_store(create=True), files, prune=prune, progress=report)
+        return await index_paths(
+            self._open_store(create=True), files, text_keys=text_keys, prune=prune, progress=report
+        )
 
     add_files = synced(aadd_files)
 
@@ -295,21 +310,26 @@ class Index:
 
 
 def _documents(
-    given: Iterable[Candidate] | str,
+    given: Candidates | Candidate,
     ids: Sequence[str] | None,
     metadata: Sequence[Metadata] | None,
+    text_keys: Sequence[str] | None,
 ) -> list[Hit]:
-    rows = [given] if isinstance(given, (str, Mapping, Hit)) else list(given)
+    single = isinstance(given, (str, Hit)) or (isinstance(given, Mapping) and not is_columns(given))
+    rows: list[Any] = [given] if single else list_documents(given, "documents")
     for name, values in (("ids", ids), ("metadata", metadata)):
         if values is not None and (isinstance(values, str) or len(values) != len(rows)):
             raise InputError(f"{name} must be one per document: {len(rows)} documents were given.")
     hits = []
     for at, row in enumerate(rows):
-        [hit] = hits_from([row])
+        [hit] = hits_from([row], name="documents", text_keys=text_keys)
         if not hit.text.strip():
-            raise InputError(
-                f"Document {at} has no text, so nothing could find it; give it one as {', '.join(TEXT_KEYS)}."
+            why = (
+                no_text([hit.metadata], text_keys, "text_keys=")
+                if isinstance(row, Mapping)
+                else "it is empty."
             )
+            raise InputError(f"Document {at} has no text, so no search could find it: {why}")
         own = ids[at] if ids is not None else hit.id if _has_id(row) else _id_from(hit.text)
         extra = metadata[at] if metadata is not None else {}
         hits.append(Hit(own, hit.text, source=hit.source, metadata={**hit.metadata, **extra}))
@@ -323,9 +343,7 @@ def _without_repeats(hits: Sequence[Hit]) -> list[Hit]:
 
 
 def _has_id(row: Candidate) -> bool:
-    return isinstance(row, Hit) or (
-        isinstance(row, Mapping) and any(row.get(key) for key in ("id", "_id", "doc_id"))
-    )
+    return isinstance(row, Hit) or (isinstance(row, Mapping) and any(row.get(key) for key in ID_KEYS))
 
 
 def _id_from(text: str) -> str:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from resift.candidates import TEXT_KEYS, Candidate, MissingText, hits_from
+from resift.candidates import Candidates, MissingText, hits_from
 from resift.deadline import Deadline
 from resift.models.pairs import Progress
 from resift.protocols import Scorer
+from resift.records import check_text_keys, no_text, text_from
 from resift.rerankers.cross_encoder import DEFAULT_MODEL
 from resift.rerankers.probability import (
     Calibration,
@@ -26,7 +28,7 @@ from resift.validation import check_query
 
 async def arerank(
     query: str,
-    documents: Iterable[Candidate],
+    documents: Candidates,
     *,
     k: int | None = None,
     model: str = DEFAULT_MODEL,
@@ -34,12 +36,16 @@ async def arerank(
     folder: Path | str | None = None,
     deadline_s: float | None = None,
     missing_text: MissingText = "last",
-    text_keys: Sequence[str] = TEXT_KEYS,
+    text_keys: Sequence[str] | str | None = None,
     on_progress: Progress | None = None,
     scores: ScoreScale = "raw",
     calibration: Calibration | None = None,
 ) -> Ranking:
-    """Order documents (strings, dicts or Hits) by a cross-encoder on this machine; keep the best k, or all.
+    """Order documents by a cross-encoder on this machine; keep the best k, or all.
+
+    Documents are strings, dicts, Hits, or the rows of a DataFrame or an Arrow table. The text of a dict or a
+    row is its title and every other text field, joined; `text_keys` names the fields to read instead, with
+    dots for nested ones (`["title", "_source.body"]`). The first step of the trace notes which were read.
 
     Works in scripts, threads and notebooks. The model is loaded at the first call and then shared. Never
     raises for a model that is missing or fails: the order stays and the ranking says `degraded` and why,
@@ -56,23 +62,43 @@ async def arerank(
     wanted = check_scale(scores, calibration)
     calibrator = calibrator_for(scorer, calibration) if wanted else None
     flags: dict[str, str] = {}
-    hits = hits_from(documents, text_keys=text_keys, missing_text=missing_text, flags=flags)
+    keys = check_text_keys(text_keys)
+    fields: dict[str, None] = {}
+    hits = hits_from(
+        documents,
+        name="documents",
+        text_keys=keys,
+        missing_text=missing_text,
+        flags=flags,
+        fields=fields,
+    )
     ranking = await rescore(
         scorer,
         query,
         hits,
         k=len(hits) if k is None else k,
-        trace=documents.trace if isinstance(documents, Ranking) else Trace((_as_given(hits, flags),)),
+        trace=documents.trace if isinstance(documents, Ranking) else Trace((_as_given(hits, flags, fields),)),
         deadline=deadline,
         missing_text=missing_text,
-        text_keys=text_keys,
+        text_keys=keys,
     )
+    if (
+        hits
+        and missing_text == "last"
+        and len(ranking.unscored) == len(hits)
+        and not any(hit.text for hit in hits)
+    ):
+        why = no_text((hit.metadata for hit in hits), keys, "text_keys=")
+        ranking = replace(ranking, reason=f"{ranking.reason}: {why}")
     return ranking if calibrator is None else as_probabilities(ranking, calibrator)
 
 
 rerank = synced(arerank)
 
 
-def _as_given(hits: Sequence[Hit], flags: Mapping[str, str]) -> StageRecord:
-    """Return the record of the caller's own order, where each place in the answer is reckoned from."""
-    return record_of(StageKind.RETRIEVE, "retrieve", hits, scored=True, source="input", notes=flags)
+def _as_given(hits: Sequence[Hit], flags: Mapping[str, str], fields: Mapping[str, None]) -> StageRecord:
+    """Return the record of the caller's own order, from which moves are counted."""
+    note = text_from(fields) if [*fields] != ["text"] else ""
+    return record_of(
+        StageKind.RETRIEVE, "retrieve", hits, scored=True, source="input", note=note, notes=flags
+    )

@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import ParamSpec, TypeVar
 
+from resift.errors import InputError
 from resift.forking import ForkSafeLock
 
 P = ParamSpec("P")
@@ -49,7 +50,14 @@ def synced(function: Callable[P, Coroutine[object, object, T]], name: str | None
         except TypeError as exc:
             # Only the arguments can be wrong here, and Python names the twin that nobody called.
             raise TypeError(str(exc).replace(function.__qualname__, waits.__qualname__)) from None
-        return run_sync(coroutine)
+        try:
+            return run_sync(coroutine)
+        except InputError as exc:
+            # `checked` names the async function, which the caller did not call.
+            start = f"{function.__qualname__}:"
+            if str(exc).startswith(start):
+                exc.args = (f"{waits.__qualname__}:{str(exc).removeprefix(start)}", *exc.args[1:])
+            raise
 
     asynchronous = function.__name__
     waits.__name__ = name or asynchronous.removeprefix("a")

@@ -81,7 +81,7 @@ def test_odd_encodings_are_read_and_flagged():
     ("content", "words", "told"),
     [
         ('{"id": "a", "text": "x"}\n{"id": "a", "text": "y"}\n', [], "share the id 'a'"),
-        ('{"body": "x"}\n', [], "looked for text, content, title; they have body. Use --text-key"),
+        ('{"sku": "x", "n": 3}\n', [], "sku, n (int). Name those to read with --text-key"),
         ('{"text": "x"}\n', ["--id-key", "url"], "document 1 has no 'url'"),
         ('{"text": "x"}\n', ["--model", "who/knows"], "who/knows"),
     ],

@@ -239,10 +239,14 @@ def test_values_that_are_too_many_or_too_deep_are_told(tmp_path):
     ]
 
 
-@pytest.mark.parametrize("key", ["title", "note"])
+@pytest.mark.parametrize("key", ["title", "tag"])
 def test_what_stands_with_every_passage_of_a_row_is_bounded(tmp_path, key):
-    """A row of a megabyte, half of it a title or a note, became 200 MB of passages."""
-    line = {key: "lorem " * 20_000, "text": "A plain sentence of six words. " * 4_000, "year": 1999}
+    """A row of a megabyte, half of it a title or a tag, became 200 MB of passages."""
+    line = {
+        key: "lorem " * 20_000 if key == "title" else "lorem/" * 20_000,
+        "text": "A plain sentence of six words. " * 4_000,
+        "year": 1999,
+    }
     (section,) = read(tmp_path / "a.jsonl", json.dumps(line))
     found = passages_of(section, "a.jsonl", size=ChunkSize(), row_ids="own", copies=Counter())
     assert len(found) > 100

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,14 +10,14 @@ from resift.batch.arrow import RecordBatch
 from resift.batch.work import (
     NamesColumns,
     each_row,
-    kind_of,
     load_model,
     model_digest,
+    text_in,
     text_or_none,
     to_batch,
 )
-from resift.errors import InputError
 from resift.models.embedding import DEFAULT_EMBEDDER, Embedder, EmbedKind
+from resift.records import check_text_keys, read_text
 from resift.sync import run_sync
 from resift.types import JsonMapping, JsonObject
 
@@ -25,30 +26,34 @@ COLUMNS = {"id": "text", "vector": "vector"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmbedWork(NamesColumns):
-    """Rows with a `text`, and perhaps an `id`. Each becomes its `vector` (float32, of length one)."""
+    """Rows with text, and perhaps an `id`. Each becomes its `vector` (float32, of length one).
+
+    The text is the title and every other text field of a row, joined, or the fields named by `text_keys`.
+    """
 
     model: str = DEFAULT_EMBEDDER
-    text_column: str = "text"
+    text_keys: Sequence[str] | str | None = None
     embed_kind: EmbedKind = "document"
 
     kind = "embed"
 
     def describe(self) -> JsonObject:
         """Return the options and the digest of the model."""
-        return {"text": self.text_column, "as": self.embed_kind, **model_digest(self.model)}
+        return {
+            "text_keys": list(check_text_keys(self.text_keys) or ()),
+            "as": self.embed_kind,
+            **model_digest(self.model),
+        }
 
     def __call__(self, batch: RecordBatch) -> RecordBatch:
         """Return the batch of vectors."""
-        rows = batch.to_pylist()
-        texts = [row.get(self.text_column) for row in rows]
-        good = [text for text in texts if isinstance(text, str)]
+        rows, keys = batch.to_pylist(), check_text_keys(self.text_keys)
+        good = [text for row in rows if (text := read_text(row, keys).text).strip()]
         # Texts that are texts go to the model together: its workers then never wait for one another.
         vectors = dict(zip(good, embedded(good, self.model, self.embed_kind), strict=True))
 
         def answer(row: JsonMapping) -> list[JsonObject]:
-            text = row.get(self.text_column)
-            if not isinstance(text, str):
-                raise InputError(f"{self.text_column} is {kind_of(text)}; a text is needed.")
+            text = text_in(row, keys).text
             return [{"id": text_or_none(row.get("id")), "vector": vectors[text]}]
 
         return to_batch(each_row(rows, answer), COLUMNS)

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from resift.batch.arrow import RecordBatch
 from resift.batch.embed import embedded
-from resift.batch.work import ERROR, NamesColumns, each_row, kind_of, model_digest, text_or_none, to_batch
-from resift.errors import InputError
+from resift.batch.work import ERROR, NamesColumns, each_row, model_digest, text_in, text_or_none, to_batch
 from resift.ingest.chunking import ChunkSize, chunks
 from resift.models.embedding import DEFAULT_EMBEDDER
+from resift.records import ID_KEYS, JOIN, check_text_keys, read_metadata
 from resift.types import JsonMapping, JsonObject, to_json
 
 COLUMNS = {"id": "text", "text": "text", "metadata": "text", "vector": "vector"}
@@ -19,14 +19,16 @@ COLUMNS = {"id": "text", "text": "text", "metadata": "text", "vector": "vector"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexWork(NamesColumns):
-    """Rows with a `text`, and perhaps `id`, `title` and more, which becomes metadata.
+    """Rows with text, and perhaps an `id` and more, which becomes metadata.
+
+    The text is the title and every other text field of a row, joined, or the fields named by `text_keys`.
 
     Each becomes one row per chunk: `id`, `text`, `metadata` (JSON) and `vector`. A chunk is named by its
     document's id and its number; a document without an id by its content.
     """
 
     model: str = DEFAULT_EMBEDDER
-    text_column: str = "text"
+    text_keys: Sequence[str] | str | None = None
     words: int = ChunkSize().words
     overlap: int = ChunkSize().overlap
 
@@ -35,7 +37,7 @@ class IndexWork(NamesColumns):
     def describe(self) -> JsonObject:
         """Return the options and the digest of the model."""
         size = {"words": self.words, "overlap": self.overlap}
-        return {"text": self.text_column, **size, **model_digest(self.model)}
+        return {"text_keys": list(check_text_keys(self.text_keys) or ()), **size, **model_digest(self.model)}
 
     def __call__(self, batch: RecordBatch) -> RecordBatch:
         """Return the batch of chunks with their vectors."""
@@ -46,23 +48,17 @@ class IndexWork(NamesColumns):
         return to_batch(rows, COLUMNS)
 
     def _chunks(self, row: JsonMapping) -> list[JsonObject]:
-        text = row.get(self.text_column)
-        if not isinstance(text, str) or not text.strip():
-            what = "empty" if isinstance(text, str) else kind_of(text)
-            raise InputError(f"{self.text_column} is {what}; a text is needed.")
-        title = str(row.get("title") or "")
-        known = (self.text_column, "id", "metadata", "row")
-        extra = {key: value for key, value in row.items() if key not in known and value is not None}
-        held = row.get("metadata")
-        nested = held if isinstance(held, Mapping) else {}
+        text = text_in(row, check_text_keys(self.text_keys))
         # In a batch every row has the keys of all, null where it has none.
-        metadata = {**{key: value for key, value in nested.items() if value is not None}, **extra}
-        id = text_or_none(row.get("id")) or _content_id(text, metadata)
-        pieces = list(chunks(text, ChunkSize(self.words, self.overlap)))
+        kept = read_metadata(row, text, without=("row",))
+        metadata = {key: value for key, value in kept.items() if value is not None}
+        own = next((row[key] for key in ID_KEYS if row.get(key) is not None), None)
+        id = text_or_none(own) or _content_id(text.body, metadata)
+        pieces = list(chunks(text.body, ChunkSize(self.words, self.overlap)))
         return [
             {
                 "id": id if len(pieces) == 1 else f"{id}#{number}",
-                "text": f"{title}\n\n{piece}" if title else piece,
+                "text": f"{text.title.strip()}{JOIN}{piece}" if text.title else piece,
                 "metadata": to_json({**metadata, **({"chunk": number} if len(pieces) > 1 else {})}),
             }
             for number, piece in enumerate(pieces, start=1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from resift.batch.arrow import RecordBatch
@@ -17,6 +17,7 @@ from resift.batch.work import (
     to_batch,
 )
 from resift.errors import InputError
+from resift.records import check_text_keys, read_text
 from resift.rerankers.cross_encoder import DEFAULT_MODEL
 from resift.reranking import rerank
 from resift.types import JsonMapping, JsonObject, JsonValue
@@ -34,7 +35,9 @@ COLUMNS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RerankWork(NamesColumns):
-    """Rows with a `query` and `candidates` (texts, or structs with `text` and `id`), and perhaps an `id`.
+    """Rows with a `query` and `candidates` (texts, or structs with text and an `id`), and perhaps an `id`.
+
+    The text of a struct is its title and every other text field, joined, or the fields named by `text_keys`.
 
     Each becomes `order` (places of the candidates, best first), `ids` where candidates have them, `scores`
     beside the order (null: not judged), `tier`, `degraded` and `reason`.
@@ -44,12 +47,18 @@ class RerankWork(NamesColumns):
     k: int | None = None
     query_column: str = "query"
     candidates_column: str = "candidates"
+    text_keys: Sequence[str] | str | None = None
 
     kind = "rerank"
 
     def describe(self) -> JsonObject:
         """Return the options and the digest of the model."""
-        return {"k": self.k, "columns": list(self.columns), **model_digest(self.model)}
+        return {
+            "k": self.k,
+            "columns": list(self.columns),
+            "text_keys": list(check_text_keys(self.text_keys) or ()),
+            **model_digest(self.model),
+        }
 
     def __call__(self, batch: RecordBatch) -> RecordBatch:
         """Return the batch of answers."""
@@ -61,7 +70,8 @@ class RerankWork(NamesColumns):
         if not isinstance(candidates, list):
             what = kind_of(candidates)
             raise InputError(f"{self.candidates_column} is {what}; give a list, or an empty one.")
-        texts = [_text(one, at) for at, one in enumerate(candidates)]
+        keys = check_text_keys(self.text_keys)
+        texts = [_text(one, at, keys) for at, one in enumerate(candidates)]
         ids = [text_or_none(one.get("id")) if isinstance(one, Mapping) else None for one in candidates]
         ranking = rerank(query, texts, k=self.k, model=self.model)
         unscored = set(ranking.unscored)
@@ -79,8 +89,9 @@ class RerankWork(NamesColumns):
         ]
 
 
-def _text(candidate: JsonValue, at: int) -> str:
-    text = candidate.get("text") if isinstance(candidate, Mapping) else candidate
-    if text is not None and not isinstance(text, str):
-        raise InputError(f"Candidate {at} is {kind_of(text)}; give texts, or structs with a text.")
-    return text or ""
+def _text(candidate: JsonValue, at: int, keys: Sequence[str] | None) -> str:
+    if isinstance(candidate, Mapping):
+        return read_text(candidate, keys).text
+    if candidate is not None and not isinstance(candidate, str):
+        raise InputError(f"Candidate {at} is {kind_of(candidate)}; give texts, or structs with a text.")
+    return candidate or ""

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 from resift.batch.arrow import RecordBatch
 from resift.errors import InputError, ResiftError, require
 from resift.models.allowlist import Kind
+from resift.records import RecordText, no_text, read_text
 from resift.types import JsonMapping, JsonObject
 
 ERROR = "error"
@@ -82,6 +83,15 @@ def reason_of(exc: BaseException) -> str:
 def text_or_none(value: object) -> str | None:
     """Return a value as text, None as it is."""
     return None if value is None else str(value)
+
+
+def text_in(row: Row, keys: Sequence[str] | None) -> RecordText:
+    """Return the text of a row, or raise InputError with the fields that it has."""
+    text = read_text(row, keys)
+    if not text.text.strip():
+        held = {key: value for key, value in row.items() if key != "row" and value is not None}
+        raise InputError(f"no text: {no_text([held], keys, '--text-key')}")
+    return text
 
 
 def kind_of(value: Any) -> str:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from resift.cli.options import add_count, at_least_one, at_least_zero, price
+from resift.cli.options import add_count, add_text_keys, at_least_one, at_least_zero, price
 from resift.errors import InputError, shell_path
 
 if TYPE_CHECKING:
@@ -64,6 +64,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--model", metavar="ID", help="an allowed model (default: the usual one)")
     parser.add_argument("-k", type=at_least_one, metavar="K", help="rerank, eval: keep the best K")
+    add_text_keys(parser)
     parser.add_argument(
         "--store",
         type=Path,
@@ -131,7 +132,9 @@ def _engine(args: argparse.Namespace) -> EngineName | BatchEngine:
 def _work(args: argparse.Namespace) -> BatchWork:
     from resift import batch
 
-    model = {"model": args.model} if args.model else {}
+    if args.text_key and args.kind in ("eval", "record"):
+        raise InputError("--text-key goes with: resift batch rerank, embed or index")
+    options = {"text_keys": args.text_key, **({"model": args.model} if args.model else {})}
     if args.store is not None and args.kind != "index":
         raise InputError("--store goes with: resift batch index")
     if args.kind in ("eval", "record"):
@@ -142,8 +145,8 @@ def _work(args: argparse.Namespace) -> BatchWork:
             return batch.RecordWork(pipeline=pipeline, depth=args.depth)
         return batch.EvaluateWork(pipeline=pipeline, k=args.k or 100)
     if args.kind == "rerank":
-        return batch.RerankWork(k=args.k, **model)
-    return batch.EmbedWork(**model) if args.kind == "embed" else batch.IndexWork(**model)
+        return batch.RerankWork(k=args.k, **options)
+    return batch.EmbedWork(**options) if args.kind == "embed" else batch.IndexWork(**options)
 
 
 def _load(args: argparse.Namespace) -> BatchReport:

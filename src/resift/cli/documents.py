@@ -1,4 +1,4 @@
-"""Documents from a file or a pipe, and back: plain lines, JSONL, a JSON list or CSV.
+"""Documents from a file or a pipe, and back: plain lines, JSONL, a JSON list, CSV, passages of a PDF.
 
 What a file is follows from its name and content. `write_documents` writes rows in the form they came in, so
 that a command can be a filter between two others.
@@ -15,12 +15,25 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
-from resift.candidates import TEXT_KEYS
 from resift.errors import DataFormatError, InputError
 from resift.ingest.decoding import decode
+from resift.ingest.kinds import HTML, suffix_by_content
+from resift.records import BODY_NAMES
 from resift.types import JsonObject, JsonValue
 
 MAX_BYTES = 64 << 20
+_READ_AS_PASSAGES = HTML | {
+    ".pdf",
+    ".docx",
+    ".docm",
+    ".pptx",
+    ".pptm",
+    ".xlsx",
+    ".xlsm",
+    ".epub",
+    ".eml",
+    ".ipynb",
+}
 
 
 class Documents:
@@ -46,7 +59,13 @@ def input_file(named: str | None, *, expected: str) -> str:
 def read_documents(file: str, *, form: str | None = None) -> Documents:
     """Read the rows of a file, or of the standard input for `-`; an empty one is refused."""
     name = "stdin" if file == "-" else file
-    decoded = decode(_bytes(file, name), file=name)
+    data = _bytes(file, name)
+    if form is None and Path(file).suffix.lower() in _READ_AS_PASSAGES:
+        return _passages(file)
+    if file == "-" and suffix_by_content(data) == ".pdf":
+        raise DataFormatError("a PDF; name the file instead of piping it in", file=name)
+    refuse_index(data, name, "documents to rerank; search it with: resift search")
+    decoded = decode(data, file=name)
     found = Documents(name, form or _form(file, decoded.text))
     if decoded.flag:
         found.flags.append(decoded.flag)
@@ -54,6 +73,38 @@ def read_documents(file: str, *, form: str | None = None) -> Documents:
     found.rows.extend(reader(decoded.text, found))
     if not found.rows:
         raise DataFormatError("the file is empty; expected one document a line, JSONL or CSV", file=name)
+    return found
+
+
+def refuse_index(data: bytes, name: str, expected: str) -> None:
+    """Raise DataFormatError for an index where something else is needed; it starts like any SQLite file."""
+    if data.startswith(b"SQLite format 3\0"):
+        raise DataFormatError(f"this is an index or another SQLite file; pass {expected}", file=name)
+
+
+def _passages(file: str) -> Documents:
+    """Read a PDF, an office document, a page or a mail as the passages that `resift index` makes of it."""
+    from collections import Counter
+
+    from resift.ingest.chunking import ChunkSize
+    from resift.ingest.isolation import FileReader
+    from resift.ingest.passages import passages_of
+    from resift.sync import run_sync
+
+    async def read() -> Documents:
+        found, copies, reader = Documents(file, "jsonl"), Counter[str](), FileReader()
+        try:
+            async for section in reader.sections(Path(file), name=file):
+                found.flags += filter(None, (section.flag, section.problem))
+                for row in passages_of(section, file, size=ChunkSize(), row_ids="own", copies=copies):
+                    found.rows.append({key: row[key] for key in ("id", "text", "metadata")})
+        finally:
+            await reader.close()
+        return found
+
+    found = run_sync(read())
+    if not found.rows:
+        raise DataFormatError("no text was found in it", file=file)
     return found
 
 
@@ -122,7 +173,11 @@ def _form(file: str, text: str) -> str:
 def _is_header(line: str) -> bool:
     """Whether a line names columns, a text's among them: a pipe has no file name that tells."""
     names = {name.strip().strip('"').lower() for name in re.split(r"[,;\t]", line)}
-    return len(names) > 1 and not names.isdisjoint(TEXT_KEYS) and not any(" " in name for name in names)
+    return (
+        len(names) > 1
+        and not names.isdisjoint({"title", *BODY_NAMES})
+        and not any(" " in name for name in names)
+    )
 
 
 def _lines(text: str, found: Documents) -> Iterator[JsonObject]:

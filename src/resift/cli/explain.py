@@ -96,6 +96,7 @@ def _dropped(ranking: Ranking) -> tuple[Hit, ...]:
 
 
 def _text(file: str, name: str) -> str:
+    from resift.cli.documents import refuse_index
     from resift.errors import DataFormatError
     from resift.ingest.decoding import decode
 
@@ -108,6 +109,7 @@ def _text(file: str, name: str) -> str:
             data = opened.read(MAX_BYTES + 1)
     if len(data) > MAX_BYTES:
         raise DataFormatError(f"larger than {MAX_BYTES >> 20} MiB", file=name)
+    refuse_index(data, name, "a ranking as JSON, from: resift search … --store INDEX --explain --json")
     return decode(data, file=name).text
 
 

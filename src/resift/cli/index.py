@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from resift.cli.options import add_repeated, add_store
+from resift.cli.options import add_repeated, add_store, add_text_keys
 from resift.errors import InputError, shell_path
 
 if TYPE_CHECKING:
@@ -19,7 +19,9 @@ EXAMPLES = """\
 Reads source code and any other text, Markdown, HTML, JSON, JSONL, CSV, YAML, TOML, XML, PDF, Word, Excel,
 PowerPoint, notebooks, mail, e-books, and .gz of these (extra: files). Files that did not change are skipped,
 changed ones replaced. A run that was stopped goes on where it was when started again. Rows of JSONL and CSV
-with an id of their own are kept whole; everything else is cut into overlapping chunks. What is not read is
+with an id of their own are kept whole; everything else is cut into overlapping chunks. The text of a row is
+its title and every other text field, or what --text-key names. Folders of installed packages and caches
+(node_modules, __pycache__, virtual environments) are not read unless you name them. What is not read is
 counted by reason at the end; -v names it.
 
 examples:
@@ -73,9 +75,11 @@ def _chunking(parser: argparse.ArgumentParser) -> None:
         help="ids of rows: their own (default), or the file's path before them",
     )
 
+    add_text_keys(parser)
+
 
 def run(args: argparse.Namespace) -> int:
-    """Index the paths; exit code 1 if something could not be read, after all else was."""
+    """Index the paths; exit code 1 if something could not be read, after all else was, or nothing was."""
     from resift.ingest.opening import open_index
     from resift.ingest.walking import check_paths
     from resift.sync import run_sync
@@ -153,6 +157,7 @@ async def _indexed(store: SQLiteStore, args: argparse.Namespace) -> int:
             size=ChunkSize(args.chunk_size, args.overlap),
             choice=_choice(args),
             row_ids=args.row_ids,
+            text_keys=args.text_key,
             prune=args.prune,
             prune_all=args.yes,
             progress=progress,
@@ -160,7 +165,12 @@ async def _indexed(store: SQLiteStore, args: argparse.Namespace) -> int:
         )
     show = _print_data if args.json else _print_report
     show(report, args, time.monotonic() - started)
-    return 0 if report.complete else 1
+    return 0 if report.complete and not _nothing_read(report, args) else 1
+
+
+def _nothing_read(report: IndexReport, args: argparse.Namespace) -> bool:
+    """Whether the run left the index empty, or all files were passed over; --prune may empty an index."""
+    return not args.prune and (not report.documents or not report.files)
 
 
 def _rate(passages: int, seconds: float) -> str:
@@ -190,6 +200,7 @@ def _print_data(report: IndexReport, args: argparse.Namespace, seconds: float) -
             "documents": report.documents,
             "seconds": round(seconds, 2),
             "files": files,
+            "text_fields": list(report.text_fields),
             "not_read": report.reasons(),
             "skipped": [{"path": _shown(one.path), "reason": one.reason} for one in report.skipped],
         }
@@ -197,8 +208,9 @@ def _print_data(report: IndexReport, args: argparse.Namespace, seconds: float) -
 
 
 def _print_report(report: IndexReport, args: argparse.Namespace, seconds: float) -> None:
-    from resift.cli.render import complain, paint, print_text, table
+    from resift.cli.render import complain, paint, print_note, print_text, table
     from resift.ingest.indexing import Outcome
+    from resift.records import text_from
 
     for file in report.files:
         if file.reason:
@@ -220,8 +232,13 @@ def _print_report(report: IndexReport, args: argparse.Namespace, seconds: float)
     _print_skipped(report, verbose=args.verbose)
     passages = sum(file.chunks for file in report.files if file.outcome in ("indexed", "partial"))
     speed = f", {_rate(passages, seconds)}" if passages else ""
+    if report.text_fields:
+        print_note(text_from(report.text_fields).capitalize())
     print_text(f"{args.store} holds {report.documents} documents. Took {seconds:.1f} s{speed}.")
-    if report.documents:
+    if _nothing_read(report, args):
+        named = ", ".join(_shown(path) for path in args.paths)
+        complain(f"no text was found in {named}, so nothing was added to the index")
+    elif report.documents:
         print_text(f'Next: resift search "your question" --store {shell_path(args.store)}')
 
 

@@ -37,6 +37,17 @@ def add_repeated(parser: argparse._ActionsContainer, option: str, metavar: str, 
     parser.add_argument(option, action="append", default=[], metavar=metavar, help=help)
 
 
+def add_text_keys(parser: argparse._ActionsContainer) -> None:
+    """Declare which fields of a record are its text."""
+    parser.add_argument(
+        "--text-key",
+        action="append",
+        metavar="KEY",
+        help="the text fields of records, joined: title,body or _source.body; repeat it (default: the title "
+        "and every other text field)",
+    )
+
+
 def at_least_one(text: str) -> int:
     """Read a whole number of 1 or more."""
     return _checked(text, int, lambda number: number >= 1, "a whole number of 1 or more")

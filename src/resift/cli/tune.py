@@ -68,6 +68,7 @@ def run(args: argparse.Namespace) -> int:
 
     if args.clicks is not None:
         return _fit_clicks(args)
+    _refuse_index(args.recording)
     recording = read_recording(args.recording)
     train, test = _halves(recording, args)
     with Progress("tuning", args.budget) as meter:
@@ -87,6 +88,16 @@ def run(args: argparse.Namespace) -> int:
     show = _print_data if args.json else _print_report
     show(tuned, row, len(train.queries))
     return 0
+
+
+def _refuse_index(path: Path) -> None:
+    from resift.cli.documents import refuse_index
+
+    if path.is_file():
+        with path.open("rb") as file:
+            refuse_index(
+                file.read(16), str(path), "a recording, made by: resift record; or add --clicks JSONL"
+            )
 
 
 def _fit_clicks(args: argparse.Namespace) -> int:

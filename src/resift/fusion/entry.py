@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TypedDict, Unpack
 
-from resift.candidates import Candidate, hits_from
+from resift.candidates import Candidates, hits_from
 from resift.errors import InputError
 from resift.fusion.lists import Identity, Weights, labels
 from resift.fusion.methods import method_with_options
@@ -15,7 +15,7 @@ from resift.fusion.normalize import Normalization
 from resift.types import Hit, Ranking, StageKind, StageRecord, Trace, cut_record
 from resift.validation import check_k
 
-Lists = Mapping[str, Iterable[Candidate]] | Sequence[Iterable[Candidate]]
+Lists = Mapping[str, Candidates] | Sequence[Candidates]
 
 
 class FuseOptions(TypedDict, total=False):
@@ -79,8 +79,14 @@ def _hits(lists: Lists) -> tuple[list[list[Hit]], list[str]]:
     return [_ranked(candidates, "") for candidates in lists], []
 
 
-def _ranked(candidates: Iterable[Candidate], name: str) -> list[Hit]:
-    hits = hits_from(candidates, source=name, strings_are="id", unique=False)
+def _ranked(candidates: Candidates, name: str) -> list[Hit]:
+    hits = hits_from(
+        candidates,
+        name=f"The list {name!r}" if name else "A list",
+        source=name,
+        strings_are="id",
+        unique=False,
+    )
     if not name or {hit.source for hit in hits} <= {name}:
         return hits
     # A list's name is what its hits are from, whatever they were called before.

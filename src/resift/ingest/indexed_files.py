@@ -12,7 +12,7 @@ from pathlib import Path
 
 from resift.ingest.sources import open_source
 
-_FORMAT = "2"  # part of every digest; raise it when readers or chunking change their output
+_FORMAT = "3"  # part of every digest; raise it when readers or chunking change their output
 _ESCAPED = re.compile(rb"\\x([0-9a-f]{2})")
 
 

@@ -18,6 +18,7 @@ from resift.ingest.limits import DEFAULT_LIMITS, Limits
 from resift.ingest.passages import RowIds, passages_of
 from resift.ingest.sections import Section
 from resift.ingest.walking import Choice, Found, Skipped, find_files
+from resift.records import check_text_keys
 from resift.stores.read_ahead import read_ahead
 from resift.stores.sqlite import SQLiteStore
 from resift.stores.sqlite_write import Batch
@@ -35,13 +36,17 @@ _PARTIAL = "partial "
 
 @dataclass(frozen=True, slots=True)
 class FileReport:
-    """What became of one file; "partial" where something in it could not be taken."""
+    """What became of one file; "partial" where something in it could not be taken.
+
+    `text_fields` are the fields of its records that were read as text.
+    """
 
     path: str
     outcome: Outcome
     chunks: int = 0
     flags: tuple[str, ...] = ()
     reason: str = ""
+    text_fields: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +66,11 @@ class IndexReport:
         return dict(Counter(one.reason for one in self.skipped).most_common())
 
     @property
+    def text_fields(self) -> tuple[str, ...]:
+        """The fields of records that were read as text, over all files."""
+        return tuple(dict.fromkeys(field for file in self.files for field in file.text_fields))
+
+    @property
     def complete(self) -> bool:
         """Whether everything that should be read was."""
         broken = self.count("failed") or self.count("partial") or any(one.failed for one in self.skipped)
@@ -76,6 +86,7 @@ class _Run:
     known: dict[str, str]
     reader: FileReader
     was_empty: bool
+    text_keys: tuple[str, ...] | None
     preparing: set[asyncio.Task[Batch]] = field(default_factory=set)
 
 
@@ -91,6 +102,7 @@ class _Source:
     problems: Counter[str] = field(default_factory=Counter)
     foreign: Counter[str] = field(default_factory=Counter)
     foreign_ids: set[str] = field(default_factory=set)
+    text_fields: dict[str, None] = field(default_factory=dict)
     before: set[str] | None = None
     written: set[str] = field(default_factory=set)
 
@@ -115,6 +127,7 @@ async def index_paths(
     choice: Choice = Choice(),  # noqa: B008 - an immutable value
     limits: Limits = DEFAULT_LIMITS,
     row_ids: RowIds = "own",
+    text_keys: Sequence[str] | str | None = None,
     prune: bool = False,
     prune_all: bool = False,
     progress: OnProgress = lambda _done, _total: None,
@@ -123,12 +136,14 @@ async def index_paths(
     """Bring the store up to date with the files; one file that cannot be read never stops the others.
 
     A file counts as done only after its last chunk is committed and nothing in it was passed over. Rows of
-    JSONL and CSV keep their "own" ids, or have the file's "path" before them. `prune` forgets files that are
+    JSONL and CSV keep their "own" ids, or have the file's "path" before them; `text_keys` names the fields
+    that are their text, instead of the title and every other text field. `prune` forgets files that are
     gone; more than half of the index only with `prune_all`. `progress` hears of bytes, `written` of passages.
 
     Files are read and cut while earlier ones are embedded, and those written meanwhile that are.
     """
     size.checked()
+    keys = check_text_keys(text_keys)
     found = await asyncio.to_thread(find_files, paths, choice, index=Path(store.path))
     if not found.files and not prune and not found.skipped:
         raise InputError("Nothing to index: no file there.")
@@ -141,7 +156,9 @@ async def index_paths(
             "Nothing was changed. To forget them, run it again with --prune --yes."
         )
     total = sum(size_of(file) for file in found.files)
-    run = _Run(store, size, row_ids, root, known, FileReader(limits), was_empty=not await store.count())
+    run = _Run(
+        store, size, row_ids, root, known, FileReader(limits, text_keys=keys), not await store.count(), keys
+    )
     reports = [await _forget(store, key) for key in gone]
     done = 0
     try:
@@ -164,7 +181,8 @@ async def _read(run: _Run, found: Found) -> AsyncGenerator[_Part, None]:
         source = _Source(key_of(file, run.root), size_of(file))
         failure = ""
         try:
-            how = f"{run.size.words} {run.size.overlap} {run.row_ids}"
+            keys = f" {','.join(run.text_keys)}" if run.text_keys else ""
+            how = f"{run.size.words} {run.size.overlap} {run.row_ids}{keys}"
             source.digest = await digest_of(file, source.key, how)
             if run.known.get(source.key) != source.digest:
                 async with aclosing(_parts(run, file, source, follow=file not in found.listed)) as parts:
@@ -282,13 +300,13 @@ async def _finished(run: _Run, source: _Source, failure: str, marks: dict[str, s
         return FileReport(key, "unchanged")
     await run.store.delete(sorted(await _begin(run, source) - source.written))
     problems = source.problems + source.foreign
-    chunks, flags = len(source.written), _summary(source.flags)
+    chunks, flags, fields = len(source.written), _summary(source.flags), tuple(source.text_fields)
     if problems:
         # Known, so that it can be pruned, but not as done, so that the next run says it again.
         marks[key] = f"{_PARTIAL}{source.digest}"
-        return FileReport(key, "partial", chunks, flags, f"{key}: {'; '.join(_summary(problems))}")
+        return FileReport(key, "partial", chunks, flags, f"{key}: {'; '.join(_summary(problems))}", fields)
     marks[key] = source.digest
-    return FileReport(key, "indexed" if chunks else "empty", chunks, flags)
+    return FileReport(key, "indexed" if chunks else "empty", chunks, flags, text_fields=fields)
 
 
 def _failure(key: str, exc: Exception) -> str:
@@ -304,6 +322,7 @@ async def _documents(
     async with aclosing(run.reader.sections(file, name=source.key, follow=follow)) as sections:
         async for section in sections:
             source.flags.update([section.flag] if section.flag else [])
+            source.text_fields.update(dict.fromkeys(section.fields))
             source.problems.update([section.problem] if section.problem else [])
             for document in passages_of(
                 section, source.key, size=run.size, row_ids=run.row_ids, copies=copies

@@ -26,16 +26,19 @@ _TEXT_KINDS = frozenset(
 
 
 class FileReader:
-    """Reads files one after the other; close it when done."""
+    """Reads files one after the other; close it when done. `text_keys` are the fields of records to read."""
 
-    def __init__(self, limits: Limits = DEFAULT_LIMITS) -> None:
+    def __init__(self, limits: Limits = DEFAULT_LIMITS, *, text_keys: tuple[str, ...] | None = None) -> None:
         self._limits = limits
+        self._text_keys = text_keys
         self._process: asyncio.subprocess.Process | None = None
 
     async def sections(self, path: Path, *, name: str, follow: bool = True) -> AsyncGenerator[Section, None]:
         """Yield the sections of a file; raises DataFormatError when it cannot be read, or not in time."""
         if _is_small(path):
-            for section in read_sections(path, name=name, limits=self._limits, follow=follow):
+            for section in read_sections(
+                path, name=name, limits=self._limits, follow=follow, text_keys=self._text_keys
+            ):
                 yield section
             return
         finished = False
@@ -61,7 +64,7 @@ class FileReader:
         assert process.stdin is not None  # noqa: S101 - opened as a pipe
         size = _size_of(path)
         request = {"path": str(path), "name": name, "follow": follow, "size": size}
-        request["limits"] = asdict(self._limits)
+        request |= {"limits": asdict(self._limits), "text_keys": self._text_keys}
         loop = asyncio.get_running_loop()
         left_s = self._limits.seconds_for(size)
         try:

@@ -23,6 +23,7 @@ _READERS: tuple[tuple[frozenset[str], str, str], ...] = (
     (HTML, "html", "read_html"),
     (JSONL, "rows", "read_jsonl"),
     (frozenset({".csv", ".tsv"}), "rows", "read_csv"),
+    (frozenset({".parquet", ".pq"}), "rows", "read_parquet"),
     (frozenset({".json", ".geojson"}), "data", "read_json"),
     (frozenset({".yaml", ".yml"}), "data", "read_yaml"),
     (frozenset({".toml"}), "data", "read_toml"),

@@ -19,13 +19,18 @@ _BLOCK = 1 << 20
 
 
 def read_sections(
-    path: Path, *, name: str, limits: Limits = DEFAULT_LIMITS, follow: bool = True
+    path: Path,
+    *,
+    name: str,
+    limits: Limits = DEFAULT_LIMITS,
+    follow: bool = True,
+    text_keys: tuple[str, ...] | None = None,
 ) -> Iterator[Section]:
-    """Yield the sections of a file; `name` is what errors call it.
+    """Yield the sections of a file; `name` is what errors call it, `text_keys` the fields of records to read.
 
     Raises DataFormatError for a file that is not what its name says, or that is no regular file.
     """
-    source = open_source(path, name=name, limits=limits, follow=follow)
+    source = open_source(path, name=name, limits=limits, follow=follow, text_keys=text_keys)
     with source.file:
         yield from sections_of(source)
 
@@ -70,4 +75,4 @@ def _unpacked(source: Source) -> Iterator[Section]:
             raise DataFormatError("Not a readable .gz file.", file=source.name) from exc
         if suffix in GZIP:
             raise DataFormatError("Packed twice. Unpack it once.", file=source.name)
-        yield from sections_of(Source(unpacked, source.name, suffix, size, source.limits))
+        yield from sections_of(Source(unpacked, source.name, suffix, size, source.limits, source.text_keys))

@@ -17,6 +17,7 @@ class Section:
 
     `context` (headings, a title) is put before each of its chunks; `flag` says what was odd about it,
     `problem` what could not be taken; `position` is how many bytes of the file have been read, for progress.
+    `fields` are the fields of a record that its text was read from.
     """
 
     text: str
@@ -26,6 +27,7 @@ class Section:
     flag: str = ""
     problem: str = ""
     position: int = 0
+    fields: tuple[str, ...] = ()
 
 
 class Outline:

@@ -25,13 +25,17 @@ class Line(NamedTuple):
 
 @dataclass(slots=True)
 class Source:
-    """An open file that readers share; `suffix` says what it is, `name` is what errors call it."""
+    """An open file that readers share; `suffix` says what it is, `name` is what errors call it.
+
+    `text_keys` are the fields to read of its records, None for all text fields.
+    """
 
     file: BinaryIO
     name: str
     suffix: str
     size: int
     limits: Limits = DEFAULT_LIMITS
+    text_keys: tuple[str, ...] | None = None
 
     @property
     def parseable(self) -> bool:
@@ -75,7 +79,14 @@ class Source:
             text.detach()
 
 
-def open_source(path: Path, *, name: str, limits: Limits = DEFAULT_LIMITS, follow: bool = True) -> Source:
+def open_source(
+    path: Path,
+    *,
+    name: str,
+    limits: Limits = DEFAULT_LIMITS,
+    follow: bool = True,
+    text_keys: tuple[str, ...] | None = None,
+) -> Source:
     """Open a regular file; anything else (a pipe, a device, a folder) never ends or is no text.
 
     `follow=False` refuses a link that took the file's place after it was listed.
@@ -93,4 +104,4 @@ def open_source(path: Path, *, name: str, limits: Limits = DEFAULT_LIMITS, follo
     except BaseException:
         os.close(descriptor)
         raise
-    return Source(file, name, path.suffix.lower(), status.st_size, limits)
+    return Source(file, name, path.suffix.lower(), status.st_size, limits, text_keys)

@@ -14,6 +14,12 @@ from resift.ingest.decoding import SAMPLE_BYTES
 from resift.ingest.ignoring import Rule, ignored, matches, rules_of
 from resift.ingest.kinds import has_reader, suffix_by_content, unreadable
 
+PACKAGE_FOLDERS = frozenset(
+    {"node_modules", "bower_components", "jspm_packages", "site-packages", "__pycache__"}
+)
+_MARKED_FOLDERS = {"pyvenv.cfg": "a virtual environment", "CACHEDIR.TAG": "a cache"}
+"""A file in a folder that says what the folder is: cargo's `target`, for one, has a CACHEDIR.TAG."""
+
 _MOST_IGNORE_BYTES = 1 << 20
 _DEEPEST = 100
 
@@ -146,7 +152,7 @@ class _Walk:
             return "ignored by .gitignore"
         if matches(self._exclude, name):
             return "left out by --exclude"
-        return "" if is_folder else self._file_reason(path, name, entry)
+        return _folder_reason(path) if is_folder else self._file_reason(path, name, entry)
 
     def _file_reason(self, path: Path, name: str, entry: os.DirEntry[str]) -> str:
         if not entry.is_file(follow_symlinks=False):
@@ -171,6 +177,13 @@ class _Walk:
 
     def _skip(self, path: Path, reason: str, *, failed: bool = False) -> None:
         self.found.skipped.append(Skipped(path, reason, failed))
+
+
+def _folder_reason(path: Path) -> str:
+    """Return why a folder inside a named one is left out: nobody wrote what is in it to be searched."""
+    if path.name in PACKAGE_FOLDERS:
+        return f"in {path.name}"
+    return next((kind for name, kind in _MARKED_FOLDERS.items() if (path / name).is_file()), "")
 
 
 def _is_ignored(rules: Rules, name: str, *, folder: bool) -> bool:

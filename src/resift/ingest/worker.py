@@ -37,14 +37,22 @@ def serve(requests: BinaryIO, answers: BinaryIO) -> None:
         # Should the parent be gone and the file never end, the alarm ends the process. It counts the time
         # of the processor, for waiting until the parent takes a section is no reading.
         _alarm(limits.seconds_for(request["size"]) + 5)
-        for message in _messages(Path(request["path"]), request["name"], limits, follow=request["follow"]):
+        for message in _messages(request, limits):
             write_whole(answers, frame(message))
         _alarm(0)
 
 
-def _messages(path: Path, name: str, limits: Limits, *, follow: bool) -> Any:
+def _messages(request: dict[str, Any], limits: Limits) -> Any:
+    name = request["name"]
+    keys = request["text_keys"]
     try:
-        for section in read_sections(path, name=name, limits=limits, follow=follow):
+        for section in read_sections(
+            Path(request["path"]),
+            name=name,
+            limits=limits,
+            follow=request["follow"],
+            text_keys=None if keys is None else tuple(keys),
+        ):
             yield {"section": astuple(section)}
     except ResiftError as exc:
         yield {"error": str(exc)}

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from resift.candidates import text_of
+from resift.candidates import first_text
 from resift.deadline import Deadline
 from resift.errors import InputError, ModelLoadError, ModelNotAllowedError
 from resift.models.loading import Model, check_kind, load, shipped_ids
@@ -97,7 +97,7 @@ class CrossEncoderReranker:
         check_k(top_k, name="top_k")
         if self._model is None or not rows:
             return rows
-        scores = self._model.predict([(query, text_of(row, keys=("content", "title"))) for row in rows])
+        scores = self._model.predict([(query, first_text(row, ("content", "title"))) for row in rows])
         scored = [{**row, "ce_score": float(score)} for row, score in zip(rows, scores, strict=True)]
         # Equal scores keep the order of the input: sorted() is stable, also in reverse.
         return sorted(scored, key=lambda row: row["ce_score"], reverse=True)[:top_k]

@@ -8,11 +8,12 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 
-from resift.candidates import TEXT_KEYS, MissingText, text_of
+from resift.candidates import MissingText
 from resift.deadline import Deadline
 from resift.errors import InvalidHitError, ResiftError, UnfamiliarTextError, redacted
 from resift.events import Reranked, Sink, emit
 from resift.protocols import Scorer, name_of
+from resift.records import read_text
 from resift.types import Hit, Ranking, Scores, StageKind, StageRecord, Trace, cut_record, rescored, trace_of
 from resift.validation import check_k
 
@@ -28,7 +29,7 @@ async def rescore(
     trace: Trace | None = None,
     deadline: Deadline | None = None,
     missing_text: MissingText = "last",
-    text_keys: Sequence[str] = TEXT_KEYS,
+    text_keys: Sequence[str] | None = None,
     stage: str = "rerank",
     sink: Sink | None = None,
 ) -> Ranking:
@@ -138,10 +139,10 @@ def _usable(value: float | None) -> float | None:
     return number if math.isfinite(number) else None
 
 
-def _with_text(hit: Hit, policy: MissingText, keys: Sequence[str]) -> Hit | None:
+def _with_text(hit: Hit, policy: MissingText, keys: Sequence[str] | None) -> Hit | None:
     if hit.text.strip():
         return hit
-    text = text_of(hit.metadata, keys=keys) or (hit.id if policy == "id" else "")
+    text = read_text(hit.metadata, keys).text or (hit.id if policy == "id" else "")
     if text:
         return replace(hit, text=text)
     if policy == "raise":

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol, overload, runtime_checkable
 
-from resift.candidates import TEXT_KEYS
 from resift.deadline import Deadline
 from resift.errors import InputError
 from resift.protocols import DocStore, Scorer, Similarity
@@ -20,6 +19,9 @@ from resift.types import Hit, JsonMapping, JsonObject, Metadata
 from resift.validation import check_k
 
 Row = JsonObject
+
+TEXT_KEYS = ("text", "content", "title")
+"""Where the text of a row is looked for; the first that has some counts."""
 
 
 class _Default(int):

@@ -7,9 +7,10 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from resift.candidates import hits_from, text_of
+from resift.candidates import hits_from
 from resift.deadline import Deadline
 from resift.protocols import Scorer, name_of
+from resift.records import read_text
 from resift.rerankers.hosted.dialects import DIALECTS
 from resift.rerankers.rescore import rescore
 from resift.server.admission import pairs_in
@@ -71,9 +72,9 @@ async def rerank(call: Call, dialect: ServedDialect, request: JsonMapping) -> An
 
 
 def texts_of(documents: Sequence[JsonValue], rank_fields: Sequence[str] | None = None) -> list[str]:
-    """Return the text of each document: a string, or an object with a text or with the fields to rank by."""
+    """Return the text of each document: a string, or the text fields of an object (or its `rank_fields`)."""
     return [
-        document if isinstance(document, str) else _object_text(document, rank_fields)
+        document if isinstance(document, str) else read_text(document, rank_fields or None).text
         for document in documents
     ]
 
@@ -113,12 +114,6 @@ def _raw(ranking: Ranking) -> Callable[[float | None], float]:
     return lambda score: lowest if score is None else score
 
 
-def _object_text(document: JsonMapping, rank_fields: Sequence[str] | None) -> str:
-    if rank_fields:
-        return "\n".join(str(document[name]) for name in rank_fields if document.get(name) is not None)
-    return text_of(document)
-
-
 def _warnings(call: Call, texts: Sequence[str]) -> list[str]:
     empty = sum(not text.strip() for text in texts)
     reasons = [f"{empty} of {len(texts)} documents have no text and stand last"] if empty else []
@@ -128,7 +123,7 @@ def _warnings(call: Call, texts: Sequence[str]) -> list[str]:
 def _document(given: object, text: str, dialect: ServedDialect) -> JsonValue:
     if dialect.plain_document:
         return text
-    return {**given, "text": text} if isinstance(given, dict) else {"text": text}
+    return {"text": text, **given} if isinstance(given, dict) else {"text": text}
 
 
 def _span_options(request: JsonMapping) -> SpanOptions | None:

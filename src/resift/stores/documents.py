@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from resift.candidates import ID_KEYS, Candidate, hits_from
+from resift.candidates import Candidates, hits_from
 from resift.errors import InputError
+from resift.records import ID_KEYS, list_documents
 from resift.stores.filtering import conditions
 from resift.types import Hit, Metadata, Where
 from resift.validation import check_k, check_list, check_query
@@ -38,12 +39,12 @@ def is_approximate(hits: Sequence[Hit]) -> bool:
     return isinstance(hits, SearchHits) and hits.approximate
 
 
-def documents_from(candidates: Iterable[Candidate]) -> list[Hit]:
+def documents_from(candidates: Candidates) -> list[Hit]:
     """Return the documents to store; each must bring its own id, once.
 
     Raises InputError for a document without an id: numbers would overwrite each other between calls.
     """
-    given = check_list(candidates, "The documents", "dicts or Hits")
+    given = list_documents(candidates, "documents")
     for number, candidate in enumerate(given):
         _refuse_nameless(candidate, number)
     return hits_from(given, flags={})

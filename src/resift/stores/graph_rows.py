@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 
-from resift.candidates import text_of
+from resift.candidates import first_text
+from resift.records import read_text
 from resift.types import Hit, JsonMapping, JsonValue, to_json
 
 
@@ -21,7 +22,7 @@ def hits_from_rows(
     """Return at most k hits in row order; a later row with the id of an earlier one adds nothing.
 
     The id is the id column, else the same property of the row's only node, else a hash of the row. The
-    text is found the same way, else in `text`, `content` or `title`. The score is 1/rank, so that sorting
+    text is found the same way, else as in any record (`resift.records`). The score is 1/rank, so that sorting
     by score keeps the order of the statement.
     """
     hits: dict[str, Hit] = {}
@@ -33,7 +34,7 @@ def hits_from_rows(
             continue
         if len(hits) == k:
             break
-        text = text_of(fields, keys=(text_column, "text", "content", "title"))
+        text = first_text(fields, (text_column,)) or read_text(fields).text
         rank = len(hits) + 1
         used = {id_column, text_column}
         metadata = {key: value for key, value in values.items() if key not in used}

@@ -8,12 +8,12 @@ import xml.etree.ElementTree as ET
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from resift.candidates import TEXT_KEYS
 from resift.errors import DataFormatError
 from resift.ingest.formats.plain import plain_sections
 from resift.ingest.formats.rows import Rows
 from resift.ingest.sections import LONGEST_HEADING, SEPARATOR, Section
 from resift.ingest.sources import Source
+from resift.records import read_text
 
 _MOST_VALUES = 500_000  # a file of a kilobyte can hold more by repeating its own parts
 _DEEPEST = 50
@@ -57,8 +57,13 @@ def _parsed(source: Source, load: Callable[[str], Any], format: str) -> Iterator
     except (ValueError, RecursionError):
         yield from plain_sections(source, flag=f"not valid {format}, read as plain text")
         return
-    if format == "JSON" and isinstance(value, list) and value and all(_is_row(row) for row in value):
-        rows = Rows()
+    if (
+        format == "JSON"
+        and isinstance(value, list)
+        and value
+        and all(_is_row(row, source.text_keys) for row in value)
+    ):
+        rows = Rows(source.text_keys)
         yield from (rows.section(row, number) for number, row in enumerate(value, start=1))
     else:
         yield from _listed(value, decoded.flag)
@@ -124,8 +129,8 @@ class _XmlLines:
             self.held += len(text)
 
 
-def _is_row(value: object) -> bool:
-    return isinstance(value, Mapping) and any(isinstance(value.get(key), str) for key in TEXT_KEYS)
+def _is_row(value: object, text_keys: tuple[str, ...] | None) -> bool:
+    return isinstance(value, Mapping) and (text_keys is not None or not read_text(value).name_only)
 
 
 def _listed(value: object, flag: str = "") -> Iterator[Section]:

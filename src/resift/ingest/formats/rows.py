@@ -1,4 +1,4 @@
-"""JSONL and CSV: each row is a document of its own, read one at a time."""
+"""JSONL, CSV and Parquet: each row is a document of its own, read one at a time."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from resift.candidates import ID_KEYS, TEXT_KEYS
-from resift.errors import DataFormatError
+from resift.errors import DataFormatError, MissingExtraError, require
 from resift.ingest.sections import Section
 from resift.ingest.sources import Source
+from resift.records import ID_KEYS, RecordText, no_text, read_metadata, read_text, table_rows
 from resift.types import JsonMapping, JsonObject
 
-_NOT_METADATA = frozenset({*ID_KEYS, "text", "content", "metadata", "score", "embedding", "vector"})
+_NOT_METADATA = frozenset({"score", "embedding", "vector"})
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d{0,17})(?:\.\d{1,17})?(?:[eE][+-]?\d{1,3})?")
 _TRUTH = {"true": True, "false": False}
+_PARQUET_ROWS = 64
 _MOST_NAME = 200
 """Characters of a column's name, which stands in the text and the metadata of every row."""
 
@@ -24,33 +25,53 @@ _MOST_NAME = 200
 class Rows:
     """Turns rows of one file into sections and notices ids that come twice."""
 
-    def __init__(self) -> None:
+    def __init__(self, text_keys: tuple[str, ...] | None = None) -> None:
+        self._text_keys = text_keys
         self._seen: dict[str, int] = {}
 
-    def section(self, row: JsonMapping, number: int, *, flag: str = "", position: int = 0) -> Section:
-        """Return the section of a row; a second row of an id is a problem, the first one stays."""
-        id = _id(row)
+    def section(
+        self,
+        row: JsonMapping,
+        number: int,
+        *,
+        typed: JsonMapping | None = None,
+        flag: str = "",
+        position: int = 0,
+    ) -> Section:
+        """Return the section of a row; a second row of an id is a problem, the first one stays.
+
+        `typed` is given for the row of a table: the same cells as numbers and the like, for the metadata. A
+        table's row without a text field is read as "column: value" lines.
+        """
+        values = row if typed is None else typed
+        id = _id(values)
         if id is not None and id in self._seen:
             problem = f"line {number}: the id {id[:100]!r} stands in line {self._seen[id]} already"
             return Section("", problem=problem, position=position)
         if id is not None:
             self._seen[id] = number
-        title, text = _text(row, "title"), _text(row, "text") or _text(row, "content")
-        metadata = _metadata(row)
+        text = read_text(row, self._text_keys)
+        as_lines = typed is not None and self._text_keys is None and text.name_only
+        kept = read_metadata(values, RecordText() if as_lines else text, without=_NOT_METADATA)
+        metadata = {key: value for key, value in kept.items() if value not in (None, "")}
         if id is None:
             metadata["line"] = number  # rows with an id are found by it, and may move without changing
         for key in [key for key, value in metadata.items() if not _is_json(value)]:
             del metadata[key]
             flag = f"line {number}: {key[:100]!r} is no JSON value and was left out"
-        if not (title or text):
-            flag = f"line {number} has none of {', '.join(TEXT_KEYS)}"
-        return Section(text or title, id, title if text else "", metadata, flag, position=position)
+        if as_lines:
+            text = _lines(row)
+        if not text.text.strip():
+            flag = f"line {number} has no text: {no_text([row], self._text_keys, '--text-key')}"
+        return Section(
+            text.body.strip(), id, text.title.strip(), metadata, flag, position=position, fields=text.fields
+        )
 
 
 def read_jsonl(source: Source) -> Iterator[Section]:
     """Yield a section per line; a line that cannot be read is a problem and the others are taken."""
     encoding = source.encoding()
-    rows, flag = Rows(), encoding.flag
+    rows, flag = Rows(source.text_keys), encoding.flag
     for number, text, position in source.lines(encoding.name, newline="\n"):
         if text is None:
             most = source.limits.line_bytes >> 20
@@ -65,28 +86,42 @@ def read_jsonl(source: Source) -> Iterator[Section]:
 
 
 def read_csv(source: Source) -> Iterator[Section]:
-    """Yield a section per row; without a text, content or title column the row is "column: value" lines.
+    """Yield a section per row; a row without a text field is "column: value" lines.
 
     A column whose cells are all numbers, or all true and false, is kept as such.
     """
     encoding = source.encoding()
     delimiter = _delimiter(source, encoding.name)
     kinds = _column_kinds(_csv_rows(source, encoding.name, delimiter))
-    rows, flag = Rows(), encoding.flag
+    rows, flag = Rows(source.text_keys), encoding.flag
     for number, row, position in _csv_rows(source, encoding.name, delimiter):
         typed = {key: kinds[key](value) if value else "" for key, value in row.items()}
-        yield rows.section(with_text(row, typed), number, flag=flag, position=position)
+        yield rows.section(row, number, typed=typed, flag=flag, position=position)
         flag = ""
 
 
-def with_text(row: JsonMapping, typed: JsonMapping) -> JsonMapping:
-    """Return the typed row with a text: its own column, or all cells as "column: value" lines."""
-    if any(row.get(key) for key in TEXT_KEYS):
-        return {**typed, **{key: str(row[key]) for key in TEXT_KEYS if row.get(key)}}
-    lines = [
-        f"{key}: {value}" for key, value in row.items() if value not in ("", None) and key not in ID_KEYS
-    ]
-    return {**typed, "text": "\n".join(lines)}
+def read_parquet(source: Source) -> Iterator[Section]:
+    """Yield a section per row, as for CSV; cells are typed as the file declares them."""
+    try:
+        parquet = require("pyarrow.parquet", extra="batch")
+    except MissingExtraError as exc:
+        raise DataFormatError(str(exc), file=source.name) from exc
+    rows, number = Rows(source.text_keys), 0
+    try:
+        for batch in parquet.ParquetFile(source.file).iter_batches(_PARQUET_ROWS, use_threads=False):
+            for row in table_rows(batch):
+                number += 1
+                yield rows.section(row, number, typed=row)
+    except (OSError, ValueError) as exc:  # what pyarrow raises for damaged files
+        raise DataFormatError(
+            f"Not a readable Parquet file ({type(exc).__name__}).", file=source.name
+        ) from exc
+
+
+def _lines(row: JsonMapping) -> RecordText:
+    cells = {key: value for key, value in row.items() if value not in ("", None) and key not in ID_KEYS}
+    body = "\n".join(f"{key}: {value}" for key, value in cells.items())
+    return RecordText(body=body, fields=tuple(cells))
 
 
 def _csv_rows(source: Source, encoding: str, delimiter: str) -> Iterator[tuple[int, dict[str, str], int]]:
@@ -180,14 +215,6 @@ def _json_row(text: str) -> tuple[JsonMapping | None, str]:
     return row, ""
 
 
-def _metadata(row: JsonMapping) -> JsonObject:
-    nested = row.get("metadata")
-    return {
-        **(nested if isinstance(nested, dict) else {}),
-        **{key: value for key, value in row.items() if key not in _NOT_METADATA and value not in (None, "")},
-    }
-
-
 def _id(row: JsonMapping) -> str | None:
     for key in ID_KEYS:
         value = row.get(key)
@@ -199,11 +226,6 @@ def _id(row: JsonMapping) -> str | None:
             if text.strip():
                 return text
     return None
-
-
-def _text(row: JsonMapping, key: str) -> str:
-    value = row.get(key)
-    return value.strip() if isinstance(value, str) else ""
 
 
 def _is_json(value: object) -> bool:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import datetime as dt
 import warnings
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 from resift.errors import DataFormatError, MissingExtraError, require
 from resift.ingest.formats.packages import opened_package
-from resift.ingest.formats.rows import Rows, column_names, with_text
+from resift.ingest.formats.rows import Rows, column_names
 from resift.ingest.sections import Section
 from resift.ingest.sources import Source
 
@@ -27,16 +28,16 @@ def read_xlsx(source: Source) -> Iterator[Section]:
         try:
             book = openpyxl.load_workbook(source.file, read_only=True, data_only=True)
             for sheet in book.worksheets:
-                yield from _rows(sheet)
+                yield from _rows(sheet, source.text_keys)
         except (TypeError, AttributeError, AssertionError, SyntaxError) as exc:
             raise DataFormatError(
                 f"Not a readable .xlsx file ({type(exc).__name__}).", file=source.name
             ) from exc
 
 
-def _rows(sheet: Any) -> Iterator[Section]:
+def _rows(sheet: Any, text_keys: tuple[str, ...] | None) -> Iterator[Section]:
     header: list[str] | None = None
-    rows, only = Rows(), None
+    rows, only = Rows(text_keys), None
     if (sheet.max_column or 0) > _MOST_COLUMNS:
         most = f"{sheet.max_column - _MOST_COLUMNS} columns after the first {_MOST_COLUMNS}"
         yield Section(
@@ -65,10 +66,10 @@ def _rows(sheet: Any) -> Iterator[Section]:
 
 def _section(rows: Rows, header: Sequence[str], values: Sequence[Any], sheet: str, number: int) -> Section:
     row = {name: value for name, value in zip(header, values, strict=False) if value not in ("", None)}
-    found = rows.section(with_text(row, row), number)
+    found = rows.section({name: str(value) for name, value in row.items()}, number, typed=row)
     metadata = {**found.metadata, "sheet": sheet, "row": number}
     metadata.pop("line", None)
-    return Section(found.text, found.id, found.context, metadata, found.flag, found.problem)
+    return replace(found, metadata=metadata)
 
 
 def _plain(cell: object) -> Any:
