@@ -21,7 +21,7 @@ from resift.server.keys import Keys
 from resift.server.middleware import key_in
 from resift.server.options import Limits, ServerOptions
 from resift.server.request_info import RequestInfo
-from resift.server.schema import checked, lenient_flag, record, whole
+from resift.server.schema import lenient_flag, record, whole
 from resift.text.sentences import sentence_spans
 
 
@@ -226,11 +226,11 @@ def test_key_in_a_header(header, key):
 def test_schema_coercions():
     """Null is absent, strings can be booleans, 3.0 is whole; True is no number."""
     schema = record({"n": whole(least=1), "yes": lenient_flag()}, closed=False)
-    assert checked({"n": 3.0, "yes": "False", "more": 1}, schema) == {"n": 3, "yes": False}
-    assert checked({"n": None, "yes": None}, schema) == {}
+    assert schema.read({"n": 3.0, "yes": "False", "more": 1}) == {"n": 3, "yes": False}
+    assert schema.read({"n": None, "yes": None}) == {}
     for wrong in ({"n": True}, {"n": 0}, {"yes": "perhaps"}, [], "x"):
         with pytest.raises(RequestFailed):
-            checked(wrong, schema)
+            schema.read(wrong)
 
 
 @given(st.recursive(st.none() | st.booleans() | st.floats() | st.text(), st.lists, max_leaves=20))

@@ -14,6 +14,7 @@ from resift.server import rerank_answers as answers
 from resift.server.error_forms import ErrorForm
 from resift.server.rerank_answers import Answer, AnswerForm, Row
 from resift.server.schema import (
+    RequestSchema,
     Schema,
     array,
     deadline_ms,
@@ -54,7 +55,9 @@ class ServedDialect:
         """What clients and servers of this API share."""
         return DIALECTS[self.api]
 
-    def request(self, *, most_documents: int, most_chars: int, strict: bool, least_cutoff: int = 1) -> Schema:
+    def request(
+        self, *, most_documents: int, most_chars: int, strict: bool, least_cutoff: int = 1
+    ) -> RequestSchema:
         """Return the schema of a request."""
         plain = text(most=most_chars)
         documents = either(plain, mapping()) if self.objects else plain

@@ -125,13 +125,13 @@ def _tei_operations(serving: Serving) -> list[Operation]:
 
 
 async def _request(
-    call: Call, form: schema.Schema, *, texts: str, dialect: str
+    call: Call, form: schema.RequestSchema, *, texts: str, dialect: str
 ) -> tuple[JsonObject, JsonMapping]:
     """Return the checked request, its texts always a list, and the body as it came."""
     call.info.dialect = dialect
     body = await call.json()
     _refuse_token_ids(body, texts)
-    request = schema.checked(body, form)
+    request = form.read(body)
     if isinstance(request[texts], str):
         request[texts] = [request[texts]]
     return request, body

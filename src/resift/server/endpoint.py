@@ -18,7 +18,7 @@ from resift.server.bodies import ClientGone, dump_json, parse_json, read_body
 from resift.server.error_forms import OWN, ErrorForm
 from resift.server.failures import RequestFailed
 from resift.server.request_info import RequestInfo, header_safe, info_of
-from resift.server.schema import Schema, checked
+from resift.server.schema import RequestSchema
 from resift.types import JsonObject, JsonValue
 
 if TYPE_CHECKING:
@@ -69,13 +69,12 @@ class Call:
         return value
 
     async def request(
-        self, schema: Schema | Callable[[JsonValue], Schema], *, dialect: str = "resift"
+        self, schema: RequestSchema | Callable[[JsonValue], RequestSchema], *, dialect: str = "resift"
     ) -> JsonObject:
         """Return the body, checked; a function finds the schema where several kinds of body are taken."""
         self.info.dialect = dialect
         body = await self.json()
-        request: JsonObject = checked(body, schema(body) if callable(schema) else schema)
-        return request
+        return (schema(body) if callable(schema) else schema).read(body)
 
     def deadline(self, given_ms: int | None) -> Deadline:
         """Return the earlier of the deadlines in the body and in the header."""

@@ -11,7 +11,19 @@ from resift.fusion.normalize import NORMALIZATIONS
 from resift.server.endpoint import Call, Reply
 from resift.server.openapi import Operation
 from resift.server.rank_flow import rank_flow
-from resift.server.schema import Schema, array, either, flag, mapping, number, one_of, record, text, whole
+from resift.server.schema import (
+    RequestSchema,
+    Schema,
+    array,
+    either,
+    flag,
+    mapping,
+    number,
+    one_of,
+    record,
+    text,
+    whole,
+)
 from resift.server.search_routes import RANKING, RANKING_FACTS, ranking_body
 from resift.server.serving import Serving
 from resift.types import JsonMapping, JsonObject, JsonValue, Ranking
@@ -28,7 +40,9 @@ def fuse_operations(serving: Serving) -> list[Operation]:
     return [_fuse(serving), _explain(serving)]
 
 
-def _request(serving: Serving, *, scores: bool, methods: list[str], more: Mapping[str, Schema]) -> Schema:
+def _request(
+    serving: Serving, *, scores: bool, methods: list[str], more: Mapping[str, Schema]
+) -> RequestSchema:
     fields = {
         "id": text(least=1, most=1000),
         "text": text(most=serving.options.limits.max_text_chars),
@@ -72,7 +86,7 @@ def _fuse(serving: Serving) -> Operation:
         **dict.fromkeys(rest, "score"),
     }
 
-    def schema_of(body: object) -> Schema:
+    def schema_of(body: object) -> RequestSchema:
         asked = body.get("method") if isinstance(body, dict) else None
         return schemas[groups.get(asked, "rrf") if isinstance(asked, str) else "rrf"]
 

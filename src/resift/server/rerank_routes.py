@@ -7,7 +7,7 @@ from resift.server.endpoint import Call, Reply
 from resift.server.error_forms import error_form_at
 from resift.server.openapi import Operation
 from resift.server.rerank_work import rerank
-from resift.server.schema import Schema, checked, either
+from resift.server.schema import RequestSchema, either
 from resift.server.serving import Serving
 
 
@@ -16,7 +16,7 @@ def rerank_operations(serving: Serving) -> list[Operation]:
     return [_rerank_operation(serving, path) for path in ROUTES]
 
 
-def request_schema(serving: Serving, dialect: ServedDialect) -> Schema:
+def request_schema(serving: Serving, dialect: ServedDialect) -> RequestSchema:
     """Return the schema of a dialect's requests under this server's limits."""
     limits = serving.options.limits
     return dialect.request(
@@ -36,7 +36,7 @@ def _rerank_operation(serving: Serving, path: str) -> Operation:
         dialect = choose(body)
         call.errors = dialect.errors
         call.info.dialect = dialect.name
-        request = checked(body, schemas[dialect.name])
+        request = schemas[dialect.name].read(body)
         answer = await call.unless_gone(rerank(call, dialect, request))
         return Reply(dialect.answer.body(answer, dialect.rows(answer)))
 

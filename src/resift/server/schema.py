@@ -1,13 +1,21 @@
-"""JSON Schema, as much of it as our routes use: one value checks a body and describes it in OpenAPI."""
+"""JSON Schema of requests and answers: one value describes a body in OpenAPI and checks it.
+
+A schema is compiled once into a type that `resift.validation` reads bodies with.
+"""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence, Sized
-from typing import Any
+import functools
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated, Any, Literal, Union
 
-from resift.server.failures import RequestFailed
+import msgspec
+from msgspec import Meta
+
+from resift.server.failures import Kind, RequestFailed
 from resift.types import JsonMapping, JsonObject, JsonValue
+from resift.validation import Problem, find_problems
 
 Schema = JsonMapping
 
@@ -15,6 +23,41 @@ NOT_BLANK = r"\S"
 """The one pattern that is used: something besides white space."""
 
 TRUE, FALSE = ("true", "True", "1"), ("false", "False", "0")
+
+
+class RequestSchema(dict[str, Any]):
+    """A schema that reads bodies; its type is compiled at the first one."""
+
+    @functools.cached_property
+    def _type(self) -> Any:
+        return _compile(self)
+
+    @functools.cached_property
+    def _flags(self) -> tuple[str, ...]:
+        return _lenient_flags(self)
+
+    def read(self, body: JsonValue) -> JsonObject:
+        """Return the body without null fields, or raise RequestFailed for the first mistake.
+
+        Booleans sent as strings and whole floats become what they mean.
+        """
+        try:
+            request = msgspec.convert(body, self._type)
+        except msgspec.ValidationError:
+            request = self._read_whole_floats(body)
+        found: JsonObject = msgspec.to_builtins(request)
+        for name in self._flags:
+            if isinstance(found.get(name), str):
+                found[name] = found[name] in TRUE
+        return found
+
+    def _read_whole_floats(self, body: JsonValue) -> Any:
+        """Read a body again with 3.0 as 3: JSON Schema calls both an integer."""
+        whole_body = _whole_floats_as_ints(body)
+        problem = next(find_problems(whole_body, self._type), None)
+        if problem is not None:
+            raise RequestFailed(_failure_kind(problem), _describe(problem))
+        return msgspec.convert(whole_body, self._type)
 
 
 def text(*, least: int = 0, most: int | None = None) -> Schema:
@@ -72,9 +115,9 @@ def array(items: Schema, *, least: int = 0, most: int | None = None) -> Schema:
     }
 
 
-def either(*schemas: Schema) -> Schema:
+def either(*schemas: Schema) -> RequestSchema:
     """Return the schema of a value that may be any of these."""
-    return schemas[0] if len(schemas) == 1 else {"anyOf": list(schemas)}
+    return RequestSchema(schemas[0] if len(schemas) == 1 else {"anyOf": list(schemas)})
 
 
 def mapping(values: Schema | None = None) -> Schema:
@@ -88,175 +131,148 @@ def record(
     required: Sequence[str] = (),
     closed: bool = True,
     nullable: bool = True,
-) -> Schema:
+) -> RequestSchema:
     """Return the schema of an object; null stands for an absent field unless the field is required."""
     shown = {
         name: schema if name in required or not nullable else {"anyOf": [schema, {"type": "null"}]}
         for name, schema in properties.items()
     }
-    return {
-        "type": "object",
-        "properties": shown,
+    return RequestSchema(
+        type="object",
+        properties=shown,
         **({"required": list(required)} if required else {}),
-        "additionalProperties": not closed,
-    }
+        additionalProperties=not closed,
+    )
 
 
-def checked(value: object, schema: Schema, *, name: str = "body") -> JsonValue:
-    """Return the value in the form that the code works with, or raise RequestFailed saying what is wrong.
+def _failure_kind(problem: Problem) -> Kind:
+    if problem.kind == "unknown":
+        return "unknown_field"
+    empty = problem.kind == "blank" or (problem.kind == "size" and not problem.value)
+    return "empty" if empty else "invalid"
 
-    Fields that are null are left out; booleans given as strings and whole floats become what they mean.
-    """
+
+def _compile(schema: Schema) -> Any:
+    """Return the type of a schema."""
     if "anyOf" in schema:
-        return _any(value, schema["anyOf"], name)
-    if "const" in schema and value != schema["const"]:
-        raise _wrong(name, f"must be {schema['const']!r}")
-    kind = schema.get("type")
-    if kind is None:
-        return value
-    found = _CHECKS[kind](value, schema, name)
-    if "enum" in schema and found not in schema["enum"]:
-        raise _wrong(name, f"must be one of {', '.join(map(str, schema['enum']))}")
-    if kind == "string" and found in (*TRUE, *FALSE) and schema.get("enum") == [*TRUE, *FALSE]:
-        return found in TRUE
-    return found
+        return Union[tuple(map(_compile, schema["anyOf"]))]  # noqa: UP007 - made at run time
+    if "const" in schema or "enum" in schema:
+        return Literal[tuple(schema.get("enum", [schema.get("const")]))]
+    return _COMPILERS[schema["type"]](schema) if "type" in schema else Any
 
 
-def _any(value: object, schemas: Sequence[Schema], name: str) -> JsonValue:
-    failures = []
-    for schema in schemas:
-        try:
-            return checked(value, schema, name=name)
-        except RequestFailed as failed:
-            failures.append(failed)
-    # The schema that got furthest knows best: one of the right type complains of more than the type.
-    kinds = [schema.get("type") for schema in schemas]
-    same = [one for one, kind in zip(failures, kinds, strict=True) if kind == _kind_of(value)]
-    raise (same or failures)[0]
+def _compile_string(schema: Schema) -> Any:
+    limits = {"min_length": schema.get("minLength") or None, "max_length": schema.get("maxLength")}
+    return Annotated[str, Meta(**limits, pattern=schema.get("pattern"))]
 
 
-def _text(value: object, schema: Schema, name: str) -> str:
-    if not isinstance(value, str):
-        raise _wrong(name, f"must be a string, not {_kind_of(value)}")
-    _sized(value, schema, name, of="Length", words="characters")
-    if schema.get("pattern") == NOT_BLANK and not value.strip():
-        raise _wrong(name, "must not be blank", kind="empty")
-    return value
+def _compile_number(schema: Schema) -> Any:
+    # Bounds at the edge of what a float can hold keep out infinity and NaN.
+    least, most = schema.get("minimum", -sys.float_info.max), schema.get("maximum", sys.float_info.max)
+    return Annotated[float, Meta(ge=least, le=most)]
 
 
-def _whole(value: object, schema: Schema, name: str) -> int:
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise _wrong(name, f"must be a whole number, not {_kind_of(value)}")
-    _bounded(value, schema, name)
-    return value
+def _compile_object(schema: Schema) -> Any:
+    more = schema.get("additionalProperties", True)
+    properties = schema.get("properties")
+    if properties is None:
+        values = Any if more in (True, {}) else _compile(more)
+        return dict[str, values]  # type: ignore[valid-type]
+    required = schema.get("required", ())
+    fields: list[Any] = [(name, _compile(properties[name])) for name in properties if name in required]
+    fields += [
+        (name, _compile(each) | None, None) for name, each in properties.items() if name not in required
+    ]
+    return msgspec.defstruct(
+        "Request", fields, forbid_unknown_fields=more is False, omit_defaults=True, kw_only=True
+    )
 
 
-def _number(value: object, schema: Schema, name: str) -> float:
-    if not isinstance(value, (int, float)) or isinstance(value, bool):
-        raise _wrong(name, f"must be a number, not {_kind_of(value)}")
-    try:
-        found = float(value)
-    except OverflowError:
-        found = math.inf
-    if not math.isfinite(found):
-        raise _wrong(name, "must be a finite number")
-    _bounded(found, schema, name)
-    return found
-
-
-def _bounded(value: float, schema: Schema, name: str) -> None:
-    if value < schema.get("minimum", -math.inf):
-        raise _wrong(name, f"must be at least {schema['minimum']}")
-    if value > schema.get("maximum", math.inf):
-        raise _wrong(name, f"must be at most {schema['maximum']}")
-
-
-def _sized(value: Sized, schema: Schema, name: str, *, of: str, words: str) -> None:
-    if len(value) < schema.get(f"min{of}", 0):
-        raise _wrong(name, "must not be empty", kind="empty")
-    if len(value) > schema.get(f"max{of}", math.inf):
-        raise _wrong(name, f"has {len(value)} {words}; at most {schema[f'max{of}']} are taken")
-
-
-def _flag(value: object, schema: Schema, name: str) -> bool:
-    if not isinstance(value, bool):
-        raise _wrong(name, f"must be true or false, not {_kind_of(value)}")
-    return value
-
-
-def _nothing(value: object, schema: Schema, name: str) -> None:
-    if value is not None:
-        raise _wrong(name, "must be null")
-
-
-def _array(value: object, schema: Schema, name: str) -> list[JsonValue]:
-    if not isinstance(value, list):
-        raise _wrong(name, f"must be a list, not {_kind_of(value)}")
-    _sized(value, schema, name, of="Items", words="items")
-    items = schema.get("items", {})
-    if items.get("type") == "string" and all(type(item) is str for item in value):
-        return _strings(value, items, name)
-    return [checked(item, items, name=f"{name}[{at}]") for at, item in enumerate(value)]
-
-
-def _strings(value: list[str], items: Schema, name: str) -> list[str]:
-    """Check a list of strings without a call for each: the common case, and by far the longest lists."""
-    shortest, longest = items.get("minLength", 0), items.get("maxLength", math.inf)
-    if value and not (shortest <= min(map(len, value)) and max(map(len, value)) <= longest):
-        for at, item in enumerate(value):
-            _text(item, items, f"{name}[{at}]")
-    return value
-
-
-def _object(value: object, schema: Schema, name: str) -> JsonObject:
-    if not isinstance(value, dict):
-        raise _wrong(name, f"must be an object, not {_kind_of(value)}")
-    for field in schema.get("required", ()):
-        if field not in value:
-            raise _wrong(_inside(name, field), "is missing")
-    properties, more = schema.get("properties", {}), schema.get("additionalProperties", True)
-    found: JsonObject = {}
-    for field, item in value.items():
-        if field in properties:
-            kept = checked(item, properties[field], name=_inside(name, field))
-            if kept is not None:
-                found[field] = kept
-        elif more is False:
-            raise _wrong(
-                _inside(name, _shown(field)), "is not a field that is known here", kind="unknown_field"
-            )
-        elif more is not True:
-            found[field] = checked(item, more, name=_inside(name, _shown(field)))
-    return found
-
-
-_CHECKS: JsonObject = {
-    "string": _text,
-    "integer": _whole,
-    "number": _number,
-    "boolean": _flag,
-    "array": _array,
-    "object": _object,
-    "null": _nothing,
+_COMPILERS: Mapping[str, Callable[[Schema], Any]] = {
+    "string": _compile_string,
+    "integer": lambda schema: Annotated[int, Meta(ge=schema.get("minimum"), le=schema.get("maximum"))],
+    "number": _compile_number,
+    "boolean": lambda schema: bool,
+    "null": lambda schema: None,
+    "array": lambda schema: Annotated[
+        list[_compile(schema.get("items", {}))],  # type: ignore[misc]
+        Meta(min_length=schema.get("minItems") or None, max_length=schema.get("maxItems")),
+    ],
+    "object": _compile_object,
 }
 
 
-def _kind_of(value: object) -> str:
-    kinds = {str: "string", bool: "boolean", int: "integer", float: "number", list: "array", dict: "object"}
-    return kinds.get(type(value), "null")
+def _lenient_flags(schema: Schema) -> tuple[str, ...]:
+    """Return the fields that take a boolean as a string."""
+    properties = schema.get("properties", {})
+    return tuple(name for name, each in properties.items() if _is_lenient(each))
 
 
-def _inside(name: str, field: str) -> str:
-    return field if name == "body" else f"{name}.{field}"
+def _is_lenient(schema: Schema) -> bool:
+    return schema.get("enum") == [*TRUE, *FALSE] or any(map(_is_lenient, schema.get("anyOf", ())))
 
 
-def _shown(field: str) -> str:
+def _whole_floats_as_ints(value: JsonValue) -> JsonValue:
+    if isinstance(value, float):
+        return int(value) if value.is_integer() else value
+    if isinstance(value, list):
+        return [_whole_floats_as_ints(item) for item in value]
+    if isinstance(value, dict):
+        return {key: _whole_floats_as_ints(item) for key, item in value.items()}
+    return value
+
+
+_EXPECTED = {
+    "StrType": "a string",
+    "IntType": "a whole number",
+    "FloatType": "a number",
+    "BoolType": "true or false",
+    "ListType": "a list",
+    "NoneType": "null",
+    "LiteralType": "a string",
+}
+
+
+def _describe(problem: Problem) -> str:
+    """Return one sentence about a mistake, without the value: it may be a document."""
+    expected: Any = problem.expected
+    name = Problem(tuple(map(_printable, problem.path)), problem.kind, None, expected).name() or "body"
+    if problem.kind == "type":
+        first = expected.types[0] if hasattr(expected, "types") else expected
+        wanted = _EXPECTED.get(type(first).__name__, "an object")
+        return f"{name} must be {wanted}, not {_json_type(problem.value)}"
+    if problem.kind == "range":
+        return f"{name} must be {_range(problem.value, expected)}"
+    if problem.kind == "size":
+        size = len(problem.value)  # type: ignore[arg-type]
+        if size < (expected.min_length or 0):
+            return f"{name} must not be empty"
+        unit = "characters" if isinstance(problem.value, str) else "items"
+        return f"{name} has {size} {unit}; at most {expected.max_length} are taken"
+    sentences = {
+        "blank": "must not be blank",
+        "choice": f"must be one of {', '.join(problem.allowed)}",
+        "missing": "is missing",
+        "unknown": "is not a field that is known here",
+    }
+    return f"{name} {sentences[problem.kind]}"
+
+
+def _range(value: Any, expected: Any) -> str:
+    if expected.ge is not None and value < expected.ge and expected.ge > -sys.float_info.max:
+        return f"at least {expected.ge:g}"
+    if expected.le is not None and value > expected.le and expected.le < sys.float_info.max:
+        return f"at most {expected.le:g}"
+    return "a finite number"
+
+
+def _json_type(value: object) -> str:
+    names = {str: "string", bool: "boolean", int: "integer", float: "number", list: "array", dict: "object"}
+    return names.get(type(value), "null")
+
+
+def _printable(part: str | int) -> str | int:
     """Return a client's own key, fit for a message."""
-    plain = "".join(char if char.isprintable() else "?" for char in field[:40])
-    return plain or "''"
-
-
-def _wrong(name: str, what: str, *, kind: Any = "invalid") -> RequestFailed:
-    return RequestFailed(kind, f"{name} {what}")
+    if isinstance(part, int):
+        return part
+    return "".join(char if char.isprintable() else "?" for char in part[:40]) or "''"

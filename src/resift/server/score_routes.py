@@ -13,7 +13,17 @@ from resift.server.error_forms import OPENAI
 from resift.server.failures import RequestFailed
 from resift.server.openapi import Operation
 from resift.server.rerank_work import TokenCounter, note_ranking, unit_of
-from resift.server.schema import Schema, array, deadline_ms, either, mapping, number, record, text, whole
+from resift.server.schema import (
+    RequestSchema,
+    array,
+    deadline_ms,
+    either,
+    mapping,
+    number,
+    record,
+    text,
+    whole,
+)
 from resift.server.serving import Serving
 from resift.types import JsonMapping, JsonObject, JsonValue
 
@@ -37,12 +47,16 @@ _ANSWER = record(
 def score_operations(serving: Serving) -> list[Operation]:
     """Return the operations of this file."""
     # Lists of equal length are taken on both sides too, which JSON Schema cannot say.
-    described = either(*(_schema(serving, *names, most=1) for names in SIDES))
+    one_to_many = {names: _schema(serving, *names, most=1) for names in SIDES}
+    many_to_many = {
+        names: _schema(serving, *names, most=serving.options.limits.max_documents) for names in SIDES
+    }
+    described = either(*one_to_many.values())
 
-    def schema_of(body: object) -> Schema:
-        left, right = _names_in(body)
-        both = isinstance(body, dict) and all(isinstance(body.get(name), list) for name in (left, right))
-        return _schema(serving, left, right, most=serving.options.limits.max_documents if both else 1)
+    def schema_of(body: object) -> RequestSchema:
+        names = _names_in(body)
+        both_lists = isinstance(body, dict) and all(isinstance(body.get(name), list) for name in names)
+        return (many_to_many if both_lists else one_to_many)[names]
 
     async def run(call: Call) -> Reply:
         request = await call.request(schema_of, dialect="vllm-score")
@@ -68,7 +82,7 @@ def score_operations(serving: Serving) -> list[Operation]:
     ]
 
 
-def _schema(serving: Serving, left: str, right: str, *, most: int) -> Schema:
+def _schema(serving: Serving, left: str, right: str, *, most: int) -> RequestSchema:
     limits = serving.options.limits
     plain = text(most=limits.max_text_chars)
     fields = {

@@ -13,6 +13,7 @@ from resift.server.openapi import Operation
 from resift.server.rank_flow import rank_flow
 from resift.server.rerank_work import note_ranking
 from resift.server.schema import (
+    RequestSchema,
     Schema,
     array,
     deadline_ms,
@@ -80,7 +81,7 @@ RANKING: Schema = record(
 )
 
 
-def search_schema(serving: Serving) -> Schema:
+def search_schema(serving: Serving) -> RequestSchema:
     """Return the schema of a search request."""
     limits = serving.options.limits
     return record(
