@@ -95,8 +95,10 @@ def test_text_that_is_no_json(text):
 def test_what_is_not_there_has_its_default_and_what_is_not_known_is_passed_over():
     """Files of other versions are read."""
     assert Hit.from_dict({"id": "a", "colour": "red"}) == Hit("a")
-    ranking = Ranking.from_dict({**RANKING, "timings": {"total": 3}, "reason": None, "mood": "good"})
+    data = {**RANKING, "timings": {"total": 3}, "reason": None, "mood": "good", "warnings": ["No such key."]}
+    ranking = Ranking.from_dict(data)
     assert (ranking.ids, ranking.timings, ranking.trace.order()) == (["a"], {"total": 3.0}, ("a",))
+    assert ranking.warnings == ("No such key.",)
     assert Ranking.from_dict(json.loads(ranking.to_json(timings=True))) == ranking
 
 

@@ -93,7 +93,7 @@ def test_a_bad_file_is_told_and_the_others_are_indexed(
         (["search", "x", "--store", "none.db"], "resift index"),
         (["index", "nowhere", "--store", "d.db", "--text-only"], "No such file"),
         (["index", "docs", "--store", "d.db", "--text-only", "--overlap", "500"], "overlap is 500"),
-        (["search", "x", "--store", "docs/pandas.txt"], "not a database"),
+        (["search", "x", "--store", "docs/pandas.txt"], "not an index"),
     ],
 )
 def test_mistakes_get_one_line(

@@ -119,6 +119,7 @@ def _ranking_schema(serving: Serving) -> Schema:
             "id": text(least=1, most=1000),
             "text": text(most=serving.options.limits.max_text_chars),
             "score": number(),
+            "relevance": number(least=0, most=1),
             "source": text(most=1000),
             "metadata": mapping(),
         },

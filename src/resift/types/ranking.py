@@ -216,6 +216,7 @@ class Ranking(Sequence[Hit]):
             cut=tuple(map(Hit.from_dict, stored.cut)),
             trace=Trace.from_dict(stored.trace),
             query=stored.query,
+            warnings=tuple(stored.warnings),
         )
 
     def to_json(self, *, indent: int | None = None, timings: bool = False) -> str:

@@ -58,3 +58,4 @@ class RankingData(Struct):
     cut: list[dict[str, Any]] = []
     trace: list[dict[str, Any]] = []
     query: str = ""
+    warnings: list[str] = []
