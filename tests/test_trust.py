@@ -16,6 +16,7 @@ from resift.trust import (
     marks_per_word,
     reading_depth,
     reranker_weight,
+    text_evidence,
     weights_in_words,
 )
 
@@ -50,6 +51,12 @@ def test_prose_in_a_wrapping_is_prose(kind):
     assert rules.prose_part(marks_per_word([WRAPPED[kind]] * 5)) == 1
     letters = letters_per_word([WRAPPED[kind]] * 5)
     assert letters == pytest.approx(letters_per_word([TURN] * 5), abs=0.6)
+
+
+@given(st.lists(st.sampled_from([*WRAPPED.values(), *PROGRAMS.values(), PROSE, TURN, "", "&"]), max_size=6))
+def test_both_kinds_of_evidence_are_read_from_the_same_texts(texts):
+    """Reading both at once gives the same numbers as reading each."""
+    assert text_evidence(texts) == (marks_per_word(texts), letters_per_word(texts))
 
 
 @pytest.mark.parametrize("language", PROGRAMS)

@@ -16,9 +16,8 @@ from resift.trust import (
     LETTERS,
     MARKS,
     Trust,
-    letters_per_word,
     list_weights,
-    marks_per_word,
+    text_evidence,
     weights_in_words,
 )
 from resift.types import Fused, Hit
@@ -56,10 +55,12 @@ def weighted(
     rules = trust or _TRUST
     rankings = check_list(rankings, "rankings", "ranked lists")
     lists, kinds = _declared(rankings, [*searched] or [""] * len(rankings), options)
-    texts = _first_texts(lists) if marks is None or letters is None else []
-    found = marks_per_word(texts) if marks is None else marks
+    if marks is None or letters is None:
+        read_marks, read_letters = text_evidence(_first_texts(lists))
+        marks = read_marks if marks is None else marks
+        letters = read_letters if letters is None else letters
     groups = _groups(lists, kinds)
-    by_group = list_weights([group.searched for group in groups], rules, marks=found)
+    by_group = list_weights([group.searched for group in groups], rules, marks=marks)
     values: list[list[float]] = [[] for _ in lists]
     counts = [0.0] * len(lists)
     ids = sorted({key for ranked in lists for key in ranked.hits})
@@ -77,8 +78,8 @@ def weighted(
     record = replace(
         fused.records[0],
         weights=counted,
-        evidence=_evidence(found, letters_per_word(texts) if letters is None else letters),
-        note=weights_in_words(counted, rules, marks=found),
+        evidence=_evidence(marks, letters),
+        note=weights_in_words(counted, rules, marks=marks),
     )
     return Fused(fused, record, *fused.records[1:])
 
