@@ -44,7 +44,7 @@ def test_ask_answers_with_sources_and_reasons(built, capsys, flag):
     assert "40,000" in answer["answer"]
     assert answer["extractive"]
     assert answer["sources"][0]["title"] == "Bee"
-    assert "Found: vectors had it 1st" in answer["explanation"][0]["why"]
+    assert "Vector search: 1st" in answer["explanation"][0]["why"]
 
 
 def test_people_see_that_it_is_extractive(built, capsys, monkeypatch):
@@ -53,7 +53,7 @@ def test_people_see_that_it_is_extractive(built, capsys, monkeypatch):
     shown = capsys.readouterr().out
     assert "Extractive answer" in shown
     assert "[1] Bee" in shown
-    assert "Found: vectors" in shown
+    assert "Vector search" in shown
 
 
 def test_what_is_not_there_is_not_found(built, capsys):

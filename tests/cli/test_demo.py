@@ -58,7 +58,7 @@ def test_people_see_flow_and_quality(few_questions, capsys, monkeypatch, tmp_pat
     assert main(["demo"]) == 0
     out, err = capsys.readouterr()
     assert err == ""
-    assert "wiki/generator-stop  blend lifted it from 2nd to 1st" in out
+    assert "wiki/generator-stop  higher cross-encoder score (blend: 2nd to 1st)" in out
     assert "(answers the question)" in out
     for name in (
         "BM25 (words)",

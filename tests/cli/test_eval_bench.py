@@ -11,7 +11,7 @@ from tools.build_results import write_page
 def test_without_a_checkout_it_says_what_to_do(tmp_path, capsys):
     assert main(["bench", "--quick", "--checkout", str(tmp_path)]) == 1
     told = capsys.readouterr().err
-    assert "no checkout of Resift" in told
+    assert "not a checkout of Resift" in told
     assert "resift bench --quick" in told
 
 

@@ -25,7 +25,7 @@ def test_the_notebook_runs(tmp_path):
     picture = shown(code[0])
     assert "<svg" in picture
     assert "Books go back after four weeks." in picture
-    assert "Found: " in shown(code[1])
+    assert "Ranked " in shown(code[1])
     assert "Lunch is served at noon." in shown(code[-1])
 
 

@@ -331,7 +331,7 @@ def test_mistakes_are_told_before_anything_listens(tmp_path, capsys):
         (["--model", "someone/unknown"], "someone/unknown"),
         (["--store", str(tmp_path / "none.db")], "resift index"),
         (["--tls-cert", "x.pem"], "--tls-key"),
-        (["--host", "256.0.0.1"], "--port"),
+        (["--host", "256.0.0.1"], "--host"),
     ):
         code = main(["serve", "--port", "0", *words])
         told_by_us = capsys.readouterr().err

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
-from resift.agent.evidence import VECTORS
+from resift.agent.evidence import VECTORS, WORDS
 from resift.agent.expansion import Neighbourhood
 from resift.agent.pack import Pack, SectionRow
 from resift.arrays import Array
 from resift.types import Fused, Hit, StageKind, StageRecord, by_score, record_of
 
-STAGE = "widen"
+STAGE = "graph expansion"
 
 
 def hit_from(row: SectionRow, *, score: float, source: str) -> Hit:
@@ -26,7 +27,8 @@ def hit_from(row: SectionRow, *, score: float, source: str) -> Hit:
 
 def retrieved(hits: Sequence[Hit], source: str, notes: Mapping[str, str] | None = None) -> StageRecord:
     """Return the record of a first-stage list."""
-    return record_of(StageKind.RETRIEVE, "retrieve", hits, scored=True, source=source, notes=notes)
+    record = record_of(StageKind.RETRIEVE, "retrieve", hits, scored=True, source=source, notes=notes)
+    return replace(record, searched={VECTORS: "vector", WORDS: "doc"}.get(source, ""))
 
 
 def widened(pack: Pack, query: Array, around: Neighbourhood, *, known: Collection[str], most: int) -> Fused:

@@ -46,7 +46,7 @@ def _checkout(given: Path | None) -> Path:
     for place in places:
         if (place / "benchmarks" / "harness.py").is_file() and (place / "src" / "resift").is_dir():
             return place.resolve()
-    where = f"{given} is no checkout of Resift" if given is not None else "This is no checkout of Resift"
+    where = f"{given} is not a checkout of Resift" if given is not None else "This is not a checkout of Resift"
     raise InputError(
         f"{where}, and benchmarks are not part of the installed package. "
         "Get the sources (git clone, or the sdist), then run there: resift bench --quick"
