@@ -234,10 +234,12 @@ def _print_report(report: IndexReport, args: argparse.Namespace, seconds: float)
     speed = f", {_rate(passages, seconds)}" if passages else ""
     if report.text_fields:
         print_note(text_from(report.text_fields).capitalize())
-    print_text(f"{args.store} holds {report.documents} documents. Took {seconds:.1f} s{speed}.")
+    documents = "1 document" if report.documents == 1 else f"{report.documents} documents"
+    print_text(f"{args.store} holds {documents}. Took {seconds:.1f} s{speed}.")
     if _nothing_read(report, args):
         named = ", ".join(_shown(path) for path in args.paths)
-        complain(f"no text was found in {named}, so nothing was added to the index")
+        if report.complete:  # otherwise the lines above already name the files and the reasons
+            complain(f"no text was found in {named}, so nothing was added to the index")
     elif report.documents:
         print_text(f'Next: resift search "your question" --store {shell_path(args.store)}')
 
