@@ -46,8 +46,7 @@ def _checkout(given: Path | None) -> Path:
     for place in places:
         if (place / "benchmarks" / "harness.py").is_file() and (place / "src" / "resift").is_dir():
             return place.resolve()
-    where = f"{given} is not a checkout of Resift" if given is not None else "This is not a checkout of Resift"
     raise InputError(
-        f"{where}, and benchmarks are not part of the installed package. "
-        "Get the sources (git clone, or the sdist), then run there: resift bench --quick"
+        f"{given or 'This'} is not a checkout of Resift, and benchmarks are not part of the installed "
+        "package. Get the sources (git clone, or the sdist), then run there: resift bench --quick"
     )
