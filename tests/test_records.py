@@ -385,3 +385,15 @@ def test_a_wrong_argument_is_told_by_the_name_that_was_called(tmp_path):
             index.search(3)
         with pytest.raises(InputError, match=r"Index\.add"):
             index.add(["x"], ids=3)
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"id": 2, "headline": "Beta news", "story": "a haystack with straw and hay"},
+        {"id": 3, "title": "Beta", "remarks": "bring more straw"},
+        {"id": 4, "name": "Barn", "Inhalt": "Heu und straw im Stall"},
+    ],
+)
+def test_a_short_body_under_any_name_is_read_next_to_a_title(record):
+    assert "straw" in read_text(record).text

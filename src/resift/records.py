@@ -4,10 +4,10 @@ A record is a JSON object, a dict, or a row of CSV, Parquet or a DataFrame. Its 
 other text field, with an empty line between them:
 
 1. Fields with a known name, in the order of `TITLE_NAMES` and `BODY_NAMES`, whatever the case of the name.
-2. Strings of at least 8 words under any other name, in the order of their names.
+2. Strings of at least 5 words under any other name, in the order of their names.
 3. Without a field of 1 or 2 beyond the title, the objects inside the record, such as Elasticsearch's
    `_source`, and then its `metadata`. Fields in them are named with dots: `_source.body`.
-4. Without any of these, strings of at least 3 words.
+4. Without any field beyond the title, strings of at least 3 words.
 
 `text_keys` replaces these rules: exactly those fields are read, in that order.
 """
@@ -28,7 +28,9 @@ TITLE_NAMES = ("title", "headline", "heading", "subject", "name", "question")
 BODY_NAMES = (
     "description", "abstract", "summary", "text", "content", "contents", "body", "page_content", "passage",
     "paragraph", "answer", "snippet", "excerpt", "caption", "message", "comment", "review", "note", "notes",
-    "transcript",
+    "transcript", "full_text", "raw_text", "markdown", "chunk", "sentence", "article", "story", "post",
+    "reply", "response", "details", "overview", "synopsis", "plot", "biography", "bio", "instructions",
+    "lyrics",
 )  # fmt: skip
 JOIN = "\n\n"
 
@@ -39,7 +41,7 @@ HIT_KEYS = ("score", "source", "source_store")
 _ID_OR_METADATA = frozenset({*ID_KEYS, "metadata"})
 _NEVER_TEXT = frozenset({*_ID_OR_METADATA, *HIT_KEYS, "rank", "embedding", "embeddings", "vector", "vectors"})
 _SIMPLE = frozenset({*_ID_OR_METADATA, *HIT_KEYS, "text"})
-_LONG_WORDS, _SHORT_WORDS = 8, 3
+_LONG_WORDS, _SHORT_WORDS = 5, 3
 _MAX_DEPTH = 4
 _WORD = re.compile(r"[^\W\d_]{2}")
 # Scripts without spaces: about two characters a word.
@@ -77,7 +79,11 @@ def read_text(record: JsonMapping, keys: Sequence[str] | None = None) -> RecordT
         text = record.get("text")
         if isinstance(text, str) and text.strip() and record.keys() <= _SIMPLE:
             return RecordText(body=text, fields=("text",))
-        return _joined(_text_fields(record, depth=0) or _short_fields(record))
+        parts = _text_fields(record, depth=0)
+        if all(_leaf(name) in TITLE_NAMES for name, _ in parts):
+            titles = {name for name, _ in parts}
+            parts += [part for part in _short_fields(record) if part[0] not in titles]
+        return _joined(parts)
     return _joined([part for key in keys for part in _named_field(record, key)])
 
 
