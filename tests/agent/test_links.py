@@ -71,6 +71,6 @@ def test_any_text_is_taken(text):
 def test_long_input_takes_no_time():
     """A megabyte of brackets is read in a moment."""
     for text in ("[[" * 300_000, "[a](" * 200_000, "![x](y" * 100_000, "[" * 500_000 + "]" * 500_000):
-        started = time.perf_counter()
+        started = time.process_time()
         without_links(text, source="a.md")
-        assert time.perf_counter() - started < 5
+        assert time.process_time() - started < 5

@@ -69,7 +69,7 @@ def test_a_deadline_is_kept():
     started = time.monotonic()
     ranker = ResiftRanker(scorer=SlowScorer(), deadline_s=0.1)
     assert len(ranker.run(QUERY, documents())["documents"]) == 3
-    assert time.monotonic() - started < 1.0
+    assert time.monotonic() - started < 10  # the scorer would take 30 s
 
 
 def test_meta_fields_are_judged_with_the_text():

@@ -108,6 +108,6 @@ def test_spans_cover_every_word():
 @pytest.mark.parametrize("part", ["a. ", "A. ", "- ", "| ", "> ", "\n", "word\n", "。", "- - ", "*** ", "\t"])
 def test_time_is_linear(part):
     """Hostile repetition costs about ten times as much for ten times the text."""
-    started = time.perf_counter()
+    started = time.process_time()
     sentence_spans(part * 50_000)
-    assert time.perf_counter() - started < 5
+    assert time.process_time() - started < 5

@@ -59,7 +59,7 @@ def _check(args: argparse.Namespace) -> int:
         )
     else:
         print_text(f"{paint('OK', 'green', 'bold')}  {args.file}\n")
-        print_text(table(["part", "is"], summary, wrap=True))
+        print_text(table(["part", "setting"], summary, wrap=True))
     return 0
 
 
