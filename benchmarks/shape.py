@@ -13,6 +13,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -54,6 +55,7 @@ def reranked(ranking: Ranking) -> Ranking:
     scores = [*(5.0 - place for place in range(len(top))), *(None for _ in ranking[DEPTH:])]
     hits = rescored([*top, *ranking[DEPTH:]], scores)
     record = record_of(StageKind.RERANK, "rerank", hits, scored=True, source="cross-encoder")
+    record = replace(record, score_scale="logit", languages=("en",))
     return Ranking(tuple(hits), trace=ranking.trace.then(record))
 
 

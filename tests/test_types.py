@@ -412,6 +412,8 @@ def test_every_field_of_a_record_survives_json():
         searched="vector",
         weights={"words": 0.2},
         evidence={"marks": 0.1},
+        score_scale="logit",
+        languages=("en", "de"),
     )
     assert all(getattr(record, one.name) not in ("", {}, (), None) for one in dataclasses.fields(record))
     assert StageRecord.from_dict(json.loads(json.dumps(record.to_dict()))) == record

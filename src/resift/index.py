@@ -21,7 +21,7 @@ from resift.deadline import Deadline
 from resift.errors import InputError, StoreError
 from resift.ingest.opening import open_index
 from resift.records import ID_KEYS, check_text_keys, is_columns, list_documents, no_text
-from resift.rerankers.probability import Calibration, ScoreScale
+from resift.rerankers.probability import Calibration, ScoreFormat
 from resift.retrieval.pipeline import Pipeline
 from resift.retrieval.scored_search import scorer_of, search_with_scores
 from resift.stores.sqlite import SQLiteStore
@@ -180,7 +180,7 @@ class Index:
         where: Where | None = None,
         deadline_s: float | None = None,
         pipeline: str | os.PathLike[str] | Pipeline | None = None,
-        scores: ScoreScale = "raw",
+        scores: ScoreFormat = "raw",
         calibration: Calibration | None = None,
         min_score: float | None = None,
     ) -> Ranking:

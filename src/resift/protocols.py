@@ -7,7 +7,7 @@ from typing import Literal, Protocol, runtime_checkable
 
 from resift.arrays import Array
 from resift.deadline import Deadline
-from resift.types import Hit, JsonMapping, Scores, Where
+from resift.types import Hit, JsonMapping, ScorerInfo, Scores, Where
 
 
 @runtime_checkable
@@ -23,7 +23,11 @@ class Reranker(Protocol):
 
 @runtime_checkable
 class Scorer(Protocol):
-    """Says how well each hit answers the query: cross-encoders, hosted rerankers, BM25, tiers."""
+    """Says how well each hit answers the query: cross-encoders, hosted rerankers, BM25, tiers.
+
+    A scorer may describe itself in an attribute `info`, a `ScorerInfo`: what scale its scores have and which
+    languages it was trained on. `describe_scorer` reads it, with defaults for scorers without one.
+    """
 
     async def score(self, query: str, hits: Sequence[Hit], *, deadline: Deadline) -> Scores:
         """Return one score per hit in the order given; None where there was no time or no answer.
@@ -100,13 +104,6 @@ class CountsTokens(Protocol):
     def count_tokens(self, texts: Sequence[str]) -> int:
         """Return how many tokens the texts have together."""
         ...
-
-
-@runtime_checkable
-class OfModelFile(OfModel, Protocol):
-    """One whose model is a file known by its sha256."""
-
-    model_digest: str
 
 
 class BuiltWith(Protocol):
@@ -187,3 +184,15 @@ def needs_of(part: object) -> tuple[str, ...]:
     """Return the capabilities that a reranker, scorer or stage says it needs; most need none."""
     needs = getattr(part, "requires", None) or ()
     return (needs,) if isinstance(needs, str) else tuple(needs)
+
+
+def describe_scorer(scorer: object) -> ScorerInfo:
+    """Return the scorer's own description (`info`); without one, an unknown scale and any language."""
+    info = getattr(scorer, "info", None)
+    if isinstance(info, ScorerInfo):
+        return info
+    return ScorerInfo(
+        name=name_of(scorer),
+        model_digest=str(getattr(scorer, "model_digest", "") or ""),
+        pointwise=getattr(scorer, "pointwise", False) is True,
+    )

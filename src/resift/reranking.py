@@ -14,7 +14,7 @@ from resift.records import check_text_keys, no_text, text_from
 from resift.rerankers.cross_encoder import DEFAULT_MODEL
 from resift.rerankers.probability import (
     Calibration,
-    ScoreScale,
+    ScoreFormat,
     as_probabilities,
     calibrator_for,
     check_scale,
@@ -38,7 +38,7 @@ async def arerank(
     missing_text: MissingText = "last",
     text_keys: Sequence[str] | str | None = None,
     on_progress: Progress | None = None,
-    scores: ScoreScale = "raw",
+    scores: ScoreFormat = "raw",
     calibration: Calibration | None = None,
 ) -> Ranking:
     """Order documents by a cross-encoder on this machine; keep the best k, or all.

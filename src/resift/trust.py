@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from resift.errors import InputError
 from resift.options import check_options, option
 
-MARKS = "marks of code per word"
-LETTERS = "letters per word"
-"""The names of that evidence in the trace."""
+CODE_DENSITY = "code_density"
+MEAN_WORD_LENGTH = "mean_word_length"
+"""Keys of that evidence in the trace."""
 
 _WORD = re.compile(r"\w+")
 # Names joined to names, calls, assignments, ends of statements: `a.b`, `f(x`, `p->q`, `a_b`, `f()`, `=`, `;`.
@@ -193,4 +193,4 @@ def weights_in_words(weights: Mapping[str, float], rules: Trust, *, marks: float
     prose = rules.prose_part(marks)
     if prose == 1:
         return counted
-    return f"{counted}: {marks:.2g} {MARKS}, {'no prose' if prose == 0 else 'hardly prose'}"
+    return f"{counted}: {marks:.2g} marks of code per word, {'no prose' if prose == 0 else 'hardly prose'}"

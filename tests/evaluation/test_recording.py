@@ -206,6 +206,7 @@ recordings = st.lists(
             depth=8,
             k=3,
             searched=("doc", "vector"),
+            **({"score_scale": "logit", "languages": ("en",)} if len(rows) % 2 else {}),
         ),
         tuple(
             Recorded(f"q{at}", "test", {"one": one, "two": two}, *said[:1], {"a": 1}, *said[1:])

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from resift.types import Hit
+from resift.types import Hit, ScorerInfo
 
 
 def hit(id: str, score: float = 1.0, text: str | None = None, **metadata: Any) -> Hit:
@@ -102,9 +102,17 @@ class Graph:
 class Points:
     """A scorer: gives each id its points, None where it has none."""
 
-    def __init__(self, points: dict[str, float | None], *, name: str = "points", requires: Any = ()) -> None:
+    def __init__(
+        self,
+        points: dict[str, float | None],
+        *,
+        name: str = "points",
+        requires: Any = (),
+        score_scale: Any = "unknown",
+    ) -> None:
         self.points = points
         self.name = name
+        self.info = ScorerInfo(name=name, score_scale=score_scale)
         self.requires = requires
         self.asked: list[list[str]] = []
 

@@ -16,7 +16,7 @@ from resift.retrieval.shaping import Shape
 from resift.retrieval.stages import Rerank
 from resift.scaling import mean_and_deviation
 from resift.shape.blending import USUAL_SPREAD
-from resift.types import Scores, StageKind
+from resift.types import ScorerInfo, Scores, StageKind
 
 PROSE = "words of a passage that reads like any other text one finds in a book "
 
@@ -35,8 +35,9 @@ class Store:
 class Scorer:
     """Says what it was told to say of each hit."""
 
-    def __init__(self, values, name="cross-encoder"):
-        self.values, self.name = values, name
+    def __init__(self, values, score_scale="logit"):
+        self.values, self.name = values, "scorer"
+        self.info = ScorerInfo(name=self.name, score_scale=score_scale)
 
     async def score(self, query, hits, *, deadline):
         return Scores([self.values[hit.id] for hit in hits], self.name)
@@ -156,7 +157,7 @@ def test_a_hosted_reranker_orders_like_the_logits_behind_its_probabilities(words
     [read] = local.trace.of(StageKind.RERANK)
     assume(mean_and_deviation([score for score in read.scores if score is not None])[1] >= USUAL_SPREAD)
     odds = {id: 1 / (1 + math.exp(-value)) for id, value in said.items()}
-    hosted = answer(stores, Scorer(odds, name="hosted"))
+    hosted = answer(stores, Scorer(odds, "probability"))
     assert hosted.ids == local.ids
     assert [hit.score for hit in hosted] == pytest.approx([hit.score for hit in local])
 
@@ -169,7 +170,7 @@ def test_a_sure_hosted_reranker_is_followed_like_a_local_one():
     ]
     sure = {f"h{at}": 0.99 if at == 3 else 0.001 * (at + 1) for at in range(11)}
     logit = {id: math.log(value / (1 - value)) for id, value in sure.items()}
-    assert answer(stores, Scorer(sure, name="hosted"))[0].id == "h3"
+    assert answer(stores, Scorer(sure, "probability"))[0].id == "h3"
     assert answer(stores, Scorer(logit))[0].id == "h3"
-    level = answer(stores, Scorer(dict.fromkeys(sure, 0.5), name="hosted"))
+    level = answer(stores, Scorer(dict.fromkeys(sure, 0.5), "probability"))
     assert level.ids == Pipeline(stores, fuse=WeightedReranker()).rank("a question", k=8).ids

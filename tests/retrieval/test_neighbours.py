@@ -38,7 +38,13 @@ class Keeps(Answers):
 
 def pipeline(*stores, blend=None, **options):
     policy = ShapePolicy(blend=blend or Blend(), guard=Guard())
-    return Pipeline(stores, rerank=Points(POINTS, name="cross-encoder"), shape=Shape(policy), k=6, **options)
+    return Pipeline(
+        stores,
+        rerank=Points(POINTS, name="cross-encoder", score_scale="logit"),
+        shape=Shape(policy),
+        k=6,
+        **options,
+    )
 
 
 def test_what_is_like_the_best_rises():

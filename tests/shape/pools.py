@@ -37,7 +37,10 @@ def pools(draw, max_size=14):
 
 
 def pipeline_hits(lists, logits=None, *, k_param=60, provider="cross-encoder", stage="rerank"):
-    """Return the ranking after fusion by RRF and reranking; lists map a store to (id, score) pairs."""
+    """Return the ranking after fusion by RRF and reranking; lists map a store to (id, score) pairs.
+
+    The default provider gives logits and knows English only; others do not describe themselves.
+    """
     totals, records = {}, []
     for store, ranked in lists.items():
         records.append(column(StageKind.RETRIEVE, "retrieve", ranked, source=store))
@@ -51,7 +54,8 @@ def pipeline_hits(lists, logits=None, *, k_param=60, provider="cross-encoder", s
     scored = sorted((name for name in fused if logits.get(name) is not None), key=lambda n: (-logits[n], n))
     order = [*scored, *(name for name in fused if logits.get(name) is None)]
     said = [(name, logits.get(name)) for name in order]
-    records.append(column(StageKind.RERANK, stage, said, source=provider))
+    english = {"score_scale": "logit", "languages": ("en",)} if provider == "cross-encoder" else {}
+    records.append(replace(column(StageKind.RERANK, stage, said, source=provider), **english))
     return Ranking(
         tuple(replace(hits[name], score=score) for name, score in said), trace=Trace(tuple(records))
     )

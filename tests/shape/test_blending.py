@@ -13,7 +13,7 @@ from resift.scaling import mean_and_deviation
 from resift.shape import Blend, blend
 from resift.shape.blending import lifts, logits_of
 from resift.shape.evidence import Judged
-from resift.trust import LETTERS, MARKS
+from resift.trust import CODE_DENSITY, MEAN_WORD_LENGTH
 from resift.types import Hit, Ranking, StageKind, Trace
 from tests.shape.pools import column, everything, pipeline_hits, replays
 
@@ -179,7 +179,7 @@ def test_blend_over_random_pools(hits, weight, method):
 @given(st.lists(TIED, min_size=1))
 def test_promotion_keeps_the_rerankers_order_and_sinks_nothing(values):
     """A higher score never gets a smaller lift, and no lift is below that of an unscored hit."""
-    judged = Judged("cross-encoder", [*sorted(values), None])
+    judged = Judged("cross-encoder", [*sorted(values), None], "logit")
     _, lifted = lifts([judged], Blend(), size=len(values) + 1)
     assert lifted[-1] == 0
     assert lifted[:-1] == sorted(lifted[:-1])
@@ -223,7 +223,7 @@ def with_evidence(hits, evidence):
 def test_without_a_weight_it_follows_the_words_of_the_texts():
     """The record says both weights, and why in words."""
     hits = pipeline_hits(LISTS, LOGITS)
-    plain, usual = (blend(hits, trace=with_evidence(hits, told)) for told in ({LETTERS: 4.0}, {}))
+    plain, usual = (blend(hits, trace=with_evidence(hits, told)) for told in ({MEAN_WORD_LENGTH: 4.0}, {}))
     weights = [dict(done.records[0].weights) for done in (plain, usual)]
     assert [one["cross-encoder"] for one in weights] == pytest.approx([0.95, 0.75])
     assert all(sum(one.values()) == pytest.approx(1) for one in weights)
@@ -232,23 +232,24 @@ def test_without_a_weight_it_follows_the_words_of_the_texts():
 
 
 def test_a_reranker_of_english_is_doubted_on_other_texts():
-    """The carried models learnt from English; a hosted one may know more."""
+    """By the languages in the record, whatever the scorer is called."""
     hits = pipeline_hits(LISTS, LOGITS)
-    foreign = with_evidence(hits, {LETTERS: 0.0})
+    foreign = with_evidence(hits, {MEAN_WORD_LENGTH: 0.0})
     assert blend(hits, trace=foreign).records[0].note == "cross-encoder counted 0.5: no English sentences"
-    hosted = Trace(
-        tuple(
-            replace(record, source="cohere") if record.kind is StageKind.RERANK else record
-            for record in foreign
+    for languages in ("any", ("en", "de", "ja")):
+        trace = Trace(
+            tuple(
+                replace(record, languages=languages) if record.kind is StageKind.RERANK else record
+                for record in foreign
+            )
         )
-    )
-    assert blend(hits, trace=hosted).records[0].note == "cohere counted 0.75"
+        assert blend(hits, trace=trace).records[0].note == "cross-encoder counted 0.75"
 
 
 def test_a_reranker_of_prose_is_not_followed_in_code():
     """The evidence is the fused record's: nothing is read twice."""
     hits = pipeline_hits(LISTS, LOGITS)
-    done = blend(hits, trace=with_evidence(hits, {MARKS: 0.9, LETTERS: 4.6}))
+    done = blend(hits, trace=with_evidence(hits, {CODE_DENSITY: 0.9, MEAN_WORD_LENGTH: 4.6}))
     assert dict(done.records[0].weights) == {"first stage": 1.0, "cross-encoder": 0.0}
     assert done.ids == blend(hits, policy=Blend(weight=0)).ids
     assert done.records[0].note == "cross-encoder counted 0"
@@ -257,14 +258,22 @@ def test_a_reranker_of_prose_is_not_followed_in_code():
 def test_probabilities_count_like_the_logits_they_come_from():
     """A hosted reranker that says sigmoid(logit) gives the order that the logits give."""
     logits = {"a": -4.0, "b": 1.0, "c": 0.5, "d": 8.0, "e": -6.0}
-    own = logits_of(list(logits.values()), "cross-encoder", Blend())
-    hosted = logits_of([sigmoid(value) for value in logits.values()], "voyage", Blend())
+    own = logits_of(list(logits.values()), "logit")
+    hosted = logits_of([sigmoid(value) for value in logits.values()], "probability")
     assert hosted == pytest.approx(own)
-    assert logits_of([0.0, 1.0, 0.5], "voyage", Blend()) == pytest.approx([-13.8155, 13.8155, 0], abs=1e-3)
+    assert logits_of([0.0, 1.0, 0.5], "probability") == pytest.approx([-13.8155, 13.8155, 0], abs=1e-3)
 
 
 def test_probabilities_close_together_are_stretched_like_any_other_scale():
     """Relevance from 0.4 to 0.6 is another scale, not doubt."""
-    stretched = logits_of([0.4, 0.5, 0.6], "voyage", Blend())
+    stretched = logits_of([0.4, 0.5, 0.6], "probability")
     assert mean_and_deviation(stretched)[1] == pytest.approx(2.8)
-    assert list(logits_of([0.7, 0.7], "voyage", Blend())) == [0.0, 0.0]
+    assert list(logits_of([0.7, 0.7], "probability")) == [0.0, 0.0]
+
+
+def test_scores_outside_a_declared_range_and_cosines_are_stretched():
+    """Log-odds need a probability: anything else keeps its order and gets the usual spread."""
+    for scale, scores in (("probability", [-3.0, 0.5, 4.0]), ("cosine", [0.2, 0.3, 0.9])):
+        stretched = logits_of(scores, scale)
+        assert mean_and_deviation(stretched)[1] == pytest.approx(2.8)
+        assert list(stretched) == sorted(stretched)

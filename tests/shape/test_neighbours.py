@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from resift.shape import Blend, ShapePolicy, blend, nearest, shape
 from resift.shape.neighbours import KNOWN, NEIGHBOURS, pulls
-from resift.trust import LETTERS
+from resift.trust import MEAN_WORD_LENGTH
 from resift.types import Ranking
 from tests.shape.pools import everything, pipeline_hits, replays
 from tests.shape.test_blending import LISTS, LOGITS, NAMES, reranked, with_evidence
@@ -61,14 +61,17 @@ def test_hits_sink_where_the_words_are_technical():
     hits = pipeline_hits(lists, {"a": 0.0, "b": 0.0, "c": -1.0, "d": -1.0})
     near = {"a": (("c", 0.9), ("d", 0.9)), "b": (("a", 0.9),)}
     talk, field = (
-        blend(hits, trace=with_evidence(hits, {LETTERS: letters}), near=near) for letters in (4.2, 6.0)
+        blend(hits, trace=with_evidence(hits, {MEAN_WORD_LENGTH: letters}), near=near)
+        for letters in (4.2, 6.0)
     )
     assert (talk.ids[0], field.ids[0]) == ("a", "b")
     blended = Ranking(field.kept, trace=hits.trace.then(*field.records))
     assert blended.path("a")[-1].parts[-1][0] == "neighbours"
     assert blended.path("a")[-1].parts[-1][1] < 0
     assert "lower-scoring similar hits" in blended.why("a")
-    given = blend(hits, trace=with_evidence(hits, {LETTERS: 6.0}), near=near, policy=Blend(weight=0.5))
+    given = blend(
+        hits, trace=with_evidence(hits, {MEAN_WORD_LENGTH: 6.0}), near=near, policy=Blend(weight=0.5)
+    )
     assert given.ids[0] == "a", "a weight of one's own looks at no words"
 
 

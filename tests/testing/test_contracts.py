@@ -11,7 +11,7 @@ from resift import Hit, RRFReranker
 from resift.deadline import Deadline
 from resift.errors import InputError, ProviderServerError, StoreError
 from resift.testing import FakeStore, OverlapScorer, check_reranker, check_scorer, check_store
-from resift.types import Scores
+from resift.types import ScorerInfo, Scores
 
 
 class Wrong(RRFReranker):
@@ -78,6 +78,31 @@ def test_check_scorer_names_the_broken_rule(rule, change):
     """Scorers have a contract too."""
     with pytest.raises(AssertionError, match=rule):
         check_scorer(Scorer(change))
+
+
+@pytest.mark.parametrize(
+    ("rule", "info"),
+    [
+        ("ScorerInfo", {"score_scale": "logit"}),
+        ("name", ScorerInfo(name="other")),
+        ("between", ScorerInfo(name="overlap", score_scale="probability")),
+    ],
+)
+def test_check_scorer_reads_the_description(rule, info):
+    """A description must be one, and true."""
+    scorer = OverlapScorer()
+    scorer.info = info
+    with pytest.raises(AssertionError, match=rule):
+        check_scorer(scorer)
+
+
+def test_check_scorer_finds_a_pool_behind_a_pointwise_score():
+    """A score that depends on the other texts must not be cached, so it must not be declared pointwise."""
+    scorer = Scorer(lambda scores: Scores([value + len(scores.values) for value in scores.values], "x"))
+    with pytest.raises(AssertionError, match="pointwise"):
+        check_scorer(scorer)
+    scorer.info = ScorerInfo(name="overlap", score_scale="logit", languages=("en",))
+    check_scorer(scorer)
 
 
 def test_check_scorer_accepts_a_good_one():

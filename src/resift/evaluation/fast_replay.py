@@ -11,15 +11,16 @@ from collections.abc import Mapping
 from resift.arrays import Array, np
 from resift.errors import require
 from resift.evaluation.record_file import Recording
-from resift.evaluation.replay import RECORDED, Setting, policy_of, recorded_hits, trust_of
+from resift.evaluation.replay import Setting, policy_of, recorded_hits, trust_of
 from resift.fusion.weighted import NAME as WEIGHTED
 from resift.fusion.weighted import weighted
 from resift.scaling import min_max
-from resift.shape.blending import ENGLISH_ONLY, Blend, lifts
+from resift.shape.blending import Blend, lifts
 from resift.shape.evidence import Column, Evidence, Judged
 from resift.shape.first_stage import first_stage_values
 from resift.shape.neighbours import NEIGHBOURS, Near
 from resift.trust import reading_depth, reranker_weight, sinking_part
+from resift.types import is_english_only
 
 METHODS = ("rrf", "linear", WEIGHTED)
 
@@ -41,7 +42,7 @@ class FastReplay:
         self._orders: dict[object, tuple[Array, Array]] = {}
         self._scores: dict[object, Array] = {}
         self._recording = recording
-        self._reranker = recording.header.reranker or RECORDED
+        self._scorer = recording.header.scorer
         self.queries = [one.query for one in recording.queries]
         self.ids: list[list[str]] = []
         for one in recording.queries:
@@ -132,7 +133,7 @@ class FastReplay:
             return policy.weight
         # Only weighted fusion looks at the texts.
         known = [((one.marks, one.letters) if weighed else (0.0, None)) for one in self._recording.queries]
-        english_only = self._reranker in ENGLISH_ONLY
+        english_only = is_english_only(self._scorer.languages)
         weights = [
             reranker_weight(policy.trust, marks=marks or 0.0, letters=letters, english_only=english_only)
             for marks, letters in known
@@ -213,6 +214,6 @@ class FastReplay:
         for row, values in enumerate(scores):
             known = np.flatnonzero(~np.isnan(values))
             if len(known):
-                judged = Judged(self._reranker, values[known].tolist())
+                judged = Judged(self._scorer.name, values[known].tolist(), self._scorer.score_scale)
                 lift[row, known] = lifts([judged], policy, size=len(known))[1]
         return lift

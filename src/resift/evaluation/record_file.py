@@ -14,10 +14,22 @@ from pathlib import Path
 from resift.errors import DataFormatError
 from resift.evaluation.text_files import json_rows
 from resift.shape.neighbours import Near
-from resift.types import JsonMapping, JsonValue, to_json
+from resift.types import (
+    JsonMapping,
+    JsonObject,
+    JsonValue,
+    Languages,
+    ScorerInfo,
+    ScoreScale,
+    check_languages,
+    to_json,
+)
 from resift.validation import check_arguments
 
 FORMAT = "resift-recording-1"
+
+_SCALES_IN_0_2: Mapping[str, ScoreScale] = {"cross-encoder": "logit", "zero-shot": "probability"}
+_ENGLISH_IN_0_2 = ("cross-encoder", "late-interaction", "zero-shot")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +37,8 @@ class Header:
     """What was recorded: `depth` is how many of the fused hits have a reranker score.
 
     `searched` says how each store looked: doc (words), vector, or anything else. `configured` is the
-    `stores:` of a pipeline file that searches the same; older recordings have none.
+    `stores:` of a pipeline file that searches the same; older recordings have none. `score_scale` and
+    `languages` describe the reranker.
     """
 
     stores: tuple[str, ...]
@@ -37,12 +50,21 @@ class Header:
     key: str = ""
     searched: tuple[str, ...] = ()
     configured: tuple[JsonMapping, ...] = ()
+    score_scale: ScoreScale = "unknown"
+    languages: Languages = "any"
     format: str = FORMAT
 
     @property
     def kinds(self) -> tuple[str, ...]:
         """How each store looked, "" where an older recording does not say."""
         return self.searched or ("",) * len(self.stores)
+
+    @property
+    def scorer(self) -> ScorerInfo:
+        """Description of the reranker whose scores were recorded."""
+        return ScorerInfo(
+            name=self.reranker or "recorded", score_scale=self.score_scale, languages=self.languages
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +145,19 @@ def _header(row: JsonMapping, path: Path, line: int) -> Header:
     try:
         names = {key: tuple(map(str, row.get(key, ()))) for key in ("stores", "searched")}
         configured = tuple(dict(store) for store in row.get("configured", ()))
-        return Header(**{**row, **names, "configured": configured})
+        reranker = _described_reranker(row)
+        return Header(**{**row, **names, **reranker, "configured": configured})
     except (TypeError, KeyError, ValueError):
         raise DataFormatError("a header with other fields", file=str(path), line=line) from None
+
+
+def _described_reranker(row: JsonMapping) -> JsonObject:
+    if "score_scale" in row:
+        return {"languages": check_languages(row["languages"])}
+    # Files of 0.2 have only the reranker's name; these were the names that decided.
+    name = row["reranker"]
+    languages: Languages = ("en",) if name in _ENGLISH_IN_0_2 else "any"
+    return {"score_scale": _SCALES_IN_0_2.get(name, "unknown"), "languages": languages}
 
 
 def _recorded(row: JsonMapping, path: Path, line: int, header: Header) -> Recorded:

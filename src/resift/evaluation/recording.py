@@ -23,7 +23,7 @@ from resift.evaluation.subjects import VARIABLE, Subject
 from resift.file_lock import locked
 from resift.fusion.methods import METHODS
 from resift.fusion.weighted import weighted
-from resift.protocols import own_name
+from resift.protocols import describe_scorer, own_name
 from resift.retrieval.fan_out import failures_of, fan_out
 from resift.retrieval.neighbours import MOST, with_neighbours
 from resift.retrieval.pipeline import Pipeline
@@ -31,8 +31,8 @@ from resift.retrieval.pool import Pool
 from resift.retrieval.stages import Rerank
 from resift.shape.neighbours import Near
 from resift.sync import run_sync
-from resift.trust import LETTERS, MARKS
-from resift.types import Hit, JsonMapping, JsonObject
+from resift.trust import CODE_DENSITY, MEAN_WORD_LENGTH
+from resift.types import Hit, JsonMapping, JsonObject, ScorerInfo
 
 LIST_DEPTH = 300
 """How deep each store's list is recorded."""
@@ -75,6 +75,7 @@ def record(
 def header_of(pipeline: Pipeline, subject: Subject, *, key: str, depth: int) -> Header:
     """Return what a recording of this pipeline says of itself."""
     stage = _rerank_stage(pipeline)
+    info = describe_scorer(stage.scorer) if stage else ScorerInfo(name="")
     return Header(
         stores=tuple(ref.name for ref in pipeline.stores),
         reranker=own_name(stage.scorer) if stage else "",
@@ -84,6 +85,8 @@ def header_of(pipeline: Pipeline, subject: Subject, *, key: str, depth: int) -> 
         key=key,
         searched=tuple(ref.kind for ref in pipeline.stores),
         configured=subject.stores,
+        score_scale=info.score_scale,
+        languages=info.languages,
     )
 
 
@@ -148,8 +151,8 @@ async def raw_scores(pipeline: Pipeline, text: str, depth: int) -> JsonObject:
     fused = weighted(lists, searched=[branch.ref.kind for branch in branches])
     said = {
         "lists": {branch.ref.name: [(hit.id, hit.score) for hit in branch.hits] for branch in branches},
-        "marks": fused.records[0].evidence[MARKS],
-        "letters": fused.records[0].evidence.get(LETTERS),
+        "marks": fused.records[0].evidence[CODE_DENSITY],
+        "letters": fused.records[0].evidence.get(MEAN_WORD_LENGTH),
     }
     if stage is None:
         return said

@@ -26,10 +26,7 @@ from resift.shape import Blend, Guard, ShapePolicy
 from resift.shape.neighbours import Near
 from resift.sync import run_sync
 from resift.trust import Trust
-from resift.types import Hit, JsonObject, Scores
-
-RECORDED = "recorded"
-"""What a reranker without a name is called."""
+from resift.types import Hit, JsonObject, ScorerInfo, Scores
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +93,7 @@ def coverage(recording: Recording, setting: Setting) -> float:
 async def _replayed(recording: Recording, setting: Setting) -> dict[str, list[str]]:
     header = recording.header
     stores = [_RecordedStore(name, kind) for name, kind in zip(header.stores, header.kinds, strict=True)]
-    scorer = _RecordedScorer(recording.header.reranker or RECORDED)
+    scorer = _RecordedScorer(recording.header.scorer)
     alike = _RecordedNear()
     weigh = WeightedReranker(trust=trust_of(setting), weights=setting.weights or None)
     pipeline = _pipeline(stores, scorer, alike, weigh, setting, k=header.k)
@@ -198,8 +195,9 @@ class _RecordedStore:
 class _RecordedScorer:
     """Scores what was recorded; a hit without a recorded score has none."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, info: ScorerInfo) -> None:
+        self.name = info.name
+        self.info = info
         self.known: Mapping[str, float] = {}
 
     async def score(self, query: str, hits: Sequence[Hit], *, deadline: Deadline) -> Scores:

@@ -13,8 +13,8 @@ from resift.fusion.lists import list_weights as list_factors
 from resift.fusion.totals import fuse_values
 from resift.scaling import list_z_scores
 from resift.trust import (
-    LETTERS,
-    MARKS,
+    CODE_DENSITY,
+    MEAN_WORD_LENGTH,
     Trust,
     list_weights,
     text_evidence,
@@ -86,7 +86,7 @@ def weighted(
 
 def _evidence(marks: float, letters: float | None) -> dict[str, float]:
     """Return what the texts tell; where they are too few to tell how long words are, nothing of it."""
-    return {MARKS: marks} if letters is None else {MARKS: marks, LETTERS: letters}
+    return {CODE_DENSITY: marks} if letters is None else {CODE_DENSITY: marks, MEAN_WORD_LENGTH: letters}
 
 
 def _declared(

@@ -10,15 +10,24 @@ import functools
 import json
 import re
 import unicodedata
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from resift.errors import ModelNotAllowedError, did_you_mean
-from resift.types import JsonMapping
+from resift.types import JsonMapping, Languages, ScorerInfo, ScoreScale, check_languages
 
 Kind = Literal["cross-encoder", "late-interaction", "bi-encoder", "nli"]
-KINDS: tuple[Kind, ...] = ("cross-encoder", "late-interaction", "bi-encoder", "nli")
+SCORE_SCALES: Mapping[Kind, ScoreScale] = {
+    "cross-encoder": "logit",
+    "late-interaction": "unknown",  # a sum over the tokens of the query
+    "bi-encoder": "cosine",
+    "nli": "probability",
+}
+"""The scale of the scores of each kind of model, for models that declare no other."""
+
+KINDS: tuple[Kind, ...] = tuple(SCORE_SCALES)
 
 _OWN_FILES = "For files of your own, call resift.models.allow_local."
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}(?:/[A-Za-z0-9][A-Za-z0-9._-]{0,95})?")
@@ -61,6 +70,8 @@ class ModelSpec:
     onnx: str
     tokenizer: str
     files: tuple[PinnedFile, ...]
+    languages: Languages = "any"
+    score_scale: ScoreScale = "unknown"
     max_length: int = 512
     query_prefix: str = ""
     document_prefix: str = ""
@@ -78,6 +89,17 @@ class ModelSpec:
             if pinned.name == name:
                 return pinned
         raise ModelNotAllowedError(f"{name!r} is no pinned file of {self.id!r}.")
+
+    def scorer_info(self, name: str) -> ScorerInfo:
+        """Return the description of a scorer of that name that scores one text at a time with this model."""
+        return ScorerInfo(
+            name=name,
+            score_scale=self.score_scale,
+            languages=self.languages,
+            max_length=self.max_length,
+            model_digest=self.pin(self.onnx).sha256,
+            pointwise=True,
+        )
 
 
 def known() -> tuple[str, ...]:
@@ -116,6 +138,8 @@ def parse(entry: JsonMapping) -> ModelSpec:
     fields = dict(entry)
     fields["files"] = tuple(PinnedFile(**pinned) for pinned in fields["files"])
     fields["aliases"] = tuple(fields.get("aliases", ()))
+    fields["languages"] = check_languages(fields.get("languages", "any"))
+    fields.setdefault("score_scale", SCORE_SCALES[fields["kind"]])
     if fields.get("carrier"):
         fields["carrier"] = Carrier(**fields["carrier"])
     if fields.get("hub"):

@@ -11,11 +11,11 @@ from typing import Literal, TypedDict, Unpack
 
 from resift.errors import ModelFileError, ModelNotAllowedError
 from resift.forking import ForkSafeLock
-from resift.models.allowlist import KINDS, Kind, ModelSpec, PinnedFile, check_name, shipped
+from resift.models.allowlist import KINDS, SCORE_SCALES, Kind, ModelSpec, PinnedFile, check_name, shipped
 from resift.models.model_files import ModelFiles
 from resift.models.model_folder import MANIFEST, check_folder, file_names, open_folder
 from resift.models.verify import read_unpinned, read_verified
-from resift.types import JsonMapping, JsonValue
+from resift.types import JsonMapping, JsonValue, Languages, ScoreScale, check_languages, check_score_scale
 from resift.validation import check_arguments
 
 Manifest = JsonMapping
@@ -29,6 +29,8 @@ _lock = ForkSafeLock()
 class ModelFacts(TypedDict, total=False):
     """What no file of a model says, and its kind needs; `ModelSpec` has the defaults.
 
+    languages           codes of the languages it was trained on, such as ("en", "de"); "any" unless given
+    score_scale         scale of its scores; that of its kind unless given: a cross-encoder gives logits
     max_length          tokens that the model reads, 512 unless given
     query_prefix        put before each question, as its authors trained it
     document_prefix     put before each text
@@ -38,6 +40,8 @@ class ModelFacts(TypedDict, total=False):
     entailment_index    which label of an NLI model is entailment
     """
 
+    languages: Languages
+    score_scale: ScoreScale
     max_length: int
     query_prefix: str
     document_prefix: str
@@ -68,6 +72,8 @@ def allow_local(
     name = _free_name(id if id is not None else _default_id(folder))
     if kind not in KINDS:
         raise ModelNotAllowedError(f"Unknown kind {kind!r}. Allowed: {', '.join(KINDS)}.")
+    facts["languages"] = check_languages(facts.get("languages", "any"))
+    facts["score_scale"] = check_score_scale(facts.get("score_scale", SCORE_SCALES[kind]))
     files = _inspected(folder, _read_manifest(folder, manifest))
     spec = ModelSpec(
         id=name,

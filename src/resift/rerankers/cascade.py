@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from resift.deadline import Deadline
 from resift.options import Options, option
-from resift.protocols import Scorer
+from resift.protocols import Scorer, describe_scorer
 from resift.rerankers.cross_encoder import CrossEncoderReranker
 from resift.rerankers.fusing import fuse_then_rescore
-from resift.types import Hit, Scores
+from resift.types import Hit, ScorerInfo, Scores
 from resift.validation import DEFAULT_K, check_k
 
 # Enough to keep all workers of a small machine busy, few enough to stop soon.
@@ -51,11 +51,17 @@ class CascadeReranker:
         self.k = k
         self.patience = patience
 
+    @property
+    def info(self) -> ScorerInfo:
+        """Description of the costly scorer, whose scores these are; when it stops depends on all hits."""
+        return replace(describe_scorer(self.scorer), name=self.name, pointwise=False)
+
     async def score(self, query: str, hits: Sequence[Hit], *, deadline: Deadline) -> Scores:
         """Return the costly scorer's value for each hit that it was asked about, None for the others."""
         order = await self._cheap_order(query, hits, deadline)
         values: list[float | None] = [None] * len(hits)
         asked = tokens = 0
+        info = self.info
         while asked < len(order) and not self._is_final([values[at] for at in order[:asked]]):
             batch = order[asked : asked + _BATCH]
             said = await self.scorer.score(query, [hits[at] for at in batch], deadline=deadline)
@@ -63,13 +69,23 @@ class CascadeReranker:
                 values[at] = value
             asked += len(batch)
             tokens += said.tokens
+            if said.scorer is not None:
+                info = replace(said.scorer, name=self.name, pointwise=False)
             if said.degraded:
                 return Scores(
-                    values, self.name, degraded=True, reason=said.reason, note=said.note, tokens=tokens
+                    values,
+                    self.name,
+                    degraded=True,
+                    reason=said.reason,
+                    note=said.note,
+                    tokens=tokens,
+                    scorer=info,
                 )
         note = f"cascade: {asked} of {len(hits)} hits scored"
         reason = f"top {self.k} settled after {asked} of {len(hits)} hits" if asked < len(hits) else None
-        return Scores(values, self.name, reason=reason, note=note, settled=asked < len(hits), tokens=tokens)
+        return Scores(
+            values, self.name, reason=reason, note=note, settled=asked < len(hits), tokens=tokens, scorer=info
+        )
 
     async def fuse(
         self, per_store: Sequence[Sequence[Hit]], *, k: int, query: str | None = None

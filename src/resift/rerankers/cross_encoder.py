@@ -16,7 +16,7 @@ from resift.models.pairs import MAX_WINDOWS, PairCall, PairModel, PairOptions, P
 from resift.models.windows import Aggregate
 from resift.options import option
 from resift.rerankers.fusing import fuse_then_rescore
-from resift.types import Hit, JsonObject, Scores
+from resift.types import Hit, JsonObject, ScorerInfo, Scores
 from resift.validation import check_arguments, check_k, check_list, check_query
 
 DEFAULT_MODEL = "cross-encoder/ms-marco-MiniLM-L-12-v2"
@@ -70,6 +70,7 @@ class CrossEncoderReranker:
         # All that a score depends on besides the texts: what a score cache must tell apart.
         self.revision = f"{spec.revision} {aggregate} {max_windows}{'' if skim is None else f' {skim}'}"
         self.model_digest = spec.pin(spec.onnx).sha256
+        self.info = spec.scorer_info(self.name)
         options = PairOptions(aggregate=aggregate, max_windows=max_windows, skim=skim)
         try:
             self._model = PairModel(load(model_name, kind="cross-encoder", folder=folder), options)
@@ -112,7 +113,7 @@ class CrossEncoderReranker:
         progress = on_progress or self.on_progress
         call = await self._model.score(query, texts, deadline=deadline, on_progress=progress)
         notes = {hit.id: call.read[hit.text] for hit in hits if hit.text in call.read}
-        return replace(scores_of(call, self.name), notes=notes)
+        return replace(scores_of(call, self.info), notes=notes)
 
     async def fuse(
         self, per_store: Sequence[Sequence[Hit]], *, k: int, query: str | None = None
@@ -121,9 +122,17 @@ class CrossEncoderReranker:
         return await fuse_then_rescore(self, per_store, k=k, query=query)
 
 
-def scores_of(call: PairCall, provider: str) -> Scores:
+def scores_of(call: PairCall, info: ScorerInfo) -> Scores:
     """Return a call's values as scores that say how many the deadline left out."""
     values = call.result()
     missing = sum(value is None for value in values)
     reason = f"deadline: {len(values) - missing} of {len(values)} hits scored" if missing else None
-    return Scores(values, provider, degraded=missing > 0, reason=reason, note=call.note, tokens=call.tokens)
+    return Scores(
+        values,
+        info.name,
+        degraded=missing > 0,
+        reason=reason,
+        note=call.note,
+        tokens=call.tokens,
+        scorer=info,
+    )

@@ -40,6 +40,7 @@ class LateInteractionReranker:
 
     Options = LateInteractionOptions
     name = "late-interaction"
+    pointwise = True
 
     @check_arguments
     def __init__(
@@ -56,6 +57,8 @@ class LateInteractionReranker:
         check_number(cache_mb, "cache_mb", gt=-1, lt=1e9)
         self.model_name = model_name
         self.on_progress = on_progress
+        self.info = spec.scorer_info(self.name)
+        self.revision = f"{spec.revision} {max_windows}"
         self.vectors = VectorCache(cache_mb, model=f"{spec.id}@{spec.pin(spec.onnx).sha256[:16]}")
         self._max_windows = max_windows
         self._loaded = OnFirstUse(
@@ -78,7 +81,15 @@ class LateInteractionReranker:
         tokens = sum(call.sizes.get(hit.text, 0) for hit in hits) + (
             0 if call.query is None else len(call.query)
         )
-        return Scores(values, self.name, degraded=missing > 0, reason=reason, note=note, tokens=tokens)
+        return Scores(
+            values,
+            self.name,
+            degraded=missing > 0,
+            reason=reason,
+            note=note,
+            tokens=tokens,
+            scorer=self.info,
+        )
 
     async def fuse(
         self, per_store: Sequence[Sequence[Hit]], *, k: int, query: str | None = None

@@ -13,7 +13,7 @@ from typing import Literal, get_args
 
 from resift.deadline import Deadline
 from resift.errors import InputError
-from resift.protocols import OfModel, OfModelFile, Scorer, name_of
+from resift.protocols import OfModel, Scorer, describe_scorer, name_of
 from resift.rerankers.rescore import rescore
 from resift.shape.calibration import Calibrator, load_calibrator
 from resift.shape.evidence import evidence
@@ -22,7 +22,7 @@ from resift.shape.shipped_calibrations import shipped_calibrator
 from resift.text.analysis import Analyzer
 from resift.types import Hit, Ranking, StageKind, StageRecord, rescored
 
-ScoreScale = Literal["raw", "probability"]
+ScoreFormat = Literal["raw", "probability"]
 """`raw` is what the model says, a cross-encoder's logit; `probability` lies between 0 and 1."""
 
 Calibration = Calibrator | str | os.PathLike[str]
@@ -31,7 +31,7 @@ Calibration = Calibrator | str | os.PathLike[str]
 
 def check_scale(scores: str, calibration: Calibration | None) -> bool:
     """Return whether probabilities are wanted; refuse any other word, and a calibration without them."""
-    if scores not in get_args(ScoreScale):
+    if scores not in get_args(ScoreFormat):
         raise InputError(f"scores is {scores!r}; write 'raw' or 'probability'.")
     if calibration is not None and scores != "probability":
         raise InputError("A calibration was given, but not scores='probability', which uses it.")
@@ -54,17 +54,20 @@ def calibrator_for(scorer: Scorer, calibration: Calibration | None) -> Calibrato
 
 def shipped_calibrator_for(scorer: Scorer | None) -> Calibrator | None:
     """Return the calibration that ships with the scorer's model, if there is one."""
-    return shipped_calibrator(scorer.model_digest) if isinstance(scorer, OfModelFile) else None
+    digest = "" if scorer is None else describe_scorer(scorer).model_digest
+    return shipped_calibrator(digest) if digest else None
 
 
 def relevance(ranking: Ranking, calibrator: Calibrator | None = None) -> tuple[float, ...]:
     """Return one number from 0 to 1 per hit that never rises with the rank: how well it answers the query.
 
-    It is the probability of the last reranker, by `calibrator`; without one, scores from 0 to 1 count as they
-    are and other scores through the logistic function. Where the final order differs from the reranker's,
-    probabilities of neighboring ranks are averaged until they fall (isotonic regression, which keeps their
-    mean). A hit that the reranker did not score has the number of the hit above it as an upper bound. Without
-    any reranker it is the share of the query's words that a hit contains, averaged in the same way.
+    It is the probability of the last reranker, by `calibrator`; without one, logits go through the logistic
+    function, probabilities and cosines count as they are, and scores of an unknown scale count as
+    probabilities if they all lie between 0 and 1, else as logits. Where the final order differs from the
+    reranker's, probabilities of neighboring ranks are averaged until they fall (isotonic regression, which
+    keeps their mean). A hit that the reranker did not score has the number of the hit above it as an upper
+    bound. Without any reranker it is the share of the query's words that a hit contains, averaged in the
+    same way.
     """
     judged = evidence(ranking.trace, ranking.ids).last_judged()
     raw = [None if said is None else said[1] for said in judged]
@@ -73,8 +76,10 @@ def relevance(ranking: Ranking, calibrator: Calibrator | None = None) -> tuple[f
         return tuple(never_rising(_word_shares(ranking)))
     if calibrator is not None:
         known = [calibrator.probability(score) for score in known]
-    elif min(known) < 0 or max(known) > 1:
-        known = [sigmoid(score) for score in known]
+    else:
+        scale = [record.score_scale for record in ranking.trace.of(StageKind.RERANK) if record.scores][-1]
+        bounded = min(known) >= 0 and max(known) <= 1 if scale in (None, "unknown") else scale != "logit"
+        known = [min(1.0, max(0.0, score)) if bounded else sigmoid(score) for score in known]
     fitted = iter(never_rising(known))
     values: list[float | None] = [None if score is None else next(fitted) for score in raw]
     last = next(value for value in values if value is not None)

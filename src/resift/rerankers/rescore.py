@@ -12,9 +12,20 @@ from resift.candidates import MissingText
 from resift.deadline import Deadline
 from resift.errors import InvalidHitError, ResiftError, UnfamiliarTextError, redacted
 from resift.events import Reranked, Sink, emit
-from resift.protocols import Scorer, name_of
+from resift.protocols import Scorer, describe_scorer, name_of
 from resift.records import read_text
-from resift.types import Hit, Ranking, Scores, StageKind, StageRecord, Trace, cut_record, rescored, trace_of
+from resift.types import (
+    Hit,
+    Ranking,
+    ScorerInfo,
+    Scores,
+    StageKind,
+    StageRecord,
+    Trace,
+    cut_record,
+    rescored,
+    trace_of,
+)
 from resift.validation import check_k
 
 log = logging.getLogger("resift.rerankers")
@@ -50,7 +61,8 @@ async def rescore(
     values: list[float | None] = [None] * len(hits)
     for at, value in zip(asked, scores.values, strict=True):
         values[at] = _usable(value)
-    ordered, record = _ordered(hits, values, set(asked), scores, stage=stage)
+    info = scores.scorer or describe_scorer(scorer)
+    ordered, record = _ordered(hits, values, set(asked), scores, info, stage=stage)
     elapsed_ms = (time.perf_counter() - started) * 1000
     degraded, reason = _degraded(values, asked, scores)
     ranking = Ranking(
@@ -97,7 +109,13 @@ async def _ask(scorer: Scorer, query: str, hits: list[Hit], deadline: Deadline) 
 
 
 def _ordered(
-    hits: Sequence[Hit], values: Sequence[float | None], asked: set[int], scores: Scores, *, stage: str
+    hits: Sequence[Hit],
+    values: Sequence[float | None],
+    asked: set[int],
+    scores: Scores,
+    info: ScorerInfo,
+    *,
+    stage: str,
 ) -> tuple[list[Hit], StageRecord]:
     # By (-score, id), as everywhere; the place only keeps equal ids apart.
     judged = sorted((-value, hits[at].id, at) for at, value in enumerate(values) if value is not None)
@@ -117,6 +135,8 @@ def _ordered(
         scores=given,
         note=scores.note,
         notes={**scores.notes, **{hits[at].id: why if at in asked else unasked for at in rest}},
+        score_scale=info.score_scale,
+        languages=info.languages,
     )
     return ranked, record
 

@@ -13,10 +13,10 @@ from typing import Any, TypeVar
 from resift.deadline import Deadline
 from resift.errors import InputError, ResiftError
 from resift.events import Event, Sink, emit
-from resift.protocols import OfModel, Scorer, name_of
+from resift.protocols import OfModel, Scorer, describe_scorer, name_of
 from resift.rerankers.fusing import fuse_then_rescore
 from resift.rerankers.score_stores import ScoreStore
-from resift.types import Hit, Scores
+from resift.types import Hit, ScorerInfo, Scores
 
 T = TypeVar("T")
 
@@ -53,7 +53,7 @@ class CachedScorer:
         sink: Sink | None = None,
     ) -> None:
         self.name = name_of(scorer)
-        judged_alone = getattr(scorer, "pointwise", False) if pointwise is None else pointwise
+        judged_alone = describe_scorer(scorer).pointwise if pointwise is None else pointwise
         if judged_alone is not True:
             raise InputError(
                 f"Scores of {self.name!r} may depend on the whole pool, so they cannot be cached per text. "
@@ -74,6 +74,11 @@ class CachedScorer:
             return getattr(self._scorer, name)
         raise AttributeError(f"CachedScorer has no attribute {name!r}")
 
+    @property
+    def info(self) -> ScorerInfo:
+        """Description of the scorer whose scores are cached."""
+        return replace(describe_scorer(self._scorer), pointwise=True)
+
     async def score(self, query: str, hits: Sequence[Hit], *, deadline: Deadline) -> Scores:
         """Return one score per hit; the scorer sees only the texts that are not known."""
         keys = [_digest(self._prefix, query, hit.text) for hit in hits]
@@ -86,7 +91,7 @@ class CachedScorer:
         )
         emit(self._sink, event)
         if not unknown:
-            return Scores(values, self.name, note="from the score cache")
+            return Scores(values, self.name, note="from the score cache", scorer=self.info)
         scores = await self._scorer.score(query, [hits[at] for at in unknown], deadline=deadline)
         if len(scores.values) != len(unknown):
             raise ResiftError(f"{self.name} gave {len(scores.values)} scores for {len(unknown)} hits.")
@@ -96,7 +101,7 @@ class CachedScorer:
         # A cache that just failed would only fail again, and a locked file costs time.
         if fresh and not failed:
             await self._try(lambda: self._cache.put_many(fresh), None)
-        return replace(scores, values=values)
+        return replace(scores, values=values, scorer=scores.scorer or self.info)
 
     async def fuse(
         self, per_store: Sequence[Sequence[Hit]], *, k: int, query: str | None = None

@@ -17,7 +17,7 @@ from resift.rerankers.cosine import Vector, cosines
 from resift.rerankers.fusing import fuse_then_rescore
 from resift.resilience.budget import Budget
 from resift.text.bm25 import POOL
-from resift.types import Hit, Scores
+from resift.types import Hit, ScorerInfo, Scores
 from resift.validation import check_arguments
 
 CACHED_VECTORS = 2048
@@ -49,6 +49,8 @@ class SemanticBM25Reranker:
     Options = SemanticBM25Options
     name = "semantic-bm25"
     pointwise = False
+    # BM25 and cosines, both from 0 to 1; the words of a text are found in every language.
+    info = ScorerInfo(name="semantic-bm25", score_scale="probability")
 
     @check_arguments
     def __init__(
@@ -91,22 +93,25 @@ class SemanticBM25Reranker:
         else:
             lexical = self._bm25.scores(query, texts)
         if self.semantic_weight == 0.0:
-            return Scores(lexical, self.name, note="BM25 alone: semantic_weight is 0")
+            return Scores(lexical, self.name, scorer=self.info, note="BM25 alone: semantic_weight is 0")
         try:
             semantic = await self._cosines(query, hits, deadline, query_vector)
         except Exception as exc:
             # The text of a stranger's exception may quote a document; its type cannot.
             cause = redacted(exc)
             reason = f"BM25 alone: {cause}"
-            return Scores(lexical, self.name, degraded=True, reason=reason, note=reason)
+            return Scores(lexical, self.name, scorer=self.info, degraded=True, reason=reason, note=reason)
         if semantic is None:
-            return Scores(lexical, self.name, note="BM25 alone: no vectors and no embedder")
+            return Scores(lexical, self.name, scorer=self.info, note="BM25 alone: no vectors and no embedder")
         blended = [
             self.semantic_weight * max(0.0, cosine) + self.bm25_weight * word
             for cosine, word in zip(semantic, lexical, strict=True)
         ]
         return Scores(
-            blended, self.name, note=f"{self.semantic_weight:.2g} cosine + {self.bm25_weight:.2g} BM25"
+            blended,
+            self.name,
+            note=f"{self.semantic_weight:.2g} cosine + {self.bm25_weight:.2g} BM25",
+            scorer=self.info,
         )
 
     async def fuse(

@@ -34,6 +34,7 @@ class SharedCrossEncoder:
         spec = check_kind(model, "cross-encoder")
         self.model_name = model
         self.model_digest = spec.pin(spec.onnx).sha256
+        self.info = spec.scorer_info(self.name)
         # As of the reranker that is shared.
         self.revision = f"{spec.revision} max {max_windows}{'' if skim is None else f' {skim}'}"
         self._key = (model, spec, str(folder) if folder is not None else "", max_windows, skim)

@@ -43,6 +43,7 @@ class ZeroShotReranker:
 
     Options = ZeroShotOptions
     name = "zero-shot"
+    pointwise = True
 
     @check_arguments
     def __init__(
@@ -53,12 +54,15 @@ class ZeroShotReranker:
         folder: Path | str | None = None,
         on_progress: Progress | None = None,
     ) -> None:
-        check_kind(model_name, "nli")
+        spec = check_kind(model_name, "nli")
         if "{}" not in hypothesis:
             raise InputError(f"The hypothesis {hypothesis!r} has no {{}} for the query.")
         self.model_name = model_name
         self.hypothesis = hypothesis
         self.on_progress = on_progress
+        self.info = spec.scorer_info(self.name)
+        # The hypothesis decides the scores, so a score cache must tell two of them apart.
+        self.revision = f"{spec.revision} {hypothesis}"
         self._folder = folder
         self._loaded = OnFirstUse(self._load)
 
@@ -69,7 +73,7 @@ class ZeroShotReranker:
         texts = [hit.text for hit in hits]
         check_familiar(model.model.tokenizer, self.model_name, query, texts)
         call = await model.score(statement, texts, deadline=deadline, on_progress=self.on_progress)
-        return scores_of(call, self.name)
+        return scores_of(call, self.info)
 
     async def fuse(
         self, per_store: Sequence[Sequence[Hit]], *, k: int, query: str | None = None

@@ -18,12 +18,12 @@ from resift.errors import (
     redacted,
 )
 from resift.events import Sink, emit
-from resift.protocols import Scorer, name_of, needs_of
+from resift.protocols import Scorer, describe_scorer, name_of, needs_of
 from resift.resilience.breaker import CircuitBreaker
 from resift.resilience.budget import Budget
 from resift.resilience.events import CrossEncoderSkipped, CrossEncoderSucceeded, FallbackReranked, SkipReason
 from resift.resilience.registry import breakers
-from resift.types import Hit, Scores
+from resift.types import Hit, ScorerInfo, Scores
 from resift.validation import check_arguments
 
 HANDOVER_S = 0.02
@@ -101,6 +101,14 @@ class Tiered:
     def requires(self) -> frozenset[str]:
         """Every capability that one of the tiers needs."""
         return frozenset(need for tier in self.tiers for need in needs_of(tier.scorer))
+
+    @property
+    def info(self) -> ScorerInfo:
+        """The description that all tiers share; the scores have that of the tier that gave them."""
+        first, *others = (describe_scorer(tier.scorer) for tier in self.tiers)
+        if all(replace(other, name=first.name) == first for other in others):
+            return replace(first, name=self.name)
+        return ScorerInfo(name=self.name)
 
     async def aclose(self) -> None:
         """Close the tiers that can be closed."""
@@ -229,7 +237,7 @@ async def _asked(tier: Tier, query: str, hits: Sequence[Hit], deadline: Deadline
         raise ProviderBadAnswer(f"{name} scored none of {n} hits{why}.", provider=name)
     if not all(map(math.isfinite, given)):
         raise ProviderBadAnswer(f"{name} gave a score that is no finite number.", provider=name)
-    return scores
+    return scores if scores.scorer else replace(scores, scorer=describe_scorer(tier.scorer))
 
 
 def own_breaker(scorer: Scorer | None) -> CircuitBreaker | None:

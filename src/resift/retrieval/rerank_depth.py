@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from resift.retrieval.pool import Pool
-from resift.trust import MARKS, Trust, reading_depth
+from resift.trust import CODE_DENSITY, Trust, reading_depth
 from resift.types import StageKind
 
 
@@ -27,4 +27,4 @@ class AdaptiveDepth:
         # Only weighted fusion records weights; without them, or with unjudged hits, there is no scale.
         if not fused or not fused[-1].weights or len(scores) < len(pool.hits):
             return self.otherwise
-        return reading_depth(scores, self.trust, marks=fused[-1].evidence.get(MARKS, 0.0))
+        return reading_depth(scores, self.trust, marks=fused[-1].evidence.get(CODE_DENSITY, 0.0))

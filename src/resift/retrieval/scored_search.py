@@ -7,7 +7,7 @@ from resift.errors import InputError
 from resift.protocols import Scorer
 from resift.rerankers.probability import (
     Calibration,
-    ScoreScale,
+    ScoreFormat,
     calibrator_for,
     check_scale,
     read_and_calibrate,
@@ -27,7 +27,7 @@ async def search_with_scores(
     k: int | None = None,
     where: Where | None = None,
     deadline_s: float | None = None,
-    scores: ScoreScale = "raw",
+    scores: ScoreFormat = "raw",
     calibration: Calibration | None = None,
     min_score: float | None = None,
 ) -> Ranking:

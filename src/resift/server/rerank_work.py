@@ -9,19 +9,15 @@ from dataclasses import dataclass
 
 from resift.candidates import hits_from
 from resift.deadline import Deadline
-from resift.protocols import Scorer, name_of
+from resift.protocols import Scorer, describe_scorer, name_of
 from resift.records import read_text
-from resift.rerankers.hosted.dialects import DIALECTS
 from resift.rerankers.rescore import rescore
 from resift.server.admission import pairs_in
 from resift.server.dialects import ServedDialect
 from resift.server.endpoint import Call
 from resift.server.rerank_answers import Answer, Row
 from resift.server.spans import SpanOptions, relevant_spans
-from resift.types import Hit, JsonMapping, JsonValue, Ranking, Scores, StageKind
-
-FROM_0_TO_1 = frozenset({*DIALECTS, "semantic-bm25", "zero-shot"})
-"""Who scores from 0 to 1 already; what all others say goes through a sigmoid."""
+from resift.types import Hit, JsonMapping, JsonValue, Ranking, ScorerInfo, Scores, StageKind
 
 SENTENCES = 8
 """Pairs that the spans of one document are counted for before they are known."""
@@ -47,10 +43,10 @@ async def rerank(call: Call, dialect: ServedDialect, request: JsonMapping) -> An
         spans: JsonMapping = {}
         if options is not None:
             spans = await relevant_spans(
-                scorer, query, shown, options, unit=unit_of(ranking), deadline=deadline
+                scorer, query, shown, options, unit=score_normalizer(ranking), deadline=deadline
             )
     note_ranking(call, ranking)
-    unit = _raw(ranking) if request.get("raw_scores") else unit_of(ranking)
+    unit = _raw(ranking) if request.get("raw_scores") else score_normalizer(ranking)
     wanted = dialect.returns_documents(request)
     unscored = frozenset(ranking.unscored)
 
@@ -90,9 +86,10 @@ def note_ranking(call: Call, ranking: Ranking) -> None:
     call.info.note = call.info.note or "; ".join(filter(None, said))
 
 
-def unit_of(ranking: Ranking) -> Callable[[float | None], float]:
+def score_normalizer(ranking: Ranking) -> Callable[[float | None], float]:
     """Return how scores of this ranking become numbers from 0 to 1, in the same order; 0 if unscored."""
-    return _clamped if ranking.tier in FROM_0_TO_1 else _sigmoid
+    scales = [record.score_scale for record in ranking.trace.of(StageKind.RERANK)]
+    return _clamp if scales and scales[-1] in ("probability", "cosine") else _sigmoid
 
 
 def _sigmoid(score: float | None) -> float:
@@ -102,7 +99,7 @@ def _sigmoid(score: float | None) -> float:
     return 1 / (1 + math.exp(-score)) if score >= 0 else math.exp(score) / (1 + math.exp(score))
 
 
-def _clamped(score: float | None) -> float:
+def _clamp(score: float | None) -> float:
     return 0.0 if score is None else min(1.0, max(0.0, score))
 
 
@@ -140,6 +137,11 @@ class TokenCounter:
     scorer: Scorer
     name: str
     tokens: int = 0
+
+    @property
+    def info(self) -> ScorerInfo:
+        """Description of the scorer whose tokens are counted."""
+        return describe_scorer(self.scorer)
 
     async def score(self, query: str, hits: Sequence[Hit], *, deadline: Deadline) -> Scores:
         """Return the scorer's scores."""

@@ -12,7 +12,7 @@ from resift.server.endpoint import Call, Reply
 from resift.server.error_forms import OPENAI
 from resift.server.failures import RequestFailed
 from resift.server.openapi import Operation
-from resift.server.rerank_work import TokenCounter, note_ranking, unit_of
+from resift.server.rerank_work import TokenCounter, note_ranking, score_normalizer
 from resift.server.schema import (
     RequestSchema,
     array,
@@ -117,7 +117,7 @@ async def _scored(call: Call, first: list[str], second: list[str], request: Json
             hits = hits_from([second[at] for at in places])
             ranking = await rescore(counter, query, hits, k=len(hits), deadline=deadline)
             note_ranking(call, ranking)
-            unit, unscored = unit_of(ranking), frozenset(ranking.unscored)
+            unit, unscored = score_normalizer(ranking), frozenset(ranking.unscored)
             # A list of scores has no order to fall back to: without a single score there is no answer.
             if len(unscored) == len(hits) and any(hit.text.strip() for hit in hits):
                 raise RequestFailed("upstream", f"No pair was scored: {ranking.reason}")

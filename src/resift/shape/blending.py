@@ -14,8 +14,8 @@ from resift.shape.evidence import Evidence, Judged, evidence
 from resift.shape.first_stage import RANKS, first_stage_values
 from resift.shape.neighbours import Near, pulls
 from resift.shape.shaped import Shaped, shaped
-from resift.trust import LETTERS, MARKS, Trust, reranker_weight, sinking_part
-from resift.types import Hit, StageKind, StageRecord, Trace, rescored, trace_of
+from resift.trust import CODE_DENSITY, MEAN_WORD_LENGTH, Trust, reranker_weight, sinking_part
+from resift.types import Hit, ScoreScale, StageKind, StageRecord, Trace, is_english_only, rescored, trace_of
 
 STAGE = "blend"
 
@@ -24,9 +24,6 @@ USUAL_SPREAD = 2.8
 
 ABOVE = 0.2
 """What a logit above the pool's mean counts beside the hit's share of the pool, as measured."""
-
-ENGLISH_ONLY = ("cross-encoder", "late-interaction", "zero-shot")
-"""The carried models, by the names of their rerankers: they learnt from English."""
 
 _SUREST = 1e-6  # a probability of 0 or 1 has no odds; the surest logits of the models are about ±12
 
@@ -46,9 +43,9 @@ class Blend:
     z-score   its z-score over the pool: lifts and sinks alike
     rank      1 / (2 + rank): its order alone
 
-    `logits` names the providers whose scores are logits; the scores of others are stretched to the usual
-    spread of logits first. Weight 1 is the reranker alone, weight 0 the first stage alone, each in exactly
-    its own order.
+    Scores that are not logits by the scorer's own description (`ScorerInfo.score_scale`) are stretched to the
+    usual spread of logits first. Weight 1 is the reranker alone, weight 0 the first stage alone, each in
+    exactly its own order.
 
     Without a weight it follows from the words of the texts (`trust`): more where they are plain, less where
     they are a field's own, none where the texts are no prose.
@@ -74,7 +71,6 @@ class Blend:
         min=0,
         max=1,
     )
-    logits: tuple[str, ...] = ("cross-encoder",)
     trust: Trust = field(default_factory=Trust)
 
     def __post_init__(self) -> None:
@@ -116,7 +112,7 @@ def blend(
     if weight in (0, 1):
         kept, record = _one_side(hits, found, reranker=weight == 1)
     else:
-        told = found.facts.get(LETTERS) if rules.weight is None else None
+        told = found.facts.get(MEAN_WORD_LENGTH) if rules.weight is None else None
         sinking = sinking_part(rules.trust, letters=told)
         kept, record = _blended(hits, found, replace(rules, weight=weight), near or {}, sinking)
     if rules.weight is None:
@@ -162,30 +158,30 @@ def _weight(found: Evidence, rules: Blend) -> float:
     facts = found.facts
     return reranker_weight(
         rules.trust,
-        marks=facts.get(MARKS, 0.0),
-        letters=facts.get(LETTERS),
-        english_only=_last_provider(found) in ENGLISH_ONLY,
+        marks=facts.get(CODE_DENSITY, 0.0),
+        letters=facts.get(MEAN_WORD_LENGTH),
+        english_only=is_english_only(_last_scores(found).languages),
     )
 
 
-def _last_provider(found: Evidence) -> str:
-    """Return who judged last: that reranker's scores count."""
-    return [one.provider for one in found.judged if _known(one)][-1]
+def _last_scores(found: Evidence) -> Judged:
+    """Return the scores of the last rerank stage that gave any: they decide."""
+    return [one for one in found.judged if _known(one)][-1]
 
 
 def _with_reason(record: StageRecord, found: Evidence, weight: float) -> StageRecord:
     """Return the record with the weights of both sides, and why."""
-    provider = _last_provider(found)
-    letters = found.facts.get(LETTERS)
+    last = _last_scores(found)
+    letters = found.facts.get(MEAN_WORD_LENGTH)
     why = ""
     if weight and letters:
         why = f": {letters:.2g} letters per word"
-    elif weight and letters == 0 and provider in ENGLISH_ONLY:
+    elif weight and letters == 0 and is_english_only(last.languages):
         why = ": no English sentences"
     return replace(
         record,
-        weights={"first stage": 1 - weight, provider: weight},
-        note=f"{provider} counted {weight:.2g}{why}",
+        weights={"first stage": 1 - weight, last.provider: weight},
+        note=f"{last.provider} counted {weight:.2g}{why}",
     )
 
 
@@ -218,16 +214,16 @@ def lifts(judged: Sequence[Judged], policy: Blend, *, size: int) -> tuple[list[s
     lifted = [0.0] * size
     for one in judged:
         scores = _known(one)
-        values = iter(_RERANKER[policy.method](scores, one.provider, policy) if scores else ())
+        values = iter(_RERANKER[policy.method](scores, one.score_scale, policy) if scores else ())
         for at, score in enumerate(one.scores):
             if score is not None:
                 providers[at], lifted[at] = one.provider, next(values)
     return providers, lifted
 
 
-def _promote(scores: Sequence[float], provider: str, rules: Blend) -> list[float]:
+def _promote(scores: Sequence[float], scale: ScoreScale, rules: Blend) -> list[float]:
     """Return each hit's share of exp(logit / temperature), times the spread, plus what is above the mean."""
-    values = logits_of(scores, provider, rules)
+    values = logits_of(scores, scale)
     # Relative to the best, so that no exponent overflows; shares do not change by it.
     best = max(values)
     odds = [math.exp((value - best) / rules.temperature) for value in values]
@@ -237,15 +233,15 @@ def _promote(scores: Sequence[float], provider: str, rules: Blend) -> list[float
     return [value / USUAL_SPREAD for value in lifted]
 
 
-def logits_of(scores: Sequence[float], provider: str, rules: Blend) -> Sequence[float]:
+def logits_of(scores: Sequence[float], scale: ScoreScale) -> Sequence[float]:
     """Return a reranker's scores as logits: its own, log-odds of probabilities, or stretched to their spread.
 
     Log-odds that are closer together than logits usually are come from another scale, and are stretched too.
     """
-    if provider in rules.logits:
+    if scale == "logit":
         return scores
-    # Hosted rerankers answer with probabilities: their odds are what a logit is.
-    if min(scores) >= 0 and max(scores) <= 1:
+    # Log-odds of a probability are a logit. A declared range that the scores do not keep is not believed.
+    if scale != "cosine" and min(scores) >= 0 and max(scores) <= 1:
         kept = [min(max(score, _SUREST), 1 - _SUREST) for score in scores]
         odds = [math.log(score / (1 - score)) for score in kept]
         if mean_and_deviation(odds)[1] >= USUAL_SPREAD:
@@ -254,17 +250,17 @@ def logits_of(scores: Sequence[float], provider: str, rules: Blend) -> Sequence[
     return [USUAL_SPREAD * value for value in z_scores(scores)]
 
 
-def _z_scores(scores: Sequence[float], _provider: str, _: Blend) -> list[float]:
+def _z_scores(scores: Sequence[float], _scale: ScoreScale, _: Blend) -> list[float]:
     """Return z-scores; hits without a score count as average, for nobody said otherwise."""
     return z_scores(scores)
 
 
-def _ranks(scores: Sequence[float], _provider: str, _: Blend) -> list[float]:
+def _ranks(scores: Sequence[float], _scale: ScoreScale, _: Blend) -> list[float]:
     place = {score: rank for rank, score in enumerate(sorted(set(scores), reverse=True), start=1)}
     return [1 / (RANKS + place[score]) for score in scores]
 
 
-_RERANKER: Mapping[str, Callable[[Sequence[float], str, Blend], list[float]]] = {
+_RERANKER: Mapping[str, Callable[[Sequence[float], ScoreScale, Blend], list[float]]] = {
     "promote": _promote,
     "rank": _ranks,
     "z-score": _z_scores,

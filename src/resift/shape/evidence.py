@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from resift.types import StageKind, StageRecord, Trace
+from resift.types import Languages, ScoreScale, StageKind, StageRecord, Trace
 
 
 class Column(NamedTuple):
@@ -21,10 +21,12 @@ class Column(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What one rerank stage said: who judged, and a score per hit, None where it said nothing."""
+    """Scores of one rerank stage, None for hits without one, with the scale and languages of its scorer."""
 
     provider: str
     scores: Sequence[float | None]
+    score_scale: ScoreScale = "unknown"
+    languages: Languages = "any"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +79,12 @@ def evidence(trace: Trace, ids: Sequence[str]) -> Evidence:
         lists,
         _column(fused[-1], ids, {}) if fused else nowhere,
         tuple(
-            Judged(record.source or record.name, _column(record, ids, {}).scores)
+            Judged(
+                record.source or record.name,
+                _column(record, ids, {}).scores,
+                record.score_scale or "unknown",
+                record.languages or "any",
+            )
             for record in trace.of(StageKind.RERANK)
         ),
         weighed=bool(fused and fused[-1].weights),

@@ -11,12 +11,14 @@ from typing import Any, TypeVar
 
 from resift.deadline import Deadline
 from resift.errors import InputError
-from resift.protocols import Reranker, Scorer, own_name
-from resift.types import Hit, Scores, by_score
+from resift.protocols import Reranker, Scorer, describe_scorer, own_name
+from resift.types import Hit, ScorerInfo, Scores, by_score
 
 T = TypeVar("T")
 
 QUERY = "capital of France"
+
+_RANGES = {"probability": (0.0, 1.0), "cosine": (-1.0, 1.0)}
 
 
 def sample_lists() -> list[list[Hit]]:
@@ -59,7 +61,11 @@ def check_reranker(
 
 
 def check_scorer(scorer: Scorer, *, query: str = QUERY) -> None:
-    """Check that a scorer gives one finite score or None per hit, in order, and the same ones twice."""
+    """Check that a scorer gives one finite score or None per hit, in order, and the same ones twice.
+
+    A scorer that describes itself (`info`, a `resift.types.ScorerInfo`) must keep to its description: scores
+    within the declared scale, and, if it is pointwise, the same score for a text on its own.
+    """
     hits = list({hit.id: hit for ranked in sample_lists() for hit in ranked}.values())
     _expect(isinstance(scorer, Scorer), "it has no `async def score(query, hits, *, deadline)`")
     _expect(bool(own_name(scorer)), "it has no name")
@@ -70,6 +76,25 @@ def check_scorer(scorer: Scorer, *, query: str = QUERY) -> None:
     _expect(finite, "scores must be finite or None")
     again = _run(scorer.score(query, hits, deadline=Deadline.never()))
     _expect(list(again.values) == list(first.values), "the same input gave other scores")
+    _check_description(scorer, query, hits, first)
+
+
+def _check_description(scorer: Scorer, query: str, hits: Sequence[Hit], scores: Scores) -> None:
+    declared = getattr(scorer, "info", None)
+    _expect(declared is None or isinstance(declared, ScorerInfo), "info must be a resift.types.ScorerInfo")
+    info = describe_scorer(scorer)
+    _expect(
+        info.name == own_name(scorer), f"info has the name {info.name!r}, the scorer {own_name(scorer)!r}"
+    )
+    low, high = _RANGES.get(info.score_scale, (-float("inf"), float("inf")))
+    outside = [value for value in scores.values if value is not None and not low <= value <= high]
+    _expect(not outside, f"{info.score_scale} scores lie between {low} and {high}, not {outside}")
+    if info.pointwise:
+        for hit, value in zip(hits, scores.values, strict=True):
+            [alone] = _run(scorer.score(query, [hit], deadline=Deadline.never())).values
+            # A batch may round otherwise than a single text.
+            same = alone == value or (None not in (alone, value) and abs(alone - value) <= 1e-3)  # type: ignore[operator]
+            _expect(same, f"a pointwise scorer gave {value} in a list and {alone} alone")
 
 
 async def check_store(store: Any) -> None:

@@ -17,9 +17,15 @@ if TYPE_CHECKING:
     from resift.types.json_values import Metadata as Metadata
     from resift.types.json_values import Where as Where
     from resift.types.ranking import Ranking as Ranking
-    from resift.types.ranking import Scores as Scores
     from resift.types.ranking import to_json as to_json
     from resift.types.ranking import trace_of as trace_of
+    from resift.types.scores import Languages as Languages
+    from resift.types.scores import ScorerInfo as ScorerInfo
+    from resift.types.scores import Scores as Scores
+    from resift.types.scores import ScoreScale as ScoreScale
+    from resift.types.scores import check_languages as check_languages
+    from resift.types.scores import check_score_scale as check_score_scale
+    from resift.types.scores import is_english_only as is_english_only
     from resift.types.trace import Fused as Fused
     from resift.types.trace import StageKind as StageKind
     from resift.types.trace import StageRecord as StageRecord
@@ -33,7 +39,8 @@ else:
         """
         hit: Hit by_score finite rescored
         json_values: JsonMapping JsonObject JsonValue Metadata Where
-        ranking: Ranking Scores to_json trace_of
+        ranking: Ranking to_json trace_of
+        scores: Languages ScoreScale ScorerInfo Scores check_languages check_score_scale is_english_only
         trace: Fused StageKind StageRecord Step Trace cut_record record_of
         """,
     )

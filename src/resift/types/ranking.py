@@ -1,4 +1,4 @@
-"""Scores and Ranking: what a scorer says of a pool, and the final order with the truth about it."""
+"""Ranking: the final order of hits, with the truth about how they got there."""
 
 from __future__ import annotations
 
@@ -18,30 +18,6 @@ if TYPE_CHECKING:
     from resift.text.snippets import Snippet
 
 INTERNAL_METADATA = frozenset({"score", "ce_score", "rerank_score", "rerank_provider", "probability"})
-
-
-@dataclass(frozen=True, slots=True)
-class Scores:
-    """What a scorer says of a pool: one value per hit, None where it says nothing.
-
-    `settled` means that hits without a value were left out on purpose, because they cannot matter. `notes`
-    are for single hits, by id. `tokens` were read of query and texts, 0 where nobody counted.
-    """
-
-    values: Sequence[float | None]
-    provider: str
-    degraded: bool = False
-    reason: str | None = None
-    note: str = ""
-    settled: bool = False
-    notes: Mapping[str, str] = field(default_factory=dict)
-    tokens: int = 0
-
-    @property
-    def partial(self) -> bool:
-        """Whether some hits, but not all, were left without a score."""
-        missing = sum(value is None for value in self.values)
-        return 0 < missing < len(self.values)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
+from resift.types.scores import ScoreScale
 from resift.types.trace import StageKind
 
 _MAX = sys.float_info.max
@@ -43,6 +44,8 @@ class StageRecordData(Struct):
     searched: str = ""
     weights: dict[str, FiniteFloat] = {}
     evidence: dict[str, FiniteFloat] = {}
+    score_scale: ScoreScale | None = None
+    languages: list[str] | Literal["any"] | None = None
 
 
 class RankingData(Struct):

@@ -9,6 +9,7 @@ from enum import StrEnum
 from resift.errors import InputError
 from resift.types.hit import Hit
 from resift.types.json_values import JsonMapping, JsonObject
+from resift.types.scores import Languages, ScoreScale
 from resift.validation import convert
 
 
@@ -33,6 +34,7 @@ class StageRecord:
     `notes` are for single ids, `note` is for all that have none. `merged` maps an id that came in to the id
     that stands for it from here on. `weights` say how much each side counted and `evidence` what that was
     decided by; `searched` is how a store looked for its list: doc (words), vector, graph, hybrid.
+    `score_scale` and `languages` describe the scorer of a rerank stage (`ScorerInfo`); None for other stages.
     """
 
     kind: StageKind
@@ -48,6 +50,8 @@ class StageRecord:
     searched: str = ""
     weights: Mapping[str, float] = field(default_factory=dict)
     evidence: Mapping[str, float] = field(default_factory=dict)
+    score_scale: ScoreScale | None = None
+    languages: Languages | None = None
 
     @property
     def order(self) -> tuple[str, ...]:
@@ -84,8 +88,8 @@ class StageRecord:
         """Return plain data that `from_dict` turns back into an equal record."""
         data = {one.name: getattr(self, one.name) for one in fields(self)}
         given = {name: value for name, value in data.items() if name in _ALWAYS or value not in _EMPTY}
-        for name in ("ids", "scores"):
-            if name in given:
+        for name in ("ids", "scores", "languages"):
+            if isinstance(given.get(name), tuple):
                 given[name] = list(given[name])
         if self.parts:
             given["parts"] = {name: dict(column) for name, column in self.parts.items()}
@@ -98,7 +102,11 @@ class StageRecord:
 
         stored = convert(data, StageRecordData, name="a stage of the trace")
         values = {field.name: getattr(stored, field.name) for field in fields(cls)}
-        record = cls(**{**values, "ids": tuple(stored.ids), "scores": tuple(stored.scores)})
+        for name in ("ids", "scores", "languages"):
+            if isinstance(values[name], list):
+                values[name] = tuple(values[name])
+        values["evidence"] = {_RENAMED.get(key, key): value for key, value in stored.evidence.items()}
+        record = cls(**values)
         if record.scores and len(record.scores) != len(record.ids):
             raise InputError(
                 f"A stage of the trace has {len(record.scores)} scores for {len(record.ids)} ids; "
@@ -108,6 +116,7 @@ class StageRecord:
 
 
 _ALWAYS = ("kind", "name", "ids")
+_RENAMED = {"marks of code per word": "code_density", "letters per word": "mean_word_length"}  # since 0.2
 _EMPTY: tuple[object, ...] = (None, "", (), {})
 
 

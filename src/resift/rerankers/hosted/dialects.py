@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from resift.errors import ConfigError, did_you_mean
-from resift.types import JsonMapping, JsonObject
+from resift.types import JsonMapping, JsonObject, ScoreScale
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +33,7 @@ class Dialect:
     max_documents: int = 1000
     max_bytes: int = 1_000_000
     listwise_models: frozenset[str] = frozenset()
+    score_scale: ScoreScale = "probability"
 
     def request(self, query: str, documents: list[str], *, model: str | None) -> JsonObject:
         """Return the request body that asks for a score of every document."""

@@ -14,7 +14,7 @@ from resift.rerankers.hosted.batches import split, worst
 from resift.rerankers.hosted.client import at_least
 from resift.rerankers.hosted.connecting import ConnectionOptions, connect
 from resift.rerankers.hosted.dialects import Dialect, dialect_of
-from resift.types import Hit, Scores
+from resift.types import Hit, ScorerInfo, Scores
 from resift.validation import check_arguments
 
 _Outcome = list[float] | ProviderError | DeadlineExceeded
@@ -73,6 +73,11 @@ class HostedReranker:
         return self.model not in self._dialect.listwise_models
 
     @property
+    def info(self) -> ScorerInfo:
+        """Description of the provider's model; which languages it knows is the provider's business."""
+        return ScorerInfo(name=self.name, score_scale=self._dialect.score_scale, pointwise=self.pointwise)
+
+    @property
     def breaker_key(self) -> tuple[str, str, str, str]:
         """What fails together."""
         return self._client.breaker_key(self.model)
@@ -99,7 +104,14 @@ class HostedReranker:
                 for at, value in zip(batch, outcome, strict=True):
                     values[asked[at]] = value
         reason = _reason(batches, failures, left_out)
-        return Scores(values, self.name, degraded=reason is not None, reason=reason, note=self.model or "")
+        return Scores(
+            values,
+            self.name,
+            degraded=reason is not None,
+            reason=reason,
+            note=self.model or "",
+            scorer=self.info,
+        )
 
     async def fuse(
         self, per_store: Sequence[Sequence[Hit]], *, k: int, query: str | None = None

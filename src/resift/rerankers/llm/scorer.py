@@ -20,7 +20,7 @@ from resift.rerankers.hosted.connecting import ConnectionOptions
 from resift.rerankers.hosted.hosted_options import EndpointOptions
 from resift.rerankers.llm.answer import read_order
 from resift.rerankers.llm.prompt import ranking_messages
-from resift.types import Hit, JsonMapping, Scores
+from resift.types import Hit, JsonMapping, ScorerInfo, Scores
 from resift.validation import check_arguments
 
 
@@ -32,6 +32,8 @@ class LLMReranker:
     """
 
     pointwise = False
+    # Reciprocal positions are neither probabilities nor logits.
+    info = ScorerInfo(name="llm")
 
     @check_arguments
     def __init__(
@@ -108,7 +110,9 @@ class LLMReranker:
             values[at] = 1.0 / place
         most = self._limits["max_query_chars"]
         note = f"{self.model}; query cut to its first {most} characters" if len(query) > most else self.model
-        return Scores(values, self.name, degraded=reason is not None, reason=reason, note=note)
+        return Scores(
+            values, self.name, degraded=reason is not None, reason=reason, note=note, scorer=self.info
+        )
 
     async def fuse(
         self, per_store: Sequence[Sequence[Hit]], *, k: int, query: str | None = None

@@ -1,0 +1,86 @@
+"""ScorerInfo and Scores: what a scorer is, and what it returns for a list of hits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, get_args
+
+from resift.errors import InputError, did_you_mean
+
+ScoreScale = Literal["logit", "probability", "cosine", "unknown"]
+"""`logit` has no bounds, `probability` is any score from 0 to 1, `cosine` lies between -1 and 1."""
+
+Languages = tuple[str, ...] | Literal["any"]
+"""The ISO 639-1 codes of the languages that a model was trained on, or "any"."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScorerInfo:
+    """Description of a scorer, read by the blend, calibration, the server and the trace.
+
+    `languages` are those the model was trained on, "any" for models without such a limit. `max_length` is in
+    tokens. `model_digest` is the sha256 of the model file, empty for models that are not on this machine.
+    `pointwise` means that the score of a text does not depend on the other texts, so it can be cached.
+    """
+
+    name: str
+    score_scale: ScoreScale = "unknown"
+    languages: Languages = "any"
+    max_length: int | None = None
+    model_digest: str = ""
+    supports_instruction: bool = False
+    pointwise: bool = False
+
+    def __post_init__(self) -> None:
+        check_score_scale(self.score_scale)
+        object.__setattr__(self, "languages", check_languages(self.languages))
+
+
+def check_score_scale(scale: ScoreScale) -> ScoreScale:
+    """Return the scale; raises InputError for an unknown one."""
+    known = get_args(ScoreScale)
+    if scale not in known:
+        raise InputError(f"score_scale is {scale!r}; {did_you_mean(str(scale), known)}")
+    return scale
+
+
+def check_languages(languages: Iterable[str]) -> Languages:
+    """Return language codes as a tuple, or "any"; raises InputError for anything else."""
+    if languages == "any":
+        return "any"
+    codes = () if isinstance(languages, str) else tuple(languages)
+    if not codes or not all(isinstance(code, str) and code for code in codes):
+        raise InputError(f"languages is {languages!r}; pass codes such as ('en', 'de'), or 'any'.")
+    return codes
+
+
+def is_english_only(languages: Languages) -> bool:
+    """Whether a model with these languages was trained on English alone."""
+    return languages == ("en",)
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """What a scorer says of a pool: one value per hit, None where it says nothing.
+
+    `settled` means that hits without a value were left out on purpose, because they cannot matter. `notes`
+    are for single hits, by id. `tokens` were read of query and texts, 0 where nobody counted. `scorer`
+    describes the scorer that gave the values, for scorers that call others.
+    """
+
+    values: Sequence[float | None]
+    provider: str
+    degraded: bool = False
+    reason: str | None = None
+    note: str = ""
+    settled: bool = False
+    notes: Mapping[str, str] = field(default_factory=dict)
+    tokens: int = 0
+    scorer: ScorerInfo | None = None
+
+    @property
+    def partial(self) -> bool:
+        """Whether some hits, but not all, were left without a score."""
+        missing = sum(value is None for value in self.values)
+        return 0 < missing < len(self.values)
