@@ -21,7 +21,7 @@ import numpy as np
 from benchmarks.harness import option_parser, report
 from resift import gate, shape
 from resift.fusion import fuse
-from resift.types import Hit, Ranking, StageKind, record_of, rescored
+from resift.types import Hit, Ranking, StageKind, record_of, with_scores
 
 SIZE, DEPTH, K, ROUNDS = 200, 20, 10, 200
 VOCABULARY = [f"word{number}" for number in range(2000)]
@@ -53,7 +53,7 @@ def reranked(ranking: Ranking) -> Ranking:
     """Return the hits as a reranker leaves them: the top 20 in another order, the rest unscored behind."""
     top = sorted(ranking[:DEPTH], key=lambda hit: hit.id)
     scores = [*(5.0 - place for place in range(len(top))), *(None for _ in ranking[DEPTH:])]
-    hits = rescored([*top, *ranking[DEPTH:]], scores)
+    hits = with_scores([*top, *ranking[DEPTH:]], scores)
     record = record_of(StageKind.RERANK, "rerank", hits, scored=True, source="cross-encoder")
     record = replace(record, score_scale="logit", languages=("en",))
     return Ranking(tuple(hits), trace=ranking.trace.then(record))

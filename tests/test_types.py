@@ -27,9 +27,9 @@ from resift.types import (
     by_score,
     cut_record,
     record_of,
-    rescored,
     to_json,
     trace_of,
+    with_scores,
 )
 
 
@@ -105,7 +105,7 @@ class Tagged(Hit):
 def test_a_new_field_is_carried_by_the_one_place_that_copies():
     """Rescoring, metadata and plain data keep a field that Resift does not know."""
     hit = Tagged("a", "t", 1.0, "s", {}, "fi")
-    (copied,) = rescored([hit], [2.0])
+    (copied,) = with_scores([hit], [2.0])
     assert (copied.language, copied.score) == ("fi", 2.0)
     assert hit.with_metadata(page=1).language == "fi"
     assert Tagged.from_dict(hit.to_dict()) == hit

@@ -195,6 +195,8 @@ class Index:
         are left out (`cut` keeps them).
         """
         chosen = self.pipeline if pipeline is None else self._pipeline_for(pipeline)
+        if scores == "raw" and calibration is None and min_score is None:
+            return await chosen.search(query, k=k, where=where, deadline_s=deadline_s)
         return await search_with_scores(
             chosen,
             query,

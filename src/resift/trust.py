@@ -20,19 +20,28 @@ MEAN_WORD_LENGTH = "mean_word_length"
 _WORD = re.compile(r"\w+")
 # Names joined to names, calls, assignments, ends of statements: `a.b`, `f(x`, `p->q`, `a_b`, `f()`, `=`, `;`.
 # Marks of sentences, quotes, dates and tables are in talk, lists and records too. ASCII, as programs are.
-_MARK = re.compile(r"[A-Za-z0-9_)\]](?:\.|::|->|\(|\[)(?=[A-Za-z_])|\(\)|_(?=[A-Za-z0-9])|=+|;+")
+# Each alternative starts with a rare character and looks back from it: `re` then skips letters quickly.
+_MARK = re.compile(
+    "|".join(
+        rf"{re.escape(mark)}(?<=[A-Za-z0-9_)\]]{re.escape(mark)})(?<!\(\){re.escape(mark)})(?=[A-Za-z_])"
+        for mark in (".", "::", "->", "(", "[")
+    )
+    + r"|\(\)|_(?=[A-Za-z0-9])|==*|;;*"
+)
 # What prose is wrapped in: tags, addresses, entities, names of people (`@ana_m`) and topics (`#good_day`).
 _WRAPPING = re.compile(
     r"</?[A-Za-z][^<>]*>|https?://\S+|&#?\w{1,8};|(?<![\w.+-])[\w.+-]++@[\w-]++(?:\.[\w-]++)+|(?<![\w@#])[@#]\w[\w.]*+"
 )
-_WRAPPING_SIGNS = ("<", "://", "&", "@", "#")  # one of these is in everything that the pattern matches
 _READ = 1000  # characters of a text: enough to tell prose from code
 _ENOUGH = 30  # words in all, or nothing can be told
 
 _PLAIN = re.compile(r"[a-z]+")
+# ASCII text, lowercase, with a space for each character outside a word, or outside a run of letters.
+_WORD_BYTES = bytes(i if chr(i).isalnum() or i == 0x5F else 0x20 for i in range(128)).ljust(256)
+_LETTER_BYTES = bytes(ord(chr(i).lower()) if chr(i).isalpha() else 0x20 for i in range(128)).ljust(256)
 _USUAL = 5.0  # letters per word of English where nothing is told
 # A sixth to a third of the words of English, be it talk or abstracts; a twentieth of those of its neighbours.
-_ENGLISH = {"a", "and", "for", "i", "in", "is", "it", "of", "that", "the", "to", "with", "you"}
+_ENGLISH = frozenset(b"a and for i in is it of that the to with you".split())
 _SOME = 0.1  # the part of these words from which on a text is English
 _SEVERAL = 4  # different ones: `a`, `i` and `in` are words of Italian too, and names in formulas and tables
 
@@ -85,12 +94,42 @@ class Trust:
         return min(1.0, max(0.0, (self.technical - letters) / (self.technical - self.plain)))
 
 
+def text_evidence(texts: Collection[str]) -> tuple[float, float | None]:
+    """Return `marks_per_word` and `letters_per_word` of the texts, reading each text once."""
+    words = lowercase_words = marks = 0
+    plain: list[bytes] = []
+    for text in texts:
+        start = _unwrapped(text)
+        marks += len(_MARK.findall(start))
+        if start.isascii():
+            encoded = start.encode()
+            count = lowercase_count = len(encoded.translate(_WORD_BYTES).split())
+            plain += encoded.translate(_LETTER_BYTES).split()
+        else:
+            # Lowercase can split a word: "İ" becomes "i" and a combining dot.
+            lowercase = start.lower()
+            count, lowercase_count = len(_WORD.findall(start)), len(_WORD.findall(lowercase))
+            plain += [word.encode() for word in _PLAIN.findall(lowercase)]
+        words += count
+        lowercase_words += lowercase_count
+    return (marks / words if words >= _ENOUGH else 0.0), _mean_length(plain, lowercase_words)
+
+
+def _mean_length(plain: Sequence[bytes], words: int) -> float | None:
+    if words < _ENOUGH:
+        return None
+    small = [word for word in plain if word in _ENGLISH]
+    if len(plain) < _ENOUGH or len(small) < _SOME * len(plain) or len(set(small)) < _SEVERAL:
+        return 0.0
+    return sum(map(len, plain)) / len(plain)
+
+
 def marks_per_word(texts: Collection[str]) -> float:
     """Return how many marks of code the texts have per word: about 0.01 in prose, 0.3 in code.
 
     0 where there is too little text to tell.
     """
-    return _code_density([_unwrapped(text) for text in texts])
+    return text_evidence(texts)[0]
 
 
 def letters_per_word(texts: Collection[str]) -> float | None:
@@ -98,41 +137,16 @@ def letters_per_word(texts: Collection[str]) -> float | None:
 
     0 where the words are not English: their length tells nothing. None where there is too little text.
     """
-    return _mean_word_length([_unwrapped(text) for text in texts])
-
-
-def text_evidence(texts: Collection[str]) -> tuple[float, float | None]:
-    """Return `marks_per_word` and `letters_per_word` of the same texts, which are prepared once."""
-    unwrapped = [_unwrapped(text) for text in texts]
-    return _code_density(unwrapped), _mean_word_length(unwrapped)
-
-
-def _code_density(texts: Sequence[str]) -> float:
-    words = sum(len(_WORD.findall(text)) for text in texts)
-    return sum(len(_MARK.findall(text)) for text in texts) / words if words >= _ENOUGH else 0.0
-
-
-def _mean_word_length(texts: Sequence[str]) -> float | None:
-    lowered = [text.lower() for text in texts]
-    counted = 0
-    for text in lowered:
-        counted += len(_WORD.findall(text))
-        if counted >= _ENOUGH:
-            break
-    else:
-        return None
-    words = [word for text in lowered for word in _PLAIN.findall(text)]
-    small = [word for word in words if word in _ENGLISH]
-    if len(words) < _ENOUGH or len(small) < _SOME * len(words) or len(set(small)) < _SEVERAL:
-        return 0.0
-    return sum(map(len, words)) / len(words)
+    return text_evidence(texts)[1]
 
 
 def _unwrapped(text: str) -> str:
     """Return the beginning of a text without what it is wrapped in."""
-    begun = text[:_READ]
-    # Most prose has no markup: five scans for a character take a hundredth of the time of the pattern.
-    return _WRAPPING.sub(" ", begun) if any(sign in begun for sign in _WRAPPING_SIGNS) else begun
+    start = text[:_READ]
+    # Each kind of wrapping has one of these; prose has none of them, and the expression is slow.
+    if "<" in start or "&" in start or "@" in start or "#" in start or "://" in start:
+        return _WRAPPING.sub(" ", start)
+    return start
 
 
 def list_weights(searched: Sequence[str], rules: Trust, *, marks: float) -> list[float]:

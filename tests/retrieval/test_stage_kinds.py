@@ -15,7 +15,7 @@ from resift.retrieval import Fuse, Pipeline, Pool, Rerank
 from resift.retrieval.gating import Gate
 from resift.retrieval.shaping import Shape
 from resift.shape import Blend, Guard, Precedence, Quota, Recovery, ShapePolicy
-from resift.types import StageKind, record_of, rescored
+from resift.types import StageKind, record_of, with_scores
 
 IDS = [f"d{number}" for number in range(8)]
 POINTS = {"d0": -6.0, "d1": -5.0, "d2": -4.0, "d3": -3.0, "d4": -2.0, "d5": 8.0, "d6": 1.0, "d7": 0.5}
@@ -87,7 +87,7 @@ def test_a_stage_of_ones_own_counts_by_where_it_is_passed():
 
     async def mine(pool: Pool) -> Pool:
         hits = sorted(pool.hits, key=lambda hit: -POINTS[hit.id])
-        return pool.reorder(rescored(hits, [POINTS[hit.id] for hit in hits]))
+        return pool.reorder(with_scores(hits, [POINTS[hit.id] for hit in hits]))
 
     found = ranking(rerank=mine)
     (record,) = found.trace.of(StageKind.RERANK)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from resift.agent.expansion import Neighbourhood
 from resift.errors import InputError, require
-from resift.types import Fused, Hit, StageKind, StageRecord, Trace, rescored, trace_of
+from resift.types import Fused, Hit, StageKind, StageRecord, Trace, trace_of, with_scores
 from resift.validation import check_fields
 
 STAGE = "centrality"
@@ -76,7 +76,7 @@ class GraphReranker:
         ids = tuple(hit.id for hit in order)
         scores = tuple(totals[id] for id in ids)
         record = StageRecord(kind=StageKind.RERANK, name=STAGE, ids=ids, scores=scores, parts=parts, note=off)
-        return Fused(rescored(order, scores), record)
+        return Fused(with_scores(order, scores), record)
 
     def _weights_without_graph(self) -> tuple[float, float, float]:
         relevance, similarity, _ = self.weights

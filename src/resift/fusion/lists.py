@@ -35,7 +35,7 @@ class ListOptions(TypedDict, total=False):
 class RankedList(NamedTuple):
     """One source's hits by what makes them the same, best first; duplicates are counted, not kept.
 
-    `ranks` are places in the list as it was given.
+    `ranks` are places in the list as it was given; `searched` is how a store looked for the list.
     """
 
     name: str
@@ -44,6 +44,7 @@ class RankedList(NamedTuple):
     weight: float
     duplicates: Mapping[str, int]
     by_id: bool = True
+    searched: str = ""
 
     def scores(self) -> list[float]:
         """Return the hits' scores; one that nobody judged counts as the lowest of its list, or as 0."""
@@ -61,6 +62,7 @@ def prepare(
     weights: Weights | None = None,
     sources: Sequence[str] | None = None,
     identity: Identity = "id",
+    searched: Sequence[str] = (),
 ) -> list[RankedList]:
     """Check the lists and put them into their declared order; lists of weight 0 are absent."""
     # Named before any list is left out: weights are given for all of them.
@@ -68,8 +70,10 @@ def prepare(
     factors = list_weights(weights, names)
     key_of = key_function(identity)
     lists = [
-        _ranked_list(name, hits, factor, key_of)
-        for name, hits, factor in zip(names, rankings, factors, strict=True)
+        _ranked_list(name, hits, factor, key_of, kind)
+        for name, hits, factor, kind in zip(
+            names, rankings, factors, searched or [""] * len(names), strict=True
+        )
         if factor > 0
     ]
     return declared_order(lists, [ranked.name for ranked in lists], sources)
@@ -165,7 +169,7 @@ def _by_name(weights: Mapping[str, float], names: Sequence[str]) -> list[float]:
 
 
 def _ranked_list(
-    name: str, hits: Sequence[Hit], weight: float, key_of: Callable[[Hit], str] | None
+    name: str, hits: Sequence[Hit], weight: float, key_of: Callable[[Hit], str] | None, searched: str
 ) -> RankedList:
     try:
         by_key = {hit.id: hit for hit in hits}
@@ -175,9 +179,9 @@ def _ranked_list(
     if key_of is not None:
         by_key = dict(zip(_keys(hits, key_of), hits, strict=True))
     if len(by_key) < len(hits):
-        return _without_duplicates(name, hits, weight, key_of)
+        return _without_duplicates(name, hits, weight, key_of, searched)
     # A range, where ranks have no gaps, lets RRF take its reciprocals from a table.
-    return RankedList(name, by_key, range(1, len(hits) + 1), weight, {}, key_of is None)
+    return RankedList(name, by_key, range(1, len(hits) + 1), weight, {}, key_of is None, searched)
 
 
 def _keys(hits: Sequence[Hit], key_of: Callable[[Hit], str]) -> list[str]:
@@ -188,7 +192,7 @@ def _keys(hits: Sequence[Hit], key_of: Callable[[Hit], str]) -> list[str]:
 
 
 def _without_duplicates(
-    name: str, hits: Sequence[Hit], weight: float, key_of: Callable[[Hit], str] | None
+    name: str, hits: Sequence[Hit], weight: float, key_of: Callable[[Hit], str] | None, searched: str
 ) -> RankedList:
     first: dict[str, Hit] = {}
     ranks: list[int] = []
@@ -201,4 +205,4 @@ def _without_duplicates(
             first[key] = hit
             # Its own rank, with a gap for the repeated hit: whoever reads the list sees that one, too.
             ranks.append(rank)
-    return RankedList(name, first, ranks, weight, repeats, key_of is None)
+    return RankedList(name, first, ranks, weight, repeats, key_of is None, searched)

@@ -17,7 +17,8 @@ from resift.fusion.fusion_options import (
     ScoreOptions,
 )
 from resift.fusion.lists import Identity, Weights
-from resift.fusion.methods import method_with_options
+from resift.fusion.methods import METHODS, method_with_options
+from resift.fusion.weighted import WeightedReranker
 from resift.types import Fused, Hit, JsonObject
 from resift.validation import check_k
 
@@ -58,6 +59,13 @@ class FusionReranker:
                 method=self.name, lists=len(per_store), candidates=pool, duplicates=repeated, kept=kept
             ),
         )
+
+
+def is_built_in_fusion(reranker: object) -> bool:
+    """Whether a reranker is a fusion method of Resift itself, and not of another package."""
+    if type(reranker) is WeightedReranker:
+        return True
+    return type(reranker) in (FusionReranker, RRFReranker) and getattr(reranker, "name", "") in METHODS
 
 
 class RRFReranker(FusionReranker):

@@ -6,15 +6,13 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import fsum
-from operator import itemgetter
-from typing import TypeVar, cast
+from typing import cast
 
 from resift.errors import InputError
 from resift.fusion.lists import RankedList, labels
-from resift.types import Fused, Hit, StageKind, StageRecord, cut_record, rescored
+from resift.types import Fused, Hit, StageKind, StageRecord, cut_record, with_scores
 from resift.validation import check_k
 
-T = TypeVar("T")
 Total = Callable[[list[float]], float]
 
 TOO_LARGE = "The scores are too large to add up. Put them on one scale: normalize='min-max'."
@@ -36,14 +34,18 @@ def fuse_values(
     k: int | None = None,
     total: Total = fsum,
     fixed_point: FixedPoint | None = None,
+    weights: Mapping[str, float] | None = None,
+    evidence: Mapping[str, float] | None = None,
+    note: str = "",
 ) -> Fused:
-    """Fuse: per list one value per hit, totalled per key, sorted by (-total, id).
+    """Fuse: per list one value per hit, totaled per key, sorted by (-total, id).
 
     fsum is the default because plain addition depends on the order of the lists and breaks exact ties.
-    `fixed_point` are the same values for a caller that has them as integers: same sums, sooner.
+    `fixed_point` are the same values for a caller that has them as integers: same sums, less time.
+    `weights`, `evidence` and `note` go into the record.
     """
     firsts: dict[str, Hit] = {}
-    for ranked in reversed(lists):  # the first list that has a key lends its hit
+    for ranked in reversed(lists):  # the first list that has a key provides its hit
         firsts.update(ranked.hits)
     totals = (
         _totals(lists, values, total) if fixed_point is None else _exact_totals(lists, fixed_point, firsts)
@@ -53,27 +55,21 @@ def fuse_values(
     # Sorting is stable: by id first, then by total, is by (-total, id).
     keys = sorted(totals) if by_id else sorted(totals, key=lambda key: (firsts[key].id, key))
     keys.sort(key=totals.__getitem__, reverse=True)
-    hits = _looked_up(firsts, keys)
+    hits = [firsts[key] for key in keys]
     names = labels([ranked.name for ranked in lists])
     record = StageRecord(
         kind=StageKind.FUSE,
         name=name,
         ids=tuple(keys) if by_id else tuple([hit.id for hit in hits]),
-        scores=_looked_up(totals, keys),
+        scores=tuple([totals[key] for key in keys]),
         parts=_parts(lists, names, values, None if by_id else firsts),
-        notes=_duplicates(lists, names, firsts),
+        notes=_duplicates(lists, names, firsts) if any(ranked.duplicates for ranked in lists) else {},
         merged={} if by_id else _merged(lists, firsts),
+        weights=weights or {},
+        evidence=evidence or {},
+        note=note,
     )
     return fused_list(hits, record, k=k, texts=_texts(lists, keys, hits))
-
-
-def _looked_up(table: Mapping[str, T], keys: Sequence[str]) -> tuple[T, ...]:
-    """Return the table's value for each key."""
-    if len(keys) < 2:
-        return tuple([table[key] for key in keys])
-    # One call for all keys takes half the time of a loop; for a single key it would return no tuple.
-    found: tuple[T, ...] = itemgetter(*keys)(table)
-    return found
 
 
 def fused_list(
@@ -82,7 +78,7 @@ def fused_list(
     """Return the best k with the record's scores; `texts` are for hits, by place, that have none."""
     # Only what is returned is copied; the record has all of them.
     kept = len(hits) if k is None else check_k(k)
-    made = rescored(hits[:kept], record.scores[:kept])
+    made = with_scores(hits[:kept], record.scores[:kept])
     for at, text in (texts or {}).items():
         if at < kept:
             made[at] = replace(made[at], text=text)
@@ -105,17 +101,23 @@ def _exact_totals(
 
 
 def _totals(lists: Sequence[RankedList], values: Sequence[Sequence[float]], total: Total) -> dict[str, float]:
-    parts: dict[str, list[float]] = {}
-    for ranked, contributions in zip(lists, values, strict=True):
-        for key, value in zip(ranked.hits, contributions, strict=True):
-            if key in parts:
-                parts[key].append(value)
-            else:
-                parts[key] = [value]
-    try:
-        totals = {key: total(added) for key, added in parts.items()}
-    except OverflowError:
-        raise InputError(TOO_LARGE) from None
+    if total is fsum and len(lists) == 2:
+        # The sum of two floats is rounded once, as fsum rounds it.
+        totals = dict(zip(lists[0].hits, values[0], strict=True))
+        for key, value in zip(lists[1].hits, values[1], strict=True):
+            totals[key] = totals[key] + value if key in totals else value
+    else:
+        parts: dict[str, list[float]] = {}
+        for ranked, contributions in zip(lists, values, strict=True):
+            for key, value in zip(ranked.hits, contributions, strict=True):
+                if key in parts:
+                    parts[key].append(value)
+                else:
+                    parts[key] = [value]
+        try:
+            totals = {key: total(added) for key, added in parts.items()}
+        except OverflowError:
+            raise InputError(TOO_LARGE) from None
     if not all(map(math.isfinite, totals.values())):
         raise InputError(TOO_LARGE)
     return totals

@@ -8,8 +8,7 @@ from itertools import combinations, islice
 from typing import Unpack
 
 from resift.fusion.fusion_options import WeightedOptions
-from resift.fusion.lists import ListOptions, RankedList, Rankings, labels, list_names, prepare
-from resift.fusion.lists import list_weights as list_factors
+from resift.fusion.lists import ListOptions, RankedList, Rankings, labels, prepare
 from resift.fusion.totals import fuse_values
 from resift.scaling import list_z_scores
 from resift.trust import (
@@ -53,17 +52,23 @@ def weighted(
     Lists that are equal count as one. `weights` are factors of one's own on top.
     """
     rules = trust or _TRUST
-    rankings = check_list(rankings, "rankings", "ranked lists")
-    lists, kinds = _declared(rankings, [*searched] or [""] * len(rankings), options)
+    lists = prepare(
+        check_list(rankings, "rankings", "ranked lists"),
+        weights=options.get("weights"),
+        sources=options.get("sources"),
+        identity=options.get("identity", "id"),
+        searched=searched,
+    )
+    lists = [ranked for ranked in lists if ranked.hits]
     if marks is None or letters is None:
-        read_marks, read_letters = text_evidence(_first_texts(lists))
-        marks = read_marks if marks is None else marks
-        letters = read_letters if letters is None else letters
-    groups = _groups(lists, kinds)
+        measured_marks, measured_letters = text_evidence(_first_texts(lists))
+        marks = measured_marks if marks is None else marks
+        letters = measured_letters if letters is None else letters
+    groups = _groups(lists)
     by_group = list_weights([group.searched for group in groups], rules, marks=marks)
     values: list[list[float]] = [[] for _ in lists]
     counts = [0.0] * len(lists)
-    ids = sorted({key for ranked in lists for key in ranked.hits})
+    ids = list(dict.fromkeys(key for ranked in lists for key in ranked.hits))
     lengths = [len({key for at in group.copies for key in lists[at].hits}) for group in groups]
     for group, weight, length in zip(groups, by_group, lengths, strict=True):
         # Words that found less than others have nothing more that matches.
@@ -71,42 +76,21 @@ def weighted(
         column = _column([lists[at] for at in group.copies], ids, ended=ended)
         for at, copies in group.copies.items():
             # Equal lists share one weight.
-            counts[at] = lists[at].weight * weight / copies
-            values[at] = [counts[at] * column[key] for key in lists[at].hits]
-    fused = fuse_values(lists, values, name=NAME, k=options.get("k"))
+            count = counts[at] = lists[at].weight * weight / copies
+            values[at] = [count * column[key] for key in lists[at].hits]
     counted = dict(zip(labels([ranked.name for ranked in lists]), counts, strict=True))
-    record = replace(
-        fused.records[0],
+    evidence = {CODE_DENSITY: marks}
+    if letters is not None:  # None: too little text to tell how long words are
+        evidence[MEAN_WORD_LENGTH] = letters
+    return fuse_values(
+        lists,
+        values,
+        name=NAME,
+        k=options.get("k"),
         weights=counted,
-        evidence=_evidence(marks, letters),
+        evidence=evidence,
         note=weights_in_words(counted, rules, marks=marks),
     )
-    return Fused(fused, record, *fused.records[1:])
-
-
-def _evidence(marks: float, letters: float | None) -> dict[str, float]:
-    """Return what the texts tell; where they are too few to tell how long words are, nothing of it."""
-    return {CODE_DENSITY: marks} if letters is None else {CODE_DENSITY: marks, MEAN_WORD_LENGTH: letters}
-
-
-def _declared(
-    rankings: Rankings, searched: Sequence[str], options: ListOptions
-) -> tuple[list[RankedList], list[str]]:
-    """Return the lists that hold anything, in declared order, and how each of them was found."""
-    found: list[tuple[RankedList, str]] = []
-    factors = list_factors(options.get("weights"), list_names(rankings))
-    for hits, kind, factor in zip(rankings, searched, factors, strict=True):
-        if hits and factor:
-            # One at a time: the kind of a list must stay beside it when lists are put in order.
-            [ranked] = prepare([hits], weights=[factor], identity=options.get("identity", "id"))
-            found.append((ranked, kind))
-    named = options.get("sources")
-    declared = {
-        str(name): place
-        for place, name in enumerate(() if named is None else check_list(named, "sources", "names"))
-    }
-    found.sort(key=lambda one: declared.get(one[0].name, len(declared)))
-    return [ranked for ranked, _ in found], [kind for _, kind in found]
 
 
 class WeightedReranker:
@@ -160,17 +144,21 @@ class _Group:
     copies: Mapping[int, int]
 
 
-def _groups(lists: Sequence[RankedList], searched: Sequence[str]) -> list[_Group]:
+def _groups(lists: Sequence[RankedList]) -> list[_Group]:
     groups: list[_Group] = []
-    for kind in dict.fromkeys(searched):
+    for kind in dict.fromkeys(ranked.searched for ranked in lists):
+        places = [at for at, ranked in enumerate(lists) if ranked.searched == kind]
+        if len(places) == 1:
+            groups.append(_Group(kind, {places[0]: 1}))
+            continue
         alike: dict[object, list[int]] = {}
-        for at, ranked in enumerate(lists):
-            if searched[at] == kind:
-                # A store that is declared twice must not count twice.
-                content = (tuple(ranked.hits), tuple(hit.score for hit in ranked.hits.values()))
-                alike.setdefault(content, []).append(at)
-        copies = [dict.fromkeys(places, len(places)) for places in alike.values()]
-        pairs = combinations([lists[places[0]] for places in alike.values()], 2)
+        for at in places:
+            # A store that is declared twice must not count twice.
+            hits = lists[at].hits
+            content = (tuple(hits), tuple([hit.score for hit in hits.values()]))
+            alike.setdefault(content, []).append(at)
+        copies = [dict.fromkeys(same, len(same)) for same in alike.values()]
+        pairs = combinations([lists[same[0]] for same in alike.values()], 2)
         # What was found in an unknown way has an unknown scale.
         if kind and all(_apart(*pair) for pair in pairs):
             copies = [{at: count for one in copies for at, count in one.items()}]
@@ -194,13 +182,13 @@ def _apart(one: RankedList, other: RankedList) -> bool:
 
 
 def _column(lists: Sequence[RankedList], ids: Sequence[str], *, ended: bool) -> dict[str, float]:
-    """Return per id how many standard deviations it stands above what the lists lack."""
-    places: dict[str, tuple[int | None, float | None]] = {}
+    """Return per id how many standard deviations it is above what the lists lack."""
+    scores: dict[str, float | None] = {}
+    ranks: dict[str, int] = {}
     for ranked in lists:
-        hits = zip(ranked.hits.items(), ranked.ranks, strict=True)
-        places |= {key: (rank, hit.score) for (key, hit), rank in hits}
-    found = [places.get(id, (None, None)) for id in ids]
-    values = list_z_scores([rank for rank, _ in found], [score for _, score in found], ended=ended)
+        scores |= {key: hit.score for key, hit in ranked.hits.items()}
+        ranks |= zip(ranked.hits, ranked.ranks, strict=True)
+    values = list_z_scores([ranks.get(id) for id in ids], [scores.get(id) for id in ids], ended=ended)
     # Counted from the lowest, so that a list adds nothing to a hit that it lacks.
     floor = min(values)
     return {id: value - floor for id, value in zip(ids, values, strict=True)}

@@ -20,7 +20,7 @@ from resift.shape.evidence import evidence
 from resift.shape.fitting import sigmoid
 from resift.shape.shipped_calibrations import shipped_calibrator
 from resift.text.analysis import Analyzer
-from resift.types import Hit, Ranking, StageKind, StageRecord, rescored
+from resift.types import Hit, Ranking, StageKind, StageRecord, with_scores
 
 ScoreFormat = Literal["raw", "probability"]
 """`raw` is what the model says, a cross-encoder's logit; `probability` lies between 0 and 1."""
@@ -132,7 +132,7 @@ def as_probabilities(
     shown = [None if score is None else next(fitted) for score in raw[:kept]]
     dropped = [None if score is None else calibrator.probability(score) for score in raw[kept:]]
     values = (*shown, *dropped)
-    hits = tuple(rescored(every, values))
+    hits = tuple(with_scores(every, values))
     # A record of its own: the reranker's has the raw scores, and both can be read.
     record = StageRecord(
         kind=StageKind.SHAPE,

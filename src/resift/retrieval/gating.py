@@ -68,7 +68,7 @@ class Gate:
         if not gated.kept:
             floor = gated.result.effective_floor
             done = done.degrade(f"{self.name}: none of {len(gated.cut)} hits reached the floor {floor:g}")
-        return done.noting(grade=gated.grade.letter)
+        return done.with_notes(grade=gated.grade.letter)
 
     def check_scale(self, stores: Iterable[StoreRef]) -> None:
         """Raise InputError where the floors are for another scale than the scores they meet behind fusion."""

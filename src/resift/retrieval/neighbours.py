@@ -43,7 +43,7 @@ async def with_neighbours(refs: Sequence[StoreRef], pool: Pool) -> Pool:
     except Exception as exc:
         log.warning("%s: no vectors: %s", STAGE, redacted(exc))
         return pool.degrade(f"{STAGE}: no vectors: {redacted(exc)}")
-    return replace(pool, near=near).timed(STAGE, (time.perf_counter() - started) * 1000)
+    return replace(pool, near=near).with_timing(STAGE, (time.perf_counter() - started) * 1000)
 
 
 async def _asked(owners: Sequence[VectorKeeper], ids: Sequence[str]) -> JsonMapping:

@@ -12,6 +12,7 @@ from typing import TypedDict, Unpack
 from resift.deadline import Clock, Deadline
 from resift.errors import InputError, redacted
 from resift.events import Sink, ambient_sink
+from resift.fusion.rerankers import is_built_in_fusion
 from resift.protocols import Reranker, Scorer, ScoringStage, name_of
 from resift.retrieval.capabilities import check_granted, required
 from resift.retrieval.fan_out import failures_of, fan_out
@@ -19,7 +20,8 @@ from resift.retrieval.gating import Gate, closed
 from resift.retrieval.neighbours import with_neighbours
 from resift.retrieval.over_fetch import OverFetch
 from resift.retrieval.pool import AsksNeighbours, Pool, Stage
-from resift.retrieval.stage_contract import checked
+from resift.retrieval.shaping import Shape
+from resift.retrieval.stage_contract import validate_stage_output
 from resift.retrieval.stages import Fuse, Rerank
 from resift.retrieval.store_ref import Store, StoreRef, Stores, store_refs
 from resift.retrieval.waiting import TooLate, within
@@ -191,17 +193,17 @@ class Pipeline:
             return pool.ranking()
         started = time.perf_counter()
         with ambient_sink(self.sink):
-            pool = await self._through_stages(pool, seconds)
-        return finish(pool).timed("total", (time.perf_counter() - started) * 1000).ranking()
+            pool = await self._run_stages(pool, seconds)
+        return finish(pool).with_timing("total", (time.perf_counter() - started) * 1000).ranking()
 
     rank = synced(search, "rank")
 
-    async def _through_stages(self, pool: Pool, seconds: float | None) -> Pool:
+    async def _run_stages(self, pool: Pool, seconds: float | None) -> Pool:
         pool = await self._first_stage(pool, seconds)
         for kind, stage in zip(self._kinds, self.stages, strict=True):
             if stage in self._ask_neighbours:
                 pool = await with_neighbours(self.stores, pool)
-            pool = await _through(stage, pool, kind)
+            pool = await _run_stage(stage, pool, kind)
         return pool
 
     async def close(self) -> None:
@@ -258,7 +260,7 @@ class Pipeline:
             pool = pool.degrade(f"{len(failures)} of {len(branches)} stores failed: {', '.join(failures)}")
         if pool.where and not failures:
             pool = replace(pool, warnings=await _filter_warnings(self.stores, pool))
-        return pool.timed("fan-out", (time.perf_counter() - started) * 1000)
+        return pool.with_timing("fan-out", (time.perf_counter() - started) * 1000)
 
 
 async def _filter_warnings(refs: Iterable[StoreRef], pool: Pool) -> tuple[str, ...]:
@@ -281,29 +283,54 @@ async def _filter_warnings(refs: Iterable[StoreRef], pool: Pool) -> tuple[str, .
 
 def finish(pool: Pool) -> Pool:
     """Cut to k."""
+    if len(pool.hits) <= pool.k:
+        return pool
     record = cut_record([hit.id for hit in pool.hits], pool.k)
     return pool.reorder(pool.hits[: pool.k], *record, cut=pool.hits[pool.k :])
 
 
-async def _through(stage: Stage, pool: Pool, kind: StageKind) -> Pool:
+async def _run_stage(stage: Stage, pool: Pool, kind: StageKind) -> Pool:
     """Run one stage; if it fails or is late, the order stays and the pool says so."""
     name = name_of(stage)
     started = time.perf_counter()
-    # A stage is told to stop a little before it is left behind, so that part of its work is not lost.
+    # A stage is told to stop a little before it is abandoned, so that part of its work is not lost.
     stop = _earlier(pool.deadline, pool.deadline.timeout_s, STOP_S, STOP_SHARE)
-    asked = pool if stop is pool.deadline else replace(pool, deadline=stop)
+    limited = pool if stop is pool.deadline else replace(pool, deadline=stop)
     try:
-        done = checked(pool, await within(pool.deadline, stage(asked)), kind=kind, name=name)
+        # A stage of Resift that only computes never waits: it needs no task to be abandoned.
+        if _only_computes(stage, pool):
+            done = await stage(limited)
+        else:
+            done = await within(pool.deadline, stage(limited))
+        if not _keeps_candidates(stage, pool, done):
+            done = validate_stage_output(pool, done, kind=kind, name=name)
     except TooLate:
-        done = (await _as_it_was(pool)).degrade(f"{name}: no answer in time")
-    # Whatever it was: a stage may be anybody's, and the old order is a better answer than none.
+        done = (await _fallback_order(pool)).degrade(f"{name}: no answer in time")
+    # Any exception: the stage may be of another package, and the old order is a better answer than none.
     except Exception as exc:
         log.warning("stage %s failed: %s", name, redacted(exc))
-        done = (await _as_it_was(pool)).degrade(f"{name} failed: {redacted(exc)}")
-    return done.timed(name, (time.perf_counter() - started) * 1000)
+        done = (await _fallback_order(pool)).degrade(f"{name} failed: {redacted(exc)}")
+    return done.with_timing(name, (time.perf_counter() - started) * 1000, deadline=pool.deadline)
 
 
-async def _as_it_was(pool: Pool) -> Pool:
+def _only_computes(stage: Stage, pool: Pool) -> bool:
+    """Whether the stage is one of Resift's own and does no I/O; a subclass is of another package."""
+    return type(stage) in (Gate, Shape) or (
+        type(stage) is Fuse and is_built_in_fusion(stage.reranker_for(pool))
+    )
+
+
+def _keeps_candidates(stage: Stage, before: Pool, after: Pool) -> bool:
+    """Whether a stage of Resift has accounted for every candidate; property tests cover these stages.
+
+    Fusion may leave out candidates on purpose: a list of weight 0, texts that are the same.
+    """
+    if type(stage) is Fuse and is_built_in_fusion(stage.reranker_for(before)):
+        return len(after.hits) == len({hit.id for hits in before.lists.values() for hit in hits})
+    return type(stage) in (Gate, Rerank, Shape)
+
+
+async def _fallback_order(pool: Pool) -> Pool:
     """Return the pool in the order it had; before any order, in the order that plain RRF gives."""
     return pool if pool.hits or pool.cut else await Fuse()(pool)
 

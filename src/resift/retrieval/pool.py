@@ -4,13 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypedDict, Unpack, runtime_checkable
 
 from resift.arrays import Vector
 from resift.deadline import Deadline
 from resift.events import Sink
 from resift.shape.neighbours import Near
 from resift.types import Hit, JsonMapping, Ranking, StageRecord, Trace, Where
+
+
+class PoolChanges(TypedDict, total=False):
+    """Fields that a stage may change together with the order."""
+
+    tier: str | None
+    unscored: tuple[str, ...]
+    reasons: tuple[str, ...]
+    notes: JsonMapping
 
 
 # Frozen: a stage that was left behind at its deadline may run on, and must not change what went on.
@@ -60,27 +69,35 @@ class Pool:
         """Return a copy that says what went wrong."""
         return self if reason in self.reasons else replace(self, reasons=(*self.reasons, reason))
 
-    def reorder(self, hits: Sequence[Hit], *records: StageRecord, cut: Sequence[Hit] = ()) -> Pool:
+    def reorder(
+        self,
+        hits: Sequence[Hit],
+        *records: StageRecord,
+        cut: Sequence[Hit] = (),
+        **changes: Unpack[PoolChanges],
+    ) -> Pool:
         """Return a copy with these hits in this order, these added to what was cut, and why in the trace."""
         still = self.cut
         if still:
             # A stage may bring back what an earlier one cut; a hit is never in both.
             back = {(hit.id, hit.source) for hit in hits}
             still = tuple([hit for hit in still if (hit.id, hit.source) not in back])
-        return replace(self, hits=tuple(hits), cut=(*still, *cut), trace=self.trace.then(*records))
+        trace = self.trace.then(*records) if records else self.trace
+        return replace(self, hits=tuple(hits), cut=(*still, *cut), trace=trace, **changes)
 
     def recorded(self, *records: StageRecord) -> Pool:
         """Return a copy whose trace has these records at the end."""
         return replace(self, trace=self.trace.then(*records))
 
-    def noting(self, **facts: object) -> Pool:
+    def with_notes(self, **facts: object) -> Pool:
         """Return a copy that carries facts from one stage to later ones (a grade, a decision)."""
         return replace(self, notes={**self.notes, **facts})
 
-    def timed(self, stage: str, ms: float) -> Pool:
-        """Return a copy that knows how long a stage took."""
-        # Added up: two stages may go by one name.
-        return replace(self, timings={**self.timings, stage: self.timings.get(stage, 0.0) + ms})
+    def with_timing(self, stage: str, ms: float, *, deadline: Deadline | None = None) -> Pool:
+        """Return a copy with the time of a stage added, and this deadline if there is one."""
+        # Added up: two stages may have one name.
+        timings = {**self.timings, stage: self.timings.get(stage, 0.0) + ms}
+        return replace(self, timings=timings, deadline=deadline or self.deadline)
 
     def ranking(self) -> Ranking:
         """Return what the caller gets."""

@@ -52,4 +52,4 @@ class Shape:
             sink=pool.sink,
         )
         done = pool.reorder(shaped.kept, *shaped.records, cut=shaped.cut)
-        return done.noting(relaxed=shaped.notes) if shaped.notes else done
+        return done.with_notes(relaxed=shaped.notes) if shaped.notes else done

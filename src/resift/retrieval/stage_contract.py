@@ -10,7 +10,7 @@ from resift.retrieval.pool import Pool
 from resift.types import Hit, StageKind, Trace, record_of
 
 
-def checked(before: Pool, after: Pool, *, kind: StageKind, name: str) -> Pool:
+def validate_stage_output(before: Pool, after: Pool, *, kind: StageKind, name: str) -> Pool:
     """Return the stage's result with its record in the trace and what it dropped silently in `cut`.
 
     Raises ResiftError for hits that are not from the input, doubled, or changed, and for a shortened trace.

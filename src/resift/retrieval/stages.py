@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -12,9 +12,9 @@ from resift.candidates import MissingText
 from resift.errors import InputError
 from resift.fusion.rerankers import RRFReranker
 from resift.protocols import Reranker, Scorer, name_of, needs_of, own_name
-from resift.rerankers.rescore import rescore
+from resift.rerankers.rescore import rerank_hits
 from resift.retrieval.pool import Pool
-from resift.types import Fused, Hit, JsonObject, StageKind, StageRecord, Trace, record_of, rescored
+from resift.types import Fused, Hit, JsonObject, StageKind, StageRecord, record_of
 
 
 class Fuse:
@@ -38,26 +38,31 @@ class Fuse:
         self.make = make
         self.keep = keep
         self.requires = needs_of(reranker)
+        self._made: tuple[object, Reranker] | None = None  # the last one, with the names it was made for
 
     async def __call__(self, pool: Pool) -> Pool:
-        """Return the pool with fused hits; hits of equal score stand by id."""
+        """Return the pool with fused hits; hits of equal score are ordered by id."""
         per_store = [list(hits) for hits in pool.lists.values()]
         every = sum(len(hits) for hits in per_store)
-        reranker = self._chosen(pool)
+        reranker = self.reranker_for(pool)
         # A reranker of the plain form `fuse(per_store, *, k)` is told nothing else.
         known: JsonObject = {"query": pool.query, "searched": _searched(pool)}
-        asked = {name: value for name, value in known.items() if _takes(type(reranker), name)}
-        answer: Any = reranker.fuse(per_store, k=every if self.keep is None else self.keep, **asked)
+        arguments = {name: value for name, value in known.items() if _takes(type(reranker), name)}
+        answer: Any = reranker.fuse(per_store, k=every if self.keep is None else self.keep, **arguments)
         fused = await answer if inspect.isawaitable(answer) else answer
         records = fused.records if isinstance(fused, Fused) else (_plain_record(reranker, fused),)
         return pool.reorder(fused, *records)
 
-    def _chosen(self, pool: Pool) -> Reranker:
+    def reranker_for(self, pool: Pool) -> Reranker:
+        """Return the reranker for the stores of this pool."""
         if self.reranker is not None:
             return self.reranker
-        # Declared order, also for stores that gave nothing: it decides whose text and metadata stay.
-        names = list(pool.lists)
-        return self.make(names) if self.make else RRFReranker(sources=names, sink=pool.sink)
+        # Declared order, even for stores that found nothing: it decides whose text and metadata stay.
+        names = tuple(pool.lists)
+        if self._made is None or self._made[0] != (names, pool.sink):
+            made = self.make(names) if self.make else RRFReranker(sources=list(names), sink=pool.sink)
+            self._made = (names, pool.sink), made
+        return self._made[1]
 
 
 def _searched(pool: Pool) -> list[str]:
@@ -118,36 +123,20 @@ class Rerank:
         if depth == 0:
             return pool.recorded(record_of(self.kind, self.name, pool.hits, note=NOT_READ))
         top = pool.hits if depth is None else pool.hits[:depth]
-        rest = pool.hits[len(top) :]
-        ranking = await rescore(
+        result = await rerank_hits(
             self.scorer,
             pool.query,
             top,
-            k=len(top),
-            # Only this stage's record is wanted; the pool has the others.
-            trace=Trace(),
+            pool.hits[len(top) :],
             deadline=pool.deadline,
             missing_text=self.missing_text,
             stage=self.name,
             sink=pool.sink,
         )
-        judged = any(score is not None for score in ranking.trace[0].scores)
-        # Below a judged hit no other score may stand that compares above it.
-        behind = rescored(rest, (None,) * len(rest)) if judged else list(rest)
-        # Only within k: nobody expected a score of what lies deeper.
-        unjudged = [hit.id for hit in rest[: max(0, pool.k - len(top))]]
-        done = pool.reorder([*ranking.hits, *behind], self._record(ranking.trace[0], rest))
-        done = replace(done, tier=ranking.tier, unscored=(*ranking.unscored, *unjudged))
-        return done.degrade(ranking.reason or self.name) if ranking.degraded else done
-
-    def _record(self, top: StageRecord, rest: Sequence[Hit]) -> StageRecord:
-        note = f"below the top {len(top.ids)}, not reranked"
-        return replace(
-            top,
-            ids=(*top.ids, *(hit.id for hit in rest)),
-            scores=(*top.scores, *(None for _ in rest)),
-            notes={**top.notes, **{hit.id: note for hit in rest}},
-        )
+        # Only within k: nobody expected a score of hits that are deeper.
+        unscored = (*result.unscored, *[hit.id for hit in pool.hits[len(top) : pool.k]])
+        done = pool.reorder(result.hits, result.record, tier=result.provider, unscored=unscored)
+        return done.degrade(result.reason or self.name) if result.degraded else done
 
 
 @dataclass(frozen=True, slots=True)

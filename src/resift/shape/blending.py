@@ -15,7 +15,16 @@ from resift.shape.first_stage import RANKS, first_stage_values
 from resift.shape.neighbours import Near, pulls
 from resift.shape.shaped import Shaped, shaped
 from resift.trust import CODE_DENSITY, MEAN_WORD_LENGTH, Trust, reranker_weight, sinking_part
-from resift.types import Hit, ScoreScale, StageKind, StageRecord, Trace, is_english_only, rescored, trace_of
+from resift.types import (
+    Hit,
+    ScoreScale,
+    StageKind,
+    StageRecord,
+    Trace,
+    is_english_only,
+    trace_of,
+    with_scores,
+)
 
 STAGE = "blend"
 
@@ -114,40 +123,41 @@ def blend(
     else:
         told = found.facts.get(MEAN_WORD_LENGTH) if rules.weight is None else None
         sinking = sinking_part(rules.trust, letters=told)
-        kept, record = _blended(hits, found, replace(rules, weight=weight), near or {}, sinking)
+        kept, record = _blended(hits, found, rules, weight, near=near or {}, sinking=sinking)
     if rules.weight is None:
         record = _with_reason(record, found, weight)
     return shaped(STAGE, hits, kept, record=record, sink=sink)
 
 
 def _blended(
-    hits: Sequence[Hit], found: Evidence, rules: Blend, near: Near, sinking: float
+    hits: Sequence[Hit], found: Evidence, rules: Blend, weight: float, *, near: Near, sinking: float
 ) -> tuple[list[Hit], StageRecord]:
     ids = [hit.id for hit in hits]
-    weight = rules.weight or 0.0
     rest = 1 - weight
     providers, lifted = lifts(found.judged, rules, size=len(hits))
-    parts = {"first stage": [rest * value for value in first_stage_values(found)]}
-    total = [value + weight * extra for value, extra in zip(parts["first stage"], lifted, strict=True)]
+    first = [rest * value for value in first_stage_values(found)]
+    total = [value + weight * extra for value, extra in zip(first, lifted, strict=True)]
     pulled: list[float] = []
     if near and rules.neighbours:
         pulled = [rules.neighbours * value for value in pulls(ids, total, near, sinking=sinking)]
         total = [value + extra for value, extra in zip(total, pulled, strict=True)]
-    # The old place comes last: what is equal in all else stays as it stood.
+    # The old place comes last: hits that are equal in everything else keep their order.
     rows = sorted(zip([-value for value in total], ids, range(len(hits)), strict=True))
-    order = [at for _, _, at in rows]
-    kept = rescored([hits[at] for at in order], [-negative for negative, _, _ in rows])
-    added: dict[str, dict[str, float]] = {"first stage": dict(zip(ids, parts["first stage"], strict=True))}
+    scores = [-negative for negative, _, _ in rows]
+    kept = with_scores([hits[at] for _, _, at in rows], scores)
+    added: dict[str, dict[str, float]] = {"first stage": dict(zip(ids, first, strict=True))}
+    not_reranked = []
     for id, provider, extra in zip(ids, providers, lifted, strict=True):
-        if provider is not None:
+        if provider is None:
+            not_reranked.append(id)
+        else:
             added.setdefault(provider, {})[id] = weight * extra
     added["neighbours"] = {id: value for id, value in zip(ids, pulled, strict=False) if value}
-    unjudged = {id: "not reranked" for id, provider in zip(ids, providers, strict=True) if provider is None}
     return kept, _record(
         kept,
-        scores=tuple([hit.score for hit in kept]),
+        scores=tuple(scores),
         parts={name: column for name, column in added.items() if column},
-        notes=unjudged,
+        notes=dict.fromkeys(not_reranked, "not reranked"),
     )
 
 
@@ -276,7 +286,7 @@ def _one_side(hits: Sequence[Hit], found: Evidence, *, reranker: bool) -> tuple[
     ]
     order = [row[-1] for row in sorted(rows)]
     scores = [keys[at][1] for at in order]
-    kept = rescored([hits[at] for at in order], scores)
+    kept = with_scores([hits[at] for at in order], scores)
     return kept, _record(kept, scores=tuple(scores))
 
 

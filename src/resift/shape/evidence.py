@@ -5,8 +5,9 @@ Stages are looked up by kind, so no display name can hide one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from resift.types import Languages, ScoreScale, StageKind, StageRecord, Trace
@@ -29,59 +30,77 @@ class Judged:
     languages: Languages = "any"
 
 
-@dataclass(frozen=True, slots=True)
 class Evidence:
-    """What tells the relevance of each hit: places in the stores' lists, in the fused list, judgements.
+    """What tells the relevance of each hit: places in the stores' lists, in the fused list, rerank scores.
 
     `weighed` says that the fused scores are the first stage's evidence already, on one scale; `facts` is what
-    their weights were decided by.
+    their weights were decided by. `firsts` counts per id the stores whose list it leads. `lists` may be a
+    function: with weighted fusion nobody reads these columns, and they are the largest part of the work.
     """
 
-    lists: Mapping[str, Column]
-    fused: Column
-    judged: tuple[Judged, ...]
-    weighed: bool = False
-    facts: Mapping[str, float] = field(default_factory=dict)
+    def __init__(
+        self,
+        lists: Mapping[str, Column] | Callable[[], Mapping[str, Column]],
+        fused: Column,
+        judged: tuple[Judged, ...],
+        *,
+        weighed: bool = False,
+        facts: Mapping[str, float] | None = None,
+        firsts: Mapping[str, int] | None = None,
+    ) -> None:
+        self._lists = lists
+        self.fused = fused
+        self.judged = judged
+        self.weighed = weighed
+        self.facts = facts or {}
+        self.firsts = firsts or {}
+
+    @property
+    def lists(self) -> Mapping[str, Column]:
+        """One column per store."""
+        if callable(self._lists):
+            self._lists = self._lists()
+        return self._lists
 
     @property
     def has_first_stage(self) -> bool:
-        """Whether any hit has a place in a list, stores' or fused."""
-        columns = (*self.lists.values(), self.fused)
-        return any(rank is not None for column in columns for rank in column.ranks)
+        """Whether any hit has a place in a list, fused or of a store."""
+        if any(rank is not None for rank in self.fused.ranks):
+            return True
+        return any(rank is not None for column in self.lists.values() for rank in column.ranks)
 
     def last_judged(self) -> list[tuple[str, float] | None]:
-        """Return per hit the provider and score of the last stage that judged it."""
-        said: list[tuple[str, float] | None] = [None] * len(self.fused.ranks)
+        """Return per hit the provider and score of the last stage that scored it."""
+        scored: list[tuple[str, float] | None] = [None] * len(self.fused.ranks)
         for one in self.judged:
-            said = [
+            scored = [
                 before if score is None else (one.provider, score)
-                for before, score in zip(said, one.scores, strict=True)
+                for before, score in zip(scored, one.scores, strict=True)
             ]
-        return said
+        return scored
 
     def judges(self, at: int) -> int:
-        """Return how many different providers judged the hit at a place."""
+        """Return how many different providers scored the hit at a place."""
         return len({one.provider for one in self.judged if one.scores[at] is not None})
 
 
 def evidence(trace: Trace, ids: Sequence[str]) -> Evidence:
-    """Read the evidence for these ids: the best place per store, the last fused list, every judgement."""
+    """Read the evidence for these ids: the best place per store, the last fused list, every rerank score."""
     # A hit that was fused with another is known to the lists by its old id.
     merged = {other: id for record in trace for other, id in record.merged.items()}
-    lists: dict[str, Column] = {}
-    for record in trace.of(StageKind.RETRIEVE):
-        column = _column(record, ids, merged)
-        held = lists.get(record.source)
-        lists[record.source] = column if held is None else _better(held, column)
+    retrieved = trace.of(StageKind.RETRIEVE)
+    leaders = {
+        (record.source, merged.get(record.ids[0], record.ids[0])) for record in retrieved if record.ids
+    }
     fused = trace.of(StageKind.FUSE)
     nowhere = Column((None,) * len(ids), (None,) * len(ids))
     return Evidence(
-        lists,
+        lambda: _store_columns(retrieved, ids, merged),
         _column(fused[-1], ids, {}) if fused else nowhere,
         tuple(
             Judged(
                 record.source or record.name,
-                _column(record, ids, {}).scores,
+                _scores(record.ids, record.scores, ids),
                 record.score_scale or "unknown",
                 record.languages or "any",
             )
@@ -89,15 +108,32 @@ def evidence(trace: Trace, ids: Sequence[str]) -> Evidence:
         ),
         weighed=bool(fused and fused[-1].weights),
         facts=fused[-1].evidence if fused else {},
+        firsts=Counter(id for _, id in leaders),
     )
+
+
+def _store_columns(
+    records: Sequence[StageRecord], ids: Sequence[str], merged: Mapping[str, str]
+) -> dict[str, Column]:
+    lists: dict[str, Column] = {}
+    for record in records:
+        column = _column(record, ids, merged)
+        known = lists.get(record.source)
+        lists[record.source] = column if known is None else _better(known, column)
+    return lists
 
 
 def _column(record: StageRecord, ids: Sequence[str], merged: Mapping[str, str]) -> Column:
     own: Sequence[str] = [merged.get(id, id) for id in record.ids] if merged else record.ids
     # From the last to the first, so that of an id listed twice the better place stays.
     ranks = dict(zip(reversed(own), range(len(own), 0, -1), strict=True))
-    scores = dict(zip(reversed(own), reversed(record.scores), strict=True)) if record.scores else {}
-    return Column([ranks.get(id) for id in ids], [scores.get(id) for id in ids])
+    return Column(list(map(ranks.get, ids)), _scores(own, record.scores, ids))
+
+
+def _scores(own: Sequence[str], scores: Sequence[float | None], ids: Sequence[str]) -> Sequence[float | None]:
+    if not scores:
+        return [None] * len(ids)
+    return list(map(dict(zip(reversed(own), reversed(scores), strict=True)).get, ids))
 
 
 def _better(one: Column, other: Column) -> Column:

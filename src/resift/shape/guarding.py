@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from heapq import nlargest
 
 from resift.events import Sink
 from resift.options import check_options, option
@@ -71,29 +72,25 @@ def guard(
 def strong_ids(hits: Sequence[Hit], found: Evidence, policy: Guard | None = None) -> dict[str, str]:
     """Return the ids of strong first-stage hits that too few rerankers judged, each with the reason."""
     rules = policy or Guard()
-    firsts = [0] * len(hits)
-    for column in found.lists.values():
-        for at, rank in enumerate(column.ranks):
-            if rank == 1:
-                firsts[at] += 1
     leader = _wide_leader(found, rules.margin)
+    leads = {id for id, lists in found.firsts.items() if lists >= rules.firsts}
     strong: dict[str, str] = {}
     for at, hit in enumerate(hits):
-        if (firsts[at] >= rules.firsts or at == leader) and found.judges(at) <= rules.opinions:
+        if (hit.id in leads or at == leader) and found.judges(at) <= rules.opinions:
             strong[hit.id] = (
-                f"first in {firsts[at]} lists"
-                if firsts[at] >= rules.firsts
+                f"first in {found.firsts[hit.id]} lists"
+                if hit.id in leads
                 else "first of the fused by a wide margin"
             )
     return strong
 
 
 def _wide_leader(found: Evidence, margin: float) -> int | None:
-    """Return where the one stands that leads the fused scores by at least that share of their range."""
+    """Return the place of the hit that leads the fused scores by at least that share of their range."""
     scores = [(score, at) for at, score in enumerate(found.fused.scores) if score is not None]
     # With two scores the lead is the whole range: any margin would be wide.
     if len(scores) < 3:
         return None
-    (second, _), (best, leader) = sorted(scores)[-2:]
+    (best, leader), (second, _) = nlargest(2, scores)
     last = min(scores)[0]
     return leader if best > second and best - second >= margin * (best - last) else None

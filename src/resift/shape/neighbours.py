@@ -57,13 +57,18 @@ def pulls(
     not known or not in the pool.
     """
     value_of = dict(zip(ids, values, strict=True))
-    pulled = []
+    pulled: list[float] = []
     for id, own in zip(ids, values, strict=True):
+        others = near.get(id)
+        if not others:
+            pulled.append(0.0)
+            continue
         total = weights = 0.0
         left = count
-        for other, cosine in near.get(id, ()):
-            if other in value_of and cosine > 0:
-                total += cosine * (value_of[other] - own)
+        for other, cosine in others:
+            value = value_of.get(other)
+            if value is not None and cosine > 0:
+                total += cosine * (value - own)
                 weights += cosine
                 left -= 1
                 if not left:

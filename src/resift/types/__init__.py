@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from resift.types.hit import by_score as by_score
     from resift.types.hit import finite as finite
     from resift.types.hit import rescored as rescored
+    from resift.types.hit import with_scores as with_scores
     from resift.types.json_values import JsonMapping as JsonMapping
     from resift.types.json_values import JsonObject as JsonObject
     from resift.types.json_values import JsonValue as JsonValue
@@ -37,7 +38,7 @@ else:
     __getattr__, __dir__, __all__ = lazy_exports(
         __name__,
         """
-        hit: Hit by_score finite rescored
+        hit: Hit by_score finite rescored with_scores
         json_values: JsonMapping JsonObject JsonValue Metadata Where
         ranking: Ranking to_json trace_of
         scores: Languages ScoreScale ScorerInfo Scores check_languages check_score_scale is_english_only

@@ -115,19 +115,38 @@ _set_id, _set_text, _set_score, _set_source, _set_metadata = (
 )
 
 
-def rescored(hits: Iterable[Hit], scores: Iterable[float | None]) -> list[Hit]:
-    """Return copies with these scores, which must be finite or None; nothing else is checked again."""
+def with_scores(
+    hits: Iterable[Hit], scores: Iterable[float | None], *, provider: str | None = None
+) -> list[Hit]:
+    """Return copies with these scores, which must be finite or None; nothing else is checked again.
+
+    The metadata of a hit with a score names the provider, if there is one.
+    """
     hits = list(hits)
     if set(map(type, hits)) - {Hit}:  # of a subclass, with fields of its own
-        return [replace(hit, score=score) for hit, score in zip(hits, scores, strict=True)]
+        copies = [replace(hit, score=score) for hit, score in zip(hits, scores, strict=True)]
+        if provider is None:
+            return copies
+        return [
+            copy if copy.score is None else copy.with_metadata(rerank_provider=provider) for copy in copies
+        ]
     copies = list(map(object.__new__, repeat(Hit, len(hits))))
     for copy, hit, score in zip(copies, hits, scores, strict=True):
         _set_id(copy, hit.id)
         _set_text(copy, hit.text)
         _set_score(copy, score)
         _set_source(copy, hit.source)
-        _set_metadata(copy, hit.metadata)
+        _set_metadata(
+            copy,
+            hit.metadata
+            if provider is None or score is None
+            else {**hit.metadata, "rerank_provider": provider},
+        )
     return copies
+
+
+rescored = with_scores
+"""The name of `with_scores` in Resift 0.2."""
 
 
 def by_score(hit: Hit) -> tuple[bool, float, str]:
