@@ -1,4 +1,4 @@
-"""`resift config check | show | reference`."""
+"""`resift config init | check | show | reference`."""
 
 from __future__ import annotations
 
@@ -102,16 +102,56 @@ def test_reference_prints_the_page(capsys):
 
 
 def test_check_describes_what_runs(tmp_path, capsys):
-    """Without weighted fusion exactly 20 hits are reranked; blend and guard run unless switched off."""
+    """With RRF exactly 20 hits are reranked; blend and guard run unless switched off."""
     file = tmp_path / "p.yaml"
     stores = "stores: [{name: a, kind: memory}]\nrerank: {kind: semantic-bm25}\n"
     for extra, depth, blend in (
-        ("", "top 20", "on"),
-        ("fusion: {method: weighted}\n", "adaptive", "on"),
-        ("guard: {blend: false}\n", "top 20", "off"),
+        ("", "adaptive", "on"),
+        ("fusion: {method: rrf}\n", "top 20", "on"),
+        ("gate: {floor: 0.01}\n", "top 20", "on"),
+        ("guard: {blend: false}\n", "adaptive", "off"),
     ):
         file.write_text(stores + extra)
         assert main(["config", "check", str(file), "--json"]) == 0
         rows = {row["part"]: row["is"] for row in json.loads(capsys.readouterr().out)["summary"]}
         assert depth in rows["rerank"]
         assert (rows["blend"], rows["guard"]) == (blend, "on")
+
+
+def test_init_writes_a_file_that_check_accepts(folder, capsys, monkeypatch):
+    """The file searches the named index from its own folder, and an existing file is never replaced."""
+    monkeypatch.chdir(folder)
+    (folder / "my conf").mkdir()
+    file = folder / "my conf" / "p.yaml"
+    assert main(["config", "init", "--store", "docs.db", "-o", "my conf/p.yaml"]) == 0
+    assert "'my conf/p.yaml'" in capsys.readouterr().out
+    assert main(["config", "check", "--json", str(file)]) == 0
+    rows = {row["part"]: row["is"] for row in json.loads(capsys.readouterr().out)["summary"]}
+    assert (rows["fusion"], rows["blend"], rows["guard"]) == ("weighted", "on", "on")
+    assert main(["search", "some words", "--pipeline", str(file), "--json"]) == 0
+    assert "d1" in capsys.readouterr().out
+    before = file.read_bytes()
+    assert main(["config", "init", "-o", str(file)]) == 1
+    assert "exists" in capsys.readouterr().err
+    assert file.read_bytes() == before
+
+
+def test_init_writes_to_stdout_what_show_makes_of_a_minimal_file(folder, capsys):
+    """Every value in the file is a default: leaving it out changes nothing."""
+    import yaml
+
+    assert main(["config", "init"]) == 0
+    text = capsys.readouterr().out
+    assert text.count("#") > 5
+    (folder / "whole.yaml").write_text(text)
+    data = yaml.safe_load(text)
+    minimal = {"stores": data["stores"], "rerank": {"kind": data["rerank"]["kind"]}}
+    (folder / "minimal.yaml").write_text(yaml.safe_dump(minimal))
+    shown = []
+    for name in ("whole.yaml", "minimal.yaml"):
+        assert main(["config", "show", "--json", str(folder / name)]) == 0
+        shown.append(json.loads(capsys.readouterr().out))
+    whole, least = shown
+    assert {key: whole[key] for key in least} == least
+    # Sections that a minimal file leaves out are compared by what they build in tests/config.
+    assert whole.keys() - least.keys() == {"fetch", "guard"}

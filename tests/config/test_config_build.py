@@ -280,3 +280,64 @@ def test_settings_remember_defaults(write):
     """Unset keys have the default of the table."""
     settings = load_yaml(write(STORE + "rerank: {kind: cross-encoder}\n"))
     assert (settings["k"], settings["rerank"]["depth"], settings["gate"]) == (10, None, None)
+
+
+@pytest.mark.parametrize(
+    ("extra", "method"),
+    [
+        ("", "weighted"),
+        ("fusion:\n", "weighted"),
+        ("fusion: {weights: {docs: 2}}\n", "weighted"),
+        ("fusion: {method: rrf}\n", "rrf"),
+        ("fusion: {k_param: 10}\n", "rrf"),
+        ("fusion: {dialect: elasticsearch}\n", "rrf"),
+        ("gate: {floor: 0.01}\n", "rrf"),
+        ("gate: {signal: score}\n", "rrf"),
+        ("gate: {signal: docs, floor: 1}\n", "weighted"),
+        ("gate: {floor: 0.01}\nfusion: {method: weighted}\n", "weighted"),
+    ],
+)
+def test_a_file_without_a_fusion_method_uses_that_of_the_default_pipeline(write, extra, method):
+    """RRF stays where the file was written for RRF: its options, or a gate on fused scores."""
+    assert load_yaml(write(STORE + extra))["fusion"]["method"] == method
+
+
+def test_a_gate_on_fused_scores_keeps_its_meaning(build):
+    """A threshold for RRF scores (1/61 for the first place) drops what it dropped before."""
+    query = "the question and the rank"
+    fused = build(STORE + "fusion: {method: rrf}\n").rank(query)
+    assert len(fused) > 1
+    gated = build(STORE + f"gate: {{floor: {fused[1].score - 1e-6}}}\n")
+    assert gated.rank(query).ids == fused.ids[:2]
+
+
+@pytest.mark.real_model
+def test_a_minimal_file_ranks_like_the_default_pipeline(tmp_path):
+    """Stores and rerank alone, and the file of `config init`, give the default's hits, scores and reasons."""
+    pytest.importorskip("tokenizers")
+    from resift import Index
+    from resift.config.reference import default_file
+    from resift.demo.sample import passages, questions
+
+    rows = passages()[:110]
+    # A long text, of which the default reads some windows and not all.
+    long = {"id": "long", "text": " ".join(str(row["text"]) for row in rows[:60])}
+    minimal = tmp_path / "minimal.yaml"
+    minimal.write_text(STORE + "rerank: {kind: cross-encoder}\n", encoding="utf-8")
+    written = tmp_path / "written.yaml"
+    written.write_text(default_file(), encoding="utf-8")
+    unranked = tmp_path / "unranked.yaml"
+    unranked.write_text(STORE, encoding="utf-8")
+    with Index(tmp_path / "docs.db") as index, Index(tmp_path / "docs.db", rerank=False) as plain:
+        index.add([*rows, long])
+        for question in questions()[:8]:
+            for k in (3, 10):
+                expected = index.search(question.text, k=k)
+                for file in (minimal, written):
+                    ranking = index.search(question.text, k=k, pipeline=file)
+                    assert [(hit.id, hit.score) for hit in ranking] == [
+                        (hit.id, hit.score) for hit in expected
+                    ]
+            expected = plain.search(question.text)
+            ranking = plain.search(question.text, pipeline=unranked)
+            assert [(hit.id, hit.score) for hit in ranking] == [(hit.id, hit.score) for hit in expected]

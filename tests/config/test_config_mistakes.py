@@ -20,7 +20,7 @@ def mistakes(file) -> list[str]:
         # unknown keys
         ("fusoin: {}", 2, "The file has no key 'fusoin'. Did you mean 'fusion'?"),
         ("rerank: {kind: cross-encoder, dept: 5}", 2, "rerank has no key 'dept'. Did you mean 'depth'?"),
-        ("fusion:\n  k_parm: 60", 3, "fusion has no key 'k_parm'. Did you mean 'k_param'?"),
+        ("fusion:\n  method: rrf\n  k_parm: 60", 4, "fusion has no key 'k_parm'. Did you mean 'k_param'?"),
         ("rerank: {kind: cross-encoder, semantic_weight: 1}", 2, "belongs to kind semantic-bm25"),
         # wrong types
         ("k: ten", 2, "k is 'ten'; it must be a whole number ≥ 1"),

@@ -1,8 +1,9 @@
-"""`resift config`: check a pipeline file, show what it means, print the reference of all keys."""
+"""`resift config`: write the default pipeline file, check a file, show what it means, print all keys."""
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 from resift.cli.render import paint, print_json, print_note, print_text, table
 
 _EXAMPLES = """examples:
+  resift config init -o pipeline.yaml   the default pipeline as a commented file
   resift config check pipeline.yaml     every mistake with its line, or OK
   resift config show pipeline.yaml      the file with all defaults filled in
   resift config reference               every key there is, as Markdown
@@ -27,6 +29,15 @@ def configure(parser: argparse.ArgumentParser) -> None:
         sub = actions.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".")
         sub.add_argument("file", type=Path, help="the pipeline file (YAML)")
         sub.add_argument("--json", action="store_true", help="write JSON, also on a terminal")
+    init = actions.add_parser(
+        "init",
+        help="write the default pipeline as a file",
+        description="Write the default pipeline as a commented file, to stdout or to -o FILE.",
+    )
+    init.add_argument(
+        "--store", default="docs.db", metavar="FILE", help="the index to search (default: docs.db)"
+    )
+    init.add_argument("-o", "--output", type=Path, metavar="FILE", help="write here; never overwrites a file")
     actions.add_parser("reference", help="print the reference of all keys as Markdown")
 
 
@@ -37,7 +48,28 @@ def run(args: argparse.Namespace) -> int:
 
         sys.stdout.write(page())
         return 0
+    if args.action == "init":
+        return _init(args)
     return _check(args) if args.action == "check" else _show(args)
+
+
+def _init(args: argparse.Namespace) -> int:
+    from resift.config.reference import default_file
+    from resift.errors import InputError, shell_path
+
+    # Paths in the file are relative to it, those on the command line to the current folder.
+    folder = Path() if args.output is None else args.output.parent
+    text = default_file(args.store if os.path.isabs(args.store) else os.path.relpath(args.store, folder))
+    if args.output is None:
+        sys.stdout.write(text)
+        return 0
+    try:
+        with args.output.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        raise InputError(f"{args.output} exists and stays as it is. Choose another file for -o.") from None
+    print_text(f"Wrote {args.output}. Next: resift config check {shell_path(args.output)}")
+    return 0
 
 
 def _check(args: argparse.Namespace) -> int:

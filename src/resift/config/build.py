@@ -15,6 +15,7 @@ from resift.config.settings import Settings
 from resift.errors import ConfigError, MissingExtraError, ResiftError
 from resift.events import Sink
 from resift.protocols import Releasable, ScoringStage
+from resift.retrieval.defaults import FETCH
 from resift.retrieval.gating import closed
 from resift.retrieval.over_fetch import OverFetch
 from resift.retrieval.pipeline import Pipeline, PipelineOptions
@@ -51,12 +52,11 @@ def build(settings: Settings, *, file: str | None = None, **options: Unpack[Pipe
         parts: JsonObject = {
             "stores": refs,
             **settings.given("k", "deadline_s", "timeout_s"),
+            "fetch": FETCH if settings["fetch"] is None else settings["fetch"].part(OverFetch),
             **{name: each for name, each in stage.items() if each is not None},
         }
         if settings["capabilities"] is not None:
             parts["capabilities"] = list(settings["capabilities"])
-        if settings["fetch"] is not None:
-            parts["fetch"] = settings["fetch"].part(OverFetch)
         # An argument of the caller wins over the file.
         pipeline = Pipeline(**{**parts, **options})
         undo.pop_all()  # from here on the pipeline closes the stores

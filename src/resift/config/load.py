@@ -12,6 +12,8 @@ from resift.config.sections import PipelineFile
 from resift.config.settings import Settings
 from resift.config.tree import Tree, from_plain, read_file
 from resift.errors import ConfigError
+from resift.fusion.weighted import NAME as WEIGHTED
+from resift.gate.profiles import OWN_SCORE
 from resift.types import JsonMapping
 from resift.validation import check_path
 
@@ -39,10 +41,38 @@ def inspect_yaml(path: str | Path, *, expand: bool = True) -> tuple[Settings | N
 def _checked(
     tree: Tree, problems: Problems, folder: Path, *, expand: bool
 ) -> tuple[Settings | None, Problems]:
+    _choose_fusion(tree)
     settings = Reader(problems, folder=folder, expand=expand).section(PipelineFile, tree, WHOLE)
     if settings is not None:
         check_whole(settings, problems)
     return settings, problems
+
+
+def _choose_fusion(tree: Tree) -> None:
+    """Write the fusion method into a tree that names none: what the default pipeline uses, or RRF.
+
+    RRF stays where the file was written for it: `k_param` and `dialect` are options of RRF, and a gate whose
+    signal is not a store compares fused scores with numbers.
+    """
+    if not isinstance(tree.value, dict):
+        return
+    fusion = tree.value.setdefault("fusion", Tree({}, tree.line))
+    if fusion.value is None:
+        fusion.value = {}
+    if not isinstance(fusion.value, dict) or _plain_value(fusion, "method") is not None:
+        return
+    gate = tree.value.get("gate")
+    gates_fused_scores = (
+        gate is not None
+        and isinstance(gate.value, dict)
+        and _plain_value(gate, "signal") in (None, OWN_SCORE)
+    )
+    method = "rrf" if gates_fused_scores or fusion.value.keys() & {"k_param", "dialect"} else WEIGHTED
+    fusion.value["method"] = Tree(method, fusion.line)
+
+
+def _plain_value(tree: Tree, key: str) -> object:
+    return tree.value[key].value if key in tree.value else None
 
 
 def _sound(settings: Settings | None, problems: Problems) -> Settings:

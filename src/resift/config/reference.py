@@ -1,13 +1,19 @@
-"""The reference page of every key, made from what is declared: `python -m resift.config.reference > PAGE`."""
+"""The reference page of every key, and the default pipeline as a file, both from what is declared.
+
+`python -m resift.config.reference > PAGE` writes the page.
+"""
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 
-from resift.config.sections import PipelineFile
+from resift.config.sections import FusionSection, GuardSection, PipelineFile
 from resift.options import TYPE_NAMES, Option, declared_options, option_values, options_class
 from resift.plugins import load_plugin, package_of
+from resift.retrieval.defaults import FETCH
+from resift.validation import DEFAULT_K
 
 _HEAD = """# Configuration reference
 
@@ -19,6 +25,49 @@ Every key that a pipeline file may hold. This page is generated from the same de
 def page(*, packages: Sequence[str] | None = ("resift",)) -> str:
     """Return the page as Markdown: with the plugins of these packages, with None of all installed ones."""
     return _HEAD + "".join(_sections(PipelineFile, "", (PipelineFile.__doc__ or "").strip(), packages)) + "\n"
+
+
+def default_file(store: str = "docs.db") -> str:
+    """Return the default pipeline on an index as a commented file; every value is the one that runs."""
+    from resift.rerankers.cross_encoder import DEFAULT_MODEL, SKIM, WINDOWS
+
+    guard = GuardSection()
+    quoted = json.dumps(store, ensure_ascii=False)  # a JSON string is a YAML string
+    return f"""\
+# The default pipeline of Resift. A key that you remove keeps the value that it has here; without the section
+# `rerank` nothing is reranked. Check the file with `resift config check FILE`, search with
+# `resift search --pipeline FILE`. All keys: `resift config reference`.
+
+stores:
+  - name: docs
+    kind: sqlite            # or lancedb, ladybug, memory, postgres, qdrant
+    path: {quoted}  # an index of `resift index`, relative to this file
+
+fetch:                      # hits from each store: factor * k, at least minimum, at most cap
+  factor: {FETCH.factor}
+  minimum: {FETCH.minimum}
+  cap: {FETCH.cap}
+
+fusion:
+  method: {FusionSection().method}          # keyword and vector search are weighted by the texts
+
+rerank:                     # how many hits are reranked follows the fused scores; `depth: 20` fixes it
+  kind: cross-encoder
+  model: {DEFAULT_MODEL}
+  max_windows: {WINDOWS}            # windows of a long text that are scored at most
+  skim: {SKIM}                   # windows that are scored first; the others only if one of these is relevant
+
+guard:
+  blend: {_yaml(guard.blend)}               # the final order blends first-stage and reranker scores
+  do_no_harm: {_yaml(guard.do_no_harm)}          # a strong first-stage hit stays in the results
+
+k: {DEFAULT_K}                       # hits that a search returns
+# deadline_s: 2             # limit for a whole search, in seconds; none by default
+"""
+
+
+def _yaml(value: bool) -> str:
+    return str(value).lower()
 
 
 def _sections(

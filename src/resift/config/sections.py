@@ -27,9 +27,10 @@ from resift.plugins import (
 )
 from resift.resilience.budget import BudgetOptions
 from resift.resilience.circuit import BreakerOptions
+from resift.retrieval.defaults import FETCH
 from resift.retrieval.gating import GateOptions
 from resift.retrieval.over_fetch import OverFetch
-from resift.retrieval.pipeline import FETCH, TIMEOUT_S
+from resift.retrieval.pipeline import TIMEOUT_S
 from resift.shape.blending import Blend
 from resift.shape.composing import ShapePolicy
 from resift.shape.guarding import Guard
@@ -57,7 +58,12 @@ class StoreSection(Options):
 class FusionSection(Options):
     """How the stores' lists become one."""
 
-    method: str = option("The method.", default="rrf", plugins=FUSION, choices=available_fusions)
+    method: str = option(
+        "The method; `rrf` where the section has `k_param` or `dialect`.",
+        default="weighted",
+        plugins=FUSION,
+        choices=available_fusions,
+    )
     weights: Mapping[str, float] | None = option(
         "Weight per store, 1 unless given; 0 leaves a store out. A store asked by words and by vectors has "
         "two more names: docs.text and docs.vectors.",
@@ -158,7 +164,9 @@ class PipelineFile(Options):
         defaults_from=FETCH,
     )
     fusion: FusionSection | None = option(
-        "How the stores' lists become one. Without this section: RRF with k_param 60.", default=None
+        "How the stores' lists become one. Without this section: `weighted`, as in the default pipeline, "
+        "or `rrf` if the file has a `gate` that names no store as its `signal`.",
+        default=None,
     )
     gate: GateSection | None = option(
         "Which hits go on to the reranker: floors per section, relaxed or tightened by grade.", default=None

@@ -6,15 +6,20 @@ from pathlib import Path
 
 from resift.config.build_rerank import keys_not_set
 from resift.config.settings import Settings
+from resift.fusion.weighted import NAME as WEIGHTED
+from resift.retrieval.defaults import FETCH
+from resift.retrieval.over_fetch import OverFetch
 
 
 def summary(settings: Settings) -> list[tuple[str, str]]:
     """Return (part, what it is) rows."""
     rows = [("store", _store(store)) for store in settings["stores"]]
-    fusion = settings["fusion"]
-    rows.append(("fusion", fusion["method"] if fusion else "rrf"))
+    fetch = FETCH if settings["fetch"] is None else settings["fetch"].part(OverFetch)
+    rows.append(("fetch", f"{fetch(settings['k'])} hits from each store"))
+    method = settings["fusion"]["method"]
+    rows.append(("fusion", method))
     if settings["rerank"] is not None:
-        rows += _rerank(settings["rerank"], adaptive=bool(fusion) and fusion["method"] == "weighted")
+        rows += _rerank(settings["rerank"], adaptive=method == WEIGHTED)
         guard = settings["guard"]
         rows += [("blend", "on" if guard is None or guard["blend"] else "off")]
         rows += [("guard", "on" if guard is None or guard["do_no_harm"] else "off")]

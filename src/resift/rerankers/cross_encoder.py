@@ -22,6 +22,9 @@ from resift.validation import check_arguments, check_k, check_list, check_query
 DEFAULT_MODEL = "cross-encoder/ms-marco-MiniLM-L-12-v2"
 ALLOWED_MODELS = shipped_ids("cross-encoder")
 
+SKIM, WINDOWS = 2, 3
+"""Windows of a long text that the default pipeline reads first, and at most (docs/blending.md)."""
+
 log = logging.getLogger(__name__)
 
 
@@ -31,10 +34,11 @@ class CrossEncoderOptions(ModelFolder):
 
     model_name: str = model_option("cross-encoder", default=DEFAULT_MODEL)
     aggregate: Aggregate = option("What a long document's windows add up to.", default="max")
-    max_windows: int = option("Most windows of one document that are read.", default=MAX_WINDOWS, min=1)
-    skim: int | None = option(
-        "Read this many windows of a long document first, the others only if one of them is not hopeless.",
-        default=None,
+    max_windows: int = option("Most windows of one document that are read.", default=WINDOWS, min=1)
+    skim: int = option(
+        "Read this many windows of a long document first, the others only if one of them is not hopeless. "
+        "The value of `max_windows` reads all of them.",
+        default=SKIM,
         min=1,
     )
 

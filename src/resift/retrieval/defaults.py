@@ -7,6 +7,7 @@ from typing import Any
 from resift.errors import StoreError
 from resift.fusion.weighted import WeightedReranker
 from resift.protocols import DocStore, OpensVectors
+from resift.rerankers.cross_encoder import SKIM, WINDOWS
 from resift.rerankers.shared_model import SharedCrossEncoder
 from resift.retrieval.over_fetch import OverFetch
 from resift.retrieval.rerank_depth import AdaptiveDepth
@@ -16,9 +17,6 @@ from resift.types import Hit, JsonObject, Where
 
 FETCH = OverFetch(factor=30, minimum=300, cap=1000)
 """How much each store is asked for: z-scores of longer lists are steadier, for 5 ms more than 100."""
-
-SKIM, WINDOWS = 2, 3
-"""How many windows of a long text are read first, and how many at most (docs/blending.md)."""
 
 
 def default_options(store: Any, *, rerank: bool) -> JsonObject:
