@@ -32,7 +32,10 @@ def test_tuning_reports_on_held_out_queries(recording, tmp_path, capsys):
     data = json.loads(capsys.readouterr().out)
     assert data["train"]["queries"] + data["held_out"]["queries"] == len(QRELS)
     assert data["tried"] <= 20
-    assert yaml.safe_load(best.read_text())["fusion"]["method"] in ("weighted", "rrf", "linear")
+    assert data["adopt"] is False
+    # The verdict is to keep the default, so that is what the file has.
+    assert best.read_text().startswith("# The default pipeline")
+    assert not yaml.safe_load(best.read_text()).keys() & {"fusion", "guard", "gate"}
     # The file is whole: it names the stores that were recorded, and answers from anywhere.
     assert main(["config", "check", str(best)]) == 0
     question = next(iter(read_collection(tmp_path / "small").queries.values()))
@@ -88,11 +91,59 @@ def test_the_best_setting_is_a_sound_pipeline_file(tmp_path):
         Setting(method="linear", blend=None),
         Setting(depth=0),
         Setting(blend="rank", blend_weight=0.3),
+        Setting(method="weighted", depth=5, floor=("docs.vectors", 0.4)),
     ]
     for setting in settings:
         read = load_plain({**yaml.safe_load(as_yaml(setting, header)), "stores": stores})
         assert read["fusion"]["method"] == setting.method
         assert (read["rerank"] is None) == (setting.depth == 0)
+        assert (read["gate"] is None) == (setting.floor is None)
+        if setting.method == "weighted":
+            assert read["rerank"]["depth"] is None
+            assert (read["gate"]["signal"], read["gate"]["floor"]) == setting.floor
+
+
+def test_options_without_effect_are_not_listed():
+    """After weighted fusion the depth follows the scores; without a reranker there is nothing to blend."""
+    from resift.evaluation.replay import Setting
+
+    assert "depth" not in Setting(method="weighted", depth=5).plain()
+    assert Setting(method="linear", depth=5).plain()["depth"] == 5
+    assert Setting(method="linear", depth=0, guard=True).plain() == {"method": "linear"}
+
+
+def recording_where_one_store_is_right(path, queries=60):
+    """Write a recording in which the second store alone knows the answer: its weight beats the default."""
+    from resift.evaluation.record_file import Header, Recorded, header_line, query_line
+
+    ids = [f"d{rank}" for rank in range(10)]
+    header = Header(stores=("one", "two"), reranker="", depth=0, k=10)
+    lines = [header_line(header)]
+    for number in range(queries):
+        right = ids[number % 10]
+        second = [right, *(id for id in ids if id != right)]
+        lists = {
+            name: [(id, 10.0 - rank) for rank, id in enumerate(order)]
+            for name, order in (("one", ids), ("two", second))
+        }
+        lines.append(query_line(Recorded(f"q{number}", "test", lists, {}, {right: 1})))
+    path.write_text("".join(lines))
+
+
+def test_a_better_setting_is_written_as_found_by_tune(tmp_path, capsys):
+    """The file has the tuned setting only if held-out queries agree, and the report says which it has."""
+    run, best = tmp_path / "run.jsonl", tmp_path / "best.yaml"
+    recording_where_one_store_is_right(run)
+    assert main(["tune", str(run), "--budget", "60", "--yaml", str(best), "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["adopt"] is True
+    assert data["held_out"]["difference"] > 0
+    assert best.read_text().startswith("# Found by resift tune")
+    written = yaml.safe_load(best.read_text())
+    assert written["fusion"]["method"] == data["best"]["method"]
+    assert written["fusion"]["weights"]["two"] > written["fusion"]["weights"]["one"]
+    assert main(["tune", str(run), "--budget", "60", "--yaml", str(best)]) == 0
+    assert "tuned pipeline" in capsys.readouterr().out
 
 
 def test_marks_of_users_on_an_index(tmp_path, capsys):
@@ -109,6 +160,8 @@ def test_marks_of_users_on_an_index(tmp_path, capsys):
     told = capsys.readouterr().out
     assert "3 questions, 3 hits marked good, 0 bad" in told
     assert "The default stays: 3 questions are too few" in told
+    assert "default pipeline" in told
+    assert "Found by" not in best.read_text()
     assert main(["config", "check", str(best)]) == 0
     capsys.readouterr()
     assert main([*words, "--json"]) == 0

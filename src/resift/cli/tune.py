@@ -35,6 +35,9 @@ examples:
 FEW = 30
 """Training queries below which a tuned setting is not to be trusted much."""
 
+MAX_P = 0.05
+"""The p-value up to which a difference on held-out queries is taken as real."""
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `resift tune`."""
@@ -54,7 +57,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--budget", type=int, default=200, help="how many settings are tried (200)")
     parser.add_argument("--seed", type=int, default=1, help="of the random part (1)")
     add_repeated(parser, "--floor", "STORE=SCORE", "also try this floor of the gate; repeat it")
-    parser.add_argument("--yaml", type=Path, default=None, metavar="FILE", help="write the best setting here")
+    parser.add_argument(
+        "--yaml",
+        type=Path,
+        default=None,
+        metavar="FILE",
+        help="write the pipeline to use here: tuned, or the default where tuning found nothing better",
+    )
     parser.add_argument("--json", action="store_true", help="write the result as JSON")
 
 
@@ -83,10 +92,14 @@ def run(args: argparse.Namespace) -> int:
             progress=meter.update,
         )
     row = _judged(test, default_setting(recording.header), tuned.best, args.measure)
+    adopt = row.mean > 0 and row.p <= MAX_P
     if args.yaml:
-        atomic_write(args.yaml, as_yaml(tuned.best, recording.header))
+        header = recording.header
+        atomic_write(args.yaml, as_yaml(tuned.best, header) if adopt else default_yaml(header))
     show = _print_data if args.json else _print_report
-    show(tuned, row, len(train.queries))
+    show(tuned, row, len(train.queries), adopt=adopt)
+    if args.yaml and not args.json:
+        _print_written(args.yaml, tuned=adopt)
     return 0
 
 
@@ -119,13 +132,23 @@ def _fit_clicks(args: argparse.Namespace) -> int:
         record(subject, [clicks], out, index=None, key="clicks", depth=Trust().most, progress=meter.update)
         recording = read_recording(out)
     fitted = fit(recording)
+    adopt = not fitted.reason
     if args.yaml:
-        atomic_write(args.yaml, as_yaml(fitted.best, recording.header))
+        header = recording.header
+        atomic_write(args.yaml, as_yaml(fitted.best, header) if adopt else default_yaml(header))
     if args.json:
-        print_json({**asdict(fitted), "best": fitted.best.plain()})
-    else:
-        _print_fitted(fitted)
+        print_json({**asdict(fitted), "best": fitted.best.plain(), "adopt": adopt})
+        return 0
+    _print_fitted(fitted)
+    if args.yaml:
+        _print_written(args.yaml, tuned=adopt)
     return 0
+
+
+def _print_written(file: Path, *, tuned: bool) -> None:
+    from resift.cli.render import print_text
+
+    print_text(f"{file} has the {'tuned' if tuned else 'default'} pipeline.")
 
 
 def _print_fitted(fitted: Fitted) -> None:
@@ -145,17 +168,18 @@ def as_yaml(setting: Setting, header: Header) -> str:
     """Return the pipeline file of this setting."""
     import yaml
 
-    data: JsonObject = {"stores": [dict(store) for store in header.configured]} if header.configured else {}
-    data |= {"k": header.k, "fusion": {"method": setting.method}}
+    data = _stores_and_k(header) | {"fusion": {"method": setting.method}}
     if setting.method == "rrf":
         data["fusion"]["k_param"] = setting.k_param
     if setting.method == "weighted":
         data["fusion"]["vectors"] = setting.vectors
     if setting.weights:
         data["fusion"]["weights"] = dict(zip(header.stores, setting.weights, strict=True))
+    if setting.floor is not None:
+        data["gate"] = dict(zip(("signal", "floor"), setting.floor, strict=True))
     if setting.depth:
         data["rerank"] = {"kind": header.reranker}
-        if setting.method != "weighted":  # which reads as deep as it pays
+        if setting.method != "weighted":  # where the depth follows the scores
             data["rerank"]["depth"] = setting.depth
         data["guard"] = {"blend": setting.blend is not None, "do_no_harm": setting.guard}
         if setting.blend is not None:
@@ -164,9 +188,27 @@ def as_yaml(setting: Setting, header: Header) -> str:
                 data["guard"]["weight"] = setting.blend_weight
         if setting.blend == "promote":
             data["guard"]["temperature"] = setting.temperature
-    text: str = yaml.safe_dump(data, sort_keys=False)
-    missing = "" if header.configured else " Add `stores:`, named as they were recorded."
-    return f"# Found by resift tune.{missing}\n{text}"
+    return f"# Found by resift tune.{_missing(header)}\n{yaml.safe_dump(data, sort_keys=False)}"
+
+
+def default_yaml(header: Header) -> str:
+    """Return the default pipeline on the recorded stores: a file without options is the default."""
+    import yaml
+
+    data = _stores_and_k(header) | ({"rerank": {"kind": header.reranker}} if header.depth else {})
+    return (
+        f"# The default pipeline: resift tune found nothing better on held-out queries.{_missing(header)}\n"
+        f"{yaml.safe_dump(data, sort_keys=False)}"
+    )
+
+
+def _stores_and_k(header: Header) -> JsonObject:
+    stores = [dict(store) for store in header.configured]
+    return ({"stores": stores} if stores else {}) | {"k": header.k}
+
+
+def _missing(header: Header) -> str:
+    return "" if header.configured else " Add `stores:`, named as they were recorded."
 
 
 def _halves(recording: Recording, args: argparse.Namespace) -> tuple[Recording, Recording]:
@@ -208,7 +250,7 @@ def _judged(test: Recording, before: Setting, after: Setting, measure: str) -> D
     return differences(outcomes, judge.measures)[0]
 
 
-def _print_data(tuned: Tuned, row: Difference, trained_on: int) -> None:
+def _print_data(tuned: Tuned, row: Difference, trained_on: int, *, adopt: bool) -> None:
     from dataclasses import asdict
 
     from resift.cli.render import print_json
@@ -216,6 +258,7 @@ def _print_data(tuned: Tuned, row: Difference, trained_on: int) -> None:
     print_json(
         {
             "best": tuned.best.plain(),
+            "adopt": adopt,
             "tried": tuned.tried,
             "train": {"queries": trained_on, "value": tuned.value},
             "held_out": {**asdict(row), "difference": row.mean},
@@ -223,7 +266,7 @@ def _print_data(tuned: Tuned, row: Difference, trained_on: int) -> None:
     )
 
 
-def _print_report(tuned: Tuned, row: Difference, trained_on: int) -> None:
+def _print_report(tuned: Tuned, row: Difference, trained_on: int, *, adopt: bool) -> None:
     from resift.cli.render import print_text, prose, table
 
     tried = f"{tuned.tried} settings on {trained_on} training queries; best {row.measure} {tuned.value:.4f}"
@@ -241,5 +284,7 @@ def _print_report(tuned: Tuned, row: Difference, trained_on: int) -> None:
         print_text(prose(few))
     if row.mean <= 0:
         print_text("No better on queries it has not seen: keep the default.")
-    elif row.p > 0.05:
-        print_text(prose("The difference may well be chance; the default is as good a choice."))
+    elif not adopt:
+        print_text(prose("The difference may well be chance: keep the default."))
+    else:
+        print_text(prose("Better on queries it has not seen: adopt the tuned setting."))

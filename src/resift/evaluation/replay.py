@@ -52,12 +52,16 @@ class Setting:
     guard: bool = False
 
     def plain(self) -> JsonObject:
-        """Return what counts, as data: knobs of stages that are off are left out."""
+        """Return the options with effect, as data; after `weighted` fusion the depth follows the scores."""
         data = asdict(self)
         if self.method != "rrf":
             del data["k_param"]
         if self.method != WEIGHTED:
             del data["vectors"]
+        if self.method == WEIGHTED and self.depth:
+            del data["depth"]
+        if not self.depth:
+            del data["blend"], data["guard"]
         if not self.depth or self.blend is None:
             del data["blend_weight"], data["temperature"], data["neighbours"]
         elif self.blend != "promote":

@@ -255,6 +255,9 @@ def _setting(knobs: JsonMapping, header: Header) -> Setting:
     weights = tuple(float(knobs.get(f"weight:{at}", 1.0)) for at in range(len(header.stores)))
     plain = Setting()
     depth = int(knobs.get("depth", 0))
+    if depth and knobs["method"] == WEIGHTED:
+        # The depth follows the fused scores; a pipeline file has no option for its limit.
+        depth = default_setting(header).depth
     blend = knobs.get("blend") if depth else plain.blend
     uses_blend = bool(depth) and blend is not None
     return Setting(
