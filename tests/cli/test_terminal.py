@@ -104,3 +104,17 @@ def test_the_time_left_does_not_count_what_an_earlier_run_did(monkeypatch):
     meter.show(910)
     assert screen.getvalue().split("\r")[-1].startswith("rows")
     assert "9 s left" in screen.getvalue().split("\r")[-1]
+
+
+def test_every_color_can_be_read_on_black_and_on_white():
+    """Contrast of at least 3.9 to 1 with both backgrounds (WCAG's formula)."""
+    from resift.cli.render import PALETTE
+
+    levels = (0, 95, 135, 175, 215, 255)
+    for name, number in PALETTE.items():
+        assert 16 <= number <= 231, "a color of the cube, which themes do not redefine"
+        place = number - 16
+        channels = [levels[place // 36], levels[place // 6 % 6], levels[place % 6]]
+        linear = [((value / 255 + 0.055) / 1.055) ** 2.4 if value else 0.0 for value in channels]
+        luminance = 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+        assert min((luminance + 0.05) / 0.05, 1.05 / (luminance + 0.05)) >= 3.9, name

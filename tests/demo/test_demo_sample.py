@@ -79,7 +79,19 @@ def test_demo_reranks_and_improves():
     assert all(row.ndcg == pytest.approx(statistics.fmean(row.per_question)) for row in shown.rows)
     assert shown.ranking.ids[0] in {id for id, grade in shown.grades.items() if grade == 2}
     assert not shown.ranking.degraded
+    _check_first_picture(shown)
     assert {"indexing", "asking"} == set(steps)
+
+
+def _check_first_picture(shown):
+    """The answer is first after reranking only, and no unrelated passage makes a large jump."""
+    answers = {id for id, grade in shown.grades.items() if grade == 2}
+    trace = shown.ranking.trace
+    for record in (*trace.of(StageKind.RETRIEVE), *trace.of(StageKind.FUSE)):
+        assert record.ids[0] not in answers
+    before = {id: rank for rank, id in enumerate(trace.of(StageKind.FUSE)[-1].ids, start=1)}
+    rises = [before[id] - rank for rank, id in enumerate(shown.ranking.ids, start=1) if id not in answers]
+    assert max(rises) <= 5
 
 
 @pytest.mark.real_model

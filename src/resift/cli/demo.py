@@ -96,7 +96,7 @@ def _print_flow(shown: Shown) -> None:
     from resift.cli.render import in_pipe, paint, painter, print_text, prose, width
     from resift.explain.escaping import clip
 
-    explanation = shown.ranking.explain(top=8)
+    explanation = shown.ranking.explain(top=max(1, len(shown.ranking)))
     print_text(explanation.text(width=width(), paint=painter(), curves=not in_pipe()))
     if not len(shown.ranking):
         return

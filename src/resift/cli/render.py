@@ -18,15 +18,13 @@ from resift.types import to_json
 
 T = TypeVar("T")
 
+PALETTE = {"red": 196, "green": 28, "yellow": 130, "blue": 27, "magenta": 163, "cyan": 30}
+"""Colors of the 256-color palette that can be read on black and on white; themes redefine the first 16."""
+
 _CODES = {
     "bold": "1",
     "dim": "2",
-    "red": "31",
-    "green": "32",
-    "yellow": "33",
-    "blue": "34",
-    "magenta": "35",
-    "cyan": "36",
+    **{name: f"38;5;{number}" for name, number in PALETTE.items()},
 }
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 _WITH_UNIT = re.compile(r"(?<![\d.,])(\d[\d.,]*) (s|ms|min|h|MB|%)(?![\w])")

@@ -9,7 +9,7 @@ from importlib.resources import files
 
 from resift.types import JsonObject
 
-SHOWN = "how do I switch the generator off without breaking anything?"
+SHOWN = "how much notice must I give after two years here?"
 """The question whose rank flow the demo shows unless another is asked."""
 
 
