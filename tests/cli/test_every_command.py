@@ -367,3 +367,39 @@ def test_an_unknown_language_gets_the_list_and_no_far_guess(tmp_path, monkeypatc
     told = capsys.readouterr().err
     assert "german" in told
     assert "Did you mean" not in told
+
+
+@pytest.mark.parametrize(
+    ("message", "told"),
+    [
+        ("Open it with text_only=True.", "Open it with --text-only."),
+        ("Open it by words (text_only=True, --text-only).", "Open it by words (--text-only)."),
+        ("Pass create=True.", "Pass create=True in Python."),
+        ("Pass allow_loopback=True.", "Pass allow_loopback=True in Python."),
+        ("Call resift.models.allow_local.", "Call resift.models.allow_local in Python."),
+        ("nothing=Truely, x=True1", "nothing=Truely, x=True1"),
+    ],
+)
+def test_python_arguments_become_flags_that_the_command_has(message, told):
+    """`some_flag=True` is advice for Python; a shell gets `--some-flag` if the command has that option."""
+    from resift.cli.main import in_shell_terms
+
+    assert in_shell_terms(message, ["--text-only", "-k"]) == told
+
+
+def test_a_failing_command_suggests_only_its_own_flags(place, capsys):
+    """`ask` has --allow-loopback; no command has a flag for a model of one's own."""
+    words = ["ask", "x", "--store", "any.db", "--endpoint", "http://127.0.0.1:9/v1", "--model", "m"]
+    index = place / "any.db"
+    note = place / "any.txt"
+    note.write_text("A note.")
+    assert main(["index", str(note), "--store", str(index), "--text-only"]) == 0
+    capsys.readouterr()
+    words[3] = str(index)
+    assert main(words) == 1
+    told = capsys.readouterr().err
+    assert "--allow-loopback" in told
+    assert "=True" not in told
+    assert main(["rerank", "x", str(note), "--model", "nobody/knows"]) == 1
+    told = capsys.readouterr().err
+    assert "allow_local in Python" in told or "allow_local" not in told

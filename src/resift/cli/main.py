@@ -11,7 +11,7 @@ import os
 import re
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import groupby
 from typing import NoReturn
 
@@ -59,7 +59,9 @@ GROUPS = {
 _COUNTS = ("--limit", "--top", "--top-k", "--count", "-n")
 """Options of other programs that mean -k."""
 
-_PYTHON_FLAG = re.compile(r"\b([a-z]+(?:_[a-z]+)+)=True(?:, --[a-z-]+)?")
+_PYTHON_FLAG = re.compile(r"\b([a-z]+(?:_[a-z]+)*)=True\b(?:, --[a-z-]+)?")
+_PYTHON_CALL = re.compile(r"\ballow_local\b")
+"""Advice of the library that no command has an option for."""
 
 EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
 
@@ -149,8 +151,8 @@ def _parsed(words: list[str]) -> argparse.Namespace:
 def _refuse(unknown: list[str], parser: argparse.ArgumentParser) -> NoReturn:
     """Name the first argument that the command does not have, and the option that was probably meant."""
     name = unknown[0].partition("=")[0]
-    options = dict.fromkeys(re.findall(r"(?<![\w-])--?[a-z][\w-]*", parser.format_help()))
-    meant = [name] if name in options else difflib.get_close_matches(name, [*options], n=1, cutoff=0.7)
+    options = _option_names(parser)
+    meant = [name] if name in options else difflib.get_close_matches(name, options, n=1, cutoff=0.7)
     if name in _COUNTS and "-k" in options:
         meant = ["-k"]
     hint = f". Did you mean {meant[0]}?" if meant and meant != [name] else "."
@@ -158,9 +160,22 @@ def _refuse(unknown: list[str], parser: argparse.ArgumentParser) -> NoReturn:
     sys.exit(EXIT_USAGE)
 
 
-def _in_shell_terms(message: str) -> str:
-    """Return an error of the library with flags in the place of Python arguments: --text-only."""
-    return _PYTHON_FLAG.sub(lambda found: f"--{found[1].replace('_', '-')}", message)
+def _option_names(parser: argparse.ArgumentParser) -> list[str]:
+    """Return the options of a command, as its help lists them."""
+    return [*dict.fromkeys(re.findall(r"(?<![\w-])--?[a-z][\w-]*", parser.format_help()))]
+
+
+def in_shell_terms(message: str, options: Collection[str]) -> str:
+    """Return an error of the library with flags instead of Python arguments: --text-only.
+
+    Advice that the command has no option for is marked as Python.
+    """
+
+    def flag(match: re.Match[str]) -> str:
+        name = f"--{match[1].replace('_', '-')}"
+        return name if name in options else f"{match[1]}=True in Python"
+
+    return _PYTHON_CALL.sub(lambda match: f"{match[0]} in Python", _PYTHON_FLAG.sub(flag, message))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -169,13 +184,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that knows no bars gets question marks
     words = list(sys.argv[1:] if argv is None else argv)
+    parser: argparse.ArgumentParser | None = None
     try:
         with ended_by_interrupt() if argv is None else contextlib.nullcontext():
             args = _parsed(words)
+            parser = args.command_parser
             code: int = args.run(args)
             sys.stdout.flush()
     except ResiftError as exc:
-        return complain(_in_shell_terms(str(exc)))
+        options = [] if parser is None else _option_names(parser)
+        return complain(in_shell_terms(str(exc), options))
     except KeyboardInterrupt:
         complain("interrupted")
         if argv is None:
