@@ -119,3 +119,25 @@ def test_a_language_the_model_lacks_is_a_note(tmp_path, capsys, caplog):
     told = capsys.readouterr()
     assert "四週間" in told.out
     assert "Error" not in told.out + told.err + caplog.text
+
+
+def test_a_filter_on_an_unknown_key_is_a_warning(tmp_path, capsys):
+    """`--where` filters the passages; a key that no passage has is named on stderr, as in search."""
+    store, texts = tmp_path / "books.db", tmp_path / "texts"
+    texts.mkdir()
+    for name in ("books", "films"):
+        (texts / f"{name}.txt").write_text(f"The {name} go back after four weeks.")
+    assert main(["index", str(texts), "--store", str(store), "--text-only"]) == 0
+    capsys.readouterr()
+    ask = ["ask", "when", "do", "they", "go", "back", "--store", str(store), "--no-cross-encoder"]
+    assert main([*ask, "--where", "path=*films.txt", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert ["films" in source["id"] for source in answer["sources"]] == [True]
+    assert answer["warnings"] == []
+    assert main([*ask, "--where", "pth=films.txt"]) == 0
+    told = capsys.readouterr()
+    assert "Not found" in told.out
+    assert "pth" in told.err
+    assert "path" in told.err
+    assert main(["ask", "x", "--where", "path=films.txt"]) == 1
+    assert "--store" in capsys.readouterr().err

@@ -68,6 +68,7 @@ def _reported(
         "extractive": made.extractive if made else False,
         "writer": made.answer.writer if made else None,
         "notes": [*notes, *_graph_notes(ranking)],
+        "warnings": list(ranking.warnings),
     }
     if explain:
         data["explanation"] = [

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from resift.cli.options import at_least_one
+from resift.cli.options import add_repeated, at_least_one
 from resift.errors import ConfigError, shell_path
 from resift.types import JsonObject
 
@@ -23,6 +23,7 @@ build` makes. Without either the shipped sample is asked: lighthouses and findin
 examples:
   resift ask who built the first Eddystone lighthouse
   resift ask how long may I keep a book --store library.db
+  resift ask how long may I keep a book --store library.db --where path=rules.md
   resift ask "How do I rotate the keys?" --pack notes.lbug --explain
   resift ask "Why knots?" --endpoint https://llm.example/v1 --model some-model --api-key-env LLM_KEY
 """
@@ -50,6 +51,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default=5,
         metavar="N",
         help="how many passages (default: 5)",
+    )
+    add_repeated(
+        parser,
+        "--where",
+        "TEST",
+        "use only passages whose metadata passes: topic=food, 'path=*.md' (--store)",
     )
     parser.add_argument(
         "--hops", type=int, default=DEFAULT_HOPS, metavar="N", help="links to follow, 0 to 3 (default: 1)"
@@ -82,6 +89,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _from_index(args: argparse.Namespace, question: str) -> JsonObject:
     from resift.index import Index
+    from resift.stores.where_text import where_from
 
     if args.hops != DEFAULT_HOPS:
         raise ConfigError("--hops goes with --pack: an index has no links to follow.")
@@ -89,6 +97,7 @@ def _from_index(args: argparse.Namespace, question: str) -> JsonObject:
         return index.ask(
             question,
             k=args.max_results,
+            where=where_from(args.where) or None,
             deadline_s=args.deadline,
             writer=_writer(args),
             explain=args.explain,
@@ -102,6 +111,8 @@ def _from_pack(args: argparse.Namespace, question: str) -> JsonObject:
         raise ConfigError(
             f"{args.pack} is an index, not a pack. Ask it with: --store {shell_path(args.pack)}"
         )
+    if args.where:
+        raise ConfigError("--where goes with --store: passages of a pack have no metadata to test.")
     writer = _writer(args)
     with KnowledgeGraphAgent(
         args.pack or _sample(),
@@ -147,6 +158,8 @@ def _sample() -> Path:
 def _print_answer(answer: JsonObject) -> None:
     from resift.cli.render import complain, paint, print_text, prose
 
+    for warning in answer["warnings"]:
+        complain(warning)
     if answer["degraded"]:
         complain(f"degraded: {answer['reason']}")
     if answer["found"] and answer["extractive"]:

@@ -33,6 +33,7 @@ _ANSWER = record(
         "degraded": flag(),
         "reason": text(),
         "notes": array(text()),
+        "warnings": array(text()),
     },
     required=("answer", "found", "sources", "degraded"),
     closed=False,
