@@ -187,7 +187,7 @@ def _new_names(sentence: str, question: str) -> bool:
     known = set(words(question))
     return any(words(name)[:1] and words(name)[0] not in known for name in _CAPITAL.findall(sentence)) or (
         # Two capitals at the beginning are a name: "Ferdinand de Lesseps led", "Isaac Newton explained".
-        bool(re.match(r"[^\W\d_a-z]\w+ (?:(?:de|von|van|of|the) )?[^\W\d_a-z]\w+", sentence))
+        bool(re.match(r"\b[^\W\d_a-z]\w+ (?:(?:de|von|van|of|the) )?[^\W\d_a-z]\w+", sentence))
         and not set(words(sentence)[:2]) <= known
     )
 

@@ -17,6 +17,7 @@ from resift.protocols import OfModel, Scorer, describe_scorer, name_of
 from resift.rerankers.fusing import fuse_then_rescore
 from resift.rerankers.score_stores import ScoreStore
 from resift.types import Hit, ScorerInfo, Scores
+from resift.validation import check_arguments
 
 T = TypeVar("T")
 
@@ -42,6 +43,7 @@ class CachedScorer:
 
     pointwise = True
 
+    @check_arguments
     def __init__(
         self,
         scorer: Scorer,

@@ -30,6 +30,7 @@ from resift.sync import synced
 from resift.types import JsonMapping, Ranking, StageKind, Where, cut_record
 from resift.validation import (
     DEFAULT_K,
+    check_arguments,
     check_callable,
     check_k,
     check_list,
@@ -215,6 +216,7 @@ class Pipeline:
             await _closed(part)
 
     @classmethod
+    @check_arguments
     def default(cls, store: Store, *, rerank: bool = True, **options: Unpack[PipelineParts]) -> Pipeline:
         """Return a sensible pipeline for one store: words and meaning fused, the top 20 reranked, blended."""
         from resift.retrieval.defaults import default_options

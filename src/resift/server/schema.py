@@ -15,12 +15,9 @@ from msgspec import Meta
 
 from resift.server.failures import Kind, RequestFailed
 from resift.types import JsonMapping, JsonObject, JsonValue
-from resift.validation import Problem, find_problems
+from resift.validation import NOT_BLANK, Problem, find_problems
 
 Schema = JsonMapping
-
-NOT_BLANK = r"\S"
-"""The one pattern that is used: something besides white space."""
 
 TRUE, FALSE = ("true", "True", "1"), ("false", "False", "0")
 

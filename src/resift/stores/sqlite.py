@@ -32,7 +32,7 @@ from resift.stores.workers import Workers
 from resift.text import Analyzer
 from resift.text.bm25 import BM25
 from resift.types import Hit, JsonObject, Where
-from resift.validation import check_path
+from resift.validation import check_arguments, check_path
 
 T = TypeVar("T")
 
@@ -53,6 +53,7 @@ class SQLiteStore:
 
     Options = SQLiteOptions
 
+    @check_arguments
     def __init__(
         self,
         path: str | os.PathLike[str],

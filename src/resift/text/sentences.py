@@ -21,14 +21,14 @@ _ABBREVIATION = re.compile(
     r"(?:\b(?:[A-Z]|Dr|Mr|Mrs|Ms|St|Mt|No|vs|etc|approx|ca|cf|e\.g|i\.e|Fig|Jr|Sr|Prof|Capt|Lt))\.$"
 )
 _LONGEST_ABBREVIATION = 8
-_FENCE = re.compile(r"\s*(```|~~~)")
+_FENCE = re.compile(r"^\s*(```|~~~)")
 _HEADING = re.compile(r"\s{0,3}(?:#{1,6}\s|={2,6}[^=])")
 _HEADING_MARK = re.compile(r"^#{1,6}\s+")
-_RULE = re.compile(r"\s*(?:[-=*_~+|:]\s*){3,}$")
+_RULE = re.compile(r"^\s*(?:[-=*_~+|:]\s*){3,}$")
 _ITEM = re.compile(r"^\s*(?:[-*+•–]|\(?(?:\d{1,3}|[a-z])[.)])\s+")
 _QUOTE = re.compile(r"^\s*>+\s?")
-_ROW = re.compile(r"\s*\||.*?(?:\t|\s\|\s)")
-_HARD_BREAK = re.compile(r"(?: {2,}|\\)$")
+_ROW = re.compile(r"^(?:\s*\||.*?(?:\t|\s\|\s))")
+_HARD_BREAK = re.compile(r"(?:(?<! ) {2,}|\\)$")
 
 MIN_WRAP_WIDTH = 40
 """Lines of a paragraph that is narrower than this are verse, an address or a list, unless the next line goes
