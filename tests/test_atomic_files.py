@@ -77,6 +77,7 @@ def test_a_full_disk_keeps_the_previous_file(tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+@pytest.mark.slow
 def test_a_vector_cache_on_a_full_disk_keeps_the_previous_file(tmp_path):
     """`VectorCache.save` writes beside its place; what was saved before loads again."""
     from resift.models.token_vectors import VectorCache
@@ -92,6 +93,7 @@ def test_a_vector_cache_on_a_full_disk_keeps_the_previous_file(tmp_path):
     assert VectorCache(64, model="m").load(path) == 2
 
 
+@pytest.mark.slow
 def test_every_cut_and_damaged_vector_file_is_named(tmp_path):
     """A file cut anywhere, or with a byte changed, loads as it was or raises our error with its name."""
     from resift.models.token_vectors import VectorCache

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -68,6 +69,7 @@ def test_any_text_is_taken(text):
     without_links(text, source="a.md")
 
 
+@pytest.mark.slow
 def test_long_input_takes_no_time():
     """A megabyte of brackets is read in a moment."""
     for text in ("[[" * 300_000, "[a](" * 200_000, "![x](y" * 100_000, "[" * 500_000 + "]" * 500_000):

@@ -86,6 +86,7 @@ def test_a_build_that_failed_goes_on(tmp_path):
     assert [path.name for path in tmp_path.iterdir() if "building" in path.name] == []
 
 
+@pytest.mark.slow
 def test_a_build_that_was_killed_goes_on(tmp_path):
     """SIGKILL in the middle costs at most the last batch."""
     source = tmp_path / "many.jsonl"
@@ -215,6 +216,7 @@ def test_a_build_leaves_foreign_files_beside_the_pack_alone(tmp_path):
     assert all(path.exists() for path in foreign)
 
 
+@pytest.mark.slow
 def test_every_kind_of_file_is_read_and_the_rest_is_named(tmp_path):
     """Word, PDF and tables become articles; pictures and empty files are named, not passed over."""
     notes = tmp_path / "notes"

@@ -96,6 +96,7 @@ def test_an_endpoint_that_fails_costs_only_itself(pack_file, fault):
     assert answer["reason"]
 
 
+@pytest.mark.slow
 def test_an_endpoint_that_hangs_is_left_in_time(pack_file):
     """The deadline holds, and the extractive answer still comes."""
     with ProviderServer() as server:

@@ -125,6 +125,7 @@ def test_rows_come_from_memory_and_other_file_systems(tmp_path):
 
 
 @pytest.mark.parametrize("engine", ["local", "ray"])
+@pytest.mark.slow
 def test_what_only_this_process_can_read_is_refused_before_workers_start(tmp_path, engine):
     if engine == "ray":
         pytest.importorskip("ray")

@@ -79,6 +79,7 @@ def bytes_of(folder: Path) -> dict[str, str]:
     }
 
 
+@pytest.mark.slow
 def test_every_row_comes_out_once_in_order(tmp_path):
     source = write_parquet(tmp_path / "in.parquet", [f"text {n}" for n in range(250)])
     report = run_batch(LengthWork(), source, tmp_path / "out", workers=2, shard_rows=40)
@@ -132,6 +133,7 @@ def test_a_shard_that_was_damaged_since_is_named(tmp_path):
     assert run_batch(LengthWork(), source, tmp_path / "out", engine=INLINE).written == 1
 
 
+@pytest.mark.slow
 def test_a_killed_worker_changes_no_byte(tmp_path):
     source = write_parquet(tmp_path / "in.parquet", [f"text {n}" for n in range(60)])
     run_batch(LengthWork(), source, tmp_path / "calm", workers=2, shard_rows=20)
@@ -141,6 +143,7 @@ def test_a_killed_worker_changes_no_byte(tmp_path):
     assert bytes_of(tmp_path / "stormy") == bytes_of(tmp_path / "calm")
 
 
+@pytest.mark.slow
 def test_a_row_that_kills_its_worker_is_set_aside(tmp_path):
     """Found by going row by row after two deaths; the others of its shard are done."""
     source = write_parquet(tmp_path / "in.parquet", ["a", "die", "bb", "fail", None])
@@ -279,6 +282,7 @@ class TestWithModels:
         assert row["scores"] == [hit.score for hit in ranking]
         assert (row["tier"], row["degraded"], report.failed) == ("cross-encoder", False, 1)
 
+    @pytest.mark.slow
     def test_index_and_load(self, tmp_path, capsys):
         """`resift batch index --store` ends in an index that is searched like any other."""
         source = tmp_path / "in.jsonl"
@@ -324,6 +328,7 @@ def test_documents_are_cut_into_named_chunks():
 @pytest.mark.filterwarnings(
     "ignore::DeprecationWarning", "ignore::FutureWarning", "ignore::ResourceWarning", "ignore::UserWarning"
 )
+@pytest.mark.slow
 def test_ray_does_the_same_and_survives_a_killed_actor(tmp_path):
     """Start, 200 rows, one killed actor, stop: the bytes of the local run."""
     pytest.importorskip("ray")

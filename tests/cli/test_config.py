@@ -93,6 +93,7 @@ def test_show_prints_the_file_with_defaults(folder, capsys):
     assert json.loads(capsys.readouterr().out) == shown
 
 
+@pytest.mark.slow
 def test_reference_prints_the_page(capsys):
     """`reference` is the page of the docs."""
     from resift.config.reference import page

@@ -146,6 +146,7 @@ def test_a_better_setting_is_written_as_found_by_tune(tmp_path, capsys):
     assert "tuned pipeline" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_marks_of_users_on_an_index(tmp_path, capsys):
     """A handful of thumbs moves nothing and says so; the file it writes is a whole pipeline."""
     notes = tmp_path / "notes.md"

@@ -52,6 +52,7 @@ def started(body: str, *, stays: bool = False) -> subprocess.Popen[str]:
 
 
 @pytest.mark.parametrize("body", [SWALLOWED, WAITING], ids=["swallowed", "clean-up waits"])
+@pytest.mark.slow
 def test_ctrl_c_ends_the_process_all_the_same(body):
     with started(body) as process:
         assert process.stdout.readline() == "ready\n"
@@ -63,6 +64,7 @@ def test_ctrl_c_ends_the_process_all_the_same(body):
     assert err.endswith("resift: interrupted\n")
 
 
+@pytest.mark.slow
 def test_a_command_that_is_done_is_not_interrupted_any_more():
     """Python's own end would otherwise be a death by signal, after everything was written."""
     with started(DONE, stays=True) as process:

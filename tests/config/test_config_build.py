@@ -225,6 +225,7 @@ def test_tiers_without_any_key_are_no_reranking(build, monkeypatch):
     )
 
 
+@pytest.mark.slow
 def test_a_stores_missing_key_is_a_mistake(write, monkeypatch):
     """A store cannot be left out silently: its unset variable is an error with the line."""
     pytest.importorskip("qdrant_client", reason="needs resift[qdrant]")

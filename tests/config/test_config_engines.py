@@ -69,6 +69,7 @@ def answered(file) -> tuple[Pipeline, dict]:
 
 
 @pytest.mark.real_model
+@pytest.mark.slow
 def test_four_engines_from_one_file_give_one_list(tmp_path):
     """Every engine answers, the best hit is in all five lists, a second run is identical."""
     for module in ("lancedb", "qdrant_client", "tokenizers"):

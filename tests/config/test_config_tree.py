@@ -58,6 +58,7 @@ def test_aliases_that_multiply_are_bounded():
     assert "repeat without end" in str(refused("\n".join(lines)))
 
 
+@pytest.mark.slow
 def test_endless_nesting_is_refused():
     """Depth that would overflow the stack is an error like any other."""
     assert "nest" in str(refused("[" * 1500 + "]" * 1500))

@@ -228,6 +228,7 @@ all_settings = st.builds(
 
 
 @given(recording=recordings, setting=all_settings)
+@pytest.mark.slow
 def test_the_quick_replay_gives_what_the_real_pipeline_gives(recording, setting):
     """With ties, absent hits, hits without a reranker score and one-sided lists."""
     assert is_fast(setting)
@@ -268,6 +269,7 @@ HEADER = Header(stores=("one", "two"), reranker="r", depth=10, k=10)
 
 
 @pytest.mark.parametrize("search", ["local", "grid"])
+@pytest.mark.slow
 def test_tuning_finds_the_signal_that_knows(search):
     best = tune(Recording(HEADER, tuple(made(40))), search=search, budget=150, measure="RR")
     assert best.best.depth == 10

@@ -157,6 +157,7 @@ frame.onload = function () {
 
 @pytest.mark.skipif(BROWSER is None, reason="no Chromium on this machine")
 @pytest.mark.parametrize(("width", "height"), [(1280, 800), (390, 844)])
+@pytest.mark.slow
 def test_the_page_fits_its_window_and_has_no_script_errors(page, tmp_path, width, height):
     """In headless Chromium: nothing wider than the window, no tiny text, one example shown at a time."""
     source = json.dumps(page).replace("</", "<\\/")

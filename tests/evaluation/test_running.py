@@ -189,6 +189,7 @@ print("done", outcome.reused, len(outcome.answers), flush=True)
 """
 
 
+@pytest.mark.slow
 def test_a_killed_evaluation_goes_on_and_asks_nothing_twice(collection, tmp_path):
     """SIGKILL while the third query is being answered: the next run asks for the third to the fifth only."""
     args = [sys.executable, "-c", SCRIPT, str(collection.folder), str(tmp_path / "cache")]

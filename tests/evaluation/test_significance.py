@@ -20,6 +20,7 @@ def test_no_difference_has_p_one():
 
 
 @given(st.lists(st.sampled_from([-0.5, -0.1, 0.0, 0.1, 0.3]), max_size=8))
+@pytest.mark.slow
 def test_few_differences_are_counted_exactly(values):
     """Against all sign patterns written out one by one."""
     patterns = [
@@ -38,6 +39,7 @@ def test_sampled_p_agrees_with_the_exact_one():
     assert randomisation_p([*values, 1e-13]) == pytest.approx(exact, abs=0.01)
 
 
+@pytest.mark.slow
 def test_the_direction_does_not_matter_and_the_answer_repeats():
     draw = random.Random(2)
     values = [draw.gauss(0.02, 0.1) for _ in range(200)]

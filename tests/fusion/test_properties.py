@@ -9,6 +9,7 @@ import subprocess
 import sys
 from fractions import Fraction
 
+import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -121,6 +122,7 @@ for method in sorted(fusion.METHODS):
 """
 
 
+@pytest.mark.slow
 def test_another_process_with_another_hash_seed_gives_the_same_bytes():
     """Byte-identical across processes."""
     lists = [

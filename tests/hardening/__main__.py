@@ -68,7 +68,7 @@ ATTACKS = {
 """Counts are what each attack takes: mutants, schedules, rounds of every fault in every dialect, calls."""
 
 
-ALONE = ("faults", "interrupts", "overload", "server", "soak")
+ALONE = ("fan-out", "faults", "interrupts", "overload", "server", "soak")
 """These measure time, so no other attack runs next to them."""
 
 

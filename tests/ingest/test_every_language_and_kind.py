@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from resift.ingest.indexing import IndexReport, index_paths
 from resift.stores.sqlite import SQLiteStore
 from tests.ingest import samples
@@ -57,6 +59,7 @@ def content(name: str, text: str) -> bytes | str:
     return makers.get(Path(name).suffix, lambda: text)()
 
 
+@pytest.mark.slow
 def test_each_file_is_found_by_a_word_and_by_a_question(tmp_path):
     """Eighteen kinds of files (and a PDF), nine languages; a picture is counted and nothing else left out."""
     folder = tmp_path / "files"

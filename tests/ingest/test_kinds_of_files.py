@@ -48,6 +48,7 @@ def test_slides_come_in_the_order_of_the_presentation_with_notes(tmp_path):
     ]
 
 
+@pytest.mark.slow
 def test_rows_of_a_workbook_are_documents_with_types(tmp_path):
     import datetime as dt
 
@@ -179,6 +180,7 @@ def test_columns_of_one_name_keep_their_cells_whatever_the_others_are_called(tmp
     assert row.text.split("\n") == ["a: one", "a 3: two", "a 4: three"]
 
 
+@pytest.mark.slow
 def test_a_row_of_very_many_columns_takes_no_longer_than_as_many_rows(tmp_path):
     """Each name was looked for in a list of all before it: half a megabyte took minutes."""
     started = time.process_time()
@@ -313,6 +315,7 @@ def test_broken_files_are_one_error_of_ours(tmp_path, name, content):
         read(tmp_path / name, content)
 
 
+@pytest.mark.slow
 def test_bombs_are_refused_before_they_unpack(tmp_path):
     bomb = samples.zipped({"word/document.xml": b"<a>" + b" " * 80_000_000 + b"</a>"})
     with pytest.raises(DataFormatError, match="Unpacks to"):

@@ -290,6 +290,7 @@ def test_a_run_that_is_stopped_and_goes_on_loses_nothing(tmp_path):
     assert asyncio.run(run()) == "".join(lines)
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_reading_at_once(tmp_path):
     """A file whose reading takes many seconds, interrupted in the middle: over within a second or so."""
     write(tmp_path, **{"big.md": "> " * 100 + "\n" + ("> - a\n" * 30 + "\n") * 60_000})

@@ -322,6 +322,7 @@ def test_a_changed_file_in_the_cache_is_refused(online, monkeypatch):
             act()
 
 
+@pytest.mark.slow
 def test_two_processes_fetch_once(online):
     """Two processes that want the same model at once ask the hub for each file once."""
     code = (

@@ -157,6 +157,7 @@ def test_the_index_and_the_command_line_take_an_allowed_model(allow, tmp_path, c
     assert len(json.loads(capsys.readouterr().out)["hits"]) == 2
 
 
+@pytest.mark.slow
 def test_worker_processes_of_a_bulk_job_take_an_allowed_model(allow, tmp_path):
     embedder = allow("token vectors", "bi-encoder", id="mine/embedder")
     pq.write_table(pa.table({"text": ["rain", "cheese"]}), tmp_path / "in.parquet")
@@ -164,6 +165,7 @@ def test_worker_processes_of_a_bulk_job_take_an_allowed_model(allow, tmp_path):
     assert (report.rows, report.failed) == (2, 0)
 
 
+@pytest.mark.slow
 def test_a_bulk_job_stops_when_its_model_does_not_load(allow, tmp_path):
     scorer = allow("score", "cross-encoder", id="mine/scorer")
     pq.write_table(pa.table({"query": ["rain"], "candidates": [["rain", "cheese"]]}), tmp_path / "in.parquet")

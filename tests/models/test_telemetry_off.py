@@ -16,6 +16,7 @@ print(os.environ["ORT_DISABLE_TELEMETRY"])
 """
 
 
+@pytest.mark.slow
 def test_the_runtime_leaves_no_trace_of_telemetry(tmp_path):
     """Importing it through Resift writes no session id; a user's own setting is kept."""
     pytest.importorskip("onnxruntime")

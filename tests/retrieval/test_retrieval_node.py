@@ -231,6 +231,7 @@ print(json.dumps([[hit.to_dict() for hit in hits] for hits in (ranking, ranking.
 """
 
 
+@pytest.mark.slow
 def test_n4_two_processes_give_the_same_bytes():
     """Other processes with other hash seeds give byte-identical rankings."""
     script = _SCRIPT.format(folder=os.path.dirname(__file__))

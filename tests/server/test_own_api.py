@@ -134,6 +134,7 @@ def test_search_without_an_index_says_what_to_do(stub):
     assert "--store" in answer.json()["message"]
 
 
+@pytest.mark.slow
 def test_a_pipeline_file_makes_a_resilient_proxy(index, tmp_path):
     """--pipeline with a hosted tier: the answer names who scored, and the fallback when it is gone."""
     upstream = start("--any-model", "--embedder", "none")

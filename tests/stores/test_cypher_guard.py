@@ -128,6 +128,7 @@ def test_macros_and_procedures_of_a_database_can_be_allowed() -> None:
     + ["MATCH (n) " * 10_000, "CALL {" * 15_000, "RETURN 1" + "+1" * 50_000, "RETURN '" + "\\" * 99_990, "a." * 50_000]
     + ["RETURN [" + "1," * 49_000 + "1]", "//" * 50_000, "$" * 100_000, "CASE " * 20_000, "RETURN " + "CASE " * 20_000],
 )  # fmt: skip
+@pytest.mark.slow
 def test_long_and_deep_statements_take_bounded_time(statement: str) -> None:
     """100 kB of anything gets a verdict in well under a second of work per pass, without recursion."""
     started = time.process_time()
@@ -216,6 +217,7 @@ def test_full_width_letters_spell_nothing(letter: str) -> None:
     check_cypher(f"RETURN '{wide}'")
 
 
+@pytest.mark.slow
 def test_no_call_of_an_unlisted_function_passes_in_any_place() -> None:
     """`nextval` in every operand place and between any two tokens; the same statements without it pass."""
     outcome = attack(seed=14, count=900)

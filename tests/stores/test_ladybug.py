@@ -267,6 +267,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("what", sorted(HOSTILE))
+@pytest.mark.slow
 def test_a_reading_statement_that_breaks_the_engine_costs_only_itself(graph: Path, what: str) -> None:
     """Within time and memory there is an answer or a StoreError, and the next query works."""
 

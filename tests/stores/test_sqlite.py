@@ -309,6 +309,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 def test_two_writer_processes_wait_for_each_other(tmp_path: Path) -> None:
     """Both create the file, both write, nothing is lost."""
     path = str(tmp_path / "a.db")
@@ -330,6 +331,7 @@ store.release()
 """
 
 
+@pytest.mark.slow
 def test_two_processes_give_byte_identical_rankings(tmp_path: Path) -> None:
     """Whatever the history of the file in a process's memory, the bytes of an answer are the same."""
     path = tmp_path / "a.db"
@@ -353,6 +355,7 @@ def test_two_processes_give_byte_identical_rankings(tmp_path: Path) -> None:
     assert runs[0] == runs[1] == (to_json(here) + "\n").encode()
 
 
+@pytest.mark.slow
 def test_kill_9_while_indexing_loses_nothing_acknowledged(tmp_path: Path) -> None:
     """Five kills here; `python -m tests.hardening.durability --kills 100` does the rest."""
     report = crash_test(tmp_path, kills=5, seed=11)

@@ -66,6 +66,7 @@ async def problems(path: Path) -> list[str]:
         store.release()
 
 
+@pytest.mark.slow
 def test_a_flipped_byte_is_told_or_harmless(tmp_path: Path) -> None:
     """Right answers, or an error of ours without text, also where only an index inside the file is hit."""
     path = made(tmp_path / "a.db", DOCS[:60])
@@ -303,6 +304,7 @@ def test_lancedb_says_that_it_does_not_survive_a_fork(tmp_path: Path) -> None:
     asyncio.run(body())
 
 
+@pytest.mark.slow
 def test_power_cuts_lose_nothing_acknowledged(tmp_path: Path) -> None:
     """Eight cuts here, a hundred in `python -m tests.hardening.durability --cuts 100`."""
     report = power_test(tmp_path, cuts=8, seed=3)
@@ -326,6 +328,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.slow
 def test_a_process_killed_while_it_optimises_loses_nothing(tmp_path: Path) -> None:
     """Wherever it dies, every document is there, and words and codes fit."""
     path = made(tmp_path / "a.db")

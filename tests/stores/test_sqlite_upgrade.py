@@ -120,6 +120,7 @@ store.release()
 """
 
 
+@pytest.mark.slow
 def test_a_killed_upgrade_leaves_the_old_file_or_the_new(tmp_path: Path) -> None:
     """Whenever the process dies, the file opens and holds every document."""
     for delay_s in (0.0, 0.002, 0.01, 0.05):

@@ -158,6 +158,7 @@ def test_every_text_finds_itself(text):
 @pytest.mark.parametrize(
     "unit", ["a", "ж", "水", "ก", "\u0301", "é", "a\u0301", "\u00ad", "x ", "א\u05b0", "\u200d", "क्"]
 )
+@pytest.mark.slow
 def test_a_megabyte_of_anything_takes_linear_time(unit):
     """Hostile repetition costs no more than text."""
     started = time.process_time()
@@ -172,6 +173,7 @@ def test_words_are_folded_and_not_stemmed():
     assert words("हिन्दी।") == ["हिन्दी"]
 
 
+@pytest.mark.slow
 def test_runs_of_letters_that_never_come_again_are_not_kept():
     """A line of data without a space becomes terms of bounded length, and leaves nothing in the caches."""
     analyzer = Analyzer("auto")
