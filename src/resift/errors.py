@@ -111,8 +111,9 @@ class PluginClashError(PluginLoadError):
 class MissingExtraError(PluginLoadError, ImportError):
     """An optional dependency is missing; the message is the line that installs it."""
 
-    def __init__(self, module: str, extra: str) -> None:
-        super().__init__(f"{module!r} is not installed. Run: {install_command(extra)}")
+    def __init__(self, module: str, extra: str = "", *, package: str = "") -> None:
+        command = f"pip install {package}" if package else install_command(extra)
+        super().__init__(f"{module!r} is not installed. Run: {command}")
         self.module = module
         self.extra = extra
 
@@ -247,14 +248,14 @@ class CircuitOpenError(ProviderError):
     transient = True
 
 
-def require(module: str, *, extra: str) -> ModuleType:
-    """Import an optional dependency, or say how to install it."""
+def require(module: str, *, extra: str = "", package: str = "") -> ModuleType:
+    """Import an optional dependency, or say how to install it: by an extra of Resift, or as a package."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as exc:
         if not f"{module}.".startswith(f"{exc.name}."):
             raise  # installed but broken inside: show the real cause
-        raise MissingExtraError(module, extra) from exc
+        raise MissingExtraError(module, extra, package=package) from exc
 
 
 def install_command(extra: str) -> str:

@@ -10,7 +10,7 @@ from resift.candidates import Candidates, MissingText, hits_from
 from resift.deadline import Deadline
 from resift.models.pairs import Progress
 from resift.protocols import Scorer
-from resift.records import check_text_keys, no_text, text_from
+from resift.records import check_text_keys, list_documents, no_text, text_from
 from resift.rerankers.cross_encoder import DEFAULT_MODEL
 from resift.rerankers.probability import (
     Calibration,
@@ -64,8 +64,9 @@ async def arerank(
     flags: dict[str, str] = {}
     keys = check_text_keys(text_keys)
     fields: dict[str, None] = {}
+    given = list_documents(documents, "documents")
     hits = hits_from(
-        documents,
+        given,
         name="documents",
         text_keys=keys,
         missing_text=missing_text,
@@ -82,6 +83,7 @@ async def arerank(
         missing_text=missing_text,
         text_keys=keys,
     )
+    ranking = replace(ranking, inputs=tuple(given))
     if (
         hits
         and missing_text == "last"

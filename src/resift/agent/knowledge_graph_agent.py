@@ -214,8 +214,8 @@ class KnowledgeGraphAgent:
         judged = await rescore(
             self.cross_encoder, question, extra, k=len(extra), deadline=deadline, sink=self._sink
         )
-        scored = [hit for hit in judged.hits if hit.id not in judged.unscored]
-        late = [hit for hit in judged.hits if hit.id in judged.unscored]
+        scored = [hit for hit, score in zip(judged.hits, judged.scores(), strict=True) if score is not None]
+        late = [hit for hit, score in zip(judged.hits, judged.scores(), strict=True) if score is None]
         wider = _then(ranking, merged(ranking.hits, scored, late), *judged.trace)
         return replace(wider, cut=(*wider.cut, *late))
 

@@ -74,14 +74,13 @@ class RerankWork(NamesColumns):
         texts = [_text(one, at, keys) for at, one in enumerate(candidates)]
         ids = [text_or_none(one.get("id")) if isinstance(one, Mapping) else None for one in candidates]
         ranking = rerank(query, texts, k=self.k, model=self.model)
-        unscored = set(ranking.unscored)
-        order = [int(hit.id) for hit in ranking]
+        order = ranking.indices()
         return [
             {
                 "id": text_or_none(row.get("id")),
                 "order": order,
                 "ids": [ids[at] for at in order] if any(one is not None for one in ids) else None,
-                "scores": [None if hit.id in unscored else hit.score for hit in ranking],
+                "scores": ranking.scores(),
                 "tier": ranking.tier,
                 "degraded": ranking.degraded,
                 "reason": ranking.reason,

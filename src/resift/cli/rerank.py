@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print_json({"query": args.query, **ranking.to_dict()})
     elif in_pipe():
-        _print_rows(ranking, found, candidates)
+        _print_rows(ranking, found)
     else:
         _print(ranking, args)
     scored = len(ranking) + len(ranking.cut) - len(ranking.unscored)
@@ -136,17 +136,13 @@ def _candidates(found: Documents, args: argparse.Namespace) -> list[JsonObject]:
     return candidates
 
 
-def _print_rows(ranking: Ranking, found: Documents, candidates: list[JsonObject]) -> None:
+def _print_rows(ranking: Ranking, found: Documents) -> None:
     """Write the rows of the file in the new order, for the next program of a pipe."""
     import sys
 
-    from resift.candidates import hits_from
     from resift.cli.documents import write_documents
 
-    rows = {hit.id: at for at, hit in enumerate(hits_from(candidates))}
-    unscored = set(ranking.unscored)
-    places = [(rows[hit.id], None if hit.id in unscored else hit.score) for hit in ranking]
-    write_documents(sys.stdout, found, places)
+    write_documents(sys.stdout, found, list(zip(ranking.indices(), ranking.scores(), strict=True)))
 
 
 def _print(ranking: Ranking, args: argparse.Namespace) -> None:
@@ -159,8 +155,8 @@ def _print(ranking: Ranking, args: argparse.Namespace) -> None:
     shown: Sequence[float | None] = [hit.score for hit in ranking]
     if scale == "relevance":
         calibrator = shipped_calibrator_for(SharedCrossEncoder(args.model or DEFAULT_MODEL))
-        values = dict(zip(ranking.ids, relevance(ranking, calibrator), strict=True))
-        shown = [None if hit.id in ranking.unscored else values[hit.id] for hit in ranking]
+        values = zip(relevance(ranking, calibrator), ranking.scores(), strict=True)
+        shown = [None if score is None else value for value, score in values]
     form = "+.2f" if scale == "raw" else ".2f"
     rows = [
         (rank, None if score is None else format(score, form), hit.id, hit.text)

@@ -12,13 +12,12 @@ def with_facts(ranking: Ranking) -> Iterator[tuple[Hit, JsonObject]]:
 
     `relevance_score` is None where nobody judged the document; `why` tells in words how it got its place.
     """
-    unscored = frozenset(ranking.unscored)
     reasons = ranking.why_all()
-    for hit in ranking:
+    for hit, score in zip(ranking, ranking.scores(), strict=True):
         yield (
             hit,
             {
-                "relevance_score": None if hit.id in unscored else hit.score,
+                "relevance_score": score,
                 "tier": ranking.tier,
                 "degraded": ranking.degraded,
                 "reason": ranking.reason,

@@ -42,14 +42,12 @@ class ResiftSimilarity:
 
     def _pairs(self, query: str, texts: Sequence[str]) -> Pairs:
         ranking = rerank(query, list(texts), model=self.model, scorer=self.scorer, deadline_s=self.deadline_s)
-        unscored = set(ranking.unscored)
-        scores = [hit.score for hit in ranking if hit.id not in unscored and hit.score is not None]
-        if texts and not scores:
+        known = [score for score in ranking.scores() if score is not None]
+        if texts and not known:
             raise ResiftError(f"No text was scored: {ranking.reason}")
-        lowest = min(scores, default=0.0)
-        return [
-            (int(hit.id), lowest if hit.id in unscored or hit.score is None else hit.score) for hit in ranking
-        ]
+        lowest = min(known, default=0.0)
+        scores = [lowest if score is None else score for score in ranking.scores()]
+        return list(zip(ranking.indices(), scores, strict=True))
 
 
 @runtime_checkable

@@ -156,8 +156,7 @@ async def read_and_calibrate(
     if not unread:
         return as_probabilities(ranking, calibrator)
     said = await rescore(scorer, ranking.query, unread, k=len(unread), deadline=deadline)
-    missing = set(said.unscored)
-    read = {hit.id: hit.score for hit in said if hit.id not in missing and hit.score is not None}
+    read = {id: score for id, score in zip(said.ids, said.scores(), strict=True) if score is not None}
     done = as_probabilities(ranking, calibrator, read=read)
     if not said.degraded:
         return done

@@ -86,6 +86,7 @@ async def rescore(
         cut=tuple(result.hits[k:]),
         trace=(trace_of(hits) if trace is None else trace).then(record, *cut_record(record.ids, k)),
         query=query,
+        input_ids=tuple([hit.id for hit in hits]),
     )
 
 

@@ -48,18 +48,15 @@ async def rerank(call: Call, dialect: ServedDialect, request: JsonMapping) -> An
     note_ranking(call, ranking)
     unit = _raw(ranking) if request.get("raw_scores") else score_normalizer(ranking)
     wanted = dialect.returns_documents(request)
-    unscored = frozenset(ranking.unscored)
 
-    def row(hit: Hit) -> Row:
-        at = int(hit.id)
-        score = unit(None if hit.id in unscored else hit.score)
+    def row(hit: Hit, at: int, score: float | None) -> Row:
         document = _document(documents[at], texts[at], dialect) if wanted else None
-        return Row(index=at, score=score, document=document, spans=spans.get(hit.id) if spans else None)
+        return Row(index=at, score=unit(score), document=document, spans=spans.get(hit.id) if spans else None)
 
     return Answer(
         id=call.info.id,
         model=name,
-        rows=[row(hit) for hit in shown],
+        rows=[*map(row, shown, ranking.indices(), ranking.scores())],
         tokens=counter.tokens,
         documents=len(texts),
         created=int(time.time()),
@@ -105,9 +102,7 @@ def _clamp(score: float | None) -> float:
 
 def _raw(ranking: Ranking) -> Callable[[float | None], float]:
     """Return the scorer's own scores; the lowest for what was not judged, since logits are often below 0."""
-    unscored = frozenset(ranking.unscored)
-    judged = (hit.score for hit in ranking if hit.id not in unscored and hit.score is not None)
-    lowest = min(judged, default=0.0)
+    lowest = min((score for score in ranking.scores() if score is not None), default=0.0)
     return lambda score: lowest if score is None else score
 
 

@@ -117,12 +117,12 @@ async def _scored(call: Call, first: list[str], second: list[str], request: Json
             hits = hits_from([second[at] for at in places])
             ranking = await rescore(counter, query, hits, k=len(hits), deadline=deadline)
             note_ranking(call, ranking)
-            unit, unscored = score_normalizer(ranking), frozenset(ranking.unscored)
+            unit = score_normalizer(ranking)
             # A list of scores has no order to fall back to: without a single score there is no answer.
-            if len(unscored) == len(hits) and any(hit.text.strip() for hit in hits):
+            if len(ranking.unscored) == len(hits) and any(hit.text.strip() for hit in hits):
                 raise RequestFailed("upstream", f"No pair was scored: {ranking.reason}")
-            for hit in ranking.hits:
-                scores[places[int(hit.id)]] = unit(None if hit.id in unscored else hit.score)
+            for at, score in zip(ranking.indices(), ranking.scores(), strict=True):
+                scores[places[at]] = unit(score)
     return {
         "id": call.info.id,
         "object": "list",

@@ -79,11 +79,10 @@ async def _scores(
     parts = [(id, at, hits[id].text[start:end]) for id in spans for at, (start, end) in enumerate(spans[id])]
     asked = [Hit(str(number), text) for number, (_, _, text) in enumerate(parts)]
     ranking = await rescore(scorer, query, asked, k=len(asked), deadline=deadline)
-    unscored = frozenset(ranking.unscored)
     return {
-        parts[int(hit.id)][:2]: hit.score
-        for hit in ranking.hits
-        if hit.id not in unscored and hit.score is not None
+        parts[at][:2]: score
+        for at, score in zip(ranking.indices(), ranking.scores(), strict=True)
+        if score is not None
     }
 
 

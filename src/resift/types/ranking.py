@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, overload
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, Literal, overload
 
-from resift.errors import InputError
+from resift.errors import InputError, require
 from resift.types.hit import Hit
 from resift.types.json_values import JsonMapping, JsonObject, JsonValue, Metadata
-from resift.types.trace import Fused, Step, Trace
+from resift.types.trace import Fused, StageKind, Step, Trace
 from resift.validation import check_k, check_list, check_query, check_text, convert
 
 if TYPE_CHECKING:
@@ -28,7 +29,8 @@ class Ranking(Sequence[Hit]):
     scorer judged; `failures` says per store what went wrong; `trace` has one record per stage; `query`
     is the question, where one was asked; `warnings` are likely mistakes in the request, such as a filter on a
     key that no document has; `timings` are milliseconds per stage, and no part of what makes two
-    rankings equal.
+    rankings equal. `input_ids` and `inputs` are the reranked list: the ids in its order, and the objects that
+    the caller passed in.
     """
 
     hits: tuple[Hit, ...] = ()
@@ -42,6 +44,8 @@ class Ranking(Sequence[Hit]):
     trace: Trace = field(default_factory=Trace)
     query: str = field(default="", compare=False)
     warnings: tuple[str, ...] = ()
+    input_ids: tuple[str, ...] = field(default=(), compare=False)
+    inputs: Sequence[object] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
         check_list(self.hits, "hits", "Hits")
@@ -86,6 +90,78 @@ class Ranking(Sequence[Hit]):
     def ids(self) -> list[str]:
         """The ids in order."""
         return [hit.id for hit in self.hits]
+
+    def indices(self) -> list[int]:
+        """Return the position of each hit in the list that was reranked, best first: `[2, 0, 1]`.
+
+        Raises InputError for the results of a search: they come from stores, not from a list.
+        """
+        positions = self._input_positions()
+        return [positions[hit.id] for hit in self.hits]
+
+    def scores(self) -> list[float | None]:
+        """Return the score of each hit, best first; None for a hit that was not scored."""
+        unscored = frozenset(self.unscored)
+        return [None if hit.id in unscored else hit.score for hit in self.hits]
+
+    def original(self, hit: Hit | str) -> object:
+        """Return the object that was passed to `rerank` for this hit, or for the hit with this id.
+
+        Raises InputError if it is not from a list that was reranked in this process.
+        """
+        id = hit.id if isinstance(hit, Hit) else check_text(hit, "The id")
+        position = self._input_positions().get(id)
+        if position is None or position >= len(self.inputs):
+            raise InputError(
+                f"There is no original object for {id!r}. A ranking keeps the objects that were passed to "
+                "rerank, until it is stored."
+            )
+        return self.inputs[position]
+
+    def _input_positions(self) -> dict[str, int]:
+        ids = self.input_ids
+        reranked = [at for at, record in enumerate(self.trace) if record.kind is StageKind.RERANK]
+        if not ids and reranked and self.trace[0].source == "input":
+            # A stored ranking: the list is the order before its last rerank stage.
+            ids = Trace(self.trace[: reranked[-1]]).order()
+        if not ids and self.hits:
+            raise InputError("These hits are not from a list that was reranked; use their ids.")
+        return {id: position for position, id in enumerate(ids)}
+
+    def to_dicts(self) -> list[JsonObject]:
+        """Return a dict per hit, best first: rank, id, score (None if not scored), text, source, metadata."""
+        return [
+            {
+                "rank": rank,
+                "id": hit.id,
+                "score": score,
+                "text": hit.text,
+                "source": hit.source,
+                "metadata": dict(hit.metadata),
+            }
+            for rank, (hit, score) in enumerate(zip(self.hits, self.scores(), strict=True), start=1)
+        ]
+
+    def to_frame(self, library: Literal["pandas", "polars"] | None = None) -> Any:
+        """Return a DataFrame with a row per hit, best first, and a column for each key of the metadata.
+
+        The library is pandas, or polars where pandas is not installed. A metadata key that is also a column
+        of the ranking is called `metadata.<key>`. Raises MissingExtraError without the library.
+        """
+        if library not in (None, "pandas", "polars"):
+            raise InputError(f"library is {library!r}; pass 'pandas' or 'polars'.")
+        if library is None:
+            library = next((name for name in ("pandas", "polars") if find_spec(name)), "pandas")
+        own = ("rank", "id", "score", "text", "source")
+        rows = self.to_dicts()
+        keys = dict.fromkeys(key for row in rows for key in row["metadata"])
+        columns: dict[str, list[object]] = {name: [row[name] for row in rows] for name in own}
+        for key in keys:
+            column = f"metadata.{key}" if key in own else str(key)
+            columns[column] = [row["metadata"].get(key) for row in rows]
+        frames = require(str(library), package=str(library))
+        # Metadata may mix types; polars refuses that unless it is told to convert.
+        return frames.DataFrame(columns, **({"strict": False} if library == "polars" else {}))
 
     @property
     def partial(self) -> bool:

@@ -24,7 +24,10 @@ def hits_of(documents: Sequence[Document], *, meta_fields: Sequence[str] = ()) -
 
 def reordered(documents: Sequence[Document], ranking: Ranking) -> list[Document]:
     """Return copies of the documents in the order of a ranking of `hits_of`, each saying how it got there."""
-    return [_judged(documents[int(hit.id)], facts) for hit, facts in with_facts(ranking)]
+    return [
+        _judged(documents[at], facts)
+        for at, (_, facts) in zip(ranking.indices(), with_facts(ranking), strict=True)
+    ]
 
 
 def documents_of(ranking: Ranking) -> list[Document]:

@@ -22,8 +22,8 @@ def hits_of(documents: Sequence[Document]) -> list[Hit]:
 def reordered(documents: Sequence[Document], ranking: Ranking) -> list[Document]:
     """Return copies of the documents in the order of a ranking of `hits_of`, each saying how it got there."""
     rows = []
-    for hit, facts in with_facts(ranking):
-        given = documents[int(hit.id)]
+    for at, (_, facts) in zip(ranking.indices(), with_facts(ranking), strict=True):
+        given = documents[at]
         metadata = {**given.metadata, **facts}
         rows.append(Document(page_content=given.page_content, metadata=metadata, id=given.id))
     return rows

@@ -21,9 +21,9 @@ def hits_of(nodes: Sequence[NodeWithScore]) -> list[Hit]:
 def reordered(nodes: Sequence[NodeWithScore], ranking: Ranking) -> list[NodeWithScore]:
     """Return copies of the nodes in the order of a ranking of `hits_of`, each saying how it got there."""
     rows = []
-    for hit, facts in with_facts(ranking):
+    for at, (_, facts) in zip(ranking.indices(), with_facts(ranking), strict=True):
         score = facts["relevance_score"]
-        given = nodes[int(hit.id)]
+        given = nodes[at]
         # A node that nobody judged keeps the score it came with.
         rows.append(
             NodeWithScore(node=_with_facts(given.node, facts), score=given.score if score is None else score)

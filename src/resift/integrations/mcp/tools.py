@@ -95,10 +95,9 @@ class Tools:
                 )
         wanted = None if k is None else self._bounded("k", k, limits.documents)
         ranking = await arerank(self._query(query), documents, k=wanted, deadline_s=limits.deadline_s)
-        unscored = set(ranking.unscored)
         results = [
-            answers.RerankedDocument(index=int(hit.id), score=None if hit.id in unscored else hit.score)
-            for hit in ranking
+            answers.RerankedDocument(index=at, score=score)
+            for at, score in zip(ranking.indices(), ranking.scores(), strict=True)
         ]
         return answers.RerankAnswer(results=results, degraded=ranking.degraded, reason=ranking.reason)
 
