@@ -322,6 +322,26 @@ def test_broken_recordings_are_named_with_file_and_line(tmp_path, line, told):
     assert caught.value.line == 3
 
 
+@pytest.mark.parametrize(
+    ("reranker", "described"),
+    [
+        ("cross-encoder", ("logit", ("en",))),
+        ("zero-shot", ("probability", ("en",))),
+        ("mine", ("unknown", "any")),
+    ],
+)
+def test_recordings_of_0_2_replay_as_they_did(tmp_path, reranker, described):
+    """They have the reranker's name only; a new one has its scale and languages, which are read back."""
+    path = tmp_path / "r.jsonl"
+    header = json.loads(header_line(replace(HEADER, reranker=reranker)))
+    del header["score_scale"], header["languages"]
+    path.write_text(json.dumps(header) + "\n" + query_line(made(1)[0]))
+    old = read_recording(path).header
+    assert (old.score_scale, old.languages) == described
+    path.write_text(header_line(old) + query_line(made(1)[0]))
+    assert read_recording(path).header == old
+
+
 def test_a_file_that_is_no_recording_is_refused(tmp_path):
     path = tmp_path / "r.jsonl"
     path.write_text(json.dumps({"id": 1}) + "\n")

@@ -301,6 +301,18 @@ def test_a_sound_folder_is_allowed_and_resolves(tmp_path):
     assert spec.entailment_index == 2
 
 
+def test_an_allowed_folder_declares_languages_and_scale(tmp_path):
+    """Any language and the scale of its kind, unless the user says otherwise."""
+    place = make.folder(tmp_path / "mine")
+    plain = allow_local(place).scorer_info("cross-encoder")
+    assert (plain.score_scale, plain.languages) == ("logit", "any")
+    told = allow_local(place, languages=("en", "de"), score_scale="probability").scorer_info("x")
+    assert (told.score_scale, told.languages) == ("probability", ("en", "de"))
+    for wrong in ({"languages": "de"}, {"score_scale": "percent"}):
+        with pytest.raises(InputError, match=next(iter(wrong))):
+            allow_local(place, **wrong)
+
+
 def test_a_folder_nobody_allowed_is_refused_by_id(tmp_path):
     """Being on disk allows nothing."""
     make.folder(tmp_path / "mine")
