@@ -169,7 +169,7 @@ def test_what_is_no_pack_is_refused(tmp_path):
     with pytest.raises(StoreError, match="resift graph build"):
         Pack.open(tmp_path / "no.lbug")
     (tmp_path / "text.lbug").write_text("not a database")
-    with pytest.raises(StoreError, match="no pack"):
+    with pytest.raises(StoreError, match="not a knowledge pack"):
         Pack.open(tmp_path / "text.lbug")
     database = ladybug.Database(str(tmp_path / "other.lbug"))
     connection = ladybug.Connection(database)

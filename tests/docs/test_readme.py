@@ -39,7 +39,7 @@ def test_they_run_inside_a_running_loop(example, tmp_path, monkeypatch, capsys):
     asyncio.run(pasted())
     told = capsys.readouterr().out
     assert told.startswith("Books go back after four weeks.\n")
-    assert "by cross-encoder" in told
+    assert "Cross-encoder: 1st" in told
     assert not names["ranking"].degraded
 
 
@@ -49,5 +49,5 @@ def test_they_run_in_a_notebook(example, tmp_path):
     notebook = nbformat.v4.new_notebook(cells=cells)
     resources = {"metadata": {"path": str(tmp_path)}}
     nbclient.NotebookClient(notebook, timeout=300, kernel_name="python3", resources=resources).execute()
-    assert "by cross-encoder" in notebook.cells[0].outputs[0]["text"]
+    assert "Cross-encoder: 1st" in notebook.cells[0].outputs[0]["text"]
     assert "<svg" in notebook.cells[1].outputs[0]["data"]["text/html"]
