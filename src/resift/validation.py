@@ -272,7 +272,8 @@ def _show_hint(hint: Any) -> str:
         return " or ".join(map(repr, typing.get_args(hint)))
     if hint is type(None):
         return "None"
-    return inspect.formatannotation(hint).replace("collections.abc.", "")
+    # Class names without their modules: users import them from the package.
+    return re.sub(r"\b(?:\w+\.)+(?=\w)", "", inspect.formatannotation(hint))
 
 
 ProblemKind = Literal["type", "range", "size", "blank", "choice", "missing", "unknown"]
