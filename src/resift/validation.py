@@ -273,7 +273,7 @@ def _show_hint(hint: Any) -> str:
     if hint is type(None):
         return "None"
     # Class names without their modules: users import them from the package.
-    return re.sub(r"\b(?:\w+\.)+(?=\w)", "", inspect.formatannotation(hint))
+    return re.sub(r"(?<![\w.])[\w.]*\.(?=\w)", "", inspect.formatannotation(hint))
 
 
 ProblemKind = Literal["type", "range", "size", "blank", "choice", "missing", "unknown"]
