@@ -21,6 +21,17 @@ def test_abbreviations_quotes_and_other_scripts():
     assert sentences("") == []
 
 
+def test_queries_may_begin_sentences_with_small_letters():
+    """People type queries without capitals; in documents a small letter goes on with the sentence."""
+    text = "the printer is broken. who repairs it, e.g. on Sundays?"
+    spans = sentence_spans(text, lowercase_starts=True)
+    assert [text[start:end] for start, end in spans] == [
+        "the printer is broken.",
+        "who repairs it, e.g. on Sundays?",
+    ]
+    assert len(sentence_spans(text)) == 1
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [

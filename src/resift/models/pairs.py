@@ -153,7 +153,7 @@ class PairModel:
         if len(ids) <= half:
             call.query, call.parts = ids, [(0, len(ids))]
             return
-        for start, end in sentence_spans(query):
+        for start, end in sentence_spans(query, lowercase_starts=True):
             before = len(call.query)
             call.query += self._ids(query[start:end], call) or []
             sentence = spans(len(call.query) - before, min(QUERY_PART, half))

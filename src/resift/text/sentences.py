@@ -17,6 +17,7 @@ _END = re.compile(
     r"(?<=[.!?…])[\"'»”’)\]*_]*\s+(?=[\"'“‘«(\[*_]*[^\Wa-z_])"  # a stop, a space and no small letter
     r"|(?<=[。！？।؟])[\"'」』”’)]*\s*"
 )
+_ANY_END = re.compile(r"(?<=[.!?…])[\"'»”’)\]*_]*\s+|(?<=[。！？।؟])[\"'」』”’)]*\s*")
 _ABBREVIATION = re.compile(
     r"(?:\b(?:[A-Z]|Dr|Mr|Mrs|Ms|St|Mt|No|vs|etc|approx|ca|cf|e\.g|i\.e|Fig|Jr|Sr|Prof|Capt|Lt))\.$"
 )
@@ -44,12 +45,16 @@ def sentences(text: str) -> list[str]:
     return [sentence for sentence in found if len(words(sentence)) > 1]
 
 
-def sentence_spans(text: str) -> list[Span]:
-    """Return (start, end) of each sentence, in characters, without the white space around it."""
+def sentence_spans(text: str, *, lowercase_starts: bool = False) -> list[Span]:
+    """Return (start, end) of each sentence, in characters, without the white space around it.
+
+    With `lowercase_starts` a sentence may begin with a small letter, as people type queries.
+    """
     spans: list[Span] = []
+    ends = _ANY_END if lowercase_starts else _END
     for start, end in _units(text):
         first = start
-        for stop in _END.finditer(text, start, end):
+        for stop in ends.finditer(text, start, end):
             # Only the end of the head is searched: all of it would be searched again at each stop.
             head = text[max(first, stop.start() - _LONGEST_ABBREVIATION) : stop.start()]
             if not _ABBREVIATION.search(head):
