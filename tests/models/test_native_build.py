@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from resift.native.library import native_kernel
-from tools.native_build import FLAGS, FOLDER, CompileError, compile_objects, run
+from tools.native_build import FLAGS, FOLDER, CompileError, compile_objects, run, sources
 from tools.wheels import zig
 
 COMPILER = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
@@ -108,6 +108,25 @@ def test_codes_and_pages_of_words_stay_within_their_memory(watched, kernel, monk
     monkeypatch.setenv("ASAN_OPTIONS", "detect_leaks=0")
     program = (str(watched[STORE_PROGRAM]),)
     assert answer(program, kernel, 0) == answer(program, "portable", 0)
+
+
+@needs_compiler
+def test_damaged_pages_of_words_stay_within_their_memory(tmp_path, monkeypatch):
+    """A small sanitizer case: without the forward pass the library compiles in two seconds."""
+    monkeypatch.setenv("ASAN_OPTIONS", "detect_leaks=0")
+    program, objects = tmp_path / "program", []
+    options = [*FLAGS, *SANITIZERS, f"-I{FOLDER}"]
+    try:
+        for file, flags in sources(platform.machine()).items():
+            if not file.name.startswith("bert_"):
+                objects.append(str(tmp_path / f"{file.stem}.o"))
+                run([str(COMPILER), *options, *flags, "-c", str(file), "-o", objects[-1]])
+        run([str(COMPILER), *options, str(STORE_PROGRAM), *objects, "-o", str(program), "-lm"])
+    except CompileError as exc:
+        if "asan" in str(exc) or "sanitize" in str(exc):
+            pytest.skip("this compiler has no sanitizers")
+        raise
+    assert "refused" in answer((str(program),), "portable", 0)
 
 
 def test_the_library_holds_all_kernels_of_this_processor():
