@@ -25,8 +25,7 @@ from resift.rerankers.score_stores import SQLiteScores
 from resift.rerankers.shared_model import SharedCrossEncoder
 from resift.retrieval.defaults import default_options
 from resift.retrieval.pipeline import Pipeline
-from resift.retrieval.rerank_depth import AdaptiveDepth
-from resift.retrieval.stages import Rerank
+from resift.retrieval.stages import AdaptiveDepth, Rerank
 from resift.stores.sqlite import SQLiteStore
 from resift.types import StageKind
 

@@ -12,8 +12,8 @@ from resift.fusion.weighted import WeightedReranker
 from resift.gate import Profile
 from resift.retrieval import Fuse, Pipeline, Pool, Rerank
 from resift.retrieval.gating import Gate
+from resift.retrieval.pool import validate_stage_output
 from resift.retrieval.shaping import Shape
-from resift.retrieval.stage_contract import validate_stage_output
 from resift.shape import Blend, Guard, Precedence, Quota, ShapePolicy
 from resift.types import Hit, Scores, StageKind, record_of
 

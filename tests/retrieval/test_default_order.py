@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from resift import Hit
 from resift.fusion.weighted import WeightedReranker
 from resift.retrieval.pipeline import Pipeline
-from resift.retrieval.rerank_depth import AdaptiveDepth
 from resift.retrieval.shaping import Shape
-from resift.retrieval.stages import Rerank
+from resift.retrieval.stages import AdaptiveDepth, Rerank
 from resift.scaling import mean_and_deviation
 from resift.shape.blending import USUAL_SPREAD
 from resift.types import ScorerInfo, Scores, StageKind

@@ -27,7 +27,7 @@ from resift.events import Sink
 from resift.protocols import Embedder
 from resift.rerankers.cross_encoder import CrossEncoderReranker
 from resift.rerankers.rescore import rescore
-from resift.retrieval.waiting import TooLate, within
+from resift.retrieval.waiting import DeadlinePassed, run_until
 from resift.sync import synced
 from resift.types import Fused, Hit, JsonObject, Ranking, StageKind, StageRecord, Trace, cut_record, record_of
 from resift.validation import check_arguments
@@ -142,7 +142,7 @@ class KnowledgeGraphAgent:
         try:
             everything = None if self.graph_reranker is None else self.max_results * 2
             ranking = await self._vector_primary_retrieve(question, deadline, keep=everything)
-        except TooLate:
+        except DeadlinePassed:
             return Ranking(degraded=True, reason="deadline: no time to search")
         if self.graph_reranker is not None and ranking.hits:
             ranking = await self._over_graph(question, ranking, deadline)
@@ -178,12 +178,12 @@ class KnowledgeGraphAgent:
         why = self._no_embedder
         if not why:
             try:
-                return await within(deadline, asyncio.to_thread(self.semantic_search, question, k)), {}
-            except (TooLate, StoreError):
+                return await run_until(deadline, asyncio.to_thread(self.semantic_search, question, k)), {}
+            except (DeadlinePassed, StoreError):
                 raise
             except Exception as exc:
                 why = f"searched by words, because the embedder failed: {redacted(exc)}"
-        return await within(deadline, asyncio.to_thread(by_words, self.pack, question, k)), {VECTORS: why}
+        return await run_until(deadline, asyncio.to_thread(by_words, self.pack, question, k)), {VECTORS: why}
 
     async def _over_graph(self, question: str, ranking: Ranking, deadline: Deadline) -> Ranking:
         """Widen the hits over links and mix in centrality; whatever fails here costs only itself."""
@@ -191,7 +191,7 @@ class KnowledgeGraphAgent:
             return _with_reason(self._cut(ranking), "vectors only: the pack has no links")
         try:
             articles = [article_of(hit) for hit in ranking.hits]
-            around = await within(deadline, asyncio.to_thread(expand, self.pack, articles, **self._bounds))
+            around = await run_until(deadline, asyncio.to_thread(expand, self.pack, articles, **self._bounds))
             wider = await self._widened(question, ranking, around, deadline)
             return self._centred(wider, around)
         except Exception as exc:
@@ -204,7 +204,7 @@ class KnowledgeGraphAgent:
         if not self.enable_multidoc or ranking.hits[0].source != VECTORS or ranking.unscored:
             return ranking
         known = {hit.id for hit in (*ranking.hits, *ranking.cut)}
-        extra = await within(
+        extra = await run_until(
             deadline, asyncio.to_thread(self._neighbours, question, around, known, self.max_results)
         )
         if not extra:

@@ -18,8 +18,7 @@ from resift.resilience.circuit import BreakerOptions
 from resift.resilience.registry import breakers
 from resift.resilience.tiered import Tiered
 from resift.retrieval.pool import Pool
-from resift.retrieval.rerank_depth import AdaptiveDepth
-from resift.retrieval.stages import Rerank
+from resift.retrieval.stages import AdaptiveDepth, Rerank
 
 
 class RunsWithout:

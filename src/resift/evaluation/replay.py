@@ -19,9 +19,8 @@ from resift.retrieval.gating import Gate
 from resift.retrieval.over_fetch import OverFetch
 from resift.retrieval.pipeline import Pipeline
 from resift.retrieval.pool import Pool
-from resift.retrieval.rerank_depth import AdaptiveDepth
 from resift.retrieval.shaping import Shape
-from resift.retrieval.stages import Fuse, Rerank
+from resift.retrieval.stages import AdaptiveDepth, Fuse, Rerank
 from resift.shape import Blend, Guard, ShapePolicy
 from resift.shape.neighbours import Near
 from resift.sync import run_sync

@@ -68,12 +68,14 @@ def weighted(
     by_group = list_weights([group.searched for group in groups], rules, marks=marks)
     values: list[list[float]] = [[] for _ in lists]
     counts = [0.0] * len(lists)
-    ids = list(dict.fromkeys(key for ranked in lists for key in ranked.hits))
+    ids: dict[str, Hit] = {}
+    for ranked in lists:
+        ids |= ranked.hits
     lengths = [len({key for at in group.copies for key in lists[at].hits}) for group in groups]
     for group, weight, length in zip(groups, by_group, lengths, strict=True):
         # Words that found less than others have nothing more that matches.
         ended = group.searched == "doc" and length < max(lengths)
-        column = _column([lists[at] for at in group.copies], ids, ended=ended)
+        column = _column([lists[at] for at in group.copies], list(ids), ended=ended)
         for at, copies in group.copies.items():
             # Equal lists share one weight.
             count = counts[at] = lists[at].weight * weight / copies

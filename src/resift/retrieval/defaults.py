@@ -10,9 +10,8 @@ from resift.protocols import DocStore, OpensVectors
 from resift.rerankers.cross_encoder import SKIM, WINDOWS
 from resift.rerankers.shared_model import SharedCrossEncoder
 from resift.retrieval.over_fetch import OverFetch
-from resift.retrieval.rerank_depth import AdaptiveDepth
 from resift.retrieval.shaping import Shape
-from resift.retrieval.stages import Rerank
+from resift.retrieval.stages import AdaptiveDepth, Rerank
 from resift.types import Hit, JsonObject, Where
 
 FETCH = OverFetch(factor=30, minimum=300, cap=1000)

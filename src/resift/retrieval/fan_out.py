@@ -16,7 +16,7 @@ from resift.deadline import Deadline
 from resift.errors import ResiftError, RetrievalError, redacted
 from resift.events import Event, Sink, emit
 from resift.retrieval.store_ref import StoreRef
-from resift.retrieval.waiting import TooLate, within
+from resift.retrieval.waiting import DeadlinePassed, run_until
 from resift.stores.documents import APPROXIMATE, is_approximate
 from resift.stores.filtering import conditions
 from resift.types import Hit, StageKind, StageRecord, Where, record_of
@@ -126,9 +126,9 @@ async def _branch(
     status, error = "ok", None
     branch = Branch(ref)
     try:
-        rows = await within(limit, ref.ask(query, k=asked, where=where))
+        rows = await run_until(limit, ref.ask(query, k=asked, where=where))
         branch = _from_store(ref, rows, asked)
-    except TooLate:
+    except DeadlinePassed:
         status, error = "late", TimeoutError.__name__
         # Which of the two limits it was: the store's own, or what the whole search had left.
         own = ref.timeout_s is not None and limit.at_s < deadline.at_s

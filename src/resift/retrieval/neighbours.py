@@ -12,7 +12,7 @@ from resift.errors import redacted
 from resift.protocols import VectorKeeper
 from resift.retrieval.pool import Pool
 from resift.retrieval.store_ref import StoreRef
-from resift.retrieval.waiting import TooLate, within
+from resift.retrieval.waiting import DeadlinePassed, run_until
 from resift.shape import nearest
 from resift.types import JsonMapping
 
@@ -31,14 +31,15 @@ async def with_neighbours(refs: Sequence[StoreRef], pool: Pool) -> Pool:
     may be of two embedders, so those of one are compared: of the store that knows most of the hits.
     """
     owners = {id(ref.owner): ref.owner for ref in refs}.values()
-    able = [owner for owner in owners if isinstance(owner, VectorKeeper)]
+    # By attribute: checking the protocol takes longer, and every search does it.
+    able: list[VectorKeeper] = [owner for owner in owners if hasattr(owner, "vectors_of")]
     if pool.near or not able or len(pool.hits) < 2 or pool.deadline.expired:
         return pool
     started = time.perf_counter()
     ids = [hit.id for hit in pool.hits[:MOST]]
     try:
-        near = await within(pool.deadline, _asked(able, ids))
-    except TooLate:
+        near = await run_until(pool.deadline, _asked(able, ids))
+    except DeadlinePassed:
         return pool.degrade(f"{STAGE}: no vectors in time")
     except Exception as exc:
         log.warning("%s: no vectors: %s", STAGE, redacted(exc))

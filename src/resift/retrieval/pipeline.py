@@ -10,21 +10,19 @@ from pathlib import Path
 from typing import TypedDict, Unpack
 
 from resift.deadline import Clock, Deadline
-from resift.errors import InputError, redacted
+from resift.errors import CapabilityError, InputError, redacted
 from resift.events import Sink, ambient_sink
 from resift.fusion.rerankers import is_built_in_fusion
-from resift.protocols import Reranker, Scorer, ScoringStage, name_of
-from resift.retrieval.capabilities import check_granted, required
+from resift.protocols import Reranker, Scorer, ScoringStage, name_of, needs_of
 from resift.retrieval.fan_out import failures_of, fan_out
 from resift.retrieval.gating import Gate, closed
 from resift.retrieval.neighbours import with_neighbours
 from resift.retrieval.over_fetch import OverFetch
-from resift.retrieval.pool import AsksNeighbours, Pool, Stage
+from resift.retrieval.pool import AsksNeighbours, Pool, Stage, validate_stage_output
 from resift.retrieval.shaping import Shape
-from resift.retrieval.stage_contract import validate_stage_output
 from resift.retrieval.stages import Fuse, Rerank
 from resift.retrieval.store_ref import Store, StoreRef, Stores, store_refs
-from resift.retrieval.waiting import TooLate, within
+from resift.retrieval.waiting import DeadlinePassed, run_until
 from resift.stores.filtering import conditions, single_conditions
 from resift.sync import synced
 from resift.types import JsonMapping, Ranking, StageKind, Where, cut_record
@@ -152,7 +150,10 @@ class Pipeline:
     @property
     def requires(self) -> tuple[str, ...]:
         """Every capability that a search needs: stores first, then stages."""
-        return required(self.stores, self.stages)
+        names = [ref.capability for ref in self.stores]
+        for stage in self.stages:
+            names.extend(needs_of(stage))
+        return tuple(dict.fromkeys(names))
 
     async def search(
         self,
@@ -177,7 +178,9 @@ class Pipeline:
             check_text(section, "section")
         for granted in (self.capabilities, capabilities):
             if granted is not None:
-                check_granted(self.requires, granted)
+                missing = [name for name in self.requires if name not in granted]
+                if missing:
+                    raise CapabilityError(missing)
         seconds = self.deadline_s if deadline_s is None else deadline_s
         deadline = Deadline.after(seconds, clock=self.clock)
         pool = Pool(
@@ -275,7 +278,7 @@ async def _filter_warnings(refs: Iterable[StoreRef], pool: Pool) -> tuple[str, .
     if not absent or not all(hasattr(owner, "explain_filter") for owner in owners):
         return ()
     try:
-        notes = [await within(pool.deadline, owner.explain_filter(pool.where)) for owner in owners]
+        notes = [await run_until(pool.deadline, owner.explain_filter(pool.where)) for owner in owners]
     except Exception as exc:
         log.debug("the filter could not be explained: %s", redacted(exc))
         return ()
@@ -303,10 +306,10 @@ async def _run_stage(stage: Stage, pool: Pool, kind: StageKind) -> Pool:
         if _only_computes(stage, pool):
             done = await stage(limited)
         else:
-            done = await within(pool.deadline, stage(limited))
+            done = await run_until(pool.deadline, stage(limited))
         if not _keeps_candidates(stage, pool, done):
             done = validate_stage_output(pool, done, kind=kind, name=name)
-    except TooLate:
+    except DeadlinePassed:
         done = (await _fallback_order(pool)).degrade(f"{name}: no answer in time")
     # Any exception: the stage may be of another package, and the old order is a better answer than none.
     except Exception as exc:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
@@ -14,6 +14,7 @@ from resift.fusion.rerankers import RRFReranker
 from resift.protocols import Reranker, Scorer, name_of, needs_of, own_name
 from resift.rerankers.rescore import rerank_hits
 from resift.retrieval.pool import Pool
+from resift.trust import CODE_DENSITY, Trust, reading_depth
 from resift.types import Fused, Hit, JsonObject, StageKind, StageRecord, record_of
 
 
@@ -86,6 +87,27 @@ Depth = Callable[[Pool], int]
 """How many of a pool's hits are worth reading."""
 
 NOT_READ = "not reranked: its texts are none that the reranker was made for"
+
+
+@dataclass(frozen=True, slots=True)
+class AdaptiveDepth:
+    """A depth for `Rerank` that follows the fused scores.
+
+    Only weighted fusion gives scores on a scale that tells; of any other fused list the best `otherwise`
+    are read.
+    """
+
+    trust: Trust = field(default_factory=Trust)
+    otherwise: int = 20
+
+    def __call__(self, pool: Pool) -> int:
+        """Return how many of this pool's hits are worth reading."""
+        fused = pool.trace.of(StageKind.FUSE)
+        scores = [hit.score for hit in pool.hits if hit.score is not None]
+        # Only weighted fusion records weights; without them, or with unjudged hits, there is no scale.
+        if not fused or not fused[-1].weights or len(scores) < len(pool.hits):
+            return self.otherwise
+        return reading_depth(scores, self.trust, marks=fused[-1].evidence.get(CODE_DENSITY, 0.0))
 
 
 class Rerank:

@@ -12,12 +12,12 @@ from resift.errors import ResiftError
 T = TypeVar("T")
 
 
-class TooLate(TimeoutError):
+class DeadlinePassed(TimeoutError):
     """The deadline passed while the work was still going on. Never leaves retrieval."""
 
 
-async def within(deadline: Deadline, work: Coroutine[object, object, T]) -> T:
-    """Await the work until the deadline, then let go of it and raise TooLate.
+async def run_until(deadline: Deadline, work: Coroutine[object, object, T]) -> T:
+    """Await the work until the deadline, then let go of it and raise DeadlinePassed.
 
     Raises ResiftError for work that raises CancelledError although nobody cancelled it.
     Work that swallows its cancellation, or waits for a thread that cannot be stopped, does not hold
@@ -28,17 +28,17 @@ async def within(deadline: Deadline, work: Coroutine[object, object, T]) -> T:
         # Not wait_for: that one waits until the cancelled work has ended, however long it takes.
         await asyncio.wait({task}, timeout=deadline.timeout_s)
     except asyncio.CancelledError:
-        _let_go(task)
+        _abandon_task(task)
         raise
     if not task.done():
-        _let_go(task)
-        raise TooLate
+        _abandon_task(task)
+        raise DeadlinePassed
     if task.cancelled():
         raise ResiftError("cancelled itself")
     return task.result()
 
 
-def _let_go(task: asyncio.Future[Any]) -> None:
+def _abandon_task(task: asyncio.Future[Any]) -> None:
     # Reading the outcome keeps asyncio from reporting an exception that nobody awaited.
     task.add_done_callback(lambda done: None if done.cancelled() else done.exception())
     task.cancel()

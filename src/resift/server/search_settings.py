@@ -13,9 +13,8 @@ from resift.protocols import Embedder, Reranker, Scorer
 from resift.rerankers.semantic_bm25 import SemanticBM25Reranker
 from resift.retrieval.defaults import FETCH
 from resift.retrieval.pipeline import Pipeline
-from resift.retrieval.rerank_depth import AdaptiveDepth
 from resift.retrieval.shaping import Shape
-from resift.retrieval.stages import Rerank
+from resift.retrieval.stages import AdaptiveDepth, Rerank
 from resift.retrieval.store_ref import Store, StoreRef
 from resift.server.schema import Schema, number, one_of, record, whole
 from resift.shape import Blend, ShapePolicy
