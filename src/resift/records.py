@@ -172,6 +172,8 @@ def table_rows(table: Table) -> list[JsonObject]:
 
 def list_documents(value: object, name: str) -> list[Any]:
     """Return the documents of a list, an iterator or a table; refuses what is no list of documents."""
+    if type(value) is list or type(value) is tuple:
+        return list(value)  # nearly always, and the checks below take longer than fusing short lists
     kind = type(value).__name__
     if isinstance(value, Mapping) and is_columns(value):
         columns = ", ".join(map(str, value))
