@@ -119,8 +119,8 @@ def test_a_stage_that_hangs_is_left_behind_at_the_deadline():
         await asyncio.Event().wait()
 
     started = time.monotonic()
-    ranking = pipeline(shape=hangs, k=2).rank(QUERY, deadline_s=0.5)
-    assert time.monotonic() - started < 0.5
+    ranking = pipeline(shape=hangs, k=2).rank(QUERY, deadline_s=1.0)
+    assert time.monotonic() - started < 1.0
     assert ranking.ids == ["z", "x"]
     assert ranking.reason == "hangs: no answer in time"
 
@@ -129,8 +129,8 @@ def test_one_hanging_store_leaves_time_for_the_reranker():
     """With later stages, stores may use only part of the deadline."""
     pipe = Pipeline([Answers("a", ["x", "y"]), Hangs("h")], rerank=Points({"x": 0.0, "y": 1.0}))
     started = time.monotonic()
-    ranking = pipe.rank(QUERY, deadline_s=0.5)
-    assert time.monotonic() - started < 0.5
+    ranking = pipe.rank(QUERY, deadline_s=1.0)
+    assert time.monotonic() - started < 1.0
     assert ranking.ids == ["y", "x"]
     assert ranking.failures == {"h": "no answer in time"}
     assert ranking.reason == "1 of 2 stores failed: h"

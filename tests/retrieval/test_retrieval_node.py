@@ -275,8 +275,8 @@ def test_n5_hanging_raising_and_empty_stores_cost_only_themselves():
     hanging = Hangs("hanging")
     stores = [hanging, Raises("raising", OSError("disk")), Answers("empty"), Answers("healthy", ["x", "y"])]
     started = time.monotonic()
-    ranking = retrieved(RetrievalNode(stores, deadline_s=0.5))
-    assert time.monotonic() - started < 0.5
+    ranking = retrieved(RetrievalNode(stores, deadline_s=1.0))
+    assert time.monotonic() - started < 1.0
     assert ranking.ids == ["x", "y"]
     assert ranking.failures == {"hanging": "no answer in time", "raising": "OSError"}
     assert ranking.degraded
@@ -292,14 +292,14 @@ def test_n5_a_thread_that_cannot_be_stopped_does_not_hold_the_answer():
         stuck = HangsInThread("stuck")
         started = time.monotonic()
         try:
-            node = RetrievalNode([stuck, Answers("a", ["x"])], deadline_s=0.5)
+            node = RetrievalNode([stuck, Answers("a", ["x"])], deadline_s=1.0)
             ranking = (await node.execute({"query": QUERY}))["retrieved"]
             return ranking, time.monotonic() - started
         finally:
             stuck.released.set()
 
     ranking, elapsed_s = asyncio.run(work())
-    assert elapsed_s < 0.5
+    assert elapsed_s < 1.0
     assert ranking.ids == ["x"]
     assert ranking.failures == {"stuck": "no answer in time"}
 
