@@ -38,6 +38,7 @@ def names_for_type_checkers(package: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("package", EXPORTING)
+@pytest.mark.slow
 def test_python_and_type_checkers_see_the_same_names(package):
     """The imports under TYPE_CHECKING and the table name the same objects."""
     module = importlib.import_module(package)

@@ -125,6 +125,7 @@ def test_a_record_has_the_same_text_everywhere(tmp_path, record, text, fields):
 
 
 @pytest.mark.parametrize(("record", "text", "fields"), SHAPES)
+@pytest.mark.slow
 def test_tables_are_read_like_records(tmp_path, record, text, fields):
     row = {"id": "a", **record}
     pyarrow = pytest.importorskip("pyarrow")

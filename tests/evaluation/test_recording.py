@@ -279,6 +279,7 @@ def test_tuning_finds_the_signal_that_knows(search):
     assert second.tried <= 150
 
 
+@pytest.mark.slow
 def test_tuning_repeats():
     recording = Recording(HEADER, tuple(made(30)))
     assert tune(recording, budget=60) == tune(recording, budget=60)

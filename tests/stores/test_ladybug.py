@@ -161,6 +161,7 @@ def test_every_dangerous_statement_is_stopped_before_the_engine(graph: Path) -> 
     run(graph, body)
 
 
+@pytest.mark.slow
 def test_every_harmless_statement_runs_or_says_why_not(graph: Path) -> None:
     """Acceptance: other dialects give StoreError, the rest hits; the engine is there all the time."""
     harmless = list(READS)
@@ -226,6 +227,7 @@ FRAGMENTS += [
 ]
 
 
+@pytest.mark.slow
 def test_what_passes_the_guard_is_never_a_write_to_the_engine(graph: Path) -> None:
     """Harmless and dangerous statements, spoilt at random: the engine's own opinion is the judge."""
     chance = random.Random(20261115)

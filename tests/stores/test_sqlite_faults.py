@@ -258,6 +258,7 @@ def _in_child(store: Any, answer: Any) -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 @pytest.mark.parametrize("kind", ["memory-hybrid", "sqlite-hybrid", "postgres-hybrid", "qdrant-vector"])
+@pytest.mark.slow
 def test_a_store_used_before_a_fork_works_in_the_child(tmp_path: Path, kind: str) -> None:
     """Servers fork: the child searches and writes, and the parent goes on."""
 
@@ -286,6 +287,7 @@ def _refused(store: Any, answer: Any) -> None:
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+@pytest.mark.slow
 def test_lancedb_says_that_it_does_not_survive_a_fork(tmp_path: Path) -> None:
     """Its threads are gone in the child: one clear error instead of waiting for them for ever."""
 

@@ -67,6 +67,7 @@ def test_spans_hold_for_any_text(text, query, length):
 
 
 @pytest.mark.parametrize("unit", ["word ", "a", "人", ").", "a. ", "\n"])
+@pytest.mark.slow
 def test_a_megabyte_takes_no_time(unit):
     started = time.process_time()
     snippet(unit * (1_000_000 // len(unit)), "word 人口")

@@ -85,6 +85,7 @@ def test_a_library_that_would_not_run_is_refused(tmp_path, old, new, reason):
 
 
 @linux_library
+@pytest.mark.slow
 def test_an_executable_stack_is_refused(tmp_path):
     data = bytearray(LIBRARY.read_bytes())
     at = data.index((0x6474E551).to_bytes(4, "little"))
