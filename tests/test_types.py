@@ -31,6 +31,7 @@ from resift.types import (
     trace_of,
     with_scores,
 )
+from resift.types.hit import lazy_hits
 
 
 def test_a_hit_is_frozen_and_slotted():
@@ -53,6 +54,22 @@ def test_a_hit_has_the_names_of_citations():
     with pytest.raises(InvalidHitError, match="one field"):
         Hit("a", doc_id="b")
     assert Hit("a", doc_id="a").id == "a"
+
+
+def test_content_that_is_loaded_later_makes_the_same_hit():
+    """Copies, pickles and comparisons load it; copies share what was loaded."""
+
+    class Content:
+        def load(self):
+            return "text", {"lang": "en"}
+
+    [hit] = lazy_hits([("a", 1.0, Content())], source="bm25")
+    [copied] = with_scores([hit], [1.0])
+    [scored] = with_scores([hit], [2.0], provider="stub")
+    assert (scored.text, scored.metadata) == ("text", {"lang": "en", "rerank_provider": "stub"})
+    plain = Hit("a", "text", 1.0, "bm25", {"lang": "en"})
+    assert pickle.loads(pickle.dumps(hit)) == copy.copy(hit) == copied == hit == plain
+    assert (copied.text, copied.metadata) == ("text", {"lang": "en"})
 
 
 @pytest.mark.parametrize("score", [math.nan, math.inf, -math.inf, "high", True, [1]])

@@ -65,6 +65,15 @@ class GraphStore(Protocol):
 
 
 @runtime_checkable
+class LazyStore(Protocol):
+    """A store whose hits can load text and metadata later; pipelines prefer it to `search`."""
+
+    async def search_lazy(self, query: str, *, k: int, where: Where | None = None) -> list[Hit]:
+        """Return the hits of `search`, made by `resift.types.hit.lazy_hits`."""
+        ...
+
+
+@runtime_checkable
 class VectorKeeper(Protocol):
     """A store that gives out the vectors it keeps."""
 

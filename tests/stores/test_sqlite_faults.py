@@ -16,8 +16,10 @@ from typing import Any
 
 import pytest
 
+from resift import Pipeline, Ranking
 from resift.cli.main import main
 from resift.errors import ResiftError, StoreError
+from resift.stores.memory import MemoryStore
 from resift.stores.sqlite import SQLiteStore
 from tests.hardening.durability import power_test
 from tests.stores.factories import STORES, HashingEmbedder
@@ -351,3 +353,49 @@ def test_a_process_killed_while_it_optimises_loses_nothing(tmp_path: Path) -> No
             assert [hit.id for hit in asyncio.run(store.text.search(f"w{turn} fresh", k=1))] == [f"new{turn}"]
         assert asyncio.run(store.count()) >= len(DOCS) + len(acknowledged)
         store.release()
+
+
+def ranked(path: Path, k: int) -> Ranking:
+    """Search words with a pipeline whose second store is intact; the file is closed afterwards."""
+    other = MemoryStore(name="memory")
+    asyncio.run(other.add([{"id": "m1", "text": "w3 w5"}]))
+    store = SQLiteStore(path, read_only=True)
+    try:
+        return Pipeline([store.text, other], k=k).rank("w3 w5")
+    finally:
+        store.release()
+
+
+def test_hits_that_are_not_returned_keep_their_content_after_close(tmp_path: Path) -> None:
+    """Text and metadata are decoded at their first use, which may be after the file is gone."""
+    path = made(tmp_path / "a.db")
+    ranking = ranked(path, k=5)
+    path.unlink()
+    known = {doc["id"]: doc for doc in DOCS}
+    stored = [hit for hit in (*ranking, *ranking.cut) if hit.id in known]
+    assert len(stored) > 50
+    for hit in stored:
+        assert (hit.text, hit.metadata) == (known[hit.id]["text"], known[hit.id]["metadata"])
+
+
+def test_a_damaged_document_among_the_results_fails_its_store(tmp_path: Path) -> None:
+    """The ranking is degraded, names the store and the row, and has the hits of the other store."""
+    path = made(tmp_path / "a.db")
+    best = next(hit.id for hit in ranked(path, k=5) if hit.id != "m1")
+    altered(path, f"UPDATE documents SET text = text || '!' WHERE id = '{best}'")
+    ranking = ranked(path, k=5)
+    assert ranking.degraded
+    assert "documents" in ranking.failures["sqlite.text"]
+    assert [hit.id for hit in (*ranking, *ranking.cut)] == ["m1"]
+
+
+def test_a_damaged_document_below_the_results_is_never_shown(tmp_path: Path) -> None:
+    """The results stay; the text of the damaged hit raises instead of being wrong."""
+    path = made(tmp_path / "a.db")
+    last = ranked(path, k=5).cut[-1].id
+    altered(path, f"UPDATE documents SET metadata = '{{}}' WHERE id = '{last}'")
+    ranking = ranked(path, k=5)
+    assert len(ranking) == 5
+    assert not ranking.degraded
+    with pytest.raises(StoreError, match="damaged"):
+        _ = ranking.cut[-1].metadata

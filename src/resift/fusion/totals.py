@@ -11,6 +11,7 @@ from typing import cast
 from resift.errors import InputError
 from resift.fusion.lists import RankedList, labels
 from resift.types import Fused, Hit, StageKind, StageRecord, cut_record, with_scores
+from resift.types.hit import some_lack_text
 from resift.validation import check_k
 
 Total = Callable[[list[float]], float]
@@ -145,7 +146,7 @@ def _parts(
 
 def _texts(lists: Sequence[RankedList], keys: Sequence[str], hits: Sequence[Hit]) -> dict[int, str]:
     """Return place -> the first text that any list has, for hits whose own list has none."""
-    if "" not in [hit.text for hit in hits]:
+    if not some_lack_text(hits):
         return {}
     known = {key: hit.text for ranked in reversed(lists) for key, hit in ranked.hits.items() if hit.text}
     return {at: known[key] for at, key in enumerate(keys) if key in known and not hits[at].text}

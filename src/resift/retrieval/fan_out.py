@@ -77,9 +77,11 @@ async def fan_out(
     deadline: Deadline | None = None,
     timeout_s: float | None = None,
     sink: Sink | None = None,
+    lazy: bool = False,
 ) -> list[Branch]:
     """Ask every store at the same time and return one branch per store, in the order of `refs`.
 
+    `lazy` lets stores that can do so load texts and metadata when they are first used.
     `timeout_s` is for stores without one of their own. A store that raises or is late costs only itself.
     Raises RetrievalError when every store failed.
     """
@@ -96,6 +98,7 @@ async def fan_out(
                     where=where,
                     deadline=until,
                     sink=sink,
+                    lazy=lazy,
                 )
             )
             for ref in refs
@@ -119,6 +122,7 @@ async def _branch(
     where: Where | None,
     deadline: Deadline,
     sink: Sink | None,
+    lazy: bool,
 ) -> Branch:
     started = time.perf_counter()
     limit = deadline.sooner(ref.timeout_s)
@@ -126,7 +130,7 @@ async def _branch(
     status, error = "ok", None
     branch = Branch(ref)
     try:
-        rows = await run_until(limit, ref.ask(query, k=asked, where=where))
+        rows = await run_until(limit, ref.ask(query, k=asked, where=where, lazy=lazy))
         branch = _from_store(ref, rows, asked)
     except DeadlinePassed:
         status, error = "late", TimeoutError.__name__

@@ -23,9 +23,11 @@ from resift.retrieval.shaping import Shape
 from resift.retrieval.stages import Fuse, Rerank
 from resift.retrieval.store_ref import Store, StoreRef, Stores, store_refs
 from resift.retrieval.waiting import DeadlinePassed, run_until
+from resift.stores.documents import DamagedDocument
 from resift.stores.filtering import conditions, single_conditions
 from resift.sync import synced
 from resift.types import JsonMapping, Ranking, StageKind, Where, cut_record
+from resift.types.hit import load_hits
 from resift.validation import (
     DEFAULT_K,
     check_arguments,
@@ -197,13 +199,18 @@ class Pipeline:
             return pool.ranking()
         started = time.perf_counter()
         with ambient_sink(self.sink):
-            pool = await self._run_stages(pool, seconds)
-        return finish(pool).with_timing("total", (time.perf_counter() - started) * 1000).ranking()
+            try:
+                done = finish(await self._run_stages(pool, seconds, lazy=True))
+                load_hits(done.hits)
+            except DamagedDocument:
+                # Again with every document verified: the store fails as a whole, and the ranking names it.
+                done = finish(await self._run_stages(pool, seconds, lazy=False))
+        return done.with_timing("total", (time.perf_counter() - started) * 1000).ranking()
 
     rank = synced(search, "rank")
 
-    async def _run_stages(self, pool: Pool, seconds: float | None) -> Pool:
-        pool = await self._first_stage(pool, seconds)
+    async def _run_stages(self, pool: Pool, seconds: float | None, *, lazy: bool) -> Pool:
+        pool = await self._first_stage(pool, seconds, lazy=lazy)
         for kind, stage in zip(self._kinds, self.stages, strict=True):
             if stage in self._ask_neighbours:
                 pool = await with_neighbours(self.stores, pool)
@@ -241,7 +248,7 @@ class Pipeline:
 
         return pipeline_from_config(config, **options)
 
-    async def _first_stage(self, pool: Pool, seconds: float | None) -> Pool:
+    async def _first_stage(self, pool: Pool, seconds: float | None, *, lazy: bool) -> Pool:
         started = time.perf_counter()
         last_moment = pool.deadline
         # Fusing alone takes next to no time; only stages behind it need a share of the time.
@@ -255,6 +262,7 @@ class Pipeline:
             deadline=last_moment,
             timeout_s=self.timeout_s,
             sink=pool.sink,
+            lazy=lazy,
         )
         failures = failures_of(branches)
         lists = {branch.ref.name: branch.hits for branch in branches}
@@ -311,6 +319,8 @@ async def _run_stage(stage: Stage, pool: Pool, kind: StageKind) -> Pool:
             done = validate_stage_output(pool, done, kind=kind, name=name)
     except DeadlinePassed:
         done = (await _fallback_order(pool)).degrade(f"{name}: no answer in time")
+    except DamagedDocument:  # a failure of the store, not of the stage
+        raise
     # Any exception: the stage may be of another package, and the old order is a better answer than none.
     except Exception as exc:
         log.warning("stage %s failed: %s", name, redacted(exc))

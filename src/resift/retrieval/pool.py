@@ -12,6 +12,7 @@ from resift.errors import ResiftError
 from resift.events import Sink
 from resift.shape.neighbours import Near
 from resift.types import Hit, JsonMapping, Ranking, StageKind, StageRecord, Trace, Where, record_of
+from resift.types.hit import same_text
 
 
 class PoolChanges(TypedDict, total=False):
@@ -176,10 +177,10 @@ def _dropped(before: Pool, after: Pool) -> list[Hit]:
     if not known.keys() >= set(keys):
         raise ResiftError("returned a hit that was not among its input")
     # Nearly always the very same string: that is seen without reading it.
-    for key, text in [
-        (key, hit.text) for key, hit in zip(keys, mentioned, strict=True) if hit.text is not known[key].text
-    ]:
-        if text not in [hit.text for one, hit in zip(candidates, given, strict=True) if one == key]:
+    for key, hit in zip(keys, mentioned, strict=True):
+        if not same_text(hit, known[key]) and not any(
+            same_text(hit, other) for one, other in zip(candidates, given, strict=True) if one == key
+        ):
             raise ResiftError("changed the text of a hit")
     gone = known.keys() - set(keys)
     return [known[key] for key in dict.fromkeys(candidates) if key in gone] if gone else []

@@ -16,6 +16,7 @@ from resift.rerankers.rescore import rerank_hits
 from resift.retrieval.pool import Pool
 from resift.trust import CODE_DENSITY, Trust, reading_depth
 from resift.types import Fused, Hit, JsonObject, StageKind, StageRecord, record_of
+from resift.types.hit import load_hits
 
 
 class Fuse:
@@ -145,6 +146,7 @@ class Rerank:
         if depth == 0:
             return pool.recorded(record_of(self.kind, self.name, pool.hits, note=NOT_READ))
         top = pool.hits if depth is None else pool.hits[:depth]
+        load_hits(top)  # here, so that a damaged document is no failure of the scorer
         result = await rerank_hits(
             self.scorer,
             pool.query,

@@ -55,8 +55,8 @@ class StoreRef:
         """The engine's name for events."""
         return _provider(self.owner)
 
-    async def ask(self, query: str, *, k: int, where: Where | None) -> Sequence[Hit]:
-        """Put the question to the store in its own way."""
+    async def ask(self, query: str, *, k: int, where: Where | None, lazy: bool = False) -> Sequence[Hit]:
+        """Put the question to the store in its own way; `lazy` prefers `search_lazy` where it has one."""
         if self.cypher is not None:
             # Here, and not only in our own stores: a store by somebody else may have no guard at all.
             check_cypher_for(self.store, self.cypher)
@@ -66,7 +66,8 @@ class StoreRef:
             return rows if where is None else [row for row in rows if matches(row.metadata, where)]
         # Stores that know no filter still serve searches without one.
         filters = {} if where is None else {"where": where}
-        found: Sequence[Hit] = await self.store.search(query, k=k, **filters)
+        search = (getattr(self.store, "search_lazy", None) if lazy else None) or self.store.search
+        found: Sequence[Hit] = await search(query, k=k, **filters)
         return found
 
 

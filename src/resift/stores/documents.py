@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from resift.candidates import Candidates, hits_from
-from resift.errors import InputError
+from resift.errors import InputError, StoreError
 from resift.records import ID_KEYS, list_documents
 from resift.stores.filtering import conditions
 from resift.types import Hit, Metadata, Where
@@ -20,6 +20,10 @@ class Found(NamedTuple):
     text: str
     score: float
     metadata: Metadata
+
+
+class DamagedDocument(StoreError):
+    """The text or metadata of a hit, loaded after the search, is not what was written."""
 
 
 APPROXIMATE = "approximate"

@@ -32,6 +32,14 @@ class StoreView:
         return await self._find(query, k=k, where=where, source=self.name)
 
 
+class LazyView(StoreView):
+    """A view of a store whose hits can load text and metadata later."""
+
+    async def search_lazy(self, query: str, *, k: int, where: Where | None = None) -> list[Hit]:
+        """Search, but load text and metadata of a hit when they are first used."""
+        return await self._find(query, k=k, where=where, source=self.name, lazy=True)
+
+
 def fuse_views(views: Sequence[Sequence[Hit]], *, k: int, source: str) -> list[Hit]:
     """Return the fused best k, as hits of the store itself."""
     from resift.fusion import rrf

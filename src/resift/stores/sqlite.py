@@ -17,7 +17,7 @@ from resift.stores import sqlite_rows as sql
 from resift.stores.documents import documents_from, ids_from, in_order, nothing_to_find
 from resift.stores.embedding import identity_of, unit_vectors
 from resift.stores.filtering import conditions
-from resift.stores.hybrid import DEPTH, StoreView, fuse_views
+from resift.stores.hybrid import DEPTH, LazyView, StoreView, fuse_views
 from resift.stores.memory import Mode, resolve_mode
 from resift.stores.read_ahead import read_ahead
 from resift.stores.sqlite_file import DatabaseFile, FileChanged
@@ -86,20 +86,20 @@ class SQLiteStore:
     @property
     def text(self) -> StoreView:
         """The same documents found by words only, as a store of its own."""
-        return StoreView(self, "text", self.search_text)
+        return LazyView(self, "text", self.search_text)
 
     @property
     def vectors(self) -> StoreView:
         """The same documents found by vectors only, as a store of its own."""
         if self.embedder is None:
             raise InputError(f"Store {self.name!r} has no embedder, so it cannot search by vectors.")
-        return StoreView(self, "vectors", partial(self.search_vectors, embedder=self.embedder))
+        return LazyView(self, "vectors", partial(self.search_vectors, embedder=self.embedder))
 
     def vectors_by(self, embedder: Embedder) -> StoreView:
         """Return the same documents found by vectors, whose questions this embedder embeds."""
         owner = Owner(self.path, self.name, identity_of(embedder))
         owner.check(self.facts())
-        return StoreView(self, "vectors", partial(self.search_vectors, embedder=embedder))
+        return LazyView(self, "vectors", partial(self.search_vectors, embedder=embedder))
 
     def use_embedder(self, embedder: Embedder) -> None:
         """Find and add by vectors as well, with the embedder that the file was built with."""
@@ -242,22 +242,39 @@ class SQLiteStore:
         )
         return fuse_views(sides, k=k, source=self.name)
 
-    async def search_text(self, query: str, *, k: int, where: Where | None, source: str) -> list[Hit]:
+    async def search_lazy(self, query: str, *, k: int, where: Where | None = None) -> list[Hit]:
+        """Search, but load text and metadata of a hit when they are first used; for words alone so far."""
+        if self.mode == "text":
+            return await self.search_text(query, k=k, where=where, source=self.name, lazy=True)
+        return await self.search(query, k=k, where=where)
+
+    async def search_text(
+        self, query: str, *, k: int, where: Where | None, source: str, lazy: bool = False
+    ) -> list[Hit]:
         """Search by words: BM25 over the FTS5 index."""
         if nothing_to_find(query, k, where):
             return []
-        work = partial(self._searcher.by_words, query, k=k, where=where, source=source)
+        work = partial(self._searcher.by_words, query, k=k, where=where, source=source, lazy=lazy)
         return await self._run(self._readers, work)
 
     async def search_vectors(
-        self, query: str, *, embedder: Embedder, k: int, where: Where | None, source: str
+        self,
+        query: str,
+        *,
+        embedder: Embedder,
+        k: int,
+        where: Where | None,
+        source: str,
+        lazy: bool = False,
     ) -> list[Hit]:
         """Search by meaning: cosine to the query's vector."""
         if nothing_to_find(query, k, where):
             return []
         asked = (await unit_vectors(embedder, [query], kind="query", store=self.name))[0]
         owner = Owner(self.path, self.name, identity_of(embedder))
-        work = partial(self._searcher.by_vector, asked, k=k, where=where, source=source, owner=owner)
+        work = partial(
+            self._searcher.by_vector, asked, k=k, where=where, source=source, owner=owner, lazy=lazy
+        )
         return await self._run(self._readers, work)
 
     async def sources(self) -> Mapping[str, str]:

@@ -23,6 +23,7 @@ from resift.stores.sqlite_write import Owner
 from resift.text import Analyzer
 from resift.text.bm25 import BM25
 from resift.types import Hit, Where
+from resift.types.hit import lazy_hits
 
 
 class Searcher:
@@ -40,27 +41,36 @@ class Searcher:
         self._vectors = VectorIndex(exact)
         after_fork(self)
 
-    def by_words(self, query: str, *, k: int, where: Where | None, source: str) -> list[Hit]:
-        """Return the best k by BM25."""
+    def by_words(
+        self, query: str, *, k: int, where: Where | None, source: str, lazy: bool = False
+    ) -> list[Hit]:
+        """Return the best k by BM25; `lazy` hits load text and metadata at their first use."""
         with self._file.reading() as connection:
             with self._lock:
                 rows = self._snapshot(connection)
                 view = self._words.view(rows)
             words = self._words_of(connection, rows.facts, query)
             best = view.best(connection, words, k, allowed_rows(connection, where))
-            return _hits(connection, best, k, where, source)
+            return self._hits(connection, best, k, where, source, lazy=lazy)
 
     def by_vector(
-        self, asked: Array, *, k: int, where: Where | None, source: str, owner: Owner | None = None
+        self,
+        asked: Array,
+        *,
+        k: int,
+        where: Where | None,
+        source: str,
+        owner: Owner | None = None,
+        lazy: bool = False,
     ) -> list[Hit]:
-        """Return the best k by cosine to a unit vector."""
+        """Return the best k by cosine to a unit vector; `lazy` as in `by_words`."""
         with self._file.reading() as connection:
             with self._lock:
                 rows = self._snapshot(connection)
                 (owner or self._owner).check(rows.facts, dimension=len(asked))
                 view = self._vectors.view(connection, rows)
             best = view.best(connection, asked, k, allowed_rows(connection, where))
-            hits = _hits(connection, best.found, k, where, source)
+            hits = self._hits(connection, best.found, k, where, source, lazy=lazy)
             return SearchHits(hits, approximate=best.approximate)
 
     def recall(self, questions: int, k: int) -> float:
@@ -102,26 +112,38 @@ class Searcher:
             return [(term,) for term in version_1.query_terms(connection, query)]
         return self._analyzer.query_words(query, languages=facts.languages)
 
+    def _hits(
+        self,
+        connection: Connection,
+        best: Sequence[tuple[int, float]],
+        k: int,
+        where: Where | None,
+        source: str,
+        *,
+        lazy: bool,
+    ) -> list[Hit]:
+        kept = list(best)
+        if len(kept) > 2 * k:  # many tie with the last: their ids decide, not their texts
+            ids = sql.ids_by_number(connection, [row for row, _ in best])
+            kept = sorted(best, key=lambda match: (-match[1], ids[match[0]]))[:k]
+        numbers = [row for row, _ in kept]
+        tests = conditions(where)
+        if lazy and not tests:
+            documents = sql.stored_documents(connection, numbers, self._file)
+            found = [(documents[number][0], score, documents[number][1]) for number, score in kept]
+            found.sort(key=lambda match: (-match[1], match[0]))
+            return lazy_hits(found[:k], source=source)
+        rows = sql.rows_by_number(connection, numbers)
+        matches = []
+        for number, score in kept:
+            row = rows[number]
+            metadata = row.decoded()
+            # The index of attributes said so: where the document itself does not, one of them is damaged.
+            if not passes(metadata, tests):
+                raise Damage("attributes", number)
+            matches.append(Found(row.id, row.text, score, metadata))
+        return ranked(matches, k=k, source=source)
+
 
 def _cut(best: Sequence[tuple[int, float]], k: int) -> list[tuple[int, float]]:
     return sorted(best, key=lambda one: (-one[1], one[0]))[:k]
-
-
-def _hits(
-    connection: Connection, best: Sequence[tuple[int, float]], k: int, where: Where | None, source: str
-) -> list[Hit]:
-    kept = list(best)
-    if len(kept) > 2 * k:  # many tie with the last: their ids decide, not their texts
-        ids = sql.ids_by_number(connection, [row for row, _ in best])
-        kept = sorted(best, key=lambda one: (-one[1], ids[one[0]]))[:k]
-    rows = sql.rows_by_number(connection, [row for row, _ in kept])
-    tests = conditions(where)
-    found = []
-    for number, score in kept:
-        row = rows[number]
-        metadata = row.decoded()
-        # The index of attributes said so: where the document itself does not, one of them is damaged.
-        if not passes(metadata, tests):
-            raise Damage("attributes", number)
-        found.append(Found(row.id, row.text, score, metadata))
-    return ranked(found, k=k, source=source)

@@ -6,11 +6,19 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import repeat
-from typing import Any
+from typing import Any, Protocol
 
 from resift.errors import InvalidHitError
 from resift.types.json_values import JsonMapping, JsonObject, Metadata
 from resift.validation import convert
+
+
+class StoredContent(Protocol):
+    """Text and metadata of a document that are still as a store keeps them."""
+
+    def load(self) -> tuple[str, Metadata]:
+        """Verify and decode both; called at their first use."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -113,6 +121,65 @@ class Hit:
 _set_id, _set_text, _set_score, _set_source, _set_metadata = (
     Hit.__dict__[one.name].__set__ for one in fields(Hit)
 )
+_get_text, _get_metadata = Hit.__dict__["text"].__get__, Hit.__dict__["metadata"].__get__
+
+
+def _read_text(hit: Hit) -> str:
+    text = _get_text(hit)
+    return text if isinstance(text, str) else _load(hit)[0]
+
+
+def _read_metadata(hit: Hit) -> Metadata:
+    metadata: Metadata | None = _get_metadata(hit)
+    return _load(hit)[1] if metadata is None else metadata
+
+
+def _load(hit: Hit) -> tuple[str, Metadata]:
+    content: Any = _get_text(hit)
+    if isinstance(content, str):  # another thread has loaded it meanwhile
+        return content, _get_metadata(hit)
+    text, metadata = content.load()
+    _set_metadata(hit, metadata)  # before the text, by which other threads see that both are there
+    _set_text(hit, text)
+    return text, metadata
+
+
+# On top of the slots. A __getattr__ would slow down every attribute, not only these two.
+Hit.text = property(_read_text, _set_text)  # type: ignore[assignment, misc]
+Hit.metadata = property(_read_metadata, _set_metadata)  # type: ignore[assignment, misc]
+
+
+def lazy_hits(rows: Iterable[tuple[str, float, StoredContent]], *, source: str) -> list[Hit]:
+    """Return hits of (id, score, content) whose text and metadata are loaded when they are first used.
+
+    Nothing is checked: ids and scores are those of a store of Resift.
+    """
+    hits = []
+    for id, score, content in rows:
+        hit = object.__new__(Hit)
+        _set_id(hit, id)
+        _set_text(hit, content)
+        _set_score(hit, score)
+        _set_source(hit, source)
+        _set_metadata(hit, None)
+        hits.append(hit)
+    return hits
+
+
+def load_hits(hits: Iterable[Hit]) -> None:
+    """Load the text and metadata of these hits now; raises what the store raises for a damaged document."""
+    for hit in hits:
+        _read_text(hit)
+
+
+def some_lack_text(hits: Iterable[Hit]) -> bool:
+    """Say whether a hit has no text, without loading any: a store loads empty texts at once."""
+    return "" in map(_get_text, hits)
+
+
+def same_text(hit: Hit, other: Hit) -> bool:
+    """Say whether two hits have the same text; copies of one hit are compared without loading it."""
+    return _get_text(hit) is _get_text(other) or hit.text == other.text
 
 
 def with_scores(
@@ -133,15 +200,14 @@ def with_scores(
     copies = list(map(object.__new__, repeat(Hit, len(hits))))
     for copy, hit, score in zip(copies, hits, scores, strict=True):
         _set_id(copy, hit.id)
-        _set_text(copy, hit.text)
         _set_score(copy, score)
         _set_source(copy, hit.source)
-        _set_metadata(
-            copy,
-            hit.metadata
-            if provider is None or score is None
-            else {**hit.metadata, "rerank_provider": provider},
-        )
+        if provider is None or score is None:
+            _set_text(copy, _get_text(hit))
+            _set_metadata(copy, _get_metadata(hit))
+        else:  # loaded: content that is loaded later would replace the metadata
+            _set_text(copy, hit.text)
+            _set_metadata(copy, {**hit.metadata, "rerank_provider": provider})
     return copies
 
 
