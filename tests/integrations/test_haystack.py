@@ -178,11 +178,10 @@ def test_filters_are_haystacks_or_ours(tmp_path, filters, found):
     ],
 )
 def test_filters_that_no_store_can_answer_are_refused(tmp_path, filters, reason):
-    with (
-        resift.Index(tmp_path / "n.db", text_only=True, rerank=False) as index,
-        pytest.raises(InputError, match=reason),
-    ):
-        ResiftRetriever(index).run("late", filters=filters)
+    with resift.Index(tmp_path / "n.db", text_only=True, rerank=False) as index:
+        index.add(["The train was late."])
+        with pytest.raises(InputError, match=reason):
+            ResiftRetriever(index).run("late", filters=filters)
 
 
 @pytest.mark.real_model
