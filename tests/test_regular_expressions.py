@@ -14,6 +14,8 @@ from functools import cache
 from pathlib import Path
 from re import _parser
 
+import pytest
+
 import resift
 
 BUDGET_S = 0.5  # for a megabyte
@@ -129,6 +131,7 @@ def hostile(recipe: tuple[str, str, str], size: int) -> str:
     return head + atom * (size // len(atom)) + tail
 
 
+@pytest.mark.hardening  # measures time, which a busy machine spoils
 def test_time_grows_with_the_text_and_no_faster():
     assert [slow for name in sorted(patterns()) if (slow := find_slow_text(name))] == []
 

@@ -306,7 +306,6 @@ def on_a_terminal(*words: str, columns: int, **environment: str) -> tuple[int, s
     [
         ["explain", "ranking.json"],
         ["calibrate", "judged.jsonl"],
-        ["doctor"],
         ["fuse", "list.jsonl"],
         ["search", "alpha", "--store", "store.db", "--text-only"],
     ],

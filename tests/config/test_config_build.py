@@ -331,14 +331,11 @@ def test_a_minimal_file_ranks_like_the_default_pipeline(tmp_path):
     unranked.write_text(STORE, encoding="utf-8")
     with Index(tmp_path / "docs.db") as index, Index(tmp_path / "docs.db", rerank=False) as plain:
         index.add([*rows, long])
-        for question in questions()[:8]:
-            for k in (3, 10):
-                expected = index.search(question.text, k=k)
-                for file in (minimal, written):
-                    ranking = index.search(question.text, k=k, pipeline=file)
-                    assert [(hit.id, hit.score) for hit in ranking] == [
-                        (hit.id, hit.score) for hit in expected
-                    ]
+        for question, k in zip(questions()[:2], (3, 10), strict=True):
+            expected = index.search(question.text, k=k)
+            for file in (minimal, written):
+                ranking = index.search(question.text, k=k, pipeline=file)
+                assert [(hit.id, hit.score) for hit in ranking] == [(hit.id, hit.score) for hit in expected]
             expected = plain.search(question.text)
             ranking = plain.search(question.text, pipeline=unranked)
             assert [(hit.id, hit.score) for hit in ranking] == [(hit.id, hit.score) for hit in expected]

@@ -79,7 +79,7 @@ def test_a_flipped_byte_is_told_or_harmless(tmp_path: Path) -> None:
     told: list[str] = []
     # Free space of a page is zeros; a bit changed there harms nobody.
     places = [at for at in range(100, len(whole)) if any(whole[at - 2 : at + 3])]
-    for at in chance.sample(places, 150):
+    for at in chance.sample(places, 40):
         damaged = bytearray(whole)
         damaged[at] ^= 1 << chance.randrange(8)
         path.write_bytes(damaged)
@@ -89,7 +89,7 @@ def test_a_flipped_byte_is_told_or_harmless(tmp_path: Path) -> None:
             told.append(f"{exc!r} {exc.__cause__!r} {exc.__context__!r}")
     assert silent == []
     assert not any(CANARY in line for line in told)
-    assert len(told) > 20
+    assert len(told) > 5
 
 
 @pytest.mark.parametrize(
