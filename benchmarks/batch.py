@@ -34,9 +34,9 @@ import pyarrow.parquet as pq
 from benchmarks.batch_data import write_passages, write_questions
 from benchmarks.harness import descendants, option_parser, report
 from resift import Embedder, rerank
+from resift._internal.sync import run_sync
 from resift.batch import EmbedWork, RerankWork, run_batch
 from resift.batch.job import BatchProgress
-from resift.sync import run_sync
 
 QUESTIONS, CANDIDATES, PASSAGES = 20_000, 20, 50_000
 TARGETS = {"local": 0.95, "ray": 0.85}

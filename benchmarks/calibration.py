@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import option_parser, report
-from resift.cache_folders import cache_folder
+from resift._internal.cache_folders import cache_folder
+from resift._internal.sync import run_sync
 from resift.deadline import Deadline
 from resift.demo.sample import passages, questions
 from resift.evaluation.beir import Collection, read_collection
@@ -28,13 +29,12 @@ from resift.evaluation.collection_index import index_of
 from resift.evaluation.reliability import Reliability, measured
 from resift.models.embedding import DEFAULT_EMBEDDER, Embedder
 from resift.models.loading import check_kind
+from resift.pipeline.pipeline import Pipeline
+from resift.ranking.shape import Platt
+from resift.ranking.shape.shipped_calibrations import FILE
 from resift.rerankers.cross_encoder import DEFAULT_MODEL, CrossEncoderReranker
-from resift.retrieval.pipeline import Pipeline
-from resift.shape import Platt
-from resift.shape.shipped_calibrations import FILE
 from resift.stores.memory import MemoryStore
 from resift.stores.sqlite import SQLiteStore
-from resift.sync import run_sync
 
 DATA = Path(os.environ.get("RESIFT_DATA", "../shared/data"))
 COLLECTIONS = (

@@ -32,10 +32,10 @@ from resift.evaluation.measures import Judge
 from resift.evaluation.running import Outcome, evaluate
 from resift.evaluation.significance import bootstrap_interval
 from resift.evaluation.subjects import Subject, subject_named
+from resift.pipeline.pipeline import Pipeline
+from resift.pipeline.stages import Rerank
 from resift.rerankers.score_cache import CachedScorer
 from resift.rerankers.score_stores import SQLiteScores
-from resift.retrieval.pipeline import Pipeline
-from resift.retrieval.stages import Rerank
 
 MEASURE = "nDCG@10"
 WORK = Path(tempfile.gettempdir()) / "resift-default-table"

@@ -17,7 +17,8 @@ from typing import Any
 
 import resift
 from benchmarks.harness import PEERS, Peer, option_parser, peer_env, report
-from resift import Hit, fusion
+from resift import Hit
+from resift.ranking import fusion
 
 REQUIREMENTS = ["langchain-classic", "llama-index-core", "haystack-ai", "ranx"]
 LIBRARIES = {

@@ -20,12 +20,12 @@ from resift.evaluation.collection_index import index_of
 from resift.evaluation.measures import Judge
 from resift.evaluation.running import answer_of
 from resift.models.embedding import DEFAULT_EMBEDDER, Embedder
+from resift.pipeline.defaults import default_options
+from resift.pipeline.pipeline import Pipeline
+from resift.pipeline.stages import AdaptiveDepth, Rerank
 from resift.rerankers.score_cache import CachedScorer
 from resift.rerankers.score_stores import SQLiteScores
 from resift.rerankers.shared_model import SharedCrossEncoder
-from resift.retrieval.defaults import default_options
-from resift.retrieval.pipeline import Pipeline
-from resift.retrieval.stages import AdaptiveDepth, Rerank
 from resift.stores.sqlite import SQLiteStore
 from resift.types import StageKind
 

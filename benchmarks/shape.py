@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.harness import option_parser, report
-from resift import gate, shape
-from resift.fusion import fuse
+from resift.ranking import gate, shape
+from resift.ranking.fusion import fuse
 from resift.types import Hit, Ranking, StageKind, record_of, with_scores
 
 SIZE, DEPTH, K, ROUNDS = 200, 20, 10, 200

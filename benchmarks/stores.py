@@ -26,7 +26,7 @@ import numpy as np
 
 from benchmarks.harness import HERE, option_parser, report, rss_mb
 from resift.ingest.chunking import ChunkSize, chunks
-from resift.retrieval.node import RetrievalNode
+from resift.pipeline.node import RetrievalNode
 from resift.stores.sqlite import SQLiteStore
 from resift.types import Hit
 

@@ -4,7 +4,7 @@ import asyncio
 
 from resift import Pipeline
 from resift.events import ListSink
-from resift.retrieval import StoreRef
+from resift.pipeline import StoreRef
 from resift.stores import MemoryStore
 from resift.testing import FakeStore
 

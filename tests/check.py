@@ -1,7 +1,7 @@
 """Run ruff, mypy --strict and pytest, and stop at the first failure.
 
 python -m tests.check                       # everything that decides whether a change lands
-python -m tests.check tests/fusion -x       # other words go to pytest
+python -m tests.check tests/ranking/fusion -x       # other words go to pytest
 python -m tests.check --fast                # ruff, mypy and the quick tests of every package
 """
 
@@ -15,7 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 RUFF = [["ruff", "check", "."], ["ruff", "format", "--check", "."]]
 PYTEST = ["pytest", "-n", str(min(4, os.cpu_count() or 1)), "--dist", "loadfile", "-rs"]
-FRAMEWORKS = ["tests/integrations", "tests/fusion/test_against_engines.py"]
+FRAMEWORKS = ["tests/integrations", "tests/ranking/fusion/test_against_engines.py"]
 """These import LangChain, LlamaIndex and Haystack, which cost every worker 15 seconds of CPU time."""
 ONE_PROCESS = ["pytest", "-p", "no:xdist", "-rs"]
 FAST = [*ONE_PROCESS, "-m", "not (slow or real_model or property or hardening)"]

@@ -7,8 +7,13 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-MEASURED = ["resift.fusion", "resift.plugins", "resift.types"]
-TESTS = ["tests/fusion", "tests/test_plugins.py", "tests/test_types.py", "tests/test_types_from_files.py"]
+MEASURED = ["resift.ranking.fusion", "resift.plugins", "resift.types"]
+TESTS = [
+    "tests/ranking/fusion",
+    "tests/test_plugins.py",
+    "tests/test_types.py",
+    "tests/test_types_from_files.py",
+]
 
 
 def main() -> int:

@@ -9,7 +9,7 @@ import stat
 
 import pytest
 
-from resift.atomic_files import atomic_file, atomic_write
+from resift._internal.atomic_files import atomic_file, atomic_write
 from resift.errors import FileWriteError
 
 np = pytest.importorskip("numpy")

@@ -26,9 +26,9 @@ from resift import (
     rerank,
 )
 from resift.errors import ResiftError
-from resift.fusion import METHODS
-from resift.retrieval import OverFetch, StoreRef
-from resift.shape import Blend, Guard, Precedence, Quota, Recovery
+from resift.pipeline import OverFetch, StoreRef
+from resift.ranking.fusion import METHODS
+from resift.ranking.shape import Blend, Guard, Precedence, Quota, Recovery
 from resift.testing import FakeStore, OverlapScorer
 
 VALUES = [
@@ -166,7 +166,7 @@ def test_json_that_is_no_ranking_is_refused(text):
 
 def test_no_repr_shows_a_document_or_a_question():
     """Logs and tracebacks print reprs; ids are all they get."""
-    from resift.retrieval import Pool
+    from resift.pipeline import Pool
 
     hit = Hit("a", "CANARY text", 1.0, "docs", {"body": "CANARY metadata"})
     ranking = Ranking((hit,), cut=(hit,))

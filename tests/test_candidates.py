@@ -7,8 +7,8 @@ import math
 import pytest
 
 from resift import Hit
-from resift.candidates import first_text, hits_from
 from resift.errors import DuplicateIdError, InputError, InvalidHitError
+from resift.external.candidates import first_text, hits_from
 
 
 def test_strings_are_numbered_texts():

@@ -26,9 +26,9 @@ from resift.errors import ResiftError
 from resift.evaluation import read_collection, read_qrels, read_recording, read_run
 from resift.ingest import open_index
 from resift.models import allow_local
+from resift.ranking.shape import load_calibrator
 from resift.rerankers import HostedReranker, LateInteractionReranker, LLMReranker, ZeroShotReranker
 from resift.server.options import ServerOptions
-from resift.shape import load_calibrator
 from resift.stores import LadybugGraphStore, MemoryStore, PostgresStore, SQLiteStore
 from resift.testing import FakeStore, OverlapScorer
 from resift.types import Hit, Ranking

@@ -88,7 +88,7 @@ def test_importing_a_package_imports_none_of_its_modules():
     answer = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, check=True
     )
-    assert answer.stdout.strip() == "['resift.lazy_exports']"
+    assert answer.stdout.strip() == "['resift._internal.lazy_exports']"
 
 
 def test_a_first_fuse_loads_neither_an_event_loop_nor_the_metadata_of_packages():

@@ -9,8 +9,8 @@ import time
 
 import pytest
 
+from resift._internal.forking import ForkSafeLock
 from resift.deadline import Deadline
-from resift.forking import ForkSafeLock
 from resift.rerankers.hosted import HostedReranker
 from resift.rerankers.hosted.limits import ConcurrencyLimit
 from resift.resilience import Budget, CircuitBreaker, State, breakers

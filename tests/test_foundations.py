@@ -16,10 +16,10 @@ from typing import ClassVar
 import pytest
 
 from resift import errors
+from resift._internal.sync import run_sync
 from resift.deadline import Deadline
 from resift.errors import InputError
 from resift.events import Event, Fused, ListSink, LogSink, emit
-from resift.sync import run_sync
 from resift.testing import FakeClock
 
 

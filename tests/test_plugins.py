@@ -24,7 +24,6 @@ from resift.errors import (
     install_command,
     require,
 )
-from resift.fusion import METHODS
 from resift.options import Options, declared_options, option
 from resift.plugins import (
     STAGES,
@@ -36,6 +35,7 @@ from resift.plugins import (
     load_store,
     package_of,
 )
+from resift.ranking.fusion import METHODS
 from resift.testing import check_reranker
 
 
@@ -168,7 +168,8 @@ def test_an_entry_point_without_a_distribution_is_named_by_its_module():
 def test_listing_plugins_imports_no_plugin():
     """Names resolve lazily."""
     program = (
-        "import sys, resift; resift.available_rerankers(); print('resift.fusion.rerankers' in sys.modules)"
+        "import sys, resift; resift.available_rerankers(); "
+        "print('resift.ranking.fusion.rerankers' in sys.modules)"
     )
     answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert answer.stdout.strip() == "False"

@@ -15,11 +15,11 @@ import resift
 from resift import Hit, Index
 from resift.batch import IndexWork, RerankWork
 from resift.batch.rerank import _text as batch_candidate_text
-from resift.candidates import hits_from
 from resift.cli.documents import read_documents
 from resift.cli.main import main
 from resift.errors import InputError
-from resift.records import read_metadata, read_text
+from resift.external.candidates import hits_from
+from resift.external.records import read_metadata, read_text
 from resift.server.rerank_work import texts_of
 from resift.types import Scores
 from tests.ingest.test_reading import small_pdf

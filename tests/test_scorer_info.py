@@ -12,9 +12,12 @@ import resift
 from resift import Hit, Ranking
 from resift.deadline import Deadline
 from resift.errors import InputError
-from resift.fusion.weighted import WeightedReranker
 from resift.models.allowlist import known, shipped
+from resift.pipeline.pipeline import Pipeline
+from resift.pipeline.shaping import Shape
+from resift.pipeline.stages import Rerank
 from resift.protocols import describe_scorer
+from resift.ranking.fusion.weighted import WeightedReranker
 from resift.rerankers.cascade import CascadeReranker
 from resift.rerankers.cross_encoder import CrossEncoderReranker
 from resift.rerankers.hosted import HostedReranker
@@ -27,9 +30,6 @@ from resift.rerankers.semantic_bm25 import SemanticBM25Reranker
 from resift.rerankers.shared_model import SharedCrossEncoder
 from resift.rerankers.zero_shot import ZeroShotReranker
 from resift.resilience.tiered import Tiered
-from resift.retrieval.pipeline import Pipeline
-from resift.retrieval.shaping import Shape
-from resift.retrieval.stages import Rerank
 from resift.server.rerank_work import TokenCounter, score_normalizer
 from resift.testing import FakeStore, OverlapScorer
 from resift.types import ScorerInfo, Scores, StageKind
@@ -208,7 +208,7 @@ def test_rankings_stored_by_0_2_are_read():
     ranking = Ranking.from_json(json.dumps(stored))
     assert dict(ranking.trace[0].evidence) == {"code_density": 0.3, "mean_word_length": 4.5}
     assert (ranking.trace[1].score_scale, ranking.trace[1].languages) == (None, None)
-    assert resift.shape.blend(ranking).ids == ["a"]
+    assert resift.ranking.shape.blend(ranking).ids == ["a"]
 
 
 def test_the_description_of_a_record_survives_json():

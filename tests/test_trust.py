@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from resift.errors import InputError
-from resift.trust import (
+from resift.ranking.adaptive_weights import (
     Trust,
     letters_per_word,
     list_weights,

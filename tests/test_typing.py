@@ -13,7 +13,7 @@ import asyncio
 from resift import CrossEncoderReranker, Embedder, MemoryStore, Pipeline, SQLiteStore, Tiered, fuse, rerank
 from resift.models import Embedder as FromModels
 from resift.rerankers import CrossEncoderReranker as FromRerankers
-from resift.retrieval import StoreRef
+from resift.pipeline import StoreRef
 from resift.stores import SQLiteStore as FromStores
 
 store = SQLiteStore("my.db", embedder=Embedder())

@@ -24,12 +24,12 @@ PAGES = ROOT / "docs" / "reference"
 
 ROOMS = {
     "The front door": ["resift"],
-    "Values": ["resift.types", "resift.deadline", "resift.candidates"],
+    "Values": ["resift.types", "resift.deadline", "resift.external.candidates"],
     "Roles": ["resift.protocols"],
     "Plugins": ["resift.plugins", "resift.options"],
-    "Fusion": ["resift.fusion"],
-    "Gate": ["resift.gate"],
-    "Guard and shape": ["resift.shape"],
+    "Fusion": ["resift.ranking.fusion"],
+    "Gate": ["resift.ranking.gate"],
+    "Guard and shape": ["resift.ranking.shape"],
     "Resilience": ["resift.resilience"],
     "Rerankers": [
         "resift.rerankers.rescore",
@@ -47,7 +47,7 @@ ROOMS = {
     "Models": ["resift.models", "resift.models.embedding"],
     "Stores": ["resift.stores"],
     "Indexing": ["resift.ingest.indexing", "resift.ingest.chunking"],
-    "Retrieval": ["resift.retrieval"],
+    "Retrieval": ["resift.pipeline"],
     "Integrations": [
         "resift.integrations.external_store",
         "resift.integrations.txtai",
@@ -71,7 +71,7 @@ ROOMS = {
     ],
     "Telemetry": ["resift.events", "resift.telemetry.metrics", "resift.telemetry.tracing"],
     "Explain": ["resift.explain"],
-    "Sync edge": ["resift.sync"],
+    "Sync edge": ["resift._internal.sync"],
     "Testing": ["resift.testing"],
 }
 

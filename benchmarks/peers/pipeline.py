@@ -11,9 +11,9 @@ import time
 import zlib
 
 from resift import Hit
-from resift.retrieval.pipeline import Pipeline
-from resift.retrieval.shaping import Shape
-from resift.retrieval.stages import Rerank
+from resift.pipeline.pipeline import Pipeline
+from resift.pipeline.shaping import Shape
+from resift.pipeline.stages import Rerank
 from resift.types import Scores
 
 

@@ -85,8 +85,8 @@ def resift_two_stage(folder: Path) -> Rank:
     """Resift's TwoStage over txtai's own embeddings: the line that a user of txtai changes."""
     from txtai import Embeddings
 
+    from resift.pipeline import TwoStage
     from resift.rerankers.cross_encoder import CrossEncoderReranker
-    from resift.retrieval import TwoStage
 
     reranker = CrossEncoderReranker(folder=folder)
 

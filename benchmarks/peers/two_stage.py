@@ -40,8 +40,8 @@ class FreeEmbedder:
 def resift(folder: Path, texts: list[str]):
     import asyncio
 
+    from resift.pipeline import TwoStage
     from resift.rerankers.cross_encoder import CrossEncoderReranker
-    from resift.retrieval import TwoStage
     from resift.stores import SQLiteStore
 
     path = Path(tempfile.mkdtemp()) / "index.db"

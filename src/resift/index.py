@@ -16,22 +16,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from resift.candidates import hits_from
+from resift._internal.sync import run_sync, synced
 from resift.deadline import Deadline
 from resift.errors import InputError, StoreError
+from resift.external.candidates import hits_from
+from resift.external.records import ID_KEYS, check_text_keys, is_columns, list_documents, no_text
 from resift.ingest.opening import open_index
-from resift.records import ID_KEYS, check_text_keys, is_columns, list_documents, no_text
+from resift.pipeline.pipeline import Pipeline
+from resift.pipeline.scored_search import scorer_of, search_with_scores
 from resift.rerankers.probability import Calibration, ScoreFormat
-from resift.retrieval.pipeline import Pipeline
-from resift.retrieval.scored_search import scorer_of, search_with_scores
 from resift.stores.sqlite import SQLiteStore
-from resift.sync import run_sync, synced
 from resift.types import Hit, JsonObject, Metadata, Ranking, Where
 from resift.validation import check_arguments, check_list, check_path
 
 if TYPE_CHECKING:
     from resift.agent.multi_doc import Writer
-    from resift.candidates import Candidate, Candidates
+    from resift.external.candidates import Candidate, Candidates
     from resift.ingest.indexing import IndexReport, OnProgress
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, Protocol, runtime_checkable
 
-from resift.arrays import Array
+from resift._internal.arrays import Array
 from resift.deadline import Deadline
 from resift.types import Hit, JsonMapping, ScorerInfo, Scores, Where
 

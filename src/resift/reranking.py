@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from resift.candidates import Candidates, MissingText, hits_from
+from resift._internal.sync import synced
 from resift.deadline import Deadline
+from resift.external.candidates import Candidates, MissingText, hits_from
+from resift.external.records import check_text_keys, list_documents, no_text, text_from
 from resift.models.pairs import Progress
 from resift.protocols import Scorer
-from resift.records import check_text_keys, list_documents, no_text, text_from
 from resift.rerankers.cross_encoder import DEFAULT_MODEL
 from resift.rerankers.probability import (
     Calibration,
@@ -21,7 +22,6 @@ from resift.rerankers.probability import (
 )
 from resift.rerankers.rescore import rescore
 from resift.rerankers.shared_model import SharedCrossEncoder
-from resift.sync import synced
 from resift.types import Hit, Ranking, StageKind, StageRecord, Trace, record_of
 from resift.validation import check_query
 

@@ -192,7 +192,7 @@ def test_values_of_the_wrong_kind_are_named_in_english(tmp_path):
 
 
 def test_a_folder_in_use_is_refused(tmp_path):
-    from resift.file_lock import locked
+    from resift._internal.file_lock import locked
 
     source = write_parquet(tmp_path / "in.parquet", ["a"])
     with locked(tmp_path / "out" / ".lock"), pytest.raises(InputError, match="another run"):

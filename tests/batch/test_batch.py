@@ -18,6 +18,7 @@ pytest.importorskip("pyarrow")
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from resift._internal.sync import run_sync
 from resift.batch import EmbedWork, IndexWork, RerankWork, load_shards, run_batch
 from resift.batch.inputs import find_inputs, plan_inputs
 from resift.batch.local_engine import LocalEngine
@@ -25,7 +26,6 @@ from resift.batch.shards import run_shard
 from resift.batch.work import each_row, to_batch
 from resift.cli.main import main
 from resift.errors import DataFormatError, InputError, ResiftError
-from resift.sync import run_sync
 from tests.batch.inline_engine import InlineEngine
 
 INLINE = InlineEngine()

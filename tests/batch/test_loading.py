@@ -16,13 +16,13 @@ pytest.importorskip("pyarrow")
 
 import pyarrow.parquet as pq
 
+from resift._internal.sync import run_sync
 from resift.batch import load_shards, run_batch
 from resift.batch.index_work import COLUMNS, IndexWork
 from resift.batch.loading import LoadWork, open_store
 from resift.batch.work import each_row, to_batch
 from resift.errors import InputError, ResiftError
 from resift.models.embedding import DEFAULT_EMBEDDER
-from resift.sync import run_sync
 from tests.batch.inline_engine import InlineEngine
 
 ROWS = 120

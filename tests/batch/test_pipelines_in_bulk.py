@@ -11,6 +11,7 @@ pytest.importorskip("pyarrow")
 
 import pyarrow.parquet as pq
 
+from resift._internal.sync import run_sync
 from resift.batch import EvaluateWork, RecordWork, run_batch, write_recording
 from resift.batch.job import BatchProgress
 from resift.cli.batch import _meter
@@ -18,7 +19,6 @@ from resift.cli.main import main
 from resift.errors import InputError
 from resift.evaluation.record_file import read_recording
 from resift.stores import SQLiteStore
-from resift.sync import run_sync
 from resift.types import Ranking
 from tests.batch.inline_engine import InlineEngine
 

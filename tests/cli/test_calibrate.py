@@ -11,7 +11,7 @@ import pytest
 
 from resift.cli.main import main
 from resift.evaluation.reliability import reliability
-from resift.shape import Isotonic, Platt, load_calibrator
+from resift.ranking.shape import Isotonic, Platt, load_calibrator
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import yaml
 
 from resift.cli.main import main
 from resift.evaluation import read_collection
-from resift.retrieval import Pipeline
+from resift.pipeline import Pipeline
 from tests.evaluation.small import QRELS, write_collection
 
 

@@ -196,7 +196,7 @@ def test_places_that_cannot_be_written(name, obstacle, place, capsys):
 
 def test_an_interrupted_write_leaves_the_old_file(place, monkeypatch):
     """A file is replaced whole or not at all."""
-    from resift.atomic_files import atomic_write
+    from resift._internal.atomic_files import atomic_write
 
     target = place / "kept.txt"
     target.write_text("old")
@@ -242,7 +242,7 @@ def test_ctrl_c_waits_for_no_thread(place):
     program = """
 import asyncio, os, signal, sys, threading, time
 from resift.cli import demo, main
-from resift.sync import run_sync
+from resift._internal.sync import run_sync
 
 def run(args):
     threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()

@@ -9,10 +9,10 @@ import pytest
 from resift.config import inspect_yaml, pipeline_from_yaml
 from resift.config.load import load_yaml
 from resift.errors import CapabilityError, ConfigError
+from resift.pipeline import Pipeline, Rerank
+from resift.pipeline.gating import Gate
 from resift.protocols import name_of
-from resift.retrieval import Pipeline, Rerank
-from resift.retrieval.gating import Gate
-from resift.shape import Blend, Precedence, ShapePolicy
+from resift.ranking.shape import Blend, Precedence, ShapePolicy
 
 STORE = "stores: [{name: docs, kind: sqlite, path: docs.db}]\n"
 

@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from resift.retrieval import Pipeline
+from resift.pipeline import Pipeline
 from resift.stores import SQLiteStore
 
 DOCUMENTS = [

@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from resift.events import ListSink
+from resift.pipeline import Pipeline
 from resift.resilience import breakers
-from resift.retrieval import Pipeline
 from resift.testing import ProviderServer
 
 FILE = """\

@@ -18,6 +18,7 @@ from resift import fuse
 from resift.config import inspect_yaml
 from resift.config.reference import page
 from resift.errors import InputError
+from resift.pipeline import Pipeline
 from resift.plugins import (
     available_fusions,
     available_gate_profiles,
@@ -25,13 +26,12 @@ from resift.plugins import (
     available_stages,
     available_stores,
 )
-from resift.retrieval import Pipeline
 
 SOURCE = '''
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from resift.gate import Profile
+from resift.ranking.gate import Profile
 from resift.options import Options, option
 from resift.types import Hit, Scores
 

@@ -11,7 +11,7 @@ import pytest
 from resift.demo.quality import ndcg, reciprocal_rank
 from resift.demo.running import missing_models, run_demo
 from resift.demo.sample import SHOWN, passages, questions
-from resift.retrieval.pipeline import Pipeline
+from resift.pipeline.pipeline import Pipeline
 from resift.types import StageKind
 
 

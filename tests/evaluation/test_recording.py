@@ -21,10 +21,10 @@ from resift.evaluation.replay import Setting, coverage, replay
 from resift.evaluation.running import evaluate
 from resift.evaluation.subjects import Subject
 from resift.evaluation.tuning import split_by_hash, split_by_name, tune
-from resift.retrieval.pipeline import Pipeline
-from resift.retrieval.shaping import Shape
-from resift.retrieval.stages import Rerank
-from resift.shape import ShapePolicy
+from resift.pipeline.pipeline import Pipeline
+from resift.pipeline.shaping import Shape
+from resift.pipeline.stages import Rerank
+from resift.ranking.shape import ShapePolicy
 from resift.stores.memory import MemoryStore
 from resift.types import Hit, Scores
 from tests.evaluation.small import DOCUMENTS, write_collection

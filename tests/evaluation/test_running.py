@@ -17,7 +17,7 @@ from resift.evaluation.measures import Judge
 from resift.evaluation.running import answer_of, evaluate, index_for
 from resift.evaluation.subjects import BUILT_IN, Subject, subject_named
 from resift.evaluation.work_file import Answer, WorkFile
-from resift.retrieval.pipeline import Pipeline
+from resift.pipeline.pipeline import Pipeline
 from resift.types import Hit
 from tests.evaluation.small import QUERIES, write_collection
 
@@ -165,7 +165,7 @@ from resift.evaluation.beir import read_collection
 from resift.evaluation.measures import Judge
 from resift.evaluation.running import evaluate
 from resift.evaluation.subjects import Subject
-from resift.retrieval.pipeline import Pipeline
+from resift.pipeline.pipeline import Pipeline
 from resift.types import Hit
 
 folder, cache, stop_at = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 
 from resift.deadline import Deadline
-from resift.fusion import fuse
+from resift.pipeline import Pipeline
+from resift.pipeline.shaping import Shape
+from resift.ranking.fusion import fuse
 from resift.rerankers.rescore import rescore
-from resift.retrieval import Pipeline
-from resift.retrieval.shaping import Shape
 from resift.testing import FakeStore
 from resift.types import Hit, Ranking, Scores, StageKind, Trace, record_of
 

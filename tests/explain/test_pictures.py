@@ -10,7 +10,7 @@ import pytest
 
 from resift.errors import InputError
 from resift.explain.escaping import cells, clip, clip_phrase, short_id
-from resift.fusion import fuse
+from resift.ranking.fusion import fuse
 from tests.explain.rankings import HOSTILE, fused_and_reranked, hostile, reranked
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from resift.atomic_files import atomic_write
+from resift._internal.atomic_files import atomic_write
 from resift.errors import ResiftError
 from resift.models.token_vectors import VectorCache
 from resift.stores.sqlite import SQLiteStore

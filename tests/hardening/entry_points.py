@@ -25,12 +25,17 @@ from resift.evaluation import (
     read_run,
     subject_named,
 )
-from resift.fusion import METHODS, compare
-from resift.gate import profile_named
 from resift.ingest import ChunkSize, index_paths, open_index
 from resift.ingest.limits import Limits as FileLimits
 from resift.models import allow_local, disallow_local, resolve, write_manifest
+from resift.pipeline import OverFetch, StoreRef
 from resift.plugins import load_store
+from resift.ranking.fusion import METHODS, compare
+from resift.ranking.gate import profile_named
+from resift.ranking.shape import (
+    calibrator_from,
+    load_calibrator,
+)
 from resift.rerankers import (
     CachedScorer,
     CascadeReranker,
@@ -44,12 +49,7 @@ from resift.rerankers import (
     hosted_reranker,
 )
 from resift.resilience import Budget, CircuitBreaker
-from resift.retrieval import OverFetch, StoreRef
 from resift.server.options import Limits, ServerOptions
-from resift.shape import (
-    calibrator_from,
-    load_calibrator,
-)
 from resift.stores import (
     LadybugGraphStore,
     LanceDBVectorStore,

@@ -8,7 +8,7 @@ import random
 from typing import Any
 
 from resift.errors import RetrievalError
-from resift.retrieval import RetrievalNode
+from resift.pipeline import RetrievalNode
 from resift.types import Hit
 from tests.hardening.report import Outcome
 

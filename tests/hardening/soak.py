@@ -12,11 +12,11 @@ import time
 from pathlib import Path
 
 from resift.deadline import Deadline
+from resift.pipeline import Pipeline
 from resift.rerankers.hosted import HostedReranker
 from resift.rerankers.rescore import rescore
 from resift.rerankers.semantic_bm25 import SemanticBM25Reranker
 from resift.resilience import CircuitBreaker, Tiered
-from resift.retrieval import Pipeline
 from resift.stores import MemoryStore
 from resift.testing.provider_faults import FAULTS
 from resift.testing.provider_server import ProviderServer

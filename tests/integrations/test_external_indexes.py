@@ -14,12 +14,12 @@ from typing import Any, ClassVar
 import pytest
 
 import resift
+from resift._internal.sync import run_sync
 from resift.deadline import Deadline
 from resift.errors import InputError, ResiftError, StoreError
 from resift.integrations.elasticsearch import Fields, elasticsearch_store
 from resift.integrations.external_store import ExternalStore, Found
 from resift.integrations.txtai import ResiftSimilarity, txtai_store
-from resift.sync import run_sync
 from resift.testing import OverlapScorer
 from resift.types import Hit, Scores
 from tests.integrations.documents import QUERY, TEXTS

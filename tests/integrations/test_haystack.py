@@ -15,6 +15,7 @@ from haystack.components.retrievers.in_memory import InMemoryBM25Retriever, InMe
 from haystack.document_stores.in_memory import InMemoryDocumentStore
 
 import resift
+from resift._internal.sync import run_sync
 from resift.errors import InputError
 from resift.integrations.haystack import (
     ResiftDocumentEmbedder,
@@ -24,7 +25,6 @@ from resift.integrations.haystack import (
     ResiftTextEmbedder,
     haystack_store,
 )
-from resift.sync import run_sync
 from resift.testing import OverlapScorer
 from tests.integrations.documents import QUERY, TEXTS, SlowScorer
 

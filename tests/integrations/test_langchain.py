@@ -20,6 +20,7 @@ from langchain_tests.integration_tests import EmbeddingsIntegrationTests, Retrie
 from langchain_tests.unit_tests import EmbeddingsUnitTests
 
 import resift
+from resift._internal.sync import run_sync
 from resift.integrations.langchain import (
     ResiftEmbeddings,
     ResiftFusionRetriever,
@@ -28,7 +29,6 @@ from resift.integrations.langchain import (
     langchain_store,
 )
 from resift.stores import MemoryStore
-from resift.sync import run_sync
 from resift.testing import OverlapScorer
 from tests.integrations.documents import QUERY, SlowScorer
 

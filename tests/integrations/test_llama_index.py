@@ -21,6 +21,7 @@ from llama_index_instrumentation import get_dispatcher
 from pydantic import Field
 
 import resift
+from resift._internal.sync import run_sync
 from resift.errors import InputError
 from resift.integrations.llama_index import (
     ResiftEmbedding,
@@ -30,7 +31,6 @@ from resift.integrations.llama_index import (
     llama_index_store,
 )
 from resift.stores import MemoryStore
-from resift.sync import run_sync
 from resift.testing import OverlapScorer
 from tests.integrations.documents import QUERY, TEXTS, SlowScorer
 

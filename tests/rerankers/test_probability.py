@@ -15,14 +15,14 @@ from resift import Hit, Index
 from resift.cli.main import main
 from resift.errors import DataFormatError, InputError
 from resift.models.loading import check_kind
+from resift.ranking.shape import Isotonic, Platt
+from resift.ranking.shape.probabilities import at_least
+from resift.ranking.shape.shipped_calibrations import shipped_calibrator
 from resift.rerankers.cross_encoder import DEFAULT_MODEL
 from resift.rerankers.probability import relevance
-from resift.shape import Isotonic, Platt
-from resift.shape.probabilities import at_least
-from resift.shape.shipped_calibrations import shipped_calibrator
 from resift.testing import OverlapScorer
 from resift.types import Ranking, Scores
-from tests.shape.pools import pipeline_hits
+from tests.ranking.shape.pools import pipeline_hits
 
 QUERY = "what is the capital of France?"
 TEXTS = ["Paris is the capital of France.", "Lyon is famous for its cheese.", "Cells have mitochondria."]

@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 
+from resift._internal.sync import run_sync
 from resift.native.library import SWITCH, native_kernel
 from resift.stores import sqlite_vectors
 from resift.stores.sqlite import SQLiteStore
 from resift.stores.sqlite_blocks import ROWS, codes_of
 from resift.stores.sqlite_codes import CodeTable, quantized_query
 from resift.stores.sqlite_postings import read_occurrences
-from resift.sync import run_sync
 from tests.stores.factories import HashingEmbedder
 
 
@@ -182,7 +182,7 @@ def test_more_documents_than_the_limit_are_found_by_codes(
 
 def test_a_ranking_says_that_it_was_found_approximately(tmp_path: Path) -> None:
     """In the trace, in JSON, and in the words of `why`, of hits and of ids that are not there."""
-    from resift.retrieval.pipeline import Pipeline
+    from resift.pipeline.pipeline import Pipeline
     from resift.types import Ranking
 
     docs = [{"id": f"d{n}", "text": f"w{n % 7} w{n % 11} w{n}"} for n in range(2500)]

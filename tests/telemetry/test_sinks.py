@@ -82,7 +82,7 @@ def test_opentelemetry_gets_span_events_and_metrics():
     assert dict(first.attributes) == {
         "resift.provider": "voyage",
         "resift.reason": "budget",
-        "resift.candidates": 9,
+        "resift.external.candidates": 9,
         "resift.latency_ms": 2.0,
     }
     assert second.attributes["resift.degraded"] is True

@@ -10,11 +10,11 @@ import resift
 from resift.deadline import Deadline
 from resift.errors import UnfamiliarTextError
 from resift.models.embedding import Embedder
+from resift.pipeline.pipeline import Pipeline
 from resift.rerankers.cross_encoder import CrossEncoderReranker
 from resift.rerankers.rescore import rescore
 from resift.rerankers.semantic_bm25 import SemanticBM25Reranker
 from resift.resilience.tiered import Tiered
-from resift.retrieval.pipeline import Pipeline
 from resift.stores.sqlite import SQLiteStore
 from resift.text.familiarity import is_familiar
 from resift.types import Hit

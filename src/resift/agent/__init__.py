@@ -14,7 +14,7 @@ lighthouse_sample.py, sample/    articles of our own, to try it on
 
 from __future__ import annotations
 
-from resift.lazy_exports import lazy_exports
+from resift._internal.lazy_exports import lazy_exports
 
 TYPE_CHECKING = False
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from resift._internal.arrays import Array, np
+from resift._internal.sync import run_sync
 from resift.agent.evidence import VECTORS, WORDS
 from resift.agent.pack import Pack
 from resift.agent.pack_schema import WIKIGR
 from resift.agent.widening import hit_from
-from resift.arrays import Array, np
 from resift.errors import ResiftError, StoreError
 from resift.protocols import Embedder
 from resift.rerankers.bm25 import PoolBM25
 from resift.stores.embedding import identity_of, unit_vectors
-from resift.sync import run_sync
 from resift.types import Hit
 
 

@@ -8,6 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
+from resift._internal.arrays import Array
+from resift._internal.sync import synced
 from resift.agent.answering import answer_from
 from resift.agent.answers import not_found, question_of
 from resift.agent.evidence import VECTORS, AbsentNames, absent_names
@@ -20,15 +22,13 @@ from resift.agent.graph_reranker import GraphReranker, article_of
 from resift.agent.multi_doc import MultiDocSynthesizer, Writer
 from resift.agent.pack import Pack
 from resift.agent.widening import merged, retrieved, widened
-from resift.arrays import Array
 from resift.deadline import Deadline
 from resift.errors import InputError, StoreError, redacted
 from resift.events import Sink
+from resift.pipeline.waiting import DeadlinePassed, run_until
 from resift.protocols import Embedder
 from resift.rerankers.cross_encoder import CrossEncoderReranker
 from resift.rerankers.rescore import rescore
-from resift.retrieval.waiting import DeadlinePassed, run_until
-from resift.sync import synced
 from resift.types import Fused, Hit, JsonObject, Ranking, StageKind, StageRecord, Trace, cut_record, record_of
 from resift.validation import check_arguments
 

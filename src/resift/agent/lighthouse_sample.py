@@ -8,9 +8,9 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
+from resift._internal.cache_folders import cache_folder
 from resift.agent.pack_build import OnProgress, build_pack
 from resift.agent.pack_schema import VERSION
-from resift.cache_folders import cache_folder
 
 FOLDER = Path(__file__).parent / "sample"
 

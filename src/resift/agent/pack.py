@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from resift._internal.arrays import Array, np
+from resift._internal.forking import ForkSafeLock
 from resift.agent import pack_schema as schema
 from resift.agent.graph_connection import GraphConnection, rows_of
-from resift.arrays import Array, np
 from resift.errors import ResiftError, StoreError, require, shell_path
-from resift.forking import ForkSafeLock
 from resift.text import words
 from resift.types import JsonMapping, JsonValue
 from resift.validation import check_arguments, check_path

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
+from resift._internal.arrays import Array
 from resift.agent.evidence import VECTORS, WORDS
 from resift.agent.expansion import Neighbourhood
 from resift.agent.pack import Pack, SectionRow
-from resift.arrays import Array
 from resift.types import Fused, Hit, StageKind, StageRecord, by_score, record_of
 
 STAGE = "graph expansion"

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from resift._internal.sync import run_sync
 from resift.batch.arrow import RecordBatch
 from resift.batch.work import (
     NamesColumns,
@@ -16,9 +17,8 @@ from resift.batch.work import (
     text_or_none,
     to_batch,
 )
+from resift.external.records import check_text_keys, read_text
 from resift.models.embedding import DEFAULT_EMBEDDER, Embedder, EmbedKind
-from resift.records import check_text_keys, read_text
-from resift.sync import run_sync
 from resift.types import JsonMapping, JsonObject
 
 COLUMNS = {"id": "text", "vector": "vector"}

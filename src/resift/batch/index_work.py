@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from resift.batch.arrow import RecordBatch
 from resift.batch.embed import embedded
 from resift.batch.work import ERROR, NamesColumns, each_row, model_digest, text_in, text_or_none, to_batch
+from resift.external.records import ID_KEYS, JOIN, check_text_keys, read_metadata
 from resift.ingest.chunking import ChunkSize, chunks
 from resift.models.embedding import DEFAULT_EMBEDDER
-from resift.records import ID_KEYS, JOIN, check_text_keys, read_metadata
 from resift.types import JsonMapping, JsonObject, to_json
 
 COLUMNS = {"id": "text", "text": "text", "metadata": "text", "vector": "vector"}

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol, runtime_checkable
 
+from resift._internal.file_lock import locked
 from resift.batch.inputs import Shard, find_inputs, plan_inputs
 from resift.batch.local_engine import LocalEngine
 from resift.batch.manifest import check_plan, plan_of, write_manifest
@@ -22,7 +23,6 @@ from resift.batch.shards import (
 )
 from resift.batch.work import BatchWork
 from resift.errors import InputError, ResiftError, require
-from resift.file_lock import locked
 from resift.validation import check_arguments
 
 EngineName = Literal["local", "ray"]

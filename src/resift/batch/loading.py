@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from resift._internal.sync import run_sync
 from resift.batch.arrow import RecordBatch
 from resift.batch.job import BatchEngine, BatchProgress, BatchReport, EngineName, run_batch
 from resift.batch.shared_ids import check_shared_ids
@@ -23,7 +24,6 @@ from resift.batch.work import NotTheRow, to_batch
 from resift.errors import InputError, StoreError, require
 from resift.stores.embedding import identity_of
 from resift.stores.sqlite import SQLiteStore
-from resift.sync import run_sync
 from resift.types import JsonObject
 
 TRIES = 6

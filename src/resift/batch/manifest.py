@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from resift import __version__
-from resift.atomic_files import atomic_write
+from resift._internal.atomic_files import atomic_write
 from resift.batch.inputs import InputFile
 from resift.batch.shards import ShardReport
 from resift.batch.work import BatchWork

@@ -8,8 +8,8 @@ from resift.errors import InputError
 from resift.evaluation.code_digest import code_digest
 from resift.evaluation.subjects import Subject, subject_named
 from resift.evaluation.work_file import work_key
+from resift.pipeline.pipeline import Pipeline
 from resift.protocols import OpensVectors
-from resift.retrieval.pipeline import Pipeline
 from resift.types import JsonObject
 
 

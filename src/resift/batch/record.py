@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from resift.atomic_files import atomic_file
+from resift._internal.atomic_files import atomic_file
+from resift._internal.sync import run_sync
 from resift.batch.arrow import RecordBatch
 from resift.batch.manifest import MANIFEST
 from resift.batch.pipelines import identity_of_pipeline, opened, subject_of
@@ -15,7 +16,6 @@ from resift.batch.work import NotTheRow, each_row, question_in, text_or_none, to
 from resift.errors import InputError, ResiftError, require
 from resift.evaluation.record_file import Header, Recorded, header_line, query_line
 from resift.evaluation.recording import header_of, raw_scores
-from resift.sync import run_sync
 from resift.types import JsonMapping, JsonObject, JsonValue
 
 RECORDING = "recording.jsonl"

@@ -17,7 +17,7 @@ from resift.batch.work import (
     to_batch,
 )
 from resift.errors import InputError
-from resift.records import check_text_keys, read_text
+from resift.external.records import check_text_keys, read_text
 from resift.rerankers.cross_encoder import DEFAULT_MODEL
 from resift.reranking import rerank
 from resift.types import JsonMapping, JsonObject, JsonValue

@@ -11,7 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from resift.atomic_files import atomic_file
+from resift._internal.atomic_files import atomic_file
 from resift.batch.arrow import RecordBatch
 from resift.batch.inputs import Shard
 from resift.batch.reading import ROW, ROWS_AT_ONCE, Unread, read_shard

@@ -8,8 +8,8 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from resift.batch.arrow import RecordBatch
 from resift.errors import InputError, ResiftError, require
+from resift.external.records import RecordText, no_text, read_text
 from resift.models.allowlist import Kind
-from resift.records import RecordText, no_text, read_text
 from resift.types import JsonMapping, JsonObject
 
 ERROR = "error"

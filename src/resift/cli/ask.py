@@ -147,9 +147,9 @@ def _writer(args: argparse.Namespace) -> Writer | None:
 
 
 def _sample() -> Path:
+    from resift._internal.sync import run_sync
     from resift.agent.lighthouse_sample import sample_pack
     from resift.cli.render import Progress
-    from resift.sync import run_sync
 
     with Progress("building the sample pack") as meter:
         return run_sync(sample_pack(progress=meter.update))

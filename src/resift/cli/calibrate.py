@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
     """Fit, show and write."""
     from resift.cli.render import print_json
     from resift.evaluation.reliability import reliability
-    from resift.shape import Isotonic, Platt, Temperature
+    from resift.ranking.shape import Isotonic, Platt, Temperature
 
     scores, relevant = _read(args.judged)
     kind: Any = {"platt": Platt, "isotonic": Isotonic, "temperature": Temperature}[args.method]

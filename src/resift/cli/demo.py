@@ -35,9 +35,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run the demo; exit code 0 also where models are missing, which the output says."""
+    from resift._internal.sync import run_sync
     from resift.cli.render import Progress, print_json
     from resift.demo.running import run_demo
-    from resift.sync import run_sync
 
     meters: dict[str, Progress] = {}
 

@@ -60,8 +60,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _store_findings(path: Path) -> list[Finding]:
+    from resift._internal.sync import run_sync
     from resift.cli.diagnosis import store_findings
-    from resift.sync import run_sync
 
     return run_sync(store_findings(path))
 

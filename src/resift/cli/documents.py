@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from resift.errors import DataFormatError, InputError
+from resift.external.records import BODY_NAMES
 from resift.ingest.decoding import decode
 from resift.ingest.kinds import HTML, suffix_by_content
-from resift.records import BODY_NAMES
 from resift.types import JsonObject, JsonValue
 
 MAX_BYTES = 64 << 20
@@ -86,10 +86,10 @@ def _passages(file: str) -> Documents:
     """Read a PDF, an office document, a page or a mail as the passages that `resift index` makes of it."""
     from collections import Counter
 
+    from resift._internal.sync import run_sync
     from resift.ingest.chunking import ChunkSize
     from resift.ingest.isolation import FileReader
     from resift.ingest.passages import passages_of
-    from resift.sync import run_sync
 
     async def read() -> Documents:
         found, copies, reader = Documents(file, "jsonl"), Counter[str](), FileReader()

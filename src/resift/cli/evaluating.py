@@ -82,7 +82,7 @@ def opened(
     args: argparse.Namespace, pipelines: list[str]
 ) -> tuple[Collection, list[Subject], Path | None, Path]:
     """Return the collection, the pipelines, the index they search and the cache folder."""
-    from resift.cache_folders import cache_folder
+    from resift._internal.cache_folders import cache_folder
     from resift.cli.render import Progress
     from resift.evaluation.beir import read_collection
     from resift.evaluation.running import index_for
@@ -106,7 +106,7 @@ def note(text: str) -> None:
 
 def write_report(args: argparse.Namespace, found: Measured) -> None:
     """Write the HTML report and say where it is."""
-    from resift.atomic_files import atomic_write
+    from resift._internal.atomic_files import atomic_write
     from resift.evaluation.report import report
 
     text = report(found.title, found.outcomes, found.qrels, found.queries, facts=_facts(args, found))

@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
     """Read the files, fuse per query, write the result."""
     from resift.cli.ranked_files import read_ranked_file
     from resift.cli.render import in_pipe
-    from resift.fusion import fuse
+    from resift.ranking.fusion import fuse
 
     per_file = [read_ranked_file(Path(file)) for file in args.files]
     names = _names(args.files)
@@ -88,7 +88,7 @@ def _options(args: argparse.Namespace) -> JsonObject:
 
 def _accepted(method: str, options: JsonObject) -> JsonObject:
     from resift.errors import InputError
-    from resift.fusion.methods import fusion_method, options_of
+    from resift.ranking.fusion.methods import fusion_method, options_of
 
     allowed = options_of(fusion_method(method))
     for name in options:
@@ -160,11 +160,11 @@ def _found(ranking: Ranking, id: str) -> str:
 def _print_comparison(
     query: str, lists: dict[str, list[JsonValue]], options: JsonObject, *, k: int, as_json: bool
 ) -> None:
-    from resift.candidates import hits_from
     from resift.cli.render import print_json, print_text, table
     from resift.errors import InputError
     from resift.explain.escaping import short_id
-    from resift.fusion import compare
+    from resift.external.candidates import hits_from
+    from resift.ranking.fusion import compare
 
     hits = [
         hits_from(candidates, source=name, strings_are="id", unique=False)

@@ -48,10 +48,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _build(args: argparse.Namespace) -> int:
+    from resift._internal.sync import run_sync
     from resift.agent.pack_build import build_pack
     from resift.cli.render import Progress, complain
     from resift.models.embedding import DEFAULT_EMBEDDER, Embedder
-    from resift.sync import run_sync
 
     embedder = Embedder(args.embedder or DEFAULT_EMBEDDER)
     with Progress("embedding sections") as meter:

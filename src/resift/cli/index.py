@@ -80,9 +80,9 @@ def _chunking(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Index the paths; exit code 1 if something could not be read, after all else was, or nothing was."""
+    from resift._internal.sync import run_sync
     from resift.ingest.opening import open_index
     from resift.ingest.walking import check_paths
-    from resift.sync import run_sync
 
     if args.upgrade:
         _upgrade(args.store)
@@ -99,9 +99,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _upgrade(path: Path) -> None:
+    from resift._internal.sync import run_sync
     from resift.cli.render import print_text
     from resift.stores.sqlite import SQLiteStore
-    from resift.sync import run_sync
 
     store = SQLiteStore(path)
     try:
@@ -209,8 +209,8 @@ def _print_data(report: IndexReport, args: argparse.Namespace, seconds: float) -
 
 def _print_report(report: IndexReport, args: argparse.Namespace, seconds: float) -> None:
     from resift.cli.render import complain, paint, print_note, print_text, table
+    from resift.external.records import text_from
     from resift.ingest.indexing import Outcome
-    from resift.records import text_from
 
     for file in report.files:
         if file.reason:

@@ -118,7 +118,7 @@ def _refuse_missing_query(args: argparse.Namespace) -> None:
 def _candidates(found: Documents, args: argparse.Namespace) -> list[JsonObject]:
     """Return the rows with the ids asked for, each with its place in the file as the first step."""
     from resift.errors import DataFormatError
-    from resift.records import check_text_keys, no_text, read_text
+    from resift.external.records import check_text_keys, no_text, read_text
 
     keys = check_text_keys(args.text_key)
     candidates = []

@@ -23,7 +23,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the document."""
-    from resift.atomic_files import atomic_write
+    from resift._internal.atomic_files import atomic_write
     from resift.bill_of_materials import bill_of_materials
     from resift.cli.render import print_json, print_note
     from resift.types import to_json

@@ -62,8 +62,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Search and show; exit code 0 also when nothing was found."""
+    from resift._internal.sync import run_sync
     from resift.cli.render import complain, in_pipe
-    from resift.sync import run_sync
 
     query = " ".join(args.query)
     ranking, shown = run_sync(_search(args, query))
@@ -94,8 +94,8 @@ def _nothing(shown: Shown, min_score: float | None) -> str:
 
 async def _search(args: argparse.Namespace, query: str) -> tuple[Ranking, Shown]:
     from resift.ingest.opening import open_index
-    from resift.retrieval.pipeline import Pipeline
-    from resift.retrieval.scored_search import search_with_relevance, search_with_scores
+    from resift.pipeline.pipeline import Pipeline
+    from resift.pipeline.scored_search import search_with_relevance, search_with_scores
     from resift.stores.where_text import where_from
 
     where = where_from(args.where) or None

@@ -26,14 +26,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Optimise every store of the file that can be."""
-    from resift.sync import run_sync
+    from resift._internal.sync import run_sync
 
     return run_sync(_optimise(_stores(args.file)))
 
 
 def _stores(file: Path) -> list[Any]:
     if file.suffix.lower() in (".yaml", ".yml"):
-        from resift.retrieval.pipeline import Pipeline
+        from resift.pipeline.pipeline import Pipeline
 
         found = [ref.owner for ref in Pipeline.from_yaml(file).stores]
         return list({id(store): store for store in found}.values())

@@ -69,7 +69,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Tune and report on held-out queries."""
-    from resift.atomic_files import atomic_write
+    from resift._internal.atomic_files import atomic_write
     from resift.cli.render import Progress
     from resift.evaluation.record_file import read_recording
     from resift.evaluation.replay import default_setting
@@ -117,13 +117,13 @@ def _fit_clicks(args: argparse.Namespace) -> int:
     from dataclasses import asdict
     from tempfile import TemporaryDirectory
 
-    from resift.atomic_files import atomic_write
+    from resift._internal.atomic_files import atomic_write
     from resift.cli.render import Progress, print_json
     from resift.evaluation.clicks import fit, read_clicks
     from resift.evaluation.record_file import read_recording
     from resift.evaluation.recording import record
     from resift.evaluation.subjects import subject_of
-    from resift.trust import Trust
+    from resift.ranking.adaptive_weights import Trust
 
     clicks = read_clicks(args.clicks)
     subject = subject_of(args.recording)

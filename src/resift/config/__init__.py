@@ -5,7 +5,7 @@ Loading checks everything and names file, line and the fix. Secrets never stand 
 
 from __future__ import annotations
 
-from resift.lazy_exports import lazy_exports
+from resift._internal.lazy_exports import lazy_exports
 
 TYPE_CHECKING = False
 

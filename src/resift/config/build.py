@@ -14,13 +14,13 @@ from resift.config.load import load_plain, load_yaml
 from resift.config.settings import Settings
 from resift.errors import ConfigError, MissingExtraError, ResiftError
 from resift.events import Sink
+from resift.pipeline.defaults import FETCH
+from resift.pipeline.gating import closed
+from resift.pipeline.over_fetch import OverFetch
+from resift.pipeline.pipeline import Pipeline, PipelineOptions
+from resift.pipeline.pool import Stage
+from resift.pipeline.store_ref import StoreRef
 from resift.protocols import Releasable, ScoringStage
-from resift.retrieval.defaults import FETCH
-from resift.retrieval.gating import closed
-from resift.retrieval.over_fetch import OverFetch
-from resift.retrieval.pipeline import Pipeline, PipelineOptions
-from resift.retrieval.pool import Stage
-from resift.retrieval.store_ref import StoreRef
 from resift.types import JsonMapping, JsonObject
 
 T = TypeVar("T")

@@ -9,6 +9,8 @@ from dataclasses import asdict
 from resift.config.settings import Settings
 from resift.errors import ConfigError
 from resift.events import Sink
+from resift.pipeline.pool import Pool
+from resift.pipeline.stages import AdaptiveDepth, Rerank
 from resift.plugins import built_by
 from resift.protocols import Scorer
 from resift.rerankers.hosted.hosted_options import HostedOptions
@@ -17,8 +19,6 @@ from resift.resilience.budget import Budget, BudgetOptions
 from resift.resilience.circuit import BreakerOptions
 from resift.resilience.registry import breakers
 from resift.resilience.tiered import Tiered
-from resift.retrieval.pool import Pool
-from resift.retrieval.stages import AdaptiveDepth, Rerank
 
 
 class RunsWithout:

@@ -10,18 +10,18 @@ from resift.config.build_stores import names_of
 from resift.config.sections import GuardSection
 from resift.config.settings import Settings
 from resift.errors import InputError, PluginLoadError, did_you_mean
-from resift.gate.profiles import OWN_SCORE, Profile, profile_named
 from resift.options import option_values
+from resift.pipeline.gating import Gate, GateOptions
+from resift.pipeline.pool import Stage
+from resift.pipeline.shaping import Shape
+from resift.pipeline.stages import Fuse
+from resift.pipeline.store_ref import StoreRef
 from resift.plugins import built_by
 from resift.protocols import Reranker
-from resift.retrieval.gating import Gate, GateOptions
-from resift.retrieval.pool import Stage
-from resift.retrieval.shaping import Shape
-from resift.retrieval.stages import Fuse
-from resift.retrieval.store_ref import StoreRef
-from resift.shape.blending import Blend
-from resift.shape.composing import ShapePolicy
-from resift.shape.guarding import Guard
+from resift.ranking.gate.profiles import OWN_SCORE, Profile, profile_named
+from resift.ranking.shape.blending import Blend
+from resift.ranking.shape.composing import ShapePolicy
+from resift.ranking.shape.guarding import Guard
 from resift.types import JsonObject
 
 Add = Callable[[int | None, str], None]

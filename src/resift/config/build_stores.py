@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 from resift.config.settings import Settings
 from resift.errors import UnsafeCypherError
+from resift.pipeline.defaults import views
+from resift.pipeline.store_ref import StoreRef
 from resift.plugins import built_by
 from resift.protocols import DocStore, GraphStore
-from resift.retrieval.defaults import views
-from resift.retrieval.store_ref import StoreRef
 from resift.stores.cypher_guard import check_cypher
 
 

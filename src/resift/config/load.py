@@ -12,8 +12,8 @@ from resift.config.sections import PipelineFile
 from resift.config.settings import Settings
 from resift.config.tree import Tree, from_plain, read_file
 from resift.errors import ConfigError
-from resift.fusion.weighted import NAME as WEIGHTED
-from resift.gate.profiles import OWN_SCORE
+from resift.ranking.fusion.weighted import NAME as WEIGHTED
+from resift.ranking.gate.profiles import OWN_SCORE
 from resift.types import JsonMapping
 from resift.validation import check_path
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from resift.config.sections import FusionSection, GuardSection, PipelineFile
 from resift.options import TYPE_NAMES, Option, declared_options, option_values, options_class
+from resift.pipeline.defaults import FETCH
 from resift.plugins import load_plugin, package_of
-from resift.retrieval.defaults import FETCH
 from resift.validation import DEFAULT_K
 
 _HEAD = """# Configuration reference

@@ -10,9 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from resift.candidates import MissingText
-from resift.gate.profiles import Profile
+from resift.external.candidates import MissingText
 from resift.options import Options, option
+from resift.pipeline.defaults import FETCH
+from resift.pipeline.gating import GateOptions
+from resift.pipeline.over_fetch import OverFetch
+from resift.pipeline.pipeline import TIMEOUT_S
 from resift.plugins import (
     FUSION,
     GATE_PROFILES,
@@ -25,15 +28,12 @@ from resift.plugins import (
     available_stages,
     available_stores,
 )
+from resift.ranking.gate.profiles import Profile
+from resift.ranking.shape.blending import Blend
+from resift.ranking.shape.composing import ShapePolicy
+from resift.ranking.shape.guarding import Guard
 from resift.resilience.budget import BudgetOptions
 from resift.resilience.circuit import BreakerOptions
-from resift.retrieval.defaults import FETCH
-from resift.retrieval.gating import GateOptions
-from resift.retrieval.over_fetch import OverFetch
-from resift.retrieval.pipeline import TIMEOUT_S
-from resift.shape.blending import Blend
-from resift.shape.composing import ShapePolicy
-from resift.shape.guarding import Guard
 from resift.types import JsonMapping
 
 _FREE = "Further arguments for the constructor, where it declares no option for them."

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from resift.config.build_rerank import keys_not_set
 from resift.config.settings import Settings
-from resift.fusion.weighted import NAME as WEIGHTED
-from resift.retrieval.defaults import FETCH
-from resift.retrieval.over_fetch import OverFetch
+from resift.pipeline.defaults import FETCH
+from resift.pipeline.over_fetch import OverFetch
+from resift.ranking.fusion.weighted import NAME as WEIGHTED
 
 
 def summary(settings: Settings) -> list[tuple[str, str]]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from resift import environment
+from resift._internal import environment
 from resift.config.problems import Problems
 from resift.config.tree import Tree
 from resift.errors import did_you_mean

@@ -12,7 +12,7 @@ from pathlib import Path
 from resift.demo.quality import ndcg, reciprocal_rank
 from resift.demo.sample import SHOWN, Question, passages, questions
 from resift.errors import ResiftError, require
-from resift.retrieval.pipeline import Pipeline
+from resift.pipeline.pipeline import Pipeline
 from resift.stores.sqlite import SQLiteStore
 from resift.types import JsonObject, Ranking, StageKind
 

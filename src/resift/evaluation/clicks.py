@@ -14,7 +14,7 @@ from resift.evaluation.record_file import Recording
 from resift.evaluation.replay import Setting, default_setting
 from resift.evaluation.text_files import json_rows
 from resift.evaluation.work_file import asked_digest
-from resift.scaling import mean_and_deviation
+from resift.ranking.scaling import mean_and_deviation
 from resift.validation import check_arguments
 
 ENOUGH = 10

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from resift._internal.file_lock import locked
+from resift._internal.sync import run_sync
 from resift.errors import DataFormatError
 from resift.evaluation.beir import Collection
-from resift.file_lock import locked
 from resift.models.embedding import DEFAULT_EMBEDDER, Embedder
 from resift.stores.sqlite import SQLiteStore
-from resift.sync import run_sync
 from resift.types import JsonObject
 
 Progress = Callable[[int, int], None]

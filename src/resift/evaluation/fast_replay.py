@@ -8,18 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from resift.arrays import Array, np
+from resift._internal.arrays import Array, np
 from resift.errors import require
 from resift.evaluation.record_file import Recording
 from resift.evaluation.replay import Setting, policy_of, recorded_hits, trust_of
-from resift.fusion.weighted import NAME as WEIGHTED
-from resift.fusion.weighted import weighted
-from resift.scaling import min_max
-from resift.shape.blending import Blend, lifts
-from resift.shape.evidence import Column, Evidence, Judged
-from resift.shape.first_stage import first_stage_values
-from resift.shape.neighbours import NEIGHBOURS, Near
-from resift.trust import reading_depth, reranker_weight, sinking_part
+from resift.ranking.adaptive_weights import reading_depth, reranker_weight, sinking_part
+from resift.ranking.fusion.weighted import NAME as WEIGHTED
+from resift.ranking.fusion.weighted import weighted
+from resift.ranking.scaling import min_max
+from resift.ranking.shape.blending import Blend, lifts
+from resift.ranking.shape.evidence import Column, Evidence, Judged
+from resift.ranking.shape.first_stage import first_stage_values
+from resift.ranking.shape.neighbours import NEIGHBOURS, Near
 from resift.types import is_english_only
 
 METHODS = ("rrf", "linear", WEIGHTED)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from resift.errors import DataFormatError
 from resift.evaluation.text_files import json_rows
-from resift.shape.neighbours import Near
+from resift.ranking.shape.neighbours import Near
 from resift.types import (
     JsonMapping,
     JsonObject,
@@ -69,7 +69,7 @@ class Header:
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """One query: lists as (id, score) pairs, best first; `near` as `resift.shape.nearest` gives it.
+    """One query: lists as (id, score) pairs, best first; `near` as `resift.ranking.shape.nearest` gives it.
 
     `marks` and `letters` are those per word of the texts that were found.
     """

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from resift._internal.file_lock import locked
+from resift._internal.sync import run_sync
 from resift.deadline import Deadline
 from resift.errors import InputError, ResiftError
 from resift.evaluation.beir import Collection
@@ -20,18 +22,16 @@ from resift.evaluation.record_file import (
     read_recording,
 )
 from resift.evaluation.subjects import VARIABLE, Subject
-from resift.file_lock import locked
-from resift.fusion.methods import METHODS
-from resift.fusion.weighted import weighted
+from resift.pipeline.fan_out import failures_of, fan_out
+from resift.pipeline.neighbours import MOST, with_neighbours
+from resift.pipeline.pipeline import Pipeline
+from resift.pipeline.pool import Pool
+from resift.pipeline.stages import Rerank
 from resift.protocols import describe_scorer, own_name
-from resift.retrieval.fan_out import failures_of, fan_out
-from resift.retrieval.neighbours import MOST, with_neighbours
-from resift.retrieval.pipeline import Pipeline
-from resift.retrieval.pool import Pool
-from resift.retrieval.stages import Rerank
-from resift.shape.neighbours import Near
-from resift.sync import run_sync
-from resift.trust import CODE_DENSITY, MEAN_WORD_LENGTH
+from resift.ranking.adaptive_weights import CODE_DENSITY, MEAN_WORD_LENGTH
+from resift.ranking.fusion.methods import METHODS
+from resift.ranking.fusion.weighted import weighted
+from resift.ranking.shape.neighbours import Near
 from resift.types import Hit, JsonMapping, JsonObject, ScorerInfo
 
 LIST_DEPTH = 300

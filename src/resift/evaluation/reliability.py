@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from resift.shape import Calibrator
+from resift.ranking.shape import Calibrator
 
 FOLDS, BINS = 5, 10
 

@@ -5,26 +5,26 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 
+from resift._internal.sync import run_sync
 from resift.deadline import Deadline
 from resift.errors import InputError
 from resift.evaluation.record_file import Header, Recorded, Recording
 from resift.evaluation.running import answer_of
-from resift.fusion.methods import METHODS
-from resift.fusion.rerankers import FusionReranker
-from resift.fusion.weighted import NAME as WEIGHTED
-from resift.fusion.weighted import WeightedReranker
-from resift.gate import Profile
+from resift.pipeline.gating import Gate
+from resift.pipeline.over_fetch import OverFetch
+from resift.pipeline.pipeline import Pipeline
+from resift.pipeline.pool import Pool
+from resift.pipeline.shaping import Shape
+from resift.pipeline.stages import AdaptiveDepth, Fuse, Rerank
 from resift.protocols import Reranker, Scorer
-from resift.retrieval.gating import Gate
-from resift.retrieval.over_fetch import OverFetch
-from resift.retrieval.pipeline import Pipeline
-from resift.retrieval.pool import Pool
-from resift.retrieval.shaping import Shape
-from resift.retrieval.stages import AdaptiveDepth, Fuse, Rerank
-from resift.shape import Blend, Guard, ShapePolicy
-from resift.shape.neighbours import Near
-from resift.sync import run_sync
-from resift.trust import Trust
+from resift.ranking.adaptive_weights import Trust
+from resift.ranking.fusion.methods import METHODS
+from resift.ranking.fusion.rerankers import FusionReranker
+from resift.ranking.fusion.weighted import NAME as WEIGHTED
+from resift.ranking.fusion.weighted import WeightedReranker
+from resift.ranking.gate import Profile
+from resift.ranking.shape import Blend, Guard, ShapePolicy
+from resift.ranking.shape.neighbours import Near
 from resift.types import Hit, JsonObject, ScorerInfo, Scores
 
 

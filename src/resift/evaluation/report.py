@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from markupsafe import Markup
 
 from resift import __version__
+from resift._internal.markup import document, html, joined
 from resift.evaluation.differences import Difference, differences, moved
 from resift.evaluation.rank_flow import rank_flow
 from resift.evaluation.report_style import SCRIPT, STYLE
 from resift.evaluation.running import Outcome
 from resift.evaluation.significance import bootstrap_interval, format_p
 from resift.evaluation.svg import Frame, Point, difference_bars, quality_against_latency
-from resift.markup import document, html, joined
 
 Qrels = Mapping[str, Mapping[str, int]]
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from resift._internal.sync import run_sync
 from resift.evaluation.beir import Collection
 from resift.evaluation.code_digest import code_digest
 from resift.evaluation.collection_index import Progress, index_of
@@ -16,8 +17,7 @@ from resift.evaluation.subjects import Subject
 from resift.evaluation.work_file import Answer, Stop, WorkFile, asked_digest, work_key
 from resift.explain.reasons import evidence_in_words
 from resift.models.embedding import DEFAULT_EMBEDDER
-from resift.retrieval.pipeline import Pipeline
-from resift.sync import run_sync
+from resift.pipeline.pipeline import Pipeline
 from resift.types import Hit, Ranking, StageKind
 
 PERCENTILES = (50, 95, 99)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from resift.arrays import Array, np
+from resift._internal.arrays import Array, np
 from resift.errors import InputError, require
 
 SEED = 20090719

@@ -17,12 +17,12 @@ from typing import Any
 from resift.errors import InputError, did_you_mean
 from resift.ingest.opening import open_index
 from resift.models.embedding import DEFAULT_EMBEDDER, Embedder
+from resift.pipeline.over_fetch import OverFetch
+from resift.pipeline.pipeline import Pipeline
+from resift.pipeline.stages import Rerank
 from resift.plugins import load_reranker
 from resift.rerankers.cross_encoder import DEFAULT_MODEL
 from resift.rerankers.late_interaction import DEFAULT_MODEL as LATE_INTERACTION_MODEL
-from resift.retrieval.over_fetch import OverFetch
-from resift.retrieval.pipeline import Pipeline
-from resift.retrieval.stages import Rerank
 from resift.stores.sqlite import SQLiteStore
 from resift.types import JsonMapping, JsonObject
 from resift.validation import check_arguments

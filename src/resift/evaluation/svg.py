@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
-from resift.markup import html, joined
+from resift._internal.markup import html, joined
 
 
 class Point(NamedTuple):

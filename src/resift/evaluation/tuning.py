@@ -15,8 +15,8 @@ from resift.evaluation.fast_replay import FastReplay, is_fast
 from resift.evaluation.measures import Judge, Quality, measure_name
 from resift.evaluation.record_file import Header, Recorded, Recording
 from resift.evaluation.replay import Setting, default_setting, only, replay
-from resift.fusion.weighted import NAME as WEIGHTED
-from resift.scaling import mean_and_deviation
+from resift.ranking.fusion.weighted import NAME as WEIGHTED
+from resift.ranking.scaling import mean_and_deviation
 from resift.types import JsonMapping, JsonObject
 
 Search = Literal["local", "grid"]

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import NamedTuple, TextIO
 
-from resift.file_lock import locked
+from resift._internal.file_lock import locked
 from resift.types import to_json
 
 

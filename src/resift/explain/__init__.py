@@ -7,7 +7,7 @@ and places, `moves` says who rose and why, `layout` puts them on a grid; `text_p
 
 from __future__ import annotations
 
-from resift.lazy_exports import lazy_exports
+from resift._internal.lazy_exports import lazy_exports
 
 TYPE_CHECKING = False
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from resift.atomic_files import atomic_write
+from resift._internal.atomic_files import atomic_write
 from resift.errors import InputError
 from resift.explain.flow import Flow
 from resift.explain.text_picture import Paint, text_picture

@@ -8,13 +8,13 @@ from collections.abc import Mapping
 
 from markupsafe import Markup
 
+from resift._internal.markup import document, html, joined
 from resift.explain.escaping import clip
 from resift.explain.flow import Column, Flow, Path, Place
 from resift.explain.layout import Layout, Line, layout_of
 from resift.explain.reasons import format_score
 from resift.explain.style import SCRIPT, STYLE
 from resift.explain.svg_picture import NARROW, WIDE, picture
-from resift.markup import document, html, joined
 from resift.text.snippets import snippet
 
 MOST_CUT = 200

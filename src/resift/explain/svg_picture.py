@@ -12,11 +12,11 @@ from itertools import pairwise
 
 from markupsafe import Markup
 
+from resift._internal.markup import html, joined
 from resift.explain.escaping import clip, clip_words, short_id
 from resift.explain.flow import Column, Flow
 from resift.explain.layout import Layout, Line, ListRank, Node, layout_of
 from resift.explain.style import ALONE_STYLE
-from resift.markup import html, joined
 
 
 @dataclass(frozen=True, slots=True)

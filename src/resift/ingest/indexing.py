@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from resift.errors import DataFormatError, InputError
+from resift.external.records import check_text_keys
 from resift.ingest.chunking import ChunkSize
 from resift.ingest.indexed_files import digest_of, folder_of, gone_from, key_of, size_of
 from resift.ingest.isolation import FileReader
@@ -18,7 +19,6 @@ from resift.ingest.limits import DEFAULT_LIMITS, Limits
 from resift.ingest.passages import RowIds, passages_of
 from resift.ingest.sections import Section
 from resift.ingest.walking import Choice, Found, Skipped, find_files
-from resift.records import check_text_keys
 from resift.stores.read_ahead import read_ahead
 from resift.stores.sqlite import SQLiteStore
 from resift.stores.sqlite_write import Batch

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
-from resift.atomic_files import O_BINARY, O_NOFOLLOW, O_NONBLOCK
+from resift._internal.atomic_files import O_BINARY, O_NOFOLLOW, O_NONBLOCK
 from resift.errors import DataFormatError
 from resift.ingest.decoding import SAMPLE_BYTES, Decoded, Encoding, decode, encoding_of, open_text
 from resift.ingest.limits import DEFAULT_LIMITS, Limits

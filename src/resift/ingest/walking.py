@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from resift.atomic_files import O_NOFOLLOW, O_NONBLOCK
+from resift._internal.atomic_files import O_NOFOLLOW, O_NONBLOCK
 from resift.errors import DataFormatError, InputError
 from resift.ingest.decoding import SAMPLE_BYTES
 from resift.ingest.ignoring import Rule, ignored, matches, rules_of

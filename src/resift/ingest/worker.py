@@ -15,7 +15,7 @@ from dataclasses import astuple
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from resift.atomic_files import write_whole
+from resift._internal.atomic_files import write_whole
 from resift.errors import ResiftError
 from resift.ingest.limits import Limits
 from resift.ingest.readers import read_sections

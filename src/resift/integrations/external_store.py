@@ -8,9 +8,9 @@ import inspect
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from resift.candidates import Candidate, hits_from
 from resift.errors import ResiftError, StoreError
-from resift.records import ID_KEYS
+from resift.external.candidates import Candidate, hits_from
+from resift.external.records import ID_KEYS
 from resift.resilience import CircuitBreaker
 from resift.stores.documents import SearchHits, nothing_to_find
 from resift.stores.filtering import matches

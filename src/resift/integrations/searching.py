@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from resift.errors import InputError
-from resift.fusion.rerankers import RRFReranker
 from resift.index import Index
 from resift.integrations.external_store import ExternalStore
+from resift.pipeline.pipeline import Pipeline
 from resift.protocols import DocStore, Reranker, Scorer
-from resift.retrieval.pipeline import Pipeline
+from resift.ranking.fusion.rerankers import RRFReranker
 from resift.stores.sqlite import SQLiteStore
 
 T = TypeVar("T")

@@ -6,7 +6,7 @@ the pinned bytes), `local_models` (a folder that the user allows), `hub` (fetchi
 
 from __future__ import annotations
 
-from resift.lazy_exports import lazy_exports
+from resift._internal.lazy_exports import lazy_exports
 
 TYPE_CHECKING = False
 

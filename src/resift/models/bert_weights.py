@@ -5,7 +5,7 @@ from __future__ import annotations
 from ctypes import POINTER, Structure, c_float, c_int32, c_int64, c_void_p
 from typing import TYPE_CHECKING
 
-from resift.arrays import Array, np
+from resift._internal.arrays import Array, np
 from resift.models.bert_file import HEAD_SHAPES, LAYER_SHAPES, PANEL, BertFile
 from resift.native.library import Kernel
 

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from resift.cache_folders import cache_folder, hub_cache_folder
+from resift._internal.cache_folders import cache_folder, hub_cache_folder
 from resift.errors import ModelFileError
 from resift.models.allowlist import ModelSpec
 

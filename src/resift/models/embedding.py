@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from resift.arrays import Array, np
+from resift._internal.arrays import Array, np
 from resift.errors import InputError
 from resift.models.engine import Job, Task, shared_engine
 from resift.models.first_use import OnFirstUse

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from resift.forking import ForkSafeLock
+from resift._internal.forking import ForkSafeLock
 
 T = TypeVar("T")
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from resift._internal.file_lock import locked
 from resift.errors import ModelFileError, ResiftError, require
 from resift.events import Event, Sink, emit
-from resift.file_lock import locked
 from resift.models.allowlist import ModelSpec, PinnedFile
 from resift.models.cache import own_folder
 from resift.models.https_only import check_url

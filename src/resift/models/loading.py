@@ -7,9 +7,9 @@ import time
 from pathlib import Path
 from typing import Protocol
 
-from resift.arrays import Array
+from resift._internal.arrays import Array
+from resift._internal.forking import ForkSafeLock
 from resift.errors import MissingExtraError, ModelLoadError, ModelNotAllowedError
-from resift.forking import ForkSafeLock
 from resift.models.allowlist import KINDS, Kind, ModelSpec, known, shipped
 from resift.models.bert_file import UnknownArchitectureError
 from resift.models.json_inspect import parse_json

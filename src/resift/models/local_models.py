@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Literal, TypedDict, Unpack
 
+from resift._internal.forking import ForkSafeLock
 from resift.errors import ModelFileError, ModelNotAllowedError
-from resift.forking import ForkSafeLock
 from resift.models.allowlist import KINDS, SCORE_SCALES, Kind, ModelSpec, PinnedFile, check_name, shipped
 from resift.models.model_files import ModelFiles
 from resift.models.model_folder import MANIFEST, check_folder, file_names, open_folder

@@ -6,7 +6,7 @@ import ctypes
 import threading
 from ctypes import c_int32, c_int64, c_void_p
 
-from resift.arrays import Array, np
+from resift._internal.arrays import Array, np
 from resift.models.bert_file import BertFile, UnknownArchitectureError
 from resift.models.bert_weights import BertWeights, aligned
 from resift.models.onnx_graph import read_graph

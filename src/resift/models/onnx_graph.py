@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from resift.arrays import np
+from resift._internal.arrays import np
 from resift.models.protobuf import BYTES, VARINT, Field, Reader
 
 if TYPE_CHECKING:

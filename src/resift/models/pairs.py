@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from resift.arrays import Array
+from resift._internal.arrays import Array
 from resift.deadline import Deadline
 from resift.models.engine import Job, Task, shared_engine, until_deadline
 from resift.models.familiar import check_familiar

@@ -7,7 +7,7 @@ import os
 from types import ModuleType
 from typing import Any
 
-from resift.arrays import Array, np
+from resift._internal.arrays import Array, np
 from resift.errors import ModelLoadError, require
 
 

@@ -15,10 +15,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
 
-from resift.arrays import Array, np
-from resift.atomic_files import atomic_file
+from resift._internal.arrays import Array, np
+from resift._internal.atomic_files import atomic_file
+from resift._internal.forking import ForkSafeLock
 from resift.errors import DataFormatError
-from resift.forking import ForkSafeLock
 from resift.models.loading import Model
 from resift.models.tokenizing import printable
 from resift.models.windows import spans

@@ -6,8 +6,8 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from resift._internal.forking import ForkSafeLock
 from resift.errors import ModelLoadError, require
-from resift.forking import ForkSafeLock
 from resift.text.familiarity import is_familiar
 
 _PIECE = 20_000

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from resift._internal.forking import ForkSafeLock
 from resift.errors import ModelFileError
-from resift.forking import ForkSafeLock
 from resift.models.allowlist import PinnedFile
 
 MAX_FILE_BYTES = 1 << 31

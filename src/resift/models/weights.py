@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from resift.arrays import Array, np
+from resift._internal.arrays import Array, np
 from resift.errors import ModelFileError
 
 _STEP = 1 << 22

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from resift._internal.forking import ForkSafeLock
 from resift.errors import InputError
-from resift.forking import ForkSafeLock
 from resift.text.analysis import Analyzer
 from resift.text.bm25 import POOL
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from operator import mul
 
-from resift.arrays import Array, np
+from resift._internal.arrays import Array, np
 from resift.errors import InputError
 
 Vector = Sequence[float] | Array

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from resift.candidates import first_text
 from resift.deadline import Deadline
 from resift.errors import InputError, ModelLoadError, ModelNotAllowedError
+from resift.external.candidates import first_text
 from resift.models.loading import Model, check_kind, load, shipped_ids
 from resift.models.model_options import ModelFolder, model_option
 from resift.models.pairs import MAX_WINDOWS, PairCall, PairModel, PairOptions, Progress

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from resift.deadline import Deadline
 from resift.errors import InputError
-from resift.fusion import rrf
 from resift.protocols import Scorer, name_of
+from resift.ranking.fusion import rrf
 from resift.rerankers.rescore import rescore
 from resift.types import Fused, Hit
 from resift.validation import check_query

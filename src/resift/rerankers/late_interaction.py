@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from resift.arrays import Array
+from resift._internal.arrays import Array
 from resift.deadline import Deadline
 from resift.models.engine import Task, shared_engine
 from resift.models.familiar import check_familiar

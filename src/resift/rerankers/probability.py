@@ -14,11 +14,11 @@ from typing import Literal, get_args
 from resift.deadline import Deadline
 from resift.errors import InputError
 from resift.protocols import OfModel, Scorer, describe_scorer, name_of
+from resift.ranking.shape.calibration import Calibrator, load_calibrator
+from resift.ranking.shape.evidence import evidence
+from resift.ranking.shape.fitting import sigmoid
+from resift.ranking.shape.shipped_calibrations import shipped_calibrator
 from resift.rerankers.rescore import rescore
-from resift.shape.calibration import Calibrator, load_calibrator
-from resift.shape.evidence import evidence
-from resift.shape.fitting import sigmoid
-from resift.shape.shipped_calibrations import shipped_calibrator
 from resift.text.analysis import Analyzer
 from resift.types import Hit, Ranking, StageKind, StageRecord, with_scores
 

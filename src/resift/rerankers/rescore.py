@@ -8,12 +8,12 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from resift.candidates import MissingText
 from resift.deadline import Deadline
 from resift.errors import InvalidHitError, ResiftError, UnfamiliarTextError, redacted
 from resift.events import Reranked, Sink, emit
+from resift.external.candidates import MissingText
+from resift.external.records import read_text
 from resift.protocols import Scorer, describe_scorer, name_of
-from resift.records import read_text
 from resift.types import (
     Hit,
     Ranking,

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 from zlib import crc32
 
+from resift._internal.forking import ForkSafeLock
 from resift.errors import InputError
-from resift.forking import ForkSafeLock
 
 _TABLE = "CREATE TABLE IF NOT EXISTS scores (key BLOB PRIMARY KEY, score REAL NOT NULL, at REAL NOT NULL)"
 _AT_ONCE = 500  # keys per statement, below SQLite's oldest limit of 999 parameters

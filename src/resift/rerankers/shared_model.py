@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
+from resift._internal.forking import ForkSafeLock
 from resift.deadline import Deadline
 from resift.errors import DeadlineExceeded
-from resift.forking import ForkSafeLock
 from resift.models.allowlist import ModelSpec
 from resift.models.loading import check_kind
 from resift.models.pairs import MAX_WINDOWS, Progress

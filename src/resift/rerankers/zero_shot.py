@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from resift.arrays import Array
+from resift._internal.arrays import Array
 from resift.deadline import Deadline
 from resift.errors import InputError, ModelLoadError
 from resift.models.familiar import check_familiar

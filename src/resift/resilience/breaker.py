@@ -11,10 +11,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
+from resift._internal.forking import ForkSafeLock, after_fork
 from resift.deadline import Clock, Deadline
 from resift.errors import CircuitOpenError, DeadlineExceeded, InputError, ProviderTimeout
 from resift.events import Sink, emit
-from resift.forking import ForkSafeLock, after_fork
 from resift.resilience.circuit import Change, Circuit, Rules, State, require_seconds
 from resift.resilience.events import CircuitBreakerChanged
 from resift.resilience.outcomes import NEUTRAL, SUCCESS, Outcome, Verdict, clamp_hold, classify

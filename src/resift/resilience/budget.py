@@ -7,9 +7,9 @@ from bisect import bisect_left, insort
 from collections import deque
 from dataclasses import dataclass
 
+from resift._internal.forking import ForkSafeLock
 from resift.deadline import Clock, Deadline
 from resift.errors import InputError
-from resift.forking import ForkSafeLock
 from resift.options import option
 from resift.resilience.circuit import require_seconds
 

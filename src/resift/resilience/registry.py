@@ -7,7 +7,7 @@ import logging
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from resift.forking import ForkSafeLock
+from resift._internal.forking import ForkSafeLock
 from resift.protocols import Scorer, SharesBreaker, name_of
 from resift.resilience.breaker import CircuitBreaker
 from resift.types import JsonObject

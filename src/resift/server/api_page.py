@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from markupsafe import Markup
 
-from resift.markup import document, html, joined
+from resift._internal.markup import document, html, joined
 from resift.types import JsonMapping
 
 _STYLE = """

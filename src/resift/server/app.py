@@ -7,8 +7,8 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from typing import Any
 
 from resift.errors import require
+from resift.pipeline.pipeline import Pipeline
 from resift.protocols import Embedder, Scorer
-from resift.retrieval.pipeline import Pipeline
 from resift.server.asgi import App, Receive, Scope, Send
 from resift.server.ask_routes import Asking, ask_operations
 from resift.server.embedding_routes import embedding_operations

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 
-from resift.arrays import Array
+from resift._internal.arrays import Array
 from resift.models.embedding import EmbedKind
 from resift.protocols import CountsTokens, Embedder
 from resift.server import schema

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from resift.errors import InputError
-from resift.fusion.entry import fuse
-from resift.fusion.methods import METHODS
-from resift.fusion.normalize import NORMALIZATIONS
+from resift.ranking.fusion.entry import fuse
+from resift.ranking.fusion.methods import METHODS
+from resift.ranking.fusion.normalize import NORMALIZATIONS
 from resift.server.endpoint import Call, Reply
 from resift.server.openapi import Operation
 from resift.server.rank_flow import rank_flow

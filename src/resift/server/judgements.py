@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from resift.atomic_files import O_BINARY, atomic_write
+from resift._internal.atomic_files import O_BINARY, atomic_write
+from resift._internal.file_lock import locked
 from resift.errors import InputError
-from resift.file_lock import locked
 from resift.server.failures import RequestFailed
 from resift.server.interleaving import Team
 from resift.types import JsonMapping, JsonValue

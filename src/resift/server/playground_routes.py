@@ -6,7 +6,7 @@ from importlib.resources import files
 
 from resift import __version__
 from resift.explain.style import PICTURE_STYLE
-from resift.fusion.methods import METHODS
+from resift.ranking.fusion.methods import METHODS
 from resift.server.endpoint import Call, Reply
 from resift.server.openapi import Operation
 from resift.server.schema import array, flag, record, text, whole

@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from resift.candidates import hits_from
 from resift.deadline import Deadline
+from resift.external.candidates import hits_from
+from resift.external.records import read_text
 from resift.protocols import Scorer, describe_scorer, name_of
-from resift.records import read_text
 from resift.rerankers.rescore import rescore
 from resift.server.admission import pairs_in
 from resift.server.dialects import ServedDialect

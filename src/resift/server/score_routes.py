@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from resift.candidates import hits_from
+from resift.external.candidates import hits_from
 from resift.protocols import name_of
 from resift.rerankers.rescore import rescore
 from resift.server.admission import pairs_in

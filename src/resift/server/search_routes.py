@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from resift.errors import RetrievalError
-from resift.retrieval.fan_out import LATE
-from resift.retrieval.scored_search import relevance_of
+from resift.pipeline.fan_out import LATE
+from resift.pipeline.scored_search import relevance_of
+from resift.ranking.adaptive_weights import Trust
 from resift.server.admission import pairs_in
 from resift.server.endpoint import Call, Reply
 from resift.server.openapi import Operation
@@ -29,7 +30,6 @@ from resift.server.schema import (
 from resift.server.search_settings import SETTINGS, SearchSettings
 from resift.server.search_work import Searching
 from resift.server.serving import Serving
-from resift.trust import Trust
 from resift.types import JsonMapping, JsonObject, Ranking
 
 MOST_HITS = 1000

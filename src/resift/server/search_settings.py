@@ -6,18 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from resift.events import Sink
-from resift.fusion.methods import METHODS
-from resift.fusion.rerankers import FusionReranker, RRFReranker
-from resift.fusion.weighted import WeightedReranker
+from resift.pipeline.defaults import FETCH
+from resift.pipeline.pipeline import Pipeline
+from resift.pipeline.shaping import Shape
+from resift.pipeline.stages import AdaptiveDepth, Rerank
+from resift.pipeline.store_ref import Store, StoreRef
 from resift.protocols import Embedder, Reranker, Scorer
+from resift.ranking.fusion.methods import METHODS
+from resift.ranking.fusion.rerankers import FusionReranker, RRFReranker
+from resift.ranking.fusion.weighted import WeightedReranker
+from resift.ranking.shape import Blend, ShapePolicy
 from resift.rerankers.semantic_bm25 import SemanticBM25Reranker
-from resift.retrieval.defaults import FETCH
-from resift.retrieval.pipeline import Pipeline
-from resift.retrieval.shaping import Shape
-from resift.retrieval.stages import AdaptiveDepth, Rerank
-from resift.retrieval.store_ref import Store, StoreRef
 from resift.server.schema import Schema, number, one_of, record, whole
-from resift.shape import Blend, ShapePolicy
 from resift.types import JsonMapping, JsonObject
 
 RERANKERS = ("cross-encoder", "semantic-bm25", "none")

@@ -8,11 +8,11 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import replace
 
-from resift.candidates import hits_from
+from resift.external.candidates import hits_from
 from resift.ingest.opening import open_index
-from resift.retrieval.defaults import views
-from resift.retrieval.pipeline import Pipeline
-from resift.retrieval.store_ref import Store, StoreRef
+from resift.pipeline.defaults import views
+from resift.pipeline.pipeline import Pipeline
+from resift.pipeline.store_ref import Store, StoreRef
 from resift.server.bodies import dump_json
 from resift.server.failures import RequestFailed
 from resift.server.search_settings import SearchSettings

@@ -9,10 +9,10 @@ from typing import Literal
 
 from resift.errors import InputError, ModelLoadError
 from resift.models.embedding import Embedder as LocalEmbedder
+from resift.pipeline.pipeline import Pipeline
+from resift.pipeline.scored_search import scorer_of
 from resift.protocols import Embedder, OfModel, Scorer
 from resift.rerankers.cross_encoder import CrossEncoderReranker
-from resift.retrieval.pipeline import Pipeline
-from resift.retrieval.scored_search import scorer_of
 from resift.server.admission import Admission
 from resift.server.failures import RequestFailed
 from resift.server.keys import Keys

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from resift.candidates import Candidates, hits_from
 from resift.errors import InputError, StoreError
-from resift.records import ID_KEYS, list_documents
+from resift.external.candidates import Candidates, hits_from
+from resift.external.records import ID_KEYS, list_documents
 from resift.stores.filtering import conditions
 from resift.types import Hit, Metadata, Where
 from resift.validation import check_k, check_list, check_query

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from resift.arrays import Array, np
+from resift._internal.arrays import Array, np
 from resift.errors import StoreError
 from resift.protocols import Embedder
 

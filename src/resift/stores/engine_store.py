@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 from typing import ClassVar, TypeVar
 
-from resift.arrays import Array
+from resift._internal.arrays import Array
 from resift.errors import InputError, ResiftError, StoreError
 from resift.protocols import Embedder
 from resift.stores.documents import SearchHits, nothing_to_find, ranked

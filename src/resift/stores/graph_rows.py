@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 
-from resift.candidates import first_text
-from resift.records import read_text
+from resift.external.candidates import first_text
+from resift.external.records import read_text
 from resift.types import Hit, JsonMapping, JsonValue, to_json
 
 
@@ -22,8 +22,8 @@ def hits_from_rows(
     """Return at most k hits in row order; a later row with the id of an earlier one adds nothing.
 
     The id is the id column, else the same property of the row's only node, else a hash of the row. The
-    text is found the same way, else as in any record (`resift.records`). The score is 1/rank, so that sorting
-    by score keeps the order of the statement.
+    text is found the same way, else as in any record (`resift.external.records`). The score is 1/rank, so
+    that sorting by score keeps the order of the statement.
     """
     hits: dict[str, Hit] = {}
     for row in rows:

@@ -42,7 +42,7 @@ class LazyView(StoreView):
 
 def fuse_views(views: Sequence[Sequence[Hit]], *, k: int, source: str) -> list[Hit]:
     """Return the fused best k, as hits of the store itself."""
-    from resift.fusion import rrf
+    from resift.ranking.fusion import rrf
 
     # Ranks only: BM25 and cosine have no common scale.
     fused = rrf([list(view) for view in views], k_param=60, k=k)

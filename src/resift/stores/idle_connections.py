@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Generic, Protocol, TypeVar
 
-from resift.forking import abandon, after_fork
+from resift._internal.forking import abandon, after_fork
 
 
 class Closable(Protocol):

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from resift.arrays import Array
-from resift.candidates import Candidate
+from resift._internal.arrays import Array
+from resift._internal.forking import abandon, after_fork
 from resift.errors import StoreError, require
-from resift.forking import abandon, after_fork
+from resift.external.candidates import Candidate
 from resift.options import option
 from resift.protocols import Embedder
 from resift.stores.documents import ids_from, in_order

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Literal
 
-from resift.candidates import Candidate
 from resift.errors import InputError
+from resift.external.candidates import Candidate
 from resift.protocols import Embedder
 from resift.stores.documents import Found, documents_from, ids_from, in_order, nothing_to_find, ranked
 from resift.stores.embedding import unit_vectors

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeVar
 
-from resift.arrays import Array
-from resift.candidates import Candidate
+from resift._internal.arrays import Array
 from resift.errors import InputError, StoreError, require
+from resift.external.candidates import Candidate
 from resift.options import option
 from resift.protocols import Embedder
 from resift.stores.documents import ids_from, in_order

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from resift.arrays import Array
-from resift.candidates import Candidate
-from resift.environment import variable_value
+from resift._internal.arrays import Array
+from resift._internal.environment import variable_value
+from resift._internal.forking import abandon, after_fork
 from resift.errors import InputError, StoreError, require
-from resift.forking import abandon, after_fork
+from resift.external.candidates import Candidate
 from resift.models.model_options import EmbedderOptions, embedding_models
 from resift.options import option
 from resift.protocols import Embedder

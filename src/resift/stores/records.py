@@ -11,9 +11,9 @@ import json
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from resift.arrays import Array, np
-from resift.candidates import Candidate
+from resift._internal.arrays import Array, np
 from resift.errors import StoreError
+from resift.external.candidates import Candidate
 from resift.protocols import Embedder
 from resift.stores.documents import Found, documents_from
 from resift.stores.embedding import unit_vectors

@@ -9,9 +9,9 @@ from contextlib import aclosing
 from functools import partial
 from typing import TypeVar
 
-from resift.arrays import np
-from resift.candidates import Candidate
+from resift._internal.arrays import np
 from resift.errors import InputError
+from resift.external.candidates import Candidate
 from resift.protocols import Embedder
 from resift.stores import sqlite_rows as sql
 from resift.stores.documents import documents_from, ids_from, in_order, nothing_to_find

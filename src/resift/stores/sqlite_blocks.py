@@ -11,7 +11,7 @@ import sys
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 
-from resift.arrays import Array, np
+from resift._internal.arrays import Array, np
 from resift.stores.sqlite_checks import Damage, checksum
 from resift.stores.sqlite_schema import Connection
 

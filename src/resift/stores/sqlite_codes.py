@@ -12,7 +12,7 @@ from ctypes import c_int32, c_int64, c_void_p
 from threading import Thread
 from typing import Any, NamedTuple
 
-from resift.arrays import Array, np
+from resift._internal.arrays import Array, np
 from resift.native.library import native_kernel
 from resift.stores.sqlite_blocks import ROWS, codes_of, words_per_code
 

@@ -14,7 +14,7 @@ from functools import cache
 from itertools import accumulate
 from typing import Any, NamedTuple
 
-from resift.arrays import np
+from resift._internal.arrays import np
 from resift.errors import MissingExtraError
 from resift.native.library import native_kernel
 from resift.stores.postings import Occurrences, occurrences_of

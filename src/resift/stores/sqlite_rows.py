@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol, TypeVar
 from zlib import crc32
 
-from resift.arrays import Array, np
+from resift._internal.arrays import Array, np
 from resift.errors import StoreError
 from resift.stores.documents import DamagedDocument
 from resift.stores.sqlite_attributes import attributes_of

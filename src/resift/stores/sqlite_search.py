@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Sequence
 
-from resift.arrays import Array
+from resift._internal.arrays import Array
+from resift._internal.forking import after_fork
 from resift.errors import StoreError
-from resift.forking import after_fork
 from resift.stores import sqlite_rows as sql
 from resift.stores import sqlite_version_1 as version_1
 from resift.stores.documents import Found, SearchHits, ranked

@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from resift.arrays import Array, np
+from resift._internal.arrays import Array, np
 from resift.stores.sqlite_blocks import ABSENT, ROWS, read_codes
 from resift.stores.sqlite_checks import Damage, checksum
 from resift.stores.sqlite_codes import CodeTable, fits, quantized_query

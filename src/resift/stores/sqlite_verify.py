@@ -6,7 +6,7 @@ import sqlite3
 from array import array
 from collections.abc import Callable, Iterator
 
-from resift.arrays import np
+from resift._internal.arrays import np
 from resift.stores.sqlite_attributes import attributes_of
 from resift.stores.sqlite_blocks import ABSENT, ROWS, codes_of, read_codes, read_lengths
 from resift.stores.sqlite_checks import Damage, checksum

@@ -6,7 +6,7 @@ import sqlite3
 from array import array
 from collections.abc import Iterable, Sequence
 
-from resift.arrays import Array, np
+from resift._internal.arrays import Array, np
 from resift.stores import sqlite_version_1 as version_1
 from resift.stores.sqlite_blocks import ABSENT, ROWS, read_lengths
 from resift.stores.sqlite_checks import Damage

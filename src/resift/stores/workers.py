@@ -8,7 +8,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from resift.forking import after_fork
+from resift._internal.forking import after_fork
 
 T = TypeVar("T")
 

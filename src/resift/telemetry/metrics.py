@@ -5,9 +5,9 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
+from resift._internal.forking import ForkSafeLock
 from resift.errors import require
 from resift.events import Event
-from resift.forking import ForkSafeLock
 from resift.telemetry.labels import labels_of, latency_ms
 from resift.types import JsonObject
 

@@ -5,7 +5,7 @@ Loaded on first use, so that importing one name does not import the others' depe
 
 from __future__ import annotations
 
-from resift.lazy_exports import lazy_exports
+from resift._internal.lazy_exports import lazy_exports
 
 TYPE_CHECKING = False
 

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 
-from resift.candidates import Candidate, hits_from
 from resift.deadline import Deadline
 from resift.errors import ProviderServerError, StoreError
+from resift.external.candidates import Candidate, hits_from
 from resift.types import Hit, Scores, Where
 from resift.validation import check_k
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from resift.lazy_exports import lazy_exports
+from resift._internal.lazy_exports import lazy_exports
 
 TYPE_CHECKING = False
 

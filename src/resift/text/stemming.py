@@ -10,8 +10,8 @@ from functools import cache, lru_cache
 from types import ModuleType
 from typing import Any
 
+from resift._internal.forking import ForkSafeLock
 from resift.errors import InputError
-from resift.forking import ForkSafeLock
 from resift.text.languages import script_of
 from resift.text.tokenization import without_accents
 

@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from resift._internal.sync import run_sync
 from resift.deadline import Deadline
 from resift.errors import (
     DeadlineExceeded,
@@ -23,7 +24,6 @@ from resift.rerankers.hosted.limits import ConcurrencyLimit, shared_limit
 from resift.rerankers.rescore import rescore
 from resift.rerankers.score_cache import CachedScorer
 from resift.rerankers.score_stores import MemoryScores
-from resift.sync import run_sync
 from resift.testing.contracts import check_reranker, check_scorer
 from resift.testing.provider_forms import overlap
 from resift.types import Hit

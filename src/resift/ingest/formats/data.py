@@ -9,11 +9,11 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from resift.errors import DataFormatError
+from resift.external.records import read_text
 from resift.ingest.formats.plain import plain_sections
 from resift.ingest.formats.rows import Rows
 from resift.ingest.sections import LONGEST_HEADING, SEPARATOR, Section
 from resift.ingest.sources import Source
-from resift.records import read_text
 
 _MOST_VALUES = 500_000  # a file of a kilobyte can hold more by repeating its own parts
 _DEEPEST = 50

@@ -9,9 +9,9 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 
 from resift.errors import DataFormatError, MissingExtraError, require
+from resift.external.records import ID_KEYS, RecordText, no_text, read_metadata, read_text, table_rows
 from resift.ingest.sections import Section
 from resift.ingest.sources import Source
-from resift.records import ID_KEYS, RecordText, no_text, read_metadata, read_text, table_rows
 from resift.types import JsonMapping, JsonObject
 
 _NOT_METADATA = frozenset({"score", "embedding", "vector"})

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 from haystack import Document, component
 
+from resift._internal.sync import run_sync
 from resift.integrations.haystack.saving import Saved
 from resift.models.embedding import DEFAULT_EMBEDDER, Embedder, EmbedKind
-from resift.sync import run_sync
 from resift.types import JsonObject
 
 

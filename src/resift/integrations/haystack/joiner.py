@@ -10,9 +10,9 @@ from typing import Any
 from haystack import Document, component
 from haystack.core.component.types import Variadic
 
-from resift.fusion.entry import fuse
 from resift.integrations.facts import with_facts
 from resift.integrations.haystack.saving import Saved
+from resift.ranking.fusion.entry import fuse
 from resift.types import Hit
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from haystack import Document, component
 
+from resift._internal.sync import run_sync
 from resift.errors import InputError
 from resift.integrations.haystack.documents import hits_of, reordered
 from resift.integrations.haystack.saving import Saved
@@ -11,7 +12,6 @@ from resift.plugins import load_reranker
 from resift.protocols import Scorer
 from resift.rerankers.cross_encoder import DEFAULT_MODEL
 from resift.reranking import arerank
-from resift.sync import run_sync
 from resift.types import JsonMapping, JsonObject
 
 

@@ -6,14 +6,14 @@ import os
 
 from haystack import Document, component
 
+from resift._internal.sync import run_sync
 from resift.errors import InputError
 from resift.index import Index
 from resift.integrations.haystack.documents import documents_of
 from resift.integrations.haystack.filters import where_of
 from resift.integrations.haystack.saving import Saved
 from resift.integrations.searching import Searchable, pipeline_over
-from resift.retrieval.pipeline import Pipeline
-from resift.sync import run_sync
+from resift.pipeline.pipeline import Pipeline
 from resift.types import JsonObject
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from langchain_core.embeddings import Embeddings
 
+from resift._internal.sync import run_sync
 from resift.models.embedding import DEFAULT_EMBEDDER, Embedder
-from resift.sync import run_sync
 
 
 class ResiftEmbeddings(Embeddings):

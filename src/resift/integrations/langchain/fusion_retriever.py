@@ -10,7 +10,7 @@ from pydantic import PrivateAttr
 from resift.integrations.langchain.retriever import SearchingRetriever
 from resift.integrations.langchain.store import langchain_store
 from resift.integrations.searching import fused_pipeline
-from resift.retrieval.pipeline import Pipeline
+from resift.pipeline.pipeline import Pipeline
 from resift.types import JsonMapping
 
 

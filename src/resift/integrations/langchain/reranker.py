@@ -9,10 +9,10 @@ from langchain_core.callbacks import AsyncCallbackManager, CallbackManager, Call
 from langchain_core.documents import BaseDocumentCompressor, Document
 from pydantic import ConfigDict, Field
 
+from resift._internal.sync import run_sync
 from resift.integrations.langchain.documents import hits_of, reordered
 from resift.rerankers.cross_encoder import DEFAULT_MODEL
 from resift.reranking import arerank
-from resift.sync import run_sync
 from resift.types import JsonObject, Ranking
 
 

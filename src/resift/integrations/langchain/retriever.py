@@ -9,10 +9,10 @@ from langchain_core.documents import Document
 from langchain_core.retrievers import BaseRetriever
 from pydantic import ConfigDict, Field, PrivateAttr
 
+from resift._internal.sync import run_sync
 from resift.integrations.langchain.documents import documents_of
 from resift.integrations.searching import Searchable, pipeline_over
-from resift.retrieval.pipeline import Pipeline
-from resift.sync import run_sync
+from resift.pipeline.pipeline import Pipeline
 from resift.types import Where
 
 

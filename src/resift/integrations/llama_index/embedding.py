@@ -7,8 +7,8 @@ from typing import Any
 from llama_index.core.base.embeddings.base import BaseEmbedding
 from llama_index.core.bridge.pydantic import PrivateAttr
 
+from resift._internal.sync import run_sync
 from resift.models.embedding import DEFAULT_EMBEDDER, Embedder, EmbedKind
-from resift.sync import run_sync
 
 
 class ResiftEmbedding(BaseEmbedding):

@@ -10,12 +10,12 @@ from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import NodeWithScore, QueryBundle
 from llama_index_instrumentation import get_dispatcher
 
+from resift._internal.sync import run_sync
 from resift.errors import InputError
 from resift.integrations.llama_index.nodes import hits_of, reordered
 from resift.protocols import own_name
 from resift.rerankers.cross_encoder import DEFAULT_MODEL
 from resift.reranking import arerank
-from resift.sync import run_sync
 
 dispatcher = get_dispatcher(__name__)
 

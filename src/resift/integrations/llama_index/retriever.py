@@ -7,9 +7,9 @@ from typing import Any
 from llama_index.core.retrievers import BaseRetriever
 from llama_index.core.schema import NodeWithScore, QueryBundle
 
+from resift._internal.sync import run_sync
 from resift.integrations.llama_index.nodes import nodes_of
 from resift.integrations.searching import Searchable, pipeline_over
-from resift.sync import run_sync
 from resift.types import Where
 
 

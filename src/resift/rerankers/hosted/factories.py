@@ -6,8 +6,8 @@ import logging
 import os
 from typing import Any
 
+from resift._internal.forking import ForkSafeLock
 from resift.errors import ConfigError
-from resift.forking import ForkSafeLock
 from resift.rerankers.hosted.dialects import dialect_of
 from resift.rerankers.hosted.hosted_options import options_for
 from resift.rerankers.hosted.keys import find_key

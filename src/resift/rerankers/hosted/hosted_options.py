@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
-from resift.environment import ALLOWED_VARIABLES, is_allowed
+from resift._internal.environment import ALLOWED_VARIABLES, is_allowed
 from resift.options import Options, option
 from resift.rerankers.hosted.addresses import reach_of
 from resift.rerankers.hosted.dialects import Dialect

@@ -13,8 +13,8 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
+from resift._internal.forking import ForkSafeLock, abandon, after_fork
 from resift.errors import require
-from resift.forking import ForkSafeLock, abandon, after_fork
 from resift.rerankers.hosted.endpoint import Endpoint
 
 if TYPE_CHECKING:

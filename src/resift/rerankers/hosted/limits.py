@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 from types import TracebackType
 
-from resift.forking import ForkSafeLock, after_fork
+from resift._internal.forking import ForkSafeLock, after_fork
 
 SWEEP_S = 0.25
 """How often a request that waits looks for permits whose event loop was closed in mid-call."""

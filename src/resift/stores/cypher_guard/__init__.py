@@ -11,7 +11,7 @@ check.py    one statement, as written and with its escapes decoded
 
 from __future__ import annotations
 
-from resift.lazy_exports import lazy_exports
+from resift._internal.lazy_exports import lazy_exports
 
 TYPE_CHECKING = False
 

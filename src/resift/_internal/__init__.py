@@ -1,0 +1,1 @@
+"""Plumbing that only Resift itself imports."""

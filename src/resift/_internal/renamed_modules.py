@@ -1,0 +1,72 @@
+"""Imports of module paths of 0.2: they keep working in 0.3, with a DeprecationWarning, and go in 0.4."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from importlib import import_module
+from importlib.machinery import ModuleSpec
+
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import ModuleType
+
+RENAMED = {
+    "resift.fusion": "resift.ranking.fusion",
+    "resift.gate": "resift.ranking.gate",
+    "resift.shape": "resift.ranking.shape",
+    "resift.retrieval": "resift.pipeline",
+    "resift.trust": "resift.ranking.adaptive_weights",
+    "resift.sync": "resift._internal.sync",
+    "resift.records": "resift.external.records",
+    "resift.candidates": "resift.external.candidates",
+}
+"""Old module path -> new module path. The longest entry that is a prefix of an import decides."""
+
+
+class _Alias:
+    """Loads an old path by importing the new one, so that both are the same module object."""
+
+    def __init__(self, target: str) -> None:
+        self._target = target
+        self._spec: ModuleSpec | None = None
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        module = import_module(self._target)
+        self._spec = module.__spec__
+        return module
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__spec__ = self._spec  # the import system has replaced it by the alias's own
+
+
+class _RenamedModules:
+    """Finds old module paths on `sys.meta_path`."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if not fullname.startswith("resift."):
+            return None
+        prefix, rest = fullname, ""
+        while prefix not in RENAMED:
+            prefix, _, last = prefix.rpartition(".")
+            rest = f".{last}{rest}"
+            if prefix in ("resift", ""):
+                return None
+        new = RENAMED[prefix] + rest
+        warnings.warn(
+            f"The module {fullname} is now {new}; the old path goes with Resift 0.4.",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        return ModuleSpec(fullname, _Alias(new))  # type: ignore[arg-type]  # a loader by its two methods
+
+
+def install() -> None:
+    """Accept old module paths, once per process."""
+    if not any(isinstance(finder, _RenamedModules) for finder in sys.meta_path):
+        # First: the path finder would load a second copy of a submodule under its old name.
+        sys.meta_path.insert(0, _RenamedModules())

@@ -1,0 +1,1 @@
+"""Results and records of other systems, read as they are."""

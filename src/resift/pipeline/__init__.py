@@ -1,0 +1,34 @@
+"""From a question to one ranked list: fan-out over stores, two-stage search, pipelines."""
+
+from __future__ import annotations
+
+from resift._internal.lazy_exports import lazy_exports
+
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from resift.pipeline.fan_out import Transition as Transition
+    from resift.pipeline.node import RetrievalNode as RetrievalNode
+    from resift.pipeline.over_fetch import OverFetch as OverFetch
+    from resift.pipeline.pipeline import Pipeline as Pipeline
+    from resift.pipeline.pool import Pool as Pool
+    from resift.pipeline.pool import Stage as Stage
+    from resift.pipeline.stages import Fuse as Fuse
+    from resift.pipeline.stages import OnHits as OnHits
+    from resift.pipeline.stages import Rerank as Rerank
+    from resift.pipeline.store_ref import StoreRef as StoreRef
+    from resift.pipeline.two_stage import TwoStage as TwoStage
+else:
+    __getattr__, __dir__, __all__ = lazy_exports(
+        __name__,
+        """
+        fan_out: Transition
+        node: RetrievalNode
+        over_fetch: OverFetch
+        pipeline: Pipeline
+        pool: Pool Stage
+        stages: Fuse OnHits Rerank
+        store_ref: StoreRef
+        two_stage: TwoStage
+        """,
+    )

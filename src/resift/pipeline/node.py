@@ -1,0 +1,93 @@
+"""RetrievalNode: the fan-out as a node of a graph engine; reads `state.query`, writes `retrieved`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any
+
+from resift.errors import InputError
+from resift.events import Sink
+from resift.pipeline.over_fetch import OverFetch
+from resift.pipeline.pipeline import TIMEOUT_S, Pipeline
+from resift.pipeline.stages import Fuse, Rerank
+from resift.pipeline.store_ref import StoreRef, store_refs
+from resift.protocols import Reranker, Scorer
+from resift.types import Ranking
+from resift.validation import DEFAULT_K
+
+EXACTLY = OverFetch(factor=1)
+"""A node asks each store for the k that it returns: its engine decides on anything deeper."""
+
+
+class RetrievalNode:
+    """Fans a query out over stores in parallel and fuses what they give, by RRF unless told otherwise.
+
+    `stores` are stores, StoreRefs, or names that `store_resolver` turns into stores. `rerank` is a
+    scorer (`score`, applied to the list that RRF gives) or a reranker (`fuse`, in place of RRF).
+    `capabilities=None` grants all.
+    """
+
+    def __init__(
+        self,
+        stores: Iterable[Any],
+        k: int = DEFAULT_K,
+        rerank: Reranker | Scorer | None = None,
+        *,
+        store_resolver: Callable[[str], object] | None = None,
+        capabilities: Collection[str] | None = None,
+        deadline_s: float | None = None,
+        timeout_s: float | None = TIMEOUT_S,
+        fetch: OverFetch = EXACTLY,
+        sink: Sink | None = None,
+    ) -> None:
+        # A cross-encoder has `score` and `fuse`: it reads best what RRF has put together.
+        scorer = rerank if isinstance(rerank, Scorer) else None
+        fuser = rerank if isinstance(rerank, Reranker) and scorer is None else None
+        if rerank is not None and scorer is None and fuser is None:
+            raise InputError(f"rerank is a {type(rerank).__name__}; pass an object with `fuse` or `score`.")
+        self._capabilities = capabilities
+        self._pipeline = Pipeline(
+            store_refs(stores, resolve=store_resolver),
+            fuse=None if fuser is None else Fuse(fuser, keep=k),
+            rerank=None if scorer is None else Rerank(scorer, depth=None),
+            k=k,
+            fetch=fetch,
+            deadline_s=deadline_s,
+            timeout_s=timeout_s,
+            sink=sink,
+        )
+
+    @property
+    def stores(self) -> tuple[StoreRef, ...]:
+        """The branches in declared order."""
+        return self._pipeline.stores
+
+    @property
+    def k(self) -> int:
+        """How many hits the node returns at most."""
+        return self._pipeline.k
+
+    @property
+    def requires(self) -> tuple[str, ...]:
+        """`db.<store>:read` per store, then what the reranker needs."""
+        return self._pipeline.requires
+
+    async def execute(self, state: object, ctx: object = None) -> dict[str, Ranking]:
+        """Return `{"retrieved": ranking}` for the query in the state.
+
+        A context may carry `capabilities` and `deadline_s`; the node's own capabilities come first.
+        """
+        query = _read(state, "query")
+        if query is None:
+            raise InputError("The state has no query; give it an attribute or a key `query`.")
+        granted = self._capabilities if self._capabilities is not None else _read(ctx, "capabilities")
+        ranking = await self._pipeline.search(
+            query, deadline_s=_read(ctx, "deadline_s"), where=_read(state, "where"), capabilities=granted
+        )
+        return {"retrieved": ranking}
+
+
+def _read(holder: object, name: str) -> Any:
+    if isinstance(holder, Mapping):
+        return holder.get(name)
+    return getattr(holder, name, None)
