@@ -1,4 +1,4 @@
-"""A forked child starts with free locks, a full limit, and breakers that it can probe itself."""
+"""Locks, limits, breakers and connections work in forked child processes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def in_child(check) -> int:
     return -9
 
 
-def held_by_a_thread(lock) -> tuple[threading.Thread, threading.Event]:
+def hold_in_thread(lock) -> tuple[threading.Thread, threading.Event]:
     """Return a thread that holds the lock until the event is set."""
     holding, release = threading.Event(), threading.Event()
 
@@ -60,21 +60,21 @@ def held_by_a_thread(lock) -> tuple[threading.Thread, threading.Event]:
 
 def test_a_lock_held_by_another_thread_is_free_in_the_child():
     lock = ForkSafeLock()
-    thread, release = held_by_a_thread(lock)
+    thread, release = hold_in_thread(lock)
 
-    def takes_it() -> bool:
+    def acquire() -> bool:
         with lock:
             return True
 
     try:
-        assert in_child(takes_it) == 0
+        assert in_child(acquire) == 0
     finally:
         release.set()
         thread.join()
 
 
 def test_breakers_budgets_and_their_registry_work_in_the_child():
-    """The fork happens while another thread is inside each of them, and while the one probe is in flight."""
+    """Other threads hold the locks at the moment of the fork, and a probe is in flight."""
     clock = FakeClock()
     breaker = CircuitBreaker(failure_threshold=1, cooldown_s=1, jitter=0, clock=clock)
     breaker.acquire().failure()
@@ -82,9 +82,9 @@ def test_breakers_budgets_and_their_registry_work_in_the_child():
     probe = breaker.acquire()
     assert breaker.refuses()
     budget = Budget()
-    threads = [held_by_a_thread(one._lock) for one in (breaker, budget, breakers)]
+    threads = [hold_in_thread(part._lock) for part in (breaker, budget, breakers)]
 
-    def works() -> bool:
+    def use_all() -> bool:
         permit = breaker.acquire()
         permit.success()
         breaker.acquire().success()
@@ -93,7 +93,7 @@ def test_breakers_budgets_and_their_registry_work_in_the_child():
         return breaker.state is State.CLOSED and budget.allows(1, Deadline.after(10))
 
     try:
-        assert in_child(works) == 0
+        assert in_child(use_all) == 0
     finally:
         for thread, release in threads:
             release.set()
@@ -102,7 +102,7 @@ def test_breakers_budgets_and_their_registry_work_in_the_child():
 
 
 def test_a_limit_is_empty_in_the_child():
-    """Requests of the parent are not on their way in the child."""
+    """The parent's requests do not count in the child."""
     limit = ConcurrencyLimit(1)
 
     async def fork_inside() -> int:
@@ -114,26 +114,26 @@ def test_a_limit_is_empty_in_the_child():
 
 
 def test_a_hosted_reranker_used_in_the_parent_works_in_the_child():
-    """The child opens connections of its own; the parent's stay usable."""
+    """The child opens new connections, and the parent's stay usable."""
     hits = [Hit("a", "one"), Hit("b", "two")]
     with ProviderServer() as server:
         reranker = HostedReranker("jina", base_url=server.base_url("jina"), api_key="k", allow_loopback=True)
 
-        async def asked() -> bool:
+        async def score() -> bool:
             scores = await reranker.score("q", hits, deadline=Deadline.after(10))
             return None not in scores.values
 
         loop = asyncio.new_event_loop()
-        assert loop.run_until_complete(asked())
-        assert in_child(lambda: asyncio.run(asked())) == 0
-        assert loop.run_until_complete(asked())
+        assert loop.run_until_complete(score())
+        assert in_child(lambda: asyncio.run(score())) == 0
+        assert loop.run_until_complete(score())
         loop.run_until_complete(loop.shutdown_asyncgens())
         loop.close()
 
 
 @pytest.mark.real_model
-def test_a_child_reranks_although_the_parent_was_in_the_middle_of_it():
-    """Tokenizer, engine and model registry are in use by other threads at the moment of the fork."""
+def test_a_child_reranks_if_the_parent_was_reranking_at_the_fork():
+    """Other threads use the tokenizer, the engine and the model registry at the moment of the fork."""
     import resift
 
     texts = ["Paris is the capital of France.", "Bananas are yellow."] * 4

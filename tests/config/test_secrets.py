@@ -24,7 +24,7 @@ def secrets(monkeypatch):
     [
         (
             "rerank: {kind: tei, base_url: 'https://h.example/${AWS_SECRET_ACCESS_KEY}'}",
-            "not made for this place",
+            "not meant for this option",
         ),
         ("rerank: {kind: voyage, api_key_env: AWS_SECRET_ACCESS_KEY}", "(VOYAGE_API_KEY)"),
         ("rerank: {kind: voyage, api_key_env: COHERE_API_KEY}", "(VOYAGE_API_KEY)"),
@@ -67,10 +67,10 @@ def test_a_secret_stays_where_it_belongs(write, folder, text, message):
     [
         (
             "{name: p, kind: postgres, dsn: 'postgresql://me:${AWS_SECRET_ACCESS_KEY}@h/db'}",
-            "not made for this place",
+            "not meant for this option",
         ),
-        ("{name: l, kind: lancedb, uri: 's3://h/${AWS_SECRET_ACCESS_KEY}'}", "not made for this place"),
-        (r"{name: l, kind: lancedb, uri: '\\h\${AWS_SECRET_ACCESS_KEY}'}", "not made for this place"),
+        ("{name: l, kind: lancedb, uri: 's3://h/${AWS_SECRET_ACCESS_KEY}'}", "not meant for this option"),
+        (r"{name: l, kind: lancedb, uri: '\\h\${AWS_SECRET_ACCESS_KEY}'}", "not meant for this option"),
         (
             "{name: d, kind: sqlite, path: '${AWS_SECRET_ACCESS_KEY}'}",
             "${AWS_SECRET_ACCESS_KEY} does not exist",

@@ -1,1 +1,1 @@
-"""Plumbing that only Resift itself imports."""
+"""Internal support code. Nothing outside Resift imports it."""

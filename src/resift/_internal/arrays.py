@@ -1,4 +1,4 @@
-"""numpy for all that compute with arrays: known to type checkers, loaded at its first use."""
+"""numpy for modules that compute with arrays: visible to type checkers, imported on first use."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 else:
     from resift.errors import require
 
-    # Signatures are also read while the program runs (options, checked arguments), where numpy may be absent.
+    # Options and argument checks read annotations at run time, where numpy may be missing.
     Array = Vector = Any
 
     class _Numpy:
-        """numpy from the first name that is asked for on; an absent one raises what to install."""
+        """Imports numpy when an attribute is first used; without numpy, the error says what to install."""
 
-        def __getattr__(self, name: str) -> Any:
-            found = getattr(require("numpy", extra="local"), name)
-            vars(self)[name] = found  # the next time no code of ours runs
-            return found
+        def __getattr__(self, name: str) -> object:
+            value = getattr(require("numpy", extra="local"), name)
+            vars(self)[name] = value  # the next access does not come here
+            return value
 
     np = _Numpy()
 

@@ -1,7 +1,7 @@
-"""What a forked child must begin anew: locks that other threads held, and connections of the parent.
+"""Reset locks, threads and connections in forked child processes.
 
-Servers fork. The child has a copy of every object but only the thread that forked, so a lock held by
-another thread at that moment is never released there.
+Servers fork. The child has a copy of every object but only the thread that forked, so a lock that another
+thread held at that moment is never released there.
 """
 
 from __future__ import annotations
@@ -14,14 +14,21 @@ from typing import Protocol
 
 
 class ForkAware(Protocol):
-    """Something that a forked child cannot take over as it is."""
+    """An object whose state must not be shared with a forked child."""
 
-    def forget_parent(self) -> None:
+    def reset_after_fork(self) -> None:
         """Replace locks, threads and connections; called in the child before anything else runs."""
 
 
+class OldForkAware(Protocol):  # OLD NAME: remove
+    """`ForkAware` under its old method name."""
+
+    def forget_parent(self) -> None:
+        """Do the same as `reset_after_fork`."""
+
+
 class ForkSafeLock:
-    """A lock that is free in a forked child, whoever held it in the parent."""
+    """A lock that is free in a forked child, even if it was held in the parent."""
 
     __slots__ = ("__weakref__", "_lock")
 
@@ -37,29 +44,33 @@ class ForkSafeLock:
     ) -> None:
         self._lock.release()
 
-    def forget_parent(self) -> None:
-        """Take a new lock."""
+    def reset_after_fork(self) -> None:
+        """Start with a new lock."""
         self._lock = threading.Lock()
 
 
-_known: weakref.WeakSet[ForkAware] = weakref.WeakSet()
-_abandoned: list[object] = []
+_registered: weakref.WeakSet[ForkAware | OldForkAware] = weakref.WeakSet()
+_leaked: list[object] = []
 
 
-def after_fork(one: ForkAware) -> None:
-    """Have `forget_parent` called in every forked child for as long as the object lives."""
-    _known.add(one)
+def after_fork(target: ForkAware | OldForkAware) -> None:
+    """Call the object's `reset_after_fork` in every forked child as long as the object lives."""
+    _registered.add(target)
 
 
-def abandon(*connections: object) -> None:
-    """Keep what belongs to the parent alive and untouched: closing it here would speak for the parent."""
-    _abandoned.extend(connections)
+def leak(*connections: object) -> None:
+    """Keep connections of the parent alive in the child: closing them would end the parent's sessions."""
+    _leaked.extend(connections)
 
 
-def _in_child() -> None:
-    for one in list(_known):
-        one.forget_parent()
+abandon = leak  # OLD NAME: remove
+
+
+def _reset_child() -> None:
+    for target in list(_registered):
+        reset = getattr(target, "reset_after_fork", None) or getattr(target, "forget_parent")  # noqa: B009
+        reset()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_in_child)
+    os.register_at_fork(after_in_child=_reset_child)

@@ -1,14 +1,22 @@
-"""How every package offers its public names: by PEP 562, each imported when it is first asked for.
+"""Public names of packages that are imported on first use (PEP 562).
 
-A package writes its names twice, for two readers. Type checkers and editors read the imports under
-`if TYPE_CHECKING`; Python reads the table given here. A test holds the two together.
+Two ways to export names, and when to use which:
+
+- **Plain imports and `__all__`** are the rule. Use them if importing the package's modules loads nothing but
+  the standard library and parts of Resift that its users need anyway (`text`, `explain`, `resilience`).
+- **`lazy_exports`** is for packages where one name must not load the modules of all others: `resift` itself
+  (`import resift` takes under 50 ms), and packages with one optional dependency per module such as `stores`,
+  `models`, `rerankers` and `integrations`. These write each name twice: type checkers and editors read the
+  imports under `if TYPE_CHECKING`, Python reads the table. tests/test_exports.py compares the two.
+
+A package whose names live in a single module is that module: `resift/telemetry.py` needs no `__init__.py`.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
 
-TYPE_CHECKING = False  # type checkers take it for typing's, whose import would cost more than this module
+TYPE_CHECKING = False  # type checkers treat it like typing's, whose import would cost more than this module
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -19,18 +27,18 @@ if TYPE_CHECKING:
 def lazy_exports(package: str, table: str, *, more: Sequence[str] = ()) -> Exports:
     """Return `__getattr__`, `__dir__` and `__all__` of a package.
 
-    Each line of the table is a module of the package and its public names: `sqlite: SQLiteStore`. `more` are
-    names that the package has by itself.
+    Each line of the table is a module of the package and its public names: `sqlite: SQLiteStore`. `more`
+    lists names that the package defines itself.
     """
     rows = [row.split(":") for row in table.split("\n") if ":" in row]
-    homes = {name: f".{module.strip()}" for module, names in rows for name in names.split()}
+    modules = {name: f".{module.strip()}" for module, names in rows for name in names.split()}
 
     def __getattr__(name: str) -> object:  # noqa: N807 - becomes the package's
-        if name not in homes:
+        if name not in modules:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        return getattr(import_module(homes[name], package), name)
+        return getattr(import_module(modules[name], package), name)
 
     def __dir__() -> list[str]:  # noqa: N807 - becomes the package's
-        return sorted([*homes, *more])
+        return sorted([*modules, *more])
 
-    return __getattr__, __dir__, sorted(homes)
+    return __getattr__, __dir__, sorted(modules)

@@ -1,4 +1,4 @@
-"""The sync edge: run async code to its end from any thread, also inside a running loop (notebooks)."""
+"""Run async code from synchronous callers, on any thread and inside a running event loop (notebooks)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 CLEANUP_S = 0.7
-"""How long cancelled work may take to close what it opened: who pressed Ctrl-C waits for it."""
+"""How long cancelled work may take to close its files after Ctrl-C."""
 
 _lock = ForkSafeLock()
 _loop: asyncio.AbstractEventLoop | None = None
@@ -24,52 +24,59 @@ _pid = 0
 
 
 def run_sync(coroutine: Coroutine[object, object, T]) -> T:
-    """Run the coroutine on Resift's own loop thread and wait for its result.
+    """Run the coroutine on Resift's event loop thread and return its result.
 
-    One loop for all sync calls keeps connection pools warm between them. Ctrl-C cancels the work and
-    waits for its cleanup.
+    All synchronous calls share one loop, which keeps connection pools warm. Ctrl-C cancels the work and waits
+    for its cleanup.
     """
     finished = threading.Event()
-    future = asyncio.run_coroutine_threadsafe(_noting(coroutine, finished), _background_loop())
+
+    async def run() -> T:
+        try:
+            return await coroutine
+        finally:
+            finished.set()
+
+    future = asyncio.run_coroutine_threadsafe(run(), _background_loop())
     try:
         return future.result()
     except BaseException:
         future.cancel()
-        # Files are closed on the way out; a process that ended before would tell of it in a traceback.
+        # A process that exits before the cleanup ends would print tracebacks of open files.
         finished.wait(CLEANUP_S)
         raise
 
 
-def synced(function: Callable[P, Coroutine[object, object, T]], name: str | None = None) -> Callable[P, T]:
-    """Return the plain twin of an async function, with its signature and docstring: `search` of `asearch`."""
+def sync_method(
+    function: Callable[P, Coroutine[object, object, T]], name: str | None = None
+) -> Callable[P, T]:
+    """Return the synchronous version of an async function, such as `search` for `asearch`.
+
+    It has the same signature and docstring.
+    """
 
     @functools.wraps(function)
-    def waits(*args: P.args, **kwargs: P.kwargs) -> T:
+    def wrapper(*args: P.args, **kwargs: P.kwargs) -> T:
         try:
             coroutine = function(*args, **kwargs)
         except TypeError as exc:
-            # Only the arguments can be wrong here, and Python names the twin that nobody called.
-            raise TypeError(str(exc).replace(function.__qualname__, waits.__qualname__)) from None
+            # Wrong arguments: Python's message names the async version, which nobody called.
+            raise TypeError(str(exc).replace(function.__qualname__, wrapper.__qualname__)) from None
         try:
             return run_sync(coroutine)
         except InputError as exc:
-            # `checked` names the async function, which the caller did not call.
-            start = f"{function.__qualname__}:"
-            if str(exc).startswith(start):
-                exc.args = (f"{waits.__qualname__}:{str(exc).removeprefix(start)}", *exc.args[1:])
+            # The argument check names the async version, too.
+            prefix = f"{function.__qualname__}:"
+            if str(exc).startswith(prefix):
+                exc.args = (f"{wrapper.__qualname__}:{str(exc).removeprefix(prefix)}", *exc.args[1:])
             raise
 
-    asynchronous = function.__name__
-    waits.__name__ = name or asynchronous.removeprefix("a")
-    waits.__qualname__ = function.__qualname__.removesuffix(asynchronous) + waits.__name__
-    return waits
+    wrapper.__name__ = name or function.__name__.removeprefix("a")
+    wrapper.__qualname__ = function.__qualname__.removesuffix(function.__name__) + wrapper.__name__
+    return wrapper
 
 
-async def _noting(coroutine: Coroutine[object, object, T], finished: threading.Event) -> T:
-    try:
-        return await coroutine
-    finally:
-        finished.set()
+synced = sync_method  # OLD NAME: remove
 
 
 def _background_loop() -> asyncio.AbstractEventLoop:

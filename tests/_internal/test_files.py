@@ -1,4 +1,4 @@
-"""Files appear whole or not at all, and nothing else in the folder is touched."""
+"""Atomic writes replace a file completely or leave it unchanged."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ import stat
 
 import pytest
 
-from resift._internal.atomic_files import atomic_file, atomic_write
+from resift._internal.files import atomic_file, atomic_write
 from resift.errors import FileWriteError
 
 np = pytest.importorskip("numpy")
 
 
 def test_a_planted_link_is_not_followed(tmp_path):
-    """Whoever guesses a name like the one of version 0.1 gets nothing written through it."""
+    """The temporary name is unpredictable and links are refused."""
     victim = tmp_path / "victim"
     victim.write_text("kept")
     (tmp_path / f".out.txt.{os.getpid()}.part").symlink_to(victim)
@@ -34,8 +34,7 @@ def test_a_new_file_has_the_usual_permissions(tmp_path):
     assert stat.S_IMODE((tmp_path / "out.txt").stat().st_mode) == 0o644
 
 
-def test_what_cannot_be_written_is_told_by_its_own_name(tmp_path):
-    """One error of ours, which is an OSError too; never the name of the temporary file."""
+def test_the_error_names_the_target_and_not_the_temporary_file(tmp_path):
     target = tmp_path / "missing" / "out.txt"
     for place, why in (
         (target, "No such file"),
@@ -79,7 +78,7 @@ def test_a_full_disk_keeps_the_previous_file(tmp_path):
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 @pytest.mark.slow
 def test_a_vector_cache_on_a_full_disk_keeps_the_previous_file(tmp_path):
-    """`VectorCache.save` writes beside its place; what was saved before loads again."""
+    """`VectorCache.save` is atomic: the vectors saved before still load."""
     from resift.models.token_vectors import VectorCache
 
     path = tmp_path / "vectors.npz"
@@ -94,23 +93,23 @@ def test_a_vector_cache_on_a_full_disk_keeps_the_previous_file(tmp_path):
 
 
 @pytest.mark.slow
-def test_every_cut_and_damaged_vector_file_is_named(tmp_path):
-    """A file cut anywhere, or with a byte changed, loads as it was or raises our error with its name."""
+def test_damaged_vector_files_raise_an_error_with_their_name(tmp_path):
+    """A truncated file, or one with a changed byte, loads unchanged or raises an error with its name."""
     from resift.models.token_vectors import VectorCache
 
     path = tmp_path / "vectors.npz"
     cache = VectorCache(64, model="m")
     cache.put("one", np.arange(12, dtype=np.float32).reshape(3, 4))
     cache.save(path)
-    whole = path.read_bytes()
-    for at in range(0, len(whole), 7):
-        for damaged in (whole[:at], whole[:at] + bytes([whole[at] ^ 0x41]) + whole[at + 1 :]):
+    data = path.read_bytes()
+    for i in range(0, len(data), 7):
+        for damaged in (data[:i], data[:i] + bytes([data[i] ^ 0x41]) + data[i + 1 :]):
             path.write_bytes(damaged)
-            assert loaded_or_named(path) in (cache.get("one").tolist(), "named")
+            assert load_or_error(path) in (cache.get("one").tolist(), "error")
 
 
-def loaded_or_named(path):
-    """Return what a new cache reads from the file, or "named" where our error names the file."""
+def load_or_error(path):
+    """Return the vectors that a new cache loads, or "error" if it raises an error with the file's name."""
     from resift.errors import DataFormatError
     from resift.models.token_vectors import VectorCache
 
@@ -118,12 +117,12 @@ def loaded_or_named(path):
     try:
         cache.load(path)
     except DataFormatError as exc:
-        return "named" if path.name in str(exc) else str(exc)
+        return "error" if path.name in str(exc) else str(exc)
     return cache.get("one").tolist()
 
 
-def test_what_is_no_file_is_written_to_and_not_replaced(tmp_path):
-    """Else whoever may write there loses /dev/null to a file of that name."""
+def test_a_pipe_is_written_to_and_not_replaced(tmp_path):
+    """Otherwise root could replace /dev/null by a file."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)

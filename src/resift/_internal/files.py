@@ -1,0 +1,141 @@
+r"""Files of Resift itself: atomic writes, one process at a time, and the folders of its caches.
+
+`RESIFT_HOME` moves all cache folders. Without it they are in the system's cache folder: `~/.cache/resift`
+(or below `XDG_CACHE_HOME`) on Linux, `~/Library/Caches/resift` on macOS, `%LOCALAPPDATA%\resift\Cache` on
+Windows.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO, Literal
+
+from resift.errors import FileWriteError, InputError, ResiftError
+
+O_BINARY, O_NOFOLLOW, O_NONBLOCK = (getattr(os, flag, 0) for flag in ("O_BINARY", "O_NOFOLLOW", "O_NONBLOCK"))
+"""Flags of `os.open` that some systems lack; 0 there."""
+
+
+def atomic_write(path: str | os.PathLike[str], text: str) -> Path:
+    """Replace the file by this text, completely or not at all."""
+    target = Path(path)
+    with atomic_file(target) as file:
+        file.write(text.encode())
+    return target
+
+
+@contextlib.contextmanager
+def atomic_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """Open a temporary file that replaces `path` when the block succeeds and is deleted when it fails.
+
+    The data is flushed to disk before the rename, so neither a full disk nor a power cut leaves half a file.
+    Raises FileWriteError if the file cannot be written.
+    """
+    target = Path(path)
+    try:
+        # A pipe or /dev/null must not be replaced by a file, and opening a folder gives the right error.
+        in_place = target.exists() and not target.is_file()
+        with target.open("wb") if in_place else _replace_file(target) as file:
+            yield file
+    except OSError as exc:
+        if isinstance(exc, FileWriteError):  # another file that was written inside the block
+            raise
+        # Not the file name of the error: the user does not know the temporary one.
+        raise FileWriteError(f"{target}: {exc.strerror or exc}") from exc
+
+
+@contextlib.contextmanager
+def _replace_file(target: Path) -> Iterator[BinaryIO]:
+    # An unpredictable name and O_EXCL: a link planted there is not followed.
+    part = target.with_name(f".{target.name}.{secrets.token_hex(8)}.part")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | O_NOFOLLOW | O_BINARY
+    try:
+        with os.fdopen(os.open(part, flags, 0o666), "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        part.replace(target)
+        with contextlib.suppress(OSError):  # not every system can sync a folder
+            folder = os.open(target.parent, os.O_RDONLY)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+    finally:
+        with contextlib.suppress(OSError):  # an earlier error is the one to report
+            part.unlink(missing_ok=True)
+
+
+def write_all(pipe: BinaryIO, data: bytes) -> None:
+    """Write all bytes to a pipe whose buffer is empty.
+
+    Python's buffered writers lose bytes if the process is suspended and resumed (Ctrl-Z, fg) during a write.
+    """
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(pipe.fileno(), rest) :]
+
+
+@contextlib.contextmanager
+def file_lock(path: Path, *, error: type[ResiftError] = InputError, busy: str = "") -> Iterator[None]:
+    """Hold a lock file that the system releases when the process ends.
+
+    Waits for another holder, or raises InputError(`busy`) at once if that message is set. Raises `error` if
+    the file cannot be written.
+    """
+    from filelock import FileLock, Timeout
+
+    # Not per thread: another thread than the one that acquired the lock may release it.
+    lock = FileLock(path, mode=0o600, thread_local=False)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock.acquire(timeout=0 if busy else -1)
+    except Timeout:
+        raise InputError(busy) from None
+    except (OSError, NotImplementedError) as exc:
+        cause = (exc.strerror if isinstance(exc, OSError) else "") or type(exc).__name__
+        raise error(f"Cannot write to {path.parent}: {cause}. Choose a writable folder.") from exc
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def cache_folder(use: Literal["models", "evaluation", "packs"]) -> Path:
+    """Return the folder for models, for evaluation indexes and answers, or for knowledge packs.
+
+    The folder may not exist yet.
+    """
+    home = os.environ.get("RESIFT_HOME")
+    if home:
+        return _expand_user(home) / use
+    from platformdirs import user_cache_path
+
+    return _expand_user(str(user_cache_path("resift", appauthor=False))) / use
+
+
+def hub_cache_folder() -> Path:
+    """Return the cache folder of `huggingface_hub`, by its environment variables."""
+    for variable in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
+        if os.environ.get(variable):
+            return _expand_user(os.environ[variable])
+    home = os.environ.get("HF_HOME")
+    if home:
+        return _expand_user(home) / "hub"
+    # The hub client uses this rule on every system, Windows included.
+    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return _expand_user(base) / "huggingface" / "hub"
+
+
+def _expand_user(path: str) -> Path:
+    try:
+        expanded = Path(path).expanduser()
+    except RuntimeError:
+        expanded = Path("~")
+    # Some containers run users without a home folder. Files in the shared one are verified like all others.
+    return Path(tempfile.gettempdir()) / "resift-cache" if str(expanded).startswith("~") else expanded
