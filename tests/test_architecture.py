@@ -22,7 +22,6 @@ DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 LEVELS = [
     {"errors"},
     {"_internal", "validation"},
-    {"options"},
     {"text"},
     {"deadline", "events", "native", "types"},
     {"external"},

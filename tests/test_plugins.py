@@ -24,7 +24,6 @@ from resift.errors import (
     install_command,
     require,
 )
-from resift.options import Options, declared_options, option
 from resift.plugins import (
     STAGES,
     available_gate_profiles,
@@ -37,6 +36,7 @@ from resift.plugins import (
 )
 from resift.ranking.fusion import METHODS
 from resift.testing import check_reranker
+from resift.validation import Options, declared_options, option
 
 
 def install(folder, package: str, *, group: str, entries: dict[str, str], source: str) -> None:
@@ -261,7 +261,7 @@ def test_declared_options_are_arguments_with_the_same_defaults(group):
     import inspect
     from importlib.metadata import entry_points
 
-    from resift.options import options_class
+    from resift.validation import options_class
 
     for entry in entry_points(group=group):
         plugin = load_plugin(group, entry.name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, TypedDict, Unpack
 
@@ -12,7 +13,7 @@ import pytest
 
 from resift.errors import InputError
 from resift.types import Hit
-from resift.validation import check_arguments, check_path
+from resift.validation import accept_aliases, check_arguments, check_options, check_path, check_query, option
 
 
 @check_arguments
@@ -118,3 +119,29 @@ def test_long_paths_of_short_names_are_paths():
     """255 bytes to a name is what file systems take."""
     for path in ("n" * 255, "folder/" * 500 + "x", "ä" * 127):
         assert check_path(path, "The index file") == path
+
+
+@accept_aliases
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Depth:
+    min_depth: int = option("Minimum rerank depth.", default=6, min=1, aliases=("least",))
+
+    def __post_init__(self) -> None:
+        check_options(self)
+
+
+def test_aliases_of_options_work_in_python_with_a_warning():
+    """Old names are accepted by the constructor, by replace() and as attributes."""
+    with pytest.warns(DeprecationWarning, match="min_depth"):
+        depth = Depth(least=3)
+    with pytest.warns(DeprecationWarning, match="min_depth"):
+        assert depth.least == depth.min_depth == 3
+    with pytest.warns(DeprecationWarning, match="min_depth"):
+        assert replace(depth, least=4) == Depth(min_depth=4)
+    with pytest.raises(InputError, match="min_depth is 0"):
+        Depth(min_depth=0)
+
+
+def test_messages_use_the_right_article():
+    with pytest.raises(InputError, match=r"The query is an int; pass a string\."):
+        check_query(3)

@@ -26,7 +26,7 @@ ROOMS = {
     "The front door": ["resift"],
     "Values": ["resift.types", "resift.deadline", "resift.external.candidates"],
     "Roles": ["resift.protocols"],
-    "Plugins": ["resift.plugins", "resift.options"],
+    "Plugins": ["resift.plugins", "resift.validation"],
     "Fusion": ["resift.ranking.fusion"],
     "Gate": ["resift.ranking.gate"],
     "Guard and shape": ["resift.ranking.shape"],

@@ -2,7 +2,7 @@
 
 A group per role: `resift.rerankers` (scorers), `resift.fusion` (methods that make one list of several),
 `resift.stores`, `resift.gate_profiles`, `resift.stages`. What can be set on a plugin is its `Options`
-(`resift.options`).
+(`resift.validation`).
 """
 
 from __future__ import annotations

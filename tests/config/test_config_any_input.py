@@ -12,8 +12,8 @@ from resift.config.sections import PipelineFile
 from resift.config.settings import Settings
 from resift.config.tree import from_plain, read_text
 from resift.errors import ConfigError
-from resift.options import declared_options, options_class
 from resift.plugins import load_plugin
+from resift.validation import declared_options, options_class
 
 
 def _names(declared):

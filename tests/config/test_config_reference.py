@@ -7,8 +7,8 @@ from pathlib import Path
 from resift.config import inspect_yaml
 from resift.config.reference import page
 from resift.config.sections import PipelineFile
-from resift.options import declared_options, options_class
 from resift.plugins import load_plugin
+from resift.validation import declared_options, options_class
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "configuration.md"
 

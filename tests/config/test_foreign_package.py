@@ -32,7 +32,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from resift.ranking.gate import Profile
-from resift.options import Options, option
+from resift.validation import Options, option
 from resift.types import Hit, Scores
 
 

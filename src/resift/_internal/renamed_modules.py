@@ -17,6 +17,7 @@ RENAMED = {
     "resift.fusion": "resift.ranking.fusion",
     "resift.gate": "resift.ranking.gate",
     "resift.shape": "resift.ranking.shape",
+    "resift.options": "resift.validation.options",
     "resift.retrieval": "resift.pipeline",
     "resift.trust": "resift.ranking.adaptive_weights",
     "resift.sync": "resift._internal.sync",

@@ -10,7 +10,6 @@ from resift.config.build_stores import names_of
 from resift.config.sections import GuardSection
 from resift.config.settings import Settings
 from resift.errors import InputError, PluginLoadError, did_you_mean
-from resift.options import option_values
 from resift.pipeline.gating import Gate, GateOptions
 from resift.pipeline.pool import Stage
 from resift.pipeline.shaping import Shape
@@ -23,6 +22,7 @@ from resift.ranking.shape.blending import Blend
 from resift.ranking.shape.composing import ShapePolicy
 from resift.ranking.shape.guarding import Guard
 from resift.types import JsonObject
+from resift.validation import option_values
 
 Add = Callable[[int | None, str], None]
 

@@ -11,17 +11,10 @@ from resift.config.settings import Settings
 from resift.config.tree import Tree
 from resift.config.values import ValueReader, shown
 from resift.errors import InputError, ResiftError, did_you_mean
-from resift.options import (
-    Option,
-    Options,
-    build_options,
-    declared_options,
-    included_options,
-    option_values,
-    options_class,
-)
 from resift.plugins import load_plugin
 from resift.types import JsonMapping, JsonObject
+from resift.validation import Option, Options, declared_options, option_values, options_class
+from resift.validation.options import build_options, included_options, warn_renamed
 
 # Files are committed and shared; a key in one is a leak, whatever it was meant for.
 _SECRETS = frozenset({"api_key", "apikey", "key", "token", "password", "secret"})
@@ -54,6 +47,7 @@ class Reader:
         if own is not None:
             # The section's own keys come first: a plugin cannot change what `name` or `k` means.
             options = {**{each.name: each for each in declared_options(own)}, **options}
+        self._rename_old_keys(options, tree, where)
         # Unknown keys first, then values: a misspelt key explains the "needs the key" that follows it.
         for name in tree.value:
             if name not in options and not (chooser is not None and _excused(plugin, chooser, name)):
@@ -74,6 +68,26 @@ class Reader:
         )
         self._refuse_declared(own, settings, where)
         return settings
+
+    def _rename_old_keys(self, options: Mapping[str, Option], tree: Tree, where: str) -> None:
+        """Move values under keys of earlier versions to the present keys, with a DeprecationWarning."""
+        for option in options.values():
+            for alias in option.aliases:
+                if alias not in tree.value or alias in options:
+                    continue
+                line = tree.key_lines.pop(alias, None)
+                if option.name in tree.value:
+                    message = (
+                        f"{where} has both {option.name!r} and its old name {alias!r}; keep {option.name!r}."
+                    )
+                    self.problems.add(line, message)
+                    del tree.value[alias]
+                    continue
+                place = ":".join(str(part) for part in (self.problems.file, line) if part)
+                warn_renamed(f"{place}: {alias}" if place else f"{where}.{alias}", option.name, stacklevel=2)
+                tree.value[option.name] = tree.value.pop(alias)
+                if line is not None:
+                    tree.key_lines[option.name] = line
 
     def _plugin(self, chooser: Option, tree: Tree) -> Any:
         """Return the plugin that a section names; None where it names none."""

@@ -10,10 +10,10 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 
 from resift.config.sections import FusionSection, GuardSection, PipelineFile
-from resift.options import TYPE_NAMES, Option, declared_options, option_values, options_class
 from resift.pipeline.defaults import FETCH
 from resift.plugins import load_plugin, package_of
-from resift.validation import DEFAULT_K
+from resift.validation import DEFAULT_K, Option, declared_options, option_values, options_class
+from resift.validation.options import TYPE_NAMES
 
 _HEAD = """# Configuration reference
 

@@ -1,7 +1,7 @@
 """The sections of a pipeline file: the keys that belong to the file itself.
 
 What a store, a scorer, a fusion method, a gate profile or a stage can be set to stands beside it
-(`resift.options`) and joins the section that names it.
+(`resift.validation`) and joins the section that names it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from resift.external.candidates import MissingText
-from resift.options import Options, option
 from resift.pipeline.defaults import FETCH
 from resift.pipeline.gating import GateOptions
 from resift.pipeline.over_fetch import OverFetch
@@ -35,6 +34,7 @@ from resift.ranking.shape.guarding import Guard
 from resift.resilience.budget import BudgetOptions
 from resift.resilience.circuit import BreakerOptions
 from resift.types import JsonMapping
+from resift.validation import Options, option
 
 _FREE = "Further arguments for the constructor, where it declares no option for them."
 

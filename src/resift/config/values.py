@@ -12,8 +12,8 @@ from resift._internal import environment
 from resift.config.problems import Problems
 from resift.config.tree import Tree
 from resift.errors import did_you_mean
-from resift.options import TYPE_NAMES, Option, OptionType, data_type
-from resift.validation import find_problems
+from resift.validation import Option, find_problems
+from resift.validation.options import TYPE_NAMES, OptionType, data_type
 
 _NAME = re.compile(r"[A-Z][A-Z0-9_]*")
 _PASSWORD = re.compile(r"://[^/@\s:]*:[^/@\s]+@")

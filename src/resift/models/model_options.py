@@ -8,8 +8,8 @@ from typing import Any
 from resift.models.allowlist import Kind
 from resift.models.embedding import Embedder
 from resift.models.loading import model_ids
-from resift.options import Options, option
 from resift.types import JsonObject
+from resift.validation import Options, option
 
 NO_EMBEDDER = "none"
 """The value that says: by words only."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from resift.options import option
 from resift.pipeline.pool import Pool
 from resift.pipeline.store_ref import StoreRef
 from resift.protocols import Scorer
@@ -14,6 +13,7 @@ from resift.ranking.gate.profiles import OWN_SCORE
 from resift.resilience import State
 from resift.resilience.tiered import own_breaker
 from resift.types import StageKind
+from resift.validation import option
 
 
 @dataclass(frozen=True, kw_only=True)

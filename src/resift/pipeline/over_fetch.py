@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from resift.options import check_options, option
+from resift.validation import check_options, option
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

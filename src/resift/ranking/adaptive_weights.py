@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from resift.errors import InputError
-from resift.options import check_options, option
+from resift.validation import check_options, option
 
 CODE_DENSITY = "code_density"
 MEAN_WORD_LENGTH = "mean_word_length"

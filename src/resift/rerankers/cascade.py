@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from resift.deadline import Deadline
-from resift.options import Options, option
 from resift.protocols import Scorer, describe_scorer
 from resift.rerankers.cross_encoder import CrossEncoderReranker
 from resift.rerankers.fusing import fuse_then_rescore
 from resift.types import Hit, ScorerInfo, Scores
-from resift.validation import DEFAULT_K, check_k
+from resift.validation import DEFAULT_K, Options, check_k, option
 
 # Enough to keep all workers of a small machine busy, few enough to stop soon.
 _BATCH = 8

@@ -14,10 +14,9 @@ from resift.models.loading import Model, check_kind, load, shipped_ids
 from resift.models.model_options import ModelFolder, model_option
 from resift.models.pairs import MAX_WINDOWS, PairCall, PairModel, PairOptions, Progress
 from resift.models.windows import Aggregate
-from resift.options import option
 from resift.rerankers.fusing import fuse_then_rescore
 from resift.types import Hit, JsonObject, ScorerInfo, Scores
-from resift.validation import check_arguments, check_k, check_list, check_query
+from resift.validation import check_arguments, check_k, check_list, check_query, option
 
 DEFAULT_MODEL = "cross-encoder/ms-marco-MiniLM-L-12-v2"
 ALLOWED_MODELS = shipped_ids("cross-encoder")

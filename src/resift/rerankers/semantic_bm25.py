@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from resift.deadline import Deadline
 from resift.errors import InputError, ResiftError, redacted
 from resift.models.model_options import EmbedderOptions, embedding_models
-from resift.options import option
 from resift.protocols import Embedder
 from resift.rerankers.bm25 import PoolBM25
 from resift.rerankers.cosine import Vector, cosines
@@ -18,7 +17,7 @@ from resift.rerankers.fusing import fuse_then_rescore
 from resift.resilience.budget import Budget
 from resift.text.bm25 import POOL
 from resift.types import Hit, ScorerInfo, Scores
-from resift.validation import check_arguments
+from resift.validation import check_arguments, option
 
 CACHED_VECTORS = 2048
 """How many texts keep the vector that the embedder gave; the oldest go first."""

@@ -16,11 +16,10 @@ from resift.models.first_use import OnFirstUse
 from resift.models.loading import check_kind, load
 from resift.models.model_options import ModelFolder, model_option
 from resift.models.pairs import PairModel, PairOptions, Progress
-from resift.options import option
 from resift.rerankers.cross_encoder import scores_of
 from resift.rerankers.fusing import fuse_then_rescore
 from resift.types import Hit, Scores
-from resift.validation import check_arguments
+from resift.validation import check_arguments, option
 
 DEFAULT_MODEL = "cross-encoder/nli-deberta-v3-xsmall"
 HYPOTHESIS = "This text is about {}."

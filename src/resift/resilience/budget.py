@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from resift._internal.forking import ForkSafeLock
 from resift.deadline import Clock, Deadline
 from resift.errors import InputError
-from resift.options import option
 from resift.resilience.circuit import require_seconds
+from resift.validation import option
 
 WINDOW = 32
 """How many recent calls are remembered."""

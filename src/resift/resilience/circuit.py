@@ -15,8 +15,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from resift.errors import InputError
-from resift.options import option
 from resift.resilience.outcomes import HOLD_MAX_S, HOLD_MIN_S, Outcome, Verdict
+from resift.validation import option
 
 
 class State(enum.StrEnum):

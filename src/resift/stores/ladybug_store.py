@@ -14,13 +14,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from resift.errors import InputError, MissingExtraError, StoreError
-from resift.options import Options, option
 from resift.stores.cypher_guard import check_cypher_for
 from resift.stores.graph_rows import hits_from_rows
 from resift.stores.ladybug_process import EngineProcess
 from resift.stores.workers import Workers
 from resift.types import Hit, JsonMapping, JsonObject
-from resift.validation import check_arguments, check_k, check_mapping, check_number
+from resift.validation import Options, check_arguments, check_k, check_mapping, check_number, option
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _PLAIN = (str, bool, int, float, datetime.date, datetime.timedelta, uuid.UUID, decimal.Decimal, type(None))

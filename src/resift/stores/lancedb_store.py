@@ -13,7 +13,6 @@ from resift._internal.arrays import Array
 from resift._internal.forking import abandon, after_fork
 from resift.errors import StoreError, require
 from resift.external.candidates import Candidate
-from resift.options import option
 from resift.protocols import Embedder
 from resift.stores.documents import ids_from, in_order
 from resift.stores.engine_store import EngineStore
@@ -30,7 +29,7 @@ from resift.stores.records import (
 )
 from resift.stores.store_options import SearchOptions
 from resift.types import Hit, JsonObject
-from resift.validation import check_arguments
+from resift.validation import check_arguments, option
 
 T = TypeVar("T")
 U = TypeVar("U")

@@ -11,7 +11,6 @@ from typing import Literal, TypeVar
 from resift._internal.arrays import Array
 from resift.errors import InputError, StoreError, require
 from resift.external.candidates import Candidate
-from resift.options import option
 from resift.protocols import Embedder
 from resift.stores.documents import ids_from, in_order
 from resift.stores.engine_store import EngineStore
@@ -29,7 +28,7 @@ from resift.stores.records import (
 )
 from resift.stores.store_options import SearchOptions
 from resift.types import Hit, JsonObject
-from resift.validation import check_arguments, check_number
+from resift.validation import check_arguments, check_number, option
 
 T = TypeVar("T")
 

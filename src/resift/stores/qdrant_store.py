@@ -17,7 +17,6 @@ from resift._internal.forking import abandon, after_fork
 from resift.errors import InputError, StoreError, require
 from resift.external.candidates import Candidate
 from resift.models.model_options import EmbedderOptions, embedding_models
-from resift.options import option
 from resift.protocols import Embedder
 from resift.stores.documents import ids_from, in_order
 from resift.stores.engine_store import EngineStore
@@ -31,7 +30,7 @@ from resift.stores.records import (
     refuse_other_table,
 )
 from resift.types import Hit, JsonObject
-from resift.validation import check_arguments, check_number
+from resift.validation import check_arguments, check_number, option
 
 T = TypeVar("T")
 

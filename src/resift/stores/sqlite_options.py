@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from resift.models.model_options import NO_EMBEDDER, embedding_models
-from resift.options import option
 from resift.stores.store_options import SearchOptions
 from resift.types import JsonObject
+from resift.validation import option
 
 AUTO = "auto"
 """The embedder that the file was built with."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from resift.models.model_options import NO_EMBEDDER, EmbedderOptions, embedding_models
-from resift.options import option
 from resift.stores.memory import Mode
+from resift.validation import option
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from resift.options import Options, option
 from resift.ranking.adaptive_weights import Trust
 from resift.ranking.fusion.dialects import DIALECTS
 from resift.ranking.fusion.normalize import NORMALIZATIONS
 from resift.ranking.fusion.score_dialects import DBSF_DIALECTS, RELATIVE_SCORE_DIALECTS
+from resift.validation import Options, option
 
 
 @dataclass(frozen=True, kw_only=True)

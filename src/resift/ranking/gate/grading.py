@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from resift.errors import InputError
-from resift.options import check_options, option
+from resift.validation import check_options, option
 
 Letter = Literal["A", "B", "C", "D", "F"]
 

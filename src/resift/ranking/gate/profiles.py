@@ -9,11 +9,10 @@ from types import MappingProxyType
 from typing import Literal
 
 from resift.errors import InputError, PluginLoadError
-from resift.options import option
 from resift.plugins import GATE_PROFILES, built_by, load_plugin
 from resift.ranking.gate.cliff import Cliff
 from resift.ranking.gate.grading import Grading
-from resift.validation import check_arguments
+from resift.validation import check_arguments, option
 
 OWN_SCORE = "score"
 """The signal that is a hit's own score."""

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from resift.events import Sink
-from resift.options import check_options, option
 from resift.ranking.adaptive_weights import (
     CODE_DENSITY,
     MEAN_WORD_LENGTH,
@@ -31,6 +30,7 @@ from resift.types import (
     trace_of,
     with_scores,
 )
+from resift.validation import check_options, option
 
 STAGE = "blend"
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 from resift._internal.arrays import Vector
 from resift.events import Sink
-from resift.options import option
 from resift.ranking.shape.blending import Blend, blend
 from resift.ranking.shape.diversity import mmr
 from resift.ranking.shape.evidence import evidence
@@ -20,7 +19,7 @@ from resift.ranking.shape.quotas import Quota, balance
 from resift.ranking.shape.recovery import Recovery, recoverable
 from resift.ranking.shape.shaped import Shaped, shaped
 from resift.types import Hit, StageRecord, Trace, cut_record, trace_of
-from resift.validation import check_k
+from resift.validation import check_k, option
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

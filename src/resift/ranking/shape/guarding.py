@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from heapq import nlargest
 
 from resift.events import Sink
-from resift.options import check_options, option
 from resift.ranking.shape.evidence import Evidence, evidence
 from resift.ranking.shape.shaped import Shaped, shaped
 from resift.types import Hit, StageKind, Trace, trace_of
-from resift.validation import DEFAULT_K, check_k
+from resift.validation import DEFAULT_K, check_k, check_options, option
 
 STAGE = "guard"
 

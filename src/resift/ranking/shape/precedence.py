@@ -8,9 +8,9 @@ from types import MappingProxyType
 
 from resift.errors import InputError
 from resift.events import Sink
-from resift.options import check_options, option
 from resift.ranking.shape.shaped import Shaped, shaped
 from resift.types import Hit, StageKind, StageRecord
+from resift.validation import check_options, option
 
 STAGE = "precedence"
 

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from resift.events import Sink
-from resift.options import check_options, option
 from resift.ranking.shape.shaped import Shaped, shaped
 from resift.types import Hit
-from resift.validation import check_k
+from resift.validation import check_k, check_options, option
 
 STAGE = "recover"
 

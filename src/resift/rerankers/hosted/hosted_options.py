@@ -9,9 +9,9 @@ from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 from resift._internal.environment import ALLOWED_VARIABLES, is_allowed
-from resift.options import Options, option
 from resift.rerankers.hosted.addresses import reach_of
 from resift.rerankers.hosted.dialects import Dialect
+from resift.validation import Options, option
 
 _KEY_HELP = "Environment variable that holds the key, if not the provider's own. Unset means: skip this tier."
 

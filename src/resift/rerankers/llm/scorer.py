@@ -12,7 +12,6 @@ from typing import Any, ClassVar, Unpack
 
 from resift.deadline import Deadline
 from resift.errors import ConfigError, DeadlineExceeded, InputError, ProviderBadAnswer, ProviderError
-from resift.options import option
 from resift.rerankers.fusing import fuse_then_rescore
 from resift.rerankers.hosted.chat import ChatClient
 from resift.rerankers.hosted.client import at_least
@@ -21,7 +20,7 @@ from resift.rerankers.hosted.hosted_options import EndpointOptions
 from resift.rerankers.llm.answer import read_order
 from resift.rerankers.llm.prompt import ranking_messages
 from resift.types import Hit, JsonMapping, ScorerInfo, Scores
-from resift.validation import check_arguments
+from resift.validation import check_arguments, option
 
 
 class LLMReranker:

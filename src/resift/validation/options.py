@@ -1,5 +1,7 @@
 """Options of a plugin or a stage, declared once as the fields of a dataclass next to it.
 
+    from resift.validation import Options, option
+
     @dataclass(frozen=True, kw_only=True)
     class RoundRobinOptions(Options):
         start: int = option("Position of the list that goes first.", default=0, min=0)
@@ -7,7 +9,7 @@
     class RoundRobin:
         Options = RoundRobinOptions
 
-The field's type, bounds and text give the keys of a pipeline file, their checks with line numbers,
+The field's type, bounds and text define the keys of a pipeline file, their checks with line numbers,
 `resift config check`, the reference page and every error message.
 """
 
@@ -21,10 +23,12 @@ import typing
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeVar
 
 from resift.errors import InputError, did_you_mean
-from resift.validation import find_problems
+from resift.validation.declared_types import find_problems, type_name
+
+C = TypeVar("C", bound=type)
 
 OptionType = Literal[
     "text", "variable", "path", "key file", "address", "int", "number", "flag", "texts", "numbers by name",
@@ -79,6 +83,8 @@ class Option:
     """An instance that the nested section takes its defaults from."""
     optional: bool = False
     """Whether None is allowed."""
+    aliases: tuple[str, ...] = ()
+    """Names of earlier versions; still accepted, with a DeprecationWarning."""
 
     def allowed(self) -> list[str]:
         """Return the values to choose from; empty if there is no fixed choice."""
@@ -115,9 +121,10 @@ def option(
     help: str,
     *,
     default: object = dataclasses.MISSING,
-    default_factory: Callable[[], Any] | None = None,
+    default_factory: Callable[[], object] | None = None,
     kind: OptionType | None = None,
     key: str | None = None,
+    aliases: Collection[str] = (),
     min: float | None = None,
     max: float | None = None,
     gt: float | None = None,
@@ -131,12 +138,19 @@ def option(
     """Declare a dataclass field as an option; `key` is its name in files if that differs.
 
     `kind` is needed for paths, addresses and variables only; otherwise it follows from the annotation.
+    `aliases` are names of earlier versions that files may still use. Decorate the dataclass with
+    `accept_aliases` if Python callers may use them too.
     """
     facts = {
         "help": help, "kind": kind, "key": key, "min": min, "max": max, "gt": gt, "choices": choices,
         "must_exist": must_exist, "variables": tuple(variables), "plugins": plugins,
-        "defaults_from": defaults_from, **_renamed(old_names),
+        "defaults_from": defaults_from, "aliases": tuple(aliases),
     }  # fmt: skip
+    for name, value in old_names.items():
+        if name not in _OLD_ARGUMENTS:
+            raise TypeError(f"option() got an unexpected keyword argument {name!r}")
+        warn_renamed(f"option({name}=…)", f"{_OLD_ARGUMENTS[name]}=", stacklevel=3)
+        facts[_OLD_ARGUMENTS[name]] = value
     arguments: dict[str, Any] = {"metadata": {_METADATA: facts}}
     if default_factory is not None:
         arguments["default_factory"] = default_factory
@@ -145,22 +159,50 @@ def option(
     return dataclasses.field(**arguments)
 
 
-_OLD_NAMES = {
+_OLD_ARGUMENTS = {
     "least": "min", "most": "max", "above": "gt", "takes": "kind", "starts_from": "defaults_from",
 }  # fmt: skip
 
 
-def _renamed(old_names: Mapping[str, Any]) -> dict[str, Any]:
-    """Return arguments of version 0.2 under their new names."""
-    for name in old_names:
-        if name not in _OLD_NAMES:
-            raise TypeError(f"option() got an unexpected keyword argument {name!r}")
-        warnings.warn(
-            f"option({name}=…) is called {_OLD_NAMES[name]}= since 0.3; the old name goes with 0.4.",
-            DeprecationWarning,
-            stacklevel=3,
-        )
-    return {_OLD_NAMES[name]: value for name, value in old_names.items()}
+def warn_renamed(old: str, new: str, *, stacklevel: int) -> None:
+    """Warn that a name of version 0.2 was used."""
+    warnings.warn(
+        f"{old} is called {new} since 0.3; the old name is removed in 0.4.",
+        DeprecationWarning,
+        stacklevel=stacklevel + 1,
+    )
+
+
+def accept_aliases(declared: C) -> C:
+    """Let a dataclass take and return its options under their aliases too, with a DeprecationWarning.
+
+    Put it above `@dataclass`. `dataclasses.replace` accepts the old names as well.
+    """
+    names = {
+        alias: field.name
+        for field in _option_fields(declared)
+        for alias in field.metadata[_METADATA]["aliases"]
+    }
+    construct: Callable[..., None] = vars(declared)["__init__"]
+
+    @functools.wraps(construct)
+    def construct_with_aliases(self: object, *args: object, **kwargs: object) -> None:
+        for alias in names.keys() & kwargs.keys():
+            warn_renamed(f"{declared.__name__} {alias}", names[alias], stacklevel=2)
+            kwargs[names[alias]] = kwargs.pop(alias)
+        construct(self, *args, **kwargs)
+
+    def old_attribute(alias: str, name: str) -> property:
+        def read(self: object) -> object:
+            warn_renamed(f"{declared.__name__}.{alias}", name, stacklevel=2)
+            return getattr(self, name)
+
+        return property(read)
+
+    setattr(declared, "__init__", construct_with_aliases)  # noqa: B010 - mypy refuses the assignment
+    for alias, name in names.items():
+        setattr(declared, alias, old_attribute(alias, name))
+    return declared
 
 
 @functools.cache
@@ -187,7 +229,7 @@ def option_values(options: object) -> dict[str, Any]:
     return {name: value for name, value in pairs if value is not None}
 
 
-def build_options(declared: type, values: Mapping[str, Any]) -> Any:
+def build_options(declared: type, values: Mapping[str, object]) -> Any:
     """Return an instance of an option dataclass from values by key; missing ones get their default."""
     names = {field.metadata[_METADATA]["key"] or field.name: field.name for field in _option_fields(declared)}
     return declared(**{name: values[key] for key, name in names.items() if values.get(key) is not None})
@@ -198,7 +240,7 @@ def check_options(options: object) -> None:
     owner: type = type(options)
     for field, declared in zip(_option_fields(owner), _own_options(owner), strict=True):
         value = getattr(options, field.name)
-        # Defaults need no check, and are most of what is set.
+        # Most values are defaults, which need no check.
         if value is declared.default or (value is None and declared.optional):
             continue
         expected = _violation(declared, value)
@@ -208,11 +250,11 @@ def check_options(options: object) -> None:
                 or isinstance(value, (str, float, bool))
                 or (isinstance(value, int) and abs(value) < 10**20)
             )
-            shown = repr(value) if plain else f"a {type(value).__name__}"
+            shown = repr(value) if plain else type_name(value)
             raise InputError(f"{owner.__name__} {field.name} is {shown}; it must be {expected}.")
 
 
-def _violation(declared: Option, value: Any) -> str:
+def _violation(declared: Option, value: object) -> str:
     """Return what a value must be if it is invalid; an empty string if it is valid."""
     if declared.kind == "section":
         valid = dataclasses.is_dataclass(value)
@@ -221,12 +263,7 @@ def _violation(declared: Option, value: Any) -> str:
     elif declared.kind in ("path", "key file"):
         valid = isinstance(value, (str, os.PathLike))
     else:
-        plain = (
-            list(value)
-            if declared.kind == "texts" and isinstance(value, Sequence) and not isinstance(value, str)
-            else value
-        )
-        valid = next(find_problems(plain, data_type(declared)), None) is None
+        valid = next(find_problems(value, data_type(declared)), None) is None
     if not valid:
         return declared.type_in_words()
     # Names of installed plugins are looked up when a file is read, not for every instance.
@@ -237,7 +274,7 @@ def _violation(declared: Option, value: Any) -> str:
 
 
 @functools.cache
-def data_type(declared: Option) -> Any:
+def data_type(declared: Option) -> object:
     """Return the type of an option's value as plain data, with its bounds."""
     from msgspec import Meta
 
@@ -247,7 +284,7 @@ def data_type(declared: Option) -> Any:
         else Meta(ge=declared.min, le=declared.max)
     )
     number = typing.Annotated[float, limits]
-    data_types: dict[OptionType, Any] = {
+    data_types: dict[OptionType, object] = {
         "int": typing.Annotated[int, limits],
         "number": number,
         "flag": bool,
@@ -258,20 +295,23 @@ def data_type(declared: Option) -> Any:
     return data_types.get(declared.kind, str)
 
 
-@functools.cache
-def _own_options(declared: type) -> tuple[Option, ...]:
-    """Return the options of a dataclass itself, in the order of its fields."""
-    hints = typing.get_type_hints(declared)
-    return tuple(_describe(field, hints[field.name]) for field in _option_fields(declared))
-
-
 def _option_fields(kind: type) -> list[dataclasses.Field[Any]]:
     return [field for field in dataclasses.fields(kind) if _METADATA in field.metadata]
 
 
+@functools.cache
+def _own_options(declared: type) -> tuple[Option, ...]:
+    """Return the options of a dataclass without those of its `includes`, in the order of its fields."""
+    hints = typing.get_type_hints(declared)
+    return tuple(_describe(field, hints[field.name]) for field in _option_fields(declared))
+
+
 def _describe(field: dataclasses.Field[Any], hint: object) -> Option:
     facts = dict(field.metadata[_METADATA])
-    inner = _without_none(hint)
+    inner: object = hint
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        members = [each for each in typing.get_args(hint) if each is not type(None)]
+        inner = members[0] if len(members) == 1 else hint
     kind, choices, nested = _option_type(inner, field.name)
     factory = field.default_factory
     default = field.default if factory is dataclasses.MISSING else factory()
@@ -285,14 +325,6 @@ def _describe(field: dataclasses.Field[Any], hint: object) -> Option:
         optional=inner is not hint,
         **facts,
     )
-
-
-def _without_none(hint: object) -> Any:
-    # Optional[X] is a Union, X | None a UnionType.
-    if typing.get_origin(hint) in (typing.Union, types.UnionType):
-        members = [each for each in typing.get_args(hint) if each is not type(None)]
-        return members[0] if len(members) == 1 else hint
-    return hint
 
 
 def _option_type(hint: object, name: str) -> tuple[OptionType, tuple[str, ...], type | None]:
@@ -309,4 +341,4 @@ def _option_type(hint: object, name: str) -> tuple[OptionType, tuple[str, ...], 
     if origin is not None and issubclass(origin, Collection):
         item, choices, nested = _option_type(arguments[0], name)
         return ("texts" if item == "text" else "sections"), choices, nested
-    raise TypeError(f"The option {name!r} has a type that no file can hold: {hint}.")
+    raise TypeError(f"The option {name!r} has a type that a file cannot contain: {hint}.")

@@ -1,0 +1,271 @@
+"""Validation at the boundary: arguments, options, files and request bodies.
+
+- Public entry points check their arguments with the `check_…` functions of this module.
+- Data is declared as types and read with `convert` (`declared_types`).
+- Options of plugins and stages are declared as fields of a dataclass (`options`).
+
+Code behind these three trusts its callers.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+import math
+import os
+import re
+import types
+import typing
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar
+
+from resift.errors import InputError, did_you_mean
+from resift.validation.declared_types import (
+    NOT_BLANK,
+    Problem,
+    as_float,
+    convert,
+    describe_problem,
+    describe_type,
+    find_problems,
+    is_finite_number,
+    type_info,
+    type_name,
+)
+from resift.validation.options import (
+    Option,
+    Options,
+    accept_aliases,
+    check_options,
+    declared_options,
+    option,
+    option_values,
+    options_class,
+)
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+__all__ = [
+    "DEFAULT_K", "NOT_BLANK", "Option", "Options", "Problem", "accept_aliases", "check_arguments",
+    "check_callable", "check_choice", "check_fields", "check_k", "check_list", "check_mapping",
+    "check_number", "check_options", "check_path", "check_query", "check_seconds", "check_text",
+    "convert", "declared_options", "describe_problem", "describe_type", "find_problems",
+    "is_finite_number", "option", "option_values", "options_class", "show_value", "type_info",
+    "type_name",
+]  # fmt: skip
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+DEFAULT_K = 10
+"""Number of hits in a ranking by default."""
+
+_MAX_PATH_BYTES, _MAX_NAME_BYTES = 4096, 255
+
+
+def check_k(k: object, *, name: str = "k", min: int = 0) -> int:
+    """Return k, or raise InputError unless it is a whole number of at least `min`."""
+    if isinstance(k, bool) or not isinstance(k, int) or k < min:
+        raise InputError(f"{name} is {show_value(k)}; ask for a whole number of hits ≥ {min}.")
+    return k
+
+
+def check_query(query: object, *, allow_empty: bool = False) -> str:
+    """Return the query, or raise InputError unless it is a string that is not blank."""
+    if not isinstance(query, str):
+        raise InputError(f"The query is {type_name(query)}; pass a string.")
+    if not allow_empty and not query.strip():
+        raise InputError("The query is empty; pass the words or the question to search for.")
+    return query
+
+
+def check_number(value: object, name: str, *, gt: float | None = None, lt: float | None = None) -> float:
+    """Return a finite number between the bounds, which are exclusive."""
+    number = as_float(value)
+    in_range = (gt is None or number > gt) and (lt is None or number < lt)
+    if not math.isfinite(number) or not in_range:
+        bounds = [f"above {gt:g}"] if gt is not None else []
+        bounds += [f"below {lt:g}"] if lt is not None else []
+        raise InputError(
+            f"{name} is {show_value(value)}; pass a number{' ' if bounds else ''}{' and '.join(bounds)}."
+        )
+    return number
+
+
+def check_seconds(value: object, name: str = "deadline_s") -> float | None:
+    """Return seconds ≥ 0; None means no limit."""
+    if value is None:
+        return None
+    number = as_float(value)
+    if math.isnan(number) or number < 0:
+        raise InputError(f"{name} is {show_value(value)}; pass seconds ≥ 0, or None for no limit.")
+    return number
+
+
+def check_path(value: object, name: str) -> str:
+    """Return a path as text; refuse one that no file system accepts."""
+    path = os.fspath(value) if isinstance(value, (str, os.PathLike)) else None
+    if not isinstance(path, str) or not path:
+        raise InputError(f"{name} is {show_value(value)}; pass a path.")
+    try:
+        encoded = os.fsencode(path)
+    except UnicodeEncodeError:
+        encoded = b"\0"
+    parts = encoded.replace(b"\\", b"/").split(b"/")
+    if b"\0" in encoded or len(encoded) >= _MAX_PATH_BYTES or max(map(len, parts)) > _MAX_NAME_BYTES:
+        raise InputError(
+            f"{name} is too long for a path or has characters that no path can have; pass a path."
+        )
+    return path
+
+
+def check_choice(value: object, choices: Collection[str], what: str) -> str:
+    """Return the value if it is one of the choices."""
+    if not isinstance(value, str) or value not in choices:
+        raise InputError(f"Unknown {what} {show_value(value)}. {did_you_mean(str(value), choices)}")
+    return value
+
+
+def check_list(value: Iterable[T], name: str, of: str) -> list[T]:
+    """Return the items as a list; a single string or mapping is refused."""
+    if isinstance(value, (str, bytes, Mapping)) or not isinstance(value, Iterable):
+        raise InputError(f"{name} is {type_name(value)}; pass a list of {of}.")
+    return list(value)
+
+
+def check_mapping(value: object, name: str) -> Mapping[str, Any] | None:
+    """Return a mapping or None."""
+    if value is not None and not isinstance(value, Mapping):
+        raise InputError(f"{name} is {type_name(value)}; pass a dict.")
+    return value
+
+
+def check_text(value: object, name: str) -> str:
+    """Return a string."""
+    if not isinstance(value, str):
+        raise InputError(f"{name} is {type_name(value)}; pass a string.")
+    return value
+
+
+def check_callable(value: T, name: str, what: str) -> T:
+    """Return a value that can be called."""
+    if not callable(value):
+        raise InputError(f"{name} is {type_name(value)}; pass {what}.")
+    return value
+
+
+def show_value(value: object, *, hide_text: bool = False) -> str:
+    """Return a value for a message; only the type of a long string, which may be a document."""
+    if isinstance(value, int) and abs(value) >= 10**20:
+        return "a number with many digits"
+    if value is None or isinstance(value, (int, float)):
+        return repr(value)
+    if isinstance(value, str) and len(value) <= 40 and not hide_text:
+        return repr(value)
+    return type_name(value)
+
+
+def check_arguments(function: Callable[P, T]) -> Callable[P, T]:
+    """Return a public function that checks its arguments against its annotations.
+
+    For constructors and other rare calls. Annotations that cannot be checked at run time pass.
+    """
+    parameters = inspect.signature(function).parameters
+    hints: dict[str, object] = {}
+    # Options passed on as **kwargs of a TypedDict are part of the signature.
+    closed = False
+
+    def check(args: tuple[object, ...], kwargs: Mapping[str, object]) -> None:
+        nonlocal closed
+        if not hints:
+            closed = _read_annotations(function, hints)
+        for name, value in (*zip(parameters, args, strict=False), *kwargs.items()):
+            if closed and name not in parameters and name not in hints:
+                raise TypeError(f"{function.__qualname__}() got an unexpected keyword argument {name!r}")
+            if name in hints and not _accepts(value, hints[name]):
+                owner = function.__qualname__.removesuffix(".__init__")
+                raise _wrong_type(owner, name, value, hints[name])
+
+    if inspect.iscoroutinefunction(function):
+
+        @functools.wraps(function)
+        async def checked_coroutine(*args: P.args, **kwargs: P.kwargs) -> object:
+            check(args, kwargs)
+            return await function(*args, **kwargs)
+
+        return typing.cast("Callable[P, T]", checked_coroutine)
+
+    @functools.wraps(function)
+    def checked_function(*args: P.args, **kwargs: P.kwargs) -> T:
+        check(args, kwargs)
+        return function(*args, **kwargs)
+
+    return checked_function
+
+
+def check_fields(value: DataclassInstance) -> None:
+    """Raise InputError for the first field of a dataclass with the wrong type; for `__post_init__`."""
+    for name, hint in _field_hints(type(value)).items():
+        field = getattr(value, name)
+        if not _accepts(field, hint):
+            raise _wrong_type(type(value).__name__, name, field, hint)
+
+
+@functools.cache
+def _field_hints(kind: type) -> dict[str, object]:
+    hints = typing.get_type_hints(kind)
+    return {field.name: hints[field.name] for field in dataclasses.fields(kind)}
+
+
+def _read_annotations(function: Callable[..., object], hints: dict[str, object]) -> bool:
+    """Fill in the hints of a function's parameters; return whether all its keyword arguments are known."""
+    closed = False
+    for parameter in inspect.signature(function).parameters.values():
+        annotation = parameter.annotation
+        if parameter.kind is parameter.VAR_POSITIONAL or annotation is parameter.empty:
+            continue
+        try:
+            names = getattr(function, "__globals__", {})
+            hint = eval(annotation, names) if isinstance(annotation, str) else annotation  # noqa: S307 - our source
+        except NameError:  # imported for type checkers only
+            continue
+        if parameter.kind is not parameter.VAR_KEYWORD:
+            hints[parameter.name] = hint
+        elif typing.get_origin(hint) is typing.Unpack:
+            hints |= typing.get_type_hints(typing.get_args(hint)[0])
+            closed = True
+    hints.setdefault("", object)  # never empty, so that it is filled once
+    return closed
+
+
+def _accepts(value: object, hint: object) -> bool:
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        return any(_accepts(value, member) for member in typing.get_args(hint))
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+        return isinstance(value, hint)
+    try:
+        type_info(hint)
+    except TypeError:  # not a type that can be checked at run time
+        return True
+    return all(problem.kind == "range" for problem in find_problems(value, hint))
+
+
+def _wrong_type(owner: str, name: str, value: object, hint: object) -> InputError:
+    # Text may be a document or a key, so only its type is shown.
+    shown = show_value(value, hide_text=True)
+    if isinstance(value, (list, tuple)) and value:
+        shown += f" with {type_name(value[0])}"
+    return InputError(f"{owner}: {name} is {shown}; pass {_show_hint(hint)}.")
+
+
+def _show_hint(hint: object) -> str:
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        return " or ".join(_show_hint(member) for member in typing.get_args(hint))
+    if typing.get_origin(hint) is Literal:
+        return " or ".join(map(repr, typing.get_args(hint)))
+    if hint is type(None):
+        return "None"
+    # Class names without their modules: users import them from the package.
+    return re.sub(r"(?<![\w.])[\w.]*\.(?=\w)", "", inspect.formatannotation(hint))
