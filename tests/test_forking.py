@@ -15,8 +15,8 @@ from resift.rerankers.hosted import HostedReranker
 from resift.rerankers.hosted.limits import ConcurrencyLimit
 from resift.resilience import Budget, CircuitBreaker, State, breakers
 from resift.testing import FakeClock
-from resift.testing.provider_server import ProviderServer
 from resift.types import Hit
+from tests.providers import ProviderServer
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork"),

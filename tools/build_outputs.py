@@ -44,7 +44,8 @@ def run(page: Path, folder: Path) -> subprocess.CompletedProcess[str]:
         text=True,
         check=False,
         timeout=120,
-        env={**os.environ, "PYTHONUTF8": "1"},
+        # Some pages use the fake providers of tests/.
+        env={**os.environ, "PYTHONUTF8": "1", "PYTHONPATH": str(Path(__file__).resolve().parent.parent)},
     )
 
 

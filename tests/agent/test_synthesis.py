@@ -11,9 +11,9 @@ from resift.agent import ChatWriter, KnowledgeGraphAgent
 from resift.agent.passages import Passage, Sentence, cited_sentences, unsupported
 from resift.rerankers.hosted import ChatClient
 from resift.resilience import CircuitBreaker
-from resift.testing import ProviderServer
 from resift.types import Hit
 from tests.agent.small import WordEmbedder
+from tests.providers import ProviderServer
 
 QUESTION = "Who makes honey from blossoms?"
 

@@ -9,7 +9,7 @@ import pytest
 from resift.events import ListSink
 from resift.pipeline import Pipeline
 from resift.resilience import breakers
-from resift.testing import ProviderServer
+from tests.providers import ProviderServer
 
 FILE = """\
 stores: [{{name: docs, kind: sqlite, path: docs.db}}]

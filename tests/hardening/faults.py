@@ -11,10 +11,9 @@ from resift.rerankers.hosted import DIALECTS, HostedReranker
 from resift.rerankers.rescore import rescore
 from resift.rerankers.semantic_bm25 import SemanticBM25Reranker
 from resift.resilience import CircuitBreaker, Tiered
-from resift.testing.provider_faults import FAULTS
-from resift.testing.provider_server import ProviderServer
 from resift.types import Hit
 from tests.hardening.report import Outcome
+from tests.providers import FAULTS, ProviderServer
 
 SLOW = ("stall", "stall-midway", "drip")
 HITS = [Hit(f"h{at}", f"text{at} {'wanted' if at % 2 else 'other'} words") for at in range(5)]

@@ -18,10 +18,9 @@ from resift.rerankers.rescore import rescore
 from resift.rerankers.semantic_bm25 import SemanticBM25Reranker
 from resift.resilience import CircuitBreaker, Tiered
 from resift.stores import MemoryStore
-from resift.testing.provider_faults import FAULTS
-from resift.testing.provider_server import ProviderServer
 from resift.types import Hit
 from tests.hardening.report import Outcome
+from tests.providers import FAULTS, ProviderServer
 
 FAULT_EVERY_S = 10.0
 FAULT_CALLS = 6

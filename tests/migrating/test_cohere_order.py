@@ -8,8 +8,8 @@ import pytest
 
 from resift.rerankers.hosted import HostedReranker
 from resift.rerankers.rescore import rescore
-from resift.testing import ProviderServer
 from resift.types import Hit
+from tests.providers import ProviderServer
 
 pytestmark = pytest.mark.filterwarnings("default")  # those of the SDK are not ours
 

@@ -17,8 +17,8 @@ from resift.rerankers.llm.prompt import one_line, ranking_messages
 from resift.rerankers.llm.scorer import starts
 from resift.rerankers.rescore import rescore
 from resift.testing.contracts import check_reranker, check_scorer
-from resift.testing.provider_server import ProviderServer
 from resift.types import Hit
+from tests.providers import ProviderServer
 
 
 @pytest.fixture

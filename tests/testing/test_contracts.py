@@ -1,4 +1,4 @@
-"""The public contract checks accept what is right and name what is wrong."""
+"""The contract checks accept correct implementations and name the broken rule of others."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from resift.types import ScorerInfo, Scores
 
 
 class Wrong(RRFReranker):
-    """A reranker with one fault of the test's choosing."""
+    """A reranker with one injected fault."""
 
     def __init__(self, fault):
         super().__init__()
@@ -45,12 +45,12 @@ def test_check_reranker_names_the_broken_rule(rule):
 
 
 def test_check_reranker_wants_a_fuse_method():
-    """Something without fuse is told so."""
+    """An object without fuse is rejected."""
     with pytest.raises(AssertionError, match="async def fuse"):
         check_reranker(object())
 
 
-def test_check_reranker_finds_restless_results():
+def test_check_reranker_finds_unstable_results():
     """The same input must give the same result."""
     calls = iter(range(100))
     with pytest.raises(AssertionError, match="another result"):
@@ -75,7 +75,7 @@ class Scorer(OverlapScorer):
     ],
 )
 def test_check_scorer_names_the_broken_rule(rule, change):
-    """Scorers have a contract too."""
+    """Each broken rule of a scorer has its own message."""
     with pytest.raises(AssertionError, match=rule):
         check_scorer(Scorer(change))
 
@@ -89,14 +89,14 @@ def test_check_scorer_names_the_broken_rule(rule, change):
     ],
 )
 def test_check_scorer_reads_the_description(rule, info):
-    """A description must be one, and true."""
+    """The description must be a ScorerInfo and match the scores."""
     scorer = OverlapScorer()
     scorer.info = info
     with pytest.raises(AssertionError, match=rule):
         check_scorer(scorer)
 
 
-def test_check_scorer_finds_a_pool_behind_a_pointwise_score():
+def test_check_scorer_rejects_a_pointwise_score_that_depends_on_the_list():
     """A score that depends on the other texts must not be cached, so it must not be declared pointwise."""
     scorer = Scorer(lambda scores: Scores([value + len(scores.values) for value in scores.values], "x"))
     with pytest.raises(AssertionError, match="pointwise"):
@@ -112,8 +112,8 @@ def test_check_scorer_accepts_a_good_one():
         check_scorer(object())
 
 
-def test_check_store_needs_the_whole_store():
-    """A store that keeps what it should delete is found out."""
+def test_check_store_finds_a_store_that_does_not_delete():
+    """A store that does not delete fails the check."""
     from resift.stores.memory import MemoryStore
 
     asyncio.run(check_store(MemoryStore()))
@@ -126,8 +126,8 @@ def test_check_store_needs_the_whole_store():
         asyncio.run(check_store(Keeper()))
 
 
-def test_fake_store_finds_fails_and_refuses():
-    """The fake store works, fails on request, and refuses k < 0."""
+def test_fake_store_searches_fails_and_rejects_negative_k():
+    """The fake store finds documents, fails on request, and rejects k < 0."""
     documents = [{"id": "a", "text": "blue sky", "metadata": {"n": 1}}, {"id": "b", "text": "blue sea"}]
     store = FakeStore(documents, name="f")
     found = asyncio.run(store.search("blue sky!", k=5))
@@ -143,6 +143,6 @@ def test_fake_store_finds_fails_and_refuses():
 
 
 def test_overlap_scorer_fails_on_request():
-    """A scorer that fails like a provider."""
+    """The failure is an error of a provider."""
     with pytest.raises(ProviderServerError):
         asyncio.run(OverlapScorer(fails=True).score("q", [Hit("a", "t")], deadline=Deadline.never()))

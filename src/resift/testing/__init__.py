@@ -1,6 +1,6 @@
-"""For tests of code that uses or extends Resift: contract checks, fakes, a clock, a provider server.
+"""Test kit for code that uses or extends Resift: contract checks, fakes and a clock.
 
-Loaded on first use, so that importing one name does not import the others' dependencies.
+Names are loaded on first use, so that importing one does not import the dependencies of the others.
 """
 
 from __future__ import annotations
@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from resift.testing.contracts import check_store as check_store
     from resift.testing.fakes import FakeStore as FakeStore
     from resift.testing.fakes import OverlapScorer as OverlapScorer
-    from resift.testing.provider_faults import FAULTS as FAULTS
-    from resift.testing.provider_server import ProviderRequest as ProviderRequest
-    from resift.testing.provider_server import ProviderServer as ProviderServer
 else:
     __getattr__, __dir__, __all__ = lazy_exports(
         __name__,
@@ -26,7 +23,5 @@ else:
         clock: FakeClock
         contracts: check_reranker check_scorer check_store
         fakes: FakeStore OverlapScorer
-        provider_faults: FAULTS
-        provider_server: ProviderRequest ProviderServer
         """,
     )

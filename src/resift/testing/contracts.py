@@ -1,139 +1,166 @@
-"""What every reranker, scorer and store must do. Plugin authors run these in their own tests.
+"""Contracts of rerankers, scorers and stores, as checks that plugin authors run in their own tests.
 
-Each check raises AssertionError with a sentence that says which rule was broken.
+Each check raises AssertionError with a sentence that names the broken rule.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from typing import Any, TypeVar
+import math
+from collections.abc import Awaitable, Sequence
+from typing import Protocol, TypeVar
 
 from resift.deadline import Deadline
 from resift.errors import InputError
 from resift.protocols import Reranker, Scorer, describe_scorer, own_name
-from resift.types import Hit, ScorerInfo, Scores, by_score
+from resift.types import Hit, JsonObject, ScorerInfo, Scores, Where, by_score
 
 T = TypeVar("T")
 
 QUERY = "capital of France"
 
+_TEXTS = {
+    "paris": "Paris is the capital of France.",
+    "lyon": "Lyon is known for its cheese.",
+    "cell": "Mitochondria are the powerhouse of the cell.",
+    "rome": "Rome is the capital of Italy.",
+}
+_DOCUMENTS: list[JsonObject] = [
+    {"id": "paris", "text": _TEXTS["paris"], "metadata": {"kind": "city", "page": 1}},
+    {"id": "rome", "text": _TEXTS["rome"], "metadata": {"kind": "city", "page": 2}},
+    {"id": "cell", "text": _TEXTS["cell"], "metadata": {"kind": "biology"}},
+]
 _RANGES = {"probability": (0.0, 1.0), "cosine": (-1.0, 1.0)}
+
+
+class WritableStore(Protocol):
+    """A store with the methods that `check_store` calls."""
+
+    name: str
+
+    async def add(self, documents: Sequence[JsonObject]) -> int:
+        """Store documents and return their number."""
+        ...
+
+    async def get(self, ids: Sequence[str]) -> list[Hit]:
+        """Return the documents with these ids."""
+        ...
+
+    async def delete(self, ids: Sequence[str]) -> int:
+        """Delete documents and return the number of deleted ones."""
+        ...
+
+    async def count(self) -> int:
+        """Return the number of documents."""
+        ...
+
+    async def search(self, query: str, *, k: int, where: Where | None = None) -> list[Hit]:
+        """Return the k best hits."""
+        ...
 
 
 def sample_lists() -> list[list[Hit]]:
     """Return two ranked lists with a shared hit, a tie and a duplicate."""
-    text = {
-        "paris": "Paris is the capital of France.",
-        "lyon": "Lyon is known for its cheese.",
-        "cell": "Mitochondria are the powerhouse of the cell.",
-        "rome": "Rome is the capital of Italy.",
-    }
-    words = [
-        Hit(id, text[id], 2.0, "words", {"n": rank}) for rank, id in enumerate(["rome", "paris", "rome"])
-    ]
-    meaning = [
-        Hit(id, text[id], 0.5, "meaning", {"n": rank}) for rank, id in enumerate(["paris", "lyon", "cell"])
-    ]
-    return [words, meaning]
+    lexical = [Hit(id, _TEXTS[id], 2.0, "words", {"n": i}) for i, id in enumerate(["rome", "paris", "rome"])]
+    dense = [Hit(id, _TEXTS[id], 0.5, "meaning", {"n": i}) for i, id in enumerate(["paris", "lyon", "cell"])]
+    return [lexical, dense]
 
 
 def check_reranker(
     reranker: Reranker, lists: Sequence[Sequence[Hit]] | None = None, *, query: str = QUERY
 ) -> None:
-    """Check a reranker: at most k hits of the input, untouched; the same answer twice; k < 0 refused."""
-    given = [list(hits) for hits in (sample_lists() if lists is None else lists)]
-    before = [list(hits) for hits in given]
-    known = {hit.id for hits in given for hit in hits}
+    """Check that a reranker returns at most k hits of its input, unchanged and in a repeatable order."""
+    per_store = [list(hits) for hits in (sample_lists() if lists is None else lists)]
+    copy = [list(hits) for hits in per_store]
+    known = {hit.id for hits in per_store for hit in hits}
     _expect(isinstance(reranker, Reranker), "it has no `async def fuse(per_store, *, k, query=None)`")
-    fused = _run(reranker.fuse(given, k=10, query=query))
+    fused = _run(reranker.fuse(per_store, k=10, query=query))
     _expect(isinstance(fused, list), "fuse must return a list")
     _expect(all(isinstance(hit, Hit) for hit in fused), "fuse must return Hits")
     ids = [hit.id for hit in fused]
     _expect(set(ids) <= known, f"fuse invented ids: {sorted(set(ids) - known)}")
     _expect(len(ids) == len(set(ids)), "fuse returned an id twice")
-    _expect(given == before, "fuse changed its input")
-    _expect(_run(reranker.fuse(given, k=10, query=query)) == fused, "the same input gave another result")
+    _expect(per_store == copy, "fuse changed its input")
+    repeated = _run(reranker.fuse(per_store, k=10, query=query))
+    _expect(repeated == fused, "the same input gave another result")
     for k in (0, 1, 2):
-        _expect(len(_run(reranker.fuse(given, k=k, query=query))) <= k, f"fuse returned more than k={k} hits")
+        hits = _run(reranker.fuse(per_store, k=k, query=query))
+        _expect(len(hits) <= k, f"fuse returned more than k={k} hits")
     _expect(_run(reranker.fuse([], k=3, query=query)) == [], "no lists must give no hits")
-    _refuses(lambda: reranker.fuse(given, k=-1, query=query))
+    try:
+        _run(reranker.fuse(per_store, k=-1, query=query))
+    except InputError:
+        return
+    raise AssertionError("k < 0 must raise InputError")
 
 
 def check_scorer(scorer: Scorer, *, query: str = QUERY) -> None:
-    """Check that a scorer gives one finite score or None per hit, in order, and the same ones twice.
+    """Check that a scorer returns one finite score or None per hit, in order and repeatably.
 
-    A scorer that describes itself (`info`, a `resift.types.ScorerInfo`) must keep to its description: scores
-    within the declared scale, and, if it is pointwise, the same score for a text on its own.
+    If the scorer has an `info` (`resift.types.ScorerInfo`), its scores must lie within the declared scale.
+    A pointwise scorer must give a text the same score alone and in a list.
     """
     hits = list({hit.id: hit for ranked in sample_lists() for hit in ranked}.values())
     _expect(isinstance(scorer, Scorer), "it has no `async def score(query, hits, *, deadline)`")
     _expect(bool(own_name(scorer)), "it has no name")
-    first = _run(scorer.score(query, hits, deadline=Deadline.never()))
-    _expect(isinstance(first, Scores), "score must return Scores")
-    _expect(len(first.values) == len(hits), f"{len(first.values)} scores for {len(hits)} hits")
-    finite = all(value is None or abs(value) < float("inf") for value in first.values)
+    scores = _run(scorer.score(query, hits, deadline=Deadline.never()))
+    _expect(isinstance(scores, Scores), "score must return Scores")
+    _expect(len(scores.values) == len(hits), f"{len(scores.values)} scores for {len(hits)} hits")
+    finite = all(value is None or math.isfinite(value) for value in scores.values)
     _expect(finite, "scores must be finite or None")
-    again = _run(scorer.score(query, hits, deadline=Deadline.never()))
-    _expect(list(again.values) == list(first.values), "the same input gave other scores")
-    _check_description(scorer, query, hits, first)
+    repeated = _run(scorer.score(query, hits, deadline=Deadline.never()))
+    _expect(list(repeated.values) == list(scores.values), "the same input gave other scores")
+    _check_description(scorer, query, hits, scores)
 
 
 def _check_description(scorer: Scorer, query: str, hits: Sequence[Hit], scores: Scores) -> None:
     declared = getattr(scorer, "info", None)
     _expect(declared is None or isinstance(declared, ScorerInfo), "info must be a resift.types.ScorerInfo")
     info = describe_scorer(scorer)
-    _expect(
-        info.name == own_name(scorer), f"info has the name {info.name!r}, the scorer {own_name(scorer)!r}"
-    )
-    low, high = _RANGES.get(info.score_scale, (-float("inf"), float("inf")))
+    name = own_name(scorer)
+    _expect(info.name == name, f"info has the name {info.name!r}, the scorer {name!r}")
+    low, high = _RANGES.get(info.score_scale, (-math.inf, math.inf))
     outside = [value for value in scores.values if value is not None and not low <= value <= high]
     _expect(not outside, f"{info.score_scale} scores lie between {low} and {high}, not {outside}")
-    if info.pointwise:
-        for hit, value in zip(hits, scores.values, strict=True):
-            [alone] = _run(scorer.score(query, [hit], deadline=Deadline.never())).values
-            # A batch may round otherwise than a single text.
-            same = alone == value or (None not in (alone, value) and abs(alone - value) <= 1e-3)  # type: ignore[operator]
-            _expect(same, f"a pointwise scorer gave {value} in a list and {alone} alone")
+    if not info.pointwise:
+        return
+    for hit, in_list in zip(hits, scores.values, strict=True):
+        [alone] = _run(scorer.score(query, [hit], deadline=Deadline.never())).values
+        # Rounding in a batch may differ from that of a single text.
+        same = alone is in_list or (
+            alone is not None and in_list is not None and abs(alone - in_list) <= 1e-3
+        )
+        _expect(same, f"a pointwise scorer gave {in_list} in a list and {alone} alone")
 
 
-async def check_store(store: Any) -> None:
-    """Check an empty store: add, get, count, search, filter, update, delete, order, limits.
+async def check_store(store: WritableStore) -> None:
+    """Check an open, empty store: add, get, count, search, filter, update, delete, order and limits.
 
-    Takes the store while it is open; leaves it empty.
+    The store is empty again afterward.
     """
     _expect(bool(own_name(store)), "a store needs a name")
     _expect(await store.count() == 0, "check_store needs an empty store")
     _expect(await store.search(QUERY, k=3) == [], "an empty store must find nothing")
-    documents = [
-        {"id": "paris", "text": "Paris is the capital of France.", "metadata": {"kind": "city", "page": 1}},
-        {"id": "rome", "text": "Rome is the capital of Italy.", "metadata": {"kind": "city", "page": 2}},
-        {
-            "id": "cell",
-            "text": "Mitochondria are the powerhouse of the cell.",
-            "metadata": {"kind": "biology"},
-        },
-    ]
-    _expect(await store.add(documents) == 3, "add must return how many documents it took")
-    _expect(await store.count() == 3, "count must see what was added")
+    _expect(await store.add(_DOCUMENTS) == 3, "add must return the number of documents")
+    _expect(await store.count() == 3, "count must include the documents that were added")
     await _check_search(store)
     await _check_writes(store)
 
 
-async def _check_search(store: Any) -> None:
-    found = await store.search(QUERY, k=3)
-    _expect([hit.id for hit in found][:1] == ["paris"], f"{QUERY!r} must find 'paris' first")
-    _expect(all(hit.source == store.name for hit in found), "a hit's source must be the store's name")
-    order = [by_score(hit) for hit in found]
-    _expect(order == sorted(order), "hits must be sorted by (-score, id)")
-    _expect(found[0].text == "Paris is the capital of France.", "text must come back as it went in")
-    _expect(found[0].metadata["page"] == 1, "metadata must come back as it went in")
-    _expect(len(await store.search(QUERY, k=1)) == 1, "k must be respected")
+async def _check_search(store: WritableStore) -> None:
+    hits = await store.search(QUERY, k=3)
+    _expect([hit.id for hit in hits][:1] == ["paris"], f"{QUERY!r} must find 'paris' first")
+    _expect(all(hit.source == store.name for hit in hits), "a hit's source must be the store's name")
+    keys = [by_score(hit) for hit in hits]
+    _expect(keys == sorted(keys), "hits must be sorted by (-score, id)")
+    _expect(hits[0].text == _TEXTS["paris"], "search must return the text unchanged")
+    _expect(hits[0].metadata["page"] == 1, "search must return the metadata unchanged")
+    _expect(len(await store.search(QUERY, k=1)) == 1, "search must return at most k hits")
     _expect(await store.search(QUERY, k=0) == [], "k=0 must give no hits")
     _expect(await store.search("  ", k=3) == [], "a blank query must give no hits")
-    _expect(await store.search(QUERY, k=3) == found, "the same search must give the same hits")
-    cities = await store.search("capital cell", k=3, where={"kind": "biology"})
-    _expect({hit.id for hit in cities} <= {"cell"}, "where must filter by metadata")
+    _expect(await store.search(QUERY, k=3) == hits, "the same search must give the same hits")
+    filtered = await store.search("capital cell", k=3, where={"kind": "biology"})
+    _expect({hit.id for hit in filtered} <= {"cell"}, "where must filter by metadata")
     try:
         await store.search(QUERY, k=-1)
     except InputError:
@@ -141,34 +168,26 @@ async def _check_search(store: Any) -> None:
     raise AssertionError("k < 0 must raise InputError")
 
 
-async def _check_writes(store: Any) -> None:
-    await store.add([{"id": "rome", "text": "Rome was not built in a day.", "metadata": {"kind": "saying"}}])
+async def _check_writes(store: WritableStore) -> None:
+    text = "Rome was not built in a day."
+    await store.add([{"id": "rome", "text": text, "metadata": {"kind": "saying"}}])
     _expect(await store.count() == 3, "adding a known id must replace the document")
-    changed = await store.get(["rome", "unknown"])
-    _expect([hit.text for hit in changed] == ["Rome was not built in a day."], "get must see the update")
-    _expect(await store.delete(["rome", "unknown"]) == 1, "delete must return how many it removed")
-    gone = {hit.id for hit in await store.search("Rome", k=3)}
-    _expect("rome" not in gone, "a deleted document must not be found")
+    hits = await store.get(["rome", "unknown"])
+    _expect([hit.text for hit in hits] == [text], "get must return the updated text")
+    _expect(await store.delete(["rome", "unknown"]) == 1, "delete must return how many were deleted")
+    remaining = {hit.id for hit in await store.search("Rome", k=3)}
+    _expect("rome" not in remaining, "search must not return a deleted document")
     await store.delete(["paris", "cell"])
-    _expect(await store.count() == 0, "delete must leave nothing behind")
+    _expect(await store.count() == 0, "delete must remove all documents")
 
 
-def _expect(holds: bool, rule: str) -> None:
-    if not holds:
+def _expect(condition: bool, rule: str) -> None:
+    if not condition:
         raise AssertionError(rule)
-
-
-def _refuses(call: Callable[[], Awaitable[object]]) -> None:
-    try:
-        _run(call())
-    except InputError:
-        return
-    raise AssertionError("k < 0 must raise InputError")
 
 
 def _run(awaitable: Awaitable[T]) -> T:
     async def wait() -> T:
         return await awaitable
 
-    work: Coroutine[object, object, T] = wait()
-    return asyncio.run(work)
+    return asyncio.run(wait())

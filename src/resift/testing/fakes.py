@@ -1,4 +1,4 @@
-"""Small working stand-ins: a store that holds hits, a scorer that counts words, ones that fail or hang."""
+"""Small working fakes: a store and a scorer that count shared words and can be told to fail."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def words(text: str) -> set[str]:
 
 
 class FakeStore:
-    """A store that finds documents by shared words; `fails` or `hangs` make it misbehave."""
+    """A store that finds documents by shared words. `fails` makes it raise, `hangs` makes it never return."""
 
     def __init__(
         self,
@@ -43,19 +43,18 @@ class FakeStore:
             await asyncio.Event().wait()
         if self._fails:
             raise StoreError(f"{self.name} is down", store=self.name, transient=True)
-        asked = words(query)
-        found = [
-            (-float(len(asked & words(hit.text))), hit.id, hit)
+        query_words = words(query)
+        scored = [
+            replace(hit, score=float(len(query_words & words(hit.text))))
             for hit in self._hits
-            if asked & words(hit.text) and _matches(hit, where)
+            if query_words & words(hit.text)
+            and all(hit.metadata.get(key) == value for key, value in (where or {}).items())
         ]
-        return [
-            replace(hit, score=-score) for score, _, hit in sorted(found, key=lambda entry: entry[:2])[:k]
-        ]
+        return sorted(scored, key=lambda hit: (-(hit.score or 0.0), hit.id))[:k]
 
 
 class OverlapScorer:
-    """A scorer that counts the words a text shares with the query; deterministic and instant."""
+    """A fast, deterministic scorer that counts the words a text shares with the query."""
 
     pointwise = True
 
@@ -65,13 +64,9 @@ class OverlapScorer:
         self._fails = fails
 
     async def score(self, query: str, hits: Sequence[Hit], *, deadline: Deadline) -> Scores:
-        """Return the number of shared words per hit, or fail if told to."""
+        """Return the number of shared words per hit, or raise ProviderServerError with `fails`."""
         self.calls += 1
         if self._fails:
             raise ProviderServerError(f"{self.name} failed", provider=self.name, status=500)
-        asked = words(query)
-        return Scores([float(len(asked & words(hit.text))) for hit in hits], self.name)
-
-
-def _matches(hit: Hit, where: Where | None) -> bool:
-    return all(hit.metadata.get(key) == value for key, value in (where or {}).items())
+        query_words = words(query)
+        return Scores([float(len(query_words & words(hit.text))) for hit in hits], self.name)

@@ -1,8 +1,8 @@
 import pytest
 
 from resift.rerankers.hosted import HostedReranker
-from resift.testing.provider_server import ProviderServer
 from resift.types import Hit
+from tests.providers import ProviderServer
 
 
 @pytest.fixture(autouse=True)

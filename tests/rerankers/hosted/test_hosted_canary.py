@@ -17,9 +17,8 @@ from resift.rerankers.rescore import rescore
 from resift.resilience import CircuitBreaker, Tiered
 from resift.telemetry.metrics import PrometheusSink
 from resift.testing.fakes import OverlapScorer
-from resift.testing.provider_faults import FAULTS
-from resift.testing.provider_server import ProviderServer
 from resift.types import Hit
+from tests.providers import FAULTS, ProviderServer
 
 QUERY = "canaryquery zebra"
 DOCUMENT = "canarydocument giraffe"
@@ -118,11 +117,11 @@ def test_nothing_secret_is_said_under_any_fault(provider, logged):
 
 def test_a_provider_that_quotes_everything_back_is_not_quoted(logged, monkeypatch):
     """The error message of the server holds query, document and key; ours holds none of them."""
-    from resift.testing import provider_server
+    from tests.providers import server as provider_server
 
     form = provider_server.FORMS["voyage"]
     told = f"bad request: query={QUERY} documents={DOCUMENT} key={KEY}"
-    monkeypatch.setattr(type(form), "complaint", lambda self, body: (400, told))
+    monkeypatch.setattr(type(form), "validate", lambda self, body: (400, told))
 
     async def refused():
         with ProviderServer() as server:

@@ -13,9 +13,8 @@ from resift.rerankers.rescore import rescore
 from resift.rerankers.semantic_bm25 import SemanticBM25Reranker
 from resift.resilience import CircuitBreaker, State, Tiered
 from resift.testing.clock import FakeClock
-from resift.testing.provider_faults import FAULTS
-from resift.testing.provider_server import ProviderServer
 from resift.types import Hit
+from tests.providers import FAULTS, ProviderServer
 
 UNREACHABLE, BAD, SERVER = "ProviderUnreachable", "ProviderBadAnswer", "ProviderServerError"
 REJECTED, AUTH, LIMITED, TIMEOUT = (

@@ -25,8 +25,8 @@ from resift.rerankers.rescore import rescore
 from resift.rerankers.score_cache import CachedScorer
 from resift.rerankers.score_stores import MemoryScores
 from resift.testing.contracts import check_reranker, check_scorer
-from resift.testing.provider_forms import overlap
 from resift.types import Hit
+from tests.providers.forms import overlap
 
 QUERY = "quantum number7"
 
@@ -157,7 +157,7 @@ def test_https_is_really_tls(server, reranker, pool):
 
 
 def test_a_wrong_key_is_an_auth_error(pool, reranker):
-    from resift.testing.provider_server import ProviderServer
+    from tests.providers import ProviderServer
 
     with ProviderServer(api_key="right") as server:
         address = server.base_url("voyage")
@@ -260,7 +260,7 @@ def test_the_concurrency_limit_is_shared_by_all_instances_of_a_provider(server, 
         with lock:
             busy -= 1
 
-    server.planned = count  # every request passes here, outside the server's own lock
+    server.next_fault = count  # every request passes here, outside the server's own lock
     rerankers = [reranker(max_concurrency=limit) for limit in (7, 2, 5)]
 
     async def all_at_once():

@@ -1,4 +1,4 @@
-"""Ways in which a provider misbehaves, each as a small function that writes the wrong answer."""
+"""Faults of a provider. Each is a small function that writes a wrong response."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ class Wire(Protocol):
     """The server's end of one connection."""
 
     def send(self, status: int, body: bytes, headers: Mapping[str, str] | None = None) -> None:
-        """Write a complete answer; headers given replace the usual ones."""
+        """Write a complete response. The given headers override the default ones."""
 
     def head(self, status: int, body: bytes, headers: Mapping[str, str] | None = None) -> bytes:
-        """Return the bytes of the status line and headers for an answer."""
+        """Return the status line and headers of a response as bytes."""
 
     def raw(self, data: bytes) -> None:
-        """Write bytes as they are."""
+        """Write bytes unchanged."""
 
     def reset(self) -> None:
         """Break the connection so that the client sees a reset."""
 
     def close(self) -> None:
-        """End the connection in the ordinary way."""
+        """Close the connection normally."""
 
     def pause(self, seconds: float) -> bool:
-        """Wait; False when the client or the server went away meanwhile."""
+        """Wait, and return False if the client or the server closed the connection meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The right answer, which a fault spoils, and the options that `misbehave` was given."""
+    """The correct response, which a fault corrupts, and the options of `misbehave`."""
 
     answer: JsonValue
     error: Callable[[str], JsonValue]
@@ -48,11 +48,11 @@ class Reply:
 
     @property
     def body(self) -> bytes:
-        """The right answer as bytes."""
+        """The correct response as bytes."""
         return json.dumps(self.answer).encode()
 
     def rows(self) -> list[JsonValue]:
-        """Return the answer's rows, to be spoilt in place."""
+        """Return the rows of the response, for a fault to change in place."""
         if isinstance(self.answer, list):
             return self.answer
         for key in ("results", "data", "choices"):
@@ -66,8 +66,8 @@ Fault = Callable[[Reply, Wire], None]
 
 
 def _reset(reply: Reply, wire: Wire) -> None:
-    whole = wire.head(200, reply.body) + reply.body
-    wire.raw(whole[: reply.options.get("at", 0)])
+    response = wire.head(200, reply.body) + reply.body
+    wire.raw(response[: reply.options.get("at", 0)])
     wire.reset()
 
 
@@ -116,7 +116,7 @@ def _broken_gzip(reply: Reply, wire: Wire) -> None:
 
 
 def _huge(reply: Reply, wire: Wire) -> None:
-    # White space is valid JSON: only a limit on size can refuse this answer.
+    # White space is valid JSON: only a size limit rejects this response.
     wire.send(200, b" " * (9 * MIB) + reply.body)
 
 
@@ -177,15 +177,15 @@ def _redirect(reply: Reply, wire: Wire) -> None:
 
 
 def _refuse(reply: Reply, wire: Wire) -> None:
-    wire.reset()  # for connections that were open before the door was shut
+    wire.reset()  # for connections that were already open
 
 
 @cache
 def bomb() -> bytes:
-    """Return one mebibyte or so of gzip that holds a gibibyte of white space."""
+    """Return about one MiB of gzip data that expands to one GiB of white space."""
     packer = zlib.compressobj(9, zlib.DEFLATED, 16 + zlib.MAX_WBITS)
     first = packer.compress(b" " * MIB) + packer.flush(zlib.Z_FULL_FLUSH)
-    # After a full flush nothing refers back, so the same block may follow any number of times.
+    # After a full flush no block refers back, so the same block can be repeated.
     again = packer.compress(b" " * MIB) + packer.flush(zlib.Z_FULL_FLUSH)
     return first + again * 1023 + packer.flush(zlib.Z_FINISH)
 
@@ -238,4 +238,4 @@ FAULTS: Mapping[str, Fault] = {
     "503-retry-after": partial(_status, status=503, wait=True),
     "redirect": _redirect,
 }
-"""Every fault that `ProviderServer.misbehave` knows, by name."""
+"""Name -> fault, for `ProviderServer.misbehave`."""

@@ -1,11 +1,11 @@
-"""A real HTTP server on loopback that speaks every rerank dialect, and misbehaves on command.
+"""A real HTTP server on loopback that implements the API of every hosted provider, and fails on command.
 
     with ProviderServer() as server:
         address = server.base_url("voyage")
         reranker = HostedReranker("voyage", base_url=address, api_key="k", allow_loopback=True)
         server.misbehave("stall", times=1)
 
-Standard library only. Requests are checked strictly against each provider's documented fields.
+Requests are checked strictly against the documented fields of each provider.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from types import TracebackType
 from typing import Any
 
 from resift.errors import InputError, did_you_mean
-from resift.testing.provider_faults import FAULTS, Fault, Reply
-from resift.testing.provider_forms import FORMS, Form
 from resift.types import JsonMapping, JsonObject, JsonValue
+from tests.providers.faults import FAULTS, Fault, Reply
+from tests.providers.forms import FORMS, Form
 
 
 @dataclass(frozen=True, slots=True)
 class ProviderRequest:
-    """One request as it arrived; header names are in lower case."""
+    """A received request. Header names are in lower case."""
 
     provider: str
     path: str
@@ -50,8 +50,8 @@ class _Plan:
 class ProviderServer:
     """Serves `/<provider>/…` for every provider and `/chat/v1/chat/completions`, on a free port.
 
-    With `api_key` set, providers that need a key refuse every other one. `chat` replaces the text
-    that the chat endpoint writes: a function from messages to a string.
+    With `api_key` set, providers that need a key reject all other keys. `chat` maps the messages of a
+    chat request to the content of the response.
     """
 
     def __init__(
@@ -74,11 +74,11 @@ class ProviderServer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.closing.set()
-        self._shut()
+        self._close()
 
     @property
     def url(self) -> str:
-        """The server's own address."""
+        """The address of the server."""
         return f"http://127.0.0.1:{self._port}"
 
     def base_url(self, provider: str) -> str:
@@ -95,26 +95,26 @@ class ProviderServer:
         when: Callable[[ProviderRequest], bool] | None = None,
         **options: Any,
     ) -> None:
-        """Answer the next `times` requests (all, if None) for which `when` is true with a fault.
+        """Apply a fault to the next `times` requests (all, if None) for which `when` is true.
 
         Options: `at` (byte of a reset), `interval_s` (between bytes of a drip), `retry_after`.
-        "refuse" closes the door to everybody until `behave`.
+        "refuse" rejects all connections until `behave`.
         """
         if fault not in FAULTS:
             raise InputError(f"Unknown fault {fault!r}. {did_you_mean(fault, FAULTS)}")
         with self._lock:
             self._plans.append(_Plan(fault, float("inf") if times is None else times, when, options))
         if fault == "refuse":
-            self._shut()
+            self._close()
 
     def behave(self) -> None:
-        """Forget all faults and answer rightly again."""
+        """Remove all faults."""
         with self._lock:
             self._plans.clear()
         self._open()
 
-    def planned(self, request: ProviderRequest) -> tuple[str, Fault, JsonMapping] | None:
-        """Return the fault that is due for a request, counting it."""
+    def next_fault(self, request: ProviderRequest) -> tuple[str, Fault, JsonMapping] | None:
+        """Return the fault to apply to a request, and count it."""
         with self._lock:
             for plan in self._plans:
                 if plan.left > 0 and (plan.when is None or plan.when(request)):
@@ -123,23 +123,23 @@ class ProviderServer:
         return None
 
     def record(self, request: ProviderRequest) -> None:
-        """Remember a request."""
+        """Store a request."""
         with self._lock:
             self.requests.append(request)
 
     def answer(self, form: Form, body: JsonObject) -> Any:
-        """Return the right answer to a valid request."""
+        """Return the correct response to a valid request."""
         answer = form.answer(body, form.rows(body) if form.documents else ())
         if self._chat is not None and "messages" in body:
             answer["choices"][0]["message"]["content"] = self._chat(body["messages"])
         return answer
 
     def refuses_key(self, form: Form, authorization: str) -> bool:
-        """Return whether a provider that needs a key would turn this header away."""
-        given = authorization.removeprefix("Bearer ")
+        """Return whether the provider would reject this authorization header."""
+        key = authorization.removeprefix("Bearer ")
         if not form.bearer and self._api_key is None:
             return False
-        return not authorization.startswith("Bearer ") or not given or given != (self._api_key or given)
+        return not authorization.startswith("Bearer ") or not key or key != (self._api_key or key)
 
     def _open(self) -> None:
         if self._listener is None:
@@ -148,7 +148,7 @@ class ProviderServer:
             self._port = self._listener.server_address[1]
             self._listener.start()
 
-    def _shut(self) -> None:
+    def _close(self) -> None:
         listener, self._listener = self._listener, None
         if listener is not None:
             listener.stop()
@@ -176,7 +176,7 @@ class _Listener(ThreadingHTTPServer):
             try:
                 connection.shutdown(socket.SHUT_RDWR)
             except OSError:
-                continue  # it ended on its own
+                continue  # already closed
 
     def process_request(self, request: Any, client_address: Any) -> None:
         self.open_connections.add(request)
@@ -185,14 +185,14 @@ class _Listener(ThreadingHTTPServer):
     def shutdown_request(self, request: Any) -> None:
         self.open_connections.discard(request)
         if request in self.broken:
-            # A polite shutdown would send FIN first, and the client would see an end, not a reset.
+            # A regular shutdown would send FIN first, and the client would not see a reset.
             self.broken.discard(request)
             request.close()
         else:
             super().shutdown_request(request)
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Say nothing: clients that hang up are what this server is for."""
+        """Stay silent, because tests disconnect on purpose."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -207,25 +207,27 @@ class _Handler(BaseHTTPRequestHandler):
         form = FORMS.get(provider)
         headers = {name.lower(): value for name, value in self.headers.items()}
         request = ProviderRequest(provider, f"/{rest}", headers, _json(raw))
-        due = owner.planned(request)
-        owner.record(ProviderRequest(provider, f"/{rest}", headers, request.body, due[0] if due else None))
+        fault = owner.next_fault(request)
+        owner.record(
+            ProviderRequest(provider, f"/{rest}", headers, request.body, fault[0] if fault else None)
+        )
         if form is None or request.path not in form.paths:
             self.send(404, json.dumps({"detail": "Not Found"}).encode())
             return
-        complaint = self._complaint(form, request)
-        if complaint is not None:
-            self.send(complaint[0], json.dumps(form.error(complaint[1])).encode())
+        problem = self._validate(form, request)
+        if problem is not None:
+            self.send(problem[0], json.dumps(form.error(problem[1])).encode())
             return
         answer = owner.answer(form, request.body)
-        if due is None:
+        if fault is None:
             self.send(200, json.dumps(answer).encode())
         else:
-            due[1](Reply(answer, form.error, owner.url, due[2]), self)
+            fault[1](Reply(answer, form.error, owner.url, fault[2]), self)
 
-    def _complaint(self, form: Form, request: ProviderRequest) -> tuple[int, str] | None:
+    def _validate(self, form: Form, request: ProviderRequest) -> tuple[int, str] | None:
         if self.server.owner.refuses_key(form, request.headers.get("authorization", "")):
             return 401, "invalid api key"
-        return form.complaint(request.body)
+        return form.validate(request.body)
 
     def head(self, status: int, body: bytes, headers: Mapping[str, str] | None = None) -> bytes:
         usual = {
@@ -243,10 +245,10 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             self.connection.sendall(data)
         except OSError:
-            self.close_connection = True  # the client left, which is its right
+            self.close_connection = True  # the client disconnected
 
     def reset(self) -> None:
-        # Linger on, zero seconds: closing now sends RST.
+        # With a linger time of zero, close() sends RST.
         self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.server.broken.add(self.connection)
         self.close_connection = True
@@ -264,7 +266,7 @@ class _Handler(BaseHTTPRequestHandler):
         return not self.server.owner.closing.is_set() and not self.close_connection
 
     def log_message(self, format: str, *args: object) -> None:
-        """Say nothing: what was asked is in `requests`."""
+        """Stay silent. Tests read `requests` instead."""
 
 
 def _json(raw: bytes) -> JsonValue:

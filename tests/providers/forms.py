@@ -1,6 +1,6 @@
-"""What each provider's documentation allows in a request, and the answers it gives: the server's side.
+"""Requests and responses of each hosted provider, as its documentation describes them.
 
-Written apart from the client's dialects on purpose, so that one checks the other.
+The fake server uses these forms. They share no code with the client, so that one checks the other.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Rows = Sequence[tuple[int, float]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Form:
-    """One provider's documented request and answer."""
+    """The documented request and response of one provider."""
 
     paths: tuple[str, ...]
     required: Mapping[str, Check]
@@ -29,10 +29,10 @@ class Form:
     max_documents: int = 1000
     bearer: bool = False
 
-    def complaint(self, body: object) -> tuple[int, str] | None:
-        """Return the status and message for a request that the documentation does not allow."""
+    def validate(self, body: object) -> tuple[int, str] | None:
+        """Return the status and message of the first mistake in a request, or None."""
         if not isinstance(body, dict):
-            return 422, "the body is no JSON object"
+            return 422, "the body is not a JSON object"
         for name in self.required:
             if name not in body:
                 return 422, f"field required: {name}"
@@ -48,17 +48,17 @@ class Form:
         return None
 
     def rows(self, body: JsonMapping) -> Rows:
-        """Return (index, score) best first, cut where the request asks for it."""
+        """Return (index, score), best first, up to the requested cutoff."""
         texts = [_text(document) for document in body.get(self.documents, ())]
-        scored = [(at, overlap(body["query"], text)) for at, text in enumerate(texts)]
+        scored = [(i, overlap(body["query"], text)) for i, text in enumerate(texts)]
         scored.sort(key=lambda row: (-row[1], row[0]))
         return scored[: body.get(self.cutoff) or len(scored)]
 
 
 def overlap(query: str, text: str) -> float:
-    """Score by shared words (Jaccard): deterministic, between 0 and 1, the same in every request."""
-    asked, given = (set(re.findall(r"\w+", part.lower())) for part in (query, text))
-    return round(len(asked & given) / (len(asked | given) or 1), 6)
+    """Return the Jaccard similarity of the words of two texts."""
+    query_words, text_words = (set(re.findall(r"\w+", part.lower())) for part in (query, text))
+    return round(len(query_words & text_words) / (len(query_words | text_words) or 1), 6)
 
 
 def _text(document: JsonValue) -> str:
@@ -218,8 +218,8 @@ FORMS: Mapping[str, Form] = {
             "model": body.get("model", ""),
             "usage": _USAGE,
             "results": [
-                {"index": at, "document": {"text": body["documents"][at]}, "relevance_score": score}
-                for at, score in rows
+                {"index": i, "document": {"text": body["documents"][i]}, "relevance_score": score}
+                for i, score in rows
             ],
         },
         error=_openai_error,

@@ -1,4 +1,4 @@
-"""ProviderServer: strict about documented fields, deterministic, and it misbehaves exactly as told."""
+"""The fake provider server: strict about documented fields, deterministic, with faults on command."""
 
 import http.client
 import json
@@ -8,9 +8,9 @@ from urllib.parse import urlsplit
 import pytest
 
 from resift.errors import InputError
-from resift.testing import ProviderServer
-from resift.testing.provider_faults import FAULTS, bomb
-from resift.testing.provider_forms import FORMS, overlap
+from tests.providers import FAULTS, ProviderServer
+from tests.providers.faults import bomb
+from tests.providers.forms import FORMS, overlap
 
 GOOD = {
     "voyage": {"query": "a b", "documents": ["a", "b c"], "model": "m"},
@@ -54,7 +54,7 @@ def rows(answer):
 
 
 @pytest.mark.parametrize("provider", [name for name in GOOD if name != "chat"])
-def test_each_dialect_scores_by_shared_words(server, provider):
+def test_each_provider_scores_by_shared_words(server, provider):
     status, answer = post(server, provider, GOOD[provider])
     assert status == 200
     scores = {row["index"]: row.get("relevance_score", row.get("score")) for row in rows(answer)}
@@ -67,7 +67,7 @@ def test_chat_orders_numbered_lines(server):
 
 
 @pytest.mark.parametrize("provider", GOOD)
-def test_undocumented_missing_and_mistyped_fields_are_refused_in_the_providers_own_style(server, provider):
+def test_unknown_missing_and_mistyped_fields_get_the_error_format_of_the_provider(server, provider):
     good = GOOD[provider]
     first = next(iter(good))
     wrong = [
@@ -85,11 +85,11 @@ def test_undocumented_missing_and_mistyped_fields_are_refused_in_the_providers_o
 
 
 @pytest.mark.parametrize("provider", GOOD)
-def test_keys_are_needed_where_the_provider_needs_them(server, provider):
+def test_a_missing_key_is_rejected_where_the_provider_requires_one(server, provider):
     assert post(server, provider, GOOD[provider], key=None)[0] == (401 if FORMS[provider].bearer else 200)
 
 
-def test_a_set_key_is_the_only_one():
+def test_only_the_configured_key_is_accepted():
     with ProviderServer(api_key="right") as server:
         assert post(server, "voyage", GOOD["voyage"], key="wrong")[0] == 401
         assert post(server, "voyage", GOOD["voyage"], key="right")[0] == 200
@@ -125,7 +125,7 @@ def test_faults_can_be_counted_and_chosen(server):
     assert post(server, "jina", GOOD["jina"])[0] == 200
 
 
-def test_refuse_closes_the_door_and_behave_opens_the_same_one(server):
+def test_refuse_closes_the_port_and_behave_reopens_it(server):
     url = server.url
     server.misbehave("refuse")
     with pytest.raises(ConnectionRefusedError):
@@ -135,7 +135,7 @@ def test_refuse_closes_the_door_and_behave_opens_the_same_one(server):
     assert post(server, "tei", GOOD["tei"])[0] == 200
 
 
-def test_a_reset_is_a_reset_and_comes_at_its_byte(server):
+def test_reset_happens_at_the_requested_byte(server):
     server.misbehave("reset", at=20)
     body = json.dumps(GOOD["tei"]).encode()
     parts = urlsplit(server.url)
@@ -146,7 +146,7 @@ def test_a_reset_is_a_reset_and_comes_at_its_byte(server):
         received = []
         with pytest.raises(ConnectionResetError):
             received.extend(iter(lambda: raw.recv(100), b""))
-    # The kernel may throw away bytes that a reset overtakes, never add any.
+    # The kernel may drop bytes that were sent before the reset.
     assert sum(map(len, received)) <= 20
 
 
@@ -157,6 +157,6 @@ def test_unknown_names_get_a_suggestion(server):
         server.base_url("voyag")
 
 
-def test_the_bomb_is_small_and_would_be_a_gibibyte():
+def test_the_gzip_bomb_is_small():
     assert len(bomb()) < 2_000_000
     assert len(FAULTS) >= 40
