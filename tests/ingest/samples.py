@@ -1,4 +1,4 @@
-"""Small files of every kind, made by hand, so that tests need no writer of these formats."""
+"""Small files of every kind."""
 
 from __future__ import annotations
 
@@ -8,14 +8,8 @@ import json
 import zipfile
 from email.message import EmailMessage
 
-_W = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
-_A = "http://schemas.openxmlformats.org/drawingml/2006/main"
-_P = "http://schemas.openxmlformats.org/presentationml/2006/main"
-_R = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
-_RELS = "http://schemas.openxmlformats.org/package/2006/relationships"
 
-
-def zipped(parts: dict[str, str | bytes]) -> bytes:
+def zipped(parts: dict[str, str | bytes] | dict[str, bytes]) -> bytes:
     out = io.BytesIO()
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as archive:
         for name, content in parts.items():
@@ -24,53 +18,42 @@ def zipped(parts: dict[str, str | bytes]) -> bytes:
 
 
 def docx(*paragraphs: tuple[str, str], table: list[list[str]] | None = None) -> bytes:
-    """Write (style id, text) paragraphs; "berschrift1" is what a German Word calls heading 1."""
-    body = "".join(
-        f'<w:p><w:pPr><w:pStyle w:val="{style}"/></w:pPr><w:r><w:t>{text}</w:t></w:r></w:p>'
-        for style, text in paragraphs
-    )
+    """Write (style name, text) paragraphs, with the style ids of a German Word: "berschrift1"."""
+    import docx
+
+    document = docx.Document()
+    for style, text in paragraphs:
+        document.add_paragraph(text, style=style or None)
     for row in table or []:
-        cells = "".join(f"<w:tc><w:p><w:r><w:t>{cell}</w:t></w:r></w:p></w:tc>" for cell in row)
-        body += f"<w:tbl><w:tr>{cells}</w:tr></w:tbl>"
-    styles = "".join(
-        f'<w:style w:styleId="berschrift{n}"><w:name w:val="heading {n}"/></w:style>' for n in (1, 2)
-    )
-    return zipped(
-        {
-            "word/document.xml": f'<w:document xmlns:w="{_W}"><w:body>{body}</w:body></w:document>',
-            "word/styles.xml": f'<w:styles xmlns:w="{_W}">{styles}</w:styles>',
-        }
-    )
+        cells = document.add_table(1, len(row)).rows[0].cells
+        for cell, text in zip(cells, row, strict=True):
+            cell.text = text
+    saved = io.BytesIO()
+    document.save(saved)
+    with zipfile.ZipFile(saved) as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
+    return zipped({name: part.replace(b'"Heading', b'"berschrift') for name, part in parts.items()})
 
 
 def pptx(*slides: tuple[str, str, str]) -> bytes:
-    """Write (title, text, notes) slides, whose files are numbered against their order."""
-    parts: dict[str, str | bytes] = {}
-    listed = related = ""
-    for number, (title, text, notes) in enumerate(slides, start=1):
-        file = len(slides) + 1 - number
-        related += f'<Relationship Id="r{number}" Target="slides/slide{file}.xml"/>'
-        listed += f'<p:sldId r:id="r{number}"/>'
-        parts[f"ppt/slides/slide{file}.xml"] = _slide([("title", title), ("body", text), ("sldNum", "7")])
-        parts[f"ppt/slides/_rels/slide{file}.xml.rels"] = (
-            f'<Relationships xmlns="{_RELS}"><Relationship Id="n" Target="../notesSlides/n{file}.xml"/>'
-            "</Relationships>"
-        )
-        parts[f"ppt/notesSlides/n{file}.xml"] = _slide([("body", notes)])
-    parts["ppt/presentation.xml"] = (
-        f'<p:presentation xmlns:p="{_P}" xmlns:r="{_R}"><p:sldIdLst>{listed}</p:sldIdLst></p:presentation>'
-    )
-    parts["ppt/_rels/presentation.xml.rels"] = f'<Relationships xmlns="{_RELS}">{related}</Relationships>'
-    return zipped(parts)
+    """Write (title, text, notes) slides, each with a slide number; the last one is written first."""
+    import pptx
 
-
-def _slide(shapes: list[tuple[str, str]]) -> str:
-    body = "".join(
-        f'<p:sp><p:nvSpPr><p:nvPr><p:ph type="{kind}"/></p:nvPr></p:nvSpPr>'
-        f"<p:txBody><a:p><a:r><a:t>{text}</a:t></a:r></a:p></p:txBody></p:sp>"
-        for kind, text in shapes
-    )
-    return f'<p:sld xmlns:p="{_P}" xmlns:a="{_A}"><p:cSld><p:spTree>{body}</p:spTree></p:cSld></p:sld>'
+    presentation = pptx.Presentation()
+    for title, text, notes in reversed(slides):
+        slide = presentation.slides.add_slide(presentation.slide_layouts[1])
+        slide.shapes.title.text = title
+        slide.placeholders[1].text = text
+        if notes:
+            slide.notes_slide.notes_text_frame.text = notes
+        number = slide.shapes.add_textbox(0, 0, 100, 100)
+        number.text_frame.text = "7"
+        number.element.nvSpPr.nvPr.get_or_add_ph().set("type", "sldNum")
+    order = presentation.slides._sldIdLst
+    order[:] = list(reversed(order))
+    saved = io.BytesIO()
+    presentation.save(saved)
+    return saved.getvalue()
 
 
 def xlsx(rows: list[list[object]]) -> bytes:

@@ -39,7 +39,7 @@ FILES = [
 def content(name: str, text: str) -> bytes | str:
     """Return a file of the kind that its name says, with the text in it."""
     makers = {
-        ".docx": lambda: samples.docx(("berschrift1", "1"), ("", text)),
+        ".docx": lambda: samples.docx(("Heading 1", "1"), ("", text)),
         ".pptx": lambda: samples.pptx(("1", text, "")),
         ".xlsx": lambda: samples.xlsx([["text"], [text]]),
         ".ipynb": lambda: samples.ipynb(text, "pass", ""),

@@ -13,11 +13,10 @@ from pathlib import Path
 import pytest
 
 from resift.errors import DataFormatError
-from resift.ingest.chunking import ChunkSize
-from resift.ingest.limits import Limits
-from resift.ingest.passages import passages_of
+from resift.ingest.chunking import ChunkSize, split_section
 from resift.ingest.readers import read_sections
 from resift.ingest.sections import Section
+from resift.ingest.sources import Limits
 from tests.ingest import samples
 
 
@@ -30,7 +29,7 @@ def test_word_files_have_headings_in_any_language_and_tables(tmp_path):
     found = read(
         tmp_path / "a.docx",
         samples.docx(
-            ("berschrift1", "Ausleihe"), ("", "Vier Wochen."), ("berschrift2", "Gebühr"), ("", "Ein Euro."),
+            ("Heading 1", "Ausleihe"), ("", "Vier Wochen."), ("Heading 2", "Gebühr"), ("", "Ein Euro."),
             table=[["Tag", "Zeit"]],
         ),
     )  # fmt: skip
@@ -230,14 +229,12 @@ def test_long_names_do_not_stand_before_every_value(tmp_path):
 def test_values_that_are_too_many_or_too_deep_are_told(tmp_path):
     """They were left out without a word."""
     many = read(tmp_path / "a.json", json.dumps([1] * 500_001))
-    assert [one.problem for one in many if one.problem] == [
-        "what comes after the first 500,000 values was not read"
-    ]
+    assert [one.problem for one in many if one.problem] == ["values after the first 500,000 were not read"]
     deep: object = 7
     for _ in range(60):
         deep = {"a": deep}
     assert [one.problem for one in read(tmp_path / "b.json", json.dumps(deep))] == [
-        "what lies below 50 names was not read"
+        "values nested deeper than 50 levels were not read"
     ]
 
 
@@ -250,7 +247,7 @@ def test_what_stands_with_every_passage_of_a_row_is_bounded(tmp_path, key):
         "year": 1999,
     }
     (section,) = read(tmp_path / "a.jsonl", json.dumps(line))
-    found = passages_of(section, "a.jsonl", size=ChunkSize(), row_ids="own", copies=Counter())
+    found = split_section(section, "a.jsonl", size=ChunkSize(), row_ids="own", copies=Counter())
     assert len(found) > 100
     assert all(one["metadata"]["year"] == 1999 for one in found)
     assert sum(len(one["text"]) + len(str(one["metadata"])) for one in found) < 1_000_000
@@ -356,6 +353,6 @@ def test_every_passage_of_a_wide_row_has_all_its_columns():
     """Sixty honest columns are no attack: a filter on the last one finds every passage."""
     metadata = {f"column {number}": f"value {number} " * 5 for number in range(60)}
     section = Section("A plain sentence of six words. " * 400, metadata=metadata)
-    found = passages_of(section, "rows.csv", size=ChunkSize(), row_ids="own", copies=Counter())
+    found = split_section(section, "rows.csv", size=ChunkSize(), row_ids="own", copies=Counter())
     assert len(found) > 5
     assert all(metadata.items() <= one["metadata"].items() for one in found)

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from resift.errors import DataFormatError
-from resift.ingest.decoding import decode
 from resift.ingest.readers import read_sections
 from resift.ingest.sections import Section
-from resift.ingest.walking import files_under
+from resift.ingest.sources import decode
+from resift.ingest.walking import find_files
 
 
 def read(path: Path, content: bytes | str) -> list[Section]:
@@ -112,7 +112,7 @@ def test_jsonl_rows_are_documents(tmp_path: Path) -> None:
     [
         ('{"text": ', "line 2: not a JSON object"),
         ("[1]", "line 2: a list"),
-        ('{"id": 1, "text": "b"}', "line 2: the id '1' stands in line 1 already"),
+        ('{"id": 1, "text": "b"}', "line 2: the id '1' is already in line 1"),
         ('{"id": 2, "n": ' + "9" * 5000 + "}", "line 2: not a JSON object"),
         ("[" * 100_000, "line 2: not a JSON object"),
     ],
@@ -129,7 +129,7 @@ def test_jsonl_of_other_encodings_and_odd_numbers(tmp_path: Path) -> None:
     found = read(tmp_path / "a.jsonl", lines.encode("utf-16"))
     assert [(one.id, one.text) for one in found] == [("a", "one"), ("b", "two")]
     assert found[0].metadata == {"w": 1}
-    assert "'v' is no JSON value" in found[0].flag
+    assert "'v' is not a JSON value" in found[0].flag
 
 
 def test_csv_rows_are_documents(tmp_path: Path) -> None:
@@ -181,7 +181,7 @@ def test_folders_give_known_files_and_no_hidden_ones(tmp_path: Path) -> None:
         path.parent.mkdir(exist_ok=True)
         path.write_text("x")
     (tmp_path / "x.bin").write_bytes(bytes(range(256)))
-    found = [file.relative_to(tmp_path).as_posix() for file in files_under([tmp_path])]
+    found = [file.relative_to(tmp_path).as_posix() for file in find_files([tmp_path]).files]
     assert found == ["README", "a.txt", "b.md", "code.py", "sub/d.JSONL"]
     with pytest.raises(DataFormatError, match="No such file"):
-        files_under([tmp_path / "nowhere"])
+        find_files([tmp_path / "nowhere"])

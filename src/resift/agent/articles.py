@@ -11,14 +11,13 @@ from pathlib import Path
 from resift.agent.links import aliases_of, html_targets, title_key, without_links
 from resift.errors import DataFormatError, ResiftError
 from resift.ingest.chunking import ChunkSize, chunks
-from resift.ingest.formats.html import html_sections
-from resift.ingest.formats.markdown import front_matter, markdown_sections
-from resift.ingest.formats.rows import read_jsonl
-from resift.ingest.isolation import FileReader
-from resift.ingest.kinds import HTML, JSONL, MARKDOWN, TEXT
+from resift.ingest.markup import front_matter, html_sections, markdown_sections
+from resift.ingest.readers import HTML, JSONL, MARKDOWN, TEXT
 from resift.ingest.sections import SEPARATOR, Section
 from resift.ingest.sources import Source, open_source
+from resift.ingest.tables import read_jsonl
 from resift.ingest.walking import Found, find_files
+from resift.ingest.worker import FileReader
 
 LINKED = MARKDOWN | HTML | JSONL | TEXT
 """Kinds of files whose links are read."""

@@ -17,8 +17,8 @@ from typing import Any, TextIO
 
 from resift.errors import DataFormatError, InputError
 from resift.external.records import BODY_NAMES
-from resift.ingest.decoding import decode
-from resift.ingest.kinds import HTML, suffix_by_content
+from resift.ingest.readers import HTML, suffix_by_content
+from resift.ingest.sources import decode
 from resift.types import JsonObject, JsonValue
 
 MAX_BYTES = 64 << 20
@@ -87,9 +87,8 @@ def _passages(file: str) -> Documents:
     from collections import Counter
 
     from resift._internal.sync import run_sync
-    from resift.ingest.chunking import ChunkSize
-    from resift.ingest.isolation import FileReader
-    from resift.ingest.passages import passages_of
+    from resift.ingest.chunking import ChunkSize, passages_of
+    from resift.ingest.worker import FileReader
 
     async def read() -> Documents:
         found, copies, reader = Documents(file, "jsonl"), Counter[str](), FileReader()

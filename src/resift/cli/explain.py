@@ -98,7 +98,7 @@ def _dropped(ranking: Ranking) -> tuple[Hit, ...]:
 def _text(file: str, name: str) -> str:
     from resift.cli.documents import refuse_index
     from resift.errors import DataFormatError
-    from resift.ingest.decoding import decode
+    from resift.ingest.sources import decode
 
     if file == "-":
         data = sys.stdin.buffer.read(MAX_BYTES + 1)

@@ -120,7 +120,7 @@ async def _once(store: SQLiteStore, args: argparse.Namespace) -> int:
 
 async def _watched(store: SQLiteStore, args: argparse.Namespace) -> int:
     from resift.cli.render import print_text
-    from resift.ingest.watching import changes
+    from resift.ingest.walking import changes
 
     code = 0
     try:
@@ -155,7 +155,7 @@ async def _indexed(store: SQLiteStore, args: argparse.Namespace) -> int:
             store,
             args.paths,
             size=ChunkSize(args.chunk_size, args.overlap),
-            choice=_choice(args),
+            file_filter=_choice(args),
             row_ids=args.row_ids,
             text_keys=args.text_key,
             prune=args.prune,

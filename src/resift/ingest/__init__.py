@@ -1,4 +1,4 @@
-"""From files to documents in a store: reading, chunking, indexing. Above stores and models, below the CLI."""
+"""Read files, split them into passages and write them to an index."""
 
 from __future__ import annotations
 

@@ -1,22 +1,27 @@
-"""A section: a stretch of a file with one context (a heading, a page, a row). What readers yield."""
+"""Sections of a file: text with its context (a heading, a page, a row). Readers yield them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
 
+from resift.ingest.sources import Source, open_text
 from resift.types import Metadata
 
 SEPARATOR = " › "
-LONGEST_HEADING = 300
-"""Characters of a heading that go before every chunk; a longer one is text."""
+MAX_TITLE = 300
+"""Characters of a title or heading that precede every chunk. A longer heading is read as text."""
+
+_PIECE = 200_000  # characters of a plain text held in memory
+_BLOCK = 65_536
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Text with its context. A section with an `id` is a document of its own and is kept whole.
+    """Text with its context. A section with an `id` is one document and is never split.
 
-    `context` (headings, a title) is put before each of its chunks; `flag` says what was odd about it,
-    `problem` what could not be taken; `position` is how many bytes of the file have been read, for progress.
+    `context` (headings, a title) is put before each of its chunks. `flag` notes something unusual, `problem`
+    names what could not be read. `position` is the number of bytes of the file read so far, for progress.
     `fields` are the fields of a record that its text was read from.
     """
 
@@ -30,60 +35,80 @@ class Section:
     fields: tuple[str, ...] = ()
 
 
-class Outline:
-    """The headings above the current line."""
+class SectionBuilder:
+    """Collects lines under headings and returns them as sections, in order."""
 
-    def __init__(self) -> None:
-        self._open: list[tuple[int, str]] = []
-
-    def enter(self, level: int, title: str) -> None:
-        """Close headings of this level and below, and open this one."""
-        self._open = [(depth, name) for depth, name in self._open if depth < level]
-        self._open.append((level, title if len(title) <= LONGEST_HEADING else ""))
-
-    @property
-    def path(self) -> str:
-        """All open headings, outermost first."""
-        return SEPARATOR.join(name for _, name in self._open if name)
-
-    @property
-    def above(self) -> str:
-        """The headings above the innermost one."""
-        return SEPARATOR.join(name for _, name in self._open[:-1] if name)
-
-
-class Headed:
-    """Collects text under headings and gives it out as sections, in order; no heading is lost."""
-
-    def __init__(self, *, title: str = "", metadata: Metadata | None = None) -> None:
-        self._outline = Outline()
+    def __init__(self, title: str = "") -> None:
         self._title = title
-        self._metadata = dict(metadata or {})
+        self._open: list[tuple[int, str]] = []
         self._heading: tuple[int, str] | None = None
+        self._sections: list[Section] = []
         self.lines: list[str] = []
-        self.done: list[Section] = []
 
     def heading(self, level: int, title: str) -> None:
-        """Begin a section."""
+        """Start a section; close the headings of this level and below."""
         self._close(next_level=level)
-        self._outline.enter(level, title)
+        self._open = [(depth, name) for depth, name in self._open if depth < level]
+        self._open.append((level, title if len(title) <= MAX_TITLE else ""))
         self._heading = (level, title)
-        if len(title) > LONGEST_HEADING:
+        if len(title) > MAX_TITLE:
             self.lines.append(title)
 
     def sections(self) -> list[Section]:
-        """Return all sections; call once, at the end."""
+        """Return all sections. Call it once, at the end."""
         self._close(next_level=0)
-        return self.done
+        return self._sections
 
     def _close(self, *, next_level: int) -> None:
         text = "\n".join(self.lines).strip()
         self.lines = []
-        context = self._outline.path
-        metadata = {**self._metadata, **({"heading": context} if context else {})}
+        context = SEPARATOR.join(name for _, name in self._open if name)
+        metadata = {"title": self._title} if self._title else {}
+        if context:
+            metadata["heading"] = context
         if not text and self._heading is not None and next_level <= self._heading[0]:
-            # Nothing under the heading, not even a deeper one: the heading itself is the text.
-            text, context = self._heading[1], self._outline.above
+            # Nothing follows the heading, not even a deeper one: the heading itself is the text.
+            text = self._heading[1]
+            context = SEPARATOR.join(name for _, name in self._open[:-1] if name)
         if text:
-            self.done.append(Section(text, context=context or self._title, metadata=metadata))
+            self._sections.append(Section(text, context=context or self._title, metadata=metadata))
         self._heading = None
+
+
+def clean_title(text: object) -> str:
+    """Return a title on one line, shortened to the length of a heading."""
+    return " ".join(str(text or "").split())[:MAX_TITLE]
+
+
+def flag_first(sections: Iterable[Section], flag: str) -> Iterator[Section]:
+    """Yield the sections, with a flag on the first one."""
+    for number, section in enumerate(sections):
+        yield replace(section, flag=flag) if number == 0 and flag else section
+
+
+def plain_sections(source: Source, *, context: str = "", flag: str = "") -> Iterator[Section]:
+    """Yield the text of a file; split a long one at the last paragraph, line or word of each piece."""
+    encoding = source.encoding()
+    flags = "; ".join(filter(None, (flag, encoding.flag)))
+    text = open_text(source.file, encoding.name, newline=None)
+    try:
+        pending = ""
+        while block := text.read(_BLOCK):
+            pending += block
+            if len(pending) >= _PIECE:
+                cut = _find_cut(pending)
+                position = min(source.size, source.file.tell())
+                yield Section(pending[:cut], context=context, flag=flags, position=position)
+                pending, flags = pending[cut:], ""
+        if pending.strip():
+            yield Section(pending, context=context, flag=flags, position=source.size)
+    finally:
+        text.detach()
+
+
+def _find_cut(text: str) -> int:
+    for border in ("\n\n", "\n", ". ", "。", " "):
+        index = text.rfind(border, _PIECE // 2)
+        if index > 0:
+            return index + len(border)
+    return len(text)

@@ -1,22 +1,99 @@
-"""A file being read: its bytes, its name for messages, and the limits it must keep."""
+"""A file being read: its size limits, its bytes, and its decoding into text."""
 
 from __future__ import annotations
 
+import codecs
+import io
+import math
 import os
+import re
 import stat
+import zipfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import BinaryIO, NamedTuple
 
 from resift._internal.atomic_files import O_BINARY, O_NOFOLLOW, O_NONBLOCK
-from resift.errors import DataFormatError
-from resift.ingest.decoding import SAMPLE_BYTES, Decoded, Encoding, decode, encoding_of, open_text
-from resift.ingest.limits import DEFAULT_LIMITS, Limits
+from resift.errors import DataFormatError, InputError, MissingExtraError, require
+from resift.validation import check_fields
+
+MB = 1 << 20
+SAMPLE_BYTES = 65_536
+_MAX_COMPRESSION = 500  # times; text compresses up to about 100 times, zip bombs thousands
+
+_BOMS = (
+    (codecs.BOM_UTF8, "utf-8-sig"),
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+# <meta charset="x">, <meta … content="…; charset=x">, <?xml … encoding="x"?>, # -*- coding: x -*-
+_DECLARATION = re.compile(rb"""(?:charset|encoding|coding)\s{0,9}[=:]\s{0,9}["']?([A-Za-z0-9_.:-]{2,40})""")
+_DECLARATION_BYTES = 2_048
+_CONTROLS = bytes(byte for byte in range(32) if byte not in b"\t\n\r\f\x1b")
+_MAX_CONTROL_SHARE = 0.02
+# Encodings that people's files use. Without this list, short texts are taken for old mainframe code pages.
+_LIKELY_ENCODINGS = [
+    "cp1252", "cp1250", "cp1251", "koi8_r", "cp932", "euc_jp", "gb18030", "big5", "cp949", "cp1253", "cp1254",
+    "cp1255", "cp1256", "cp1257", "cp874", "iso8859_2", "cp866", "mac_roman",
+]  # fmt: skip
+_MIN_BYTES_TO_GUESS = 12  # non-ASCII bytes; with fewer, a guess is no better than the default
+_ENCODING_NAMES = {"cp1252": "Windows-1252", "latin-1": "Latin-1"}
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Limits for one file. The defaults keep reading below 300 MB of memory."""
+
+    parsed_bytes: int = 16 * MB
+    """Size of a file that is parsed as a whole. A larger text is read in pieces, without its structure."""
+    line_bytes: int = 16 * MB
+    """Size of one line of JSONL or CSV."""
+    expanded_bytes: int = 512 * MB
+    """Size of a compressed file after unpacking."""
+    part_bytes: int = 64 * MB
+    """Size of one part of a compressed document after unpacking."""
+    pages: int = 5_000
+    entries: int = 10_000
+    seconds: float = 60.0
+    """Time to read one file, plus one second for each 10 MB of it."""
+    memory_bytes: int = 2_048 * MB
+    """Address space of the worker process."""
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        for name in self.__slots__:
+            if not 0 < getattr(self, name) < math.inf:
+                raise InputError(f"{name} is {getattr(self, name)}; it must be a number above 0.")
+
+    def seconds_for(self, size: int) -> float:
+        """Return the time limit for a file of `size` bytes."""
+        return self.seconds + size / 10_000_000
+
+
+DEFAULT_LIMITS = Limits()
+
+
+class DecodedText(NamedTuple):
+    """A text, and a note if its encoding was guessed."""
+
+    text: str
+    flag: str = ""
+
+
+class Encoding(NamedTuple):
+    """An encoding, and a note if it was guessed."""
+
+    name: str
+    flag: str = ""
 
 
 class Line(NamedTuple):
-    """A line of a text file; `text` is None where it was longer than a line may be."""
+    """A line of a text file. `text` is None if the line exceeds the limit."""
 
     number: int
     text: str | None
@@ -25,9 +102,9 @@ class Line(NamedTuple):
 
 @dataclass(slots=True)
 class Source:
-    """An open file that readers share; `suffix` says what it is, `name` is what errors call it.
+    """An open file with its kind (`suffix`) and its name in error messages.
 
-    `text_keys` are the fields to read of its records, None for all text fields.
+    `text_keys` are the fields of its records to read, None for all text fields.
     """
 
     file: BinaryIO
@@ -42,38 +119,47 @@ class Source:
         """Whether it is small enough to be parsed as a whole."""
         return self.size <= self.limits.parsed_bytes
 
+    def require(self, module: str, *, extra: str = "files") -> ModuleType:
+        """Import a parser; raise DataFormatError with the install command if its package is missing."""
+        try:
+            return require(module, extra=extra)
+        except MissingExtraError as exc:
+            raise DataFormatError(str(exc), file=self.name) from exc
+
     def sample(self) -> bytes:
-        """Return the beginning."""
+        """Return the first 64 KB."""
         self.file.seek(0)
         return self.file.read(SAMPLE_BYTES)
 
     def bytes(self) -> bytes:
-        """Return everything; raise DataFormatError when that is too much."""
+        """Return the content; raise DataFormatError if it exceeds the limit."""
         if not self.parseable:
-            most = self.limits.parsed_bytes >> 20
-            raise DataFormatError(f"{self.size >> 20} MB; this kind is read up to {most} MB.", file=self.name)
+            limit = self.limits.parsed_bytes >> 20
+            raise DataFormatError(
+                f"{self.size >> 20} MB; files of this kind are read up to {limit} MB.", file=self.name
+            )
         self.file.seek(0)
         return self.file.read(self.limits.parsed_bytes + 1)
 
-    def text(self, *, declares: bool = False) -> Decoded:
-        """Return everything as text."""
+    def text(self, *, declares: bool = False) -> DecodedText:
+        """Return the content as text; `declares` looks for an encoding declaration (HTML, XML)."""
         return decode(self.bytes(), file=self.name, declares=declares)
 
     def encoding(self) -> Encoding:
-        """Return the encoding, judged by the beginning."""
-        return encoding_of(self.sample(), file=self.name, complete=self.size <= SAMPLE_BYTES)
+        """Detect the encoding from the first 64 KB."""
+        return detect_encoding(self.sample(), file=self.name, complete=self.size <= SAMPLE_BYTES)
 
     def lines(self, encoding: str, *, newline: str | None = "") -> Iterator[Line]:
-        """Yield the lines with their ends; a line that is too long is passed over, not held."""
-        longest = self.limits.line_bytes
+        """Yield the lines with their line ends. A line over the limit is skipped without loading it."""
+        limit = self.limits.line_bytes
         text = open_text(self.file, encoding, newline=newline)
         try:
             number = 0
-            while line := text.readline(longest + 1):
+            while line := text.readline(limit + 1):
                 number += 1
-                too_long = len(line) > longest
+                too_long = len(line) > limit
                 while too_long and line and not line.endswith("\n"):
-                    line = text.readline(longest)
+                    line = text.readline(limit)
                 yield Line(number, None if too_long else line, min(self.size, self.file.tell()))
         finally:
             text.detach()
@@ -87,9 +173,9 @@ def open_source(
     follow: bool = True,
     text_keys: tuple[str, ...] | None = None,
 ) -> Source:
-    """Open a regular file; anything else (a pipe, a device, a folder) never ends or is no text.
+    """Open a regular file; raise DataFormatError for a pipe, a device or a folder.
 
-    `follow=False` refuses a link that took the file's place after it was listed.
+    `follow=False` refuses a symbolic link that replaced the file after it was listed.
     """
     # Without O_NONBLOCK, opening a pipe waits for a writer.
     flags = os.O_RDONLY | O_NONBLOCK | O_BINARY
@@ -105,3 +191,126 @@ def open_source(
         os.close(descriptor)
         raise
     return Source(file, name, path.suffix.lower(), status.st_size, limits, text_keys)
+
+
+@contextmanager
+def open_zip(source: Source) -> Iterator[zipfile.ZipFile]:
+    """Open a document that is a zip file; refuse one that exceeds the limits or compresses like a zip bomb.
+
+    The file is left at its beginning, for a library that opens it again.
+    """
+    limits = source.limits
+    source.file.seek(0)
+    with parse_errors(source, f"{source.suffix or '.zip'} file"), zipfile.ZipFile(source.file) as archive:
+        parts = archive.infolist()
+        if len(parts) > limits.entries:
+            raise DataFormatError(
+                f"{len(parts)} parts inside; up to {limits.entries} are read.", file=source.name
+            )
+        total = sum(part.file_size for part in parts)
+        largest = max((part.file_size for part in parts), default=0)
+        is_bomb = any(part.file_size > _MAX_COMPRESSION * max(part.compress_size, 1024) for part in parts)
+        if total > limits.expanded_bytes or largest > limits.part_bytes or is_bomb:
+            raise DataFormatError(
+                f"Unpacks to {total >> 20} MB, more than a document of this size holds.", file=source.name
+            )
+        source.file.seek(0)
+        yield archive
+
+
+@contextmanager
+def parse_errors(source: Source, kind: str) -> Iterator[None]:
+    """Turn every failure of a parser into one DataFormatError: parsers can fail in any way on bad data."""
+    try:
+        yield
+    except (DataFormatError, MemoryError):
+        raise
+    except Exception as exc:
+        raise DataFormatError(f"Not a readable {kind} ({type(exc).__name__}).", file=source.name) from exc
+
+
+def open_text(file: BinaryIO, encoding: str, *, newline: str | None = "") -> io.TextIOWrapper:
+    """Return the file as a text stream. Close the stream with `detach`."""
+    file.seek(0)
+    return io.TextIOWrapper(file, encoding=encoding, errors="replace", newline=newline)
+
+
+def decode(data: bytes, *, file: str, declares: bool = False) -> DecodedText:
+    """Decode a file's bytes: by byte order mark, declaration, UTF-8, or else a guess that is flagged.
+
+    Raises DataFormatError for binary data and for bytes that contradict their byte order mark.
+    """
+    encoding = detect_encoding(data, file=file, declares=declares, complete=True)
+    try:
+        return DecodedText(data.decode(encoding.name), encoding.flag)
+    except UnicodeDecodeError as exc:
+        if any(data.startswith(mark) for mark, _ in _BOMS):
+            raise DataFormatError(
+                f"Starts like {encoding.name} but is not. Save it as UTF-8.", file=file
+            ) from exc
+    text = data.decode(encoding.name, "replace")
+    lost = text.count("\ufffd")
+    return DecodedText(text, f"not all {encoding.name}: {lost} characters could not be read")
+
+
+def detect_encoding(data: bytes, *, file: str, declares: bool = False, complete: bool = False) -> Encoding:
+    """Return the encoding of data, which may be cut off unless `complete`.
+
+    Raises DataFormatError for binary data.
+    """
+    sample = data[:SAMPLE_BYTES]
+    marked = next((name for mark, name in _BOMS if data.startswith(mark)), "")
+    if marked:
+        return Encoding(marked)
+    if is_binary(sample):
+        raise DataFormatError("Binary data, not text. Leave it out, or convert it to text.", file=file)
+    declared = _find_declaration(sample) if declares else ""
+    if declared and _can_decode(data, declared, complete=complete):
+        return Encoding(declared)
+    if _can_decode(data, "utf-8", complete=complete):
+        return Encoding("utf-8")
+    name = _guess_encoding(sample)
+    return Encoding(name, f"not UTF-8, read as {_ENCODING_NAMES.get(name, name)}")
+
+
+def is_binary(sample: bytes) -> bool:
+    """Return whether data has a NUL byte or more control characters than a text."""
+    if b"\0" in sample:
+        return True
+    controls = len(sample) - len(sample.translate(None, _CONTROLS))
+    return controls > _MAX_CONTROL_SHARE * max(len(sample), 100)
+
+
+def _find_declaration(sample: bytes) -> str:
+    match = _DECLARATION.search(sample[:_DECLARATION_BYTES])
+    if match is None:
+        return ""
+    try:
+        name = codecs.lookup(match[1].decode("ascii")).name
+    except LookupError:
+        return ""
+    # A page that is readable as ASCII and declares "utf-16" is wrong about itself.
+    return "" if name.startswith(("utf-16", "utf-32")) else name
+
+
+def _can_decode(data: bytes, name: str, *, complete: bool) -> bool:
+    try:
+        codecs.getincrementaldecoder(name)("strict").decode(data, final=complete)
+    except (UnicodeDecodeError, LookupError):
+        return False
+    return True
+
+
+def _guess_encoding(sample: bytes) -> str:
+    non_ascii = len(sample) - len(sample.translate(None, bytes(range(128, 256))))
+    if non_ascii >= _MIN_BYTES_TO_GUESS:
+        try:
+            from charset_normalizer import from_bytes
+        except ModuleNotFoundError:
+            pass
+        else:
+            best = from_bytes(sample, cp_isolation=_LIKELY_ENCODINGS).best()
+            if best is not None and best.encoding != "ascii":
+                return str(best.encoding)
+    # Windows-1252 leaves five bytes undefined; latin-1 defines every byte.
+    return "cp1252" if _can_decode(sample, "cp1252", complete=False) else "latin-1"

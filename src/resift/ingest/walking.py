@@ -1,35 +1,37 @@
-"""Which files a run reads: named ones as they are, folders by their content; a reason for each left out."""
+"""List the files to read: named files as they are, folders by their content; with a reason for each skip."""
 
 from __future__ import annotations
 
+import asyncio
 import os
+import re
 import stat
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 from resift._internal.atomic_files import O_NOFOLLOW, O_NONBLOCK
-from resift.errors import DataFormatError, InputError
-from resift.ingest.decoding import SAMPLE_BYTES
-from resift.ingest.ignoring import Rule, ignored, matches, rules_of
-from resift.ingest.kinds import has_reader, suffix_by_content, unreadable
+from resift.errors import DataFormatError, InputError, require
+from resift.ingest.readers import GZIP, has_reader, is_readable
+from resift.ingest.sources import SAMPLE_BYTES
 
 PACKAGE_FOLDERS = frozenset(
     {"node_modules", "bower_components", "jspm_packages", "site-packages", "__pycache__"}
 )
-_MARKED_FOLDERS = {"pyvenv.cfg": "a virtual environment", "CACHEDIR.TAG": "a cache"}
-"""A file in a folder that says what the folder is: cargo's `target`, for one, has a CACHEDIR.TAG."""
-
-_MOST_IGNORE_BYTES = 1 << 20
-_DEEPEST = 100
-
-Rules = Sequence[tuple[str, list[Rule]]]
-"""Per folder, from the outermost on, what its .gitignore says."""
+# A file that marks its folder. Cargo's `target`, for example, has a CACHEDIR.TAG.
+_FOLDER_MARKERS = {"pyvenv.cfg": "a virtual environment", "CACHEDIR.TAG": "a cache"}
+_MAX_IGNORE_FILE_BYTES = 1 << 20
+_MAX_PATTERN_LENGTH = 1_000
+# Each "**" multiplies the time of a match by the depth of the path, in a regular expression.
+_MAX_PATTERN_GLOBSTARS = 3
+_MAX_DEPTH = 100
+POLL_INTERVAL_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """A path that is not read, and why; `failed` where somebody should look after it."""
+    """A path that is not read, and the reason. `failed` marks those that need attention."""
 
     path: Path
     reason: str
@@ -37,8 +39,8 @@ class Skipped:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
-    """What a folder's files must be to be read: patterns as in .gitignore."""
+class FileFilter:
+    """Which files of a folder are read. Patterns follow the rules of .gitignore."""
 
     include: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
@@ -46,24 +48,25 @@ class Choice:
 
 
 @dataclass(slots=True)
-class Found:
-    """The files to read, in order, those among them that came from folders, and what was left out."""
+class FoundFiles:
+    """The files to read, in order; those of them listed from folders; and the skipped paths."""
 
     files: list[Path] = field(default_factory=list)
     listed: set[Path] = field(default_factory=set)
     skipped: list[Skipped] = field(default_factory=list)
 
 
-def find_files(paths: Iterable[Path], choice: Choice = Choice(), *, index: Path | None = None) -> Found:
-    """Return the files under the paths; a link out of a folder is never followed.
+def find_files(
+    paths: Iterable[Path], file_filter: FileFilter = FileFilter(), *, index: Path | None = None
+) -> FoundFiles:
+    """Return the files under the paths. Symbolic links inside folders are not followed.
 
-    `index` is the file being written, never read. Raises DataFormatError for a path that is not there.
+    `index` is the index being written, which is never read. Raises DataFormatError for a missing path.
     """
-    walk = _Walk(choice, index)
+    walk = FolderWalk(file_filter, index)
     for path in paths:
-        status = _status(path)
-        if stat.S_ISDIR(status.st_mode):
-            walk.folder(path, path, [], 0)
+        if stat.S_ISDIR(_stat(path).st_mode):
+            walk.add_folder(path, path, [], 0)
         elif not walk.is_index(path):
             walk.found.files.append(path)
     walk.found.files = list(dict.fromkeys(walk.found.files))
@@ -73,45 +76,151 @@ def find_files(paths: Iterable[Path], choice: Choice = Choice(), *, index: Path 
 def check_paths(paths: Iterable[Path]) -> None:
     """Raise DataFormatError for a path that does not exist."""
     for path in paths:
-        _status(path)
+        _stat(path)
 
 
-def _status(path: Path) -> os.stat_result:
+def _stat(path: Path) -> os.stat_result:
     try:
         return path.stat()
     except (OSError, ValueError) as exc:  # ValueError: a name that no file can have
         raise DataFormatError("No such file or folder.", file=str(path)) from exc
 
 
-def files_under(paths: Iterable[Path]) -> list[Path]:
-    """Return the files to read under the paths."""
-    return find_files(paths).files
+async def watch(
+    paths: Sequence[Path],
+    file_filter: FileFilter = FileFilter(),
+    *,
+    index: Path | None = None,
+    interval_s: float = POLL_INTERVAL_S,
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+) -> AsyncIterator[None]:
+    """Yield at once, then after each change under the paths, until canceled."""
+
+    def stamp_files() -> dict[Path, tuple[int, int]]:
+        stamps = {}
+        existing = [path for path in paths if path.exists()]
+        for file in find_files(existing, file_filter, index=index).files:
+            try:
+                status = file.stat()
+            except OSError:
+                continue  # deleted since it was listed
+            stamps[file] = (status.st_mtime_ns, status.st_size)
+        return stamps
+
+    before: dict[Path, tuple[int, int]] | None = None
+    while True:
+        now = await asyncio.to_thread(stamp_files)
+        if now != before:
+            before = now
+            yield
+        await sleep(interval_s)
 
 
-class _Walk:
+class IgnoreRule(NamedTuple):
+    """One line of a .gitignore file."""
+
+    regex: re.Pattern[str]
+    ignores: bool
+    folders_only: bool
+
+
+RulesByFolder = Sequence[tuple[str, list[IgnoreRule]]]
+"""Folder, relative to the root, and the rules of its .gitignore; outermost folder first."""
+
+
+def parse_ignore_rules(lines: Iterable[str]) -> list[IgnoreRule]:
+    """Return the rules of a .gitignore file, in its order."""
+    rules = []
+    for line in lines:
+        text = line if line.endswith("\\ ") else line.rstrip()
+        # pathspec lets a pattern with a trailing slash match everything in the folder; git does not.
+        body = text.rstrip("/")
+        regex, ignores = _compile_pattern(body)
+        if regex is not None:
+            rules.append(IgnoreRule(regex, ignores, text != body))
+    return rules
+
+
+def is_ignored(rules: Sequence[IgnoreRule], path: str, *, folder: bool) -> bool | None:
+    """Apply the rules to a path relative to their folder; None if no rule matches. The last match wins."""
+    for rule in reversed(rules):
+        if folder or not rule.folders_only:
+            match = rule.regex.search(path)
+            # A group matches if the pattern matched a folder above the path. That folder was checked before.
+            if match is not None and match.lastgroup is None:
+                return rule.ignores
+    return None
+
+
+def _is_ignored_here(rules: RulesByFolder, path: str, *, folder: bool) -> bool:
+    """Apply the rules of all folders above a path; the nearest .gitignore with a match decides."""
+    for within, folder_rules in reversed(rules):
+        inner = path if within == "." else path.removeprefix(f"{within}/")
+        ignored = is_ignored(folder_rules, inner, folder=folder)
+        if ignored is not None:
+            return ignored
+    return False
+
+
+def compile_patterns(patterns: Sequence[str], option: str) -> list[re.Pattern[str]]:
+    """Compile the patterns of --include or --exclude."""
+    compiled = []
+    for pattern in patterns:
+        regex, includes = _compile_pattern(pattern)
+        if regex is None or not includes:
+            raise InputError(f"{option} takes patterns such as '*.md' or 'docs/**', without '!' or '#'.")
+        compiled.append(regex)
+    return compiled
+
+
+def _compile_pattern(text: str) -> tuple[re.Pattern[str] | None, bool]:
+    """Translate a pattern of .gitignore to a regular expression that takes linear time per name.
+
+    For `*a*a*a`, pathspec's expression tries every way to divide a name. The first match of each part before
+    the last star is as good as any later one, so these parts become atomic groups.
+    """
+    if not text or len(text) > _MAX_PATTERN_LENGTH or text.count("**") > _MAX_PATTERN_GLOBSTARS:
+        return None, False
+    translator = require("pathspec.patterns.gitignore.spec", extra="files").GitIgnoreSpecPattern
+    try:
+        translated, includes = translator.pattern_to_regex(text)
+    except ValueError:  # git ignores patterns that it cannot read
+        return None, False
+    if translated is None:
+        return None, False
+    star = "[^/]*"
+    regex, *parts = translated.split(star)
+    for number, part in enumerate(parts, start=1):
+        ends_name = number == len(parts) or "/" in part.replace("[^/]", "")
+        regex += f"{star}{part}" if ends_name else f"(?>{star}?{part})"
+    return re.compile(regex), bool(includes)
+
+
+class FolderWalk:
+    """Lists folders recursively and collects the files to read and the skipped paths."""
+
     def __init__(
         self,
-        choice: Choice,
+        file_filter: FileFilter,
         index: Path | None,
         scandir: Callable[[Path], Iterable[os.DirEntry[str]]] = os.scandir,
     ) -> None:
-        self.found = Found()
-        self._include = _patterns(choice.include, "--include")
-        self._exclude = _patterns(choice.exclude, "--exclude")
-        self._gitignore = choice.gitignore
+        self.found = FoundFiles()
+        self._include = compile_patterns(file_filter.include, "--include")
+        self._exclude = compile_patterns(file_filter.exclude, "--exclude")
+        self._gitignore = file_filter.gitignore
         self._index = None if index is None else index.absolute()
         self._scandir = scandir
 
     def is_index(self, path: Path) -> bool:
-        """Say whether a path is the index or one of the files that SQLite keeps beside it."""
+        """Return whether a path is the index or one of SQLite's files next to it."""
         if self._index is None or path.absolute().parent != self._index.parent:
             return False
-        beside = {self._index.name + ending for ending in ("", "-wal", "-shm", "-journal")}
-        return path.name in beside
+        return path.name in {self._index.name + ending for ending in ("", "-wal", "-shm", "-journal")}
 
-    def folder(self, root: Path, folder: Path, rules: Rules, depth: int) -> None:
-        """Take the files of a folder and of those in it; `rules` are those of the folders above."""
-        if depth > _DEEPEST:
+    def add_folder(self, root: Path, folder: Path, rules: RulesByFolder, depth: int) -> None:
+        """Add the files of a folder and its subfolders. `rules` are those of the folders above."""
+        if depth > _MAX_DEPTH:
             self._skip(folder, "nested too deeply", failed=True)
             return
         try:
@@ -119,105 +228,85 @@ class _Walk:
         except OSError as exc:
             self._skip(folder, exc.strerror or type(exc).__name__, failed=True)
             return
-        within = folder.relative_to(root).as_posix()
-        here = [*rules, (within, self._rules(folder))] if self._gitignore else []
+        if self._gitignore and (own_rules := self._load_rules(folder / ".gitignore")):
+            rules = [*rules, (folder.relative_to(root).as_posix(), own_rules)]
         for entry in entries:
-            self._entry(root, entry, here, depth)
+            path = Path(entry.path)
+            try:
+                is_folder = entry.is_dir(follow_symlinks=False)
+                reason = self._reason_to_skip(root, entry, rules, is_folder=is_folder)
+            except OSError as exc:
+                self._skip(path, exc.strerror or type(exc).__name__, failed=True)
+                continue
+            if reason:
+                self._skip(path, reason)
+            elif is_folder:
+                self.add_folder(root, path, rules, depth + 1)
+            elif not self.is_index(path):
+                self.found.files.append(path)
+                self.found.listed.add(path)
 
-    def _entry(self, root: Path, entry: os.DirEntry[str], rules: Rules, depth: int) -> None:
-        path = Path(entry.path)
-        try:
-            is_folder = entry.is_dir(follow_symlinks=False)
-            reason = self._reason(root, entry, rules, is_folder=is_folder)
-        except OSError as exc:
-            self._skip(path, exc.strerror or type(exc).__name__, failed=True)
-            return
-        if reason:
-            self._skip(path, reason)
-        elif is_folder:
-            self.folder(root, path, rules, depth + 1)
-        elif not self.is_index(path):
-            self.found.files.append(path)
-            self.found.listed.add(path)
-
-    def _reason(self, root: Path, entry: os.DirEntry[str], rules: Rules, *, is_folder: bool) -> str:
-        """Return why a path is left out, or ""."""
+    def _reason_to_skip(
+        self, root: Path, entry: os.DirEntry[str], rules: RulesByFolder, *, is_folder: bool
+    ) -> str:
         path = Path(entry.path)
         name = path.relative_to(root).as_posix()
         if entry.name.startswith("."):
             return "hidden"
         if entry.is_symlink():
-            return _link_reason(path, root)
-        if _is_ignored(rules, name, folder=is_folder):
+            return _describe_link(path, root)
+        if _is_ignored_here(rules, name, folder=is_folder):
             return "ignored by .gitignore"
-        if matches(self._exclude, name):
+        if any(regex.search(name) for regex in self._exclude):
             return "left out by --exclude"
-        return _folder_reason(path) if is_folder else self._file_reason(path, name, entry)
+        if is_folder:
+            marker = next((kind for file, kind in _FOLDER_MARKERS.items() if (path / file).is_file()), "")
+            return f"in {entry.name}" if entry.name in PACKAGE_FOLDERS else marker
+        return self._reason_to_skip_file(path, name, entry)
 
-    def _file_reason(self, path: Path, name: str, entry: os.DirEntry[str]) -> str:
+    def _reason_to_skip_file(self, path: Path, name: str, entry: os.DirEntry[str]) -> str:
         if not entry.is_file(follow_symlinks=False):
             return "not a regular file"
-        if self._include and not matches(self._include, name):
+        if self._include and not any(regex.search(name) for regex in self._include):
             return "not in --include"
-        return "" if self.is_index(path) else _no_text(path)
+        return "" if self.is_index(path) or _is_text(path) else "not text"
 
-    def _rules(self, folder: Path) -> list[Rule]:
-        path = folder / ".gitignore"
+    def _load_rules(self, path: Path) -> list[IgnoreRule]:
         try:
             if not stat.S_ISREG(path.lstat().st_mode):
                 return []
             with path.open("rb") as file:
-                text = file.read(_MOST_IGNORE_BYTES).decode("utf-8", "replace")
+                text = file.read(_MAX_IGNORE_FILE_BYTES).decode("utf-8", "replace")
         except FileNotFoundError:
             return []
         except OSError as exc:
             self._skip(path, exc.strerror or type(exc).__name__, failed=True)
             return []
-        return rules_of(text.splitlines())
+        return parse_ignore_rules(text.splitlines())
 
     def _skip(self, path: Path, reason: str, *, failed: bool = False) -> None:
         self.found.skipped.append(Skipped(path, reason, failed))
 
 
-def _folder_reason(path: Path) -> str:
-    """Return why a folder inside a named one is left out: nobody wrote what is in it to be searched."""
-    if path.name in PACKAGE_FOLDERS:
-        return f"in {path.name}"
-    return next((kind for name, kind in _MARKED_FOLDERS.items() if (path / name).is_file()), "")
-
-
-def _is_ignored(rules: Rules, name: str, *, folder: bool) -> bool:
-    """Ask the rules of the nearest folder first."""
-    for within, listed in reversed(rules):
-        inner = name if within == "." else name.removeprefix(f"{within}/")
-        verdict = ignored(listed, inner, folder=folder)
-        if verdict is not None:
-            return verdict
-    return False
-
-
-def _no_text(path: Path) -> str:
-    """Return why a file whose suffix says nothing is not read, or "" if its content is text."""
+def _is_text(path: Path) -> bool:
+    """Return whether a file can be read: by its suffix, else by its content."""
     suffix = path.suffix.lower()
-    if has_reader(suffix) or suffix == ".gz":
-        return ""
-    # It may have become a pipe since it was listed; opening one would wait for ever.
+    if has_reader(suffix) or suffix == GZIP:
+        return True
+    # The file may have become a pipe since it was listed. Opening one would wait forever.
     descriptor = os.open(path, os.O_RDONLY | O_NONBLOCK | O_NOFOLLOW)
     with os.fdopen(descriptor, "rb") as file:
-        sample = file.read(SAMPLE_BYTES)
-    return "" if suffix_by_content(sample) else unreadable(sample)
+        return is_readable(file.read(SAMPLE_BYTES))
 
 
-def _patterns(patterns: Sequence[str], option: str) -> list[Rule]:
-    rules = rules_of(patterns)
-    if len(rules) != len(patterns) or any(rule.negated for rule in rules):
-        raise InputError(f"{option} takes patterns such as '*.md' or 'docs/**', without '!' or '#'.")
-    return rules
-
-
-def _link_reason(path: Path, root: Path) -> str:
+def _describe_link(path: Path, root: Path) -> str:
     try:
         inside = path.resolve().is_relative_to(root.resolve())
-    except (OSError, RuntimeError):  # RuntimeError is what pathlib makes of a circle
+    except (OSError, RuntimeError):  # pathlib raises RuntimeError for a circle
         return "a link that leads in a circle"
     return "a link inside the folder" if inside else "a link out of the folder"
+
+
+Choice = FileFilter  # OLD NAME: remove
+Found = FoundFiles  # OLD NAME: remove
+changes = watch  # OLD NAME: remove

@@ -1,50 +1,158 @@
-"""The process that reads files: paths come in, sections go out, and it may be ended at any time.
+"""Read files in a worker process, so that a file that hangs, crashes or grows affects only itself.
 
-Frames are a length in four bytes and JSON. The parent's side is isolation.py.
+Parent and worker exchange frames: a length in four bytes, then JSON. `FileReader` is the parent's side.
+The worker may be killed at any time.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
 import signal
 import struct
 import sys
-from dataclasses import astuple
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from dataclasses import asdict, astuple
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO, TypedDict
 
 from resift._internal.atomic_files import write_whole
-from resift.errors import ResiftError
-from resift.ingest.limits import Limits
-from resift.ingest.readers import read_sections
+from resift.errors import DataFormatError, ResiftError
+from resift.ingest.readers import GZIP, has_reader, read_sections
+from resift.ingest.sections import Section
+from resift.ingest.sources import DEFAULT_LIMITS, Limits
 
-HEADER = struct.Struct(">I")
+_HEADER = struct.Struct(">I")
+# Bytes. Reading a text of this size is quick, and starting a process takes longer.
+_MAX_IN_PROCESS = 65_536
+_READ_IN_PROCESS = frozenset(
+    {".md", ".markdown", ".html", ".htm", ".jsonl", ".ndjson", ".csv", ".tsv", ".json", ".toml", ".ipynb"}
+)
 
 
-def frame(message: object) -> bytes:
-    """Return a message with its length before it."""
-    body = json.dumps(message, separators=(",", ":")).encode()
-    return HEADER.pack(len(body)) + body
+class _Request(TypedDict):
+    path: str
+    name: str
+    follow: bool
+    size: int
+    limits: dict[str, float]
+    text_keys: tuple[str, ...] | None
+
+
+class FileReader:
+    """Reads files one after the other. Close it when done.
+
+    `text_keys` are the fields of records to read.
+    """
+
+    def __init__(self, limits: Limits = DEFAULT_LIMITS, *, text_keys: tuple[str, ...] | None = None) -> None:
+        self._limits = limits
+        self._text_keys = text_keys
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def sections(self, path: Path, *, name: str, follow: bool = True) -> AsyncGenerator[Section, None]:
+        """Yield the sections of a file; raise DataFormatError if it cannot be read, or not in time."""
+        size = file_size(path)
+        suffix = path.suffix.lower()
+        is_text = suffix in _READ_IN_PROCESS or not (has_reader(suffix) or suffix == GZIP)
+        if is_text and size <= _MAX_IN_PROCESS:
+            for section in read_sections(
+                path, name=name, limits=self._limits, follow=follow, text_keys=self._text_keys
+            ):
+                yield section
+            return
+        request: _Request = {
+            "path": str(path),
+            "name": name,
+            "follow": follow,
+            "size": size,
+            "limits": asdict(self._limits),
+            "text_keys": self._text_keys,
+        }
+        finished = False
+        try:
+            async for section in self._read_in_worker(request):
+                yield section
+            finished = True
+        finally:
+            if not finished:
+                await self.close()  # the worker would go on sending this file
+
+    async def close(self) -> None:
+        """End the worker process."""
+        process, self._process = self._process, None
+        if process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.communicate()  # reads to the end, which closes the pipes
+
+    async def _read_in_worker(self, request: _Request) -> AsyncIterator[Section]:
+        name = request["name"]
+        remaining_s = self._limits.seconds_for(request["size"])
+        process = await self._start()
+        loop = asyncio.get_running_loop()
+        try:
+            assert process.stdin is not None and process.stdout is not None  # noqa: S101, PT018 - pipes
+            process.stdin.write(_frame(request))
+            while True:
+                started = loop.time()
+                async with asyncio.timeout(remaining_s):
+                    (length,) = _HEADER.unpack(await process.stdout.readexactly(_HEADER.size))
+                    answer = json.loads(await process.stdout.readexactly(length))
+                remaining_s -= loop.time() - started
+                if "section" not in answer:
+                    break
+                yield Section(*answer["section"])
+        except TimeoutError as exc:
+            raise DataFormatError(
+                f"Takes more than {self._limits.seconds:g} s to read. Convert it to text first.", file=name
+            ) from exc
+        except (asyncio.IncompleteReadError, ConnectionError) as exc:
+            message = "Crashed the process that read it. Convert it to text first."
+            raise DataFormatError(message, file=name) from exc
+        if "error" in answer:
+            raise DataFormatError(answer["error"])  # the message has the file's name
+
+    async def _start(self) -> asyncio.subprocess.Process:
+        if self._process is None or self._process.returncode is not None:
+            await self.close()
+            self._process = await asyncio.create_subprocess_exec(
+                sys.executable,
+                # -P: the current folder must not come first on the path of the child.
+                *("-P", "-m", "resift.ingest.worker", str(self._limits.memory_bytes)),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.DEVNULL,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            )
+        return self._process
+
+
+def file_size(path: Path) -> int:
+    """Return the size of a file in bytes, 0 if it cannot be determined."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
 
 
 def serve(requests: BinaryIO, answers: BinaryIO) -> None:
-    """Read the files asked for until there are no more requests."""
-    while len(header := requests.read(HEADER.size)) == HEADER.size:
-        request = json.loads(requests.read(*HEADER.unpack(header)))
-        limits = Limits(**request["limits"])
-        # Should the parent be gone and the file never end, the alarm ends the process. It counts the time
-        # of the processor, for waiting until the parent takes a section is no reading.
-        _alarm(limits.seconds_for(request["size"]) + 5)
-        for message in _messages(request, limits):
-            write_whole(answers, frame(message))
-        _alarm(0)
+    """Read the requested files until the requests end. Runs in the worker."""
+    while len(header := requests.read(_HEADER.size)) == _HEADER.size:
+        request: _Request = json.loads(requests.read(*_HEADER.unpack(header)))
+        limits = Limits(**request["limits"])  # type: ignore[arg-type]  # JSON keeps int and float apart
+        # If the parent is gone and the file never ends, the timer ends the process. It counts CPU time:
+        # waiting for the parent to take a section does not count as reading.
+        _set_cpu_timer(limits.seconds_for(request["size"]) + 5)
+        for message in _read(request, limits):
+            write_whole(answers, _frame(message))
+        _set_cpu_timer(0)
 
 
-def _messages(request: dict[str, Any], limits: Limits) -> Any:
-    name = request["name"]
-    keys = request["text_keys"]
+def _read(request: _Request, limits: Limits) -> Iterator[dict[str, object]]:
+    name, keys = request["name"], request["text_keys"]
     try:
         for section in read_sections(
             Path(request["path"]),
@@ -61,28 +169,30 @@ def _messages(request: dict[str, Any], limits: Limits) -> Any:
     except MemoryError:
         yield {"error": f"{name}: needs more than {limits.memory_bytes >> 20} MB of memory to be read."}
     except Exception as exc:
-        # Foreign data in a foreign parser: the type is told, never the text, which may quote the document.
+        # Any parser can fail on any data. Its message may quote the document, so only the type is reported.
         yield {"error": f"{name}: cannot be read ({type(exc).__name__})."}
     else:
         yield {"end": True}
 
 
-def _alarm(seconds: float) -> None:
+def _frame(message: object) -> bytes:
+    body = json.dumps(message, separators=(",", ":")).encode()
+    return _HEADER.pack(len(body)) + body
+
+
+def _set_cpu_timer(seconds: float) -> None:
     if hasattr(signal, "setitimer"):
         signal.setitimer(signal.ITIMER_PROF, seconds)
-
-
-def _limit_memory(most: int) -> None:
-    with contextlib.suppress(ImportError, ValueError, OSError):
-        import resource
-
-        resource.setrlimit(resource.RLIMIT_AS, (most, most))
 
 
 if __name__ == "__main__":
     # Ctrl-C is for the parent, which ends this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    _limit_memory(int(sys.argv[1]))
+    with contextlib.suppress(ImportError, ValueError, OSError):
+        import resource
+
+        memory_bytes = int(sys.argv[1])
+        resource.setrlimit(resource.RLIMIT_AS, (memory_bytes, memory_bytes))
     with contextlib.suppress(BrokenPipeError):
         serve(sys.stdin.buffer, sys.stdout.buffer)
     os._exit(0)

@@ -1,1 +1,0 @@
-"""One reader per kind of file: an open source in, sections out. They walk no folders and write nothing."""
