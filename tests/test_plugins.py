@@ -32,7 +32,7 @@ from resift.plugins import (
     available_stores,
     load_plugin,
     load_store,
-    package_of,
+    plugin_package,
 )
 from resift.ranking.fusion import METHODS
 from resift.testing import check_reranker
@@ -179,7 +179,7 @@ def test_a_plugin_that_is_left_out_says_so_when_it_is_asked_for(site):
     """A factory may give None, as a hosted one without a key does; whoever asks by name wants to know."""
     source = "def build(): return None\n"
     install(site, "absent", group="resift.rerankers", entries={"absent": "absent:build"}, source=source)
-    with pytest.raises(ConfigError, match="'absent' is not there: it has no key, or is switched off"):
+    with pytest.raises(ConfigError, match="'absent' is not available"):
         load_reranker("absent")
 
 
@@ -191,7 +191,7 @@ def test_every_role_lists_its_names_and_their_packages(site):
     assert available_stages() == []
     install(site, "extra", group="resift.stages", entries={"tidy": "extra:Tidy"}, source="class Tidy: pass\n")
     assert available_stages() == ["tidy"]
-    assert (package_of(STAGES, "tidy"), package_of(STAGES, "untidy")) == ("extra", "")
+    assert (plugin_package(STAGES, "tidy"), plugin_package(STAGES, "untidy")) == ("extra", "")
     with pytest.raises(PluginLoadError, match=r"Unknown stage 'tidi'\. Did you mean 'tidy'\?"):
         load_plugin(STAGES, "tidi")
 

@@ -1,7 +1,7 @@
-"""Names to objects, by entry points. Built-ins come through the same door as everybody else's.
+"""Plugins by name, from entry points. Built-in ones are registered the same way as those of other packages.
 
-A group per role: `resift.rerankers` (scorers), `resift.fusion` (methods that make one list of several),
-`resift.stores`, `resift.gate_profiles`, `resift.stages`. What can be set on a plugin is its `Options`
+One group per role: `resift.rerankers` (scorers), `resift.fusion` (methods that fuse several lists),
+`resift.stores`, `resift.gate_profiles`, `resift.stages`. A plugin declares its options as `Options`
 (`resift.validation`).
 """
 
@@ -25,7 +25,6 @@ from resift.errors import (
     StoreNotFound,
     did_you_mean,
 )
-from resift.types import JsonMapping
 
 RERANKERS = "resift.rerankers"
 FUSION = "resift.fusion"
@@ -33,22 +32,15 @@ STORES = "resift.stores"
 GATE_PROFILES = "resift.gate_profiles"
 STAGES = "resift.stages"
 
-_ROLES = {
-    RERANKERS: "reranker",
-    FUSION: "fusion method",
-    STORES: "store",
-    GATE_PROFILES: "gate profile",
-    STAGES: "stage",
+_ROLES: Mapping[str, tuple[str, type[PluginLoadError]]] = {
+    RERANKERS: ("reranker", RerankerNotFound),
+    FUSION: ("fusion method", RerankerNotFound),
+    STORES: ("store", StoreNotFound),
+    GATE_PROFILES: ("gate profile", ProfileNotFound),
+    STAGES: ("stage", PluginLoadError),
 }
-_NOT_FOUND: Mapping[str, type[PluginLoadError]] = {
-    RERANKERS: RerankerNotFound,
-    FUSION: RerankerNotFound,
-    STORES: StoreNotFound,
-    GATE_PROFILES: ProfileNotFound,
-    STAGES: PluginLoadError,
-}
-# Whoever looks for a reranker by name may mean one that fuses lists: both keep the Reranker protocol.
-_ALSO_IN = {RERANKERS: (FUSION,), FUSION: (RERANKERS,)}
+# A reranker looked up by name may be a fusion method and vice versa: both have the Reranker protocol.
+_SEARCHED_GROUPS = {RERANKERS: (RERANKERS, FUSION), FUSION: (FUSION, RERANKERS)}
 
 OTHER_NAMES = {
     "colbert": "late-interaction",
@@ -60,16 +52,16 @@ OTHER_NAMES = {
     "rank-fusion": "rrf",
     "reciprocal-rank-fusion": "rrf",
 }
-"""What people call a plugin that has another name here."""
+"""Common names of plugins that are registered under another name; used for suggestions."""
 
 
 def available_rerankers() -> list[str]:
-    """Return the names of all installed rerankers, those that fuse included, without importing any."""
+    """Return the names of all installed rerankers, including fusion methods, without importing any."""
     return sorted({*_names(RERANKERS), *_names(FUSION)})
 
 
 def available_scorers() -> list[str]:
-    """Return the names of the rerankers that score one list against a question."""
+    """Return the names of the rerankers that score one list against a query."""
     return sorted(_names(RERANKERS) - _names(FUSION))
 
 
@@ -89,22 +81,22 @@ def available_gate_profiles() -> list[str]:
 
 
 def available_stages() -> list[str]:
-    """Return the names of all installed stages, without importing any; Resift's own have sections instead."""
+    """Return the names of all installed stages. Built-in stages have sections of their own instead."""
     return sorted(_names(STAGES))
 
 
 def load_reranker(name: str, /, **options: object) -> Any:
     """Import the reranker of that name and build it with these options.
 
-    Raises RerankerNotFound, PluginClashError, MissingExtraError or PluginLoadError, and ConfigError where its
-    key is missing or it is switched off.
+    Raises RerankerNotFound, PluginClashError, MissingExtraError or PluginLoadError, and ConfigError if its
+    API key is missing or it is switched off.
     """
     factory = load_plugin(RERANKERS, name)
-    # Where a hosted reranker may be left out, whoever asks for it by name wants to know why.
-    built = built_by(getattr(factory, "required", factory), name, options)
-    if built is None:
-        raise ConfigError(f"The reranker {name!r} is not there: it has no key, or is switched off.")
-    return built
+    # In a pipeline file a hosted reranker without a key is left out; by name, its `required` raises instead.
+    reranker = build_plugin(getattr(factory, "required", factory), name, options)
+    if reranker is None:
+        raise ConfigError(f"The reranker {name!r} is not available: it has no API key, or is switched off.")
+    return reranker
 
 
 def load_store(name: str, /, **options: object) -> Any:
@@ -112,22 +104,48 @@ def load_store(name: str, /, **options: object) -> Any:
 
     Raises StoreNotFound, PluginClashError, MissingExtraError or PluginLoadError.
     """
-    return built_by(load_plugin(STORES, name), name, options)
+    return build_plugin(load_plugin(STORES, name), name, options)
 
 
 def load_plugin(group: str, name: str) -> Any:
-    """Import the class, factory or value behind a name, and only that one."""
+    """Import the class, factory or value of that name, and nothing else."""
+    role, not_found = _ROLES[group]
+    groups = _SEARCHED_GROUPS.get(group, (group,))
+    known = {plugin for each in groups for plugin in _names(each)}
+    entries = [entry for each in groups for entry in _entries(each) if entry.name == name]
     if not isinstance(name, str) or not name.strip():
-        raise _unknown(group, name, f"Known: {', '.join(sorted(_names(group)))}.")
-    found = [each for one in (group, *_ALSO_IN.get(group, ())) for each in _entries(one) if each.name == name]
-    if not found:
-        raise _unknown(group, name, _suggested(group, name))
-    _refuse_clash(found, name)
-    return _imported(found[0])
+        raise not_found(f"Unknown {role} {name!r}. Known: {', '.join(sorted(known))}.")
+    if not entries:
+        # Common names first: no spelling correction leads from 'colbert' to 'late-interaction'.
+        alternative = OTHER_NAMES.get(name.lower().replace("_", "-"))
+        if not known and group != STAGES:
+            hint = "None is registered: the installation is older than the code. Run: pip install -e ."
+        elif alternative in known:
+            hint = f"Did you mean {alternative!r}? Known: {', '.join(sorted(known))}."
+        else:
+            hint = did_you_mean(name, known)
+        raise not_found(f"Unknown {role} {name!r}. {hint}")
+    if len({entry.value for entry in entries}) > 1:
+        offers = " and ".join(sorted(f"{_package(entry)} ({entry.value})" for entry in entries))
+        raise PluginClashError(f"The plugin name {name!r} is offered by {offers}. Uninstall one of them.")
+    return _import(entries[0])
 
 
-def package_of(group: str, name: str) -> str:
-    """Return the name of the package that offers a plugin."""
+def build_plugin(factory: Callable[..., Any], name: str, options: Mapping[str, object]) -> Any:
+    """Call a plugin's factory; options that it does not accept raise InputError."""
+    try:
+        return factory(**options)
+    except TypeError as exc:
+        if "argument" not in str(exc):
+            raise
+        raise InputError(f"Options of {name!r}: {exc}.") from exc
+
+
+built_by = build_plugin  # OLD NAME: remove
+
+
+def plugin_package(group: str, name: str) -> str:
+    """Return the package that offers a plugin; empty if there is none."""
     return next((_package(entry) for entry in _entries(group) if entry.name == name), "")
 
 
@@ -136,48 +154,27 @@ def _names(group: str) -> set[str]:
 
 
 def _entries(group: str) -> tuple[EntryPoint, ...]:
-    return _registered(tuple((folder, _changed(folder)) for folder in sys.path))[group]
+    return _registered(tuple((folder, _modified_ns(folder)) for folder in sys.path))[group]
 
 
 @functools.lru_cache(maxsize=4)
 def _registered(folders: tuple[tuple[str, int], ...]) -> Mapping[str, tuple[EntryPoint, ...]]:
-    """Return the entry points of our groups; looking through all packages each time would take 10 ms.
+    """Return the entry points of our groups. Reading the metadata of all packages takes about 10 ms.
 
-    The folders and the times of their last change are what an installation alters.
+    An installation changes the modification time of a folder on the path, and so the key of the cache.
     """
-    found = entry_points()  # reads the metadata of every installed package
-    return {group: tuple(found.select(group=group)) for group in _ROLES}
+    registered = entry_points()
+    return {group: tuple(registered.select(group=group)) for group in _ROLES}
 
 
-def _changed(folder: str) -> int:
+def _modified_ns(folder: str) -> int:
     try:
         return os.stat(folder or ".").st_mtime_ns
     except OSError:
         return 0
 
 
-def _unknown(group: str, name: object, known: str) -> PluginLoadError:
-    return _NOT_FOUND[group](f"Unknown {_ROLES[group]} {name!r}. {known}")
-
-
-def _suggested(group: str, name: str) -> str:
-    known = {each for one in (group, *_ALSO_IN.get(group, ())) for each in _names(one)}
-    if not known and group != STAGES:
-        return "None is registered: the installation is older than the code. Run: pip install -e ."
-    # First what the field calls it: no likeness of letters leads from 'colbert' to 'late-interaction'.
-    meant = OTHER_NAMES.get(name.lower().replace("_", "-"))
-    if meant in known:
-        return f"Did you mean {meant!r}? Known: {', '.join(sorted(known))}."
-    return did_you_mean(name, known)
-
-
-def _refuse_clash(found: list[EntryPoint], name: str) -> None:
-    if len({entry.value for entry in found}) > 1:
-        offers = " and ".join(sorted(f"{_package(entry)} ({entry.value})" for entry in found))
-        raise PluginClashError(f"The plugin name {name!r} is offered by {offers}. Uninstall one of them.")
-
-
-def _imported(entry: EntryPoint) -> Any:
+def _import(entry: EntryPoint) -> Any:
     try:
         plugin = entry.load()
     except ResiftError:
@@ -187,23 +184,13 @@ def _imported(entry: EntryPoint) -> Any:
             f"The plugin {entry.name!r} of {_package(entry)} does not load: {type(exc).__name__}: {exc}. "
             f"Repair or uninstall {_package(entry)}; other plugins are not affected."
         ) from exc
-    # A gate profile is data; all others are built.
+    # A gate profile may be a value; all other plugins are classes or factories.
     if entry.group != GATE_PROFILES and not callable(plugin):
         raise PluginLoadError(
             f"The plugin {entry.name!r} of {_package(entry)} is a {type(plugin).__name__}; "
             "its entry point must name a class or a function that builds one."
         )
     return plugin
-
-
-def built_by(factory: Callable[..., Any], name: str, options: JsonMapping) -> Any:
-    """Return what a factory builds; options that it does not take are the caller's mistake."""
-    try:
-        return factory(**options)
-    except TypeError as exc:
-        if "argument" not in str(exc):
-            raise
-        raise InputError(f"Options of {name!r}: {exc}.") from exc
 
 
 def _package(entry: EntryPoint) -> str:

@@ -96,10 +96,10 @@ def test_show_prints_the_file_with_defaults(folder, capsys):
 @pytest.mark.slow
 def test_reference_prints_the_page(capsys):
     """`reference` is the page of the docs."""
-    from resift.config.reference import page
+    from resift.config.reference import reference_page
 
     assert main(["config", "reference"]) == 0
-    assert capsys.readouterr().out == page()
+    assert capsys.readouterr().out == reference_page()
 
 
 def test_check_describes_what_runs(tmp_path, capsys):

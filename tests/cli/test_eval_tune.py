@@ -79,7 +79,7 @@ def test_a_wrong_floor_is_refused(recording, capsys):
 def test_the_best_setting_is_a_sound_pipeline_file(tmp_path):
     """With stores added, `resift config check` accepts what tune writes."""
     from resift.cli.tune import as_yaml
-    from resift.config.load import load_plain
+    from resift.config import load_plain
     from resift.evaluation.record_file import Header
     from resift.evaluation.replay import Setting
 

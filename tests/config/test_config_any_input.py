@@ -6,11 +6,10 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resift.config.load import _checked
-from resift.config.problems import Problems
+from resift.config import check_nodes
+from resift.config.reading import Problems, Settings
 from resift.config.sections import PipelineFile
-from resift.config.settings import Settings
-from resift.config.tree import from_plain, read_text
+from resift.config.yaml_nodes import from_plain, read_text
 from resift.errors import ConfigError
 from resift.plugins import load_plugin
 from resift.validation import declared_options, options_class
@@ -63,7 +62,7 @@ FILES = st.dictionaries(
 def test_any_structure_is_settings_or_mistakes(tmp_path_factory, config):
     """Every structure is checked to its end; without mistakes there are stores to ask."""
     folder = tmp_path_factory.getbasetemp()
-    found, problems = _checked(from_plain(config), Problems("f.yaml"), folder, expand=True)
+    found, problems = check_nodes(from_plain(config), Problems("f.yaml"), folder, expand=True)
     assert isinstance(found, Settings)
     assert problems.found or found["stores"]
     assert all(line.startswith("f.yaml") and "\n" not in line.strip() for line in problems.lines())
@@ -73,8 +72,10 @@ def test_any_structure_is_settings_or_mistakes(tmp_path_factory, config):
 def test_lines_of_mistakes_are_lines_of_the_file(tmp_path_factory, config):
     """A mistake in YAML text always has a line that exists."""
     text = yaml.safe_dump(config, allow_unicode=True)
-    _, problems = _checked(read_text(text), Problems("f.yaml"), tmp_path_factory.getbasetemp(), expand=True)
-    assert all(1 <= problem.line <= len(text.splitlines()) for problem in problems.found)
+    _, problems = check_nodes(
+        read_text(text), Problems("f.yaml"), tmp_path_factory.getbasetemp(), expand=True
+    )
+    assert all(1 <= line <= len(text.splitlines()) for line, _ in problems.found)
 
 
 @given(text=st.text(alphabet="ab:-[]{}&*!|>\n\t '\"%@#1?,", max_size=60))

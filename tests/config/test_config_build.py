@@ -6,8 +6,7 @@ import asyncio
 
 import pytest
 
-from resift.config import inspect_yaml, pipeline_from_yaml
-from resift.config.load import load_yaml
+from resift.config import inspect_yaml, load_yaml, pipeline_from_yaml
 from resift.errors import CapabilityError, ConfigError
 from resift.pipeline import Pipeline, Rerank
 from resift.pipeline.gating import Gate
@@ -93,10 +92,10 @@ def test_weights_survive_a_store_that_finds_nothing(build):
 
 def test_a_weight_of_a_store_holds_for_both_of_its_views():
     """`docs: 2` weighs docs.text and docs.vectors; a view's own weight wins."""
-    from resift.config.build_stages import weight_of
+    from resift.config.build import store_weight
 
     weights = {"docs": 2.0, "docs.text": 0.5}
-    assert [weight_of(weights, name) for name in ("docs", "docs.text", "docs.vectors", "other")] == [
+    assert [store_weight(weights, name) for name in ("docs", "docs.text", "docs.vectors", "other")] == [
         2,
         0.5,
         2,
@@ -117,7 +116,7 @@ def test_a_scorer_without_its_key_is_left_out_and_the_answer_says_so(build, monk
     monkeypatch.delenv("VOYAGE_API_KEY", raising=False)
     alone = build(STORE + f"rerank: {{kind: voyage{key}}}\n").rank("breaker")
     assert alone.ids == ["d1"]
-    assert (alone.degraded, alone.reason) == (True, "rerank: runs without, VOYAGE_API_KEY is not set")
+    assert (alone.degraded, alone.reason) == (True, "rerank: skipped, VOYAGE_API_KEY is not set")
 
 
 def test_a_scorer_that_is_switched_off_is_a_choice(build, monkeypatch):
@@ -221,7 +220,7 @@ def test_tiers_without_any_key_are_no_reranking(build, monkeypatch):
         monkeypatch.delenv(name, raising=False)
     pipe = build(STORE + "rerank: {tiers: [{kind: voyage}, {kind: jina}]}\n")
     assert pipe.rank("breaker").reason == (
-        "rerank: runs without, VOYAGE_API_KEY is not set, JINA_API_KEY is not set"
+        "rerank: skipped, VOYAGE_API_KEY is not set, JINA_API_KEY is not set"
     )
 
 
@@ -249,7 +248,7 @@ def test_a_store_opened_in_vain_is_closed(write, monkeypatch):
 
     released = []
     monkeypatch.setattr(SQLiteStore, "release", lambda self: released.append(self.name))
-    with pytest.raises(ConfigError, match="gives no scores"):
+    with pytest.raises(ConfigError, match="has no scores"):
         pipeline_from_yaml(write(STORE + "gate: {signal: docs.text}\n"))
     assert released[-1] == "docs"
 

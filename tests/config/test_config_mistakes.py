@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from pathlib import Path
+
 import pytest
 
 from resift.config import inspect_yaml, load_plain, load_yaml
+from resift.config.reading import Problems, Reader
+from resift.config.yaml_nodes import read_text
 from resift.errors import ConfigError
+from resift.validation import Options, option
 
 STORE = "stores: [{name: docs, kind: sqlite, path: docs.db}]\n"
 
@@ -78,7 +84,7 @@ def mistakes(file) -> list[str]:
             "must name whole numbers per source type",
         ),
         # secrets
-        ("rerank: {kind: voyage, api_key: pa-123}", 2, "holds a secret under 'api_key'"),
+        ("rerank: {kind: voyage, api_key: pa-123}", 2, "contains a secret under 'api_key'"),
         ("rerank: {kind: voyage, api_key_env: pa-123}", 2, "the secret itself stays out of the file"),
     ],
 )
@@ -156,7 +162,11 @@ def test_one_mistake_one_line(write, text, line, told):
         ),
         ("stores:\n  - {name: q, kind: qdrant, path: q}", 2, "stores[q] needs the key 'embedder'"),
         ('stores:\n  - {name: docs, kind: sqlite, path: "a\\0b"}', 2, "NUL"),
-        ("stores:\n  - {name: p, kind: postgres, dsn: 'postgresql://me:pw@host/db'}", 2, "holds a password"),
+        (
+            "stores:\n  - {name: p, kind: postgres, dsn: 'postgresql://me:pw@host/db'}",
+            2,
+            "contains a password",
+        ),
         (
             "stores:\n  - {name: d, kind: sqlite, path: docs.db, parameters: 5}",
             2,
@@ -196,16 +206,13 @@ def test_all_mistakes_at_once_in_the_order_of_the_file(write):
 
 def test_passwords_in_addresses_are_refused_without_being_shown():
     """Secrets never stand in the file: an address with a password is refused, one with a variable passes."""
-    from resift.config.problems import Problems
-    from resift.config.reading import Reader
-    from resift.config.tree import read_text
     from resift.stores.postgres_store import PostgresOptions
 
     problems = Problems("f.yaml")
     reader = Reader(problems, folder=None)
     reader.section(PostgresOptions, read_text("dsn: postgresql://me:hunter2@host/db"), "s")
     [message] = problems.lines()
-    assert "holds a password" in message
+    assert "contains a password" in message
     assert "hunter2" not in message
 
 
@@ -218,3 +225,24 @@ def test_a_dict_is_checked_like_a_file(folder, monkeypatch):
         load_plain({"stores": [{"name": "docs", "kind": "sqlite", "path": "docs.db"}], "k": 0})
     with pytest.raises(ConfigError, match="pass a dict"):
         load_plain([])
+
+
+@dataclass(frozen=True, kw_only=True)
+class RenamedOptions(Options):
+    min_depth: int = option("Minimum rerank depth.", default=6, min=1, aliases=("least",))
+
+
+def test_a_key_of_an_earlier_version_is_accepted_with_a_warning():
+    """The warning names file and line, and the value is checked under the new name."""
+    problems = Problems("f.yaml")
+    reader = Reader(problems, folder=Path())
+    with pytest.warns(DeprecationWarning, match=r"f\.yaml:2: least is called min_depth"):
+        settings = reader.section(RenamedOptions, read_text("\nleast: 3\n"), "s")
+    assert settings["min_depth"] == settings.part(RenamedOptions).min_depth == 3
+    with pytest.warns(DeprecationWarning, match="least"):
+        reader.section(RenamedOptions, read_text("least: 0\n"), "s")
+    reader.section(RenamedOptions, read_text("least: 2\nmin_depth: 3\n"), "s")
+    assert [message.split(": ", 1)[1] for message in problems.lines()] == [
+        "s has both 'min_depth' and 'least', its old name. Remove 'least'.",
+        "s.min_depth is 0; it must be a whole number ≥ 1.",
+    ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from resift.config import inspect_yaml
-from resift.config.reference import page
+from resift.config.reference import reference_page
 from resift.config.sections import PipelineFile
 from resift.plugins import load_plugin
 from resift.validation import declared_options, options_class
@@ -26,12 +26,12 @@ def _names(declared):
 
 def test_the_page_is_what_the_table_says():
     """Regenerate with `python -m resift.config.reference > docs/reference/configuration.md`."""
-    assert PAGE.read_text(encoding="utf-8") == page()
+    assert PAGE.read_text(encoding="utf-8") == reference_page()
 
 
 def test_every_key_is_on_the_page():
     """No key without a line that says what it does."""
-    text = page()
+    text = reference_page()
     assert all(f"| `{name}` |" in text for name in _names(PipelineFile))
 
 

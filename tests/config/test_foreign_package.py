@@ -16,7 +16,7 @@ import pytest
 
 from resift import fuse
 from resift.config import inspect_yaml
-from resift.config.reference import page
+from resift.config.reference import reference_page
 from resift.errors import InputError
 from resift.pipeline import Pipeline
 from resift.plugins import (
@@ -303,7 +303,7 @@ def test_they_are_listed_and_on_the_reference_page(folder):
     assert "take-turns" in available_fusions()
     assert "harbour" in available_gate_profiles()
     assert "with-word" in available_stages()
-    theirs = page(packages=None)
+    theirs = reference_page(packages=None)
     for text in (
         "The log file.",
         "The length that is best.",
@@ -312,7 +312,7 @@ def test_they_are_listed_and_on_the_reference_page(folder):
         "Hits with this word",
     ):
         assert text in theirs
-        assert text not in page()
+        assert text not in reference_page()
 
 
 def test_a_plugin_that_breaks_is_a_mistake_with_its_line(folder, write, monkeypatch):

@@ -37,11 +37,11 @@ def secrets(monkeypatch):
             "rerank: {kind: llm, model: m, base_url: 'https://h.example', api_key_env: OPENAI_API_KEY}",
             "would send the key of api.openai.com to h.example",
         ),
-        ("rerank: {kind: tei, base_url: 'https://h.example', api_key_file: ../id_rsa}", "lies outside"),
-        ("rerank: {kind: tei, base_url: 'https://h.example', api_key_file: link}", "lies outside"),
+        ("rerank: {kind: tei, base_url: 'https://h.example', api_key_file: ../id_rsa}", "is outside"),
+        ("rerank: {kind: tei, base_url: 'https://h.example', api_key_file: link}", "is outside"),
         (
             "rerank: {kind: voyage, options: {api_key_env: AWS_SECRET_ACCESS_KEY}}",
-            "Write 'api_key_env' beside it",
+            "Move it out of `options`",
         ),
         ("rerank: {kind: voyage, options: {api_key: pa-1}}", "Keep it out of the file"),
         (

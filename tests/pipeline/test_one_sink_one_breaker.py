@@ -67,7 +67,7 @@ def test_floors_for_cosines_are_refused_behind_fusion():
 
 def test_floors_for_another_scale_have_a_line_in_a_file(tmp_path):
     """`config check` and the loader name the line."""
-    from resift.config.load import inspect_yaml
+    from resift.config import inspect_yaml
 
     file = tmp_path / "pipeline.yaml"
     file.write_text("stores:\n  - {kind: memory, name: docs}\ngate:\n  profile: memosa\n")

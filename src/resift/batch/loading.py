@@ -118,8 +118,8 @@ def open_store(file: str, model: str) -> Any:
     vectors = GivenVectors(model)
     if Path(file).suffix.lower() not in (".yaml", ".yml"):
         return SQLiteStore(file, embedder=vectors, create=True)
-    from resift.config.build_stores import build_store
-    from resift.config.load import load_yaml
+    from resift.config import load_yaml
+    from resift.config.build import build_store
 
     sections = load_yaml(file)["stores"]
     if len(sections) != 1:

@@ -44,9 +44,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run one subcommand; exit code 1 when the file has mistakes."""
     if args.action == "reference":
-        from resift.config.reference import page
+        from resift.config.reference import reference_page
 
-        sys.stdout.write(page())
+        sys.stdout.write(reference_page())
         return 0
     if args.action == "init":
         return _init(args)
@@ -73,7 +73,7 @@ def _init(args: argparse.Namespace) -> int:
 
 
 def _check(args: argparse.Namespace) -> int:
-    from resift.config.load import inspect_yaml
+    from resift.config import inspect_yaml
     from resift.errors import ConfigError
 
     try:
@@ -106,18 +106,50 @@ def _tell_mistakes(mistakes: list[str], *, as_json: bool) -> None:
 
 
 def _summary(settings: Any) -> list[tuple[str, str]]:
-    from resift.config.summary import summary
+    from resift.config.build import unset_key_variables
+    from resift.pipeline.defaults import FETCH
+    from resift.pipeline.over_fetch import OverFetch
+    from resift.ranking.fusion.weighted import NAME as WEIGHTED
 
-    return summary(settings)
+    rows = []
+    for store in settings["stores"]:
+        place = next((str(store[key]) for key in ("path", "url") if store.get(key)), "")
+        place = place.removeprefix(f"{Path.cwd()}/")
+        label = " ".join(part for part in (store["name"], f"({store['kind']})", place) if part)
+        rows.append(("store", label))
+    fetch = FETCH if settings["fetch"] is None else settings["fetch"].part(OverFetch)
+    rows.append(("fetch", f"{fetch(settings['k'])} hits from each store"))
+    rows.append(("fusion", settings["fusion"]["method"]))
+    rerank = settings["rerank"]
+    if rerank is not None:
+        scorers = rerank["tiers"] or [rerank]
+        names = " > ".join(f"{each['kind']} {each.get('model') or ''}".strip() for each in scorers)
+        adaptive = settings["fusion"]["method"] == WEIGHTED and not rerank["depth"]
+        depth = "adaptive depth" if adaptive else f"the top {rerank['depth'] or 20}"
+        rows.append(("rerank", f"{names}, {depth}"))
+        unset = [name for each in scorers for name in unset_key_variables(each)]
+        rows += [("note", f"{name} is not set: its tier will be skipped") for name in unset]
+        guard = settings["guard"]
+        rows.append(("blend", "on" if guard is None or guard["blend"] else "off"))
+        rows.append(("guard", "on" if guard is None or guard["do_no_harm"] else "off"))
+    rows += [(part, "on") for part in ("gate", "shape") if settings.get(part) is not None]
+    rows.append(("k", str(settings["k"])))
+    deadline_s = settings["deadline_s"]
+    rows.append(("deadline", "none" if deadline_s is None else f"{deadline_s:g} s"))
+    for store in settings["stores"] if settings["capabilities"] is not None else ():
+        capability = f"db.{store['name']}:read"
+        if capability not in settings["capabilities"]:
+            rows.append(("note", f"{capability} is not granted: every search will be refused"))
+    return rows
 
 
 def _show(args: argparse.Namespace) -> int:
     import yaml
 
-    from resift.config.load import inspect_yaml
+    from resift.config import inspect_yaml
 
     settings, problems = inspect_yaml(args.file, expand=False)
-    problems.refuse()
+    problems.raise_first()
     data = {} if settings is None else settings.plain()
     if args.json:
         print_json(data)

@@ -1,25 +1,100 @@
-"""Pipelines described in a YAML file: `tree` reads it, `sections` and plugins say what may stand in it.
+"""Pipelines described in a YAML file.
 
-Loading checks everything and names file, line and the fix. Secrets never stand in the file.
+The file becomes nodes with line numbers (`yaml_nodes`). `reading` checks them against the declared options
+of the file (`sections`) and of the plugins it names. `build` turns the settings into a pipeline.
+Every mistake is reported with file, line and fix. Secrets never belong in the file.
 """
 
 from __future__ import annotations
 
-from resift._internal.lazy_exports import lazy_exports
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Unpack
 
-TYPE_CHECKING = False
+from resift.config.build import build, check_sections
+from resift.config.reading import ROOT, Problems, Reader, Settings
+from resift.config.sections import PipelineFile
+from resift.config.yaml_nodes import YamlNode, from_plain, read_file
+from resift.errors import ConfigError
+from resift.pipeline.pipeline import Pipeline, PipelineOptions
+from resift.ranking.fusion.weighted import NAME as WEIGHTED
+from resift.ranking.gate.profiles import OWN_SCORE
+from resift.types import JsonMapping
+from resift.validation import check_path, type_name
 
-if TYPE_CHECKING:
-    from resift.config.build import pipeline_from_config as pipeline_from_config
-    from resift.config.build import pipeline_from_yaml as pipeline_from_yaml
-    from resift.config.load import inspect_yaml as inspect_yaml
-    from resift.config.load import load_plain as load_plain
-    from resift.config.load import load_yaml as load_yaml
-else:
-    __getattr__, __dir__, __all__ = lazy_exports(
-        __name__,
-        """
-        build: pipeline_from_config pipeline_from_yaml
-        load: inspect_yaml load_plain load_yaml
-        """,
+__all__ = [
+    "check_nodes",
+    "inspect_yaml",
+    "load_plain",
+    "load_yaml",
+    "pipeline_from_config",
+    "pipeline_from_yaml",
+]
+
+
+def pipeline_from_yaml(path: str | Path, **options: Unpack[PipelineOptions]) -> Pipeline:
+    """Return the pipeline that a file describes; options are those of Pipeline and win over the file."""
+    return build(load_yaml(path), file=str(path), **options)
+
+
+def pipeline_from_config(config: JsonMapping, **options: Unpack[PipelineOptions]) -> Pipeline:
+    """Return the pipeline that a dict describes."""
+    return build(load_plain(config), **options)
+
+
+def load_yaml(path: str | Path) -> Settings:
+    """Return the settings of a file; raises ConfigError with file, line and fix."""
+    return _require(*inspect_yaml(path))
+
+
+def load_plain(config: JsonMapping, *, folder: Path | None = None) -> Settings:
+    """Return the settings of a dict with the same keys; paths are relative to `folder` (default: here)."""
+    if not isinstance(config, Mapping):
+        raise ConfigError(f"The configuration is {type_name(config)}; pass a dict.")
+    return _require(*check_nodes(from_plain(config), Problems(), folder or Path.cwd()))
+
+
+def inspect_yaml(path: str | Path, *, expand: bool = True) -> tuple[Settings | None, Problems]:
+    """Return the valid settings and every mistake; raises only if the file is not plain YAML."""
+    file = Path(check_path(path, "The pipeline file"))
+    return check_nodes(read_file(file), Problems(str(path)), file.absolute().parent, expand=expand)
+
+
+def check_nodes(
+    root: YamlNode, problems: Problems, folder: Path, *, expand: bool = True
+) -> tuple[Settings | None, Problems]:
+    """Return the settings of a file's nodes, and the problems with every mistake added."""
+    _choose_fusion(root)
+    settings = Reader(problems, folder=folder, expand=expand).section(PipelineFile, root, ROOT)
+    if settings is not None:
+        check_sections(settings, problems)
+    return settings, problems
+
+
+def _choose_fusion(root: YamlNode) -> None:
+    """Add the fusion method to a file that names none: that of the default pipeline, or RRF.
+
+    Files written for RRF keep it: `k_param` and `dialect` are options of RRF, and a gate whose signal is not
+    a store compares fused scores with fixed numbers.
+    """
+    if not isinstance(root.value, dict):
+        return
+    fusion = root.value.setdefault("fusion", YamlNode({}, root.line))
+    if fusion.value is None:
+        fusion.value = {}
+    if not isinstance(fusion.value, dict) or fusion.get("method") is not None:
+        return
+    gate = root.value.get("gate")
+    signal = None if gate is None else gate.get("signal")
+    gates_fused_scores = (
+        gate is not None and isinstance(gate.value, dict) and (signal is None or signal.value == OWN_SCORE)
     )
+    method = "rrf" if gates_fused_scores or fusion.value.keys() & {"k_param", "dialect"} else WEIGHTED
+    fusion.value["method"] = YamlNode(method, fusion.line)
+
+
+def _require(settings: Settings | None, problems: Problems) -> Settings:
+    problems.raise_first()
+    if settings is None:
+        raise ConfigError("The configuration is empty; start with `stores:`.", file=problems.file)
+    return settings

@@ -1,39 +1,51 @@
-"""From checked settings to a pipeline."""
+"""Checks between keys, and the step from checked settings to a pipeline, section by section."""
 
 from __future__ import annotations
 
+import inspect
+import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from pathlib import Path
+from dataclasses import asdict, replace
 from typing import TypeVar, Unpack
 
-from resift.config.build_rerank import RunsWithout, build_rerank
-from resift.config.build_stages import build_fusion, build_gate, build_shape, build_stage
-from resift.config.build_stores import build_store
-from resift.config.load import load_plain, load_yaml
-from resift.config.settings import Settings
-from resift.errors import ConfigError, MissingExtraError, ResiftError
+from resift.config.reading import Problems, Settings
+from resift.config.sections import GuardSection
+from resift.errors import (
+    ConfigError,
+    InputError,
+    MissingExtraError,
+    PluginLoadError,
+    ResiftError,
+    UnsafeCypherError,
+    did_you_mean,
+)
 from resift.events import Sink
-from resift.pipeline.defaults import FETCH
-from resift.pipeline.gating import closed
+from resift.pipeline.defaults import FETCH, views
+from resift.pipeline.gating import Gate, GateOptions, closed
 from resift.pipeline.over_fetch import OverFetch
 from resift.pipeline.pipeline import Pipeline, PipelineOptions
-from resift.pipeline.pool import Stage
+from resift.pipeline.pool import Pool, Stage
+from resift.pipeline.shaping import Shape
+from resift.pipeline.stages import AdaptiveDepth, Fuse, Rerank
 from resift.pipeline.store_ref import StoreRef
-from resift.protocols import Releasable, ScoringStage
-from resift.types import JsonMapping, JsonObject
+from resift.plugins import build_plugin
+from resift.protocols import DocStore, GraphStore, Releasable, Reranker, Scorer, ScoringStage
+from resift.ranking.gate.profiles import OWN_SCORE, Profile, profile_named
+from resift.ranking.shape.blending import Blend
+from resift.ranking.shape.composing import ShapePolicy
+from resift.ranking.shape.guarding import Guard
+from resift.rerankers.hosted.hosted_options import HostedOptions
+from resift.resilience.breaker import CircuitBreaker
+from resift.resilience.budget import Budget, BudgetOptions
+from resift.resilience.circuit import BreakerOptions
+from resift.resilience.registry import breakers
+from resift.resilience.tiered import Tiered
+from resift.stores.cypher_guard import check_cypher
+from resift.types import JsonObject
+from resift.validation import option_values
 
 T = TypeVar("T")
-
-
-def pipeline_from_yaml(path: str | Path, **options: Unpack[PipelineOptions]) -> Pipeline:
-    """Return the pipeline that a file describes; options are those of Pipeline and win over the file."""
-    return build(load_yaml(path), file=str(path), **options)
-
-
-def pipeline_from_config(config: JsonMapping, **options: Unpack[PipelineOptions]) -> Pipeline:
-    """Return the pipeline that a dict describes."""
-    return build(load_plain(config), **options)
 
 
 def build(settings: Settings, *, file: str | None = None, **options: Unpack[PipelineOptions]) -> Pipeline:
@@ -41,90 +53,349 @@ def build(settings: Settings, *, file: str | None = None, **options: Unpack[Pipe
 
     Raises ConfigError with the line of the section that could not be built.
     """
-    builder = _Builder(file)
     with ExitStack() as undo:
         refs: list[StoreRef] = []
         for section in settings["stores"]:
-            made = builder.made(section, build_store) or []
-            undo.callback(_release, made)
-            refs += made
-        stage = _stages(settings, builder, refs, options.get("sink"))
-        parts: JsonObject = {
+            branches = _build_section(section, build_store, file) or []
+            undo.callback(_release, branches)
+            refs += branches
+        stages = _build_stages(settings, refs, file, options.get("sink"))
+        arguments: JsonObject = {
             "stores": refs,
-            **settings.given("k", "deadline_s", "timeout_s"),
+            **settings.select("k", "deadline_s", "timeout_s"),
             "fetch": FETCH if settings["fetch"] is None else settings["fetch"].part(OverFetch),
-            **{name: each for name, each in stage.items() if each is not None},
+            **{name: stage for name, stage in stages.items() if stage is not None},
         }
         if settings["capabilities"] is not None:
-            parts["capabilities"] = list(settings["capabilities"])
+            arguments["capabilities"] = list(settings["capabilities"])
         # An argument of the caller wins over the file.
-        pipeline = Pipeline(**{**parts, **options})
-        undo.pop_all()  # from here on the pipeline closes the stores
+        pipeline = Pipeline(**{**arguments, **options})
+        undo.pop_all()  # from now on the pipeline closes the stores
     return pipeline
 
 
+def _build_section(section: Settings | None, make: Callable[[Settings], T], file: str | None) -> T | None:
+    """Build one section and add its line to errors; None if the section is missing."""
+    if section is None:
+        return None
+    try:
+        return make(section)
+    except MissingExtraError:
+        raise
+    except (ResiftError, ValueError) as exc:
+        if isinstance(exc, ConfigError) and exc.line:
+            raise
+        raise ConfigError(str(exc), file=file, line=section.line) from exc
+
+
 def _release(refs: Sequence[StoreRef]) -> None:
-    """Close a store that was opened for a pipeline that could not be finished."""
-    if isinstance(refs[0].owner, Releasable):
+    """Close a store that was opened for a pipeline that could not be built."""
+    if refs and isinstance(refs[0].owner, Releasable):
         refs[0].owner.release()
 
 
-def _stages(settings: Settings, builder: _Builder, refs: Sequence[StoreRef], sink: Sink | None) -> JsonObject:
-    """Return the stages that the settings ask for, by the name of Pipeline's argument."""
-    stage: JsonObject = {
-        "fuse": builder.made(settings["fusion"], build_fusion),
-        "rerank": builder.made(settings["rerank"], lambda section: build_rerank(section, sink=sink)),
-    }
+def _build_stages(
+    settings: Settings, refs: Sequence[StoreRef], file: str | None, sink: Sink | None
+) -> JsonObject:
+    """Return the stages in the settings, by the name of Pipeline's argument."""
+    fuse = _build_section(settings["fusion"], build_fusion, file)
+    rerank = _build_section(settings["rerank"], lambda section: build_rerank(section, sink=sink), file)
     # The gate tightens only while the reranker can be trusted to choose among fewer.
-    rerank = stage["rerank"]
     breaker_closed = closed(rerank.scorer if isinstance(rerank, ScoringStage) else None)
-    stage["gate"] = builder.made(
-        settings["gate"], lambda section: build_gate(section, refs, breaker_closed=breaker_closed)
+    gate = _build_section(
+        settings["gate"], lambda section: build_gate(section, refs, breaker_closed=breaker_closed), file
     )
-    reranks = stage["rerank"] is not None and not isinstance(stage["rerank"], RunsWithout)
-    at = settings["shape"] or settings["guard"] or settings
-    stage["shape"] = builder.made(
-        at, lambda _: build_shape(settings["guard"], settings["shape"], reranks=reranks)
+    shape = _build_section(
+        settings["shape"] or settings["guard"] or settings,
+        lambda _: build_shape(settings["guard"], settings["shape"], reranks=isinstance(rerank, Rerank)),
+        file,
     )
-    further: dict[str, list[Stage]] = {}
+    custom: dict[str, list[Stage]] = {}
     for section in settings["stages"] or ():
-        made = builder.made(section, build_stage)
-        further.setdefault(section["after"], []).extend([] if made is None else [made])
-    return _with_further(stage, further)
-
-
-def _with_further(stage: JsonObject, further: Mapping[str, list[Stage]]) -> JsonObject:
-    """Return the stages with those of other packages, each behind the section that it names."""
-
-    def around(before: str, name: str, after: str) -> list[Stage]:
-        own = [] if stage[name] is None else [stage[name]]
-        return [*further.get(before, ()), *own, *further.get(after, ())]
-
-    if not further:
-        return stage
+        stage = _build_section(section, build_stage, file)
+        if stage is not None:
+            custom.setdefault(section["after"], []).append(stage)
+    if not custom:
+        return {"fuse": fuse, "rerank": rerank, "gate": gate, "shape": shape}
+    gates, shapes = [gate] if gate else [], [shape] if shape else []
     return {
-        **stage,
-        "gate": around("fusion", "gate", "gate"),
-        "guard": further.get("rerank"),
-        "shape": around("", "shape", "shape"),
+        "fuse": fuse,
+        "rerank": rerank,
+        "gate": [*custom.get("fusion", ()), *gates, *custom.get("gate", ())],
+        "guard": custom.get("rerank"),
+        "shape": [*shapes, *custom.get("shape", ())],
     }
 
 
-class _Builder:
-    """Makes objects of sections and gives their errors a line."""
+def build_stage(settings: Settings) -> Stage:
+    """Return a stage of another package."""
+    stage: Stage = build_plugin(settings.plugin, settings["kind"], settings.arguments())
+    return stage
 
-    def __init__(self, file: str | None) -> None:
-        self.file = file
 
-    def made(self, section: Settings | None, make: Callable[[Settings], T]) -> T | None:
-        """Return what `make` makes of the section; nothing for a section that is not there."""
-        if section is None:
-            return None
+# Stores
+
+
+def build_store(settings: Settings) -> list[StoreRef]:
+    """Open one store and return its branches: two if it has both keyword and vector search."""
+    name = settings["name"]
+    store = build_plugin(settings.plugin, settings["kind"], {"name": name, **settings.arguments()})
+    # A graph runs its statement only: it has no keyword and vector search.
+    branches = [store] if settings["cypher"] else views(store)
+    options = settings.select("k", "timeout_s", "cypher", "parameters")
+    # Views have their own names (docs.text, docs.vectors); a single branch has the name in the file.
+    return [
+        StoreRef(name=name if len(branches) == 1 else branch.name, store=branch, **options)
+        for branch in branches
+    ]
+
+
+def branch_names(settings: Settings) -> list[str]:
+    """Return the possible names of a store's branches."""
+    name = settings["name"]
+    return [name, f"{name}.text", f"{name}.vectors"]
+
+
+def _check_store(settings: Settings, problems: Problems) -> None:
+    where, cypher = f"stores[{settings['name']}]", settings["cypher"]
+    is_graph = isinstance(settings.plugin, GraphStore) and not isinstance(settings.plugin, DocStore)
+    if is_graph and "cypher" not in settings.written:
+        problems.add(settings.line, f"{where} is a graph; it needs the key 'cypher' with $query in it.")
+    if not cypher:
+        return
+    line = settings.key_line("cypher")
+    if "$query" not in cypher:
+        problems.add(line, f"{where}.cypher does not use $query, so every query gets the same answer.")
+    try:
+        check_cypher(cypher)
+    except UnsafeCypherError as exc:
+        problems.add(line, f"{where}.cypher: {exc}")
+
+
+# Fusion
+
+
+def build_fusion(settings: Settings) -> Fuse:
+    """Return the fusion stage."""
+    # Options that the method does not know are refused now, not at the first search.
+    _build_fuser(settings, list(settings["weights"] or ()))
+    return Fuse(make=lambda names: _build_fuser(settings, names))
+
+
+def _build_fuser(settings: Settings, names: Sequence[str]) -> Reranker:
+    """Return the fusion method for stores of these names, in declared order."""
+    options = settings.arguments()
+    if settings["weights"]:
+        # By position: an empty list has no hits that could name its store.
+        options["weights"] = [store_weight(settings["weights"], name) for name in names] or None
+    parameters = inspect.signature(settings.plugin).parameters.values()
+    if any(each.name == "sources" or each.kind is each.VAR_KEYWORD for each in parameters):
+        options["sources"] = list(names)
+    fuser: Reranker = build_plugin(settings.plugin, settings["method"], options)
+    return fuser
+
+
+def store_weight(weights: Mapping[str, float], name: str) -> float:
+    """Return the weight of a list: docs.text has the weight of docs unless it has its own."""
+    return weights.get(name, weights.get(name.rpartition(".")[0], 1.0))
+
+
+# Gate
+
+
+def build_gate(
+    settings: Settings, refs: Sequence[StoreRef], *, breaker_closed: Callable[[], bool] | None = None
+) -> Gate:
+    """Return the gate for these stores."""
+    signal, stores = settings["signal"], [ref.name for ref in refs]
+    if signal != OWN_SCORE and signal not in stores:
+        # `docs` is ambiguous if the store has both docs.text and docs.vectors.
+        raise InputError(f"gate.signal is {signal!r}, which has no scores. {did_you_mean(signal, stores)}")
+    profile = profile_named(settings["profile"], **settings.arguments())
+    # Only keys in the file replace those of the profile; defaults of the section do not.
+    values = option_values(settings.part(Profile))
+    changes: JsonObject = {
+        name: values[name] for name in ("signal", "source_type", "scale") if name in settings.written
+    }
+    if "floor" in settings.written:
+        changes["default"] = settings["floor"]
+    if settings["floors"]:
+        changes["floors"] = {**profile.floors, **settings["floors"]}
+    options = option_values(settings.part(GateOptions))
+    gate = Gate(replace(profile, **changes), breaker_closed=breaker_closed, **options)
+    gate.check_scale(refs)
+    return gate
+
+
+def _check_gate(settings: Settings, stores: Sequence[Settings], problems: Problems) -> None:
+    known = [OWN_SCORE, *(name for store in stores for name in branch_names(store))]
+    signal = settings["signal"] or OWN_SCORE
+    if signal not in known:
+        message = f"gate.signal names the store {signal!r}. {did_you_mean(signal, known)}"
+        problems.add(settings.key_line("signal"), message)
+        return
+    if settings["profile"] is None:
+        return
+    try:
+        profile = profile_named(settings["profile"])
+    except (InputError, PluginLoadError):
+        return  # reported elsewhere, or a profile with required options
+    branch = signal.rpartition(".")[2]
+    store_scale = {OWN_SCORE: "fused", "text": "bm25", "vectors": "cosine"}.get(branch)
+    try:
+        profile = replace(profile, scale=settings["scale"] or profile.scale, signal=signal)
+        profile.check_scale(store_scale, signal=signal)
+    except InputError as exc:
+        problems.add(settings.key_line("profile"), f"gate: {exc}")
+
+
+# Rerank
+
+
+class SkippedRerank:
+    """Takes the place of a reranker without a key: rankings are degraded and name the missing variable."""
+
+    name = "rerank"
+
+    def __init__(self, missing: str) -> None:
+        self.missing = missing
+
+    async def __call__(self, pool: Pool) -> Pool:
+        """Return the pool unchanged, degraded."""
+        return pool.degrade(f"{self.name}: skipped, {self.missing}")
+
+
+def build_rerank(settings: Settings, *, sink: Sink | None = None) -> Rerank | SkippedRerank | None:
+    """Return the rerank stage; None if every scorer is switched off."""
+    sections = [settings] if settings["kind"] else settings["tiers"]
+    scorers = [scorer for section in sections if (scorer := _build_scorer(section)) is not None]
+    if not scorers:
+        # A missing key is a fault that rankings must show; a switch that is off is a decision.
+        missing = [f"{name} is not set" for section in sections for name in unset_key_variables(section)]
+        return SkippedRerank(", ".join(dict.fromkeys(missing))) if missing else None
+    scorer = scorers[0]
+    if not settings["kind"]:
+        budget = settings["budget"]
+        scorer = Tiered(
+            scorers[0],
+            scorers[1:],
+            breaker=_shared_breaker(settings["breaker"], scorers[0]) if len(scorers) > 1 else None,
+            budget=Budget(**asdict(budget.part(BudgetOptions))) if budget else None,
+            sink=sink,
+        )
+    return Rerank(scorer, **{"depth": AdaptiveDepth(), **settings.select("depth", "missing_text")})
+
+
+def _build_scorer(settings: Settings) -> Scorer | None:
+    scorer = build_plugin(settings.plugin, settings["kind"], settings.arguments())
+    if scorer is not None and not isinstance(scorer, Scorer):
+        raise ConfigError(
+            f"{settings['kind']!r} is a {type(scorer).__name__}, which does not score hits. If it makes one "
+            "list of several, register it in 'resift.fusion' and name it under fusion.method."
+        )
+    return scorer
+
+
+def _shared_breaker(settings: Settings | None, scorer: Scorer) -> CircuitBreaker | None:
+    if settings is None:
+        return None
+    # Pipelines of one process share the breaker of a service; the first pipeline sets its numbers.
+    return breakers.for_scorer(scorer, **asdict(settings.part(BreakerOptions)))
+
+
+def unset_key_variables(settings: Settings) -> list[str]:
+    """Return the variable that a hosted scorer reads its key from if it is not set; empty if it is off."""
+    if settings.get("cross_encoder_reranking_enabled") is False or settings.get("api_key_file"):
+        return []
+    dialect = settings.options.dialect if isinstance(settings.options, HostedOptions) else None
+    usual = dialect.key_env if dialect is not None and dialect.needs_key else ()
+    names = (settings["api_key_env"],) if settings.get("api_key_env") else usual
+    return [] if any(os.environ.get(name) for name in names) else list(names[:1])
+
+
+def _check_rerank(settings: Settings, problems: Problems) -> None:
+    alternatives = settings.written & {"kind", "tiers"}
+    if len(alternatives) == 2:
+        problems.add(settings.key_line("tiers"), "rerank has both 'kind' and 'tiers'; keep one of them.")
+    if not alternatives:
+        problems.add(settings.line, "rerank needs either 'kind' or 'tiers'.")
+    for name in ("breaker", "budget"):
+        if settings[name] is not None and len(settings["tiers"] or ()) < 2:
+            message = f"rerank.{name} protects one tier by another; it needs two or more 'tiers'."
+            problems.add(settings.key_line(name), message)
+
+
+# Guard and shape
+
+
+def build_shape(guard: Settings | None, shape: Settings | None, *, reranks: bool) -> Shape | None:
+    """Return the stage of guard and shape; None if neither is needed."""
+    if guard is None and shape is None and not reranks:
+        return None
+    policy = ShapePolicy() if shape is None else shape.part(ShapePolicy)
+    if guard is not None:
+        switches = guard.part(GuardSection)
+        policy = replace(
+            policy,
+            blend=guard.part(Blend) if switches.blend else None,
+            guard=guard.part(Guard) if switches.do_no_harm else None,
+        )
+    elif not reranks:
+        policy = replace(policy, blend=None, guard=None)
+    section = None if shape is None else shape["section"]
+    return Shape(policy, section=section, name="guard" if shape is None else "shape")
+
+
+# Checks that need more than one key
+
+
+def check_sections(settings: Settings, problems: Problems) -> None:
+    """Report every contradiction between keys that are valid on their own."""
+    stores: list[Settings] = settings["stores"] or []
+    lines: dict[str, int | None] = {}
+    for store in stores:
+        name = store["name"]
+        if name is not None and name in lines:
+            first = f", first in line {lines[name]}" if lines[name] else ""
+            message = f"Two stores are named {name!r}{first}. Give each its own name."
+            problems.add(store.key_line("name"), message)
+        lines.setdefault(name, store.key_line("name"))
+        _check_store(store, problems)
+    _check_fusion(settings["fusion"], stores, problems)
+    fetch, k = settings["fetch"], settings["k"]
+    if fetch is not None and fetch["cap"] < k:
+        message = f"fetch.cap is {fetch['cap']}, but k is {k}; raise cap, or stores return fewer than k."
+        problems.add(fetch.key_line("cap"), message)
+    if fetch is not None and "minimum" in fetch.written and fetch["cap"] < fetch["minimum"]:
+        message = f"fetch.cap is {fetch['cap']}, below fetch.minimum {fetch['minimum']}. Raise cap."
+        problems.add(fetch.key_line("cap"), message)
+    if settings["rerank"] is not None:
+        _check_rerank(settings["rerank"], problems)
+    if settings["gate"] is not None:
+        _check_gate(settings["gate"], stores, problems)
+    recovery = None if settings["shape"] is None else settings["shape"]["recovery"]
+    if recovery is None:
+        return
+    for section, survivors in (recovery["survivors"] or {}).items():
+        counts = survivors.values() if isinstance(survivors, Mapping) else [survivors]
+        if not all(isinstance(count, int) and not isinstance(count, bool) and count >= 0 for count in counts):
+            message = (
+                f"shape.recovery.survivors.{section} must name whole numbers per source type: {{EXCEL: 2}}."
+            )
+            problems.add(recovery.key_line("survivors"), message)
+
+
+def _check_fusion(settings: Settings | None, stores: Sequence[Settings], problems: Problems) -> None:
+    if settings is None:
+        return
+    # A weight for a missing store would have no effect, silently.
+    known = [name for store in stores for name in branch_names(store)]
+    for name in settings["weights"] or ():
+        if name not in known:
+            message = f"fusion.weights names the store {name!r}. {did_you_mean(name, known)}"
+            problems.add(settings.key_line("weights"), message)
+    if getattr(settings.options, "dialect", None) is not None:
         try:
-            return make(section)
-        except MissingExtraError:
-            raise
-        except (ResiftError, ValueError) as exc:
-            if isinstance(exc, ConfigError) and exc.line:
-                raise
-            raise ConfigError(str(exc), file=self.file, line=section.line) from exc
+            build_fusion(settings)
+        except InputError as exc:
+            problems.add(settings.key_line("dialect"), f"fusion: {exc}")

@@ -1,217 +1,426 @@
-"""A tree and a declaration in, checked settings out. Each mistake has its line; none stops the rest."""
+"""YAML nodes and declared options in, checked settings out. Every mistake is reported with its line."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from resift.config.problems import Problems
-from resift.config.settings import Settings
-from resift.config.tree import Tree
-from resift.config.values import ValueReader, shown
-from resift.errors import InputError, ResiftError, did_you_mean
+from resift._internal import environment
+from resift.config.yaml_nodes import YamlNode
+from resift.errors import ConfigError, InputError, ResiftError, did_you_mean
 from resift.plugins import load_plugin
-from resift.types import JsonMapping, JsonObject
-from resift.validation import Option, Options, declared_options, option_values, options_class
-from resift.validation.options import build_options, included_options, warn_renamed
+from resift.types import JsonObject, JsonValue
+from resift.validation import Option, Options, declared_options, find_problems, option_values, options_class
+from resift.validation.options import (
+    TYPE_NAMES,
+    build_options,
+    data_type,
+    included_options,
+    warn_renamed,
+)
 
-# Files are committed and shared; a key in one is a leak, whatever it was meant for.
+T = TypeVar("T")
+
+# Files are committed and shared, so a key in one is a leak, whatever it is for.
 _SECRETS = frozenset({"api_key", "apikey", "key", "token", "password", "secret"})
+_VARIABLE_NAME = re.compile(r"[A-Z][A-Z0-9_]*")
+_PASSWORD = re.compile(r"://[^/@\s:]*:[^/@\s]+@")
 
-WHOLE = "The file"
+ROOT = "The file"
+"""Name of the top level in messages."""
 
-# They stand for a plugin that does not exist, and for one that does not load.
+# Placeholders for a plugin that does not exist, and for one that does not load.
 _UNKNOWN, _BROKEN = object(), object()
 
 
-class Reader:
-    """Checks trees against declared options; paths are relative to `folder`.
+@dataclass(slots=True)
+class Problems:
+    """The mistakes of one file, or of one dict (without lines)."""
 
-    With `expand=False` paths and addresses stay as written, for showing them.
+    file: str | None = None
+    found: list[tuple[int, str]] = field(default_factory=list)
+
+    def add(self, line: int | None, message: str) -> None:
+        """Record a mistake: what is wrong and what to do about it."""
+        self.found.append((line or 0, message))
+
+    def lines(self) -> list[str]:
+        """Return `file:line: message` per mistake, in the order of the file."""
+        places = [(":".join(str(part) for part in (self.file, line) if part), message)
+                  for line, message in sorted(self.found)]  # fmt: skip
+        return [f"{place}: {message}" if place else message for place, message in places]
+
+    def raise_first(self) -> None:
+        """Raise ConfigError if there are mistakes: the first in full, and the number of others."""
+        if not self.found:
+            return
+        (line, message), *others = sorted(self.found)
+        more = f" ({len(others)} more: run resift config check)" if others else ""
+        error = ConfigError(message + more, file=self.file, line=line or None)
+        if others:
+            error.add_note("\n".join(self.lines()[1:]))
+        raise error
+
+    refuse = raise_first  # OLD NAME: remove
+
+
+class Settings(Mapping[str, Any]):
+    """Checked values of one section by key, with their lines; nested sections are Settings too."""
+
+    def __init__(
+        self, values: JsonObject, *, node: YamlNode, parts: Mapping[type, object], plugin: Any, options: Any
+    ) -> None:
+        self._values = values
+        self._key_lines = node.key_lines
+        self.line = node.line
+        self.parts = parts
+        """The values as instances of the dataclasses that declare them; without those that have mistakes."""
+        self.written = frozenset(node.value)
+        """The keys in the file, including those whose value is invalid."""
+        self.plugin = plugin
+        """The class or factory that the section names."""
+        self.options = options
+        """The plugin's own options, an instance of the dataclass that it declares."""
+
+    def __getitem__(self, key: str) -> Any:
+        return self._values[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def key_line(self, key: str) -> int | None:
+        """Return the line of a key, or of the section if the key is not in the file."""
+        return self._key_lines.get(key, self.line)
+
+    def part(self, declared: type[T]) -> T:
+        """Return the values as an instance of a dataclass that declares them."""
+        instance = self.parts[declared]
+        assert isinstance(instance, declared)  # noqa: S101 - narrows object
+        return instance
+
+    def select(self, *names: str) -> JsonObject:
+        """Return those of the keys that have a value, as arguments for a constructor."""
+        return {name: self._values[name] for name in names if self._values.get(name) is not None}
+
+    def arguments(self) -> JsonObject:
+        """Return the plugin's arguments: its declared options, then the free ones under `options`."""
+        declared = {} if self.options is None else self.options.arguments()
+        return {**declared, **(self._values.get("options") or {})}
+
+    def plain(self) -> JsonObject:
+        """Return plain data, without keys that have no value."""
+        return {key: _plain(value) for key, value in self._values.items() if value is not None}
+
+
+def _plain(value: object) -> JsonValue:
+    if isinstance(value, Settings):
+        return value.plain()
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+class Reader:
+    """Checks nodes against declared options; paths are relative to `folder`.
+
+    With `expand=False` paths and addresses stay as written, for display.
     """
 
     def __init__(self, problems: Problems, *, folder: Path, expand: bool = True) -> None:
         self.problems = problems
-        self._values = ValueReader(problems, folder=folder, expand=expand)
+        self.folder = folder
+        self.expand = expand
 
-    def section(self, declared: type, tree: Tree, where: str, *, base: object = None) -> Settings | None:
-        """Return the settings of a mapping, or None where it is no mapping at all."""
-        if not isinstance(tree.value, dict):
-            self.problems.add(tree.line, f"{where} is {shown(tree.value)}; it must be a mapping of keys.")
+    def section(self, declared: type, node: YamlNode, where: str, *, base: object = None) -> Settings | None:
+        """Return the settings of a mapping; None if the node is not a mapping."""
+        if not isinstance(node.value, dict):
+            self.problems.add(node.line, f"{where} is {_show(node.value)}; it must be a mapping of keys.")
             return None
-        options = {each.name: each for each in declared_options(declared)}
-        chooser = next((each for each in options.values() if each.plugins), None)
-        plugin = None if chooser is None else self._plugin(chooser, tree)
+        options = {option.name: option for option in declared_options(declared)}
+        chooser = next((option for option in options.values() if option.plugins), None)
+        plugin = None if chooser is None else self._load_plugin(chooser, node)
         own = options_class(plugin)
         if own is not None:
-            # The section's own keys come first: a plugin cannot change what `name` or `k` means.
-            options = {**{each.name: each for each in declared_options(own)}, **options}
-        self._rename_old_keys(options, tree, where)
-        # Unknown keys first, then values: a misspelt key explains the "needs the key" that follows it.
-        for name in tree.value:
-            if name not in options and not (chooser is not None and _excused(plugin, chooser, name)):
-                self._unknown(chooser, options, name, tree, where)
-        started = {} if base is None else option_values(base)
-        values = {name: self._value(each, tree, where, started) for name, each in options.items()}
-        parts = self._instances(
-            [declared, *included_options(declared), *([own] if own else [])], values, tree, where
+            # The section's keys win: a plugin cannot change the meaning of `name` or `k`.
+            options = {**{option.name: option for option in declared_options(own)}, **options}
+        self._rename_old_keys(options, node, where)
+        # Unknown keys come before values: a misspelled key explains the "needs the key" that follows it.
+        for name in node.value:
+            # The keys of a plugin that cannot be loaded are unknown.
+            missing_plugin = plugin is _BROKEN or (plugin is _UNKNOWN and _plugins_with(chooser, name))
+            if name not in options and not missing_plugin:
+                self._report_unknown_key(name, node, where, chooser, options)
+        defaults = {} if base is None else option_values(base)
+        values = {name: self._value(option, node, where, defaults) for name, option in options.items()}
+        classes = [declared, *included_options(declared), *([own] if own else [])]
+        parts = self._build_parts(classes, values, node, where)
+        # Nothing would check a declared option under the free `options`.
+        free = {} if own is None else {option.name for option in declared_options(own)}
+        for name in values.get("options") or ():
+            if name in free or name in _SECRETS:
+                hint = "Keep it out of the file." if name in _SECRETS else "Move it out of `options`."
+                line = node.key_lines.get("options", node.line)
+                self.problems.add(line, f"{where}.options contains {name!r}. {hint}")
+        return Settings(
+            values, node=node, parts=parts, plugin=plugin, options=None if own is None else parts.get(own)
         )
-        settings = Settings(
-            values,
-            lines=tree.key_lines,
-            line=tree.line,
-            written=tree.value,
-            parts=parts,
-            plugin=plugin,
-            options=None if own is None else parts.get(own),
-        )
-        self._refuse_declared(own, settings, where)
-        return settings
 
-    def _rename_old_keys(self, options: Mapping[str, Option], tree: Tree, where: str) -> None:
-        """Move values under keys of earlier versions to the present keys, with a DeprecationWarning."""
-        for option in options.values():
-            for alias in option.aliases:
-                if alias not in tree.value or alias in options:
-                    continue
-                line = tree.key_lines.pop(alias, None)
-                if option.name in tree.value:
-                    message = (
-                        f"{where} has both {option.name!r} and its old name {alias!r}; keep {option.name!r}."
-                    )
-                    self.problems.add(line, message)
-                    del tree.value[alias]
-                    continue
-                place = ":".join(str(part) for part in (self.problems.file, line) if part)
-                warn_renamed(f"{place}: {alias}" if place else f"{where}.{alias}", option.name, stacklevel=2)
-                tree.value[option.name] = tree.value.pop(alias)
-                if line is not None:
-                    tree.key_lines[option.name] = line
-
-    def _plugin(self, chooser: Option, tree: Tree) -> Any:
-        """Return the plugin that a section names; None where it names none."""
-        given = tree.value.get(chooser.name)
-        name = chooser.default if given is None or given.value is None else given.value
+    def _load_plugin(self, chooser: Option, node: YamlNode) -> Any:
+        """Return the plugin that a section names; None if it names none."""
+        child = node.get(chooser.name)
+        name = chooser.default if child is None else child.value
         if name is None:
             return None
+        line = node.key_lines.get(chooser.name, node.line)
         allowed = chooser.allowed()
         if not allowed:
-            line = tree.key_lines.get(chooser.name, tree.line)
             self.problems.add(line, f"No installed package offers {name!r} in the group {chooser.plugins}.")
         if not isinstance(name, str) or name not in allowed:
             return _UNKNOWN
         try:
             return load_plugin(chooser.plugins, name)
         except ResiftError as exc:
-            self.problems.add(tree.key_lines.get(chooser.name, tree.line), str(exc))
+            self.problems.add(line, str(exc))
             return _BROKEN
 
-    def _instances(
-        self, declared: Sequence[type], values: JsonMapping, tree: Tree, where: str
-    ) -> dict[type, object]:
-        """Return the values as instances of what declares them; whatever they find wrong is noted."""
-        found: dict[type, object] = {}
-        for each in declared:
-            if any(option.required and values[option.name] is None for option in declared_options(each)):
-                continue  # noted already
-            try:
-                found[each] = build_options(each, _parts(each, values))
-            except InputError as exc:
-                self.problems.add(tree.line, f"{where}: {exc}")
-        for part in found.values():
-            for name, message in part.problems() if isinstance(part, Options) else ():
-                line = tree.key_lines.get(name, tree.line)
-                self.problems.add(line, f"{where}{message if message.startswith('.') else ' ' + message}")
-        return found
+    def _rename_old_keys(self, options: Mapping[str, Option], node: YamlNode, where: str) -> None:
+        """Move values under keys of earlier versions to the present keys, with a DeprecationWarning."""
+        renamed = {alias: option.name for option in options.values() for alias in option.aliases}
+        for alias in [key for key in node.value if key in renamed and key not in options]:
+            name, line = renamed[alias], node.key_lines.pop(alias, None)
+            child = node.value.pop(alias)
+            if name in node.value:
+                message = f"{where} has both {name!r} and {alias!r}, its old name. Remove {alias!r}."
+                self.problems.add(line, message)
+                continue
+            place = ":".join(str(part) for part in (self.problems.file, line) if part)
+            warn_renamed(f"{place}: {alias}" if place else f"{where}.{alias}", name, stacklevel=2)
+            node.value[name] = child
+            if line is not None:
+                node.key_lines[name] = line
 
-    def _refuse_declared(self, own: type | None, settings: Settings, where: str) -> None:
-        """Refuse a declared option under the free `options`: there nothing would check it."""
-        declared = set() if own is None else {each.name for each in declared_options(own)}
-        for name in settings.get("options") or ():
-            if name in declared or name in _SECRETS:
-                hint = (
-                    "Keep it out of the file." if name in _SECRETS else f"Write {name!r} beside it instead."
-                )
-                self.problems.add(settings.line_of("options"), f"{where}.options holds {name!r}. {hint}")
-
-    def _unknown(
-        self, chooser: Option | None, options: Mapping[str, Option], name: str, tree: Tree, where: str
+    def _report_unknown_key(
+        self,
+        name: str,
+        node: YamlNode,
+        where: str,
+        chooser: Option | None,
+        options: Mapping[str, Option],
     ) -> None:
-        line = tree.key_lines.get(name)
-        others = [] if chooser is None else _plugins_with(chooser, name)
+        others = _plugins_with(chooser, name)
         if name in _SECRETS:
-            self.problems.add(
-                line, f"{where} holds a secret under {name!r}. Keep it out of the file: use api_key_env."
-            )
+            message = f"{where} contains a secret under {name!r}. Keep it out of the file: use api_key_env."
         elif chooser is not None and others:
-            kinds = f"{chooser.name} {', '.join(others)}"
-            self.problems.add(line, f"{where} has no key {name!r}; that belongs to {kinds}.")
+            message = f"{where} has no key {name!r}; that belongs to {chooser.name} {', '.join(others)}."
         else:
-            self.problems.add(line, f"{where} has no key {name!r}. {did_you_mean(name, options)}")
+            message = f"{where} has no key {name!r}. {did_you_mean(name, options)}"
+        self.problems.add(node.key_lines.get(name), message)
 
-    def _value(self, option: Option, tree: Tree, where: str, started: JsonMapping) -> Any:
-        name = f"{where}.{option.name}" if where != WHOLE else option.name
-        default = started.get(option.name, option.default)
-        given = tree.value.get(option.name)
-        if given is None or given.value is None:
-            if option.required and option.name not in started:
-                self.problems.add(tree.line, f"{where} needs the key {option.name!r}: {option.help}")
-            return default
-        if option.kind == "section":
-            assert option.nested is not None  # noqa: S101 - narrows
-            found: Any = self.section(option.nested, given, name, base=option.defaults_from)
-        elif option.kind == "sections":
-            found = self._listed(option, given, name)
+    def _value(self, option: Option, node: YamlNode, where: str, defaults: Mapping[str, object]) -> Any:
+        """Return the value of an option; its default if it is missing or invalid."""
+        name = f"{where}.{option.name}" if where != ROOT else option.name
+        child = node.get(option.name)
+        value: object
+        if child is None:
+            if option.required and option.name not in defaults:
+                self.problems.add(node.line, f"{where} needs the key {option.name!r}: {option.help}")
+            value = None
+        elif option.nested is not None and option.kind == "section":
+            value = self.section(option.nested, child, name, base=option.defaults_from)
+        elif option.nested is not None and option.kind == "sections":
+            value = self._section_list(option, option.nested, child, name)
+        elif option.kind == "variable":
+            value = self._variable(option, child, name)
+        elif option.kind in ("path", "key file"):
+            value = self._path(option, child, name)
+        elif option.kind in ("text", "address"):
+            value = self._text(option, child, name)
+            if option.kind == "address" and isinstance(value, str):
+                value = self._address(option, value, child, name)
         else:
-            found = self._values.read(option, given, name)
-        return default if found is None else found
+            value = self._plain_value(option, child, name)
+        return defaults.get(option.name, option.default) if value is None else value
 
-    def _listed(self, option: Option, tree: Tree, name: str) -> list[Settings] | None:
-        assert option.nested is not None  # noqa: S101 - narrows
-        if not isinstance(tree.value, list):
-            self._values.wrong(option, tree, name)
+    def _section_list(self, option: Option, nested: type, node: YamlNode, name: str) -> list[Settings] | None:
+        if not isinstance(node.value, list):
+            self._report_wrong_type(option, node, name)
             return None
-        if option.required and not tree.value:
-            self.problems.add(tree.line, f"{name} is empty; it needs at least one entry.")
-        found = [
-            self.section(option.nested, item, _entry(name, at, item)) for at, item in enumerate(tree.value)
-        ]
-        return [settings for settings in found if settings is not None]
+        if option.required and not node.value:
+            self.problems.add(node.line, f"{name} is empty; it needs at least one entry.")
+        sections = []
+        for i, item in enumerate(node.value):
+            # Messages use the entry's name if it has one.
+            own_name = item.get("name")
+            label = own_name.value if own_name is not None and isinstance(own_name.value, str) else i
+            sections.append(self.section(nested, item, f"{name}[{label}]"))
+        return [section for section in sections if section is not None]
+
+    def _build_parts(
+        self, classes: Sequence[type], values: JsonObject, node: YamlNode, where: str
+    ) -> dict[type, object]:
+        """Return the values as instances of their dataclasses; report what these refuse."""
+        parts: dict[type, object] = {}
+        for declared in classes:
+            options = declared_options(declared)
+            if any(option.required and values[option.name] is None for option in options):
+                continue  # reported already
+            arguments = {}
+            for option in options:
+                value = values[option.name]
+                if option.nested is not None and isinstance(value, list):
+                    nested = option.nested
+                    value = tuple(each.parts[nested] for each in value if nested in each.parts)
+                elif option.nested is not None and isinstance(value, Settings):
+                    value = value.parts.get(option.nested)
+                arguments[option.name] = value
+            try:
+                parts[declared] = build_options(declared, arguments)
+            except InputError as exc:
+                self.problems.add(node.line, f"{where}: {exc}")
+        for part in parts.values():
+            for name, message in part.problems() if isinstance(part, Options) else ():
+                line = node.key_lines.get(name, node.line)
+                self.problems.add(line, f"{where}{message if message.startswith('.') else ' ' + message}")
+        return parts
+
+    def _report_wrong_type(self, option: Option, node: YamlNode, name: str, hint: str = "") -> None:
+        message = f"{name} is {_show(node.value)}; it must be {option.type_in_words()}.{hint}"
+        self.problems.add(node.line, message)
+
+    def _text(self, option: Option, node: YamlNode, name: str) -> str | None:
+        value = node.value
+        if not isinstance(value, str):
+            hint = "" if isinstance(value, (dict, list)) else " Put it in quotes if it is meant as text."
+            self._report_wrong_type(option, node, name, hint)
+            return None
+        if not value.strip():
+            self.problems.add(node.line, f"{name} is empty; it must be {TYPE_NAMES[option.kind]}.")
+            return None
+        allowed = option.allowed()
+        if allowed and value not in allowed:
+            self.problems.add(node.line, f"{name} is {value!r}. {did_you_mean(value, allowed)}")
+            return None
+        return value
+
+    def _variable(self, option: Option, node: YamlNode, name: str) -> str | None:
+        """Return the name of an environment variable. Anything else may be the secret itself: not shown."""
+        value = node.value
+        if not isinstance(value, str) or not _VARIABLE_NAME.fullmatch(value):
+            kind = TYPE_NAMES[option.kind]
+            self.problems.add(node.line, f"{name} must be {kind}; the secret itself stays out of the file.")
+            return None
+        if not environment.is_allowed_variable(value, option.variables):
+            message = environment.forbidden_variable_message(value, option.variables)
+            self.problems.add(node.line, f"{name} is {message}.")
+            return None
+        return value
+
+    def _address(self, option: Option, text: str, node: YamlNode, name: str) -> str | None:
+        """Return an address with its variables replaced: only those declared for it may leave the machine."""
+        if _PASSWORD.search(environment.REFERENCE.sub("", text)):
+            self.problems.add(
+                node.line, f"{name} contains a password. Keep it out of the file: write ${{VARIABLE}}."
+            )
+            return None
+        for variable in environment.REFERENCE.findall(text):
+            if not environment.is_allowed_variable(variable, option.variables):
+                message = environment.forbidden_variable_message(variable, option.variables)
+                self.problems.add(node.line, f"{name} uses {message}.")
+                return None
+        return self._expand(text, node, name)
+
+    def _path(self, option: Option, node: YamlNode, name: str) -> str | None:
+        """Return a path, relative to the file's folder; some stores accept an address instead."""
+        text = self._text(option, node, name)
+        if text is None:
+            return None
+        if _is_address(text):
+            return self._address(option, text, node, name)
+        expanded = self._expand(text, node, name)
+        if expanded is None or not self.expand:
+            return expanded
+        if _is_address(expanded):
+            return self._address(option, text, node, name)
+        path = self.folder / Path(expanded).expanduser()
+        # Messages show the text as written: the value of a variable may be secret.
+        if "\0" in expanded:
+            message = f"{name} contains a NUL character, which no path can have."
+        elif option.must_exist and not path.exists():
+            message = f"{name}: {text} does not exist (looked in {self.folder}). {option.help}"
+        elif option.kind == "key file" and not environment.is_allowed_key_file(path, self.folder):
+            message = (
+                f"{name}: {text} is outside {self.folder}: a file could send any file away. Put the key "
+                f"next to the file, or allow its folder: export {environment.ALLOWED_KEY_FILES}=…"
+            )
+        else:
+            return str(path)
+        self.problems.add(node.line, message)
+        return None
+
+    def _expand(self, text: str, node: YamlNode, name: str) -> str | None:
+        if not self.expand:
+            return text
+        missing = environment.unset_variables(text)
+        if missing:
+            self.problems.add(
+                node.line, f"{name} uses ${{{missing[0]}}}, which is not set. Run: export {missing[0]}=…"
+            )
+            return None
+        return environment.expand_variables(text)
+
+    def _plain_value(self, option: Option, node: YamlNode, name: str) -> Any:
+        """Return a number, a flag, a list of texts or a mapping, without the items that are invalid."""
+        value = node.plain()
+        if option.kind == "texts" and isinstance(value, (str, list)):
+            # A single text is a list of one.
+            items = [node] if isinstance(value, str) else node.value
+            item_option = replace(option, kind="text")
+            texts = [self._text(item_option, item, f"{name}[{i}]") for i, item in enumerate(items)]
+            return tuple(text for text in texts if text is not None)
+        problems = list(find_problems(value, data_type(option)))
+        for problem in problems:
+            # A value inside a mapping has its own line and name.
+            inner = node.value[problem.path[0]] if problem.path else node
+            expected = replace(option, kind="number") if problem.path else option
+            self._report_wrong_type(expected, inner, problem.name(name))
+        if not problems:
+            return value
+        invalid = {problem.path[0] for problem in problems if problem.path}
+        if not isinstance(value, dict) or not all(problem.path for problem in problems):
+            return None
+        return {key: item for key, item in value.items() if key not in invalid}
 
 
-def _parts(declared: type, values: JsonMapping) -> JsonObject:
-    """Return the values that a dataclass takes, with its nested sections as the dataclasses they declare."""
-    found = {}
-    for option in declared_options(declared):
-        value = values[option.name]
-        if option.nested is not None and isinstance(value, list):
-            value = tuple(each.parts[option.nested] for each in value if option.nested in each.parts)
-        elif option.nested is not None and isinstance(value, Settings):
-            value = value.parts.get(option.nested)
-        found[option.name] = value
-    return found
+def _is_address(text: str) -> bool:
+    return "://" in text or text.startswith(("//", "\\\\"))
 
 
-def _excused(plugin: object, chooser: Option, name: str) -> bool:
-    """Say whether a key may be right: nobody knows the keys of a plugin that is not there."""
-    return plugin is _BROKEN or (plugin is _UNKNOWN and bool(_plugins_with(chooser, name)))
+def _show(value: object) -> str:
+    """Return a value as written in the file, shortened."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, (dict, list)):
+        return "a mapping" if isinstance(value, dict) else "a list"
+    text = repr(value) if isinstance(value, str) else str(value)
+    return text if len(text) <= 60 else f"{text[:57]}…"
 
 
-def _plugins_with(chooser: Option, name: str) -> list[str]:
-    """Return the plugins that have an option of that name; one that does not load has none."""
-    found = []
-    for each in chooser.allowed():
+def _plugins_with(chooser: Option | None, name: str) -> list[str]:
+    """Return the plugins that have an option of that name."""
+    plugins: list[str] = []
+    if chooser is None:
+        return plugins
+    for plugin in chooser.allowed():
         try:
-            own = options_class(load_plugin(chooser.plugins, each))
+            own = options_class(load_plugin(chooser.plugins, plugin))
         except ResiftError:
             continue
         if own is not None and any(option.name == name for option in declared_options(own)):
-            found.append(each)
-    return found
-
-
-def _entry(name: str, at: int, tree: Tree) -> str:
-    """Return what a list entry is called in messages: by its own name where it has one."""
-    own = tree.value.get("name") if isinstance(tree.value, dict) else None
-    return f"{name}[{own.value if own and isinstance(own.value, str) else at}]"
+            plugins.append(plugin)
+    return plugins

@@ -1,4 +1,4 @@
-"""The reference page of every key, and the default pipeline as a file, both from what is declared.
+"""The reference page of all keys, and the default pipeline as a file, both from the declarations.
 
 `python -m resift.config.reference > PAGE` writes the page.
 """
@@ -11,24 +11,25 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from resift.config.sections import FusionSection, GuardSection, PipelineFile
 from resift.pipeline.defaults import FETCH
-from resift.plugins import load_plugin, package_of
+from resift.plugins import load_plugin, plugin_package
 from resift.validation import DEFAULT_K, Option, declared_options, option_values, options_class
 from resift.validation.options import TYPE_NAMES
 
-_HEAD = """# Configuration reference
+_INTRODUCTION = """# Configuration reference
 
-Every key that a pipeline file may hold. This page is generated from the same declarations that check a file:
+All keys of a pipeline file. This page is generated from the declarations that check the file:
 `python -m resift.config.reference`. How to write one: [Configuration](../configuration.md).
 """
 
 
-def page(*, packages: Sequence[str] | None = ("resift",)) -> str:
-    """Return the page as Markdown: with the plugins of these packages, with None of all installed ones."""
-    return _HEAD + "".join(_sections(PipelineFile, "", (PipelineFile.__doc__ or "").strip(), packages)) + "\n"
+def reference_page(*, packages: Sequence[str] | None = ("resift",)) -> str:
+    """Return the page as Markdown, with the plugins of these packages; None means all installed ones."""
+    about = (PipelineFile.__doc__ or "").strip()
+    return _INTRODUCTION + "".join(_sections(PipelineFile, "", about, packages)) + "\n"
 
 
 def default_file(store: str = "docs.db") -> str:
-    """Return the default pipeline on an index as a commented file; every value is the one that runs."""
+    """Return the default pipeline on an index as a commented file; every value is the effective one."""
     from resift.rerankers.cross_encoder import DEFAULT_MODEL, SKIM, WINDOWS
 
     guard = GuardSection()
@@ -51,86 +52,77 @@ fetch:                      # hits from each store: factor * k, at least minimum
 fusion:
   method: {FusionSection().method}          # keyword and vector search are weighted by the texts
 
-rerank:                     # how many hits are reranked follows the fused scores; `depth: 20` fixes it
+rerank:                     # the rerank depth follows the fused scores; `depth: 20` fixes it
   kind: cross-encoder
   model: {DEFAULT_MODEL}
-  max_windows: {WINDOWS}            # windows of a long text that are scored at most
+  max_windows: {WINDOWS}            # maximum number of windows of a long text that are scored
   skim: {SKIM}                   # windows that are scored first; the others only if one of these is relevant
 
 guard:
-  blend: {_yaml(guard.blend)}               # the final order blends first-stage and reranker scores
-  do_no_harm: {_yaml(guard.do_no_harm)}          # a strong first-stage hit stays in the results
+  blend: {str(guard.blend).lower()}               # the final order blends first-stage and reranker scores
+  do_no_harm: {str(guard.do_no_harm).lower()}          # a strong first-stage hit stays in the results
 
 k: {DEFAULT_K}                       # hits that a search returns
 # deadline_s: 2             # limit for a whole search, in seconds; none by default
 """
 
 
-def _yaml(value: bool) -> str:
-    return str(value).lower()
-
-
 def _sections(
     declared: type, name: str, about: str, packages: Sequence[str] | None, base: object = None
 ) -> Iterator[str]:
     title = f"`{name}`" if name else "The file"
-    started = {} if base is None else option_values(base)
     options = declared_options(declared)
-    yield f"\n## {title}\n\n{about}\n\n{_table(options, started, packages)}"
-    for each in options:
-        for table, names in _plugins(each, packages):
-            kinds = ", ".join(f"`{one}`" for one in names)
-            yield f"\n\nWith {each.name} {kinds}, also:\n\n{table}"
+    defaults = {} if base is None else option_values(base)
+    yield f"\n## {title}\n\n{about}\n\n{_table(options, packages, defaults)}"
+    for option in options:
+        # Plugins with the same options share a table.
+        tables: dict[str, list[str]] = {}
+        for plugin in _plugin_names(option, packages):
+            own = options_class(load_plugin(option.plugins, plugin))
+            if own is not None and declared_options(own):
+                tables.setdefault(_table(declared_options(own), packages), []).append(f"`{plugin}`")
+        for table, plugins in tables.items():
+            yield f"\n\nWith {option.name} {', '.join(plugins)}, also:\n\n{table}"
     yield "\n"
-    for each in options:
-        if each.nested is not None:
-            inner = f"{name}.{each.name}".lstrip(".")
-            yield from _sections(each.nested, inner, each.help, packages, each.defaults_from)
+    for option in options:
+        if option.nested is not None:
+            inner = f"{name}.{option.name}".lstrip(".")
+            yield from _sections(option.nested, inner, option.help, packages, option.defaults_from)
 
 
-def _plugins(chooser: Option, packages: Sequence[str] | None) -> list[tuple[str, list[str]]]:
-    """Return the tables of the plugins' own options, each with the names that share it."""
-    shared: dict[str, list[str]] = {}
-    for name in _offered(chooser, packages):
-        own = options_class(load_plugin(chooser.plugins, name))
-        if own is not None and declared_options(own):
-            shared.setdefault(_table(declared_options(own), {}, packages), []).append(name)
-    return list(shared.items())
+def _plugin_names(option: Option, packages: Sequence[str] | None) -> list[str]:
+    names = option.allowed() if option.plugins else []
+    return [name for name in names if packages is None or plugin_package(option.plugins, name) in packages]
 
 
-def _offered(chooser: Option, packages: Sequence[str] | None) -> list[str]:
-    if not chooser.plugins:
-        return []
-    names = chooser.allowed()
-    return [name for name in names if packages is None or package_of(chooser.plugins, name) in packages]
+def _table(
+    options: Sequence[Option],
+    packages: Sequence[str] | None,
+    defaults: Mapping[str, object] | None = None,
+) -> str:
+    rows = []
+    for option in options:
+        kind = TYPE_NAMES[option.kind] + (f", {option.bounds()}" if option.bounds() else "")
+        choices = _plugin_names(option, packages) if option.plugins else option.allowed()
+        if choices:
+            prefix = "some of" if option.kind == "texts" else "one of"
+            kind = f"{prefix} {', '.join(f'`{choice}`' for choice in choices)}"
+        default = _show_default(option, (defaults or {}).get(option.name, option.default))
+        rows.append(f"| `{option.name}` | {kind} | {default} | {option.help} |")
+    return "\n".join(["| key | type | default | description |", "|---|---|---|---|", *rows])
 
 
-def _table(options: Sequence[Option], started: Mapping[str, object], packages: Sequence[str] | None) -> str:
-    rows = "\n".join(_row(each, started.get(each.name, each.default), packages) for each in options)
-    return f"| key | takes | default | what it does |\n|---|---|---|---|\n{rows}"
-
-
-def _row(option: Option, default: object, packages: Sequence[str] | None) -> str:
-    takes = TYPE_NAMES[option.kind] + (f", {option.bounds()}" if option.bounds() else "")
-    choices = _offered(option, packages) if option.plugins else option.allowed()
-    if choices:
-        takes = ("some of " if option.kind == "texts" else "one of ") + ", ".join(
-            f"`{choice}`" for choice in choices
-        )
-    return f"| `{option.name}` | {takes} | {_default(option, default)} | {option.help} |"
-
-
-def _default(option: Option, value: object) -> str:
+def _show_default(option: Option, value: object) -> str:
     if option.required:
         return "**required**"
     if value is None or value in ((), {}):
         return ""
     if isinstance(value, Mapping):
-        value = ", ".join(f"{key}: {each}" for key, each in value.items())
+        value = ", ".join(f"{key}: {item}" for key, item in value.items())
     if isinstance(value, tuple):
         value = ", ".join(map(str, value))
     return f"`{str(value).lower() if isinstance(value, bool) else value}`"
 
 
 if __name__ == "__main__":
-    sys.stdout.write(page(packages=None if "--all" in sys.argv else ("resift",)))
+    sys.stdout.write(reference_page(packages=None if "--all" in sys.argv else ("resift",)))

@@ -138,7 +138,7 @@ def collection_at(index: Path | None) -> Iterator[None]:
 
 
 def _from_file(path: Path) -> Subject:
-    from resift.config.load import inspect_yaml
+    from resift.config import inspect_yaml
 
     # Not expanded: the index does not exist yet, and the identity must not depend on where it lies.
     settings, problems = inspect_yaml(path, expand=False)

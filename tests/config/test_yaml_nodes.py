@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from resift.config.tree import MAX_BYTES, from_plain, read_file, read_text
+from resift.config.yaml_nodes import MAX_BYTES, from_plain, read_file, read_text
 from resift.errors import ConfigError
 
 
