@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from resift.plugins import available_rerankers as available_rerankers
     from resift.plugins import load_reranker as load_reranker
     from resift.protocols import Reranker as Reranker
-    from resift.ranking.fusion.entry import fuse as fuse
+    from resift.ranking.fusion.methods import fuse as fuse
     from resift.ranking.fusion.rerankers import RRFReranker as RRFReranker
     from resift.rerankers.cross_encoder import CrossEncoderReranker as CrossEncoderReranker
     from resift.reranking import arerank as arerank
@@ -39,7 +39,7 @@ else:
         """
         agent.knowledge_graph_agent: KnowledgeGraphAgent
         errors: ResiftError
-        ranking.fusion.entry: fuse
+        ranking.fusion.methods: fuse
         ranking.fusion.rerankers: RRFReranker
         index: Index
         models.embedding: Embedder

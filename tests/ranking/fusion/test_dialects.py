@@ -12,9 +12,8 @@ import pytest
 from resift import Hit, RRFReranker
 from resift.errors import InputError
 from resift.ranking import fusion
-from resift.ranking.fusion.dialects import DIALECTS, fuse_as
+from resift.ranking.fusion.dialects import DBSF_DIALECTS, DIALECTS, fuse_as
 from resift.ranking.fusion.rerankers import FusionReranker
-from resift.ranking.fusion.score_dialects import DBSF_DIALECTS
 
 
 def random_lists(seed: int, *, descending: bool = False) -> list[list[Hit]]:
@@ -138,7 +137,7 @@ def test_k_param_is_honoured_where_the_engine_has_it(name):
 
 @pytest.mark.parametrize("name", ["haystack", "llama-index", "txtai", "weaviate"])
 def test_k_param_is_refused_where_the_constant_is_fixed(name):
-    with pytest.raises(InputError, match=f"constant of RRF is fixed in {name}: leave k_param out"):
+    with pytest.raises(InputError, match=f"constant of RRF is fixed in {name}: omit k_param"):
         fusion.rrf([[Hit("a")]], dialect=name, k_param=9)
     with pytest.raises(InputError, match="constant of RRF is fixed"):
         RRFReranker(9, dialect=name)
@@ -152,7 +151,7 @@ def test_a_constant_that_the_engine_refuses_is_refused(name):
 
 @pytest.mark.parametrize("name", sorted(DIALECTS.keys() - {"langchain"}))
 def test_identity_is_refused_where_the_engine_has_one_only(name):
-    with pytest.raises(InputError, match=f"in {name}: leave identity out, or the dialect"):
+    with pytest.raises(InputError, match=f"in {name}: omit identity"):
         fusion.rrf([[Hit("a")]], dialect=name, identity="content")
     if name != "llama-index":
         assert pairs(fusion.rrf([[Hit("a")]], dialect=name, identity="id"))

@@ -117,7 +117,7 @@ def test_any_method_is_a_reranker():
     assert fused[0].score == pytest.approx(6.0)
     with pytest.raises(InputError, match=r"comb-sum has no option 'normalise'\. Did you mean 'normalize'"):
         FusionReranker("comb-sum", normalise="min-max")
-    with pytest.raises(InputError, match="Unknown normalisation"):
+    with pytest.raises(InputError, match="Unknown normalization"):
         FusionReranker("comb-sum", normalize="best")
     with pytest.raises(InputError, match="Unknown dialect"):
         RRFReranker(dialect="mongo")

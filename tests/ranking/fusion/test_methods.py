@@ -10,7 +10,7 @@ from resift import Hit
 from resift.errors import InputError, InvalidHitError
 from resift.ranking import fusion
 from resift.ranking.fusion.lists import content_key
-from resift.ranking.fusion.normalize import normalizer, rank_scale
+from resift.ranking.fusion.score_based import normalizer, rank_scale
 from resift.ranking.scaling import mean_and_deviation, min_max, z_scores
 
 # Two lists. words: a 10, b 6, c 2.   meaning: b 0.9, d 0.5.
@@ -194,7 +194,7 @@ def test_wrong_shapes_are_refused(lists, error, message):
         fusion.rrf(lists)
 
 
-def test_normalisations():
+def test_normalizations():
     """min-max, z-score, rank and none; equal scores and huge scores are no trouble."""
     assert min_max([2.0, 4.0, 3.0]) == [0.0, 1.0, 0.5]
     assert min_max([5.0, 5.0]) == [1.0, 1.0]

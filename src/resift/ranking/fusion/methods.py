@@ -1,15 +1,21 @@
-"""Method names (as in registries, configuration and on the command line) to fusion functions."""
+"""`resift.fuse`, the table of fusion methods by name, and a comparison of engines."""
 
 from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Unpack
 
 from resift.errors import InputError, did_you_mean
-from resift.ranking.fusion.lists import ListOptions, Rankings, list_names
+from resift.external.candidates import Candidates, hits_from
+from resift.ranking.fusion.dialects import DIALECTS, fuse_as
+from resift.ranking.fusion.lists import ListOptions, Rankings, Weights, list_names, unique_labels
 from resift.ranking.fusion.rank_based import borda, isr, rbc, rrf
 from resift.ranking.fusion.score_based import (
+    Normalization,
     comb_anz,
     comb_max,
     comb_min,
@@ -21,9 +27,13 @@ from resift.ranking.fusion.score_based import (
     relative_score,
 )
 from resift.ranking.fusion.weighted import weighted
-from resift.types import Fused, StageKind, record_of
+from resift.types import Fused, Hit, Ranking, StageKind, StageRecord, Trace, cut_record, record_of
+from resift.validation import DEFAULT_K, check_k
 
-METHODS: dict[str, Callable[..., Fused]] = {
+Lists = Mapping[str, Candidates] | Sequence[Candidates]
+FusionMethod = Callable[..., Fused]
+
+METHODS: dict[str, FusionMethod] = {
     "borda": borda,
     "comb-anz": comb_anz,
     "comb-max": comb_max,
@@ -39,61 +49,165 @@ METHODS: dict[str, Callable[..., Fused]] = {
     "rrf": rrf,
     "weighted": weighted,
 }
+"""Names as in entry points, pipeline files and on the command line."""
 
 
-def fusion_method(name: str) -> Callable[..., Fused]:
-    """Return the fusion function of that name; dashes and underscores are the same."""
-    known = name.replace("_", "-") if isinstance(name, str) else ""
-    if known in METHODS:
-        return METHODS[known]
-    # Here and below, not at the top: asyncio and the metadata of packages take half of a first fuse's time.
+class FuseOptions(ListOptions, total=False):
+    """The options of all fusion methods; each method rejects those that it does not have."""
+
+    k_param: float
+    dialect: str | None
+    normalize: Normalization
+    phi: float
+    epsilon: float
+
+
+def fuse(
+    lists: Lists, *, k: int | None = None, method: str = "rrf", **options: Unpack[FuseOptions]
+) -> Ranking:
+    """Fuse ranked lists into one Ranking; `cut` has the hits beyond k.
+
+    Pass {source: candidates} or a list of lists. Strings in them are ids.
+    """
+    started = time.perf_counter()
+    limit = None if k is None else check_k(k)
+    if isinstance(lists, Mapping):
+        rankings = [_read_list(candidates, name) for name, candidates in lists.items()]
+        if lists and "sources" not in options:
+            options["sources"] = list(lists)
+    elif isinstance(lists, str) or not isinstance(lists, Sequence):
+        kind = type(lists).__name__
+        raise InputError(f"Lists are a {kind}; pass {{source: candidates}} or a list of lists.")
+    else:
+        rankings = [_read_list(candidates, "") for candidates in lists]
+    # Fused without k, so that the hits beyond k keep their rank and score in `cut`.
+    fused = method_with_options(method, options)(rankings, **options)
+    kept = len(fused) if limit is None else min(limit, len(fused))
+    labels = unique_labels([hits[0].source if hits else "" for hits in rankings])
+    retrieved = [
+        StageRecord(
+            kind=StageKind.RETRIEVE,
+            name="retrieve",
+            source=label,
+            ids=tuple([hit.id for hit in hits]),
+            scores=tuple([hit.score for hit in hits]),
+        )
+        for label, hits in zip(labels, rankings, strict=True)
+    ]
+    return Ranking(
+        tuple(fused[:kept]),
+        cut=tuple(fused[kept:]),
+        trace=Trace((*retrieved, *fused.records, *cut_record(fused.records[0].ids, kept))),
+        timings={"fuse": (time.perf_counter() - started) * 1000},
+    )
+
+
+def _read_list(candidates: Candidates, name: str) -> list[Hit]:
+    hits = hits_from(
+        candidates,
+        name=f"The list {name!r}" if name else "A list",
+        source=name,
+        strings_are="id",
+        unique=False,
+    )
+    if not name or {hit.source for hit in hits} <= {name}:
+        return hits
+    # The list's name replaces the source that the hits had before.
+    return [hit if hit.source == name else replace(hit, source=name) for hit in hits]
+
+
+def fusion_method(name: str) -> FusionMethod:
+    """Return the fusion function of that name; dashes and underscores are equivalent."""
+    key = name.replace("_", "-") if isinstance(name, str) else ""
+    if key in METHODS:
+        return METHODS[key]
+    # Imported here: asyncio and importlib.metadata take half of the time of a first `fuse`.
     from resift.plugins import available_fusions
 
     installed = available_fusions()
-    if known not in installed:
+    if key not in installed:
         raise InputError(f"Unknown fusion method {name!r}. {did_you_mean(str(name), {*METHODS, *installed})}")
-    return _installed(known)
+    return _load_method(key)
 
 
-def method_with_options(name: str, options: Iterable[str]) -> Callable[..., Fused]:
-    """Return the fusion function of that name; refuses options that it does not have."""
+def method_with_options(name: str, options: Iterable[str]) -> FusionMethod:
+    """Return the fusion function of that name; raises InputError for options that it does not have."""
     method = fusion_method(name)
     if name.replace("_", "-") not in METHODS:
-        return method  # of another package, which checks its own
-    allowed = options_of(method) - {"k"}
+        return method  # methods of other packages check their own options
+    allowed = method_options(method) - {"k"}
     for option in options:
         if option not in allowed:
             raise InputError(f"{name} has no option {option!r}. {did_you_mean(option, allowed)}")
     return method
 
 
-@functools.cache  # a pipeline without a reranker of its own makes one for each search
-def options_of(method: Callable[..., Fused]) -> frozenset[str]:
-    """Return the names of a method's options: its own, and those that all methods take."""
-    own = {one.name for one in inspect.signature(method).parameters.values() if one.kind is one.KEYWORD_ONLY}
+@functools.cache
+def method_options(method: FusionMethod) -> frozenset[str]:
+    """Return the option names of a method, including those that all methods take."""
+    parameters = inspect.signature(method).parameters.values()
+    own = {parameter.name for parameter in parameters if parameter.kind is parameter.KEYWORD_ONLY}
     return frozenset(own | set(ListOptions.__annotations__))
 
 
-def _installed(name: str) -> Callable[..., Fused]:
-    """Return the method of another package, as a function like our own."""
+options_of = method_options  # OLD NAME: remove
+
+
+def _load_method(name: str) -> FusionMethod:
+    """Return the method of another package as a function like the built-in ones."""
     from resift._internal.sync import run_sync
     from resift.plugins import FUSION, built_by, load_plugin
 
     plugin = load_plugin(FUSION, name)
     takes_sources = "sources" in inspect.signature(plugin).parameters
 
-    def fused(rankings: Rankings, *, k: int | None = None, **options: object) -> Fused:
-        list_names(rankings)  # refuses anything but lists of hits
+    def fuse_installed(rankings: Rankings, *, k: int | None = None, **options: object) -> Fused:
+        list_names(rankings)  # raises for anything but lists of hits
         if not takes_sources:
             options.pop("sources", None)
-        every = sum(map(len, rankings))  # a stranger's method needs a k, ours may leave it out
+        limit = sum(map(len, rankings)) if k is None else k  # the protocol requires a k
         method = built_by(plugin, name, options)
-        # The protocol is async, fusion functions are not.
-        hits = run_sync(method.fuse([list(hits) for hits in rankings], k=every if k is None else k))
-        return (
-            hits
-            if isinstance(hits, Fused)
-            else Fused(hits, record_of(StageKind.FUSE, name, hits, scored=True))
-        )
+        hits = run_sync(method.fuse([list(hits) for hits in rankings], k=limit))
+        if isinstance(hits, Fused):
+            return hits
+        return Fused(hits, record_of(StageKind.FUSE, name, hits, scored=True))
 
-    return fused
+    return fuse_installed
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One fused order per engine, Resift's (`resift`) first."""
+
+    orders: Mapping[str, Sequence[Hit]]
+
+    def ids(self, engine: str) -> list[str]:
+        """Return the ids in that engine's order."""
+        return [hit.id for hit in self.orders[engine]]
+
+    def ranks(self) -> dict[str, dict[str, int | None]]:
+        """Return id -> engine -> rank; None if the engine does not return the hit."""
+        ranks = {
+            engine: {hit.id: rank for rank, hit in enumerate(hits, start=1)}
+            for engine, hits in self.orders.items()
+        }
+        ids = dict.fromkeys(hit.id for hits in self.orders.values() for hit in hits)
+        return {id: {engine: ranks[engine].get(id) for engine in self.orders} for id in ids}
+
+    def disagreements(self) -> list[str]:
+        """Return the ids whose rank differs between engines, widest spread first."""
+        ranks = self.ranks()
+        absent = len(ranks) + 1  # a hit that an engine does not return ranks below all others
+        spread = {}
+        for id, row in ranks.items():
+            known = [rank or absent for rank in row.values()]
+            spread[id] = max(known) - min(known)
+        return sorted((id for id, width in spread.items() if width), key=lambda id: (-spread[id], id))
+
+
+def compare(rankings: Rankings, *, k: int = DEFAULT_K, weights: Weights | None = None) -> Comparison:
+    """Fuse the same lists as Resift and as each known engine does; engines without weights ignore them."""
+    orders: dict[str, Sequence[Hit]] = {"resift": rrf(rankings, k=k, weights=weights)}
+    for name, dialect in DIALECTS.items():
+        orders[name] = fuse_as(name, rankings, k=k, weights=None if dialect.weighting == "none" else weights)
+    return Comparison(orders)

@@ -1,26 +1,74 @@
-"""Fusion behind the Reranker protocol: for nodes, pipelines and plugins."""
+"""Fusion methods behind the Reranker protocol, for nodes, pipelines and entry points."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Literal, Unpack, cast
 
 from resift import events
 from resift.events import Sink
-from resift.ranking.fusion.dialects import DIALECTS, DialectName, dialect_named
-from resift.ranking.fusion.fusion_options import (
-    DBSFOptions,
-    FusionOptions,
-    RBCOptions,
-    RelativeScoreOptions,
-    RRFOptions,
-    ScoreOptions,
+from resift.ranking.fusion.dialects import (
+    DBSF_DIALECTS,
+    DIALECTS,
+    RELATIVE_SCORE_DIALECTS,
+    DialectName,
+    dialect_name,
 )
-from resift.ranking.fusion.lists import Identity, Weights
-from resift.ranking.fusion.methods import METHODS, method_with_options
+from resift.ranking.fusion.lists import ListOptions
+from resift.ranking.fusion.methods import METHODS, FuseOptions, method_options, method_with_options
+from resift.ranking.fusion.score_based import NORMALIZATIONS
 from resift.ranking.fusion.weighted import WeightedReranker
-from resift.types import Fused, Hit, JsonObject
-from resift.validation import check_k
+from resift.types import Fused, Hit
+from resift.validation import Options, check_k, option
+
+_DIALECTS: Mapping[str, Mapping[str, object]] = {
+    "rrf": DIALECTS, "dbsf": DBSF_DIALECTS, "relative-score": RELATIVE_SCORE_DIALECTS
+}  # fmt: skip
+
+
+def _file_options(method: str) -> type[Options]:
+    """Return the options of a method in pipeline files: the parameters of its function that files can set."""
+    fields = {
+        "identity": (
+            Literal["id", "content", "id-source"] | None,
+            option("What makes two hits the same; by default the id, or the dialect's rule.", default=None),
+        ),
+        "k_param": (
+            float | None,
+            option("RRF's constant; by default 60, or the dialect's.", default=None, gt=0),
+        ),
+        "dialect": (
+            str | None,
+            option(
+                f"Compute {'RRF' if method == 'rrf' else 'it'} exactly as this engine does.",
+                default=None,
+                choices=sorted(_DIALECTS.get(method, ())),
+            ),
+        ),
+        "normalize": (
+            str | None,
+            option(
+                "How the scores of each list are put on one scale; by default none, min-max for `linear`.",
+                default=None,
+                choices=sorted(NORMALIZATIONS),
+            ),
+        ),
+        "phi": (
+            float,
+            option(
+                "Patience of the reader: values near 1 look far down the lists.", default=0.8, gt=0, max=1
+            ),
+        ),
+    }
+    taken = method_options(METHODS[method])
+    return dataclasses.make_dataclass(
+        f"{method.title().replace('-', '')}Options",
+        [(name, kind, declared) for name, (kind, declared) in fields.items() if name in taken],
+        bases=(Options,),
+        frozen=True,
+        kw_only=True,
+    )
 
 
 class FusionReranker:
@@ -28,14 +76,14 @@ class FusionReranker:
 
     requires: tuple[str, ...] = ()
 
-    def __init__(self, method: str, *, sink: Sink | None = None, **options: Any) -> None:
+    def __init__(self, method: str, *, sink: Sink | None = None, **options: Unpack[FuseOptions]) -> None:
         self._fuse = method_with_options(method, options)
         self.name = method.replace("_", "-")
         self.options = options
         self._sink = sink
-        # Wrong options are refused here, not at the first query; weights need lists to be checked with,
-        # so none of them stands for all: whether they are taken at all is known now.
-        weights: JsonObject = {"weights": {}} if options.get("weights") is not None else {}
+        # Wrong options raise here and not at the first query. Weights can only be checked against lists, so
+        # an empty mapping stands for them: dialects without weights reject it.
+        weights: FuseOptions = {"weights": {}} if options.get("weights") is not None else {}
         self._fuse([], k=0, **{**options, **weights})
 
     def __repr__(self) -> str:
@@ -43,59 +91,43 @@ class FusionReranker:
         return f"{type(self).__name__}({self.name!r}{options})"
 
     async def fuse(self, per_store: Sequence[Sequence[Hit]], *, k: int, query: str | None = None) -> Fused:
-        """Return the best k of the fused lists; the query is not needed."""
+        """Return the best k of the fused lists; the query is not used."""
         fused = self._fuse(per_store, k=check_k(k), **self.options)
         if self._sink is not None:
-            self._report(per_store, kept=len(fused))
+            # Counted only with a sink: it takes two passes over all hits.
+            event = events.Fused(
+                method=self.name,
+                lists=len(per_store),
+                candidates=len({hit.id for hits in per_store for hit in hits}),
+                duplicates=sum(len(hits) - len({hit.id for hit in hits}) for hits in per_store),
+                kept=len(fused),
+            )
+            events.emit(self._sink, event)
         return fused
-
-    def _report(self, per_store: Sequence[Sequence[Hit]], *, kept: int) -> None:
-        # Counted only where somebody listens: it goes over every hit twice.
-        repeated = sum(len(hits) - len({hit.id for hit in hits}) for hits in per_store)
-        pool = len({hit.id for hits in per_store for hit in hits})
-        events.emit(
-            self._sink,
-            events.Fused(
-                method=self.name, lists=len(per_store), candidates=pool, duplicates=repeated, kept=kept
-            ),
-        )
-
-
-def is_built_in_fusion(reranker: object) -> bool:
-    """Whether a reranker is a fusion method of Resift itself, and not of another package."""
-    if type(reranker) is WeightedReranker:
-        return True
-    return type(reranker) in (FusionReranker, RRFReranker) and getattr(reranker, "name", "") in METHODS
 
 
 class RRFReranker(FusionReranker):
-    """Reciprocal rank fusion, the default: no model, no key, same scores for any order of lists.
+    """Reciprocal rank fusion, the default: no model, no key, and the same scores for any order of lists.
 
-    `sources` declares the order in which sources lend their metadata to a hit that several of them have.
+    `sources` declares which source's text and metadata win if several sources have a hit.
     """
 
-    Options = RRFOptions
+    Options = _file_options("rrf")
 
     def __init__(
         self,
         k_param: float | None = None,
         *,
-        weights: Weights | None = None,
-        sources: Sequence[str] | None = None,
-        identity: Identity | None = None,
         dialect: DialectName | None = None,
         sink: Sink | None = None,
+        **options: Unpack[ListOptions],
     ) -> None:
-        given = {
-            "k_param": k_param,
-            "weights": weights,
-            "sources": sources,
-            "identity": identity,
-            "dialect": dialect and dialect_named(dialect),
-        }
-        super().__init__(
-            "rrf", sink=sink, **{key: value for key, value in given.items() if value is not None}
-        )
+        given = cast("FuseOptions", {**options})
+        if k_param is not None:
+            given["k_param"] = k_param
+        if dialect:
+            given["dialect"] = dialect_name(dialect)
+        super().__init__("rrf", sink=sink, **given)
         engine = self.options.get("dialect")
         self.k_param = k_param if k_param is not None else DIALECTS[engine].k_param if engine else 60
 
@@ -104,27 +136,28 @@ class RRFReranker(FusionReranker):
         return f"RRFReranker(k_param={self.k_param}{f', dialect={engine!r}' if engine else ''})"
 
 
+def is_built_in_fusion(reranker: object) -> bool:
+    """Whether a reranker is one of Resift's fusion methods."""
+    if type(reranker) is WeightedReranker:
+        return True
+    return type(reranker) in (FusionReranker, RRFReranker) and getattr(reranker, "name", "") in METHODS
+
+
 class Method:
-    """What the entry point of a fusion method names: builds its reranker."""
+    """The entry point of a fusion method: builds its reranker."""
 
-    def __init__(self, method: str, options: type[FusionOptions] = FusionOptions) -> None:
+    def __init__(self, method: str) -> None:
         self.method = method
-        self.Options = options
+        self.Options = _file_options(method)
 
-    def __call__(self, **options: Any) -> FusionReranker:
+    def __call__(self, **options: Unpack[FuseOptions]) -> FusionReranker:
         """Return the method as a reranker."""
         return FusionReranker(self.method, **options)
 
 
-comb_anz = Method("comb-anz", ScoreOptions)
-comb_max = Method("comb-max", ScoreOptions)
-comb_min = Method("comb-min", ScoreOptions)
-comb_mnz = Method("comb-mnz", ScoreOptions)
-comb_sum = Method("comb-sum", ScoreOptions)
-borda = Method("borda")
-dbsf = Method("dbsf", DBSFOptions)
-isr = Method("isr")
-linear = Method("linear", ScoreOptions)
-log_odds = Method("log-odds")
-rbc = Method("rbc", RBCOptions)
-relative_score = Method("relative-score", RelativeScoreOptions)
+borda, dbsf, isr, linear, log_odds, rbc, relative_score = map(
+    Method, ("borda", "dbsf", "isr", "linear", "log-odds", "rbc", "relative-score")
+)
+comb_anz, comb_max, comb_min, comb_mnz, comb_sum = map(
+    Method, ("comb-anz", "comb-max", "comb-min", "comb-mnz", "comb-sum")
+)

@@ -1,11 +1,11 @@
-"""Weighted fusion, the default order's first stage: z-scores over the pool, each list by its trust."""
+"""Weighted fusion, the first stage of the default order: z-scores over the pool, with adaptive weights."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, islice
-from typing import Unpack
+from typing import Literal, Unpack
 
 from resift.ranking.adaptive_weights import (
     CODE_DENSITY,
@@ -15,28 +15,38 @@ from resift.ranking.adaptive_weights import (
     text_evidence,
     weights_in_words,
 )
-from resift.ranking.fusion.fusion_options import WeightedOptions
-from resift.ranking.fusion.lists import ListOptions, RankedList, Rankings, labels, prepare
-from resift.ranking.fusion.totals import fuse_values
+from resift.ranking.fusion.lists import (
+    ListOptions,
+    RankedList,
+    Rankings,
+    fuse_values,
+    prepare_lists,
+    unique_labels,
+)
 from resift.ranking.scaling import list_z_scores
 from resift.types import Fused, Hit
-from resift.validation import check_k, check_list
+from resift.validation import Options, check_k, check_list, option
 
 NAME = "weighted"
 
-ONE_SCALE = 20
-"""Best scores of two lists of one kind that differ by more than this factor are of different scales."""
+MAX_SCALE_RATIO = 20
+"""Lists of one retrieval mode whose best scores differ by a larger factor have different scales."""
 
-_TRUST = Trust()  # made once: its numbers are checked whenever one is made
+TEXTS_PER_LIST = 10
+"""How many of the first texts of each list are read to distinguish prose from code."""
 
-SAMPLED = 10
-"""How many of the first hits of each list are looked at to tell prose from code."""
+_DEFAULTS = Trust()  # made once: every construction checks its numbers
 
 
 def weighted(
     rankings: Rankings,
     *,
-    searched: Sequence[str] = (),
+    k: int | None = None,
+    retrieval_modes: Sequence[str] = (),
+    adaptive_weights: Trust | None = None,
+    code_density: float | None = None,
+    mean_word_length: float | None = None,
+    searched: Sequence[str] = (),  # OLD NAME: remove, with the three below
     trust: Trust | None = None,
     marks: float | None = None,
     letters: float | None = None,
@@ -44,61 +54,64 @@ def weighted(
 ) -> Fused:
     """Fuse by the weighted mean of each list's z-scores over the pool.
 
-    How much a list counts follows from how it was found (`searched`: "doc", "vector" or anything else, one
-    per list) and from what kind of texts these are (`marks` per word, read from the texts unless given; their
-    `letters` per word go into the record, where the blend finds them).
-    Lists found in the same way that share no hit, and whose scores are of one scale, are parts of one
-    collection: their scores are compared as they are, so the source that answers the question comes forward.
-    Lists that are equal count as one. `weights` are factors of one's own on top.
+    The weight of a list depends on its retrieval mode (one per list) and on the kind of texts: on their
+    `code_density`, which is measured unless given. Their `mean_word_length` goes into the record for the
+    blend. Lists of the same retrieval mode that share no hit and have one score scale are parts of one
+    collection: their scores are compared directly, so the source that matches the query ranks first. Equal
+    lists count as one. `weights` are additional factors.
     """
-    rules = trust or _TRUST
-    lists = prepare(
-        check_list(rankings, "rankings", "ranked lists"),
-        weights=options.get("weights"),
-        sources=options.get("sources"),
-        identity=options.get("identity", "id"),
-        searched=searched,
-    )
-    lists = [ranked for ranked in lists if ranked.hits]
-    if marks is None or letters is None:
-        measured_marks, measured_letters = text_evidence(_first_texts(lists))
-        marks = measured_marks if marks is None else marks
-        letters = measured_letters if letters is None else letters
-    groups = _groups(lists)
-    by_group = list_weights([group.searched for group in groups], rules, marks=marks)
-    values: list[list[float]] = [[] for _ in lists]
-    counts = [0.0] * len(lists)
-    ids: dict[str, Hit] = {}
-    for ranked in lists:
-        ids |= ranked.hits
-    lengths = [len({key for at in group.copies for key in lists[at].hits}) for group in groups]
-    for group, weight, length in zip(groups, by_group, lengths, strict=True):
-        # Words that found less than others have nothing more that matches.
-        ended = group.searched == "doc" and length < max(lengths)
-        column = _column([lists[at] for at in group.copies], list(ids), ended=ended)
-        for at, copies in group.copies.items():
-            # Equal lists share one weight.
-            count = counts[at] = lists[at].weight * weight / copies
-            values[at] = [count * column[key] for key in lists[at].hits]
-    counted = dict(zip(labels([ranked.name for ranked in lists]), counts, strict=True))
-    evidence = {CODE_DENSITY: marks}
-    if letters is not None:  # None: too little text to tell how long words are
-        evidence[MEAN_WORD_LENGTH] = letters
+    rules = adaptive_weights or trust or _DEFAULTS
+    code_density = marks if code_density is None else code_density
+    mean_word_length = letters if mean_word_length is None else mean_word_length
+    lists = [
+        ranked
+        for ranked in prepare_lists(
+            check_list(rankings, "rankings", "ranked lists"),
+            retrieval_modes=retrieval_modes or searched,
+            **options,
+        )
+        if ranked.hits
+    ]
+    if code_density is None or mean_word_length is None:
+        measured_density, measured_length = text_evidence(_first_texts(lists))
+        code_density = measured_density if code_density is None else code_density
+        mean_word_length = measured_length if mean_word_length is None else mean_word_length
+    values, weights = _weighted_values(lists, rules, code_density)
+    by_label = dict(zip(unique_labels([ranked.name for ranked in lists]), weights, strict=True))
+    evidence = {CODE_DENSITY: code_density}
+    if mean_word_length is not None:  # None: too little text to measure it
+        evidence[MEAN_WORD_LENGTH] = mean_word_length
     return fuse_values(
         lists,
         values,
         name=NAME,
-        k=options.get("k"),
-        weights=counted,
+        k=k,
+        weights=by_label,
         evidence=evidence,
-        note=weights_in_words(counted, rules, marks=marks),
+        note=weights_in_words(by_label, rules, marks=code_density),
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class WeightedOptions(Options):
+    """Options of weighted fusion in pipeline files."""
+
+    identity: Literal["id", "content", "id-source"] | None = option(
+        "What makes two hits the same; by default the id.", default=None
+    )
+    dense_weight: float | None = option(
+        f"Weight of vector search next to keyword search; {Trust().vectors:g} by default.",
+        default=None,
+        min=0,
+        max=1,
+        aliases=["vectors"],
     )
 
 
 class WeightedReranker:
-    """Weighted fusion behind the Reranker protocol; a pipeline says how each list was found.
+    """Weighted fusion behind the Reranker protocol; a pipeline passes the retrieval mode of each list.
 
-    `marks` and `letters` per word of the texts are for callers who know them without the texts.
+    Set `code_density` and `mean_word_length` if they are known without the texts.
     """
 
     name = NAME
@@ -108,15 +121,21 @@ class WeightedReranker:
     def __init__(
         self,
         *,
-        vectors: float | None = None,
+        dense_weight: float | None = None,
+        adaptive_weights: Trust | None = None,
+        vectors: float | None = None,  # OLD NAME: remove, with trust
         trust: Trust | None = None,
         **options: Unpack[ListOptions],
     ) -> None:
-        rules = trust or Trust()
-        self.trust = rules if vectors is None else replace(rules, vectors=vectors)
+        rules = adaptive_weights or trust or Trust()
+        dense_weight = vectors if dense_weight is None else dense_weight
+        self.adaptive_weights = rules if dense_weight is None else replace(rules, vectors=dense_weight)
+        self.trust = self.adaptive_weights  # OLD NAME: remove
         self.options = options
-        self.marks: float | None = None
-        self.letters: float | None = None
+        self.code_density: float | None = None
+        self.mean_word_length: float | None = None
+        self.marks: float | None = None  # OLD NAME: remove
+        self.letters: float | None = None  # OLD NAME: remove
 
     async def fuse(
         self,
@@ -124,81 +143,106 @@ class WeightedReranker:
         *,
         k: int,
         query: str | None = None,
-        searched: Sequence[str] = (),
+        retrieval_modes: Sequence[str] = (),
+        searched: Sequence[str] = (),  # OLD NAME: remove
     ) -> Fused:
-        """Return the best k of the fused lists; the query is not needed."""
-        options: ListOptions = {**self.options, "k": check_k(k)}
+        """Return the best k of the fused lists; the query is not used."""
         return weighted(
             per_store,
-            searched=searched,
-            trust=self.trust,
-            marks=self.marks,
-            letters=self.letters,
-            **options,
+            k=check_k(k),
+            retrieval_modes=retrieval_modes or searched,
+            adaptive_weights=self.adaptive_weights,
+            code_density=self.marks if self.code_density is None else self.code_density,
+            mean_word_length=self.letters if self.mean_word_length is None else self.mean_word_length,
+            **self.options,
         )
+
+
+def _weighted_values(
+    lists: Sequence[RankedList], rules: Trust, code_density: float
+) -> tuple[list[list[float]], list[float]]:
+    """Return per list the weighted z-score of each of its hits, and the weight of the list."""
+    groups = _group_lists(lists)
+    group_weights = list_weights([group.retrieval_mode for group in groups], rules, marks=code_density)
+    values: list[list[float]] = [[] for _ in lists]
+    weights = [0.0] * len(lists)
+    ids: dict[str, Hit] = {}
+    for ranked in lists:
+        ids |= ranked.hits
+    lengths = [len({key for i in group.copies for key in lists[i].hits}) for group in groups]
+    for group, weight, length in zip(groups, group_weights, lengths, strict=True):
+        # A keyword search that returned less than others has no further matches.
+        exhausted = group.retrieval_mode in ("lexical", "doc") and length < max(lengths)
+        z_scores = _z_scores([lists[i] for i in group.copies], list(ids), exhausted=exhausted)
+        for i, copies in group.copies.items():
+            weights[i] = lists[i].weight * weight / copies  # equal lists share one weight
+            values[i] = [weights[i] * z_scores[key] for key in lists[i].hits]
+    return values, weights
 
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """Lists, by place, that are parts of one collection, and how often each of them is there."""
+    """Lists that are parts of one collection: list index -> how many copies of that list there are."""
 
-    searched: str
+    retrieval_mode: str
     copies: Mapping[int, int]
 
 
-def _groups(lists: Sequence[RankedList]) -> list[_Group]:
+def _group_lists(lists: Sequence[RankedList]) -> list[_Group]:
     groups: list[_Group] = []
-    for kind in dict.fromkeys(ranked.searched for ranked in lists):
-        places = [at for at, ranked in enumerate(lists) if ranked.searched == kind]
-        if len(places) == 1:
-            groups.append(_Group(kind, {places[0]: 1}))
+    for mode in dict.fromkeys(ranked.retrieval_mode for ranked in lists):
+        indexes = [i for i, ranked in enumerate(lists) if ranked.retrieval_mode == mode]
+        if len(indexes) == 1:
+            groups.append(_Group(mode, {indexes[0]: 1}))
             continue
-        alike: dict[object, list[int]] = {}
-        for at in places:
-            # A store that is declared twice must not count twice.
-            hits = lists[at].hits
+        # A store that is declared twice must not count twice.
+        equal_lists: dict[object, list[int]] = {}
+        for i in indexes:
+            hits = lists[i].hits
             content = (tuple(hits), tuple([hit.score for hit in hits.values()]))
-            alike.setdefault(content, []).append(at)
-        copies = [dict.fromkeys(same, len(same)) for same in alike.values()]
-        pairs = combinations([lists[same[0]] for same in alike.values()], 2)
-        # What was found in an unknown way has an unknown scale.
-        if kind and all(_apart(*pair) for pair in pairs):
-            copies = [{at: count for one in copies for at, count in one.items()}]
-        groups += [_Group(kind, one) for one in copies]
+            equal_lists.setdefault(content, []).append(i)
+        copies = [dict.fromkeys(equal, len(equal)) for equal in equal_lists.values()]
+        pairs = combinations([lists[equal[0]] for equal in equal_lists.values()], 2)
+        # The scale of an unknown retrieval mode is unknown.
+        if mode and all(_same_collection(*pair) for pair in pairs):
+            copies = [{i: count for part in copies for i, count in part.items()}]
+        groups += [_Group(mode, part) for part in copies]
     return groups
 
 
-def _apart(one: RankedList, other: RankedList) -> bool:
-    """Whether two lists found in the same way share no hit and their scores are of one scale, as far as told.
+def _same_collection(first: RankedList, second: RankedList) -> bool:
+    """Whether two lists of one retrieval mode share no hit and, by their best scores, have one scale.
 
-    The best scores of two sources differ where one of them answers; by more than a factor of 20 they differ
-    between scales.
+    The best scores of two sources differ if one of them matches the query; by more than a factor of 20 they
+    differ in scale.
     """
-    scores = [[hit.score for hit in ranked.hits.values() if hit.score is not None] for ranked in (one, other)]
-    if any(len(known) < len(ranked.hits) for known, ranked in zip(scores, (one, other), strict=True)):
+    best = []
+    for ranked in (first, second):
+        scores = [hit.score for hit in ranked.hits.values() if hit.score is not None]
+        if len(scores) < len(ranked.hits):
+            return False
+        best.append(max(scores))
+    if not first.hits.keys().isdisjoint(second.hits):
         return False
-    if not one.hits.keys().isdisjoint(other.hits):
-        return False
-    less, more = sorted([max(scores[0]), max(scores[1])])
-    return less > 0 and more <= ONE_SCALE * less
+    return min(best) > 0 and max(best) <= MAX_SCALE_RATIO * min(best)
 
 
-def _column(lists: Sequence[RankedList], ids: Sequence[str], *, ended: bool) -> dict[str, float]:
-    """Return per id how many standard deviations it is above what the lists lack."""
+def _z_scores(lists: Sequence[RankedList], ids: Sequence[str], *, exhausted: bool) -> dict[str, float]:
+    """Return id -> standard deviations above the lowest, over the whole pool."""
     scores: dict[str, float | None] = {}
     ranks: dict[str, int] = {}
     for ranked in lists:
         scores |= {key: hit.score for key, hit in ranked.hits.items()}
         ranks |= zip(ranked.hits, ranked.ranks, strict=True)
-    values = list_z_scores([ranks.get(id) for id in ids], [scores.get(id) for id in ids], ended=ended)
-    # Counted from the lowest, so that a list adds nothing to a hit that it lacks.
-    floor = min(values)
-    return {id: value - floor for id, value in zip(ids, values, strict=True)}
+    values = list_z_scores([ranks.get(id) for id in ids], [scores.get(id) for id in ids], ended=exhausted)
+    # Relative to the lowest, so that a list without the hit adds nothing.
+    lowest = min(values)
+    return {id: value - lowest for id, value in zip(ids, values, strict=True)}
 
 
 def _first_texts(lists: Sequence[RankedList]) -> list[str]:
-    found: dict[str, Hit] = {}
+    hits: dict[str, Hit] = {}
     for ranked in lists:
-        found |= {hit.id: hit for hit in islice(ranked.hits.values(), SAMPLED)}
+        hits |= {hit.id: hit for hit in islice(ranked.hits.values(), TEXTS_PER_LIST)}
     # By id, so that the order of the lists changes no float of the sums over texts.
-    return [found[id].text for id in sorted(found)]
+    return [hits[id].text for id in sorted(hits)]
