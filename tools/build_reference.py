@@ -51,8 +51,6 @@ ROOMS = {
     "Integrations": [
         "resift.integrations.external_store",
         "resift.integrations.txtai",
-        "resift.integrations.chroma",
-        "resift.integrations.elasticsearch",
     ],
     "Configuration": ["resift.config"],
     "Agent": ["resift.agent"],

@@ -18,8 +18,8 @@ MODULES = {
     "langchain": "resift.integrations.langchain",
     "llama-index": "resift.integrations.llama_index",
     "haystack": "resift.integrations.haystack",
-    "chroma": "resift.integrations.chroma",
-    "elasticsearch": "resift.integrations.elasticsearch",
+    "chroma": "resift.integrations.external_store",
+    "elasticsearch": "resift.integrations.external_store",
     "mcp": "resift.integrations.mcp",
     "": "resift.integrations.txtai",  # a duck type: it needs nothing of txtai's
 }

@@ -17,8 +17,13 @@ import resift
 from resift._internal.sync import run_sync
 from resift.deadline import Deadline
 from resift.errors import InputError, ResiftError, StoreError
-from resift.integrations.elasticsearch import Fields, elasticsearch_store
-from resift.integrations.external_store import ExternalStore, Found
+from resift.integrations.external_store import (
+    ExternalStore,
+    Fields,
+    Found,
+    chroma_store,
+    elasticsearch_store,
+)
 from resift.integrations.txtai import ResiftSimilarity, txtai_store
 from resift.testing import OverlapScorer
 from resift.types import Hit, Scores
@@ -32,6 +37,14 @@ def found(count: int) -> list[Found]:
 
 async def hundred(_query: str, k: int) -> list[Found]:
     return found(100)[:k]
+
+
+def test_paths_of_0_2_still_work():
+    with pytest.deprecated_call():
+        from resift.integrations.chroma import chroma_store as chroma
+    with pytest.deprecated_call():
+        from resift.integrations.elasticsearch import elasticsearch_store as elasticsearch
+    assert (chroma, elasticsearch) == (chroma_store, elasticsearch_store)
 
 
 def test_a_store_over_an_index_keeps_the_contract():
@@ -262,8 +275,6 @@ def test_a_wrong_field_or_a_missing_embedder_is_told(address):
 
 def test_a_chroma_collection_is_a_store():
     chromadb = pytest.importorskip("chromadb")
-    from resift.integrations.chroma import chroma_store
-
     embedder = HashingEmbedder()
 
     class Function(chromadb.EmbeddingFunction):

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import subprocess
+import sys
+import textwrap
 import time
 
 import pytest
@@ -101,6 +104,28 @@ def test_a_pipeline_is_saved_loaded_and_run(tmp_path):
             each.get_component(name).close()
 
 
+@pytest.mark.filterwarnings("ignore:The module resift:DeprecationWarning")
+def test_pipelines_saved_by_0_2_are_loaded():
+    pipeline = Pipeline()
+    pipeline.add_component("rank", ResiftRanker(top_k=2))
+    pipeline.add_component("join", ResiftJoiner(top_k=5))
+    saved = pipeline.dumps().replace("haystack.ResiftRanker", "haystack.ranker.ResiftRanker")
+    saved = saved.replace("haystack.ResiftJoiner", "haystack.joiner.ResiftJoiner")
+    program = textwrap.dedent(
+        """
+        import sys
+        from haystack import Pipeline
+        loaded = Pipeline.loads(sys.stdin.read(), allowed_modules=["resift.integrations.haystack"])
+        print(loaded.get_component("rank").top_k, loaded.get_component("join").top_k)
+        """
+    )
+    # A new process, in which the integration is not imported yet.
+    done = subprocess.run(
+        [sys.executable, "-c", program], input=saved, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["2", "5"]
+
+
 def test_what_cannot_be_saved_says_so():
     with pytest.raises(InputError, match="name it with reranker"):
         ResiftRanker(scorer=OverlapScorer("mine")).to_dict()
@@ -165,7 +190,7 @@ def test_filters_are_haystacks_or_ours(tmp_path, filters, found):
 @pytest.mark.parametrize(
     ("filters", "reason"),
     [
-        ({"operator": "OR", "conditions": []}, "join by AND alone"),
+        ({"operator": "OR", "conditions": []}, "AND only"),
         ({"operator": "==", "value": 1}, "no 'field'"),
         ({"field": "meta.a", "operator": "~", "value": 1}, "operator '~'"),
         (

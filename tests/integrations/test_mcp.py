@@ -129,7 +129,7 @@ def test_the_command_says_on_a_terminal_what_it_waits_for(index, tmp_path):
 def test_tools_over_one_of_several_indexes_say_which(tmp_path, caplog):
     """The other routes search all of them."""
     pytest.importorskip("uvicorn")
-    from resift.integrations.mcp.http_app import app_with_mcp
+    from resift.integrations.mcp import app_with_mcp
     from resift.server import ServerOptions
 
     files = tuple(tmp_path / name for name in ("a.db", "b.db"))
@@ -137,7 +137,7 @@ def test_tools_over_one_of_several_indexes_say_which(tmp_path, caplog):
         with Index(file, text_only=True) as made:
             made.add(TEXTS)
     app_with_mcp(ServerOptions(embedder=None, stores=files))
-    assert f"/mcp searches {files[0]} alone" in caplog.text
+    assert f"/mcp searches only {files[0]}" in caplog.text
 
 
 def test_an_assistant_that_goes_away_ends_the_command_without_a_traceback(index, tmp_path):
@@ -184,7 +184,7 @@ def test_without_keys_only_names_of_this_machine_are_answered(index, tmp_path):
     pytest.importorskip("uvicorn")
     from starlette.testclient import TestClient
 
-    from resift.integrations.mcp.http_app import app_with_mcp
+    from resift.integrations.mcp import app_with_mcp
     from resift.server.options import ServerOptions
 
     def statuses(**options: Any) -> list[int]:

@@ -23,6 +23,13 @@ RENAMED = {
     "resift.sync": "resift._internal.sync",
     "resift.records": "resift.external.records",
     "resift.candidates": "resift.external.candidates",
+    "resift.integrations.chroma": "resift.integrations.external_store",
+    "resift.integrations.elasticsearch": "resift.integrations.external_store",
+    "resift.integrations.haystack.embedders": "resift.integrations.haystack",
+    "resift.integrations.haystack.joiner": "resift.integrations.haystack",
+    "resift.integrations.haystack.ranker": "resift.integrations.haystack",
+    "resift.integrations.haystack.retriever": "resift.integrations.haystack",
+    "resift.integrations.mcp.http_app": "resift.integrations.mcp",
 }
 """Old module path -> new module path. The longest entry that is a prefix of an import decides."""
 

@@ -141,7 +141,7 @@ def _app_factory(args: argparse.Namespace) -> Callable[[ServerOptions], Any]:
 
     if not args.mcp:
         return serve_app
-    from resift.integrations.mcp.http_app import app_with_mcp
+    from resift.integrations.mcp import app_with_mcp
 
     return app_with_mcp
 

@@ -1,1 +1,1 @@
-"""Resift inside other frameworks, and their indexes as our stores. One leaf each; none imports another."""
+"""Adapters: Resift in other frameworks, and their indexes as stores. One module per framework."""

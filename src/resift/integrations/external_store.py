@@ -1,28 +1,40 @@
-"""An index that belongs to somebody else, as a store to search: read only, nothing is copied."""
+"""Search an index of another system as a store, without copying it.
+
+`ExternalStore` wraps one function. `chroma_store` and `elasticsearch_store` build it for these systems. The
+framework adapters share the functions at the end.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
 import inspect
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, Protocol, TypedDict, TypeVar, runtime_checkable
 
-from resift.errors import ResiftError, StoreError
+from resift.errors import InputError, ResiftError, StoreError
 from resift.external.candidates import Candidate, hits_from
 from resift.external.records import ID_KEYS
+from resift.index import Index
+from resift.pipeline.pipeline import Pipeline
+from resift.protocols import DocStore, Embedder, Reranker, Scorer
+from resift.ranking.fusion.rerankers import RRFReranker
 from resift.resilience import CircuitBreaker
 from resift.stores.documents import SearchHits, nothing_to_find
 from resift.stores.filtering import matches
-from resift.types import Hit, Metadata, Where
-from resift.validation import check_callable, check_list, check_text
+from resift.stores.sqlite import SQLiteStore
+from resift.types import Hit, Metadata, Ranking, Where
+from resift.validation import check_arguments, check_callable, check_list, check_text
 
-_FIRST_FETCH = 4
-_MOST_FETCHED = 2_000
+T = TypeVar("T")
+
+_FILTER_OVERFETCH = 4
+_MAX_FETCH = 2_000
 
 
 class Found(NamedTuple):
-    """One document that the index found; `score` is None where the index tells only an order."""
+    """One document that the index found. `score` is None if the index returns only an order."""
 
     id: str
     text: str
@@ -30,21 +42,20 @@ class Found(NamedTuple):
     metadata: Metadata
 
 
-Row = Found | Candidate
-Fetch = Callable[[str, int], Awaitable[Sequence[Row]] | Sequence[Row]]
-"""Returns up to k documents of the index for a query, best first. An async function, or a plain one."""
+FetchedRow = Found | Candidate
+Fetch = Callable[[str, int], Awaitable[Sequence[FetchedRow]] | Sequence[FetchedRow]]
+"""Returns up to k documents of the index for a query, best first. Async or plain."""
 
-_MISTAKES = (TypeError, AttributeError, LookupError, NameError, ImportError, NotImplementedError)
-"""Exceptions of faulty code. Their texts name variables and keys, so they may be shown."""
+# Exceptions of faulty code. Their messages name variables and keys, so they are shown.
+_CODE_ERRORS = (TypeError, AttributeError, LookupError, NameError, ImportError, NotImplementedError)
 
 
 class ExternalStore:
-    """Asks an index through one function, and keeps what stores promise: k, filters, order, no raw errors.
+    """Queries an index through one function and adds k, filters, a stable order and safe error messages.
 
     The function may be async or plain; a plain one runs in a thread. It returns `Found`, hits or dicts.
-    `where` is applied to what the index returns: more is fetched until k documents pass or the index has no
-    more; after 2,000 the list says that it is approximate. A breaker stops asking an index that keeps
-    failing, so that it costs a search no time.
+    `where` is applied to the results: more are fetched until k documents pass or the index has no more.
+    After 2,000, the results are marked as approximate. A circuit breaker skips an index that keeps failing.
     """
 
     kind = "search"
@@ -59,63 +70,278 @@ class ExternalStore:
         """Return at most k hits, best first, whose metadata matches `where`."""
         if nothing_to_find(query, k, where):
             return []
-        wanted = k if where is None else k * _FIRST_FETCH
+        limit = k if where is None else k * _FILTER_OVERFETCH
         while True:
-            found = await self._guarded(query, wanted)
-            passing = [one for one in found if where is None or matches(one.metadata, where)]
-            complete = len(passing) >= k or len(found) < wanted
-            if complete or wanted >= _MOST_FETCHED:
-                return SearchHits(self._hits(passing, k), approximate=not complete)
-            wanted = min(wanted * 4, _MOST_FETCHED)
+            documents = await self._fetch_safely(query, limit)
+            passing = [one for one in documents if where is None or matches(one.metadata, where)]
+            complete = len(passing) >= k or len(documents) < limit
+            if complete or limit >= _MAX_FETCH:
+                return SearchHits(self._make_hits(passing, k), approximate=not complete)
+            limit = min(limit * 4, _MAX_FETCH)
 
-    async def _guarded(self, query: str, k: int) -> Sequence[Found]:
+    async def _fetch_safely(self, query: str, k: int) -> Sequence[Found]:
+        fetch = self._fetch
+        is_async = inspect.iscoroutinefunction(fetch) or inspect.iscoroutinefunction(type(fetch).__call__)
         try:
             async with self.breaker.guard():
-                return _found_documents(await self._answer(query, k))
+                answer = fetch(query, k) if is_async else await asyncio.to_thread(fetch, query, k)
+                # A plain function may also return the coroutine of another one.
+                return _read_answer(await answer if inspect.isawaitable(answer) else answer)
         except ResiftError:
             raise
         except Exception as exc:
-            # The text of a client's exception may quote a document or a key; that of faulty code does not.
-            reason = f"{type(exc).__name__}{f': {exc}' if isinstance(exc, _MISTAKES) else ''}"
+            # The message of a client's exception may quote a document or a key.
+            reason = f"{type(exc).__name__}{f': {exc}' if isinstance(exc, _CODE_ERRORS) else ''}"
             raise StoreError(f"{self.name} failed: {reason}", store=self.name) from exc
 
-    async def _answer(self, query: str, k: int) -> Sequence[Row]:
-        fetch = self._fetch
-        if inspect.iscoroutinefunction(fetch) or inspect.iscoroutinefunction(type(fetch).__call__):
-            answer = fetch(query, k)
-        else:
-            answer = await asyncio.to_thread(fetch, query, k)
-        # A plain function may also return the coroutine of another one.
-        return await answer if inspect.isawaitable(answer) else answer
-
-    def _hits(self, found: Sequence[Found], k: int) -> list[Hit]:
-        best: dict[str, Found] = {}
-        for one in found:
-            best.setdefault(one.id, one)
-        rows = list(best.values())
-        scores = [row.score for row in rows if row.score is not None]
-        if len(scores) == len(rows):
-            rows.sort(key=lambda row: (-(row.score or 0.0), row.id))
-        return [Hit(row.id, row.text, row.score, self.name, dict(row.metadata)) for row in rows[:k]]
+    def _make_hits(self, documents: Sequence[Found], k: int) -> list[Hit]:
+        first: dict[str, Found] = {}
+        for document in documents:
+            first.setdefault(document.id, document)
+        unique = list(first.values())
+        if all(document.score is not None for document in unique):
+            unique.sort(key=lambda document: (-(document.score or 0.0), document.id))
+        return [
+            Hit(document.id, document.text, document.score, self.name, dict(document.metadata))
+            for document in unique[:k]
+        ]
 
 
-def _found_documents(answer: Iterable[Row]) -> list[Found]:
-    """Return the rows of an answer in one form; raises InputError for rows of unknown types."""
-    rows = check_list(answer, "The answer of fetch", "Found, dicts or Hits")
-    found = []
-    for row in rows:
+def _read_answer(answer: Iterable[FetchedRow]) -> list[Found]:
+    documents = []
+    for row in check_list(answer, "The answer of fetch", "Found, dicts or Hits"):
         if isinstance(row, Found):
-            found.append(row if isinstance(row.id, str) else row._replace(id=str(row.id)))
-        else:
-            [hit] = hits_from([row], flags={})
-            # Without an id, texts are named by their content: two answers agree on it.
-            own = isinstance(row, Hit) or (
-                isinstance(row, Mapping) and any(row.get(key) is not None for key in ID_KEYS)
-            )
-            found.append(Found(hit.id if own else id_from(hit.text), hit.text, hit.score, hit.metadata))
-    return found
+            documents.append(row if isinstance(row.id, str) else row._replace(id=str(row.id)))
+            continue
+        [hit] = hits_from([row], flags={})
+        has_id = isinstance(row, Hit) or (
+            isinstance(row, Mapping) and any(row.get(key) is not None for key in ID_KEYS)
+        )
+        id = hit.id if has_id else content_id(hit.text)
+        documents.append(Found(id, hit.text, hit.score, hit.metadata))
+    return documents
 
 
-def id_from(text: str) -> str:
-    """Name a document that has no id by its content, so that two lists agree on it."""
+def content_id(text: str) -> str:
+    """Return an id for a document without one. Equal texts get equal ids, so that lists can be fused."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+class ChromaAnswer(TypedDict):
+    """The answer of a Chroma query: for each query text, a list of values per column."""
+
+    ids: list[list[str]]
+    documents: list[list[str | None]] | None
+    metadatas: list[list[Metadata | None]] | None
+    distances: list[list[float]] | None
+
+
+@runtime_checkable
+class Collection(Protocol):
+    """A Chroma collection, of a client or an async client."""
+
+    name: str
+
+    def query(self, *, query_texts: list[str], n_results: int, include: list[str]) -> Any:
+        """Return a ChromaAnswer, or an awaitable of one."""
+        ...
+
+
+def chroma_store(
+    collection: Collection, *, name: str = "", breaker: CircuitBreaker | None = None
+) -> ExternalStore:
+    """Return a store over a Chroma collection. Scores are −distance, so that larger is better."""
+    if not isinstance(collection, Collection):
+        raise InputError(
+            f"A {type(collection).__name__} is not a Chroma collection; pass client.get_collection(…)."
+        )
+
+    def run_query(query: str, k: int) -> Any:
+        include = ["documents", "metadatas", "distances"]
+        return collection.query(query_texts=[query], n_results=k, include=include)
+
+    async def fetch(query: str, k: int) -> Sequence[Found]:
+        if inspect.iscoroutinefunction(collection.query):
+            answer: ChromaAnswer = await run_query(query, k)
+        else:
+            answer = await asyncio.to_thread(run_query, query, k)
+        rows = zip(
+            answer["ids"][0],
+            (answer.get("documents") or [[]])[0],
+            (answer.get("metadatas") or [[]])[0],
+            (answer.get("distances") or [[]])[0],
+            strict=True,
+        )
+        return [
+            Found(id, text or "", -float(distance), dict(metadata or {}))
+            for id, text, metadata, distance in rows
+        ]
+
+    return ExternalStore(name or f"chroma.{collection.name}", fetch, breaker=breaker)
+
+
+Engine = Literal["elasticsearch", "opensearch"]
+Mode = Literal["text", "vector", "hybrid"]
+
+
+class Client(Protocol):
+    """An official client of Elasticsearch or OpenSearch, sync or async."""
+
+    def search(self, *, index: str, body: Mapping[str, object]) -> Any:
+        """Return the answer of `_search`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fields:
+    """Names of the fields of an index. With `metadata=None`, all other fields are the metadata."""
+
+    text: str = "text"
+    vector: str = "embedding"
+    metadata: str | None = "metadata"
+
+
+@check_arguments
+def elasticsearch_store(
+    client: Client,
+    index: str,
+    *,
+    mode: Mode = "text",
+    embedder: Embedder | None = None,
+    engine: Engine = "elasticsearch",
+    fields: Fields = Fields(),
+    name: str = "",
+    breaker: CircuitBreaker | None = None,
+) -> ExternalStore:
+    """Return a store over an index. `vector` and `hybrid` need the embedder that filled the vector field.
+
+    Hybrid adds the engine's keyword score and its vector score in one query, as both engines do by default.
+    To fuse by rank instead, create one store for keywords and one for vectors.
+    """
+    if mode != "text" and embedder is None:
+        raise InputError(f"mode {mode!r} needs the embedder that filled {fields.vector!r}; pass embedder=….")
+    # The official clients wrap their methods. Only the wrapped function tells whether it must be awaited.
+    is_async = inspect.iscoroutinefunction(inspect.unwrap(client.search))
+
+    async def fetch(query: str, k: int) -> Sequence[Found]:
+        vector: list[float] | None = None
+        if mode != "text" and embedder is not None:
+            vector = [float(value) for value in (await embedder.embed([query], kind="query"))[0]]
+        body = _search_body(query, vector, k, mode=mode, engine=engine, fields=fields)
+        if is_async:
+            answer = await client.search(index=index, body=body)
+        else:
+            answer = await asyncio.to_thread(client.search, index=index, body=body)
+        shards = answer.get("_shards") or {}
+        # A partial answer looks like a complete one, so it is an error.
+        if shards.get("failed"):
+            raise StoreError(f"{shards['failed']} of {shards.get('total', '?')} shards of the index failed.")
+        if answer.get("timed_out"):
+            raise StoreError("The index ran out of time and returned part of its hits.", transient=True)
+        return [_read_document(hit, fields) for hit in answer["hits"]["hits"]]
+
+    return ExternalStore(name or f"{engine}.{index}", fetch, breaker=breaker)
+
+
+def _search_body(
+    query: str, vector: list[float] | None, k: int, *, mode: Mode, engine: Engine, fields: Fields
+) -> dict[str, object]:
+    keywords = {"match": {fields.text: {"query": query}}}
+    body: dict[str, object] = {"size": k, "_source": {"excludes": [fields.vector]}}
+    if vector is None:
+        return {**body, "query": keywords}
+    if engine == "opensearch":
+        nearest = {"knn": {fields.vector: {"vector": vector, "k": k}}}
+        both = {"bool": {"should": [keywords, nearest]}}
+        return {**body, "query": nearest if mode == "vector" else both}
+    knn = {
+        "field": fields.vector,
+        "query_vector": vector,
+        "k": k,
+        "num_candidates": min(10_000, max(100, 2 * k)),
+    }
+    return {**body, "knn": knn} if mode == "vector" else {**body, "knn": knn, "query": keywords}
+
+
+def _read_document(hit: Mapping[str, Any], fields: Fields) -> Found:
+    source = dict(hit.get("_source") or {})
+    if fields.text not in source:
+        raise StoreError(
+            f"{hit['_id']!r} has no field {fields.text!r}; name the right one with Fields(text=…)."
+        )
+    text = str(source.pop(fields.text) or "")
+    metadata = source if fields.metadata is None else source.get(fields.metadata) or {}
+    score = hit.get("_score")
+    return Found(str(hit["_id"]), text, None if score is None else float(score), metadata)
+
+
+Searchable = Any
+"""An Index, a Pipeline, a store or several stores. The field types of frameworks cannot be narrower."""
+
+
+def make_pipeline(source: Searchable) -> Pipeline:
+    """Return the pipeline that searches a source. Several stores are fused by RRF."""
+    if isinstance(source, Pipeline):
+        return source
+    if isinstance(source, Index):
+        return source.pipeline
+    if isinstance(source, SQLiteStore):
+        return Pipeline.default(source)
+    if isinstance(source, str):
+        raise InputError(f"{source!r} is a string; pass resift.Index({source!r}), a Pipeline or a store.")
+    if isinstance(source, (Iterable, DocStore)):
+        return Pipeline(source)
+    raise InputError(f"A {type(source).__name__} cannot be searched; pass an Index, a Pipeline or a store.")
+
+
+def make_fusion_pipeline(
+    retrievers: Mapping[str, T] | Sequence[T],
+    as_store: Callable[..., ExternalStore],
+    *,
+    fuse: Reranker | None = None,
+    weights: Sequence[float] | None = None,
+    rerank: Scorer | None = None,
+) -> Pipeline:
+    """Return a pipeline over a framework's retrievers, each a store with its own circuit breaker.
+
+    `weights` are for RRF, one per retriever. A custom `fuse` has its own weights.
+    """
+    if not isinstance(retrievers, Mapping):
+        retrievers = {f"{type(one).__name__}-{number}": one for number, one in enumerate(retrievers, start=1)}
+    if weights is not None:
+        if fuse is not None:
+            raise InputError("Both fuse and weights were given; give the weights to the reranker in fuse.")
+        if len(weights) != len(retrievers):
+            raise InputError(f"{len(weights)} weights for {len(retrievers)} retrievers; give one for each.")
+        fuse = RRFReranker(weights=dict(zip(retrievers, weights, strict=True)))
+    stores = [as_store(retriever, name=name) for name, retriever in retrievers.items()]
+    return Pipeline(stores, fuse=fuse, rerank=rerank)
+
+
+class HitMetadata(TypedDict):
+    """Metadata that every adapter adds to a framework's document.
+
+    `relevance_score` is None if the document was not scored. `why` explains its rank in words.
+    """
+
+    relevance_score: float | None
+    tier: str | None
+    degraded: bool
+    reason: str | None
+    why: str
+
+
+def hits_with_metadata(ranking: Ranking) -> Iterator[tuple[Hit, HitMetadata]]:
+    """Yield each hit with the metadata to add to its document."""
+    reasons = ranking.why_all()
+    for hit, score in zip(ranking, ranking.scores(), strict=True):
+        yield (
+            hit,
+            {
+                "relevance_score": score,
+                "tier": ranking.tier,
+                "degraded": ranking.degraded,
+                "reason": ranking.reason,
+                "why": reasons[hit.id],
+            },
+        )

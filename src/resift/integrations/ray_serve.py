@@ -1,12 +1,13 @@
-"""The server as a Ray Serve deployment: replicas, autoscaling by ongoing pairs, a bounded queue, a drain.
+"""Run the server as a Ray Serve deployment: replicas, autoscaling by pairs, a bounded queue, draining.
 
-`serve deploy ray-serve.yaml` with `import_path: resift.integrations.ray_serve:build`. What a request may be
-and how it is answered is the server's; how many replicas there are and who waits outside is Ray Serve's.
+`serve deploy ray-serve.yaml` with `import_path: resift.integrations.ray_serve:build`. Resift's server handles
+the requests. Ray Serve manages replicas and queues.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from resift.errors import require
@@ -14,36 +15,33 @@ from resift.models.engine import use_workers
 from resift.models.local_models import allow_again, allowed_folders
 from resift.models.model_files import ModelFiles
 from resift.server import Limits, ServerOptions, serve_app
-from resift.types import JsonMapping, JsonObject
 
 PAIRS = "pairs"
 TARGET_PAIRS = 256
-"""Pairs that a replica should have at hand: a second or two of work for the default model on one core."""
+"""Pairs in progress per replica: a second or two of work for the default model on one core."""
 
 
 class PairsPolicy:
-    """Ray Serve's autoscaling by pairs: a request of a thousand documents is worth fifty of twenty."""
+    """Autoscaling by pairs: a request of 1,000 documents counts as much as 50 requests of 20."""
 
     def __init__(self, target_pairs: float = TARGET_PAIRS) -> None:
         self.target_pairs = target_pairs
 
-    def __call__(self, context: Any) -> tuple[int, JsonObject]:
-        """Return how many replicas the pairs at hand call for; Ray Serve applies its bounds and delays."""
-        said = (context.aggregated_metrics or {}).get(PAIRS) or {}
-        pairs = sum(said.values())
-        # Requests that wait outside the replicas have not been read: they count as those inside do.
-        inside = max(1.0, context.total_num_requests - (context.total_queued_requests or 0))
-        waiting = (context.total_queued_requests or 0) * pairs / inside
-        return max(1, math.ceil((pairs + waiting) / self.target_pairs)), {}
+    def __call__(self, context: Any) -> tuple[int, dict[str, object]]:
+        """Return the number of replicas for the current pairs. Ray Serve applies its bounds and delays."""
+        pairs = sum(((context.aggregated_metrics or {}).get(PAIRS) or {}).values())
+        queued = context.total_queued_requests or 0
+        # Queued requests have not been read: assume that they are as large as those in progress.
+        in_progress = max(1.0, context.total_num_requests - queued)
+        queued_pairs = queued * pairs / in_progress
+        return max(1, math.ceil((pairs + queued_pairs) / self.target_pairs)), {}
 
 
-def build(arguments: JsonMapping) -> Any:
-    """Return the Serve application. Arguments are fields of ServerOptions; `limits` has those of Limits."""
+def build(arguments: Mapping[str, Any]) -> Any:
+    """Return the Serve application. Arguments are fields of ServerOptions; `limits` has fields of Limits."""
     serve = require("ray.serve", extra="ray")
     config = require("ray.serve.config", extra="ray")
-    given = dict(arguments)
-    options = ServerOptions(**{**given, "limits": Limits(**given.get("limits", {}))})
-
+    options = ServerOptions(**{**arguments, "limits": Limits(**arguments.get("limits", {}))})
     replica = serve.deployment(
         name="resift",
         max_ongoing_requests=options.limits.max_requests,
@@ -58,7 +56,7 @@ def build(arguments: JsonMapping) -> Any:
 
 
 class Replica:
-    """One process with its models; it is given requests only when they are loaded."""
+    """One process with its models. It gets requests after they are loaded."""
 
     def __init__(self, options: ServerOptions, models: tuple[ModelFiles, ...] = ()) -> None:
         allow_again(models)
@@ -73,11 +71,11 @@ class Replica:
         return self._app
 
     async def record_autoscaling_stats(self) -> dict[str, float]:
-        """Tell Ray Serve how many pairs are at hand."""
+        """Report the pairs in progress to Ray Serve."""
         admission = self._serving.admission
         return {PAIRS: float(admission.in_flight + admission.waiting)}
 
     async def check_health(self) -> None:
-        """Raise where this replica can never answer: Ray Serve then starts another one."""
+        """Raise if this replica can never answer. Ray Serve then starts another one."""
         if self._serving.state == "failed":
             raise RuntimeError(self._serving.failure)

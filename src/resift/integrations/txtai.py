@@ -1,4 +1,4 @@
-"""txtai: a similarity and a scorer for its `Reranker`, and a txtai index as a store. Duck types only."""
+"""txtai: a similarity function for its `Reranker`, and a txtai index as a store. Does not import txtai."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from resift.rerankers.cross_encoder import DEFAULT_MODEL
 from resift.reranking import rerank
 from resift.resilience import CircuitBreaker
 
-Pairs = list[tuple[int, float]]
+IndexedScores = list[tuple[int, float]]
 
 
 class ResiftSimilarity:
-    """txtai's similarity pipeline: `(query, texts) -> [(index, score)]`, best first; lists give lists.
+    """txtai's similarity pipeline: `(query, texts) -> [(index, score)]`, best first. Lists give lists.
 
-    Pass it to txtai's `Reranker(embeddings, similarity)`, or wherever a similarity callable is taken. A text
-    without a score, for example after a deadline, comes last with the lowest score of the others. If no text
-    has a score, it raises ResiftError with the reason: txtai's pairs have no place for it.
+    Pass it to txtai's `Reranker(embeddings, similarity)`, or to anything that takes a similarity callable. A
+    text without a score, for example after a deadline, comes last with the lowest score of the others. If no
+    text has a score, ResiftError is raised with the reason, because txtai's pairs have no place for it.
     """
 
     def __init__(
@@ -33,15 +33,15 @@ class ResiftSimilarity:
 
     def __call__(
         self, query: str | Sequence[str], texts: Sequence[object], **_: object
-    ) -> Pairs | list[Pairs]:
+    ) -> IndexedScores | list[IndexedScores]:
         """Score texts (strings, or txtai's (id, text, …) rows) for one query or several."""
-        plain = [_text(one) for one in texts]
+        plain = [_row_text(row) for row in texts]
         if isinstance(query, str):
-            return self._pairs(query, plain)
-        return [self._pairs(one, plain) for one in query]
+            return self._score(query, plain)
+        return [self._score(each, plain) for each in query]
 
-    def _pairs(self, query: str, texts: Sequence[str]) -> Pairs:
-        ranking = rerank(query, list(texts), model=self.model, scorer=self.scorer, deadline_s=self.deadline_s)
+    def _score(self, query: str, texts: list[str]) -> IndexedScores:
+        ranking = rerank(query, texts, model=self.model, scorer=self.scorer, deadline_s=self.deadline_s)
         known = [score for score in ranking.scores() if score is not None]
         if texts and not known:
             raise ResiftError(f"No text was scored: {ranking.reason}")
@@ -52,41 +52,35 @@ class ResiftSimilarity:
 
 @runtime_checkable
 class Embeddings(Protocol):
-    """What is needed of a txtai `Embeddings`: one search with a limit."""
+    """The part of txtai's `Embeddings` that is used here."""
 
     def search(self, query: str, limit: int) -> Sequence[Any]:
-        """Return rows: dicts with id, text and score where content is stored, else (id, score)."""
+        """Return rows: dicts with id, text and score if content is stored, else (id, score)."""
         ...
 
 
 def txtai_store(
     embeddings: Embeddings, *, name: str = "txtai", breaker: CircuitBreaker | None = None
 ) -> ExternalStore:
-    """Return a store over a txtai index that keeps its content; torch is txtai's business, not ours."""
+    """Return a store over a txtai index that stores its content."""
     if not isinstance(embeddings, Embeddings):
         raise InputError(f"A {type(embeddings).__name__} has no search; pass a txtai Embeddings.")
 
     async def fetch(query: str, k: int) -> Sequence[Found]:
-        rows = await asyncio.to_thread(embeddings.search, query, k)
-        return [_found(row) for row in rows]
+        documents = []
+        for row in await asyncio.to_thread(embeddings.search, query, k):
+            if isinstance(row, Mapping):
+                score = None if row.get("score") is None else float(row["score"])
+                metadata = {key: value for key, value in row.items() if key not in ("id", "text", "score")}
+                documents.append(Found(str(row["id"]), str(row.get("text") or ""), score, metadata))
+            else:
+                documents.append(Found(str(row[0]), "", float(row[1]), {}))
+        return documents
 
     return ExternalStore(name, fetch, breaker=breaker)
 
 
-def _found(row: Any) -> Found:
-    if isinstance(row, Mapping):
-        score = row.get("score")
-        extra = {key: value for key, value in row.items() if key not in ("id", "text", "score")}
-        return Found(
-            str(row["id"]), str(row.get("text") or ""), None if score is None else float(score), extra
-        )
-    id, score = row[0], row[1]
-    return Found(str(id), "", float(score), {})
-
-
-def _text(row: Any) -> str:
+def _row_text(row: Any) -> str:
     if isinstance(row, str):
         return row
-    if isinstance(row, Mapping):
-        return str(row.get("text") or "")
-    return str(row[1])
+    return str(row.get("text") or "") if isinstance(row, Mapping) else str(row[1])

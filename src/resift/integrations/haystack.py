@@ -1,0 +1,445 @@
+"""Haystack: a ranker, a retriever, a joiner, embedders, and Haystack's retrievers as stores.
+
+Haystack reads `Variadic` from the annotations, so this module does not turn them into strings.
+"""
+# ruff: noqa: E402 - the check for the extra comes before the imports that need it
+
+import asyncio
+import inspect
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar, Protocol, Self, TypedDict, runtime_checkable
+
+from resift.errors import InputError, require
+
+require("haystack", extra="haystack")
+
+from haystack import Document, component, default_from_dict, default_to_dict
+from haystack.components.retrievers.in_memory import InMemoryBM25Retriever
+from haystack.core.component.types import Variadic
+from haystack.document_stores.in_memory import InMemoryDocumentStore
+from haystack.document_stores.types import DocumentStore
+
+from resift._internal.sync import run_sync
+from resift.index import Index
+from resift.integrations.external_store import (
+    ExternalStore,
+    Found,
+    HitMetadata,
+    Searchable,
+    hits_with_metadata,
+    make_pipeline,
+)
+from resift.models.embedding import DEFAULT_EMBEDDER, Embedder, EmbedKind
+from resift.pipeline.pipeline import Pipeline
+from resift.plugins import load_reranker
+from resift.protocols import Scorer
+from resift.ranking.fusion.entry import fuse
+from resift.rerankers.cross_encoder import DEFAULT_MODEL
+from resift.reranking import arerank
+from resift.resilience import CircuitBreaker
+from resift.types import Hit, Where
+
+__all__ = [
+    "ResiftDocumentEmbedder",
+    "ResiftJoiner",
+    "ResiftRanker",
+    "ResiftRetriever",
+    "ResiftTextEmbedder",
+    "haystack_store",
+]
+__path__: list[str] = []  # pipelines saved by 0.2 name modules such as resift.integrations.haystack.ranker
+
+Filters = Mapping[str, Any]
+
+
+class Documents(TypedDict):
+    """The output of a ranker, a retriever or a joiner."""
+
+    documents: list[Document]
+
+
+class Embedding(TypedDict):
+    """The output of a text embedder."""
+
+    embedding: list[float]
+
+
+class Serializable:
+    """A component that is saved by the arguments named in `saved`, which are also its attributes."""
+
+    saved: ClassVar[tuple[str, ...]] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the dictionary that Haystack saves."""
+        data: dict[str, Any] = default_to_dict(self, **{name: getattr(self, name) for name in self.saved})
+        return data
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Self:
+        """Return the component that `to_dict` described."""
+        loaded: Self = default_from_dict(cls, {**data, "type": f"{cls.__module__}.{cls.__name__}"})
+        return loaded
+
+
+@component
+class ResiftRanker(Serializable):
+    """Reranks documents and keeps the best `top_k`. Does not raise if a reranker fails.
+
+    `reranker` names any Resift reranker ("voyage", "tei", …) with its `reranker_options`, so that a pipeline
+    can be saved as YAML. `scorer` takes an object instead, which cannot be saved. The key of a hosted
+    reranker comes from its environment variable and is never saved. Documents are copied and get
+    `relevance_score`, `tier`, `degraded`, `reason` and `why` in their meta.
+    """
+
+    saved = ("model", "top_k", "deadline_s", "meta_fields_to_embed", "reranker", "reranker_options")
+
+    def __init__(
+        self,
+        model: str = DEFAULT_MODEL,
+        *,
+        top_k: int = 10,
+        deadline_s: float | None = None,
+        meta_fields_to_embed: list[str] | None = None,
+        reranker: str | None = None,
+        reranker_options: Mapping[str, Any] | None = None,
+        scorer: Scorer | None = None,
+    ) -> None:
+        if top_k < 1:
+            raise InputError(f"top_k is {top_k}; keep 1 document or more.")
+        self.model = model
+        self.top_k = top_k
+        self.deadline_s = deadline_s
+        self.meta_fields_to_embed = list(meta_fields_to_embed or ())
+        self.reranker = reranker
+        self.reranker_options = dict(reranker_options or {})
+        self.scorer = scorer
+        self._loaded: Scorer | None = scorer
+
+    def warm_up(self) -> None:
+        """Load the reranker, so that the first query does not wait for it."""
+        if self._load_scorer() is None:
+            run_sync(arerank("warm up", ["warm up"], model=self.model))
+
+    @component.output_types(documents=list[Document])
+    def run(self, query: str, documents: list[Document], top_k: int | None = None) -> Documents:
+        """Return the best documents, best first."""
+        return run_sync(self._rerank(query, documents, top_k))
+
+    @component.output_types(documents=list[Document])
+    async def run_async(self, query: str, documents: list[Document], top_k: int | None = None) -> Documents:
+        """Return the best documents, best first."""
+        return await self._rerank(query, documents, top_k)
+
+    async def _rerank(self, query: str, documents: list[Document], top_k: int | None) -> Documents:
+        if top_k is not None and top_k < 1:
+            raise InputError(f"top_k is {top_k}; keep 1 document or more.")
+        if not documents:
+            return {"documents": []}
+        hits = []
+        for index, document in enumerate(documents):
+            fields = [document.meta.get(name) for name in self.meta_fields_to_embed]
+            text = "\n".join([*(str(value) for value in fields if value), document.content or ""])
+            hits.append(Hit(str(index), text, source="haystack", metadata=document.meta))
+        ranking = await arerank(
+            query,
+            hits,
+            k=top_k or self.top_k,
+            model=self.model,
+            scorer=self._load_scorer(),
+            deadline_s=self.deadline_s,
+        )
+        rows = zip(ranking.indices(), hits_with_metadata(ranking), strict=True)
+        return {"documents": [_add_metadata(documents[index], added) for index, (_, added) in rows]}
+
+    def _load_scorer(self) -> Scorer | None:
+        if self._loaded is None and self.reranker is not None:
+            self._loaded = load_reranker(self.reranker, **self.reranker_options)
+        return self._loaded
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the dictionary that Haystack saves."""
+        if self.scorer is not None:
+            raise InputError("A ResiftRanker with a scorer object cannot be saved; name it with reranker=….")
+        return Serializable.to_dict(self)  # `component` creates a new class, which breaks super()
+
+
+@component
+class ResiftRetriever(Serializable):
+    """Searches `source` and returns the best `top_k` documents.
+
+    `source` is the path of an index file, which can be saved with a pipeline, or an Index, a Pipeline or
+    stores. `filters` are Haystack's (comparisons joined by AND) or Resift's: {"page": [1, 2]}.
+    """
+
+    saved = ("source", "top_k", "filters", "deadline_s")
+
+    def __init__(
+        self,
+        source: str | os.PathLike[str] | Searchable,
+        *,
+        top_k: int = 10,
+        filters: dict[str, Any] | None = None,
+        deadline_s: float | None = None,
+    ) -> None:
+        self.source = os.fspath(source) if isinstance(source, os.PathLike) else source
+        self.top_k = top_k
+        self.filters = filters
+        self.deadline_s = deadline_s
+        self._index: Index | None = None
+        self._pipeline: Pipeline | None = None
+
+    def warm_up(self) -> None:
+        """Open the index."""
+        self._open()
+
+    def close(self) -> None:
+        """Close the index, if this component opened it."""
+        if self._index is not None:
+            self._index.close()
+        self._index = self._pipeline = None
+
+    @component.output_types(documents=list[Document])
+    def run(self, query: str, filters: dict[str, Any] | None = None, top_k: int | None = None) -> Documents:
+        """Return the best documents, best first."""
+        return run_sync(self._search(query, filters, top_k))
+
+    @component.output_types(documents=list[Document])
+    async def run_async(
+        self, query: str, filters: dict[str, Any] | None = None, top_k: int | None = None
+    ) -> Documents:
+        """Return the best documents, best first."""
+        return await self._search(query, filters, top_k)
+
+    async def _search(self, query: str, filters: Filters | None, top_k: int | None) -> Documents:
+        ranking = await self._open().search(
+            query,
+            k=self.top_k if top_k is None else top_k,
+            where=_convert_filters(self.filters if filters is None else filters),
+            deadline_s=self.deadline_s,
+        )
+        return {
+            "documents": [
+                _add_metadata(Document(id=hit.id, content=hit.text, meta=dict(hit.metadata)), added)
+                for hit, added in hits_with_metadata(ranking)
+            ]
+        }
+
+    def _open(self) -> Pipeline:
+        if self._pipeline is None:
+            if isinstance(self.source, str):
+                self._index = Index(self.source, read_only=True)
+            self._pipeline = make_pipeline(self._index or self.source)
+        return self._pipeline
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the dictionary that Haystack saves."""
+        if not isinstance(self.source, str):
+            raise InputError(
+                f"A ResiftRetriever over a {type(self.source).__name__} cannot be saved; give it a path."
+            )
+        return Serializable.to_dict(self)  # `component` creates a new class, which breaks super()
+
+
+def _add_metadata(document: Document, added: HitMetadata) -> Document:
+    score = added["relevance_score"]
+    # An unscored document keeps its original score.
+    new_score = document.score if score is None else score
+    return replace(document, meta={**document.meta, **added}, score=new_score)
+
+
+_OPERATORS = {"==": "=", "!=": "!=", "in": "=", "not in": "!=", ">": ">", ">=": ">=", "<": "<", "<=": "<="}
+
+
+def _convert_filters(filters: Filters | None) -> Where | None:
+    """Convert Haystack's comparisons, joined by AND, to `where`. A `where` is returned unchanged."""
+    if filters is None or not ({"operator", "conditions"} & filters.keys()):
+        return filters
+    where: dict[str, dict[str, Any]] = {}
+    for condition in _flatten_conditions(filters):
+        name = str(condition["field"]).removeprefix("meta.")
+        tests = where.setdefault(name, {})
+        test = _OPERATORS.get(condition["operator"])
+        if test is None:
+            raise InputError(
+                f"filters has the operator {condition['operator']!r}; known are {', '.join(_OPERATORS)}."
+            )
+        if test in tests:
+            raise InputError(f"filters compares {name!r} twice by {condition['operator']}; write it once.")
+        tests[test] = condition["value"]
+    return where
+
+
+def _flatten_conditions(filters: Filters) -> list[Filters]:
+    if "conditions" not in filters:
+        missing = [key for key in ("field", "operator", "value") if key not in filters]
+        if missing:
+            raise InputError(f"A condition of filters has no {missing[0]!r}; give field, operator and value.")
+        return [filters]
+    if filters.get("operator") != "AND":
+        raise InputError(
+            f"filters joins conditions by {filters.get('operator')!r}; stores can join by AND only. "
+            "Write alternatives of one field with the operator 'in'."
+        )
+    return [each for condition in filters["conditions"] for each in _flatten_conditions(condition)]
+
+
+@component
+class ResiftJoiner(Serializable):
+    """Fuses lists by any of Resift's methods (`method="rrf"`) with its options (`k_param`, `weights`, …).
+
+    Ties are ordered by id. The order in which the lists arrive does not change the result. Documents get the
+    fused score and, in their meta, `why`.
+    """
+
+    saved = ("method", "top_k", "options")
+
+    def __init__(
+        self, method: str = "rrf", *, top_k: int | None = None, options: Mapping[str, Any] | None = None
+    ) -> None:
+        self.method = method
+        self.top_k = top_k
+        self.options = dict(options or {})
+        # Checks the options. Weights belong to lists, which are not known yet.
+        checked = {name: value for name, value in self.options.items() if name != "weights"}
+        fuse({}, k=0, method=method, **checked)
+
+    @component.output_types(documents=list[Document])
+    def run(self, documents: Variadic[list[Document]], top_k: int | None = None) -> Documents:
+        """Return the documents of all lists, each once, best first."""
+        return self._join(documents, top_k)
+
+    @component.output_types(documents=list[Document])
+    async def run_async(self, documents: Variadic[list[Document]], top_k: int | None = None) -> Documents:
+        """Return the documents of all lists, each once, best first."""
+        return self._join(documents, top_k)
+
+    def _join(self, documents: Variadic[list[Document]], top_k: int | None) -> Documents:
+        first: dict[str, Document] = {}
+        lists: dict[str, list[Hit]] = {}
+        for number, group in enumerate(documents, start=1):
+            name = f"list-{number}"
+            lists[name] = [Hit(each.id, each.content or "", each.score, name) for each in group]
+            for document in group:
+                first.setdefault(document.id, document)
+        ranking = fuse(lists, k=self.top_k if top_k is None else top_k, method=self.method, **self.options)
+        joined = []
+        for hit, added in hits_with_metadata(ranking):
+            document = first[hit.id]
+            joined.append(replace(document, score=hit.score, meta={**document.meta, **added}))
+        return {"documents": joined}
+
+
+class _LocalEmbedder(Serializable):
+    saved = ("model",)
+
+    def __init__(self, model: str = DEFAULT_EMBEDDER) -> None:
+        self.model = model
+        self._embedder = Embedder(model)
+
+    def warm_up(self) -> None:
+        """Load the model, so that the first call does not wait for it."""
+        _ = self._embedder.dimension
+
+    async def _embed(self, texts: list[str], kind: EmbedKind) -> list[list[float]]:
+        vectors: list[list[float]] = (await self._embedder.embed(texts, kind=kind)).tolist()
+        return vectors
+
+
+@component
+class ResiftTextEmbedder(_LocalEmbedder):
+    """Embeds a query, with the model's query prefix."""
+
+    @component.output_types(embedding=list[float])
+    def run(self, text: str) -> Embedding:
+        """Return the vector."""
+        return run_sync(self._embed_query(text))
+
+    @component.output_types(embedding=list[float])
+    async def run_async(self, text: str) -> Embedding:
+        """Return the vector."""
+        return await self._embed_query(text)
+
+    async def _embed_query(self, text: str) -> Embedding:
+        return {"embedding": (await self._embed([text], "query"))[0]}
+
+
+@component
+class ResiftDocumentEmbedder(_LocalEmbedder):
+    """Returns copies of documents with their vectors."""
+
+    @component.output_types(documents=list[Document])
+    def run(self, documents: list[Document]) -> Documents:
+        """Return the documents with their vectors."""
+        return run_sync(self._embed_documents(documents))
+
+    @component.output_types(documents=list[Document])
+    async def run_async(self, documents: list[Document]) -> Documents:
+        """Return the documents with their vectors."""
+        return await self._embed_documents(documents)
+
+    async def _embed_documents(self, documents: list[Document]) -> Documents:
+        vectors = await self._embed([document.content or "" for document in documents], "document")
+        pairs = zip(documents, vectors, strict=True)
+        return {"documents": [replace(document, embedding=vector) for document, vector in pairs]}
+
+
+@runtime_checkable
+class Retriever(Protocol):
+    """A Haystack retriever component."""
+
+    def run(self, *args: Any, **kwargs: Any) -> Any:
+        """Return {"documents": …}."""
+        ...
+
+
+def haystack_store(
+    retriever: Retriever | DocumentStore,
+    *,
+    text_embedder: Any = None,
+    name: str = "",
+    breaker: CircuitBreaker | None = None,
+) -> ExternalStore:
+    """Return a store over a keyword retriever, or over a vector retriever with its query embedder.
+
+    Haystack's in-memory document store is searched by keywords. Other document stores have their own
+    retrievers.
+    """
+    if isinstance(retriever, InMemoryDocumentStore):
+        retriever = InMemoryBM25Retriever(retriever)
+    if not isinstance(retriever, Retriever):
+        raise InputError(f"A {type(retriever).__name__} cannot be searched; pass a retriever for it.")
+    parameters = inspect.signature(retriever.run).parameters
+    if "query_embedding" in parameters and text_embedder is None:
+        raise InputError("This retriever takes a query_embedding; pass the text_embedder that makes it.")
+
+    async def fetch(query: str, k: int) -> Sequence[Found]:
+        inputs: dict[str, Any] = {"top_k": k} if "top_k" in parameters else {}
+        if "query_embedding" in parameters:
+            inputs["query_embedding"] = (await _run_component(text_embedder, text=query))["embedding"]
+        else:
+            inputs["query"] = query
+        documents = (await _run_component(retriever, **inputs))["documents"]
+        return [Found(each.id, each.content or "", each.score, each.meta) for each in documents]
+
+    return ExternalStore(name or type(retriever).__name__, fetch, breaker=breaker)
+
+
+async def _run_component(target: Any, **inputs: Any) -> dict[str, Any]:
+    """Run a component by its async method, or in a thread if it has none."""
+    run_async = getattr(target, "run_async", None)
+    output = await run_async(**inputs) if run_async else await asyncio.to_thread(target.run, **inputs)
+    return dict(output)
+
+
+# Types in pipelines saved by 0.2. Remove in 0.4.
+component.registry.update(
+    {
+        f"{__name__}.embedders.ResiftDocumentEmbedder": ResiftDocumentEmbedder,
+        f"{__name__}.embedders.ResiftTextEmbedder": ResiftTextEmbedder,
+        f"{__name__}.joiner.ResiftJoiner": ResiftJoiner,
+        f"{__name__}.ranker.ResiftRanker": ResiftRanker,
+        f"{__name__}.retriever.ResiftRetriever": ResiftRetriever,
+    }
+)

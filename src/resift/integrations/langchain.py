@@ -1,0 +1,241 @@
+"""LangChain: a reranker, retrievers, embeddings, and LangChain's retrievers as stores."""
+# ruff: noqa: E402 - the check for the extra comes before the imports that need it
+
+from __future__ import annotations
+
+import asyncio
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from resift.errors import InputError, require
+
+require("langchain_core", extra="langchain")
+
+from langchain_core.callbacks import (
+    AsyncCallbackManager,
+    AsyncCallbackManagerForRetrieverRun,
+    CallbackManager,
+    CallbackManagerForRetrieverRun,
+    Callbacks,
+)
+from langchain_core.documents import BaseDocumentCompressor, Document
+from langchain_core.embeddings import Embeddings
+from langchain_core.retrievers import BaseRetriever
+from langchain_core.vectorstores import VectorStore
+from pydantic import ConfigDict, Field, PrivateAttr
+
+from resift._internal.sync import run_sync
+from resift.integrations.external_store import (
+    ExternalStore,
+    Found,
+    Searchable,
+    content_id,
+    hits_with_metadata,
+    make_fusion_pipeline,
+    make_pipeline,
+)
+from resift.models.embedding import DEFAULT_EMBEDDER, Embedder
+from resift.pipeline.pipeline import Pipeline
+from resift.rerankers.cross_encoder import DEFAULT_MODEL
+from resift.reranking import arerank
+from resift.resilience import CircuitBreaker
+from resift.types import Hit, Where
+
+__all__ = [
+    "ResiftEmbeddings",
+    "ResiftFusionRetriever",
+    "ResiftReranker",
+    "ResiftRetriever",
+    "langchain_store",
+]
+
+
+class ResiftReranker(BaseDocumentCompressor):
+    """Reranks documents and keeps the best `top_n` (None: all). Does not raise if a reranker fails.
+
+    `scorer` replaces the local cross-encoder by another one: hosted, tiered or your own. Each document's
+    metadata gets `relevance_score`, `tier`, `degraded`, `reason` and `why`. Documents are copied.
+    """
+
+    model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
+
+    model: str = DEFAULT_MODEL
+    scorer: Any = None
+    top_n: int | None = Field(default=3, ge=1)
+    deadline_s: float | None = Field(default=None, gt=0)
+
+    def compress_documents(
+        self, documents: Sequence[Document], query: str, callbacks: Callbacks | None = None
+    ) -> Sequence[Document]:
+        """Return the best documents, best first."""
+        manager = CallbackManager.configure(inheritable_callbacks=callbacks)
+        inputs = {"query": query, "documents": list(documents)}
+        run = manager.on_chain_start({"name": type(self).__name__}, inputs)
+        try:
+            reranked = run_sync(self._rerank(query, documents))
+        except BaseException as exc:
+            run.on_chain_error(exc)
+            raise
+        run.on_chain_end({"documents": reranked})
+        return reranked
+
+    async def acompress_documents(
+        self, documents: Sequence[Document], query: str, callbacks: Callbacks | None = None
+    ) -> Sequence[Document]:
+        """Return the best documents, best first."""
+        manager = AsyncCallbackManager.configure(inheritable_callbacks=callbacks)
+        inputs = {"query": query, "documents": list(documents)}
+        run = await manager.on_chain_start({"name": type(self).__name__}, inputs)
+        try:
+            reranked = await self._rerank(query, documents)
+        except BaseException as exc:
+            await run.on_chain_error(exc)
+            raise
+        await run.on_chain_end({"documents": reranked})
+        return reranked
+
+    async def _rerank(self, query: str, documents: Sequence[Document]) -> list[Document]:
+        # Positions are ids: LangChain's own ids are optional.
+        hits = [
+            Hit(str(index), document.page_content, source="langchain", metadata=document.metadata)
+            for index, document in enumerate(documents)
+        ]
+        ranking = await arerank(
+            query, hits, k=self.top_n, model=self.model, scorer=self.scorer, deadline_s=self.deadline_s
+        )
+        reranked = []
+        for index, (_, added) in zip(ranking.indices(), hits_with_metadata(ranking), strict=True):
+            original = documents[index]
+            metadata = {**original.metadata, **added}
+            reranked.append(Document(page_content=original.page_content, metadata=metadata, id=original.id))
+        return reranked
+
+
+class SearchingRetriever(BaseRetriever):
+    """Base of the retrievers: searches a pipeline with k, a filter and a deadline."""
+
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+
+    k: int = Field(default=10, ge=0)
+    where: Where | None = None
+    deadline_s: float | None = Field(default=None, gt=0)
+
+    @abstractmethod
+    def _pipeline(self) -> Pipeline: ...
+
+    def _get_relevant_documents(
+        self, query: str, *, run_manager: CallbackManagerForRetrieverRun, k: int | None = None
+    ) -> list[Document]:
+        return run_sync(self._search(query, k))
+
+    async def _aget_relevant_documents(
+        self, query: str, *, run_manager: AsyncCallbackManagerForRetrieverRun, k: int | None = None
+    ) -> list[Document]:
+        return await self._search(query, k)
+
+    async def _search(self, query: str, k: int | None) -> list[Document]:
+        limit = self.k if k is None else k
+        ranking = await self._pipeline().search(query, k=limit, where=self.where, deadline_s=self.deadline_s)
+        return [
+            Document(page_content=hit.text, metadata={**hit.metadata, **added}, id=hit.id)
+            for hit, added in hits_with_metadata(ranking)
+        ]
+
+
+class ResiftRetriever(SearchingRetriever):
+    """Searches `source` (an Index, a Pipeline, a store or several) and returns the best k documents.
+
+    Documents have the ids and metadata of the hits, plus `relevance_score`, `tier`, `degraded`, `reason`
+    and `why`.
+    """
+
+    source: Searchable
+    _cached: Pipeline | None = PrivateAttr(default=None)
+
+    def _pipeline(self) -> Pipeline:
+        # Created once: circuit breakers and models of a pipeline keep their state.
+        if self._cached is None:
+            self._cached = make_pipeline(self.source)
+        return self._cached
+
+
+class ResiftFusionRetriever(SearchingRetriever):
+    """Queries several retrievers concurrently and fuses their results by RRF (or `fuse`).
+
+    A retriever that fails or is late is left out: `degraded` and `reason` say so, and one that keeps failing
+    is skipped for a while. `rerank` takes a scorer for the best results. `retrievers` is a list of retrievers
+    and vector stores, or a mapping with a name for each.
+    """
+
+    retrievers: Mapping[str, Any] | Sequence[Any]
+    fuse: Any = None
+    weights: Sequence[float] | None = None
+    rerank: Any = None
+    _fused: Pipeline = PrivateAttr()
+
+    def model_post_init(self, context: object, /) -> None:
+        """Build the pipeline once: its circuit breakers keep their state."""
+        super().model_post_init(context)
+        self._fused = make_fusion_pipeline(
+            self.retrievers, langchain_store, fuse=self.fuse, weights=self.weights, rerank=self.rerank
+        )
+
+    def _pipeline(self) -> Pipeline:
+        return self._fused
+
+
+class ResiftEmbeddings(Embeddings):
+    """Unit vectors from a local model. Queries get the model's query prefix."""
+
+    def __init__(self, model: str = DEFAULT_EMBEDDER, *, folder: Path | str | None = None) -> None:
+        self.model = model
+        self._embedder = Embedder(model, folder=folder)
+
+    def embed_documents(self, texts: list[str]) -> list[list[float]]:
+        """Return one vector per text."""
+        return run_sync(self.aembed_documents(texts))
+
+    def embed_query(self, text: str) -> list[float]:
+        """Return the vector of a query."""
+        return run_sync(self.aembed_query(text))
+
+    async def aembed_documents(self, texts: list[str]) -> list[list[float]]:
+        """Return one vector per text."""
+        vectors: list[list[float]] = (await self._embedder.embed(texts, kind="document")).tolist()
+        return vectors
+
+    async def aembed_query(self, text: str) -> list[float]:
+        """Return the vector of a query."""
+        vector: list[float] = (await self._embedder.embed([text], kind="query"))[0].tolist()
+        return vector
+
+
+def langchain_store(
+    source: BaseRetriever | VectorStore, *, name: str = "", breaker: CircuitBreaker | None = None
+) -> ExternalStore:
+    """Return a store over a vector store (with its scores) or a retriever (with its order only)."""
+    if not isinstance(source, (BaseRetriever, VectorStore)):
+        raise InputError(f"A {type(source).__name__} is not a LangChain retriever or vector store.")
+    has_scores = isinstance(source, VectorStore)
+
+    async def fetch(query: str, k: int) -> Sequence[Found]:
+        nonlocal has_scores
+        if isinstance(source, BaseRetriever):
+            return [_to_found(document, None) for document in await source.ainvoke(query)]
+        if has_scores:
+            try:
+                pairs = await source.asimilarity_search_with_relevance_scores(query, k)
+                return [_to_found(document, float(score)) for document, score in pairs]
+            except NotImplementedError:
+                has_scores = False  # some vector stores have no relevance scores, only an order
+        documents = await asyncio.to_thread(source.similarity_search, query, k)
+        return [_to_found(document, None) for document in documents]
+
+    return ExternalStore(name or type(source).__name__, fetch, breaker=breaker)
+
+
+def _to_found(document: Document, score: float | None) -> Found:
+    text = document.page_content
+    return Found(document.id or content_id(text), text, score, document.metadata)

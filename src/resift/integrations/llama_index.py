@@ -1,0 +1,227 @@
+"""LlamaIndex: a node postprocessor, retrievers, embeddings, and LlamaIndex's retrievers as stores."""
+# ruff: noqa: E402 - the check for the extra comes before the imports that need it
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from resift.errors import InputError, require
+
+require("llama_index.core", extra="llama-index")
+
+from llama_index.core.base.embeddings.base import BaseEmbedding
+from llama_index.core.bridge.pydantic import Field, PrivateAttr
+from llama_index.core.instrumentation.events.rerank import ReRankEndEvent, ReRankStartEvent
+from llama_index.core.postprocessor.types import BaseNodePostprocessor
+from llama_index.core.retrievers import BaseRetriever
+from llama_index.core.schema import BaseNode, MetadataMode, NodeWithScore, QueryBundle, TextNode
+from llama_index_instrumentation import get_dispatcher
+
+from resift._internal.sync import run_sync
+from resift.integrations.external_store import (
+    ExternalStore,
+    Found,
+    HitMetadata,
+    Searchable,
+    hits_with_metadata,
+    make_fusion_pipeline,
+    make_pipeline,
+)
+from resift.models.embedding import DEFAULT_EMBEDDER, Embedder, EmbedKind
+from resift.protocols import Reranker, Scorer, own_name
+from resift.rerankers.cross_encoder import DEFAULT_MODEL
+from resift.reranking import arerank
+from resift.resilience import CircuitBreaker
+from resift.types import Hit, Where
+
+__all__ = [
+    "ResiftEmbedding",
+    "ResiftFusionRetriever",
+    "ResiftRerank",
+    "ResiftRetriever",
+    "llama_index_store",
+]
+
+dispatcher = get_dispatcher(__name__)
+
+
+class ResiftRerank(BaseNodePostprocessor):
+    """Reranks nodes and keeps the best `top_n` (0: all). Does not raise if a reranker fails.
+
+    `scorer` replaces the local cross-encoder by another one: hosted, tiered or your own. Nodes are copied.
+    Their metadata gets `relevance_score`, `tier`, `degraded`, `reason` and `why`, hidden from language models
+    and embedders.
+    """
+
+    model: str = Field(default=DEFAULT_MODEL, description="An allowed cross-encoder.")
+    top_n: int = Field(default=3, ge=0, description="Number of nodes to keep; 0 keeps all.")
+    deadline_s: float | None = Field(default=None, gt=0, description="Time limit in seconds.")
+    scorer: Any = Field(default=None, exclude=True, description="Any Resift scorer instead of the model.")
+
+    @classmethod
+    def class_name(cls) -> str:
+        """Return the name that LlamaIndex uses."""
+        return "ResiftRerank"
+
+    def _postprocess_nodes(
+        self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
+    ) -> list[NodeWithScore]:
+        return run_sync(self._apostprocess_nodes(nodes, query_bundle))
+
+    async def _apostprocess_nodes(
+        self, nodes: list[NodeWithScore], query_bundle: QueryBundle | None = None
+    ) -> list[NodeWithScore]:
+        if query_bundle is None:
+            raise InputError("ResiftRerank needs the query: pass query_str or query_bundle.")
+        name = own_name(self.scorer) or self.model
+        dispatcher.event(
+            ReRankStartEvent(query=query_bundle, nodes=nodes, top_n=self.top_n or len(nodes), model_name=name)
+        )
+        hits = [
+            Hit(str(index), _node_text(node.node), source="llama-index", metadata=node.node.metadata)
+            for index, node in enumerate(nodes)
+        ]
+        ranking = await arerank(
+            query_bundle.query_str,
+            hits,
+            k=self.top_n or None,
+            model=self.model,
+            scorer=self.scorer,
+            deadline_s=self.deadline_s,
+        )
+        reranked = []
+        for index, (_, added) in zip(ranking.indices(), hits_with_metadata(ranking), strict=True):
+            original, score = nodes[index], added["relevance_score"]
+            # An unscored node keeps its original score.
+            new_score = original.score if score is None else score
+            reranked.append(NodeWithScore(node=_add_metadata(original.node, added), score=new_score))
+        dispatcher.event(ReRankEndEvent(nodes=reranked))
+        return reranked
+
+
+class ResiftRetriever(BaseRetriever):
+    """Searches `source` (an Index, a Pipeline, a store or several) and returns the best k nodes."""
+
+    def __init__(
+        self,
+        source: Searchable,
+        *,
+        k: int = 10,
+        where: Where | None = None,
+        deadline_s: float | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(**options)
+        self._pipeline = make_pipeline(source)
+        self._k = k
+        self._where = where
+        self._deadline_s = deadline_s
+
+    def _retrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        return run_sync(self._aretrieve(query_bundle))
+
+    async def _aretrieve(self, query_bundle: QueryBundle) -> list[NodeWithScore]:
+        ranking = await self._pipeline.search(
+            query_bundle.query_str, k=self._k, where=self._where, deadline_s=self._deadline_s
+        )
+        nodes = []
+        for hit, added in hits_with_metadata(ranking):
+            node = TextNode(id_=hit.id, text=hit.text, metadata=dict(hit.metadata))
+            nodes.append(NodeWithScore(node=_add_metadata(node, added), score=hit.score))
+        return nodes
+
+
+class ResiftFusionRetriever(ResiftRetriever):
+    """Queries several retrievers concurrently and fuses their results by RRF (or `fuse`).
+
+    A retriever that fails or is late is left out: `degraded` and `reason` say so, and one that keeps failing
+    is skipped for a while. `rerank` takes a scorer for the best results.
+    """
+
+    def __init__(
+        self,
+        retrievers: Mapping[str, BaseRetriever] | Sequence[BaseRetriever],
+        *,
+        k: int = 10,
+        fuse: Reranker | None = None,
+        weights: Sequence[float] | None = None,
+        rerank: Scorer | None = None,
+        deadline_s: float | None = None,
+        **options: Any,
+    ) -> None:
+        pipeline = make_fusion_pipeline(
+            retrievers, llama_index_store, fuse=fuse, weights=weights, rerank=rerank
+        )
+        super().__init__(pipeline, k=k, deadline_s=deadline_s, **options)
+
+
+class ResiftEmbedding(BaseEmbedding):
+    """Unit vectors from a local model. Queries get the model's query prefix."""
+
+    _embedder: Embedder = PrivateAttr()
+
+    def __init__(self, model_name: str = DEFAULT_EMBEDDER, **options: Any) -> None:
+        super().__init__(model_name=model_name, **options)
+        self._embedder = Embedder(model_name)
+
+    @classmethod
+    def class_name(cls) -> str:
+        """Return the name that LlamaIndex uses."""
+        return "ResiftEmbedding"
+
+    async def _embed(self, texts: list[str], kind: EmbedKind) -> list[list[float]]:
+        vectors: list[list[float]] = (await self._embedder.embed(texts, kind=kind)).tolist()
+        return vectors
+
+    def _get_query_embedding(self, query: str) -> list[float]:
+        return run_sync(self._embed([query], "query"))[0]
+
+    def _get_text_embedding(self, text: str) -> list[float]:
+        return run_sync(self._embed([text], "document"))[0]
+
+    def _get_text_embeddings(self, texts: list[str]) -> list[list[float]]:
+        return run_sync(self._embed(texts, "document"))
+
+    async def _aget_query_embedding(self, query: str) -> list[float]:
+        return (await self._embed([query], "query"))[0]
+
+    async def _aget_text_embedding(self, text: str) -> list[float]:
+        return (await self._embed([text], "document"))[0]
+
+    async def _aget_text_embeddings(self, texts: list[str]) -> list[list[float]]:
+        return await self._embed(texts, "document")
+
+
+def llama_index_store(
+    retriever: BaseRetriever, *, name: str = "", breaker: CircuitBreaker | None = None
+) -> ExternalStore:
+    """Return a store over a retriever, with its scores if it has any."""
+    if not isinstance(retriever, BaseRetriever):
+        raise InputError(
+            f"A {type(retriever).__name__} is not a LlamaIndex retriever; pass index.as_retriever()."
+        )
+
+    async def fetch(query: str, _k: int) -> Sequence[Found]:
+        return [
+            Found(result.node.node_id, _node_text(result.node), result.score, result.node.metadata)
+            for result in await retriever.aretrieve(query)
+        ]
+
+    return ExternalStore(name or type(retriever).__name__, fetch, breaker=breaker)
+
+
+def _node_text(node: BaseNode) -> str:
+    """Return the text without metadata, for the reranker."""
+    return node.get_content(metadata_mode=MetadataMode.NONE)
+
+
+def _add_metadata(node: BaseNode, added: HitMetadata) -> BaseNode:
+    """Return a copy with more metadata, hidden from language models and embedders."""
+    return node.model_copy(
+        update={
+            "metadata": {**node.metadata, **added},
+            "excluded_llm_metadata_keys": [*node.excluded_llm_metadata_keys, *added],
+            "excluded_embed_metadata_keys": [*node.excluded_embed_metadata_keys, *added],
+        }
+    )
