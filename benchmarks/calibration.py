@@ -27,8 +27,8 @@ from resift.demo.sample import passages, questions
 from resift.evaluation.beir import Collection, read_collection
 from resift.evaluation.collection_index import index_of
 from resift.evaluation.reliability import Reliability, measured
-from resift.models.embedding import DEFAULT_EMBEDDER, Embedder
-from resift.models.loading import check_kind
+from resift.models.embedder import DEFAULT_EMBEDDER, Embedder
+from resift.models.registry import check_kind
 from resift.pipeline.pipeline import Pipeline
 from resift.ranking.shape import Platt
 from resift.ranking.shape.shipped_calibrations import FILE

@@ -18,7 +18,7 @@ from typing import Any
 
 from benchmarks.harness import HERE, option_parser, report
 from resift.ingest.indexing import index_paths
-from resift.models.embedding import Embedder
+from resift.models.embedder import Embedder
 from resift.stores.sqlite import SQLiteStore
 
 LIMIT = 1.05

@@ -41,7 +41,7 @@ Run = Callable[[list[int], list[int]], np.ndarray]
 def kernels(model: str) -> dict[str, Run]:
     """Return a way to run a model in each kernel of this processor."""
     from resift.models.locate import resolve
-    from resift.models.native_session import NativeSession
+    from resift.models.session import NativeSession
     from resift.native.library import usable_kernels
 
     data = resolve(model).onnx_bytes()
@@ -114,7 +114,7 @@ def timed(runs: dict[str, Run], lengths: list[int], rounds: int) -> dict:
 def emulated(lengths: list[int]) -> dict:
     """Count rows whose bits in an ARM kernel are not those of this processor's fastest kernel."""
     from resift.models.locate import resolve
-    from resift.models.native_session import NativeSession
+    from resift.models.session import NativeSession
 
     rows, differ = 0, dict.fromkeys(("neon", "i8mm"), 0)
     with tempfile.TemporaryDirectory() as name:
@@ -155,9 +155,9 @@ def arm_program(folder: Path) -> list[str]:
 
 def raw_model(data: bytes) -> Iterator[bytes]:
     """Yield a model's weights, not packed for any kernel, in the order in which kernel_rows.c reads them."""
-    from resift.models.bert_file import BertFile
-    from resift.models.bert_weights import BertWeights
-    from resift.models.onnx_graph import read_graph
+    from resift.models.onnx_bert import OnnxBert
+    from resift.models.onnx_reader import read_graph
+    from resift.models.session import PackedBert
     from resift.native.library import Kernel
 
     plain: dict[int, bytes] = {}
@@ -168,7 +168,7 @@ def raw_model(data: bytes) -> Iterator[bytes]:
     library = SimpleNamespace(
         bert_pack_raw=pack, bert_packed_size_raw=lambda inputs, outputs: inputs * outputs
     )
-    weights = BertWeights(BertFile(read_graph(data)), Kernel("raw", "", library))
+    weights = PackedBert(OnnxBert(read_graph(data)), Kernel("raw", "", library))
     bert, sizes = weights.bert, weights.sizes
 
     def linear(one) -> bytes:

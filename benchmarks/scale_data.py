@@ -92,7 +92,7 @@ def _real(folder: Path) -> tuple[list[str], Any, list[str], Any]:
 
 def _embedded(path: Path, texts: list[str], kind: Any) -> Any:
     if not path.exists():
-        from resift.models.embedding import Embedder
+        from resift.models.embedder import Embedder
 
         rows = asyncio.run(Embedder().embed(texts, kind=kind))
         np.save(path, np.asarray(rows, dtype=np.float32))

@@ -19,7 +19,7 @@ from resift.evaluation.beir import Collection, read_collection
 from resift.evaluation.collection_index import index_of
 from resift.evaluation.measures import Judge
 from resift.evaluation.running import answer_of
-from resift.models.embedding import DEFAULT_EMBEDDER, Embedder
+from resift.models.embedder import DEFAULT_EMBEDDER, Embedder
 from resift.pipeline.defaults import default_options
 from resift.pipeline.pipeline import Pipeline
 from resift.pipeline.stages import AdaptiveDepth, Rerank

@@ -119,7 +119,7 @@ class TimedEmbedder:
     """The real embedder, and how long it took."""
 
     def __init__(self) -> None:
-        from resift.models.embedding import Embedder
+        from resift.models.embedder import Embedder
 
         self._real = Embedder()
         self.model_name = self._real.model_name

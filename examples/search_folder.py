@@ -6,7 +6,7 @@ from pathlib import Path
 
 from resift import Pipeline
 from resift.ingest.indexing import index_paths
-from resift.models.embedding import Embedder
+from resift.models.embedder import Embedder
 from resift.stores import SQLiteStore
 
 SAMPLE = {

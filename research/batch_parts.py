@@ -30,7 +30,7 @@ from resift.batch.index_work import COLUMNS
 from resift.batch.inputs import plan_inputs
 from resift.batch.shards import run_shard
 from resift.batch.work import each_row, to_batch
-from resift.models.embedding import DEFAULT_EMBEDDER
+from resift.models.embedder import DEFAULT_EMBEDDER
 from resift.models.engine import use_workers
 
 DIMENSIONS = 384

@@ -102,7 +102,7 @@ class Passes:
     def __init__(self) -> None:
         from resift.models.loading import Model
         from resift.models.locate import resolve
-        from resift.models.native_session import NativeSession
+        from resift.models.session import NativeSession
 
         files = resolve(MODEL)
         whole = NativeSession(files.onnx_bytes())

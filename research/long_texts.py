@@ -31,8 +31,10 @@ from resift.evaluation.subjects import subject_named
 from resift.fusion.weighted import weighted
 from resift.models.engine import shared_engine
 from resift.models.loading import load
-from resift.models.pairs import HOPELESS, WINDOW
-from resift.models.windows import most_promising, spans
+from resift.models.pairs import SKIP_BELOW_LOGIT
+from resift.models.pairs import WINDOW
+from resift.models.pairs import rank_windows
+from resift.models.tokenizer import split_windows
 from resift.rerankers.cross_encoder import DEFAULT_MODEL
 from resift.retrieval.fan_out import fan_out
 from resift.shape import blend
@@ -42,7 +44,7 @@ SOURCE = "chunkeval-multisource"
 DEPTH = 14
 Read = list[int]
 Rule = Callable[[dict[str, Any], list[int]], Read]
-"""From a text (spans, ids, logits) and the query's ids to the places of the windows that are read."""
+"""From a text (split_windows, ids, logits) and the query's ids to the places of the windows that are read."""
 
 
 def long_collection(data: Path, out: Path, size: int) -> Path:
@@ -86,13 +88,13 @@ async def record(collection: Collection, index: Path, queries: list[str], out: P
             tasks: list[Any] = []
 
             def read(doc: dict[str, Any], at: int, asked: list[int] = asked) -> None:
-                row = template.pair(asked, doc["ids"][slice(*doc["spans"][at])])
+                row = template.pair(asked, doc["ids"][slice(*doc["split_windows"][at])])
                 doc["logits"][at] = float(model.forward(*row).reshape(-1)[0])
 
             for hit in fused[:DEPTH]:
                 ids = model.tokenizer.ids(hit.text) or []
-                parts = spans(len(ids), budget)
-                docs[hit.id] = {"ids": ids, "spans": parts, "logits": [0.0] * len(parts)}
+                parts = split_windows(len(ids), budget)
+                docs[hit.id] = {"ids": ids, "split_windows": parts, "logits": [0.0] * len(parts)}
                 tasks += [partial(read, docs[hit.id], at) for at in range(len(parts))]
             await shared_engine().run(tasks, deadline=Deadline.never())
             lists = {one.ref.name: [(hit.id, hit.score) for hit in one.hits] for one in branches}
@@ -126,16 +128,16 @@ def ndcg(ids: list[str], qrels: dict[str, int]) -> float:
 
 
 def fixed(most: int) -> Rule:
-    return lambda doc, query: most_promising(doc["spans"], doc["ids"], query)[:most]
+    return lambda doc, query: rank_windows(doc["split_windows"], doc["ids"], query)[:most]
 
 
 def first(most: int) -> Rule:
-    return lambda doc, query: list(range(min(most, len(doc["spans"]))))
+    return lambda doc, query: list(range(min(most, len(doc["split_windows"]))))
 
 
-def skim(begin: int, most: int, hopeless: float = HOPELESS) -> Rule:
+def skim(begin: int, most: int, hopeless: float = SKIP_BELOW_LOGIT) -> Rule:
     def read(doc: dict[str, Any], query: list[int]) -> Read:
-        places = most_promising(doc["spans"], doc["ids"], query)[:most]
+        places = rank_windows(doc["split_windows"], doc["ids"], query)[:most]
         hope = max(doc["logits"][at] for at in places[:begin]) >= hopeless
         return places if hope else places[:begin]
 
@@ -143,7 +145,7 @@ def skim(begin: int, most: int, hopeless: float = HOPELESS) -> Rule:
 
 
 RULES: dict[str, Rule] = {
-    "every window": lambda doc, _: list(range(len(doc["spans"]))),
+    "every window": lambda doc, _: list(range(len(doc["split_windows"]))),
     **{f"the first {most}": first(most) for most in (1, 2, 3)},
     **{f"the {most} most promising": fixed(most) for most in (1, 2, 3, 4, 6)},
     **{f"skim 1, {most} at most, on from {low}": skim(1, most, low) for most in (3, 32) for low in (-10, -8)},
@@ -213,7 +215,7 @@ def main(argv: list[str] | None = None) -> int:
     told = {
         "questions": len(rows),
         "texts read per question": round(len(texts) / len(rows), 1),
-        "windows per text": round(sum(len(doc["spans"]) for doc in texts) / len(texts), 2),
+        "windows per text": round(sum(len(doc["split_windows"]) for doc in texts) / len(texts), 2),
         "rules": judged(rows),
     }
     print(json.dumps(told, indent=1))

@@ -30,7 +30,8 @@ import Stemmer
 from tokenizers import Tokenizer
 
 from resift.demo.sample import passages, questions
-from resift.models.embedding import DEFAULT_EMBEDDER, Embedder
+from resift.models.embedder import DEFAULT_EMBEDDER
+from resift.models.embedder import Embedder
 from resift.retrieval.over_fetch import OverFetch
 from resift.retrieval.pipeline import Pipeline
 from resift.shape import nearest

@@ -31,7 +31,7 @@ from resift.evaluation.fast_replay import FastReplay
 from resift.evaluation.measures import Judge
 from resift.evaluation.record_file import read_recording
 from resift.evaluation.replay import Setting
-from resift.models.embedding import Embedder
+from resift.models.embedder import Embedder
 from resift.scaling import z_scores
 from resift.stores.sqlite import SQLiteStore
 from resift.text.analysis import Analyzer

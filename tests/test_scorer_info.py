@@ -12,7 +12,7 @@ import resift
 from resift import Hit, Ranking
 from resift.deadline import Deadline
 from resift.errors import InputError
-from resift.models.allowlist import known, shipped
+from resift.models.registry import builtin_ids, builtin_spec
 from resift.pipeline.pipeline import Pipeline
 from resift.pipeline.shaping import Shape
 from resift.pipeline.stages import Rerank
@@ -62,7 +62,7 @@ def record_of(scorer):
     return ranking.trace.of(StageKind.RERANK)[-1]
 
 
-SPEC = shipped("cross-encoder/ms-marco-MiniLM-L-12-v2")
+SPEC = builtin_spec("cross-encoder/ms-marco-MiniLM-L-12-v2")
 BUILT_IN = {
     "cross-encoder": (CrossEncoderReranker, "logit", ("en",), True),
     "shared": (SharedCrossEncoder, "logit", ("en",), True),
@@ -95,10 +95,10 @@ def test_every_built_in_scorer_describes_itself(name):
 
 def test_every_pinned_model_declares_languages_and_scale():
     """The rows of the allowlist carry both; bge-reranker-base was trained on Chinese too."""
-    specs = [shipped(id) for id in known()]
+    specs = [builtin_spec(id) for id in builtin_ids()]
     assert all(spec.languages != "any" and "en" in spec.languages for spec in specs)
     assert {spec.score_scale for spec in specs if spec.kind == "cross-encoder"} == {"logit"}
-    assert shipped("BAAI/bge-reranker-base").languages == ("en", "zh")
+    assert builtin_spec("BAAI/bge-reranker-base").languages == ("en", "zh")
 
 
 def test_a_scorer_without_a_description_has_defaults():

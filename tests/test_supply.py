@@ -14,7 +14,7 @@ from packaging.utils import canonicalize_name
 
 from resift.bill_of_materials import bill_of_materials
 from resift.cli.main import main
-from resift.models.allowlist import known, shipped
+from resift.models.registry import builtin_ids, builtin_spec
 
 ROOT = Path(__file__).resolve().parent.parent
 CONSTRAINTS = ROOT / "requirements" / "constraints.txt"
@@ -124,11 +124,11 @@ def test_the_list_of_parts_names_packages_models_and_their_bytes(capsys, tmp_pat
     assert (bill["bomFormat"], bill["metadata"]["component"]["name"]) == ("CycloneDX", "resift")
     parts = {part["name"]: part for part in bill["components"]}
     assert parts["pyyaml"]["version"] == metadata.version("PyYAML")
-    assert {name for name in known() if shipped(name)} <= set(parts) | {
-        alias for name in known() if (spec := shipped(name)) for alias in spec.aliases
+    assert {name for name in builtin_ids() if builtin_spec(name)} <= set(parts) | {
+        alias for name in builtin_ids() if (spec := builtin_spec(name)) for alias in spec.aliases
     }
     for name in parts:
-        spec = shipped(name) if "/" in name else None
+        spec = builtin_spec(name) if "/" in name else None
         if spec is not None:
             hashes = {file["name"]: file["hashes"][0]["content"] for file in parts[name]["components"]}
             assert hashes == {pinned.name: pinned.sha256 for pinned in spec.files}
@@ -138,15 +138,15 @@ def test_the_list_of_parts_names_packages_models_and_their_bytes(capsys, tmp_pat
 
 def test_security_says_what_the_carrier_brings():
     """The package that carries the models, its own requirements and its commands are named."""
-    carrier = next(spec.carrier for name in known() if (spec := shipped(name)) and spec.carrier)
+    carrier = next(spec.package for name in builtin_ids() if (spec := builtin_spec(name)) and spec.package)
     text = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
     try:
-        dist = metadata.distribution(carrier.package)
+        dist = metadata.distribution(carrier.name)
     except metadata.PackageNotFoundError:
         pytest.skip("the carrier is not installed")
     needed = [
         canonicalize_name(Requirement(one).name) for one in dist.requires or () if "extra ==" not in one
     ]
     commands = [point.name for point in dist.entry_points if point.group == "console_scripts"]
-    for word in (f"{carrier.package}=={carrier.version}", *needed, *commands):
+    for word in (f"{carrier.name}=={carrier.version}", *needed, *commands):
         assert word in text, f"SECURITY.md does not name {word}"

@@ -44,7 +44,7 @@ ROOMS = {
         "resift.rerankers.hosted",
         "resift.rerankers.llm",
     ],
-    "Models": ["resift.models", "resift.models.embedding"],
+    "Models": ["resift.models", "resift.models.embedder"],
     "Stores": ["resift.stores"],
     "Indexing": ["resift.ingest.indexing", "resift.ingest.chunking"],
     "Retrieval": ["resift.pipeline"],

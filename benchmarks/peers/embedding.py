@@ -21,7 +21,7 @@ Embed = Callable[[Sequence[str]], object]
 
 
 def resift_embedder(folder: Path) -> Embed:
-    from resift.models.embedding import Embedder
+    from resift.models.embedder import Embedder
 
     embedder = Embedder()
     return lambda texts: embedder.embed_sync(texts, kind="document")

@@ -19,10 +19,10 @@ def weights(folder: Path) -> dict[str, Any]:
     """Return every weight of the ONNX file as floats, under the names that PyTorch's BERT has."""
     import numpy as np
 
-    from resift.models.bert_file import HEAD_SHAPES, LAYER_SHAPES, BertFile
-    from resift.models.onnx_graph import read_graph
+    from resift.models.onnx_bert import HEAD_SHAPES, LAYER_SHAPES, OnnxBert
+    from resift.models.onnx_reader import read_graph
 
-    file = BertFile(read_graph((folder / "model.onnx").read_bytes()))
+    file = OnnxBert(read_graph((folder / "model.onnx").read_bytes()))
     found: dict[str, Any] = {}
     rows = {"word": file.sizes.words, "token_type": file.sizes.token_types, "position": file.sizes.positions}
     for kind, count in rows.items():

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from resift.agent.knowledge_graph_agent import KnowledgeGraphAgent as KnowledgeGraphAgent
     from resift.errors import ResiftError as ResiftError
     from resift.index import Index as Index
-    from resift.models.embedding import Embedder as Embedder
+    from resift.models.embedder import Embedder as Embedder
     from resift.pipeline.node import RetrievalNode as RetrievalNode
     from resift.pipeline.pipeline import Pipeline as Pipeline
     from resift.pipeline.two_stage import TwoStage as TwoStage
@@ -42,7 +42,7 @@ else:
         ranking.fusion.methods: fuse
         ranking.fusion.rerankers: RRFReranker
         index: Index
-        models.embedding: Embedder
+        models.embedder: Embedder
         plugins: available_rerankers load_reranker
         protocols: Reranker
         rerankers.cross_encoder: CrossEncoderReranker

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from importlib import metadata
 
-from resift.models.allowlist import ModelSpec, known, shipped
+from resift.models.registry import ModelSpec, builtin_ids, builtin_spec
 from resift.types import JsonObject
 
 SPEC_VERSION = "1.6"
@@ -112,17 +112,17 @@ def _model(spec: ModelSpec) -> JsonObject:
         "bom-ref": ref,
         "name": spec.id,
         "version": spec.revision,
-        "licenses": [{"license": {"name": spec.licence}}],
+        "licenses": [{"license": {"name": spec.license}}],
         "components": [{**file, "bom-ref": f"{ref}#{file['name']}"} for file in files],
     }
-    if spec.carrier is not None:
-        carried = f"{spec.carrier.package}=={spec.carrier.version}"
+    if spec.package is not None:
+        carried = f"{spec.package.name}=={spec.package.version}"
         part["properties"] = [{"name": "resift:carrier", "value": carried}]
     return part
 
 
 def _specs() -> list[ModelSpec]:
-    specs = (shipped(name) for name in known())
+    specs = (builtin_spec(name) for name in builtin_ids())
     return sorted({spec.id: spec for spec in specs if spec is not None}.values(), key=lambda spec: spec.id)
 
 

@@ -77,7 +77,7 @@ class Index:
         if read_only or self.path.exists():
             self._store = self._open()
         elif embedder is not None and not text_only:
-            from resift.models.loading import check_kind
+            from resift.models.registry import check_kind
 
             check_kind(embedder, "bi-encoder")  # a wrong name is reported now, not at the first add
         self._rerank = rerank

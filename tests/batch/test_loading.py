@@ -22,7 +22,7 @@ from resift.batch.index_work import COLUMNS, IndexWork
 from resift.batch.loading import LoadWork, open_store
 from resift.batch.work import each_row, to_batch
 from resift.errors import InputError, ResiftError
-from resift.models.embedding import DEFAULT_EMBEDDER
+from resift.models.embedder import DEFAULT_EMBEDDER
 from tests.batch.inline_engine import InlineEngine
 
 ROWS = 120

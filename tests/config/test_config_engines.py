@@ -41,7 +41,7 @@ def fill_graph(path) -> None:
 
 
 async def fill_stores(folder) -> None:
-    from resift.models.embedding import Embedder
+    from resift.models.embedder import Embedder
     from resift.stores.lancedb_store import LanceDBVectorStore
     from resift.stores.qdrant_store import QdrantVectorStore
 

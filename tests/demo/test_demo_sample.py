@@ -99,7 +99,7 @@ def test_the_order_of_the_reranker_alone_is_in_the_trace(tmp_path):
     """The row "cross-encoder only", read from the trace, is what a run of its own gives."""
     if missing_models():
         pytest.skip(missing_models())
-    from resift.models.embedding import DEFAULT_EMBEDDER, Embedder
+    from resift.models.embedder import DEFAULT_EMBEDDER, Embedder
     from resift.stores.sqlite import SQLiteStore
 
     async def both() -> None:

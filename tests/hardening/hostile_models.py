@@ -42,10 +42,11 @@ SANITIZERS = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-O1"
 def attempt(model: bytes, folder: Path, kernel=None) -> str:
     """Allow a file and run a row of each length that it allows; return whether it was refused or ran."""
     from resift.errors import ModelFileError
-    from resift.models.bert_file import UnknownArchitectureError
-    from resift.models.local_models import allow_local, disallow_local
+    from resift.models.local_models import allow_local
     from resift.models.locate import resolve
-    from resift.models.native_session import NativeSession
+    from resift.models.onnx_bert import UnknownArchitectureError
+    from resift.models.registry import disallow_local
+    from resift.models.session import NativeSession
 
     (folder / "model.onnx").write_bytes(model)
     (folder / "tokenizer.json").write_text(json.dumps(TOKENIZER), encoding="utf-8")

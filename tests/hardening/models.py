@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from resift.errors import ModelError, ModelNotAllowedError, ResiftError
-from resift.models.allowlist import ModelSpec, known, shipped
 from resift.models.local_models import allow_local
 from resift.models.locate import resolve
+from resift.models.registry import ModelSpec, builtin_ids, builtin_spec
 from resift.rerankers.cross_encoder import CrossEncoderReranker
 from tests.hardening.report import Outcome
 
@@ -143,9 +143,9 @@ def _altered(data: bytes, draw: random.Random) -> bytes:
 
 
 def _carried() -> ModelSpec | None:
-    for name in sorted(known()):
-        spec = shipped(name)
-        if spec is not None and spec.kind == "cross-encoder" and spec.carrier is not None:
+    for name in sorted(builtin_ids()):
+        spec = builtin_spec(name)
+        if spec is not None and spec.kind == "cross-encoder" and spec.package is not None:
             try:
                 resolve(spec.id, download=False)
             except ModelError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -11,36 +12,52 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 @dataclass
 class Hub:
-    """Files by path, and what was asked. `behave` may answer a request itself by returning True."""
+    """Files by path, and the GET requests so far. `behave` may answer a GET itself by returning True."""
 
+    revision: str
     files: dict[str, bytes] = field(default_factory=dict)
-    asked: list[tuple[str, str | None]] = field(default_factory=list)
+    requests: list[tuple[str, str | None]] = field(default_factory=list)
+    headers: list[dict[str, str]] = field(default_factory=list)
     behave: Callable[[Hub, BaseHTTPRequestHandler, int], bool] | None = None
-    ranges: bool = True
+    behave_head: Callable[[Hub, BaseHTTPRequestHandler], bool] | None = None
     url: str = ""
 
 
-def _handler(hub: Hub) -> type[BaseHTTPRequestHandler]:
+def _make_handler(hub: Hub) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def log_message(self, *_: object) -> None:
             """Keep the test output clean."""
 
-        def do_GET(self) -> None:
-            hub.asked.append((self.path, self.headers.get("Range")))
-            if hub.behave and hub.behave(hub, self, len(hub.asked)):
+        def do_HEAD(self) -> None:
+            hub.headers.append({name.lower(): value for name, value in self.headers.items()})
+            if hub.behave_head and hub.behave_head(hub, self):
                 return
             body = hub.files.get(self.path)
             if body is None:
                 answer(self, 404, b"")
                 return
-            wanted = self.headers.get("Range")
-            if wanted and hub.ranges:
-                start = int(wanted.removeprefix("bytes=").rstrip("-"))
-                if start >= len(body):
-                    answer(self, 416, b"")
-                    return
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.send_header("ETag", f'"{hashlib.sha256(body).hexdigest()}"')
+            self.send_header("X-Repo-Commit", hub.revision)
+            self.send_header("Connection", "close")
+            self.end_headers()
+            self.close_connection = True
+
+        def do_GET(self) -> None:
+            hub.headers.append({name.lower(): value for name, value in self.headers.items()})
+            hub.requests.append((self.path, self.headers.get("Range")))
+            if hub.behave and hub.behave(hub, self, len(hub.requests)):
+                return
+            body = hub.files.get(self.path)
+            if body is None:
+                answer(self, 404, b"")
+                return
+            requested = self.headers.get("Range")
+            if requested:
+                start = int(requested.removeprefix("bytes=").rstrip("-"))
                 extra = {"Content-Range": f"bytes {start}-{len(body) - 1}/{len(body)}"}
                 answer(self, 206, body[start:], extra)
             else:
@@ -61,14 +78,12 @@ def answer(
     handler.close_connection = True
 
 
-def cut(handler: BaseHTTPRequestHandler, body: bytes, *, after: int, start: int = 0) -> None:
+def cut(handler: BaseHTTPRequestHandler, body: bytes, *, after: int) -> None:
     """Promise the whole body, send a part, hang up."""
-    handler.send_response(206 if start else 200)
-    handler.send_header("Content-Length", str(len(body) - start))
-    if start:
-        handler.send_header("Content-Range", f"bytes {start}-{len(body) - 1}/{len(body)}")
+    handler.send_response(200)
+    handler.send_header("Content-Length", str(len(body)))
     handler.end_headers()
-    handler.wfile.write(body[start : start + after])
+    handler.wfile.write(body[:after])
     handler.wfile.flush()
     handler.close_connection = True
 
@@ -76,7 +91,7 @@ def cut(handler: BaseHTTPRequestHandler, body: bytes, *, after: int, start: int 
 @contextmanager
 def serving(hub: Hub) -> Iterator[Hub]:
     """Serve until the block ends."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(hub))
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _make_handler(hub))
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
     thread.start()

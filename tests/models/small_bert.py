@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from resift.models.bert_file import LAYER_SHAPES
+from resift.models.onnx_bert import LAYER_SHAPES
 from tests.models.onnx_writer import Node, write_model
 
 HIDDEN, HEADS, FFN, WORDS, POSITIONS, TYPES, CLASSES = 64, 2, 128, 40, 24, 2, 3

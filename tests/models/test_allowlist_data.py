@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from resift.errors import ModelNotAllowedError
-from resift.models.allowlist import KINDS, check_name, known, shipped
-from resift.models.locate import find_spec, resolve
+from resift.models.locate import resolve
+from resift.models.registry import KINDS, builtin_ids, builtin_spec, check_model_id, find_spec
 
 CARRIED = (
     "BAAI/bge-small-en-v1.5",
@@ -24,12 +24,12 @@ CARRIED = (
 
 
 def test_every_entry_is_whole():
-    """Each model has an immutable revision, digests, sizes, a licence, and a place to come from."""
-    for name in known():
-        spec = shipped(name)
+    """Each model has an immutable revision, digests, sizes, a license, and a place to come from."""
+    for name in builtin_ids():
+        spec = builtin_spec(name)
         assert spec.kind in KINDS
-        assert spec.licence in {"Apache-2.0", "MIT"}
-        assert spec.carrier or spec.hub
+        assert spec.license in {"Apache-2.0", "MIT"}
+        assert spec.package or spec.hub
         assert spec.hub is None or re.fullmatch(r"[0-9a-f]{40}", spec.hub.revision)
         assert spec.pin(spec.onnx).required
         assert spec.pin(spec.tokenizer).required
@@ -41,10 +41,12 @@ def test_every_entry_is_whole():
 
 def test_the_models_that_the_contract_names_are_there():
     """The three carried models and the five of the hub, each under its own name."""
-    assert set(CARRIED) < set(known())
-    assert {"cross-encoder/ms-marco-MiniLM-L-6-v2", "cross-encoder/ms-marco-TinyBERT-L-2-v2"} < set(known())
+    assert set(CARRIED) < set(builtin_ids())
+    assert {"cross-encoder/ms-marco-MiniLM-L-6-v2", "cross-encoder/ms-marco-TinyBERT-L-2-v2"} < set(
+        builtin_ids()
+    )
     assert {"BAAI/bge-reranker-base", "BAAI/bge-base-en-v1.5", "cross-encoder/nli-deberta-v3-xsmall"} < set(
-        known()
+        builtin_ids()
     )
 
 
@@ -59,7 +61,9 @@ def test_ids_and_aliases_are_unique():
 
 def test_an_alias_leads_to_the_same_model():
     """The hub's newer spelling is the same model."""
-    assert shipped("cross-encoder/ms-marco-MiniLM-L12-v2") is shipped("cross-encoder/ms-marco-MiniLM-L-12-v2")
+    assert builtin_spec("cross-encoder/ms-marco-MiniLM-L12-v2") is builtin_spec(
+        "cross-encoder/ms-marco-MiniLM-L-12-v2"
+    )
 
 
 @pytest.mark.parametrize(
@@ -88,7 +92,7 @@ def test_an_alias_leads_to_the_same_model():
 )
 def test_names_that_are_no_names_are_refused_with_the_reason(name, reason, monkeypatch):
     """Paths, '..', URLs, NUL, backslashes and control characters are refused before any file is opened."""
-    known()  # the data file itself is read once
+    builtin_ids()  # the data file itself is read once
 
     def no_io(*_args, **_options):
         raise AssertionError("something was opened")
@@ -104,7 +108,7 @@ def test_names_that_are_no_names_are_refused_with_the_reason(name, reason, monke
 def test_things_that_are_no_strings_are_refused(name):
     """A model id is a string."""
     with pytest.raises(ModelNotAllowedError, match="string"):
-        check_name(name)
+        check_model_id(name)
 
 
 def test_an_unknown_name_is_a_value_error_with_a_hint():
@@ -116,14 +120,14 @@ def test_an_unknown_name_is_a_value_error_with_a_hint():
 def test_an_unknown_file_of_a_known_model_is_refused():
     """Only pinned files can be read."""
     with pytest.raises(ModelNotAllowedError):
-        shipped(CARRIED[0]).pin("../model.onnx")
+        builtin_spec(CARRIED[0]).pin("../model.onnx")
 
 
 @given(st.text(max_size=40))
 def test_any_text_is_a_name_or_a_refusal(text):
     """No text makes the check fail in another way, and what passes has no way out of a folder."""
     try:
-        name = check_name(text)
+        name = check_model_id(text)
     except ModelNotAllowedError:
         return
     assert name == text

@@ -6,10 +6,10 @@ from itertools import pairwise
 
 import pytest
 
-from resift.models.bert_file import BertFile
-from resift.models.bert_weights import _BLOCK, BertWeights, _Room
 from resift.models.locate import resolve
-from resift.models.onnx_graph import read_graph
+from resift.models.onnx_bert import OnnxBert
+from resift.models.onnx_reader import read_graph
+from resift.models.session import BLOCK_BYTES, PackedBert, WeightArena
 from resift.native.library import native_kernel
 
 
@@ -18,7 +18,7 @@ def address(array) -> int:
 
 
 def test_parts_of_a_block_begin_at_cache_lines_and_follow_each_other():
-    room = _Room()
+    room = WeightArena()
     sizes = [1, 63, 64, 65, 4096]
     parts = [room.take(size) for size in sizes]
     assert [part.size for part in parts] == sizes
@@ -28,7 +28,7 @@ def test_parts_of_a_block_begin_at_cache_lines_and_follow_each_other():
 
 
 def test_parts_share_no_byte():
-    room = _Room()
+    room = WeightArena()
     parts = [room.take(100) for _ in range(20)]
     for number, part in enumerate(parts):
         part[:] = number
@@ -36,9 +36,9 @@ def test_parts_share_no_byte():
 
 
 def test_what_does_not_fit_into_the_block_gets_another():
-    room = _Room()
-    small, large, after = room.take(100), room.take(_BLOCK + 1), room.take(100)
-    assert large.size == _BLOCK + 1
+    room = WeightArena()
+    small, large, after = room.take(100), room.take(BLOCK_BYTES + 1), room.take(100)
+    assert large.size == BLOCK_BYTES + 1
     large[-1] = small[-1] = after[-1] = 1
     assert address(large) % 64 == address(after) % 64 == 0
 
@@ -48,7 +48,7 @@ def test_what_does_not_fit_into_the_block_gets_another():
 def test_the_weights_of_a_model_follow_each_other_but_where_a_block_ends():
     kernel = native_kernel()
     data = resolve("cross-encoder/ms-marco-MiniLM-L-12-v2").onnx_bytes()
-    weights = BertWeights(BertFile(read_graph(data)), kernel)
+    weights = PackedBert(OnnxBert(read_graph(data)), kernel)
     linears = [
         linear
         for layer in weights.bert.layer[: weights.bert.layers]
@@ -60,4 +60,4 @@ def test_the_weights_of_a_model_follow_each_other_but_where_a_block_ends():
         for before, after in pairwise(linears)
     )
     # Portable C has two bytes a weight, which is more than one block.
-    assert apart <= sum(size(linear.inputs, linear.outputs) for linear in linears) // _BLOCK
+    assert apart <= sum(size(linear.inputs, linear.outputs) for linear in linears) // BLOCK_BYTES

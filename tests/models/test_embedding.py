@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from resift.errors import InputError, ModelNotAllowedError
-from resift.models.embedding import Embedder
+from resift.models.embedder import Embedder
 from resift.models.loading import load
 from resift.protocols import Embedder as EmbedderRole
 

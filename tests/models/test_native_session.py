@@ -12,12 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from resift.errors import ConfigError
-from resift.models.bert_file import UnknownArchitectureError
 from resift.models.engine import Engine
 from resift.models.loading import Model
 from resift.models.locate import resolve
-from resift.models.native_session import NativeSession
-from resift.models.session import OnnxSession
+from resift.models.onnx_bert import UnknownArchitectureError
+from resift.models.session import NativeSession, OnnxSession
 from resift.native import library
 from tests.models.onnx_writer import Node, write_model
 

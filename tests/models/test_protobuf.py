@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from resift.errors import ModelFileError
-from resift.models.protobuf import BYTES, FIXED32, FIXED64, VARINT, Reader
+from resift.models.onnx_reader import BYTES, FIXED32, FIXED64, VARINT, ProtobufReader
 
 
 def varint(value: int, *, bytes_more: int = 0) -> bytes:
@@ -34,7 +34,7 @@ def message(fields: list[tuple[int, int, bytes]], *, bytes_more: int = 0) -> byt
 
 
 def read(data: bytes) -> list[tuple[int, int, bytes | int]]:
-    reader = Reader("a file", data)
+    reader = ProtobufReader("a file", data)
     return [
         (number, wire, at if wire == VARINT else data[at:end])
         for number, wire, at, end in reader.fields(0, len(data))

@@ -9,7 +9,7 @@ from tokenizers import Tokenizer
 
 from resift.errors import ModelLoadError
 from resift.models.locate import resolve
-from resift.models.tokenizing import TextTokenizer, pieces, printable
+from resift.models.tokenizer import TextTokenizer, replace_surrogates, split_pieces
 
 pytestmark = pytest.mark.real_model
 
@@ -46,12 +46,12 @@ def test_every_text_has_ids(tokenizer, text):
 @given(st.text(st.characters(categories=None), max_size=200))
 def test_no_text_breaks_the_tokenizer(tokenizer, text):
     assert tokenizer.ids(text) is not None
-    printable(text).encode("utf-8")
+    replace_surrogates(text).encode("utf-8")
 
 
 def test_pieces_of_a_long_text_are_the_text():
     for text in ("word " * 30_000, "x" * 100_000, "a\nb"):
-        assert "".join(pieces(text)) == text
+        assert "".join(split_pieces(text)) == text
 
 
 def test_a_long_text_has_the_same_ids_in_pieces(data, tokenizer):

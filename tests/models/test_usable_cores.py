@@ -6,8 +6,8 @@ import os
 
 import pytest
 
-from resift.models import usable_cores as module
-from resift.models.usable_cores import usable_cores
+from resift.models import engine as module
+from resift.models.engine import usable_cores
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 
 from resift.errors import ModelFileError
 from resift.models import verify as module
-from resift.models.allowlist import PinnedFile
+from resift.models.registry import PinnedFile
 from resift.models.verify import read_unpinned, read_verified, verify
 
 DATA = b"weights" * 1000
@@ -35,8 +35,8 @@ def settled(monkeypatch):
 def hashed(monkeypatch):
     """How often a file was hashed by `verify`."""
     calls: list[int] = []
-    real = module._digest
-    monkeypatch.setattr(module, "_digest", lambda fd: calls.append(fd) or real(fd))
+    real = module._hash_file
+    monkeypatch.setattr(module, "_hash_file", lambda fd: calls.append(fd) or real(fd))
     return calls
 
 

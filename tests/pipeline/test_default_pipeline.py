@@ -30,7 +30,7 @@ DOCUMENTS = {
 @pytest.mark.real_model
 def test_default_finds_by_words_and_meaning_and_reranks(tmp_path):
     """With nothing configured: two views of one store, RRF, cross-encoder, guard; the same bytes twice."""
-    from resift.models.embedding import Embedder
+    from resift.models.embedder import Embedder
 
     async def work():
         store = SQLiteStore(tmp_path / "docs.db", embedder=Embedder(), name="docs", create=True)
@@ -58,7 +58,7 @@ def test_default_finds_by_words_and_meaning_and_reranks(tmp_path):
 
 _SCRIPT = """
 import asyncio, json, sys
-from resift.models.embedding import Embedder
+from resift.models.embedder import Embedder
 from resift.pipeline import Pipeline
 from resift.stores import MemoryStore, SQLiteStore
 from tests.stores.factories import HashingEmbedder
@@ -77,7 +77,7 @@ print(json.dumps(asyncio.run(work()), sort_keys=True))
 @pytest.mark.real_model
 def test_n4_two_processes_with_real_models_give_the_same_bytes(tmp_path):
     """File, embedder, cross-encoder and guard give one result whatever the process and its hash seed."""
-    from resift.models.embedding import Embedder
+    from resift.models.embedder import Embedder
 
     async def fill():
         store = SQLiteStore(tmp_path / "docs.db", embedder=Embedder(), name="docs", create=True)
@@ -120,7 +120,7 @@ def test_default_takes_any_store():
 
 def test_a_file_with_vectors_is_searched_by_both_however_it_was_opened(tmp_path):
     """The file names its embedder: opened without one, its vectors are asked all the same, and once."""
-    from resift.models.embedding import Embedder
+    from resift.models.embedder import Embedder
 
     async def work():
         built = SQLiteStore(tmp_path / "docs.db", embedder=Embedder(), name="docs", create=True)

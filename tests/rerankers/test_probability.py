@@ -14,7 +14,7 @@ import resift
 from resift import Hit, Index
 from resift.cli.main import main
 from resift.errors import DataFormatError, InputError
-from resift.models.loading import check_kind
+from resift.models.registry import check_kind
 from resift.ranking.shape import Isotonic, Platt
 from resift.ranking.shape.probabilities import at_least
 from resift.ranking.shape.shipped_calibrations import shipped_calibrator
@@ -92,7 +92,7 @@ def test_a_missing_calibration_file_is_named(tmp_path):
 def test_every_carried_cross_encoder_has_a_calibration():
     """Bound to the digest of the model's file: another file has none."""
     spec = check_kind(DEFAULT_MODEL, "cross-encoder")
-    assert spec.carrier is not None
+    assert spec.package is not None
     shipped = shipped_calibrator(spec.pin(spec.onnx).sha256)
     assert isinstance(shipped, Platt)
     assert shipped.slope > 0

@@ -10,7 +10,8 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processor
 
 from resift.deadline import Deadline
 from resift.errors import InputError, ModelError
-from resift.models.local_models import allow_local, disallow_local
+from resift.models.local_models import allow_local
+from resift.models.registry import disallow_local
 from resift.protocols import Reranker, Scorer
 from resift.rerankers.zero_shot import ZeroShotReranker
 from resift.types import Hit

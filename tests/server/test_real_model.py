@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import resift
-from resift.models.embedding import DEFAULT_EMBEDDER, Embedder
+from resift.models.embedder import DEFAULT_EMBEDDER, Embedder
 from resift.models.loading import load
 from resift.rerankers.cross_encoder import DEFAULT_MODEL
 from resift.server.dialects import ROUTES

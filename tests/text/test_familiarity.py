@@ -9,7 +9,7 @@ import pytest
 import resift
 from resift.deadline import Deadline
 from resift.errors import UnfamiliarTextError
-from resift.models.embedding import Embedder
+from resift.models.embedder import Embedder
 from resift.pipeline.pipeline import Pipeline
 from resift.rerankers.cross_encoder import CrossEncoderReranker
 from resift.rerankers.rescore import rescore

@@ -30,6 +30,11 @@ RENAMED = {
     "resift.integrations.haystack.ranker": "resift.integrations.haystack",
     "resift.integrations.haystack.retriever": "resift.integrations.haystack",
     "resift.integrations.mcp.http_app": "resift.integrations.mcp",
+    "resift.models.allowlist": "resift.models.registry",
+    "resift.models.embedding": "resift.models.embedder",
+    "resift.models.model_files": "resift.models.registry",
+    "resift.models.model_options": "resift.models.embedder",
+    "resift.models.usable_cores": "resift.models.engine",
 }
 """Old module path -> new module path. The longest entry that is a prefix of an import decides."""
 

@@ -56,7 +56,7 @@ def embedder_for(pack: Pack, given: Embedder | None) -> tuple[Embedder | None, s
                 "Pass the embedder that it was built with, or build the pack anew."
             )
         return given, ""
-    from resift.models.embedding import Embedder as LocalEmbedder
+    from resift.models.embedder import Embedder as LocalEmbedder
 
     try:
         return LocalEmbedder(pack.embedder), ""

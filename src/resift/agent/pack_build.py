@@ -100,7 +100,7 @@ def _within(path: Path, root: Path) -> str:
 
 
 def _default_embedder() -> Embedder:
-    from resift.models.embedding import Embedder as LocalEmbedder
+    from resift.models.embedder import Embedder as LocalEmbedder
 
     return LocalEmbedder()
 

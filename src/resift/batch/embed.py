@@ -18,7 +18,7 @@ from resift.batch.work import (
     to_batch,
 )
 from resift.external.records import check_text_keys, read_text
-from resift.models.embedding import DEFAULT_EMBEDDER, Embedder, EmbedKind
+from resift.models.embedder import DEFAULT_EMBEDDER, Embedder, EmbedKind
 from resift.types import JsonMapping, JsonObject
 
 COLUMNS = {"id": "text", "vector": "vector"}

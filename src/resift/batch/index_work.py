@@ -11,7 +11,7 @@ from resift.batch.embed import embedded
 from resift.batch.work import ERROR, NamesColumns, each_row, model_digest, text_in, text_or_none, to_batch
 from resift.external.records import ID_KEYS, JOIN, check_text_keys, read_metadata
 from resift.ingest.chunking import ChunkSize, chunks
-from resift.models.embedding import DEFAULT_EMBEDDER
+from resift.models.embedder import DEFAULT_EMBEDDER
 from resift.types import JsonMapping, JsonObject, to_json
 
 COLUMNS = {"id": "text", "text": "text", "metadata": "text", "vector": "vector"}

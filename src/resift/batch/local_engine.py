@@ -18,10 +18,8 @@ from resift.batch.inputs import Shard, check_shared
 from resift.batch.shards import OnRows, ShardReport, failure_of, run_shard
 from resift.batch.work import BatchWork
 from resift.errors import ResiftError
-from resift.models.engine import use_workers
-from resift.models.local_models import allow_again, allowed_folders
-from resift.models.model_files import ModelFiles
-from resift.models.usable_cores import usable_cores
+from resift.models.engine import usable_cores, use_workers
+from resift.models.registry import ModelFiles, allowed_folders, restore_allowed
 
 
 @dataclass(eq=False)
@@ -120,7 +118,7 @@ def _serve(
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle; it closes the pipe
     _die_with_parent()
     use_workers(threads)
-    allow_again(models)
+    restore_allowed(models)
     pipe.send(None)
     while True:
         try:

@@ -17,10 +17,8 @@ from resift.batch.inputs import Shard, check_shared
 from resift.batch.shards import OnRows, ShardReport, failure_of, run_shard
 from resift.batch.work import BatchWork
 from resift.errors import ResiftError, require
-from resift.models.engine import use_workers
-from resift.models.local_models import allow_again, allowed_folders
-from resift.models.model_files import ModelFiles
-from resift.models.usable_cores import usable_cores
+from resift.models.engine import usable_cores, use_workers
+from resift.models.registry import ModelFiles, allowed_folders, restore_allowed
 from resift.types import JsonObject, JsonValue
 
 STARTS = 3
@@ -127,7 +125,7 @@ class _ShardActor:
 
     def __init__(self, work: BatchWork, folder: str, models: tuple[ModelFiles, ...]) -> None:
         use_workers(1)
-        allow_again(models)
+        restore_allowed(models)
         self._work = work
         self._folder = Path(folder)
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 from resift.batch.arrow import RecordBatch
 from resift.errors import InputError, ResiftError, require
 from resift.external.records import RecordText, no_text, read_text
-from resift.models.allowlist import Kind
+from resift.models.registry import Kind
 from resift.types import JsonMapping, JsonObject
 
 ERROR = "error"
@@ -140,7 +140,7 @@ def load_model(model: str, kind: Kind) -> None:
 
 def model_digest(model: str) -> JsonObject:
     """Return the pinned digests of a model's files, so that a run is never continued with other weights."""
-    from resift.models.locate import find_spec
+    from resift.models.registry import find_spec
 
     spec = find_spec(model)
     return {"model": model, "files": {pinned.name: pinned.sha256 for pinned in spec.files}}

@@ -39,7 +39,7 @@ Words = dict[str, str]
 
 def _named_values() -> dict[str, list[str]]:
     """Return what may follow options whose values are declared elsewhere: plugins, their options, models."""
-    from resift.models.loading import model_ids
+    from resift.models.registry import model_ids
     from resift.plugins import FUSION, available_fusions, load_plugin
     from resift.validation import declared_options, options_class
 

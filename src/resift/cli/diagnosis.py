@@ -70,14 +70,14 @@ def extra_finding(extra: str, requirements: list[str]) -> Finding:
 
 
 def model_findings() -> list[Finding]:
-    """Check every shipped model's files against their pinned digests, without fetching anything."""
+    """Check every builtin_spec model's files against their pinned digests, without fetching anything."""
     from resift.errors import ModelError
-    from resift.models.allowlist import known, shipped
     from resift.models.locate import resolve
+    from resift.models.registry import builtin_ids, builtin_spec
 
     findings = []
-    for name in sorted(known()):
-        spec = shipped(name)
+    for name in sorted(builtin_ids()):
+        spec = builtin_spec(name)
         kind = spec.kind if spec else "model"
         try:
             files = resolve(name, download=False)
@@ -103,7 +103,7 @@ def search_finding() -> Finding:
 def kernel_finding() -> Finding:
     """Say what computes the models here, and why."""
     from resift.errors import ConfigError
-    from resift.models.usable_cores import usable_cores
+    from resift.models.engine import usable_cores
     from resift.native.library import native_kernel
 
     try:

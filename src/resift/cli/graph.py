@@ -51,7 +51,7 @@ def _build(args: argparse.Namespace) -> int:
     from resift._internal.sync import run_sync
     from resift.agent.pack_build import build_pack
     from resift.cli.render import Progress, complain
-    from resift.models.embedding import DEFAULT_EMBEDDER, Embedder
+    from resift.models.embedder import DEFAULT_EMBEDDER, Embedder
 
     embedder = Embedder(args.embedder or DEFAULT_EMBEDDER)
     with Progress("embedding sections") as meter:

@@ -72,7 +72,7 @@ def _where(group: argparse._ArgumentGroup) -> None:
 
 
 def _what(group: argparse._ArgumentGroup) -> None:
-    from resift.models.embedding import DEFAULT_EMBEDDER
+    from resift.models.embedder import DEFAULT_EMBEDDER
     from resift.rerankers.cross_encoder import DEFAULT_MODEL
 
     group.add_argument("--model", default=DEFAULT_MODEL, help=f"the reranker (default: {DEFAULT_MODEL})")
@@ -148,7 +148,7 @@ def _app_factory(args: argparse.Namespace) -> Callable[[ServerOptions], Any]:
 
 def _checked(options: ServerOptions) -> Keys:
     """Tell mistakes before anything listens; what takes longer is found out while the server starts."""
-    from resift.models.loading import check_kind
+    from resift.models.registry import check_kind
     from resift.server.keys import Keys
     from resift.stores.sqlite import SQLiteStore
 

@@ -103,7 +103,7 @@ def missing_models() -> str:
     try:
         for module in ("numpy", "tokenizers"):
             require(module, extra="local")
-        from resift.models.embedding import DEFAULT_EMBEDDER
+        from resift.models.embedder import DEFAULT_EMBEDDER
         from resift.models.locate import resolve
         from resift.models.session import onnx_runtime
         from resift.native.library import native_kernel
@@ -121,7 +121,7 @@ def missing_models() -> str:
 def _store(path: Path, *, with_models: bool) -> SQLiteStore:
     if not with_models:
         return SQLiteStore(path, create=True)
-    from resift.models.embedding import DEFAULT_EMBEDDER, Embedder
+    from resift.models.embedder import DEFAULT_EMBEDDER, Embedder
 
     return SQLiteStore(path, embedder=Embedder(DEFAULT_EMBEDDER), create=True)
 

@@ -9,7 +9,7 @@ from resift._internal.file_lock import locked
 from resift._internal.sync import run_sync
 from resift.errors import DataFormatError
 from resift.evaluation.beir import Collection
-from resift.models.embedding import DEFAULT_EMBEDDER, Embedder
+from resift.models.embedder import DEFAULT_EMBEDDER, Embedder
 from resift.stores.sqlite import SQLiteStore
 from resift.types import JsonObject
 

@@ -16,7 +16,7 @@ from resift.evaluation.measures import Judge, Quality
 from resift.evaluation.subjects import Subject
 from resift.evaluation.work_file import Answer, Stop, WorkFile, asked_digest, work_key
 from resift.explain.reasons import evidence_in_words
-from resift.models.embedding import DEFAULT_EMBEDDER
+from resift.models.embedder import DEFAULT_EMBEDDER
 from resift.pipeline.pipeline import Pipeline
 from resift.types import Hit, Ranking, StageKind
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from resift.errors import InputError, did_you_mean
 from resift.ingest.opening import open_index
-from resift.models.embedding import DEFAULT_EMBEDDER, Embedder
+from resift.models.embedder import DEFAULT_EMBEDDER, Embedder
 from resift.pipeline.over_fetch import OverFetch
 from resift.pipeline.pipeline import Pipeline
 from resift.pipeline.stages import Rerank

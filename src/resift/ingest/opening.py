@@ -36,7 +36,7 @@ def open_index(
             )
         model = embedder if built_with is None else built_with
         if model != "":
-            from resift.models.embedding import DEFAULT_EMBEDDER, Embedder
+            from resift.models.embedder import DEFAULT_EMBEDDER, Embedder
 
             try:
                 store.use_embedder(Embedder(model or DEFAULT_EMBEDDER))

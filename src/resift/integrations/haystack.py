@@ -31,7 +31,7 @@ from resift.integrations.external_store import (
     hits_with_metadata,
     make_pipeline,
 )
-from resift.models.embedding import DEFAULT_EMBEDDER, Embedder, EmbedKind
+from resift.models.embedder import DEFAULT_EMBEDDER, Embedder, EmbedKind
 from resift.pipeline.pipeline import Pipeline
 from resift.plugins import load_reranker
 from resift.protocols import Scorer

@@ -36,7 +36,7 @@ from resift.integrations.external_store import (
     make_fusion_pipeline,
     make_pipeline,
 )
-from resift.models.embedding import DEFAULT_EMBEDDER, Embedder
+from resift.models.embedder import DEFAULT_EMBEDDER, Embedder
 from resift.pipeline.pipeline import Pipeline
 from resift.rerankers.cross_encoder import DEFAULT_MODEL
 from resift.reranking import arerank

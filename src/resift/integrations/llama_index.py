@@ -28,7 +28,7 @@ from resift.integrations.external_store import (
     make_fusion_pipeline,
     make_pipeline,
 )
-from resift.models.embedding import DEFAULT_EMBEDDER, Embedder, EmbedKind
+from resift.models.embedder import DEFAULT_EMBEDDER, Embedder, EmbedKind
 from resift.protocols import Reranker, Scorer, own_name
 from resift.rerankers.cross_encoder import DEFAULT_MODEL
 from resift.reranking import arerank

@@ -12,8 +12,7 @@ from typing import Any
 
 from resift.errors import require
 from resift.models.engine import use_workers
-from resift.models.local_models import allow_again, allowed_folders
-from resift.models.model_files import ModelFiles
+from resift.models.registry import ModelFiles, allowed_folders, restore_allowed
 from resift.server import Limits, ServerOptions, serve_app
 
 PAIRS = "pairs"
@@ -59,7 +58,7 @@ class Replica:
     """One process with its models. It gets requests after they are loaded."""
 
     def __init__(self, options: ServerOptions, models: tuple[ModelFiles, ...] = ()) -> None:
-        allow_again(models)
+        restore_allowed(models)
         ray = require("ray", extra="ray")
         cores = ray.get_runtime_context().get_assigned_resources().get("CPU", 1)
         use_workers(max(1, int(cores)))

@@ -1,56 +1,57 @@
-"""Worker threads for forward passes: one row of tokens at a time, fair among callers, deadlines between rows.
+"""Worker threads for forward passes: one row of tokens at a time, fair scheduling, deadlines between rows.
 
-One row per run is the fastest layout on a CPU with int8 weights and the only one whose scores do not depend
-on the neighbours (activations are quantised per tensor). The graph runs on one thread per worker, so as many
-workers as cores keep the machine busy without any thread waiting for another.
+One row per run is the fastest layout on a CPU with int8 weights. It is also the only one whose scores do not
+depend on the other rows, because activations are quantized per tensor. A run uses one thread, so one worker
+per core keeps the machine busy without threads waiting for each other.
 """
 
 from __future__ import annotations
 
 import asyncio
 import atexit
+import math
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
 
 from resift.deadline import Deadline
 from resift.errors import ModelError
-from resift.models.usable_cores import usable_cores
 
 HANDOVER_S = 0.02
-"""How long before its deadline a caller takes what there is, at most: waking up takes time."""
+"""Maximum time before its deadline at which a caller takes the results so far: waking up takes time."""
+
+OLDEST_JOB_EVERY = 4
+"""Every fourth turn belongs to the oldest job, however many tasks it has left."""
 
 Task = Callable[[], "Sequence[Task] | None"]
-"""One uninterruptible piece of work; it may return further tasks of the same job, to be done next."""
-
-OLDEST_EVERY = 4
-"""Every so many turns the oldest job gets one, however many tasks it has left."""
+"""One uninterruptible piece of work. It may return more tasks of the same job, which run next."""
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class Job:
-    """The tasks of one call. Ends when all are done, one failed, or the deadline passed."""
+    """The tasks of one call. It ends when all are done, one failed, or the deadline passed."""
 
     tasks: deque[Task]
     deadline: Deadline
     future: Future[bool] = field(default_factory=Future)
     running: int = 0
-    over: bool = False
+    stopped: bool = False
     error: BaseException | None = None
     complete: bool = True
 
     def stop(self) -> None:
-        """Drop what has not begun."""
+        """Drop all tasks that have not started."""
         self.tasks.clear()
-        self.over = True
+        self.stopped = True
 
 
 class Engine:
-    """A pool of workers that take tasks of the job with fewest left, and now and then of the oldest."""
+    """A pool of workers. The job with the fewest tasks left goes first; now and then it is the oldest job."""
 
     def __init__(self, workers: int | None = None) -> None:
         self.workers = workers or usable_cores()
@@ -61,30 +62,30 @@ class Engine:
         self._closed = False
 
     def submit(self, tasks: Sequence[Task], *, deadline: Deadline | None = None) -> Job:
-        """Queue the tasks; the job's future says True when all were done, False when the deadline cut it."""
+        """Queue the tasks. The job's future is True if all were done, False if the deadline passed first."""
         job = Job(deque(tasks), deadline or Deadline.never())
         if not tasks:
             job.future.set_result(True)
             return job
-        # A caller that stopped waiting frees the workers from what it has not begun.
-        job.future.add_done_callback(lambda future: self._forget(job) if future.cancelled() else None)
+        # If the caller stops waiting, the tasks that have not started are dropped.
+        job.future.add_done_callback(lambda future: self._cancel(job) if future.cancelled() else None)
         with self._wake:
             if self._closed:
                 raise ModelError("The engine is closed, because the interpreter is exiting.")
-            self._start()
+            self._start_workers()
             self._jobs.append(job)
             self._wake.notify(min(len(tasks), self.workers))
         return job
 
     async def run(self, tasks: Sequence[Task], *, deadline: Deadline) -> None:
-        """Do the tasks while this loop goes on, until the deadline at the latest."""
-        await until_deadline(self.submit(tasks, deadline=deadline))
+        """Run the tasks without blocking the event loop, until the deadline at the latest."""
+        await wait_for_job(self.submit(tasks, deadline=deadline))
 
     def close(self, *, wait_s: float = 10.0) -> None:
-        """Drop waiting work and let running tasks end.
+        """Drop waiting tasks and wait for the running ones.
 
-        A long row takes seconds in portable C on a busy core. An interpreter that ends under it frees the
-        memory that it reads, and the process dies by a signal.
+        A long row takes seconds in portable C on a busy core. If the interpreter exits during the run, it
+        frees memory that the run still reads, and the process dies from a signal.
         """
         with self._wake:
             self._closed = True
@@ -96,12 +97,12 @@ class Engine:
         for thread in self._threads:
             thread.join(wait_s)
 
-    def _start(self) -> None:
-        # Started with the first job and not at import: a process that only imports owns no threads.
+    def _start_workers(self) -> None:
+        # Started with the first job, so that a mere import creates no threads.
         if self._threads:
             return
         for number in range(self.workers):
-            # Daemons: a pass that hangs must not keep the process from ending.
+            # Daemons: a run that hangs must not keep the process alive.
             thread = threading.Thread(target=self._work, name=f"resift-engine-{number}", daemon=True)
             self._threads.append(thread)
             thread.start()
@@ -113,12 +114,12 @@ class Engine:
                     self._wake.wait()
                 if self._closed:
                     return
-                taken = self._take()
-            if taken is not None:
-                self._run(*taken)
+                next_task = self._take_task()
+            if next_task is not None:
+                self._run_task(*next_task)
 
-    def _take(self) -> tuple[Job, Task] | None:
-        job = self._next()
+    def _take_task(self) -> tuple[Job, Task] | None:
+        job = self._choose_job()
         if job.tasks and job.deadline.expired:
             job.complete = False
             job.stop()
@@ -133,37 +134,37 @@ class Engine:
         job.running += 1
         return job, task
 
-    def _next(self) -> Job:
+    def _choose_job(self) -> Job:
         """Return the job whose turn it is.
 
-        A caller with ten documents must not wait for several with a thousand each, so the job with fewest
-        tasks left goes first, among equals the one that came first. Every fourth turn is the oldest job's,
-        so that a large one ends however many small ones come. A job whose time is over is answered at once.
+        A caller with ten documents must not wait for callers with a thousand each, so the job with the fewest
+        tasks left goes first; of equal jobs, the earlier one. Every fourth turn belongs to the oldest job, so
+        that a large job ends however many small ones arrive. A job past its deadline is answered at once.
         """
         self._turns += 1
-        late = next((job for job in self._jobs if job.deadline.expired), None)
-        if late is not None:
-            return late
-        if self._turns % OLDEST_EVERY == 0:
+        expired = next((job for job in self._jobs if job.deadline.expired), None)
+        if expired is not None:
+            return expired
+        if self._turns % OLDEST_JOB_EVERY == 0:
             return self._jobs[0]
         return min(self._jobs, key=lambda job: len(job.tasks))
 
-    def _run(self, job: Job, task: Task) -> None:
+    def _run_task(self, job: Job, task: Task) -> None:
         more: list[Task] = []
         try:
             more = list(task() or ())
         except BaseException as exc:
-            # The caller gets it; a worker never dies of a task.
+            # Raised in the caller; a task never kills its worker.
             job.error = job.error or exc
         with self._wake:
             job.running -= 1
             if job.error is not None:
                 job.stop()
-            elif more and not job.over:
-                waiting = job in self._jobs
-                # In front: a text that was begun is finished before the next one is.
+            elif more and not job.stopped:
+                is_queued = job in self._jobs
+                # In front: finish one text before starting the next.
                 job.tasks.extendleft(reversed(more))
-                if not waiting:
+                if not is_queued:
                     self._jobs.append(job)
                 self._wake.notify(len(more))
             self._resolve(job)
@@ -177,23 +178,23 @@ class Engine:
             else:
                 job.future.set_result(job.complete)
 
-    def _forget(self, job: Job) -> None:
+    def _cancel(self, job: Job) -> None:
         with self._wake:
             job.stop()
             if job in self._jobs:
                 self._jobs.remove(job)
 
 
-async def until_deadline(job: Job) -> None:
-    """Wait for a job, at its deadline no longer; what was not begun by then is dropped.
+async def wait_for_job(job: Job) -> None:
+    """Wait for a job until its deadline; tasks that have not started by then are dropped.
 
-    Workers look at deadlines only between two tasks, and a busy engine comes round late: a caller that
-    waited for them would overshoot by as many tasks as others have waiting.
+    Workers check deadlines only between two tasks. Waiting for them could overshoot by as many tasks as other
+    callers have queued.
     """
     done = asyncio.wrap_future(job.future)
-    early_s = min(HANDOVER_S, 0.1 * job.deadline.remaining_s())
+    handover_s = min(HANDOVER_S, 0.1 * job.deadline.remaining_s())
     try:
-        await asyncio.wait({done}, timeout=job.deadline.reserve(early_s).timeout_s)
+        await asyncio.wait({done}, timeout=job.deadline.reserve(handover_s).timeout_s)
     finally:
         if not done.done():
             job.future.cancel()
@@ -215,7 +216,7 @@ def shared_engine() -> Engine:
 
 
 def use_workers(count: int) -> None:
-    """Let this process's engine have so many workers: for processes that share a machine's cores."""
+    """Set the number of workers of this process's engine, for processes that share a machine's cores."""
     global _engine
     with _lock:
         if _engine is not None:
@@ -223,18 +224,59 @@ def use_workers(count: int) -> None:
         _engine = Engine(count)
 
 
-def _close_shared() -> None:
-    # Threads inside the runtime must not be torn down by the interpreter's exit.
+def _close_shared_engine() -> None:
+    # The interpreter's exit must not tear down threads inside a forward pass.
     if _engine is not None:
         _engine.close()
 
 
-def _after_fork() -> None:
+def _reset_after_fork() -> None:
     global _engine, _lock
     _lock = threading.Lock()
     _engine = None
 
 
-atexit.register(_close_shared)
+atexit.register(_close_shared_engine)
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork)
+    os.register_at_fork(after_in_child=_reset_after_fork)
+
+
+def usable_cores(root: Path = Path("/")) -> int:
+    """Return the number of cores this process may use, at least 1: its affinity and its container's quota."""
+    affinity: Callable[[int], set[int]] | None = getattr(os, "sched_getaffinity", None)
+    cores = len(affinity(0)) if affinity else os.cpu_count() or 1
+    return max(1, min([cores, *(math.ceil(quota) for quota in _container_quotas(root))]))
+
+
+def _container_quotas(root: Path) -> Iterator[float]:
+    """Yield the core limit of each cgroup (version 1 or 2) of this process, including parent groups."""
+    for line in _read_text(root / "proc/self/cgroup").splitlines():
+        number, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        own_group = PurePosixPath("/" + path.lstrip("/"))
+        for group in (own_group, *own_group.parents):
+            name = str(group).lstrip("/")
+            if number == "0":
+                yield from _parse_quota(_read_text(root / "sys/fs/cgroup" / name / "cpu.max"))
+            elif "cpu" in controllers.split(","):
+                folder = root / "sys/fs/cgroup" / controllers / name
+                quota, period = (_read_text(folder / f"cpu.cfs_{part}_us") for part in ("quota", "period"))
+                yield from _parse_quota(f"{quota} {period}")
+
+
+def _parse_quota(text: str) -> Iterator[float]:
+    """Yield quota / period; nothing if there is no limit ("max", or -1)."""
+    try:
+        quota, period = text.split()[:2]
+        cores = int(quota) / int(period)
+    except (ValueError, ZeroDivisionError):
+        return
+    if cores > 0:
+        yield cores
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="ascii", errors="replace").strip()
+    except OSError:
+        return ""

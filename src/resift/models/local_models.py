@@ -1,43 +1,54 @@
-"""Models of the user's own: a folder is allowed by an explicit call, inspected, and pinned from then on."""
+"""The user's own models: `allow_local` inspects a folder, pins its files and allows it for this process."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
+import stat
+import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Literal, TypedDict, Unpack
 
-from resift._internal.forking import ForkSafeLock
 from resift.errors import ModelFileError, ModelNotAllowedError
-from resift.models.allowlist import KINDS, SCORE_SCALES, Kind, ModelSpec, PinnedFile, check_name, shipped
-from resift.models.model_files import ModelFiles
-from resift.models.model_folder import MANIFEST, check_folder, file_names, open_folder
-from resift.models.verify import read_unpinned, read_verified
-from resift.types import JsonMapping, JsonValue, Languages, ScoreScale, check_languages, check_score_scale
+from resift.models.registry import (
+    KINDS,
+    SCORE_SCALES,
+    Kind,
+    ModelFiles,
+    ModelSpec,
+    builtin_spec,
+    check_model_id,
+    restore_allowed,
+)
+from resift.models.verify import PinnedFile, read_unpinned, read_verified
+from resift.types import JsonMapping, Languages, ScoreScale, check_languages, check_score_scale
 from resift.validation import check_arguments
 
-Manifest = JsonMapping
+MANIFEST = "resift-manifest.json"
+SUFFIXES = (".onnx", ".safetensors", ".json", ".txt")
 
-_MANIFEST_LIMIT = 1 << 20
+_MAX_ENTRIES = 64
+_MAX_DEPTH = 3
+_MAX_MANIFEST_BYTES = 1 << 20
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-_allowed: dict[str, ModelFiles] = {}
-_lock = ForkSafeLock()
 
 
 class ModelFacts(TypedDict, total=False):
-    """What no file of a model says, and its kind needs; `ModelSpec` has the defaults.
+    """Properties of a model that its files do not declare.
 
-    languages           codes of the languages it was trained on, such as ("en", "de"); "any" unless given
-    score_scale         scale of its scores; that of its kind unless given: a cross-encoder gives logits
-    max_length          tokens that the model reads, 512 unless given
-    query_prefix        put before each question, as its authors trained it
-    document_prefix     put before each text
-    pooling             how an embedder makes one vector of its tokens: cls (default) or mean
-    query_marker_id     the token that marks a question of a late-interaction model
-    document_marker_id  the token that marks a text of one
-    entailment_index    which label of an NLI model is entailment
+    languages           codes of the languages it was trained on, such as ("en", "de"); default "any"
+    score_scale         scale of its scores; default: that of its kind (a cross-encoder returns logits)
+    max_length          maximum number of tokens; default 512
+    query_prefix        text put before each query, as in training
+    document_prefix     text put before each document
+    pooling             how an embedder combines token vectors: cls (default) or mean
+    query_marker_id     token that marks a query of a late-interaction model
+    document_marker_id  token that marks a document of a late-interaction model
+    entailment_index    index of the entailment label of an NLI model
+    licence             old name of `license`, removed in 0.4
     """
 
     languages: Languages
@@ -49,58 +60,73 @@ class ModelFacts(TypedDict, total=False):
     query_marker_id: int | None
     document_marker_id: int | None
     entailment_index: int | None
+    licence: str
 
 
 @check_arguments
 def allow_local(
     path: Path | str,
-    manifest: Manifest | Path | str | None = None,
+    manifest: JsonMapping | Path | str | None = None,
     *,
     id: str | None = None,
     kind: Kind = "cross-encoder",
     onnx: str | None = None,
     tokenizer: str = "tokenizer.json",
-    licence: str = "unknown",
+    license: str = "unknown",
     **facts: Unpack[ModelFacts],
 ) -> ModelSpec:
     """Allow the model in a folder for the rest of this process, under `id` (default `local/<folder name>`).
 
-    Every file is inspected and must match the manifest: a mapping or a JSON file of name to sha256, as
-    `write_manifest` makes it. Without one, the folder's own manifest counts, else the bytes found now.
+    Every file is inspected and must match the manifest: a mapping or JSON file from name to sha256, as
+    written by `write_manifest`. Without the argument, the manifest in the folder applies. Without either,
+    the files are pinned as they are now.
     """
+    if "licence" in facts:
+        warnings.warn("allow_local(licence=…) is now license=…", DeprecationWarning, stacklevel=3)
+        license = facts.pop("licence")
     folder = open_folder(path)
-    name = _free_name(id if id is not None else _default_id(folder))
+    if id is None:
+        folder_name = re.sub(r"[^A-Za-z0-9_-]+", "-", folder.name).strip("-_")
+        id = f"local/{folder_name[:90] or 'model'}"
+    name = check_model_id(id)
+    if builtin_spec(name) is not None:
+        raise ModelNotAllowedError(f"{name!r} is a built-in model. Choose another id for your own folder.")
     if kind not in KINDS:
         raise ModelNotAllowedError(f"Unknown kind {kind!r}. Allowed: {', '.join(KINDS)}.")
     facts["languages"] = check_languages(facts.get("languages", "any"))
     facts["score_scale"] = check_score_scale(facts.get("score_scale", SCORE_SCALES[kind]))
-    files = _inspected(folder, _read_manifest(folder, manifest))
+    files = _inspect_folder(folder, _read_manifest(folder, manifest))
+    if onnx is None:
+        graphs = [pinned.name for pinned in files if pinned.name.endswith(".onnx")]
+        if len(graphs) != 1:
+            raise ModelFileError(
+                f"{folder} contains {len(graphs)} .onnx files. Name the one to load with onnx=."
+            )
+        onnx = graphs[0]
+    for required in (onnx, tokenizer):
+        if required not in {pinned.name for pinned in files}:
+            raise _missing_file_error(folder, required)
+    # The digest of sha256sum's output: anyone can recompute the revision by hand.
+    listing = "".join(f"{pinned.sha256}  {pinned.name}\n" for pinned in files)
     spec = ModelSpec(
         id=name,
         kind=kind,
-        licence=licence,
-        revision=_revision(files),
-        onnx=_only_graph(folder, files, onnx),
-        tokenizer=_present(folder, files, tokenizer),
+        license=license,
+        revision=f"local-{hashlib.sha256(listing.encode()).hexdigest()[:16]}",
+        onnx=onnx,
+        tokenizer=tokenizer,
         files=files,
-        **facts,
+        **facts,  # type: ignore[misc]  # `licence` was removed above
     )
-    with _lock:
-        _allowed[name] = ModelFiles(spec=spec, folder=folder, source="local")
+    restore_allowed([ModelFiles(spec=spec, folder=folder, source="local")])
     return spec
-
-
-def disallow_local(id: str) -> None:
-    """Take back what `allow_local` allowed; unknown ids are fine."""
-    with _lock:
-        _allowed.pop(id, None)
 
 
 @check_arguments
 def write_manifest(folder: Path | str) -> Path:
-    """Inspect a folder and write `resift-manifest.json` with sha256 and size of every file into it."""
+    """Inspect a folder and write `resift-manifest.json` with the sha256 and size of every file into it."""
     real = open_folder(folder)
-    files = _inspected(real, None)
+    files = _inspect_folder(real, None)
     body = {"files": {pinned.name: {"sha256": pinned.sha256, "size": pinned.size} for pinned in files}}
     target = real / MANIFEST
     # Writing through a link would change a file outside the folder.
@@ -110,87 +136,117 @@ def write_manifest(folder: Path | str) -> Path:
     return target
 
 
-def allowed_local(model_id: str) -> ModelFiles | None:
-    """Return the folder that was allowed under that id, if any."""
-    with _lock:
-        return _allowed.get(model_id)
+def open_folder(path: Path | str) -> Path:
+    """Return the real path of a folder, or raise ModelFileError."""
+    try:
+        folder = Path(path).expanduser().resolve(strict=True)
+    except (OSError, ValueError, RuntimeError) as exc:
+        raise ModelFileError(f"Model folder {str(path)[:200]!r} does not exist or cannot be read.") from exc
+    if not folder.is_dir():
+        raise ModelFileError(f"{folder} is not a folder. Pass the folder that contains the model's files.")
+    return folder
 
 
-def allowed_ids(kind: Kind | None = None) -> tuple[str, ...]:
-    """Return the ids of all folders allowed so far, or of those of one kind, sorted."""
-    with _lock:
-        return tuple(sorted(id for id, files in _allowed.items() if kind in (None, files.spec.kind)))
+def check_folder(
+    folder: Path, names: Iterable[str], *, required: Iterable[str], allow_hardlinks: bool = False
+) -> None:
+    """Refuse a folder with links, with files other than `names`, or without one of the `required` files."""
+    present = set(list_files(folder, allow_hardlinks=allow_hardlinks))
+    extra = sorted(present - set(names))
+    if extra:
+        raise ModelFileError(
+            f"{folder} contains a file that is not part of the model: {extra[0]!r}. "
+            "Remove it; a model folder contains only the files of its manifest."
+        )
+    missing = sorted(set(required) - present)
+    if missing:
+        raise _missing_file_error(folder, missing[0])
 
 
-def allowed_folders() -> tuple[ModelFiles, ...]:
-    """Return all folders allowed so far, to hand over to a worker process."""
-    with _lock:
-        return tuple(_allowed.values())
+def list_files(folder: Path, *, allow_hardlinks: bool = False) -> list[str]:
+    """Return the sorted names of all files below the folder; refuse links and unknown file types."""
+    names: list[str] = []
+    pending: list[tuple[str, str, int]] = [(os.fspath(folder), "", 0)]
+    entry_count = 0
+    while pending:
+        path, prefix, depth = pending.pop()
+        with os.scandir(path) as entries:
+            for entry in entries:
+                entry_count += 1
+                if entry_count > _MAX_ENTRIES or depth > _MAX_DEPTH:
+                    raise ModelFileError(f"{folder} has too many files or levels for a model folder.")
+                name = prefix + entry.name
+                if entry.is_dir(follow_symlinks=False):
+                    pending.append((entry.path, name + "/", depth + 1))
+                elif name != MANIFEST:
+                    _check_regular_file(entry.path, name, allow_hardlinks=allow_hardlinks)
+                    if PurePosixPath(name).suffix.lower() not in SUFFIXES:
+                        raise ModelFileError(
+                            f"{name!r} in {folder} has a file type that is never loaded. "
+                            f"Allowed: {', '.join(SUFFIXES)}."
+                        )
+                    names.append(name)
+    return sorted(names)
 
 
-def allow_again(folders: Iterable[ModelFiles]) -> None:
-    """Allow the folders that another process allowed; loading still checks every file against its pin."""
-    with _lock:
-        _allowed.update({files.spec.id: files for files in folders})
+def _check_regular_file(path: str, name: str, *, allow_hardlinks: bool) -> None:
+    # DirEntry.stat() leaves st_nlink at 0 on Windows; os.lstat fills it.
+    status = os.lstat(path)
+    if stat.S_ISLNK(status.st_mode):
+        raise ModelFileError(f"{name!r} is a symbolic link. Replace it with the file itself.")
+    if not stat.S_ISREG(status.st_mode):
+        raise ModelFileError(f"{name!r} is not a regular file.")
+    if status.st_nlink > 1 and not allow_hardlinks:
+        # Anyone who can write to the other name can change the file after it was checked.
+        raise ModelFileError(f"{name!r} has a second name (a hard link). Copy the file instead.")
 
 
-def _default_id(folder: Path) -> str:
-    plain = re.sub(r"[^A-Za-z0-9_-]+", "-", folder.name).strip("-_")
-    return f"local/{plain[:90] or 'model'}"
+def _missing_file_error(folder: Path, name: str) -> ModelFileError:
+    return ModelFileError(f"{folder} lacks {name!r}. Put all files of the model there.")
 
 
-def _free_name(id: str) -> str:
-    name = check_name(id)
-    if shipped(name) is not None:
-        raise ModelNotAllowedError(f"{name!r} is a pinned model. Choose another id for your own folder.")
-    return name
-
-
-def _inspected(folder: Path, manifest: Mapping[str, PinnedFile] | None) -> tuple[PinnedFile, ...]:
-    """Read each file once: what is hashed is what is inspected is what is pinned."""
-    from resift.models.inspect_file import inspect_file
+def _inspect_folder(folder: Path, manifest: Mapping[str, PinnedFile] | None) -> tuple[PinnedFile, ...]:
+    """Read, hash and inspect each file once and return the pins of exactly these bytes."""
+    from resift.models.inspection import inspect_file
 
     if manifest is not None:
         check_folder(folder, manifest, required=manifest)
     pins: list[PinnedFile] = []
-    for name in file_names(folder):
+    for name in list_files(folder):
         if manifest is None:
             data = read_unpinned(folder / name)
-            pins.append(PinnedFile(name=name, size=len(data), sha256=hashlib.sha256(data).hexdigest()))
+            digest = hashlib.sha256(data).hexdigest()
         else:
-            data = _read_listed(folder / name, manifest[name])
-            pins.append(PinnedFile(name=name, size=len(data), sha256=manifest[name].sha256))
+            digest, size = manifest[name].sha256, manifest[name].size
+            # A manifest may list digests without sizes.
+            size = size if size >= 0 else (folder / name).stat().st_size
+            data = read_verified(folder / name, PinnedFile(name=name, size=size, sha256=digest))
+        pins.append(PinnedFile(name=name, size=len(data), sha256=digest))
         inspect_file(name, data)
     return tuple(pins)
 
 
-def _read_listed(path: Path, pinned: PinnedFile) -> bytes:
-    size = pinned.size if pinned.size >= 0 else path.stat().st_size
-    return read_verified(path, PinnedFile(name=pinned.name, size=size, sha256=pinned.sha256))
-
-
-def _read_manifest(folder: Path, manifest: Manifest | Path | str | None) -> dict[str, PinnedFile] | None:
+def _read_manifest(folder: Path, manifest: JsonMapping | Path | str | None) -> dict[str, PinnedFile] | None:
     if manifest is None:
-        own = folder / MANIFEST
-        if not own.exists() and not own.is_symlink():
+        path = folder / MANIFEST
+        if not path.exists() and not path.is_symlink():
             return None
-        manifest = own
-    table = manifest if isinstance(manifest, Mapping) else _parsed(Path(manifest))
-    listed = table.get("files", table) if isinstance(table, Mapping) else None
-    if not isinstance(listed, Mapping) or not listed:
+        manifest = path
+    table = manifest
+    if not isinstance(table, Mapping):
+        from resift.models.inspection import parse_json
+
+        path = Path(table)
+        if path.is_symlink():
+            raise ModelFileError(f"Manifest {path} is a symbolic link. Replace it with the file itself.")
+        table = parse_json(path.name, read_unpinned(path, limit=_MAX_MANIFEST_BYTES))
+    files = table.get("files", table) if isinstance(table, Mapping) else None
+    if not isinstance(files, Mapping) or not files:
         raise ModelFileError("A manifest maps file names to their sha256; this one lists no file.")
-    return {name: _pin(name, entry) for name, entry in listed.items()}
+    return {name: _parse_pin(name, entry) for name, entry in files.items()}
 
 
-def _parsed(path: Path) -> JsonValue:
-    from resift.models.json_inspect import parse_json
-
-    if path.is_symlink():
-        raise ModelFileError(f"Manifest {path} is a symbolic link. Put the file itself there.")
-    return parse_json(path.name, read_unpinned(path, limit=_MANIFEST_LIMIT))
-
-
-def _pin(name: object, entry: object) -> PinnedFile:
+def _parse_pin(name: object, entry: object) -> PinnedFile:
     digest, size = (entry.get("sha256"), entry.get("size", -1)) if isinstance(entry, Mapping) else (entry, -1)
     plain = (
         isinstance(name, str) and name and not name.startswith("/") and "\\" not in name and "\0" not in name
@@ -202,24 +258,3 @@ def _pin(name: object, entry: object) -> PinnedFile:
     if not isinstance(size, int) or isinstance(size, bool):
         raise ModelFileError(f"The manifest's size of {name!r} is not a number.")
     return PinnedFile(name=str(name), size=size, sha256=digest.lower())
-
-
-def _only_graph(folder: Path, files: tuple[PinnedFile, ...], asked: str | None) -> str:
-    if asked is not None:
-        return _present(folder, files, asked)
-    graphs = [pinned.name for pinned in files if pinned.name.endswith(".onnx")]
-    if len(graphs) != 1:
-        raise ModelFileError(f"{folder} holds {len(graphs)} .onnx files. Name the one to load with onnx=.")
-    return graphs[0]
-
-
-def _present(folder: Path, files: tuple[PinnedFile, ...], name: str) -> str:
-    if name not in {pinned.name for pinned in files}:
-        raise ModelFileError(f"{folder} lacks {name!r}. Put all files of the model there.")
-    return name
-
-
-def _revision(files: tuple[PinnedFile, ...]) -> str:
-    # As sha256sum prints it: anybody can repeat the revision by hand.
-    lines = "".join(f"{pinned.sha256}  {pinned.name}\n" for pinned in files)
-    return f"local-{hashlib.sha256(lines.encode()).hexdigest()[:16]}"

@@ -1,19 +1,17 @@
-"""Where an allowed model's files are: explicit folder, local cache, installed carrier, hub."""
+"""Find an allowed model's files: explicit folder, local cache, installed model package, hub."""
 
 from __future__ import annotations
 
 import importlib.util
+import os
 from pathlib import Path
 
+from resift._internal.cache_folders import cache_folder, hub_cache_folder
 from resift.errors import ModelFileError, install_command
 from resift.events import Sink
-from resift.models.allowlist import ModelSpec, check_name, not_allowed, shipped
-from resift.models.cache import cached_folders, check_links, holds_all
-from resift.models.local_models import allowed_ids, allowed_local
-from resift.models.model_files import ModelFiles
-from resift.models.model_folder import check_folder, open_folder
-
-__all__ = ["ModelFiles", "carrier_folder", "find_spec", "resolve"]
+from resift.models import registry
+from resift.models.local_models import check_folder, open_folder
+from resift.models.registry import ModelFiles, ModelSpec
 
 
 def resolve(
@@ -24,92 +22,100 @@ def resolve(
     download: bool = True,
     progress: Sink | None = None,
 ) -> ModelFiles:
-    """Find an allowed model's files and check them; fetch them if nothing on this machine has them.
+    """Find an allowed model's files and check them; download them if this machine does not have them.
 
-    An id that nobody allowed raises `ModelNotAllowedError` before anything is read. With check=False the
-    hashing of graph and tokenizer is left to `ModelFiles.read`, which always does it: for callers that read
-    the bytes at once.
+    An id that is not allowed raises `ModelNotAllowedError` before anything is read. With check=False the
+    model and tokenizer files are not hashed here; `ModelFiles.read` always hashes what it returns.
     """
-    spec = find_spec(model_id)
-    files = _find(spec, folder) or _fetch(spec, download=download, progress=progress)
-    files.verify(unread=not check)
+    spec = registry.find_spec(model_id)
+    files = _find_files(spec, folder)
+    if files is None:
+        files = _download(spec, download=download, progress=progress)
+    files.verify(only_unread=not check)
     return files
 
 
-def find_spec(model_id: str) -> ModelSpec:
-    """Return what is known of an allowed model, without touching its files."""
-    name = check_name(model_id)
-    local = allowed_local(name)
-    spec = local.spec if local else shipped(name)
-    if spec is None:
-        raise not_allowed(name, also_known=allowed_ids())
-    return spec
-
-
-def carrier_folder(spec: ModelSpec) -> Path | None:
-    """Return the carrier's folder if that package is installed; the package itself is not imported."""
-    if spec.carrier is None:
+def package_folder(spec: ModelSpec) -> Path | None:
+    """Return the model's folder in its model package, if that is installed. The package is not imported."""
+    if spec.package is None:
         return None
     try:
-        # Located and never imported: the package's own code is not to run.
-        found = importlib.util.find_spec(spec.carrier.package)
+        module = importlib.util.find_spec(spec.package.name)
     except (ImportError, ValueError):
         return None
-    for place in (found.submodule_search_locations or ()) if found else ():
-        folder = Path(place).parent / spec.carrier.folder
+    for location in (module.submodule_search_locations or ()) if module else ():
+        folder = Path(location).parent / spec.package.folder
         if folder.is_dir():
             return folder
     return None
 
 
-def _find(spec: ModelSpec, folder: Path | str | None) -> ModelFiles | None:
+def download_folder(spec: ModelSpec) -> Path:
+    """Return the folder for downloads of this model."""
+    return cache_folder("models") / spec.id.replace("/", "--") / spec.revision
+
+
+def _find_files(spec: ModelSpec, folder: Path | str | None) -> ModelFiles | None:
+    installed = package_folder(spec)
+    names = [pinned.name for pinned in spec.files]
+    required = [pinned.name for pinned in spec.files if pinned.required]
     if folder is not None:
-        return _explicit(spec, folder)
-    local = allowed_local(spec.id)
+        real = open_folder(folder)
+        # Installers hard-link packages from their cache. Elsewhere, a second name allows swapping the bytes.
+        allow_hardlinks = installed is not None and installed.resolve() == real
+        check_folder(real, names, required=required, allow_hardlinks=allow_hardlinks)
+        return ModelFiles(spec=spec, folder=real, source="folder")
+    local = registry.find_local(spec.id)
     if local is not None:
-        _check(spec, local.folder)
+        check_folder(local.folder, names, required=required)
         return local
-    # Before the carrier: what was fetched on purpose wins over what came along.
-    for cached in cached_folders(spec):
-        if holds_all(cached, spec):
-            check_links(cached, spec)
+    candidates = [download_folder(spec)]
+    if spec.hub is not None:
+        repo = hub_cache_folder() / f"models--{spec.hub.repo.replace('/', '--')}"
+        candidates.insert(0, repo / "snapshots" / spec.hub.revision)
+    for cached in candidates:
+        if _is_complete(cached, required):
+            _check_cached_links(cached, names)
             return ModelFiles(spec=spec, folder=cached, source="cache")
-    carried = carrier_folder(spec)
-    if carried is not None and holds_all(carried, spec):
-        return ModelFiles(spec=spec, folder=carried, source="carrier")
+    # After the caches: a deliberate download takes precedence over the bundled copy.
+    if installed is not None and _is_complete(installed, required):
+        return ModelFiles(spec=spec, folder=installed, source="package")
     return None
 
 
-def _explicit(spec: ModelSpec, folder: Path | str) -> ModelFiles:
-    real = open_folder(folder)
-    carried = carrier_folder(spec)
-    # Installers hard-link packages from their own cache; elsewhere a second name is a way to swap the bytes.
-    installed = carried is not None and carried.resolve() == real
-    _check(spec, real, hardlinks=installed)
-    return ModelFiles(spec=spec, folder=real, source="folder")
+def _is_complete(folder: Path, required: list[str]) -> bool:
+    return all(os.path.lexists(folder / name) for name in required)
 
 
-def _check(spec: ModelSpec, folder: Path, *, hardlinks: bool = False) -> None:
-    required = [pinned.name for pinned in spec.files if pinned.required]
-    check_folder(folder, [pinned.name for pinned in spec.files], required=required, hardlinks=hardlinks)
+def _check_cached_links(folder: Path, names: list[str]) -> None:
+    """Refuse links that leave the cached repository. Links into its blobs are how the hub's cache works."""
+    root = (folder.parent.parent if folder.parent.name == "snapshots" else folder).resolve()
+    for name in names:
+        path = folder / name
+        if not os.path.lexists(path):
+            continue
+        try:
+            real = path.resolve(strict=True)
+        except (OSError, RuntimeError) as exc:
+            raise ModelFileError(f"Cached model file {path} is a broken link. Delete it.") from exc
+        if not real.is_relative_to(root):
+            raise ModelFileError(f"Cached model file {path} is a link out of the cache. Delete it.")
 
 
-def _fetch(spec: ModelSpec, *, download: bool, progress: Sink | None) -> ModelFiles:
-    from resift.models import hub
+def _download(spec: ModelSpec, *, download: bool, progress: Sink | None) -> ModelFiles:
+    from resift.models.download import download_model, is_offline
 
+    next_step = "Download it once while online, or pass folder= with its files."
+    if spec.package is not None:
+        next_step = f"Run: {install_command('local')}, or pass folder= with its files."
+    missing = f"This machine has no files of {spec.id!r}"
     if spec.hub is None:
-        raise ModelFileError(f"No files of {spec.id!r} on this machine. {_how_to_get(spec)}")
-    if not download or hub.offline():
-        why = (
-            "the hub is switched off (HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE)"
-            if download
-            else "download=False"
+        raise ModelFileError(f"{missing}. {next_step}")
+    if not download:
+        raise ModelFileError(f"{missing}, and download=False. {next_step}")
+    if is_offline():
+        raise ModelFileError(
+            f"{missing}, and downloads are switched off (HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE). {next_step}"
         )
-        raise ModelFileError(f"No files of {spec.id!r} on this machine, and {why}. {_how_to_get(spec)}")
-    return ModelFiles(spec=spec, folder=hub.fetch(spec, progress=progress), source="hub")
-
-
-def _how_to_get(spec: ModelSpec) -> str:
-    if spec.carrier is not None:
-        return f"Run: {install_command('local')}, or pass folder= with its files."
-    return "Fetch it once while online, or pass folder= with its files."
+    folder = download_model(spec, download_folder(spec), progress=progress)
+    return ModelFiles(spec=spec, folder=folder, source="hub")

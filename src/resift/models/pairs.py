@@ -1,100 +1,100 @@
-"""Scores for query–document pairs: windows for long documents, each text once, deadline and progress."""
+"""Scores of query–document pairs: windows for long documents, each text once, deadline and progress."""
 
 from __future__ import annotations
 
 import logging
+import math
 import threading
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Literal
 
 from resift._internal.arrays import Array
 from resift.deadline import Deadline
-from resift.models.engine import Job, Task, shared_engine, until_deadline
-from resift.models.familiar import check_familiar
+from resift.models.engine import Job, Task, shared_engine, wait_for_job
 from resift.models.loading import Model
-from resift.models.windows import Aggregate, combine, most_promising, spans
+from resift.models.tokenizer import check_language, split_windows
 from resift.text.sentences import sentence_spans
-from resift.validation import check_number
 
-HOPELESS = -4.0
-"""A score (a logit: 1 in 50) below which a text's other windows hardly help it (docs/blending.md)."""
+SKIP_BELOW_LOGIT = -4.0
+"""If the first windows of a text all score below this (a probability of 1 in 50), the others are skipped."""
 
 MAX_WINDOWS = 32
-"""Windows scored per document: about 25 kB of English. Of longer documents the most promising ones."""
+"""Windows scored per document, about 25 kB of English. Of longer documents, the most promising ones."""
 
 WINDOW = 256
-"""Tokens of a pair when a document does not fit into one row: passages are what the models were trained on,
-and attention makes a row of 512 cost three times one of 256."""
+"""Tokens of a pair if the document does not fit into one row. Models are trained on passages, and because of
+attention a row of 512 tokens costs three times as much as a row of 256."""
 
 QUERY_PART, QUERY_PARTS = 64, 8
-"""Of a query that takes up more than half a row: tokens of a sentence read whole, and how many of them
-a document is read with, those that have most in common with it. Models know questions, not whole pages."""
+"""For a query longer than half a row: tokens per part, and the number of parts scored with each document,
+those with most in common with it. Models are trained on short queries, not on whole pages."""
 
-_NUMBERED = 5  # windows that a record names one by one
+_LISTED_WINDOWS = 5  # a note lists the numbers of at most this many windows
+
+Aggregate = Literal["max", "mean", "first"]
 
 Progress = Callable[[int, int], None]
-"""Called with (different texts scored, different texts in all), from a worker thread."""
+"""Called with (distinct texts scored, distinct texts in total), from a worker thread."""
 
 log = logging.getLogger("resift.models")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairOptions:
-    """How pairs are laid out and read.
+    """How pairs are built and scored.
 
-    Of a long text at most `max_windows` are read, those that hold most of the query; with `skim` that many
-    first, and the others only where one of these is not hopeless.
+    At most `max_windows` windows of a long text are scored, those that contain most of the query. With
+    `first_pass_windows`, this many come first, and the others only if one of them scores well enough.
     """
 
     aggregate: Aggregate = "max"
     max_windows: int = MAX_WINDOWS
-    skim: int | None = None
+    first_pass_windows: int | None = None
     document_first: bool = False
-    read: Callable[[Array], float] = lambda output: float(output.reshape(-1)[0])
-
-    def __post_init__(self) -> None:
-        for name in ("max_windows", "skim"):
-            check_number(1 if (value := getattr(self, name)) is None else value, name, gt=0)
+    read_score: Callable[[Array], float] = lambda output: float(output.reshape(-1)[0])
 
 
 @dataclass(slots=True, repr=False)
 class PairCall:
-    """One call under way: a value per text, filled in by the workers. Its repr shows no text.
+    """One call in progress: a score per text, filled in by the workers. Its repr shows no text.
 
-    `read` says of a long text which of its windows were read, where not all were.
+    `text_notes` lists the scored windows of texts of which not all windows were scored.
     """
 
     texts: list[str]
     deadline: Deadline
     on_progress: Progress | None
     query: list[int] = field(default_factory=list)
-    parts: list[tuple[int, int]] = field(default_factory=list)
-    values: dict[str, float] = field(default_factory=dict)
+    query_parts: list[tuple[int, int]] = field(default_factory=list)
+    scores: dict[str, float] = field(default_factory=dict)
     notes: set[str] = field(default_factory=set)
-    read: dict[str, str] = field(default_factory=dict)
-    sizes: dict[str, int] = field(default_factory=dict)
+    text_notes: dict[str, str] = field(default_factory=dict)
+    token_counts: dict[str, int] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
     total: int = 0
-    job: Job | None = None
+    job: Job = field(init=False)
 
     def result(self) -> list[float | None]:
-        """Return one value per text in the order given; None where time ran out."""
-        return [self.values.get(text) for text in self.texts]
+        """Return one score per text in the original order; None where time ran out."""
+        return [self.scores.get(text) for text in self.texts]
 
     @property
     def tokens(self) -> int:
-        """How many tokens the texts have together, each with the query."""
-        return sum(self.sizes[text] + len(self.query) for text in self.texts if text in self.sizes)
+        """Number of tokens of all texts, each with the query."""
+        counts = self.token_counts
+        return sum(counts[text] + len(self.query) for text in self.texts if text in counts)
 
     @property
     def note(self) -> str:
-        """What a reader of the scores should know, or an empty string."""
+        """Remarks about the scores, or an empty string."""
         return "; ".join(sorted(self.notes))
 
 
 class PairModel:
-    """A loaded model that says how well documents answer a query."""
+    """A loaded model that scores query–document pairs."""
 
     def __init__(self, model: Model, options: PairOptions | None = None) -> None:
         self.model = model
@@ -102,23 +102,24 @@ class PairModel:
 
     def predict(self, pairs: Sequence[tuple[str, str]]) -> list[float]:
         """Return one raw score per (query, document) pair, in order."""
-        calls: dict[str, PairCall] = {}
-        for query in dict.fromkeys(query for query, _ in pairs):
-            calls[query] = self.start(query, [text for asked, text in pairs if asked == query])
+        texts: dict[str, list[str]] = {}
+        for query, text in pairs:
+            texts.setdefault(query, []).append(text)
+        calls = {query: self.start(query, documents) for query, documents in texts.items()}
         for call in calls.values():
-            _job(call).future.result()
-        return [calls[query].values[text] for query, text in pairs]
+            call.job.future.result()
+        return [calls[query].scores[text] for query, text in pairs]
 
     async def score(
         self, query: str, texts: Sequence[str], *, deadline: Deadline, on_progress: Progress | None = None
     ) -> PairCall:
-        """Score the texts on the engine's threads while this loop goes on.
+        """Score the texts on the engine's threads without blocking the event loop.
 
-        Raises UnfamiliarTextError for a language that the model was not made for.
+        Raises UnfamiliarTextError for a language that the model does not support.
         """
-        check_familiar(self.model.tokenizer, self.model.spec.id, query, texts)
+        check_language(self.model.tokenizer, self.model.spec.id, query, texts)
         call = self.start(query, texts, deadline=deadline, on_progress=on_progress)
-        await until_deadline(_job(call))
+        await wait_for_job(call.job)
         return call
 
     def start(
@@ -129,144 +130,173 @@ class PairModel:
         deadline: Deadline | None = None,
         on_progress: Progress | None = None,
     ) -> PairCall:
-        """Queue the texts: in the order given under a deadline, longest first (best balance) without."""
+        """Queue the texts: in the given order under a deadline, otherwise longest first (best balance)."""
         call = PairCall(list(texts), deadline or Deadline.never(), on_progress)
-        # A text that several hits share is read once.
+        # A text that several hits share is scored once.
         unique = list(dict.fromkeys(call.texts))
         if call.deadline.timeout_s is None:
             unique.sort(key=len, reverse=True)
         call.total = len(unique)
 
         def begin() -> list[Task]:
-            # In a worker: on the caller's loop a busy tokenizer would hold up every other deadline.
-            self._read_query(query, call)
-            return [partial(self._document, call, text) for text in unique] if call.parts else []
+            # In a worker: tokenizing in the caller's event loop would delay every other deadline.
+            self._tokenize_query(query, call)
+            return [partial(self._score_document, call, text) for text in unique] if call.query_parts else []
 
         call.job = shared_engine().submit([begin] if unique else [], deadline=call.deadline)
         return call
 
-    def _read_query(self, query: str, call: PairCall) -> None:
-        """Keep a query whole up to half a row; a longer one is read sentence by sentence, never cut."""
-        ids, half = self._ids(query, call), self.model.spec.max_length // 2
+    def _tokenize_query(self, query: str, call: PairCall) -> None:
+        """Keep a query of up to half a row; split a longer one into sentences."""
+        ids, half = self._tokenize(query, call), self.model.spec.max_length // 2
         if ids is None:
             return
         if len(ids) <= half:
-            call.query, call.parts = ids, [(0, len(ids))]
+            call.query, call.query_parts = ids, [(0, len(ids))]
             return
         for start, end in sentence_spans(query, lowercase_starts=True):
             before = len(call.query)
-            call.query += self._ids(query[start:end], call) or []
-            sentence = spans(len(call.query) - before, min(QUERY_PART, half))
-            call.parts += [(before + first, before + last) for first, last in sentence if last > first]
-        chosen = f", {QUERY_PARTS} of them with each text" if len(call.parts) > QUERY_PARTS else ""
-        call.notes.add(f"query of {len(ids)} tokens read in {len(call.parts)} parts{chosen}")
+            call.query += self._tokenize(query[start:end], call) or []
+            sentence = split_windows(len(call.query) - before, min(QUERY_PART, half))
+            call.query_parts += [(before + first, before + last) for first, last in sentence if last > first]
+        count = len(call.query_parts)
+        chosen = f", {QUERY_PARTS} of them with each text" if count > QUERY_PARTS else ""
+        call.notes.add(f"query of {len(ids)} tokens read in {count} parts{chosen}")
 
-    def _ids(self, text: str, call: PairCall) -> list[int] | None:
+    def _tokenize(self, text: str, call: PairCall) -> list[int] | None:
         return self.model.tokenizer.ids(text, give_up=lambda: call.deadline.expired)
 
-    def _document(self, call: PairCall, text: str) -> Sequence[Task] | None:
-        ids = self._ids(text, call)
+    def _score_document(self, call: PairCall, text: str) -> Sequence[Task] | None:
+        ids = self._tokenize(text, call)
         if ids is None:
             return None
-        call.sizes[text] = len(ids)
-        # The longest part of the query counts, so that a window fits beside every one of them.
-        around = self.model.tokenizer.template.size + max(end - start for start, end in call.parts)
-        whole = self.model.spec.max_length - around
-        windows = spans(len(ids), whole if len(ids) <= whole else min(whole, max(128, WINDOW - around)))
-        at_once = min(self.options.skim or self.options.max_windows, self.options.max_windows)
+        call.token_counts[text] = len(ids)
+        # A window must fit next to the longest part of the query.
+        overhead = self.model.tokenizer.template.size + max(end - start for start, end in call.query_parts)
+        budget = self.model.spec.max_length - overhead
+        if len(ids) > budget:
+            budget = min(budget, max(128, WINDOW - overhead))
+        windows = split_windows(len(ids), budget)
+        options = self.options
+        first_pass = min(options.first_pass_windows or options.max_windows, options.max_windows)
         order = list(range(len(windows)))
-        if len(windows) > at_once:
-            order = most_promising(windows, ids, call.query)[: self.options.max_windows]
-        parts = call.parts
+        if len(windows) > first_pass:
+            order = rank_windows(windows, ids, call.query)[: options.max_windows]
+        parts = call.query_parts
         if len(parts) > QUERY_PARTS:
-            parts = [parts[at] for at in most_promising(parts, call.query, ids)[:QUERY_PARTS]]
-        reading = _Reading(ids, windows, parts, now=order[:at_once], later=order[at_once:])
-        return self._windows(call, text, reading, reading.now)
+            parts = [parts[i] for i in rank_windows(parts, call.query, ids)[:QUERY_PARTS]]
+        document = WindowedDocument(ids, windows, parts, order[:first_pass], order[first_pass:])
+        return self._score_windows(call, text, document, document.active)
 
-    def _windows(
-        self, call: PairCall, text: str, reading: _Reading, places: Sequence[int]
+    def _score_windows(
+        self, call: PairCall, text: str, document: WindowedDocument, windows: Sequence[int]
     ) -> Sequence[Task] | None:
         tasks = [
-            partial(self._window, call, text, reading, at, part) for at in places for part in reading.parts
+            partial(self._score_window, call, text, document, window, part)
+            for window in windows
+            for part in document.query_parts
         ]
         return tasks if len(tasks) > 1 else tasks[0]()
 
-    def _window(
-        self, call: PairCall, text: str, reading: _Reading, at: int, part: tuple[int, int]
+    def _score_window(
+        self, call: PairCall, text: str, document: WindowedDocument, window: int, part: tuple[int, int]
     ) -> Sequence[Task] | None:
-        query, ids = call.query[slice(*part)], reading.ids[slice(*reading.windows[at])]
+        query, ids = call.query[slice(*part)], document.ids[slice(*document.windows[window])]
         template = self.model.tokenizer.template
         row = template.pair(ids, query) if self.options.document_first else template.pair(query, ids)
-        # A pass cannot be stopped: one that would end late by more than half of itself is not begun.
+        # A run cannot be interrupted: do not start one that would end late by more than half its time.
         if call.deadline.remaining_s() < self.model.expected_s(len(row[0])) / 2:
             return None
-        score = self.options.read(self.model.forward(*row))
+        score = self.options.read_score(self.model.forward(*row))
         with call.lock:
-            reading.said[at, part] = score
-            # The worker that reads the last window of a text finishes it: none waits for another.
-            if len(reading.said) < len(reading.now) * len(reading.parts):
+            document.scores[window, part] = score
+            # The worker with the last window of a text finishes it, so that no worker waits for another.
+            if len(document.scores) < len(document.active) * len(document.query_parts):
                 return None
-            more = reading.go_on()
+            more = document.next_windows()
             if not more:
-                call.values[text] = combine(reading.scores, self.options.aggregate)
-                if reading.note:
-                    call.read[text] = reading.note
-            done = len(call.values)
+                call.scores[text] = combine_scores(document.window_scores, self.options.aggregate)
+                if document.note:
+                    call.text_notes[text] = document.note
+            done = len(call.scores)
         if more:
-            return self._windows(call, text, reading, more)
-        report(call.on_progress, done, call.total)
+            return self._score_windows(call, text, document, more)
+        report_progress(call.on_progress, done, call.total)
         return None
 
 
 @dataclass(slots=True, repr=False)
-class _Reading:
-    """A text under way: the windows that are read now, those that may follow, and what was said of each.
+class WindowedDocument:
+    """A document in progress: windows scored in this pass, windows that may follow, and scores so far.
 
-    Each is read with every one of `parts` of the query.
+    Each window is scored with every part of the query.
     """
 
     ids: list[int]
     windows: list[tuple[int, int]]
-    parts: list[tuple[int, int]]
-    now: list[int]
+    query_parts: list[tuple[int, int]]
+    active: list[int]
     later: list[int]
-    said: dict[tuple[int, tuple[int, int]], float] = field(default_factory=dict)
+    scores: dict[tuple[int, tuple[int, int]], float] = field(default_factory=dict)
 
     @property
-    def scores(self) -> list[float]:
-        """One score per window read, in the order of the text: what it says to the best part of the query."""
-        return [max(self.said[at, part] for part in self.parts) for at in sorted(self.now)]
+    def window_scores(self) -> list[float]:
+        """One score per scored window, in the order of the text: that of the best part of the query."""
+        return [max(self.scores[window, part] for part in self.query_parts) for window in sorted(self.active)]
 
-    def go_on(self) -> list[int]:
-        """Return the windows that are read next, none where what was said leaves no hope."""
-        if max(self.said.values()) < HOPELESS:
+    def next_windows(self) -> list[int]:
+        """Return the windows to score next; none if the scores so far are too low."""
+        if max(self.scores.values()) < SKIP_BELOW_LOGIT:
             return []
         more, self.later = self.later, []
-        self.now = [*self.now, *more]
+        self.active = [*self.active, *more]
         return more
 
     @property
     def note(self) -> str:
-        """Which windows were read, where not all were."""
-        count, every = len(self.now), len(self.windows)
-        if count == every:
+        """Which windows were scored; empty if all were."""
+        count, total = len(self.active), len(self.windows)
+        if count == total:
             return ""
-        if count > _NUMBERED:
-            return f"read its {count} most promising windows of {every}"
-        numbers = ", ".join(str(at + 1) for at in sorted(self.now))
-        return f"read its most promising windows: {numbers} of {every}"
+        if count > _LISTED_WINDOWS:
+            return f"read its {count} most promising windows of {total}"
+        numbers = ", ".join(str(window + 1) for window in sorted(self.active))
+        return f"read its most promising windows: {numbers} of {total}"
 
 
-def report(on_progress: Progress | None, done: int, total: int) -> None:
-    """Tell a caller how far its work is; a callback that fails is logged and never stops the work."""
+def rank_windows(windows: Sequence[tuple[int, int]], ids: Sequence[int], query: Collection[int]) -> list[int]:
+    """Return the indexes of the windows, those with most of the query's tokens first.
+
+    A query token weighs more if fewer windows contain it. Of equal windows the earlier one comes first,
+    because texts begin with their subject.
+    """
+    query_tokens = set(query)
+    counts = [Counter(token for token in ids[start:end] if token in query_tokens) for start, end in windows]
+    window_frequency = Counter(token for tokens in counts for token in tokens)
+
+    def weight(window: int) -> float:
+        # As in BM25: the second occurrence adds less than the first.
+        return math.fsum(
+            math.log(1 + len(windows) / window_frequency[token]) * count / (count + 1.2)
+            for token, count in counts[window].items()
+        )
+
+    return sorted(range(len(windows)), key=lambda window: (-weight(window), window))
+
+
+def combine_scores(scores: Sequence[float], aggregate: Aggregate) -> float:
+    """Return one score for a text from the scores of its windows."""
+    if aggregate == "first":
+        return scores[0]
+    # A long text covers many subjects: one relevant window is enough.
+    return max(scores) if aggregate == "max" else math.fsum(scores) / len(scores)
+
+
+def report_progress(on_progress: Progress | None, done: int, total: int) -> None:
+    """Call the progress callback; its failure is logged and does not stop the work."""
     if on_progress is None:
         return
     try:
         on_progress(done, total)
     except Exception:
         log.exception("progress callback failed")
-
-
-def _job(call: PairCall) -> Job:
-    assert call.job is not None  # noqa: S101 - set by start
-    return call.job

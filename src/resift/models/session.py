@@ -1,32 +1,99 @@
-"""One ONNX graph on one thread, called by any number of threads at once. No downloads, no policy."""
+"""Forward passes for one row of tokens: the native engine's session, and ONNX Runtime's for other files."""
 
 from __future__ import annotations
 
-import math
+import ctypes
 import os
+import threading
+from ctypes import POINTER, Structure, c_float, c_int32, c_int64, c_void_p
 from types import ModuleType
-from typing import Any
+from typing import Protocol
 
 from resift._internal.arrays import Array, np
 from resift.errors import ModelLoadError, require
+from resift.models.onnx_bert import HEAD_SHAPES, LAYER_SHAPES, PANEL, OnnxBert, UnknownArchitectureError
+from resift.models.onnx_reader import read_graph
+from resift.native.library import Kernel, native_kernel
+
+
+class Session(Protocol):
+    """A loaded model. Several threads may run it at the same time."""
+
+    def run(self, ids: list[int], types: list[int], *, first: int | None = None) -> Array:
+        """Return the logits of one row, or its token states; with `first`, of this many tokens only."""
+
+
+class NativeSession:
+    """A BERT in the native engine: the same bits from every kernel, on every processor."""
+
+    def __init__(self, model: bytes, *, kernel: Kernel | None = None) -> None:
+        """Pack the weights; raises UnknownArchitectureError for a file that needs ONNX Runtime."""
+        kernel = kernel or native_kernel()
+        if kernel.name is None:
+            raise UnknownArchitectureError("; ".join(filter(None, (kernel.reason, kernel.fix))))
+        self.kernel = kernel.name
+        self._weights = PackedBert(OnnxBert(read_graph(model)), kernel)
+        self._forward, self._scratch_size = kernel.function("bert_forward"), kernel.function("bert_scratch")
+        self._forward.argtypes = (c_void_p, c_void_p, c_void_p, c_int32, c_int32, c_void_p, c_void_p)
+        self._forward.restype = None
+        self._scratch_size.argtypes, self._scratch_size.restype = (c_void_p, c_int32), c_int64
+        self._thread = _ThreadScratch()
+
+    def run(self, ids: list[int], types: list[int], *, first: int | None = None) -> Array:
+        """Return the logits of one row, or its token states; with `first`, of this many tokens only."""
+        weights, tokens = self._weights, len(ids)
+        sizes, bert = weights.sizes, weights.bert
+        # The C code does not check bounds.
+        if not 0 < tokens <= sizes.positions or min(ids) < 0 or max(ids) >= sizes.words:
+            raise ValueError(f"a row of {tokens} tokens, or a token id, is out of this model's range")
+        if len(types) != tokens or min(types) < 0 or max(types) >= sizes.token_types:
+            raise ValueError("token types do not match the row")
+        # A classifier uses the first token's state only, so the last layer computes no other.
+        rows = 1 if bert.classes else min(first or tokens, tokens)
+        inputs = np.array([ids, types], dtype=np.int32)
+        out = np.empty(bert.classes or (rows, bert.hidden), dtype=np.float32)
+        # Each thread has its own scratch memory, which grows with its longest row.
+        needed = self._scratch_size(ctypes.addressof(bert), tokens)
+        if self._thread.memory is None or self._thread.memory.size < needed:
+            self._thread.memory = allocate_aligned(needed, "float32")
+        self._forward(
+            ctypes.addressof(bert),
+            inputs.ctypes.data,
+            inputs.ctypes.data + inputs.strides[0],
+            tokens,
+            rows,
+            self._thread.memory.ctypes.data,
+            out.ctypes.data,
+        )
+        return out
+
+
+class _ThreadScratch(threading.local):
+    memory: Array | None = None
 
 
 class OnnxSession:
-    """A loaded graph that takes one row of tokens; several threads may run it at the same time."""
+    """A graph in ONNX Runtime, on one thread per run."""
 
     def __init__(self, model: bytes) -> None:
         runtime = onnx_runtime()
-        options = _options(runtime)
+        options = runtime.SessionOptions()
+        # One thread per run and no pool: no spinning, nothing lost in a fork, no run waits for another.
+        options.intra_op_num_threads = 1
+        options.inter_op_num_threads = 1
+        options.execution_mode = runtime.ExecutionMode.ORT_SEQUENTIAL
+        options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_ENABLE_ALL
+        options.log_severity_level = 3
         try:
             self._session = runtime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-        # The runtime raises types of its own, which nobody without it could catch.
+        # The runtime's own exception types cannot be named without importing it.
         except Exception as exc:
-            raise ModelLoadError(f"The runtime refuses the graph: {type(exc).__name__}: {exc}") from exc
-        self._inputs = {given.name for given in self._session.get_inputs()}
+            raise ModelLoadError(f"ONNX Runtime rejects the graph: {type(exc).__name__}: {exc}") from exc
+        self._inputs = {node.name for node in self._session.get_inputs()}
         self._output = [self._session.get_outputs()[0].name]
 
     def run(self, ids: list[int], types: list[int], *, first: int | None = None) -> Array:
-        """Return the graph's first output for one row, without the batch dimension; `first` cuts rows off."""
+        """Return the graph's first output for one row, without the batch dimension."""
         row = np.array([ids], dtype=np.int64)
         feeds = {"input_ids": row}
         if "attention_mask" in self._inputs:
@@ -38,23 +105,180 @@ class OnnxSession:
 
 
 def onnx_runtime() -> ModuleType:
-    """Import ONNX Runtime with its telemetry off, unless the environment already says otherwise."""
-    # Version 1.31 writes an id to the temporary folder and reports to its maker as soon as it is imported.
+    """Import ONNX Runtime with its telemetry off, unless the environment says otherwise."""
+    # Version 1.31 writes an id to the temporary folder and reports to its vendor on import.
     os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     return require("onnxruntime", extra="onnx")
 
 
-def finite(values: Array) -> bool:
-    """Whether every number of an array is one."""
-    return math.isfinite(float(abs(values).sum()))
+# --- Packed weights: the structures of native/bert.h --------------------------------------------------------
 
 
-def _options(runtime: ModuleType) -> Any:
-    options = runtime.SessionOptions()
-    # One thread per run and no pool: nothing spins, nothing is lost in a fork, no run waits for another.
-    options.intra_op_num_threads = 1
-    options.inter_op_num_threads = 1
-    options.execution_mode = runtime.ExecutionMode.ORT_SEQUENTIAL
-    options.graph_optimization_level = runtime.GraphOptimizationLevel.ORT_ENABLE_ALL
-    options.log_severity_level = 3
-    return options
+class Linear(Structure):
+    """A linear module with int8 weights."""
+
+    _fields_ = (
+        ("inputs", c_int32),
+        ("outputs", c_int32),
+        ("packed", c_void_p),
+        ("sums", c_void_p),
+        ("scales", c_void_p),
+        ("bias", c_void_p),
+    )
+
+
+class LayerNorm(Structure):
+    """A layer normalization."""
+
+    _fields_ = (("weight", c_void_p), ("bias", c_void_p))
+
+
+class Layer(Structure):
+    """One layer of the encoder."""
+
+    _fields_ = (
+        ("qkv", Linear),
+        ("attention_output", Linear),
+        ("ffn_up", Linear),
+        ("ffn_down", Linear),
+        ("attention_norm", LayerNorm),
+        ("ffn_norm", LayerNorm),
+    )
+
+
+class Embedding(Structure):
+    """A table of quantized embeddings."""
+
+    _fields_ = (("values", c_void_p), ("scale", c_float), ("zero_point", c_int32))
+
+
+class Bert(Structure):
+    """A complete model."""
+
+    _fields_ = (
+        ("hidden", c_int32),
+        ("heads", c_int32),
+        ("ffn", c_int32),
+        ("layers", c_int32),
+        ("attention_scale", c_float),
+        ("scale_query_and_key", c_int32),
+        ("word", Embedding),
+        ("token_type", Embedding),
+        ("position", c_void_p),
+        ("embedding_norm", LayerNorm),
+        ("layer", POINTER(Layer)),
+        ("classes", c_int32),
+        ("pooler", Linear),
+        ("classifier", Linear),
+    )
+
+
+_CACHE_LINE = 64
+BLOCK_BYTES = 32 << 20
+"""Size of the blocks for packed weights. Pages that are never written take no memory."""
+
+
+def allocate_aligned(size: int, dtype: str) -> Array:
+    """Return an uninitialized array that begins at a cache line."""
+    item = np.dtype(dtype).itemsize
+    memory = np.empty(size * item + _CACHE_LINE, np.uint8)
+    start = -memory.ctypes.data % _CACHE_LINE
+    return memory[start : start + size * item].view(dtype)
+
+
+class WeightArena:
+    """Memory for packed weights, in large blocks.
+
+    numpy requests huge pages for them, so that a pass over all weights touches a dozen pages, not thousands.
+    """
+
+    def __init__(self) -> None:
+        self._free: Array = allocate_aligned(0, "int8")
+
+    def take(self, size: int) -> Array:
+        """Return this many bytes, beginning at a cache line."""
+        padded = -(-size // _CACHE_LINE) * _CACHE_LINE
+        if padded > self._free.size:
+            self._free = allocate_aligned(max(padded, BLOCK_BYTES), "int8")
+        taken, self._free = self._free[:size], self._free[padded:]
+        return taken
+
+
+class PackedBert:
+    """The C structure `Bert` for one kernel, and the memory it points to."""
+
+    def __init__(self, file: OnnxBert, kernel: Kernel) -> None:
+        """Check and pack every weight; raises UnknownArchitectureError before C code sees any of them."""
+        self._file, self.sizes = file, file.sizes
+        self._pack, self._packed_size = kernel.function("bert_pack"), kernel.function("bert_packed_size")
+        self._pack.argtypes = (c_void_p, c_int32, c_int32, c_void_p, c_void_p)
+        self._pack.restype = None
+        self._packed_size.argtypes, self._packed_size.restype = (c_int32, c_int32), c_int64
+        self._arrays: list[Array] = []
+        self._arena = WeightArena()
+        sizes = self.sizes
+        scale = np.float32(1) / np.sqrt(np.float32(sizes.head_width))
+        values, position_scale, zero_point = file.embedding("position_embeddings", sizes.positions)
+        positions = (values.astype(np.int32) - zero_point).astype(np.float32) * np.float32(position_scale)
+        self.bert = Bert(
+            hidden=sizes.hidden,
+            heads=sizes.hidden // sizes.head_width,
+            ffn=sizes.ffn,
+            layers=sizes.layers,
+            attention_scale=float(np.sqrt(scale) if file.scales_query_and_key else scale),
+            scale_query_and_key=file.scales_query_and_key,
+            word=self._embedding("word_embeddings", sizes.words),
+            token_type=self._embedding("token_type_embeddings", sizes.token_types),
+            position=self._address(positions),
+            embedding_norm=self._norm("embeddings.LayerNorm"),
+            layer=(Layer * sizes.layers)(*(self._layer(f"encoder.layer.{n}.") for n in range(sizes.layers))),
+            classes=sizes.classes,
+        )
+        if sizes.classes:
+            self.bert.pooler, self.bert.classifier = (
+                self._linear("", name, shapes=HEAD_SHAPES) for name in HEAD_SHAPES
+            )
+
+    def _layer(self, prefix: str) -> Layer:
+        query, key, value, attention_output, ffn_up, ffn_down = LAYER_SHAPES
+        return Layer(
+            qkv=self._linear(prefix, query, key, value),
+            attention_output=self._linear(prefix, attention_output),
+            ffn_up=self._linear(prefix, ffn_up),
+            ffn_down=self._linear(prefix, ffn_down),
+            attention_norm=self._norm(prefix + "attention.output.LayerNorm"),
+            ffn_norm=self._norm(prefix + "output.LayerNorm"),
+        )
+
+    def _linear(
+        self, prefix: str, *modules: str, shapes: dict[str, tuple[str, str]] = LAYER_SHAPES
+    ) -> Linear:
+        """Pack one linear module, or several with the same inputs side by side."""
+        parts = [self._file.linear(prefix + module, shapes[module]) for module in modules]
+        weights, scales, bias = (
+            np.concatenate(part, axis=-1) if len(part) > 1 else part[0] for part in zip(*parts, strict=True)
+        )
+        # Outputs are padded to whole panels with zero weights.
+        padding = -weights.shape[1] % PANEL
+        if padding:
+            weights = np.pad(weights, ((0, 0), (0, padding)))
+        weights = np.ascontiguousarray(weights)
+        inputs, outputs = weights.shape
+        packed, sums = self._arena.take(self._packed_size(inputs, outputs)), np.empty(outputs, np.int32)
+        self._pack(weights.ctypes.data, inputs, outputs, packed.ctypes.data, sums.ctypes.data)
+        arrays = (packed, sums, np.pad(scales, (0, padding)), np.pad(bias, (0, padding)))
+        return Linear(inputs, outputs, *map(self._address, arrays))
+
+    def _norm(self, name: str) -> LayerNorm:
+        return LayerNorm(*map(self._address, self._file.norm(name)))
+
+    def _embedding(self, name: str, rows: int) -> Embedding:
+        values, scale, zero_point = self._file.embedding(name, rows)
+        return Embedding(self._address(values), scale, zero_point)
+
+    def _address(self, array: Array) -> int:
+        """Keep an array alive and return its address."""
+        # Views of a file's bytes may be unaligned.
+        aligned = np.require(array, requirements=["C_CONTIGUOUS", "ALIGNED"])
+        self._arrays.append(aligned)
+        return int(aligned.ctypes.data)

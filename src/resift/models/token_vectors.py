@@ -20,8 +20,7 @@ from resift._internal.atomic_files import atomic_file
 from resift._internal.forking import ForkSafeLock
 from resift.errors import DataFormatError
 from resift.models.loading import Model
-from resift.models.tokenizing import printable
-from resift.models.windows import spans
+from resift.models.tokenizer import replace_surrogates, split_windows
 from resift.types import JsonMapping, JsonObject
 
 GiveUp = Callable[[], bool]
@@ -59,7 +58,7 @@ class TokenEncoder:
             return None
         budget = spec.max_length - len(template.before) - len(template.after) - (marker is not None)
         states: list[Array] = []
-        for start, end in spans(len(ids), budget)[: self.max_windows]:
+        for start, end in split_windows(len(ids), budget)[: self.max_windows]:
             if states and give_up is not None and give_up():
                 return None
             states.append(self.model.forward(*template.single(ids[start:end], marker=marker)))
@@ -146,4 +145,4 @@ class VectorCache:
 
 
 def _key(text: str) -> str:
-    return hashlib.sha256(printable(text).encode()).hexdigest()
+    return hashlib.sha256(replace_surrogates(text).encode()).hexdigest()

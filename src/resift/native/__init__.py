@@ -1,1 +1,1 @@
-"""The compiled code: C files, and which of their kernels runs on this processor."""
+"""C kernels and the loader that chooses one for this processor."""

@@ -1,7 +1,7 @@
-"""The compiled library: loading it, and choosing the kernel that fits this processor.
+"""Load the compiled library and choose the kernel for this processor.
 
-Every function of the library carries its kernel's name (`bert_forward_avx512`). All kernels return the same
-bits; they differ in speed and in the processors that can run them.
+Every C function ends in its kernel's name (`bert_forward_avx512`). All kernels return the same bits. They
+differ in speed and in the processors that can run them.
 """
 
 from __future__ import annotations
@@ -21,90 +21,83 @@ LIBRARY = Path(__file__).parent / {"win32": "resift.dll", "darwin": "libresift.d
 )
 
 INTERFACE = 2
-"""What the library's functions and structures look like, as a number; RESIFT_INTERFACE of processor.h."""
+"""Version of the library's functions and structures; RESIFT_INTERFACE in processor.h."""
 
 KERNELS = ("avx512", "avx2", "i8mm", "neon", "portable")
-"""Known kernels, the fastest first."""
+"""All kernels, fastest first."""
 
 SWITCH = "RESIFT_NATIVE"
-"""Environment variable that forces a kernel by its name; 0 leaves everything to ONNX Runtime and numpy."""
+"""Environment variable that forces a kernel by name; 0 uses ONNX Runtime and numpy for everything."""
+
+_REINSTALL = (
+    "reinstall Resift: pip install --force-reinstall --no-deps resift (in a checkout: pip install -e .)"
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """The compiled code that runs here, or the reason why none does and what to do about it."""
+    """A kernel that runs on this processor. Without one, `name` is None; `reason` and `fix` explain why."""
 
     name: str | None
     reason: str
-    library: Any = None
+    library: ctypes.CDLL | None = None
     fix: str = ""
 
     def function(self, name: str) -> Any:
-        """Return one of the kernel's C functions by the name it has without the kernel's."""
-        own = f"{name}_{self.name}"
-        if self.name == "i8mm" and not hasattr(self.library, own):
-            # Only what multiplies matrices has a form of its own there.
-            own = f"{name}_neon"
-        return getattr(self.library, own)
+        """Return the kernel's version of a C function."""
+        full_name = f"{name}_{self.name}"
+        if self.name == "i8mm" and not hasattr(self.library, full_name):
+            # i8mm has its own matrix products and shares everything else with neon.
+            full_name = f"{name}_neon"
+        return getattr(self.library, full_name)
 
 
 def native_kernel() -> Kernel:
-    """Return the fastest kernel of this processor, or the one that RESIFT_NATIVE names."""
-    asked = os.environ.get(SWITCH, "")
-    if asked == "0":
+    """Return the fastest kernel for this processor, or the one that RESIFT_NATIVE names."""
+    forced = os.environ.get(SWITCH, "")
+    if forced == "0":
         return Kernel(None, f"{SWITCH}=0 switches compiled code off")
-    if asked and asked not in KERNELS:
+    if forced and forced not in KERNELS:
         known = ", ".join(("0", *KERNELS))
         raise ConfigError(
-            f"{SWITCH}={asked[:40]!r} names no kernel. Known: {known}; unset it for the fastest."
+            f"{SWITCH}={forced[:40]!r} is not a kernel. Known: {known}; unset it to use the fastest."
         )
     usable = usable_kernels()
-    if not asked:
+    if not forced:
         return usable[0]
     for kernel in usable:
-        if kernel.name == asked:
+        if kernel.name == forced:
             return replace(kernel, reason=f"forced by {SWITCH}")
     if usable[0].name is None:
-        why = "; ".join(filter(None, (usable[0].reason, usable[0].fix)))
-        raise ConfigError(f"{SWITCH}={asked} cannot be followed: {why}.")
+        reason = "; ".join(filter(None, (usable[0].reason, usable[0].fix)))
+        raise ConfigError(f"{SWITCH}={forced} has no effect: {reason}.")
     names = ", ".join(str(kernel.name) for kernel in usable)
-    raise ConfigError(f"{SWITCH}={asked} does not run on this processor. It runs: {names}.")
+    raise ConfigError(f"{SWITCH}={forced} does not run on this processor. It runs: {names}.")
 
 
 @cache
 def usable_kernels() -> tuple[Kernel, ...]:
-    """Return the library's kernels that this processor runs, the fastest first; or why there is none."""
+    """Return the kernels that run on this processor, fastest first; or one without a name, and the reason."""
     try:
         library = ctypes.CDLL(str(LIBRARY))
     except OSError as exc:
-        return (_unloadable(exc),)
-    found = library.resift_interface() if hasattr(library, "resift_interface") else 0
-    if found != INTERFACE:
-        return (_outdated(found),)
+        if LIBRARY.exists():
+            return (Kernel(None, f"{LIBRARY.name} does not load here: {exc}", fix=_REINSTALL),)
+        return (
+            Kernel(
+                None, "this installation has no compiled code; install a wheel, or have a C compiler ready"
+            ),
+        )
+    interface = library.resift_interface() if hasattr(library, "resift_interface") else 0
+    if interface != INTERFACE:
+        # Calling it anyway would misread the memory of its structures.
+        reason = (
+            f"{LIBRARY.name} was built from other sources than this Python code "
+            f"(interface {interface}, not {INTERFACE}) and is not used"
+        )
+        return (Kernel(None, reason, fix=_REINSTALL),)
     library.resift_kernels.restype = ctypes.c_char_p
-    able = library.resift_kernels().decode().split()
-    names = [name for name in able if hasattr(library, f"bert_forward_{name}")]
-    reason = "the fastest of " + ", ".join(names) + " here"
+    supported = library.resift_kernels().decode().split()
+    names = [name for name in supported if hasattr(library, f"bert_forward_{name}")]
+    reason = f"fastest of {', '.join(names)} on this processor"
     return tuple(Kernel(name, reason, library) for name in names)
-
-
-def _unloadable(exc: OSError) -> Kernel:
-    if LIBRARY.exists():
-        return Kernel(None, f"{LIBRARY.name} does not load here: {exc}", fix=_AGAIN)
-    return Kernel(
-        None, "this installation has no compiled code; install a wheel, or with a C compiler at hand"
-    )
-
-
-def _outdated(found: int) -> Kernel:
-    # Called all the same, it would take memory for what it is not.
-    reason = (
-        f"{LIBRARY.name} was built from other sources than this Python code "
-        f"(interface {found}, not {INTERFACE}) and is not used"
-    )
-    return Kernel(None, reason, fix=_AGAIN)
-
-
-_AGAIN = (
-    "install Resift again: pip install --force-reinstall --no-deps resift (in a checkout: pip install -e .)"
-)

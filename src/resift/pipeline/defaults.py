@@ -45,7 +45,7 @@ def _unused_vectors(store: Any) -> Any:
     named = store.facts().embedder if isinstance(store, OpensVectors) else None
     if not named:
         return None
-    from resift.models.embedding import Embedder
+    from resift.models.embedder import Embedder
 
     try:
         return store.vectors_by(Embedder(named))

@@ -10,16 +10,15 @@ from pathlib import Path
 from resift.deadline import Deadline
 from resift.errors import InputError, ModelLoadError, ModelNotAllowedError
 from resift.external.candidates import first_text
-from resift.models.loading import Model, check_kind, load, shipped_ids
-from resift.models.model_options import ModelFolder, model_option
-from resift.models.pairs import MAX_WINDOWS, PairCall, PairModel, PairOptions, Progress
-from resift.models.windows import Aggregate
+from resift.models.loading import Model, ModelFolder, load, model_option
+from resift.models.pairs import MAX_WINDOWS, Aggregate, PairCall, PairModel, PairOptions, Progress
+from resift.models.registry import builtin_ids, check_kind
 from resift.rerankers.fusing import fuse_then_rescore
 from resift.types import Hit, JsonObject, ScorerInfo, Scores
 from resift.validation import check_arguments, check_k, check_list, check_query, option
 
 DEFAULT_MODEL = "cross-encoder/ms-marco-MiniLM-L-12-v2"
-ALLOWED_MODELS = shipped_ids("cross-encoder")
+ALLOWED_MODELS = builtin_ids("cross-encoder")
 
 SKIM, WINDOWS = 2, 3
 """Windows of a long text that the default pipeline reads first, and at most (docs/blending.md)."""
@@ -74,7 +73,7 @@ class CrossEncoderReranker:
         self.revision = f"{spec.revision} {aggregate} {max_windows}{'' if skim is None else f' {skim}'}"
         self.model_digest = spec.pin(spec.onnx).sha256
         self.info = spec.scorer_info(self.name)
-        options = PairOptions(aggregate=aggregate, max_windows=max_windows, skim=skim)
+        options = PairOptions(aggregate=aggregate, max_windows=max_windows, first_pass_windows=skim)
         try:
             self._model = PairModel(load(model_name, kind="cross-encoder", folder=folder), options)
         except ModelNotAllowedError:
@@ -115,7 +114,7 @@ class CrossEncoderReranker:
         texts = [hit.text for hit in hits]
         progress = on_progress or self.on_progress
         call = await self._model.score(query, texts, deadline=deadline, on_progress=progress)
-        notes = {hit.id: call.read[hit.text] for hit in hits if hit.text in call.read}
+        notes = {hit.id: call.text_notes[hit.text] for hit in hits if hit.text in call.text_notes}
         return replace(scores_of(call, self.info), notes=notes)
 
     async def fuse(

@@ -12,12 +12,11 @@ from pathlib import Path
 from resift._internal.arrays import Array
 from resift.deadline import Deadline
 from resift.models.engine import Task, shared_engine
-from resift.models.familiar import check_familiar
-from resift.models.first_use import OnFirstUse
-from resift.models.loading import check_kind, load
-from resift.models.model_options import ModelFolder, model_option
-from resift.models.pairs import MAX_WINDOWS, Progress, report
+from resift.models.loading import Lazy, ModelFolder, load, model_option
+from resift.models.pairs import MAX_WINDOWS, Progress, report_progress
+from resift.models.registry import check_kind
 from resift.models.token_vectors import GiveUp, TokenEncoder, VectorCache, max_sim
+from resift.models.tokenizer import check_language
 from resift.rerankers.fusing import fuse_then_rescore
 from resift.types import Hit, JsonObject, Scores
 from resift.validation import check_arguments, check_number, check_path
@@ -61,7 +60,7 @@ class LateInteractionReranker:
         self.revision = f"{spec.revision} {max_windows}"
         self.vectors = VectorCache(cache_mb, model=f"{spec.id}@{spec.pin(spec.onnx).sha256[:16]}")
         self._max_windows = max_windows
-        self._loaded = OnFirstUse(
+        self._loaded = Lazy(
             lambda: TokenEncoder(
                 load(model_name, kind="late-interaction", folder=folder), max_windows=max_windows
             )
@@ -72,7 +71,7 @@ class LateInteractionReranker:
         encoder = await asyncio.to_thread(self._loaded)
         call = _Call(deadline, self.on_progress, total=len({hit.text for hit in hits}))
         texts = list(dict.fromkeys(hit.text for hit in hits))
-        check_familiar(encoder.model.tokenizer, self.model_name, query, texts)
+        check_language(encoder.model.tokenizer, self.model_name, query, texts)
         await self._run(encoder, call, query, texts)
         values = [call.scores.get(hit.text) for hit in hits]
         missing = sum(value is None for value in values)
@@ -137,7 +136,7 @@ class LateInteractionReranker:
             call.sizes[text] = len(vectors)
             call.cut = call.cut or len(vectors) >= encoder.most_tokens
             done = len(call.scores)
-        report(call.on_progress, done, call.total)
+        report_progress(call.on_progress, done, call.total)
 
     def _document(self, encoder: TokenEncoder, text: str, *, give_up: GiveUp | None = None) -> Array | None:
         vectors = self.vectors.get(text)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from resift.deadline import Deadline
 from resift.errors import InputError, ResiftError, redacted
-from resift.models.model_options import EmbedderOptions, embedding_models
+from resift.models.embedder import EmbedderOptions, embedding_models
 from resift.protocols import Embedder
 from resift.rerankers.bm25 import PoolBM25
 from resift.rerankers.cosine import Vector, cosines

@@ -9,9 +9,8 @@ from pathlib import Path
 from resift._internal.forking import ForkSafeLock
 from resift.deadline import Deadline
 from resift.errors import DeadlineExceeded
-from resift.models.allowlist import ModelSpec
-from resift.models.loading import check_kind
 from resift.models.pairs import MAX_WINDOWS, Progress
+from resift.models.registry import ModelSpec, check_kind
 from resift.rerankers.cross_encoder import DEFAULT_MODEL, CrossEncoderReranker
 from resift.types import Hit, Scores
 

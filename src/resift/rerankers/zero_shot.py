@@ -11,11 +11,10 @@ from pathlib import Path
 from resift._internal.arrays import Array
 from resift.deadline import Deadline
 from resift.errors import InputError, ModelLoadError
-from resift.models.familiar import check_familiar
-from resift.models.first_use import OnFirstUse
-from resift.models.loading import check_kind, load
-from resift.models.model_options import ModelFolder, model_option
+from resift.models.loading import Lazy, ModelFolder, load, model_option
 from resift.models.pairs import PairModel, PairOptions, Progress
+from resift.models.registry import check_kind
+from resift.models.tokenizer import check_language
 from resift.rerankers.cross_encoder import scores_of
 from resift.rerankers.fusing import fuse_then_rescore
 from resift.types import Hit, Scores
@@ -63,14 +62,14 @@ class ZeroShotReranker:
         # The hypothesis decides the scores, so a score cache must tell two of them apart.
         self.revision = f"{spec.revision} {hypothesis}"
         self._folder = folder
-        self._loaded = OnFirstUse(self._load)
+        self._loaded = Lazy(self._load)
 
     async def score(self, query: str, hits: Sequence[Hit], *, deadline: Deadline) -> Scores:
         """Return one probability of entailment per hit; None where the deadline came first."""
         model = await asyncio.to_thread(self._loaded)
         statement = self.hypothesis.replace("{}", query)
         texts = [hit.text for hit in hits]
-        check_familiar(model.model.tokenizer, self.model_name, query, texts)
+        check_language(model.model.tokenizer, self.model_name, query, texts)
         call = await model.score(statement, texts, deadline=deadline, on_progress=self.on_progress)
         return scores_of(call, self.info)
 
@@ -88,7 +87,7 @@ class ZeroShotReranker:
                 f"{self.model_name!r} has {model.width} labels and entailment_index {at}; "
                 "say which label is entailment."
             )
-        return PairModel(model, PairOptions(document_first=True, read=_probability_of(at)))
+        return PairModel(model, PairOptions(document_first=True, read_score=_probability_of(at)))
 
 
 def _probability_of(label: int) -> Callable[[Array], float]:

@@ -6,7 +6,7 @@ import asyncio
 import base64
 
 from resift._internal.arrays import Array
-from resift.models.embedding import EmbedKind
+from resift.models.embedder import EmbedKind
 from resift.protocols import CountsTokens, Embedder
 from resift.server import schema
 from resift.server.admission import pairs_in

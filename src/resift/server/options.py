@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from resift.errors import ConfigError
-from resift.models.embedding import DEFAULT_EMBEDDER
+from resift.models.embedder import DEFAULT_EMBEDDER
 from resift.rerankers.cross_encoder import DEFAULT_MODEL
 from resift.validation import check_fields
 

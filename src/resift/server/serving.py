@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from resift.errors import InputError, ModelLoadError
-from resift.models.embedding import Embedder as LocalEmbedder
+from resift.models.embedder import Embedder as LocalEmbedder
 from resift.pipeline.pipeline import Pipeline
 from resift.pipeline.scored_search import scorer_of
 from resift.protocols import Embedder, OfModel, Scorer

@@ -13,8 +13,7 @@ import tempfile
 import time
 from typing import Any
 
-from resift.models.local_models import allow_again, allowed_folders
-from resift.models.model_files import ModelFiles
+from resift.models.registry import ModelFiles, allowed_folders, restore_allowed
 from resift.server.app import serve_app
 from resift.server.metrics import MULTIPROCESS
 from resift.server.options import ServerOptions
@@ -117,6 +116,6 @@ def _worker_main(
     make_app: MakeApp,
     models: tuple[ModelFiles, ...],
 ) -> None:
-    allow_again(models)
+    restore_allowed(models)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears Ctrl+C too, and passes on SIGTERM
     sys.exit(run_worker(options, listening, listener, make_app=make_app))

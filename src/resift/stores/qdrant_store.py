@@ -16,7 +16,7 @@ from resift._internal.environment import variable_value
 from resift._internal.forking import abandon, after_fork
 from resift.errors import InputError, StoreError, require
 from resift.external.candidates import Candidate
-from resift.models.model_options import EmbedderOptions, embedding_models
+from resift.models.embedder import EmbedderOptions, embedding_models
 from resift.protocols import Embedder
 from resift.stores.documents import ids_from, in_order
 from resift.stores.engine_store import EngineStore

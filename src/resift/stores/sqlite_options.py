@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from resift.models.model_options import NO_EMBEDDER, embedding_models
+from resift.models.embedder import NO_EMBEDDER, embedding_models
 from resift.stores.store_options import SearchOptions
 from resift.types import JsonObject
 from resift.validation import option

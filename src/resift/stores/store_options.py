@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from resift.models.model_options import NO_EMBEDDER, EmbedderOptions, embedding_models
+from resift.models.embedder import NO_EMBEDDER, EmbedderOptions, embedding_models
 from resift.stores.memory import Mode
 from resift.validation import option
 

@@ -1,0 +1,284 @@
+"""Which models may load: the built-in pins and the folders that the user allowed.
+
+The built-in pins are data (`allowlist.json` next to this module): id, revision, sha256 and size of each
+file. An id that is neither pinned nor allowed is refused before any file is read.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from resift._internal.forking import ForkSafeLock
+from resift.errors import ModelNotAllowedError, did_you_mean
+from resift.models.verify import PinnedFile, read_verified, verify
+from resift.types import JsonMapping, Languages, ScorerInfo, ScoreScale, check_languages
+
+Kind = Literal["cross-encoder", "late-interaction", "bi-encoder", "nli"]
+
+SCORE_SCALES: Mapping[Kind, ScoreScale] = {
+    "cross-encoder": "logit",
+    "late-interaction": "unknown",  # a sum over the tokens of the query
+    "bi-encoder": "cosine",
+    "nli": "probability",
+}
+"""Score scale of each kind of model, unless the model declares another one."""
+
+KINDS: tuple[Kind, ...] = tuple(SCORE_SCALES)
+
+_HOW_TO_ALLOW = "To use your own model files, call resift.models.allow_local."
+_MODEL_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}(?:/[A-Za-z0-9][A-Za-z0-9._-]{0,95})?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelPackage:
+    """An installed Python package that contains model files. It is located and never imported."""
+
+    name: str
+    version: str
+    folder: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HubSource:
+    """A repository on the Hugging Face hub at one immutable commit."""
+
+    repo: str
+    revision: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelSpec:
+    """Everything known about a model before one of its files is opened."""
+
+    id: str
+    kind: Kind
+    license: str
+    revision: str
+    onnx: str
+    tokenizer: str
+    files: tuple[PinnedFile, ...]
+    languages: Languages = "any"
+    score_scale: ScoreScale = "unknown"
+    max_length: int = 512
+    query_prefix: str = ""
+    document_prefix: str = ""
+    pooling: Literal["cls", "mean"] = "cls"
+    query_marker_id: int | None = None
+    document_marker_id: int | None = None
+    entailment_index: int | None = None
+    aliases: tuple[str, ...] = ()
+    package: ModelPackage | None = None
+    hub: HubSource | None = None
+
+    @property
+    def licence(self) -> str:
+        """Old name of `license`."""
+        return self.license
+
+    @property
+    def model_digest(self) -> str:
+        """The sha256 of the model file."""
+        return self.pin(self.onnx).sha256
+
+    def pin(self, name: str) -> PinnedFile:
+        """Return the pin of one file."""
+        for pinned in self.files:
+            if pinned.name == name:
+                return pinned
+        raise ModelNotAllowedError(f"{name!r} is not a pinned file of {self.id!r}.")
+
+    def scorer_info(self, name: str) -> ScorerInfo:
+        """Describe a pointwise scorer of that name that uses this model."""
+        return ScorerInfo(
+            name=name,
+            score_scale=self.score_scale,
+            languages=self.languages,
+            max_length=self.max_length,
+            model_digest=self.model_digest,
+            pointwise=True,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelFiles:
+    """An allowed model and the folder with its files.
+
+    `onnx` and `tokenizer` are paths for display. Load with `read`, `onnx_bytes` or `tokenizer_bytes`,
+    which hash what they return: the file behind a path can change between check and use.
+    """
+
+    spec: ModelSpec
+    folder: Path
+    source: Literal["folder", "local", "cache", "package", "hub"] = "folder"
+
+    @property
+    def onnx(self) -> Path:
+        """Path of the model file."""
+        return self.folder / self.spec.onnx
+
+    @property
+    def tokenizer(self) -> Path:
+        """Path of the tokenizer file."""
+        return self.folder / self.spec.tokenizer
+
+    def onnx_bytes(self) -> bytes:
+        """Return the verified bytes of the model file."""
+        return self.read(self.spec.onnx)
+
+    def tokenizer_bytes(self) -> bytes:
+        """Return the verified bytes of the tokenizer file."""
+        return self.read(self.spec.tokenizer)
+
+    def read(self, name: str) -> bytes:
+        """Return the verified bytes of a pinned file."""
+        return read_verified(self.folder / name, self.spec.pin(name))
+
+    def verify(self, *, only_unread: bool = False) -> None:
+        """Check every pinned file that exists; the required ones must exist.
+
+        `only_unread` skips the model and tokenizer files, which loading hashes anyway.
+        """
+        for pinned in self.spec.files:
+            if only_unread and pinned.name in (self.spec.onnx, self.spec.tokenizer):
+                continue
+            path = self.folder / pinned.name
+            if pinned.required or path.exists():
+                verify(path, pinned)
+
+
+_local: dict[str, ModelFiles] = {}
+_lock = ForkSafeLock()
+
+
+def find_spec(model_id: str) -> ModelSpec:
+    """Return the description of an allowed model without touching its files."""
+    name = check_model_id(model_id)
+    local = find_local(name)
+    spec = local.spec if local else builtin_spec(name)
+    if spec is None:
+        hint = did_you_mean(name, {*builtin_ids(), *local_ids()})
+        raise ModelNotAllowedError(f"model_name {name!r} is not in allowed models. {hint} {_HOW_TO_ALLOW}")
+    return spec
+
+
+def check_kind(model_id: str, kind: Kind) -> ModelSpec:
+    """Return the description of an allowed model of that kind; refuse other ids before any file is read."""
+    spec = find_spec(model_id)
+    if spec.kind != kind:
+        allowed = ", ".join(model_ids(kind)) or "none is built in; use allow_local"
+        raise ModelNotAllowedError(f"{model_id!r} is a {spec.kind}, not a {kind}. Allowed: {allowed}.")
+    return spec
+
+
+def model_ids(kind: Kind) -> list[str]:
+    """Return the ids of all models of one kind that may load now: built in, or allowed by `allow_local`."""
+    return sorted({*builtin_ids(kind), *local_ids(kind)})
+
+
+def builtin_ids(kind: Kind | None = None) -> tuple[str, ...]:
+    """Return the ids of all built-in pins, or of those of one kind, sorted."""
+    return tuple(sorted(spec.id for spec in _load_builtin().values() if kind in (None, spec.kind)))
+
+
+def builtin_spec(name: str) -> ModelSpec | None:
+    """Return the built-in pin with that id or alias, or None."""
+    return _load_builtin_by_name().get(name)
+
+
+def find_local(model_id: str) -> ModelFiles | None:
+    """Return the folder that was allowed under that id, or None."""
+    with _lock:
+        return _local.get(model_id)
+
+
+def local_ids(kind: Kind | None = None) -> tuple[str, ...]:
+    """Return the ids of all allowed folders, or of those of one kind, sorted."""
+    with _lock:
+        return tuple(sorted(id for id, files in _local.items() if kind in (None, files.spec.kind)))
+
+
+def allowed_folders() -> tuple[ModelFiles, ...]:
+    """Return all allowed folders, to pass them to a worker process."""
+    with _lock:
+        return tuple(_local.values())
+
+
+def restore_allowed(folders: Iterable[ModelFiles]) -> None:
+    """Allow folders that were inspected before; loading still checks every file against its pin."""
+    with _lock:
+        _local.update({files.spec.id: files for files in folders})
+
+
+def disallow_local(id: str) -> None:
+    """Revoke what `allow_local` allowed. Unknown ids are ignored."""
+    with _lock:
+        _local.pop(id, None)
+
+
+def check_model_id(model_id: object) -> str:
+    """Return the id if it is a plain name; refuse paths, URLs and control characters."""
+    if not isinstance(model_id, str):
+        raise ModelNotAllowedError(
+            f"A model id is a string such as 'org/name', not {type(model_id).__name__}."
+        )
+    checks = (
+        (not model_id, "it is empty"),
+        ("\0" in model_id, "it contains a NUL"),
+        (
+            any(unicodedata.category(char).startswith("C") for char in model_id),
+            "it contains a control character",
+        ),
+        ("://" in model_id or model_id.lower().startswith(("http:", "https:", "file:")), "it is a URL"),
+        ("\\" in model_id, "it contains a backslash"),
+        (".." in model_id, "it contains '..'"),
+        (model_id.startswith(("/", "~", ".")) or model_id.count("/") > 1, "it is a path"),
+        (
+            _MODEL_ID.fullmatch(model_id) is None,
+            "a model id is 'name' or 'org/name' in letters, digits, '.', '_' and '-'",
+        ),
+    )
+    reason = next((reason for failed, reason in checks if failed), None)
+    if reason is not None:
+        raise ModelNotAllowedError(
+            f"model_name {model_id[:80]!r} is not in allowed models: {reason}. "
+            f"Known: {', '.join(builtin_ids())}. {_HOW_TO_ALLOW}"
+        )
+    return model_id
+
+
+def parse_spec(entry: JsonMapping) -> ModelSpec:
+    """Build a spec from one entry of the data file."""
+    fields = dict(entry)
+    fields["files"] = tuple(PinnedFile(**pinned) for pinned in fields["files"])
+    fields["aliases"] = tuple(fields.get("aliases", ()))
+    fields["languages"] = check_languages(fields.get("languages", "any"))
+    fields.setdefault("score_scale", SCORE_SCALES[fields["kind"]])
+    if fields.get("package"):
+        fields["package"] = ModelPackage(**fields["package"])
+    if fields.get("hub"):
+        fields["hub"] = HubSource(**fields["hub"])
+    return ModelSpec(**fields)
+
+
+@functools.cache
+def _load_builtin() -> dict[str, ModelSpec]:
+    text = Path(__file__).with_name("allowlist.json").read_text(encoding="utf-8")
+    specs = [parse_spec(entry) for entry in json.loads(text)["models"]]
+    return {spec.id: spec for spec in specs}
+
+
+@functools.cache
+def _load_builtin_by_name() -> dict[str, ModelSpec]:
+    return {name: spec for spec in _load_builtin().values() for name in (spec.id, *spec.aliases)}
+
+
+known = builtin_ids  # OLD NAME: remove
+shipped = builtin_spec  # OLD NAME: remove
+allow_again = restore_allowed  # OLD NAME: remove

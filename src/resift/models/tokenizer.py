@@ -1,0 +1,173 @@
+"""Text to token ids, windows over long texts, and the check that a model supports a text's language."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from math import ceil
+from typing import TYPE_CHECKING
+
+from resift._internal.forking import ForkSafeLock
+from resift.errors import ModelLoadError, UnfamiliarTextError, require
+from resift.text.familiarity import is_familiar
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+OVERLAP = 64
+"""Tokens shared by two neighboring windows, so that every sentence is complete in one of them."""
+
+_PIECE_CHARACTERS = 20_000
+"""Characters per call of the tokenizer: a few milliseconds of work."""
+
+_WHITESPACE = re.compile(r"\s")
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """Special tokens and token types around one text or a pair, taken from the model's tokenizer."""
+
+    before: tuple[int, ...]
+    between: tuple[int, ...]
+    after: tuple[int, ...]
+    types: tuple[int, int, int, int, int]
+
+    @property
+    def size(self) -> int:
+        """Number of special tokens of a pair."""
+        return len(self.before) + len(self.between) + len(self.after)
+
+    def pair(self, query: list[int], document: list[int]) -> tuple[list[int], list[int]]:
+        """Return ids and token types of a query and a document (or one window of it)."""
+        parts = (self.before, query, self.between, document, self.after)
+        ids = [token for part in parts for token in part]
+        types = [token_type for part, token_type in zip(parts, self.types, strict=True) for _ in part]
+        return ids, types
+
+    def single(self, text: list[int], *, marker: int | None = None) -> tuple[list[int], list[int]]:
+        """Return ids and token types of a single text, with an optional marker after the first token."""
+        marked = text if marker is None else [marker, *text]
+        ids = [*self.before, *marked, *self.after]
+        return ids, [self.types[0]] * len(ids)
+
+
+class TextTokenizer:
+    """A model's tokenizer behind a lock, without padding or truncation.
+
+    Special tokens that are spelled out in a text count as plain text.
+    """
+
+    def __init__(self, data: bytes) -> None:
+        tokenizers = require("tokenizers", extra="local")
+        try:
+            self._tokenizer: Tokenizer = tokenizers.Tokenizer.from_str(data.decode("utf-8"))
+        except Exception as exc:
+            raise ModelLoadError(f"The tokenizer does not load: {exc}") from exc
+        # Some files pad every text to 512 tokens, which makes each text cost as much as the longest.
+        self._tokenizer.no_padding()
+        self._tokenizer.no_truncation()
+        self._lock = ForkSafeLock()
+        # A byte-level tokenizer has no unknown token, because it can encode every text.
+        candidates = (self._tokenizer.token_to_id(name) for name in ("[UNK]", "<unk>"))
+        self._unknown: int | None = next((id for id in candidates if id is not None), None)
+        self.template = _read_template(self._tokenizer)
+        # A document that spells out "[SEP]" must not end itself.
+        self._tokenizer.encode_special_tokens = True
+
+    def ids(self, text: str, *, give_up: Callable[[], bool] | None = None) -> list[int] | None:
+        """Return the text's ids without special tokens; None if `give_up` returns True between two pieces."""
+        ids: list[int] = []
+        for piece in split_pieces(replace_surrogates(text)):
+            if give_up is not None and give_up():
+                return None
+            # Single encodes never start the tokenizer's own thread pool, which does not survive a fork.
+            with self._lock:
+                ids += self._tokenizer.encode(piece, add_special_tokens=False).ids
+        return ids
+
+    def supports_language(self, text: str) -> bool:
+        """Whether the model was trained on texts like this one, judged by the sizes of its word pieces."""
+        return is_familiar(text, lambda words: self.ids(words) or (), unknown=self._unknown)
+
+    def count(self, text: str) -> int:
+        """Return the number of tokens of a text."""
+        return len(self.ids(text) or ())
+
+
+_SAMPLED_TEXTS = 10
+_MAX_UNSUPPORTED = 0.75  # share of the sampled texts; a mixed index has some texts in other languages
+
+
+def check_language(tokenizer: TextTokenizer, model: str, query: str, texts: Sequence[str]) -> None:
+    """Raise UnfamiliarTextError if the model does not support the language of the query or of most texts."""
+    if not tokenizer.supports_language(query):
+        subject = "this query"
+    else:
+        sample = texts[:_SAMPLED_TEXTS]
+        needed = ceil((1 - _MAX_UNSUPPORTED) * len(sample))
+        supported = (text for text in sample if tokenizer.supports_language(text))
+        # Stop as soon as enough texts are supported: the caller is waiting.
+        if sum(1 for _ in islice(supported, needed)) == needed:
+            return
+        subject = "these texts"
+    raise UnfamiliarTextError(
+        f"{model} does not support the language of {subject}, so the order was left unchanged. "
+        'Use a multilingual model: docs/models.md, "Other languages".'
+    )
+
+
+def split_windows(tokens: int, budget: int, *, overlap: int = OVERLAP) -> list[tuple[int, int]]:
+    """Return (start, end) of windows of at most `budget` tokens that cover all tokens, in order.
+
+    The last window ends with the text and is as wide as the others, because a short one would lack context.
+    """
+    if tokens <= budget:
+        return [(0, tokens)]
+    # With a small budget the stride must still be positive.
+    stride = max(1, budget - min(overlap, budget // 4))
+    starts = [*range(0, tokens - budget, stride), tokens - budget]
+    return [(start, start + budget) for start in starts]
+
+
+def replace_surrogates(text: str) -> str:
+    """Return the text with lone surrogates replaced, which UTF-8 cannot encode."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode("utf-8")
+
+
+def split_pieces(text: str) -> Iterator[str]:
+    """Split a text at white space into pieces that together are the text."""
+    start = 0
+    while len(text) - start > _PIECE_CHARACTERS:
+        # No model's tokens span white space. A text without any is split anywhere.
+        match = _WHITESPACE.search(text, start + _PIECE_CHARACTERS, start + 2 * _PIECE_CHARACTERS)
+        end = match.start() if match else start + _PIECE_CHARACTERS
+        yield text[start:end]
+        start = end
+    if start < len(text):
+        yield text[start:]
+
+
+def _read_template(tokenizer: Tokenizer) -> Template:
+    # Read from an encoded example, because tokenizer files declare templates in several forms.
+    example = tokenizer.encode("a", "b")
+    owners = list(example.sequence_ids)
+    if 0 not in owners or 1 not in owners:
+        raise ModelLoadError("The tokenizer does not accept pairs of texts.")
+    first, second = owners.index(0), owners.index(1)
+    last = len(owners) - 1 - owners[::-1].index(1)
+    types = list(example.type_ids)
+    between = next(i for i in range(first, len(owners)) if owners[i] != 0)
+    return Template(
+        before=tuple(example.ids[:first]),
+        between=tuple(example.ids[between:second]),
+        after=tuple(example.ids[last + 1 :]),
+        types=(
+            types[0],
+            types[first],
+            types[between] if between < second else types[first],
+            types[second],
+            types[-1],
+        ),
+    )
