@@ -1,6 +1,6 @@
 """A small quantised BERT with random weights, named as PyTorch's exporter names it, and ways to alter it.
 
-The graph has the operations and names that `resift.models.bert_file` reads, not the wires between them: only
+The graph has the operations and names that `resift.models.onnx_bert` reads, not the wires between them: only
 the compiled code runs it.
 """
 

@@ -1,4 +1,4 @@
-"""Downloads from the hub: pinned revision, size and digest, resuming, offline; against a server on loopback."""
+"""Downloads from the hub: pinned revision, size and digest, resuming, offline (server on loopback)."""
 
 from __future__ import annotations
 
