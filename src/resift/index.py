@@ -226,18 +226,17 @@ class Index:
         Without a writer (`resift.agent.ChatWriter`) the answer quotes sentences of the sources word for word.
         Where nothing in the index answers, `found` is False and there are no sources.
         """
-        from resift.agent.answering import answer_from
-        from resift.agent.answers import not_found, question_of
-        from resift.agent.extractive import ExtractiveWriter
+        from resift.agent.answers import answer_from_ranking, clean_question, not_found
         from resift.agent.multi_doc import MultiDocSynthesizer
+        from resift.agent.writers import ExtractiveWriter
 
         deadline = Deadline.after(deadline_s)
-        asked, notes = question_of(question)
+        asked, notes = clean_question(question)
         if not asked:
             return not_found(Ranking(), ["the question is empty"], explain=explain)
         ranking = await self.asearch(asked, k=k, where=where, deadline_s=deadline.timeout_s)
         quoting = ExtractiveWriter(scorer=scorer_of(self.pipeline), embedder=self.store.embedder)
-        return await answer_from(
+        return await answer_from_ranking(
             asked,
             ranking,
             MultiDocSynthesizer(quoting, writer=writer, max_documents=k),

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from resift.agent.evidence import Evidence
-from resift.agent.question_words import coverage, missing_from, names_in
+from resift.agent.evidence import Evidence, coverage, find_names, missing_names
 
 
 def test_coverage_counts_content_words():
@@ -17,10 +16,10 @@ def test_coverage_counts_content_words():
 
 def test_names_are_capitals_inside_a_sentence():
     """The first word and shouting are no names."""
-    assert names_in("Who built the tower of Atlantis for Columbus's son?") == ["Atlantis", "Columbus"]
-    assert names_in("Lighthouses are tall") == []
-    assert names_in("WHO BUILT THE TOWER") == []
-    assert missing_from(["Atlantis", "Columbus"], {"columbus"}) == ["Atlantis"]
+    assert find_names("Who built the tower of Atlantis for Columbus's son?") == ["Atlantis", "Columbus"]
+    assert find_names("Lighthouses are tall") == []
+    assert find_names("WHO BUILT THE TOWER") == []
+    assert missing_names(["Atlantis", "Columbus"], {"columbus"}) == ["Atlantis"]
 
 
 @pytest.mark.parametrize(
@@ -41,5 +40,5 @@ def test_names_are_capitals_inside_a_sentence():
 )
 def test_limits(evidence, enough):
     """One sure judge, or two that agree."""
-    assert evidence.enough is enough
+    assert evidence.is_enough is enough
     assert 0 <= evidence.confidence <= 1

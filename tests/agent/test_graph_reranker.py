@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from resift.agent import GraphReranker, Pack
-from resift.agent.expansion import Neighbourhood, expand
+from resift.agent.graph_reranker import Neighborhood, expand
 from resift.errors import InputError
 from resift.types import Hit
 
@@ -17,10 +17,10 @@ NAMES = [f"a{at}" for at in range(6)]
 
 
 @st.composite
-def neighbourhoods(draw):
+def neighborhoods(draw):
     pairs = draw(st.sets(st.tuples(st.sampled_from(NAMES), st.sampled_from(NAMES)), max_size=20))
     links = tuple(sorted((one, other, 1) for one, other in pairs if one != other))
-    return Neighbourhood(dict.fromkeys(NAMES, 0), links)
+    return Neighborhood(dict.fromkeys(NAMES, 0), links)
 
 
 # Few different scores, so that ties happen.
@@ -33,25 +33,25 @@ pools = st.lists(
 )
 
 
-@given(pools, neighbourhoods(), st.randoms())
-def test_nothing_is_lost_and_input_order_does_not_matter(hits, around, random):
+@given(pools, neighborhoods(), st.randoms())
+def test_nothing_is_lost_and_input_order_does_not_matter(hits, neighborhood, random):
     """The output is the input in another order, the same for every order of the input, and replays."""
     reranker = GraphReranker(min_mean_degree=0.0)
-    done = reranker.rerank(hits, around)
+    done = reranker.rerank(hits, neighborhood)
     assert sorted(hit.id for hit in done) == sorted(hit.id for hit in hits)
     shuffled = list(hits)
     random.shuffle(shuffled)
-    assert [hit.id for hit in reranker.rerank(shuffled, around)] == [hit.id for hit in done]
+    assert [hit.id for hit in reranker.rerank(shuffled, neighborhood)] == [hit.id for hit in done]
     assert list(done.records[0].order) == [hit.id for hit in done]
     assert all(0 <= hit.score <= 1 for hit in done)
     parts = done.records[0].parts
     assert all(hit.score == math.fsum(part[hit.id] for part in parts.values()) for hit in done)
 
 
-@given(neighbourhoods(), st.dictionaries(st.sampled_from(NAMES), st.floats(0.01, 5)))
-def test_shares_of_the_walk_sum_to_one(around, starts):
+@given(neighborhoods(), st.dictionaries(st.sampled_from(NAMES), st.floats(0.01, 5)))
+def test_shares_of_the_walk_sum_to_one(neighborhood, starts):
     """PageRank is a distribution, also with dead ends and without starts."""
-    found = GraphReranker().pagerank(around, starts)
+    found = GraphReranker().pagerank(neighborhood, starts)
     assert sum(found.values()) == pytest.approx(1.0, abs=1e-6)
     assert min(found.values()) >= 0
 
@@ -59,19 +59,19 @@ def test_shares_of_the_walk_sum_to_one(around, starts):
 def test_a_central_article_wins_a_tie():
     """Of equally relevant hits the one that the others link to comes first."""
     links = (("a0", "a2", 1), ("a1", "a2", 1), ("a3", "a2", 1), ("a0", "a1", 1))
-    around = Neighbourhood(dict.fromkeys(NAMES[:4], 0), links)
+    neighborhood = Neighborhood(dict.fromkeys(NAMES[:4], 0), links)
     hits = [Hit(f"{name}#1", "t", 0.5, "vectors", {"article": name}) for name in NAMES[:4]]
-    assert GraphReranker().rerank(hits, around)[0].id == "a2#1"
+    assert GraphReranker().rerank(hits, neighborhood)[0].id == "a2#1"
 
 
 def test_sparse_graphs_switch_it_off_and_say_so():
     """Below two links per article it counts for nothing, and the record tells why."""
-    around = Neighbourhood(dict.fromkeys(NAMES, 0), (("a0", "a1", 1),))
+    neighborhood = Neighborhood(dict.fromkeys(NAMES, 0), (("a0", "a1", 1),))
     hits = [
         Hit("a5#1", "t", 0.9, "vectors", {"article": "a5"}),
         Hit("a0#1", "t", 0.1, "vectors", {"article": "a0"}),
     ]
-    done = GraphReranker().rerank(hits, around)
+    done = GraphReranker().rerank(hits, neighborhood)
     assert [hit.id for hit in done] == ["a5#1", "a0#1"]
     assert "too sparse" in done.records[0].note
     assert done.records[0].parts["pagerank"]["a5#1"] == 0.0

@@ -10,7 +10,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from resift.agent import KnowledgeGraphAgent
-from resift.agent import pack_schema as schema
+from resift.agent import pack as schema
 from resift.stores.cypher_guard import check_cypher
 from tests.agent.small import WordEmbedder
 
@@ -49,7 +49,7 @@ def test_no_question_becomes_syntax(recorded, question):
     agent, recorder, known = recorded
     recorder.seen.clear()
     answer = agent.query(question)
-    assert {statement for statement, _ in recorder.seen} <= set(schema.READING)
+    assert {statement for statement, _ in recorder.seen} <= set(schema.READ_STATEMENTS)
     values = [value for _, parameters in recorder.seen for ids in parameters.values() for value in ids]
     assert set(values) <= known
     assert isinstance(answer["answer"], str)
@@ -59,7 +59,7 @@ def test_no_question_becomes_syntax(recorded, question):
 
 def test_reading_statements_pass_the_guard():
     """Every statement only reads."""
-    for statement in schema.READING:
+    for statement in schema.READ_STATEMENTS:
         check_cypher(statement)
 
 

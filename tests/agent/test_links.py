@@ -8,21 +8,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resift.agent.links import LinkResolver, aliases_of, href_keys, html_targets, without_links
+from resift.agent.articles import LinkResolver, article_keys, extract_links, href_keys, html_links
 
 
 def resolved(*articles):
     """Return the links of (id, title, path, text) rows."""
     resolver = LinkResolver()
     for id, title, path, text in articles:
-        resolver.add(id, aliases_of(id, title, path), without_links(text, source=path).targets)
+        resolver.add(id, article_keys(id, title, path), extract_links(text, source=path).targets)
     return resolver.links()
 
 
 def test_marks_go_and_words_stay():
     """Wiki-links, Markdown links and images."""
     text = 'See [[Sea|the sea]], [[Lamp#Oil]] and [a map](../map.md "big"). ![photo](x.png)'
-    assert without_links(text, source="a/b.md").text.strip() == "See the sea, Lamp and a map."
+    assert extract_links(text, source="a/b.md").text.strip() == "See the sea, Lamp and a map."
 
 
 def test_paths_are_relative_to_the_file_that_links():
@@ -54,19 +54,19 @@ def test_a_title_beats_a_file_name():
 
 def test_code_is_no_link():
     """What stands in a fence is an example."""
-    assert without_links("```\n[[Sea]]\n```\n", source="a.md").targets == ()
+    assert extract_links("```\n[[Sea]]\n```\n", source="a.md").targets == ()
 
 
 def test_navigation_is_no_link():
     """Menus and footers link everywhere and mean nothing, also when they are not closed."""
     page = "<nav><a href='x.md'>x</a></nav><p><a href='sea.md'>sea</a></p><footer><a href='y.md'>y"
-    assert [keys[0] for keys in html_targets(page, source="a.html")] == ["path:sea.md"]
+    assert [keys[0] for keys in html_links(page, source="a.html")] == ["path:sea.md"]
 
 
 @given(st.text(alphabet='[]()|!#<>"ab \n`', max_size=80))
 def test_any_text_is_taken(text):
     """No input breaks the patterns."""
-    without_links(text, source="a.md")
+    extract_links(text, source="a.md")
 
 
 @pytest.mark.slow
@@ -74,5 +74,5 @@ def test_long_input_takes_no_time():
     """A megabyte of brackets is read in a moment."""
     for text in ("[[" * 300_000, "[a](" * 200_000, "![x](y" * 100_000, "[" * 500_000 + "]" * 500_000):
         started = time.process_time()
-        without_links(text, source="a.md")
+        extract_links(text, source="a.md")
         assert time.process_time() - started < 5

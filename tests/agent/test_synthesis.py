@@ -8,7 +8,7 @@ import time
 import pytest
 
 from resift.agent import ChatWriter, KnowledgeGraphAgent
-from resift.agent.passages import Passage, Sentence, cited_sentences, unsupported
+from resift.agent.multi_doc import Passage, Sentence, is_unsupported, parse_citations
 from resift.rerankers.hosted import ChatClient
 from resift.resilience import CircuitBreaker
 from resift.types import Hit
@@ -145,7 +145,7 @@ def test_unsupported_sentences_are_left_out_and_counted(pack_file):
 
 def test_citations():
     """Before or after the full stop, in lists and spans."""
-    assert cited_sentences("One thing [1]. Two things. [2, 3] Three things [1-3].") == [
+    assert parse_citations("One thing [1]. Two things. [2, 3] Three things [1-3].") == [
         Sentence("One thing.", (1,)),
         Sentence("Two things.", (2, 3)),
         Sentence("Three things.", (1, 2, 3)),
@@ -157,9 +157,9 @@ def test_support_is_words_and_numbers():
     passage = Passage(
         1, Hit("x", "Bee\nA hive holds 40,000 bees.", metadata={"heading": "Bee", "title": "Bee"})
     )
-    assert not unsupported(Sentence("A hive has 40000 bees.", (1,)), [passage], "")
-    assert unsupported(Sentence("A hive has 50,000 bees.", (1,)), [passage], "")
-    assert unsupported(Sentence("Lorem ipsum dolor.", (1,)), [passage], "")
+    assert not is_unsupported(Sentence("A hive has 40000 bees.", (1,)), [passage], "")
+    assert is_unsupported(Sentence("A hive has 50,000 bees.", (1,)), [passage], "")
+    assert is_unsupported(Sentence("Lorem ipsum dolor.", (1,)), [passage], "")
 
 
 def test_marks_of_the_source_do_not_look_like_citations():

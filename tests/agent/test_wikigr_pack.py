@@ -77,7 +77,7 @@ def test_a_wikigr_database_is_answered_from(tmp_path, number):
         assert agent.semantic_search("honey from blossoms", 1)[0].score <= 1.001
         answer = agent.query("How many bees does a hive hold?")
         assert agent.pack.info().links == 3
-        assert agent.pack.neighbours(["Honey"]) == [("Honey", "Apple tree"), ("Honey", "Bee")]
+        assert agent.pack.neighbors(["Honey"]) == [("Honey", "Apple tree"), ("Honey", "Bee")]
     assert answer["found"]
     assert "40,000 bees" in answer["answer"]
     assert answer["sources"][0]["heading"] == "Bee › Introduction"

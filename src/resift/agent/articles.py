@@ -1,35 +1,53 @@
-"""Files to articles: a title, passages under their headings, and what it links to."""
+"""Articles: read from files as a title, passages under their headings, and links to other articles.
+
+A link is stored as the keys that it could match (file path, title, id), best first. `LinkResolver` turns
+these keys into links between articles once all articles are known.
+"""
 
 from __future__ import annotations
 
+import posixpath
 import re
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+import unicodedata
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import unquote, urlsplit
 
-from resift.agent.links import aliases_of, html_targets, title_key, without_links
-from resift.errors import DataFormatError, ResiftError
+from resift.errors import DataFormatError, ResiftError, require
 from resift.ingest.chunking import ChunkSize, chunks
 from resift.ingest.markup import front_matter, html_sections, markdown_sections
 from resift.ingest.readers import HTML, JSONL, MARKDOWN, TEXT
 from resift.ingest.sections import SEPARATOR, Section
-from resift.ingest.sources import Source, open_source
+from resift.ingest.sources import open_source
 from resift.ingest.tables import read_jsonl
 from resift.ingest.walking import Found, find_files
 from resift.ingest.worker import FileReader
 
-LINKED = MARKDOWN | HTML | JSONL | TEXT
-"""Kinds of files whose links are read."""
+LINKED_KINDS = MARKDOWN | HTML | JSONL | TEXT
+"""Suffixes of files whose links are read."""
 
+_FENCED = re.compile(r"^ {0,3}(```|~~~).*?^ {0,3}\1", re.MULTILINE | re.DOTALL)
 _WIKI_HEADING = re.compile(r"^(={2,6})(?!=)([^=\n]{1,300})\1[ \t]{0,20}$", re.MULTILINE)
+_WIKI_LINK = re.compile(r"\[\[([^\[\]|\n]{1,300})(?:\|([^\[\]\n]{0,300}))?\]\]")
+_IMAGE = re.compile(r"!\[[^\[\]\n]{0,500}\]\([^()\n]{0,2000}\)")
+_INLINE_LINK = re.compile(
+    r"\[([^\[\]\n]{1,500})\]\(\s*<?([^()<>\s]{1,2000})>?(?:\s+\"[^\"\n]{0,300}\")?\s*\)"
+)
+_FILE_SUFFIX = re.compile(r"\.(?:md|markdown|html?|xhtml|txt)$", re.IGNORECASE)
+_BOILERPLATE_TAGS = ["nav", "footer", "aside", "script", "style", "template"]
 
 Report = Callable[[str], None]
+Targets = tuple[tuple[str, ...], ...]
+"""Per link, the keys that it could match, best first."""
 
 
 @dataclass(frozen=True, slots=True)
-class Passage:
-    """A stretch of an article that is searched and cited as one."""
+class ArticlePassage:
+    """A chunk of an article, which is searched and cited as a unit."""
 
     heading: str
     text: str
@@ -37,45 +55,45 @@ class Passage:
 
 @dataclass(frozen=True, slots=True)
 class Article:
-    """One article as its file has it."""
+    """An article as read from its file."""
 
     id: str
     title: str
     source: str
-    passages: tuple[Passage, ...]
+    passages: tuple[ArticlePassage, ...]
     aliases: tuple[str, ...]
-    targets: tuple[tuple[str, ...], ...]
+    targets: Targets
 
 
 def find_sources(source: Path, *, target: Path) -> tuple[Path, Found]:
-    """Return the root and what is to be read of a folder or a single file; `target` is never read."""
-    found = find_files([source], index=target)
-    if not found.files:
-        reasons = ", ".join(dict.fromkeys(one.reason for one in found.skipped))
+    """Return the root folder and the files to read of a folder or a single file, without `target`."""
+    files = find_files([source], index=target)
+    if not files.files:
+        reasons = ", ".join(dict.fromkeys(skipped.reason for skipped in files.skipped))
         raise DataFormatError(
             f"No file here can be read{f' ({reasons})' if reasons else ''}.", file=str(source)
         )
-    return (source if source.is_dir() else source.parent), found
+    return (source if source.is_dir() else source.parent), files
 
 
 async def read_articles(
     root: Path, files: Sequence[Path], *, size: ChunkSize, failed: Report, incomplete: Report
 ) -> AsyncGenerator[Article, None]:
-    """Yield the articles of all files, by the readers of `resift index`.
+    """Yield the articles of all files, with the readers of `resift index`.
 
-    `failed` is called with each file or row that cannot be read, `incomplete` with what a file has besides
-    text, such as scanned pages; the rest is read.
+    `failed` is called for each file or row that cannot be read, `incomplete` for parts without text, such
+    as scanned pages. Reading continues after both.
     """
     reader = FileReader()
     try:
         for path in files:
             name = path.relative_to(root).as_posix()
             try:
-                if path.suffix.lower() in LINKED:
-                    for article in _linked_file(path, name, size, failed):
+                if path.suffix.lower() in LINKED_KINDS:
+                    for article in _read_linked_file(path, name, size, failed):
                         yield article
                 else:
-                    for article in await _other_file(
+                    for article in await _read_other_file(
                         reader, path, name, size, failed=failed, incomplete=incomplete
                     ):
                         yield article
@@ -85,21 +103,21 @@ async def read_articles(
         await reader.close()
 
 
-async def _other_file(
+async def _read_other_file(
     reader: FileReader, path: Path, name: str, size: ChunkSize, *, failed: Report, incomplete: Report
 ) -> list[Article]:
-    """Return the articles of a file without links: one for each row with an id, one for the rest."""
+    """Read a file without links: one article per row with an id, and one for all other text."""
     rows: list[Article] = []
     sections: list[Section] = []
     title = ""
-    async with aclosing(reader.sections(path, name=name)) as found:
-        async for section in found:
+    async with aclosing(reader.sections(path, name=name)) as stream:
+        async for section in stream:
             if section.problem:
                 failed(f"{name}: {section.problem}")
             if section.flag:
                 incomplete(f"{name}: {section.flag}")
             if section.id is not None:
-                rows.append(_from_row(section, name, size))
+                rows.append(_article_from_row(section, name, size))
             elif section.text.strip():
                 sections.append(section)
                 title = title or str(section.metadata.get("title") or "")
@@ -107,82 +125,161 @@ async def _other_file(
         if not rows:
             incomplete(f"{name}: no text in it")
         return rows
-    title = title or path.stem.replace("-", " ").replace("_", " ").strip() or path.name
-    whole = Article(name, title, name, _passages(title, sections, size), aliases_of(name, title, name), ())
-    return [whole, *rows]
+    title = title or _title_from_path(path)
+    passages = _split_passages(title, sections, size)
+    return [Article(name, title, name, passages, article_keys(name, title, name), ()), *rows]
 
 
-def _linked_file(path: Path, name: str, size: ChunkSize, failed: Report) -> Iterator[Article]:
+def _read_linked_file(path: Path, name: str, size: ChunkSize, failed: Report) -> Iterator[Article]:
     suffix = path.suffix.lower()
     source = open_source(path, name=name)
     with source.file:
         if suffix in JSONL:
-            yield from _from_rows(source, size, failed)
+            for section in read_jsonl(source):
+                if section.problem:
+                    failed(f"{name}: {section.problem}")
+                else:
+                    yield _article_from_row(section, name, size)
             return
         text = source.text(declares=suffix in HTML).text
-    sections, targets = _html(text, name) if suffix in HTML else _markdown(text, name)
-    title = _title(text, sections, path)
-    aliases = aliases_of(name, title, name)
-    yield Article(name, title, name, _passages(title, sections, size), aliases, targets)
+    if suffix in HTML:
+        sections = html_sections(text)
+        # Pages that are nested too deeply are read without their structure, so without links.
+        targets = () if any(section.flag for section in sections) else html_links(text, source=name)
+    else:
+        text_without_links, targets = extract_links(text, source=name)
+        sections = list(markdown_sections(text_without_links))
+    heading = next((section.context for section in sections if section.context), "")
+    title = front_matter(text)[0] or heading.partition(SEPARATOR)[0] or _title_from_path(path)
+    passages = _split_passages(title, sections, size)
+    yield Article(name, title, name, passages, article_keys(name, title, name), targets)
 
 
-def _from_rows(source: Source, size: ChunkSize, failed: Report) -> Iterator[Article]:
-    for section in read_jsonl(source):
-        if section.problem:
-            failed(f"{source.name}: {section.problem}")
-        else:
-            yield _from_row(section, source.name, size)
-
-
-def _markdown(text: str, name: str) -> tuple[list[Section], tuple[tuple[str, ...], ...]]:
-    linked = without_links(text, source=name)
-    return list(markdown_sections(linked.text)), linked.targets
-
-
-def _html(text: str, name: str) -> tuple[list[Section], tuple[tuple[str, ...], ...]]:
-    return list(html_sections(text)), html_targets(text, source=name)
-
-
-def _title(text: str, sections: Sequence[Section], path: Path) -> str:
-    title, _ = front_matter(text)
-    if title:
-        return title
-    for section in sections:
-        if section.context:
-            return section.context.partition(SEPARATOR)[0]
-    return path.stem.replace("-", " ").replace("_", " ").strip() or path.name
-
-
-def _from_row(row: Section, name: str, size: ChunkSize) -> Article:
+def _article_from_row(row: Section, name: str, size: ChunkSize) -> Article:
     extra = row.metadata
     title = str(extra.get("title") or row.id or f"{name}, line {extra.get('line', 0)}").strip()
     text = row.text if row.text != title else ""
-    linked = without_links(_WIKI_HEADING.sub(lambda found: f"## {found[2].strip()}", text), source=name)
-    sections = [*markdown_sections(linked.text), *_listed_sections(extra.get("sections"))]
+    as_markdown = _WIKI_HEADING.sub(lambda heading: f"## {heading[2].strip()}", text)
+    text_without_links, targets = extract_links(as_markdown, source=name)
+    sections = list(markdown_sections(text_without_links))
+    for item in _items(extra.get("sections")):
+        if isinstance(item, Mapping) and isinstance(item.get("text"), str) and item["text"].strip():
+            heading = str(item.get("heading") or item.get("title") or "")
+            sections.append(Section(extract_links(item["text"], source="").text, context=heading))
+    for item in _items(extra.get("links")):
+        key = item.get("title") or item.get("id") if isinstance(item, Mapping) else item
+        if isinstance(key, (str, int)) and str(key).strip():
+            targets += ((title_key(str(key)), f"id:{str(key).strip()}"),)
     id = row.id or title
-    targets = (*linked.targets, *_listed_links(extra.get("links")))
-    return Article(id, title, name, _passages(title, sections, size), aliases_of(id, title), targets)
+    passages = _split_passages(title, sections, size)
+    return Article(id, title, name, passages, article_keys(id, title), targets)
 
 
-def _listed_sections(given: object) -> Iterator[Section]:
-    for one in given if isinstance(given, list) else ():
-        if isinstance(one, Mapping) and isinstance(one.get("text"), str) and one["text"].strip():
-            heading = str(one.get("heading") or one.get("title") or "")
-            yield Section(without_links(one["text"], source="").text, context=heading)
+def _items(value: object) -> list[object]:
+    return value if isinstance(value, list) else []
 
 
-def _listed_links(given: object) -> Iterator[tuple[str, ...]]:
-    for one in given if isinstance(given, list) else ():
-        name = one.get("title") or one.get("id") if isinstance(one, Mapping) else one
-        if isinstance(name, (str, int)) and str(name).strip():
-            yield (title_key(str(name)), f"id:{str(name).strip()}")
+def _title_from_path(path: Path) -> str:
+    return path.stem.replace("-", " ").replace("_", " ").strip() or path.name
 
 
-def _passages(title: str, sections: Sequence[Section], size: ChunkSize) -> tuple[Passage, ...]:
-    found: list[Passage] = []
+def _split_passages(title: str, sections: Sequence[Section], size: ChunkSize) -> tuple[ArticlePassage, ...]:
+    passages: list[ArticlePassage] = []
     for section in sections:
         path = section.context or title
         heading = path if path.partition(SEPARATOR)[0] == title else f"{title}{SEPARATOR}{path}"
-        found += [Passage(heading, text) for text in chunks(section.text, size)]
-    # An article without a text can still be linked to, and is found by its title.
-    return tuple(found) or (Passage(title, title),)
+        passages += [ArticlePassage(heading, text) for text in chunks(section.text, size)]
+    # An article without text can still be a link target, and its title is searched.
+    return tuple(passages) or (ArticlePassage(title, title),)
+
+
+class ExtractedLinks(NamedTuple):
+    """A text whose links are replaced by their words, and the targets of the links."""
+
+    text: str
+    targets: Targets
+
+
+def extract_links(text: str, *, source: str) -> ExtractedLinks:
+    """Replace wiki links and Markdown links in a text of the file `source` by their words."""
+    prose = _FENCED.sub("", text)
+    targets = [_wiki_keys(match[1]) for match in _WIKI_LINK.finditer(prose)]
+    targets += [href_keys(match[2], source) for match in _INLINE_LINK.finditer(_IMAGE.sub("", prose))]
+    plain = _WIKI_LINK.sub(lambda match: match[2] or match[1].partition("#")[0] or match[1], text)
+    plain = _INLINE_LINK.sub(lambda match: match[1], _IMAGE.sub("", plain))
+    return ExtractedLinks(plain, tuple(filter(None, targets)))
+
+
+def html_links(text: str, *, source: str) -> Targets:
+    """Return the targets of the links in a page, without those in navigation and footers."""
+    page = require("selectolax.lexbor", extra="files").LexborHTMLParser(text)
+    page.strip_tags(_BOILERPLATE_TAGS)
+    hrefs = [node.attributes.get("href") or "" for node in page.css("a[href]")]
+    return tuple(keys for href in hrefs if (keys := href_keys(href, source)))
+
+
+def href_keys(href: str, source: str) -> tuple[str, ...]:
+    """Return the keys of a URL in the file `source`: the linked file, and its last part as a title."""
+    try:
+        parts = urlsplit(href)
+    except ValueError:
+        return ()
+    if parts.scheme not in ("", "http", "https") or not parts.path:
+        return ()
+    path = unquote(parts.path)
+    last = _FILE_SUFFIX.sub("", posixpath.basename(path.rstrip("/")))
+    keys = [title_key(last), title_key(last.replace("-", " "))] if last else []
+    if not parts.netloc:
+        folder = posixpath.dirname(source)
+        keys.insert(0, f"path:{posixpath.normpath(posixpath.join(folder, path)).lstrip('/')}")
+    return tuple(dict.fromkeys(keys))
+
+
+def title_key(title: str) -> str:
+    """Return the key of a title. Case, underscores and repeated spaces make no difference."""
+    folded = unicodedata.normalize("NFKC", title).casefold().replace("_", " ")
+    return f"title:{' '.join(folded.split())}"
+
+
+def _wiki_keys(target: str) -> tuple[str, ...]:
+    name = target.partition("#")[0].strip().lstrip(":")
+    return (title_key(name), f"id:{name}") if name else ()
+
+
+def article_keys(id: str, title: str, path: str = "") -> tuple[str, ...]:
+    """Return the keys that lead to an article, the most reliable first."""
+    keys = [f"id:{id}", title_key(title)]
+    if path:
+        stem = _FILE_SUFFIX.sub("", posixpath.basename(path))
+        keys += [f"path:{path}", f"path:{_FILE_SUFFIX.sub('', path)}"]
+        keys += [title_key(stem), title_key(stem.replace("-", " "))]
+    return tuple(dict.fromkeys(keys))
+
+
+class LinkResolver:
+    """Collects the keys and links of all articles. If two articles share a key, the better one wins."""
+
+    def __init__(self) -> None:
+        self._owners: dict[str, tuple[int, str]] = {}
+        self._mentions: dict[str, Counter[tuple[str, ...]]] = {}
+
+    def add(self, id: str, keys: Iterable[str], targets: Iterable[tuple[str, ...]]) -> None:
+        """Add an article with its keys and links."""
+        for priority, key in enumerate(keys):
+            owner = self._owners.get(key)
+            # The title of an article takes precedence over the file name of another one.
+            if owner is None or priority < owner[0]:
+                self._owners[key] = (priority, id)
+        counts = Counter(targets)
+        if counts:
+            self._mentions[id] = counts
+
+    def links(self) -> dict[tuple[str, str], int]:
+        """Return (from, to) -> number of mentions, without unknown targets and links to itself."""
+        links: Counter[tuple[str, str]] = Counter()
+        for id, targets in self._mentions.items():
+            for keys, times in targets.items():
+                owner = next((self._owners[key][1] for key in keys if key in self._owners), None)
+                if owner is not None and owner != id:
+                    links[id, owner] += times
+        return dict(sorted(links.items()))

@@ -1,155 +1,360 @@
-"""Whether what was found says anything about the question: an honest "not found" instead of an invention.
+"""Evidence that a passage or a sentence answers the question.
 
-Each judge has a limit above which it is believed alone, and a lower one above which it is believed when
-another agrees. The numbers were chosen on three packs of different subjects, with questions that they do
-and do not answer (docs/agent.md); they belong to the models, not to a pack.
+`Question` compares the words of a question with a sentence: topic, predicate, numbers and type of answer.
+`answer_probability` combines this with the score of a model. `measure_evidence` checks whole rankings.
+The limits and weights belong to the bundled models (docs/agent.md describes how they were fitted).
 """
 
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 from resift.agent.pack import Pack
-from resift.agent.question_words import Fit, coverage, missing_from, names_in
-from resift.text import words
+from resift.text import Analyzer, words
+from resift.text.plurals import variants
 from resift.types import Ranking, StageKind, Trace
 
 CROSS_ENCODER, VECTORS, WORDS = "cross-encoder", "vectors", "words"
 
+# Below the first number a model rejects a passage, from the second it accepts it without other evidence.
 LOGITS = (-7.0, 0.0)
 COSINES = {"BAAI/bge-small-en-v1.5": (0.6, 0.72)}
-"""Possible from the first number on, sure from the second. Cosines of other embedders mean nothing here."""
+"""Cosine limits by embedder; cosines of other embedders are not used."""
 COSINE_RANGE = COSINES["BAAI/bge-small-en-v1.5"]
-NEAR, MOSTLY = 0.63, 0.75
-"""A cosine, or a share of the question's words, that backs a cross-encoder in doubt."""
-COVERED = (0.15, 0.5)
-"""Shares of the question's words: enough beside a model, and enough alone."""
-
-
+SUPPORTING_COSINE, SUPPORTING_COVERAGE = 0.63, 0.75
+"""A cosine, or a share of the question's words, that supports an uncertain cross-encoder."""
+MIN_COVERAGE, SUFFICIENT_COVERAGE = 0.15, 0.5
+"""Share of the question's words that is enough next to a model, and without one."""
 MIN_PROBABILITY = 0.45
-"""A sentence that answers with a lower probability is not quoted."""
+"""Sentences with a lower probability are not quoted."""
+
+_CAPITAL = re.compile(r"(?<=[\w,;:'’)\"”] )[^\W\d_a-z][\w'’-]+")
+_NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
+
+# Words that carry no topic in a question.
+_STOP_WORDS = frozenset(
+    """
+    a about again all also an and another any are as at be because been before between both but by came
+    can come could did do does done during each end ever find first for found from gave get give given
+    go good had has have he her here him his how i if in into is it its just kind known last like long
+    made make many may me mean means more most much must my name named new no not now of off on one only or
+    other our out over own part people place say see she should show since so some such take tell than that
+    the their them then there these they thing things this those through time to too two under up us use
+    used very was way we well were what when where whether which while who whom whose why will with work
+    would year years you your
+    """.split()  # noqa: SIM905 - quoted words are harder to read
+)
+
+_LENGTH = r"\b(?:mm|cm|m|km|millimet|centimet|met(?:er|re)|kilomet|inch|feet|foot|ft|yards?|miles?|fathom)"
+_DURATION = (
+    r"\b(?:seconds?|minutes?|hours?|days?|nights?|weeks?|fortnight|months?|years?|decades?|centur|lifetime"
+    r"|ms|min)\b"
+)
+_NUMERAL = (
+    r"\d|\b(?:one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve|\w+teen|twent|thirt|fort(?:y|ies)"
+    r"|fift|sixt|sevent|eight|ninet|hundred|thousand|million|billion|dozen|half|halves|third|quarter|once|twice"
+    r"|double|triple|single|none|no|never|every|each|all|both|several|pair|free|unlimited)\w*"
+)
+_DATE = (
+    r"\b(?:1\d{3}|20\d{2})\b|\b(?:january|february|march|april|may|june|july|august|september|october|november"
+    r"|december|(?:mon|tues|wednes|thurs|fri|satur|sun)days?|morning|noon|afternoon|evening|night|midnight|today"
+    r"|tomorrow|yesterday|daily|weekly|monthly|yearly|annual|spring|summer|autumn|winter|century|christmas"
+    r"|easter)\b|\d{1,2}[:.]\d{2}\b|\d{1,2} ?(?:am|pm|o'clock)\b|\b(?:when|whenever|once|until|before|after"
+    r"|during|within|every|by the time|as soon as"
+    r"|at (?:one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve))\b"
+)
+_PERSON = (
+    r"\b\w{2,}(?:ists?|ers?|ors?|men|man|women|woman|ians?|ees?|ants?)\b|\b(?:head|chief|chair|staff|team|boy"
+    r"|girl|people|person|anyone|anybody|everyone|everybody|nobody|child|children|company|board|king|queen"
+    r"|mother|father|brother|sister|wife|husband|cook|mechanics?|police|army|society|government|department"
+    r"|desk|you|we|he|she|they)\b"
+)
+_MONEY = (
+    r"[$€£¥%]|\b(?:euros?|pounds?|dollars?|pence|penn|cents?|francs?|marks?|shilling|crowns?|free|percent"
+    r"|guineas?)\b"
+)
+_PAYMENT = r"\b(?:cost|pay|paid|price|fee|charge|fine|earn|salary|worth|money|profit|spend)"
+_LONG_OBJECTS = r"\b(?:cord|cable|rope|bridge|canal|tunnel|river|wall|road|ship|wire)\b"
+
+# (answer type, pattern of the question, pattern of a sentence that can answer it). The first match counts.
+_ANSWER_TYPES = (
+    ("price", r"\bhow much\b.*" + _PAYMENT, _MONEY),
+    ("price", r"\bwhat\b.*\b(?:costs?|price|fee|charge|salary|fine)\b", r"[$€£¥]|\bfree\b|" + _NUMERAL),
+    ("age", r"\bhow old\b", r"\d|\b(?:age|aged|years?|born|centur)"),
+    ("length", r"\bhow (?:tall|high|deep|wide|far|thick)\b", _LENGTH + r"|\d ?m\b"),
+    (
+        "weight",
+        r"\bhow (?:heavy|much\b.*\bweigh)",
+        r"\b(?:kg|g|kilo|grams?|tons?|tonnes?|pounds?|ounces?|lb)",
+    ),
+    ("volume", r"\bhow loud\b", r"\b(?:decibel|db|loud|quiet|silent|noise)"),
+    ("length", r"\bhow long (?:is|are|was|were)\b.*" + _LONG_OBJECTS, _LENGTH),
+    (
+        "time",
+        r"\bhow (?:long|soon|quickly|often|frequently)\b",
+        "|".join((_DURATION, _LENGTH, _DATE, r"\btimes?\b")),
+    ),
+    ("number", r"\bhow (?:many|much|large|big|small|fast|hot|cold|warm|close)\b", _NUMERAL),
+    (
+        "number",
+        r"\b(?:what|which) (?:percent|share|number|temperature|size|age|height|speed|weight|distance)",
+        _NUMERAL,
+    ),
+    ("date", r"\bwhen\b|\b(?:what|which) (?:year|date|day|month|century|time|weekday|season)\b", _DATE),
+    ("person", r"\bwho(?:m|se)?\b", _PERSON),
+)
+_COMPILED = tuple((name, re.compile(ask), re.compile(answer)) for name, ask, answer in _ANSWER_TYPES)
+_COUNTED_NOUN = re.compile(r"\bhow (?:many|much) ((?:[a-z-]+ )?[a-z-]+)")
+
+
+def content_words(question: str) -> list[str]:
+    """Return the distinct words of a question that carry its topic."""
+    return [word for word in dict.fromkeys(words(question)) if word not in _STOP_WORDS]
+
+
+def coverage(question: str, text: str) -> float:
+    """Return the share of the question's content words that the text has, in singular or plural."""
+    wanted = content_words(question)
+    if not wanted:
+        return 0.0
+    present = set(words(text))
+    return sum(any(form in present for form in variants(word)) for word in wanted) / len(wanted)
+
+
+def find_names(question: str) -> list[str]:
+    """Return the capitalized words inside a sentence in lower case."""
+    names = [word.partition("'")[0].partition("’")[0] for word in _CAPITAL.findall(question)]
+    return names if len(names) * 2 <= len(question.split()) else []
+
+
+def missing_names(names: list[str], vocabulary: set[str] | frozenset[str]) -> list[str]:
+    """Return the names that share no word with the vocabulary."""
+    return [
+        name
+        for name in names
+        if not any(form in vocabulary for word in words(name) for form in variants(word))
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """How well a sentence fits a question, apart from the score of a model. Values are from 0 to 1."""
+
+    missing: float
+    """Share of the question's content words that neither the sentence nor its headings have."""
+    missing_nearby: float
+    """The same for the passage with its headings."""
+    missing_predicate: float
+    """Share of the content words outside the headings (so not the topic) that the sentence lacks."""
+    wrong_type: float
+    """1 if the question asks for a date, number, price or person and the sentence has none."""
+    missing_count: float
+    """1 if the sentence lacks the noun after "how many"."""
+    missing_number: float
+    """1 if the sentence and its headings lack a number of the question."""
+
+
+class Question:
+    """A question, analyzed once and compared with many sentences."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self._words = content_words(text)
+        self._names = {part for name in find_names(text) for part in words(name)}
+        self._numbers = set(_NUMBER.findall(text))
+        lowered = text.lower()
+        self.answer_type = ""
+        self._answer: re.Pattern[str] | None = None
+        for answer_type, ask, answer in _COMPILED:
+            if ask.search(lowered):
+                self.answer_type, self._answer = answer_type, answer
+                break
+        noun = _COUNTED_NOUN.search(lowered)
+        self._counted = [word for word in words(noun[1]) if word not in _STOP_WORDS][:2] if noun else []
+
+    def fit(self, sentence: str, heading: str, passage: str) -> Fit:
+        """Compare the question with a sentence, the headings above it and the passage around it."""
+        near, nearby = stems(f"{heading} {sentence}"), stems(f"{heading} {passage}")
+        topic = stems(heading)
+        predicate = [word for word in self._words if word not in self._names and not _contains(topic, word)]
+        numbers = set(_NUMBER.findall(f"{heading} {sentence}"))
+        return Fit(
+            missing=_missing_share(self._words, near),
+            missing_nearby=_missing_share(self._words, nearby),
+            missing_predicate=_missing_share(predicate, stems(sentence)),
+            wrong_type=float(self._answer is not None and not self._has_answer(sentence, self._answer)),
+            missing_count=float(bool(self._counted) and _missing_share(self._counted, near) == 1),
+            missing_number=float(not self._numbers <= numbers),
+        )
+
+    def _has_answer(self, sentence: str, pattern: re.Pattern[str]) -> bool:
+        if self.answer_type == "person":
+            known = set(words(self.text))
+            if _has_new_name(sentence, known):
+                return True
+            return pattern.search(" ".join(word for word in words(sentence) if word not in known)) is not None
+        # Numbers of the question are not its answer: "in 2022" does not say how many.
+        rest = sentence.lower()
+        for number in self._numbers:
+            rest = rest.replace(number, " ")
+        return pattern.search(rest) is not None
+
+
+def _has_new_name(sentence: str, known: set[str]) -> bool:
+    """Return whether a sentence has a name that is not in the question."""
+    if any(words(name)[:1] and words(name)[0] not in known for name in _CAPITAL.findall(sentence)):
+        return True
+    # Two capitalized words at the start are a name: "Ferdinand de Lesseps led", "Isaac Newton explained".
+    starts_with_name = re.match(r"\b[^\W\d_a-z]\w+ (?:(?:de|von|van|of|the) )?[^\W\d_a-z]\w+", sentence)
+    return bool(starts_with_name) and not set(words(sentence)[:2]) <= known
+
+
+@lru_cache(maxsize=512)
+def stems(text: str) -> frozenset[str]:
+    """Return the words of a text and their stems."""
+    return frozenset(Analyzer().analyze(text).terms) | frozenset(words(text))
+
+
+def _missing_share(wanted: list[str], present: frozenset[str]) -> float:
+    return sum(not _contains(present, word) for word in wanted) / len(wanted) if wanted else 0.0
+
+
+def _contains(present: frozenset[str], word: str) -> bool:
+    return word in present or any(term in present for term in _query_terms(word))
+
+
+@lru_cache(maxsize=4096)
+def _query_terms(word: str) -> tuple[str, ...]:
+    return tuple(Analyzer().query_terms(word))
 
 
 class _Weights(NamedTuple):
-    """Logistic regression over a model's score of a sentence and its fit with the question."""
+    """Logistic regression over the score of a sentence and its fit with the question."""
 
     bias: float
     score: float
     missing_predicate: float
     missing_nearby: float
-    wrong_kind: float
+    wrong_type: float
     missing_count: float
     missing_number: float
 
 
-# Fitted on the development questions that docs/agent.md describes, with the bundled models.
-_ANSWERS = {
+# Fitted with the bundled models on the development questions (docs/agent.md).
+_WEIGHTS = {
     CROSS_ENCODER: _Weights(1.20, 0.306, -2.70, -0.26, -1.23, -1.08, -2.05),
     VECTORS: _Weights(-7.09, 13.2, -2.84, -0.51, -1.43, -1.24, -2.04),
 }
 
 
-def answer_probability(judge: str, score: float, fit: Fit) -> float:
-    """Return the probability that a sentence answers the question: its score by a model, and its words."""
-    if judge == WORDS:
-        doubt = 0.6 if fit.wrong_kind or fit.missing_number else 1.0
+def answer_probability(scorer: str, score: float, fit: Fit) -> float:
+    """Return the probability that a sentence answers the question."""
+    if scorer == WORDS:
+        doubt = 0.6 if fit.wrong_type or fit.missing_number else 1.0
         return 0.9 * (1 - fit.missing_nearby) * doubt
-    weights = _ANSWERS[judge]
+    weights = _WEIGHTS[scorer]
     total = math.fsum(
         (
             weights.bias,
             weights.score * max(-100.0, min(100.0, score)),
             weights.missing_predicate * fit.missing_predicate,
             weights.missing_nearby * fit.missing_nearby,
-            weights.wrong_kind * fit.wrong_kind,
+            weights.wrong_type * fit.wrong_type,
             weights.missing_count * fit.missing_count,
             weights.missing_number * fit.missing_number,
         )
     )
-    return 1 / (1 + math.exp(-max(-30.0, min(30.0, total))))
+    return _sigmoid(total)
+
+
+def _sigmoid(value: float) -> float:
+    return 1 / (1 + math.exp(-max(-30.0, min(30.0, value))))
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """The best that each judge said of any passage; None where it said nothing."""
+    """The best score of any passage by each scorer; None if a scorer was not used."""
 
     logit: float | None
     cosine: float | None
-    covered: float
+    coverage: float
 
     @property
-    def judge(self) -> str:
-        """Whose word counts."""
+    def scorer(self) -> str:
+        """The best scorer that was used."""
         if self.logit is not None:
             return CROSS_ENCODER
         return WORDS if self.cosine is None else VECTORS
 
     @property
-    def enough(self) -> bool:
-        """Whether there is something to answer from."""
+    def is_enough(self) -> bool:
+        """Whether there is a passage to answer from: one certain scorer, or two that agree."""
         if self.logit is not None:
-            near = self.cosine is None or self.cosine >= NEAR or self.covered >= MOSTLY
-            return self.logit >= LOGITS[1] or (
-                self.logit >= LOGITS[0] and near and self.covered >= COVERED[0]
-            )
+            supported = (
+                self.cosine is None
+                or self.cosine >= SUPPORTING_COSINE
+                or self.coverage >= SUPPORTING_COVERAGE
+            ) and self.coverage >= MIN_COVERAGE
+            return self.logit >= LOGITS[1] or (self.logit >= LOGITS[0] and supported)
         if self.cosine is None:
-            return self.covered >= COVERED[1]
-        possible, sure = COSINE_RANGE
-        if self.cosine >= sure:
+            return self.coverage >= SUFFICIENT_COVERAGE
+        possible, certain = COSINE_RANGE
+        if self.cosine >= certain:
             return True
-        needed = COVERED[0] + 0.1 if self.cosine >= possible else COVERED[1] + 0.1
-        return self.covered >= needed
+        return self.coverage >= 0.1 + (MIN_COVERAGE if self.cosine >= possible else SUFFICIENT_COVERAGE)
 
     @property
     def confidence(self) -> float:
-        """The evidence from 0 to 1, to compare answers of one judge; no probability of being right."""
+        """The evidence from 0 to 1. Compare it between answers of one scorer; it is not a probability."""
         if self.logit is not None:
-            return 1 / (1 + math.exp(-max(-30.0, min(30.0, self.logit / 2))))
+            return _sigmoid(self.logit / 2)
         if self.cosine is None:
-            return self.covered
+            return self.coverage
         return max(0.05, min(1.0, (self.cosine - 0.5) / 0.35))
 
 
-def evidence_in(ranking: Ranking, question: str, *, embedder: str) -> Evidence:
-    """Return the best evidence in a ranking, from what its trace and texts say."""
-    logits = _of_hits(ranking, CROSS_ENCODER)
-    cosines = _of_hits(ranking, VECTORS) if embedder in COSINES else []
-    covered = max((coverage(question, hit.text) for hit in ranking.hits), default=0.0)
-    return Evidence(max(logits, default=None), max(cosines, default=None), covered)
+def measure_evidence(ranking: Ranking, question: str, *, embedder: str) -> Evidence:
+    """Return the best evidence in a ranking, from its trace and texts."""
+    logits = _scores_of_hits(ranking, CROSS_ENCODER)
+    cosines = _scores_of_hits(ranking, VECTORS) if embedder in COSINES else []
+    best_coverage = max((coverage(question, hit.text) for hit in ranking.hits), default=0.0)
+    return Evidence(max(logits, default=None), max(cosines, default=None), best_coverage)
+
+
+def _scores_of_hits(ranking: Ranking, scorer: str) -> list[float]:
+    scores = scores_by(ranking.trace, scorer)
+    return [scores[id] for id in ranking.ids if id in scores]
+
+
+def scores_by(trace: Trace, scorer: str) -> dict[str, float]:
+    """Return id -> score of the cross-encoder, of vector search or of keyword search."""
+    kind = StageKind.RERANK if scorer == CROSS_ENCODER else StageKind.RETRIEVE
+    return {
+        id: score
+        for record in reversed(trace.of(kind))
+        if record.source == scorer or record.source.endswith(f".{scorer}")  # a view of a store: notes.vectors
+        for id, score in zip(record.ids, record.scores, strict=True)
+        if score is not None
+    }
 
 
 class AbsentNames(NamedTuple):
-    """Names of the question that the sources lack; unknown when the whole pack has none of them."""
+    """Notes about names of the question that the sources lack; `unknown` if the pack has none of them."""
 
     unknown: bool
     notes: list[str]
 
 
-def absent_names(question: str, ranking: Ranking, pack: Pack) -> AbsentNames:
-    """Look for the question's names in what was found and, where they are not there, in the whole pack."""
-    names = names_in(question)
-    missing = missing_from(names, set(words(" ".join(hit.text for hit in ranking.hits))))
+def find_absent_names(question: str, ranking: Ranking, pack: Pack) -> AbsentNames:
+    """Look up the names of the question in the hits and, if they are missing there, in the pack."""
+    names = find_names(question)
+    missing = missing_names(names, set(words(" ".join(hit.text for hit in ranking.hits))))
     if not missing:
         return AbsentNames(False, [])
-    unknown = len(missing_from(names, pack.vocabulary())) == len(names)
-    where = "the pack does not mention" if unknown else "no source mentions"
-    return AbsentNames(unknown, [f"{where}: {', '.join(missing)}"])
-
-
-def _of_hits(ranking: Ranking, judge: str) -> list[float]:
-    said = judgements(ranking.trace, judge)
-    return [said[id] for id in ranking.ids if id in said]
-
-
-def judgements(trace: Trace, judge: str) -> dict[str, float]:
-    """Return id -> what a judge said of a hit, for the hits of which it said anything."""
-    kind = StageKind.RERANK if judge == CROSS_ENCODER else StageKind.RETRIEVE
-    return {
-        id: score
-        for record in reversed(trace.of(kind))
-        if record.source == judge or record.source.endswith(f".{judge}")  # a store's view: notes.vectors
-        for id, score in zip(record.ids, record.scores, strict=True)
-        if score is not None
-    }
+    unknown = len(missing_names(names, pack.vocabulary())) == len(names)
+    subject = "the pack does not mention" if unknown else "no source mentions"
+    return AbsentNames(unknown, [f"{subject}: {', '.join(missing)}"])

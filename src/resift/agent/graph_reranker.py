@@ -1,29 +1,68 @@
-"""Centrality: personalised PageRank (Page et al., 1999; Haveliwala, 2002) around what was found."""
+"""Graph expansion and centrality: personalized PageRank (Page et al., 1999; Haveliwala, 2002) around hits."""
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass
-from typing import Any, ClassVar
+from dataclasses import KW_ONLY, dataclass, field
+from typing import ClassVar
 
-from resift.agent.expansion import Neighbourhood
+from resift.agent.pack import Pack
 from resift.errors import InputError, require
 from resift.types import Fused, Hit, StageKind, StageRecord, Trace, trace_of, with_scores
 from resift.validation import check_fields
 
 STAGE = "centrality"
 PARTS = ("relevance", "similarity", "pagerank")
+MAX_HOPS = 3
+MAX_NODES = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Neighborhood:
+    """Articles with their distance in hops from the articles of the hits, and the links among them."""
+
+    distance: dict[str, int] = field(default_factory=dict)
+    links: tuple[tuple[str, str, int], ...] = ()
+
+    @property
+    def mean_degree(self) -> float:
+        """Linked articles per article; links in both directions count once."""
+        pairs = {frozenset((source, target)) for source, target, _ in self.links if source != target}
+        return 2 * len(pairs) / len(self.distance) if self.distance else 0.0
+
+
+def expand(pack: Pack, articles: Sequence[str], *, hops: int = 1, max_nodes: int = MAX_NODES) -> Neighborhood:
+    """Follow links in both directions. If there are too many articles, the most linked ones are kept."""
+    check_bounds(hops, max_nodes)
+    distance = dict.fromkeys(list(dict.fromkeys(articles))[:max_nodes], 0)
+    frontier = list(distance)
+    for hop in range(1, hops + 1):
+        counts = Counter(other for _, other in pack.neighbors(frontier) if other not in distance)
+        order = sorted(counts, key=lambda id: (-counts[id], id))
+        frontier = order[: max_nodes - len(distance)]
+        distance.update(dict.fromkeys(frontier, hop))
+        if not frontier:
+            break
+    return Neighborhood(distance, tuple(pack.links_among(distance)))
+
+
+def check_bounds(hops: int, max_nodes: int) -> None:
+    """Raise InputError unless the bounds of an expansion are within their limits."""
+    if isinstance(hops, bool) or not isinstance(hops, int) or not 0 <= hops <= MAX_HOPS:
+        raise InputError(f"hops is {hops!r}; pass 0 to {MAX_HOPS}.")
+    if isinstance(max_nodes, bool) or not isinstance(max_nodes, int) or not 1 <= max_nodes <= MAX_NODES:
+        raise InputError(f"max_nodes is {max_nodes!r}; pass 1 to {MAX_NODES}.")
 
 
 @dataclass(frozen=True)
 class GraphReranker:
-    """Mixes relevance, similarity of vectors, and how central a hit's article is around all hits.
+    """Combines relevance, vector similarity and the centrality of a hit's article among all hits.
 
-    The walk starts at the hits, in proportion to their relevance, and follows links both ways. All three
-    parts are spread over 0 to 1 within the pool before they are weighted. A neighbourhood with fewer
-    than `min_mean_degree` links per article says nothing about centrality: it then counts for nothing,
-    and the record says so.
+    The random walk starts at the hits, in proportion to their relevance, and follows links both ways.
+    All three parts are scaled to 0–1 within the pool before they are weighted. If the neighborhood has
+    fewer than `min_mean_degree` links per article, centrality is left out, and the record says so.
     """
 
     name: ClassVar[str] = "graph"
@@ -44,87 +83,83 @@ class GraphReranker:
 
     @property
     def weights(self) -> tuple[float, float, float]:
-        """The weights of relevance, similarity of vectors and centrality."""
+        """The weights of relevance, vector similarity and centrality."""
         return self.relevance_weight, self.vector_weight, self.centrality_weight
 
-    def off_because(self, around: Neighbourhood) -> str:
-        """Return why centrality says nothing here, or an empty string when it does."""
-        degree = around.mean_degree
-        if degree >= self.min_mean_degree:
-            return ""
-        least = self.min_mean_degree
-        return f"graph too sparse for centrality: {degree:.1f} links per article, {least:g} needed"
+    def rerank(self, hits: Sequence[Hit], neighborhood: Neighborhood, *, trace: Trace | None = None) -> Fused:
+        """Return the hits in their new order, with scores between 0 and 1.
 
-    def rerank(self, hits: Sequence[Hit], around: Neighbourhood, *, trace: Trace | None = None) -> Fused:
-        """Return the hits in their new order; scores are between 0 and 1 afterwards.
-
-        The similarity of vectors is what the first stage of the trace said; a ranking brings its own.
+        Vector similarities are the scores of the first stage in the trace. Without a trace, that of the
+        ranking is used.
         """
-        off = self.off_because(around)
-        weights = self._weights_without_graph() if off else self.weights
-        relevance = _spread({hit.id: hit.score or 0.0 for hit in hits})
-        cosines = _first_scores(trace_of(hits) if trace is None else trace)
-        similarity = _spread({hit.id: cosines.get(hit.id, hit.score or 0.0) for hit in hits})
-        ranks = {} if off else self.pagerank(around, _starts(hits, relevance))
-        central = _spread({hit.id: ranks.get(article_of(hit), 0.0) for hit in hits})
+        note, weights = "", self.weights
+        degree = neighborhood.mean_degree
+        if degree < self.min_mean_degree:
+            note = f"graph too sparse for centrality: {degree:.1f} links per article, "
+            note += f"{self.min_mean_degree:g} needed"
+            both = math.fsum(weights[:2])
+            weights = (weights[0] / both, weights[1] / both, 0.0) if both else (1.0, 0.0, 0.0)
+        relevance = _scale({hit.id: hit.score or 0.0 for hit in hits})
+        cosines = _first_stage_scores(trace_of(hits) if trace is None else trace)
+        similarity = _scale({hit.id: cosines.get(hit.id, hit.score or 0.0) for hit in hits})
+        ranks: dict[str, float] = {}
+        if not note:
+            starts: dict[str, float] = {}
+            for hit in hits:
+                # Even the least relevant hit is a starting point, because it was retrieved.
+                weight = max(starts.get(article_id(hit), 0.0), 0.05 + relevance[hit.id])
+                starts[article_id(hit)] = weight
+            ranks = self.pagerank(neighborhood, starts)
+        centrality = _scale({hit.id: ranks.get(article_id(hit), 0.0) for hit in hits})
         parts = {
             name: {id: weight * value for id, value in part.items()}
-            for name, weight, part in zip(PARTS, weights, (relevance, similarity, central), strict=True)
+            for name, weight, part in zip(PARTS, weights, (relevance, similarity, centrality), strict=True)
         }
         totals = {hit.id: math.fsum(part[hit.id] for part in parts.values()) for hit in hits}
         order = sorted(hits, key=lambda hit: (-totals[hit.id], hit.id))
         ids = tuple(hit.id for hit in order)
         scores = tuple(totals[id] for id in ids)
-        record = StageRecord(kind=StageKind.RERANK, name=STAGE, ids=ids, scores=scores, parts=parts, note=off)
+        record = StageRecord(
+            kind=StageKind.RERANK, name=STAGE, ids=ids, scores=scores, parts=parts, note=note
+        )
         return Fused(with_scores(order, scores), record)
 
-    def _weights_without_graph(self) -> tuple[float, float, float]:
-        relevance, similarity, _ = self.weights
-        both = math.fsum((relevance, similarity))
-        return (relevance / both, similarity / both, 0.0) if both else (1.0, 0.0, 0.0)
-
-    def pagerank(self, around: Neighbourhood, starts: Mapping[str, float]) -> dict[str, float]:
-        """Return each article's share of a walk that restarts at `starts`; the shares sum to 1."""
+    def pagerank(self, neighborhood: Neighborhood, starts: Mapping[str, float]) -> dict[str, float]:
+        """Return the stationary share of each article in a walk that restarts at `starts`."""
         rustworkx = require("rustworkx", extra="graph")
-        graph: Any = rustworkx.PyDiGraph(multigraph=False)
-        names = sorted(around.distance)
-        at = dict(zip(names, graph.add_nodes_from(names), strict=True))
-        pairs = {(one, other) for one, other, _ in around.links} | {(b, a) for a, b, _ in around.links}
-        graph.add_edges_from([(at[one], at[other], 1.0) for one, other in sorted(pairs)])
-        begin = {at[name]: weight for name, weight in starts.items() if name in at and weight > 0}
-        found = rustworkx.pagerank(
+        graph = rustworkx.PyDiGraph(multigraph=False)
+        names = sorted(neighborhood.distance)
+        nodes = dict(zip(names, graph.add_nodes_from(names), strict=True))
+        edges = {(source, target) for source, target, _ in neighborhood.links}
+        edges |= {(target, source) for source, target in edges}
+        graph.add_edges_from([(nodes[source], nodes[target], 1.0) for source, target in sorted(edges)])
+        restarts = {nodes[name]: weight for name, weight in starts.items() if name in nodes and weight > 0}
+        shares = rustworkx.pagerank(
             graph,
             alpha=self.damping,
             weight_fn=float,
-            personalization=begin or None,
+            personalization=restarts or None,
             tol=1e-10,
             max_iter=1000,
         )
-        return {name: float(found[index]) for name, index in at.items()}
+        return {name: float(shares[node]) for name, node in nodes.items()}
 
 
-def article_of(hit: Hit) -> str:
+def article_id(hit: Hit) -> str:
     """Return the id of the article that a hit is a section of."""
     return str(hit.metadata.get("article", hit.id))
 
 
-def _starts(hits: Sequence[Hit], relevance: Mapping[str, float]) -> dict[str, float]:
-    starts: dict[str, float] = {}
-    for hit in hits:
-        # Also the least relevant hit is a place to start from: it was found, others were not.
-        starts[article_of(hit)] = max(starts.get(article_of(hit), 0.0), 0.05 + relevance[hit.id])
-    return starts
-
-
-def _spread(values: Mapping[str, float]) -> dict[str, float]:
+def _scale(values: Mapping[str, float]) -> dict[str, float]:
+    """Scale values to 0–1; equal values become 1."""
     low, high = min(values.values(), default=0.0), max(values.values(), default=0.0)
     if high <= low:
         return dict.fromkeys(values, 1.0)
     return {id: (value - low) / (high - low) for id, value in values.items()}
 
 
-def _first_scores(trace: Trace) -> dict[str, float]:
-    """Return id -> the first score that a list of the first stage gave it."""
+def _first_stage_scores(trace: Trace) -> dict[str, float]:
+    """Return id -> the score in the first list of the first stage that has the hit."""
     return {
         id: score
         for record in reversed(trace.of(StageKind.RETRIEVE))

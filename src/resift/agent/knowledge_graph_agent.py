@@ -1,45 +1,82 @@
-"""KnowledgeGraphAgent: vector-first, widened over the graph, reranked, answered with citations."""
+"""KnowledgeGraphAgent: vector search, expansion over the graph, reranking, and an answer with citations."""
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Self, TypedDict, Unpack
 
-from resift._internal.arrays import Array
-from resift._internal.sync import synced
-from resift.agent.answering import answer_from
-from resift.agent.answers import not_found, question_of
-from resift.agent.evidence import VECTORS, AbsentNames, absent_names
-from resift.agent.expansion import MAX_NODES, Neighbourhood, check_bounds, expand
-from resift.agent.extractive import ExtractiveWriter
-from resift.agent.first_stage import by_vectors, by_words, embedder_for, query_vector
-from resift.agent.graph_connection import GraphConnection
+from resift._internal.arrays import Array, np
+from resift._internal.sync import run_sync, sync_method
+from resift.agent.answers import answer_from_ranking, clean_question, not_found
+from resift.agent.evidence import VECTORS, WORDS, AbsentNames, find_absent_names
+from resift.agent.graph_reranker import (
+    MAX_NODES,
+    GraphReranker,
+    Neighborhood,
+    article_id,
+    check_bounds,
+    expand,
+)
 from resift.agent.graph_reranker import STAGE as CENTRALITY
-from resift.agent.graph_reranker import GraphReranker, article_of
 from resift.agent.multi_doc import MultiDocSynthesizer, Writer
-from resift.agent.pack import Pack
-from resift.agent.widening import merged, retrieved, widened
+from resift.agent.pack import WIKIGR, Pack, SectionRow
+from resift.agent.writers import ExtractiveWriter
 from resift.deadline import Deadline
-from resift.errors import InputError, StoreError, redacted
+from resift.errors import InputError, ResiftError, StoreError, redacted
 from resift.events import Sink
 from resift.pipeline.waiting import DeadlinePassed, run_until
 from resift.protocols import Embedder
+from resift.rerankers.bm25 import PoolBM25
 from resift.rerankers.cross_encoder import CrossEncoderReranker
 from resift.rerankers.rescore import rescore
-from resift.types import Fused, Hit, JsonObject, Ranking, StageKind, StageRecord, Trace, cut_record, record_of
+from resift.stores.embedding import identity_of, unit_vectors
+from resift.types import (
+    Fused,
+    Hit,
+    JsonObject,
+    Ranking,
+    StageKind,
+    StageRecord,
+    Trace,
+    by_score,
+    cut_record,
+    record_of,
+)
 from resift.validation import check_arguments
+
+if TYPE_CHECKING:
+    from ladybug import Connection
+
+EXPANSION = "graph expansion"
+
+
+class AgentOptions(TypedDict, total=False):
+    """Options of the constructor, apart from the pack."""
+
+    use_enhancements: bool
+    enable_cross_encoder: bool
+    enable_reranker: bool
+    enable_multidoc: bool
+    max_results: int
+    embedder: Embedder | None
+    writer: Writer | None
+    graph_reranker: GraphReranker | None
+    hops: int
+    max_nodes: int
+    sink: Sink | None
 
 
 class KnowledgeGraphAgent:
-    """Answers questions from a pack, with sources, and says when it cannot.
+    """Answers questions from a pack, with sources, or says that the pack has no answer.
 
-    `cross_encoder` is the reranker or None (switched off); one whose model did not load has `_model` None
-    and leaves the order of the vectors. use_enhancements=False switches everything off but the vectors.
-    Safe to share between threads. Raises StoreError for a pack that cannot be read; nothing else that
-    fails is fatal: the answer says `degraded` and why.
+    `cross_encoder` is None if it is switched off. If its model failed to load, its `_model` is None and the
+    order of vector search is kept. use_enhancements=False switches off everything except vector search.
+    Threads may share an agent. A pack that cannot be read raises StoreError. Other failures make the answer
+    `degraded`, with a reason.
     """
 
     cross_encoder: CrossEncoderReranker | None
@@ -72,14 +109,18 @@ class KnowledgeGraphAgent:
         )
         self.enable_multidoc = use_enhancements and enable_multidoc
         self.writer = writer
-        self._bounds = {"hops": hops, "max_nodes": max_nodes}
+        self._hops, self._max_nodes = hops, max_nodes
         self._sink = sink
-        self._embedder, self._no_embedder = embedder_for(self.pack, embedder)
+        self._embedder, self._no_embedder_reason = _find_embedder(self.pack, embedder)
 
     @classmethod
-    def from_connection(cls, conn: GraphConnection, **options: Any) -> Self:
-        """Return an agent over an open Ladybug connection, the caller's to close; never a cross-encoder."""
-        return cls(Pack(conn), **{**options, "enable_cross_encoder": False})
+    def from_connection(cls, conn: Connection, **options: Unpack[AgentOptions]) -> Self:
+        """Return an agent over an open Ladybug connection, always without a cross-encoder.
+
+        The caller closes the connection.
+        """
+        options["enable_cross_encoder"] = False
+        return cls(Pack(conn), **options)
 
     def __enter__(self) -> Self:
         return self
@@ -101,63 +142,82 @@ class KnowledgeGraphAgent:
     ) -> JsonObject:
         """Answer a question: answer, sources, confidence, degraded, reason, extractive and more.
 
-        Every [n] in the answer is the source with that number. Where nothing in the pack answers,
-        `found` is False and there are no sources. `explain` adds how each passage got its place.
+        Each [n] in the answer is the number of a source. If the pack has no answer, `found` is False and
+        there are no sources. `explain` adds the reason for the rank of each passage.
         """
         deadline = Deadline.after(deadline_s)
-        asked, notes = question_of(question)
-        if not asked:
+        text, notes = clean_question(question)
+        if not text:
             return not_found(Ranking(), ["the question is empty"], explain=explain)
-        ranking = await self._retrieved(asked, deadline)
+        ranking = await self._retrieve_ranking(text, deadline)
 
-        async def names() -> AbsentNames:
-            return await asyncio.to_thread(absent_names, asked, ranking, self.pack)
+        async def look_up_names() -> AbsentNames:
+            return await asyncio.to_thread(find_absent_names, text, ranking, self.pack)
 
-        return await answer_from(
-            asked,
+        usable = self.cross_encoder if self.cross_encoder and self.cross_encoder._model is not None else None
+        synthesizer = MultiDocSynthesizer(
+            ExtractiveWriter(scorer=usable, embedder=self._embedder),
+            writer=self.writer,
+            max_documents=self.max_results if self.enable_multidoc else 1,
+        )
+        return await answer_from_ranking(
+            text,
             ranking,
-            self._synthesizer(),
+            synthesizer,
             embedder=self.pack.embedder,
             deadline=deadline,
             notes=[*notes, *(f"not mapped: {part}" for part in self.unmapped)],
-            names=names,
+            find_absent_names=look_up_names,
             explain=explain,
         )
 
-    query = synced(aquery)
+    query = sync_method(aquery)
 
     async def aretrieve(self, question: str, *, deadline_s: float | None = None) -> Ranking:
-        """Return the passages that a question would be answered from, best first."""
-        asked, _ = question_of(question)
-        return await self._retrieved(asked, Deadline.after(deadline_s)) if asked else Ranking()
+        """Return the passages that `query` would answer from, best first."""
+        text, _ = clean_question(question)
+        return await self._retrieve_ranking(text, Deadline.after(deadline_s)) if text else Ranking()
 
-    retrieve = synced(aretrieve)
+    retrieve = sync_method(aretrieve)
 
     def semantic_search(self, query: str, k: int) -> list[Hit]:
-        """Return the k sections whose vectors are nearest to the query's, exactly."""
-        return by_vectors(self.pack, self._vector(query), k)
+        """Return the k sections with the highest cosine, by exact search."""
+        vectors = self.pack.vectors()
+        scores = vectors.matrix @ self._embed_question(query)
+        # The rows are in the order of ids, so a stable sort breaks ties by id.
+        order = np.argsort(-scores, kind="stable")[:k].tolist()
+        rows = self.pack.sections([vectors.ids[i] for i in order])
+        return [_section_hit(row, float(scores[i]), VECTORS) for i, row in zip(order, rows, strict=True)]
 
-    async def _retrieved(self, question: str, deadline: Deadline) -> Ranking:
+    def _keyword_search(self, question: str, k: int) -> list[Hit]:
+        """Return the k sections with the highest BM25 score above 0."""
+        texts = self.pack.texts()
+        scores = PoolBM25().scores(question, [text for _, text in texts])
+        best = sorted((-score, id) for (id, _), score in zip(texts, scores, strict=True) if score > 0)[:k]
+        by_id = {id: -score for score, id in best}
+        return [_section_hit(row, by_id[row.id], WORDS) for row in self.pack.sections(list(by_id))]
+
+    async def _retrieve_ranking(self, question: str, deadline: Deadline) -> Ranking:
         started = time.perf_counter()
         try:
-            everything = None if self.graph_reranker is None else self.max_results * 2
-            ranking = await self._vector_primary_retrieve(question, deadline, keep=everything)
+            keep = None if self.graph_reranker is None else self.max_results * 2
+            ranking = await self._vector_primary_retrieve(question, deadline, keep=keep)
         except DeadlinePassed:
             return Ranking(degraded=True, reason="deadline: no time to search")
         if self.graph_reranker is not None and ranking.hits:
-            ranking = await self._over_graph(question, ranking, deadline)
+            ranking = await self._rerank_over_graph(question, ranking, self.graph_reranker, deadline)
         total_ms = (time.perf_counter() - started) * 1000
         return replace(ranking, timings={**ranking.timings, "retrieve": total_ms})
 
     async def _vector_primary_retrieve(
         self, question: str, deadline: Deadline | None = None, *, keep: int | None = None
     ) -> Ranking:
-        """Return max_results hits (or `keep`): the cross-encoder's choice of twice as many where it is on."""
-        until = deadline or Deadline.never()
-        pool = self.max_results * 2 if self.cross_encoder is not None else self.max_results
-        hits, failures = await self._first_stage(question, pool, until)
+        """Return max_results hits (or `keep`). The cross-encoder chooses them from twice as many."""
+        deadline = deadline or Deadline.never()
+        k = self.max_results * 2 if self.cross_encoder is not None else self.max_results
+        hits, failures = await self._search_first_stage(question, k, deadline)
         reason = "; ".join(failures.values()) or None
-        trace = Trace((retrieved(hits, hits[0].source),) if hits else ())
+        trace = Trace((_retrieve_record(hits, hits[0].source),) if hits else ())
         if self.cross_encoder is None:
             return Ranking(tuple(hits), bool(failures), reason, failures=failures, trace=trace)
         ranking = await rescore(
@@ -166,73 +226,95 @@ class KnowledgeGraphAgent:
             hits,
             k=keep or self.max_results,
             trace=trace,
-            deadline=until,
+            deadline=deadline,
             sink=self._sink,
         )
-        return _with_reason(replace(ranking, failures=failures), reason)
+        return _add_reason(replace(ranking, failures=failures), reason)
 
-    async def _first_stage(
+    async def _search_first_stage(
         self, question: str, k: int, deadline: Deadline
     ) -> tuple[list[Hit], dict[str, str]]:
-        """Search by vectors; where there is no embedder, by words, and say so."""
-        why = self._no_embedder
-        if not why:
+        """Search by vectors or, if the embedder is missing or fails, by words."""
+        reason = self._no_embedder_reason
+        if not reason:
             try:
                 return await run_until(deadline, asyncio.to_thread(self.semantic_search, question, k)), {}
             except (DeadlinePassed, StoreError):
                 raise
             except Exception as exc:
-                why = f"searched by words, because the embedder failed: {redacted(exc)}"
-        return await run_until(deadline, asyncio.to_thread(by_words, self.pack, question, k)), {VECTORS: why}
+                reason = f"searched by words, because the embedder failed: {redacted(exc)}"
+        hits = await run_until(deadline, asyncio.to_thread(self._keyword_search, question, k))
+        return hits, {VECTORS: reason}
 
-    async def _over_graph(self, question: str, ranking: Ranking, deadline: Deadline) -> Ranking:
-        """Widen the hits over links and mix in centrality; whatever fails here costs only itself."""
+    async def _rerank_over_graph(
+        self, question: str, ranking: Ranking, reranker: GraphReranker, deadline: Deadline
+    ) -> Ranking:
+        """Add hits of linked articles and rerank by centrality; keep the old order if anything fails."""
         if not self.pack.has_links:
-            return _with_reason(self._cut(ranking), "vectors only: the pack has no links")
+            return _add_reason(self._cut(ranking), "vectors only: the pack has no links")
         try:
-            articles = [article_of(hit) for hit in ranking.hits]
-            around = await run_until(deadline, asyncio.to_thread(expand, self.pack, articles, **self._bounds))
-            wider = await self._widened(question, ranking, around, deadline)
-            return self._centred(wider, around)
+            articles = [article_id(hit) for hit in ranking.hits]
+            expansion = asyncio.to_thread(
+                expand, self.pack, articles, hops=self._hops, max_nodes=self._max_nodes
+            )
+            neighborhood = await run_until(deadline, expansion)
+            wider = await self._add_linked_sections(question, ranking, neighborhood, deadline)
+            if wider.partial:
+                note = "not all were scored; order kept"
+                record = record_of(StageKind.RERANK, CENTRALITY, wider.hits, note=note)
+                return self._cut(_apply_order(wider, Fused(wider.hits, record)))
+            return self._cut(_apply_order(wider, reranker.rerank(wider, neighborhood)))
         except Exception as exc:
             reason = f"vectors only: the graph could not be used ({redacted(exc)})"
-            return _with_reason(self._cut(ranking), reason)
+            return _add_reason(self._cut(ranking), reason)
 
-    async def _widened(
-        self, question: str, ranking: Ranking, around: Neighbourhood, deadline: Deadline
+    async def _add_linked_sections(
+        self, question: str, ranking: Ranking, neighborhood: Neighborhood, deadline: Deadline
     ) -> Ranking:
+        """Add the best section of each linked article to the hits, scored like them."""
         if not self.enable_multidoc or ranking.hits[0].source != VECTORS or ranking.unscored:
             return ranking
         known = {hit.id for hit in (*ranking.hits, *ranking.cut)}
-        extra = await run_until(
-            deadline, asyncio.to_thread(self._neighbours, question, around, known, self.max_results)
-        )
+        search = asyncio.to_thread(self._search_linked_articles, question, neighborhood, known)
+        extra = await run_until(deadline, search)
         if not extra:
             return ranking
         if self.cross_encoder is None:
-            return _then(ranking, merged(ranking.hits, extra), *extra.records)
-        judged = await rescore(
+            return _apply_order(ranking, _merge_by_score(ranking.hits, extra), *extra.records)
+        rescored = await rescore(
             self.cross_encoder, question, extra, k=len(extra), deadline=deadline, sink=self._sink
         )
-        scored = [hit for hit, score in zip(judged.hits, judged.scores(), strict=True) if score is not None]
-        late = [hit for hit, score in zip(judged.hits, judged.scores(), strict=True) if score is None]
-        wider = _then(ranking, merged(ranking.hits, scored, late), *judged.trace)
-        return replace(wider, cut=(*wider.cut, *late))
+        scores = list(zip(rescored.hits, rescored.scores(), strict=True))
+        scored = [hit for hit, score in scores if score is not None]
+        unscored = [hit for hit, score in scores if score is None]
+        merged = _merge_by_score(ranking.hits, scored, unscored)
+        wider = _apply_order(ranking, merged, *rescored.trace)
+        return replace(wider, cut=(*wider.cut, *unscored))
 
-    def _neighbours(self, question: str, around: Neighbourhood, known: set[str], most: int) -> Fused:
-        return widened(self.pack, self._vector(question), around, known=known, most=most)
-
-    def _centred(self, ranking: Ranking, around: Neighbourhood) -> Ranking:
-        assert self.graph_reranker is not None  # noqa: S101 - only called when it is there
-        if ranking.partial:
-            note = "not all were scored; order kept"
-            return self._cut(
-                _then(
-                    ranking,
-                    Fused(ranking.hits, record_of(StageKind.RERANK, CENTRALITY, ranking.hits, note=note)),
-                )
-            )
-        return self._cut(_then(ranking, self.graph_reranker.rerank(ranking, around)))
+    def _search_linked_articles(
+        self, question: str, neighborhood: Neighborhood, known: Collection[str]
+    ) -> Fused:
+        """Return the best section of each linked article by cosine, at most max_results of them."""
+        hops = {article: distance for article, distance in neighborhood.distance.items() if distance > 0}
+        query = self._embed_question(question)
+        vectors = self.pack.vectors()
+        rows = [
+            i for i, article in enumerate(vectors.articles) if article in hops and vectors.ids[i] not in known
+        ]
+        best: dict[str, tuple[float, str]] = {}
+        for i, score in zip(rows, (vectors.matrix[rows] @ query).tolist() if rows else [], strict=True):
+            article = vectors.articles[i]
+            if article not in best or score > best[article][0]:
+                best[article] = (float(score), vectors.ids[i])
+        scores = {id: score for score, id in best.values()}
+        order = sorted(scores, key=lambda id: (-scores[id], id))[: self.max_results]
+        sections = self.pack.sections(order)
+        hits = [_section_hit(section, scores[section.id], VECTORS) for section in sections]
+        notes = {}
+        for section in sections:
+            count = hops[section.article]
+            notes[section.id] = f"by a link, {count} hop{'s' if count > 1 else ''} away"
+        return Fused(hits, _retrieve_record(hits, VECTORS, notes))
 
     def _cut(self, ranking: Ranking) -> Ranking:
         k = self.max_results
@@ -243,24 +325,63 @@ class KnowledgeGraphAgent:
             trace=ranking.trace.then(*cut_record(ranking.ids, k)),
         )
 
-    def _vector(self, question: str) -> Array:
+    def _embed_question(self, question: str) -> Array:
+        """Return the unit vector of a question. This blocks, so call it in a worker thread."""
         if self._embedder is None:
-            raise StoreError(self._no_embedder)
-        return query_vector(self._embedder, question)
-
-    def _synthesizer(self) -> MultiDocSynthesizer:
-        usable = self.cross_encoder if self.cross_encoder and self.cross_encoder._model is not None else None
-        quoting = ExtractiveWriter(scorer=usable, embedder=self._embedder)
-        documents = self.max_results if self.enable_multidoc else 1
-        return MultiDocSynthesizer(quoting, writer=self.writer, max_documents=documents)
-
-
-def _then(ranking: Ranking, order: Fused, *before: StageRecord) -> Ranking:
-    """Return the ranking in a new order, with the records of what led to it."""
-    return replace(ranking, hits=tuple(order), trace=ranking.trace.then(*before, *order.records))
+            raise StoreError(self._no_embedder_reason)
+        if hasattr(self._embedder, "embed_sync"):
+            rows: Array = self._embedder.embed_sync([question], kind="query")
+        else:
+            rows = run_sync(unit_vectors(self._embedder, [question], kind="query", store="pack"))
+        vector: Array = rows[0]
+        return vector
 
 
-def _with_reason(ranking: Ranking, why: str | None) -> Ranking:
-    if not why:
+def _find_embedder(pack: Pack, embedder: Embedder | None) -> tuple[Embedder | None, str]:
+    """Return the embedder of the pack's vectors, or the reason why there is none."""
+    if embedder is not None:
+        # A WikiGR database does not record its embedder, so the caller decides.
+        if identity_of(embedder) != pack.embedder and pack.meta["format"] != WIKIGR:
+            raise StoreError(
+                f"{pack.name} was built with {pack.embedder}, not with {identity_of(embedder)}. "
+                "Pass the embedder that it was built with, or rebuild the pack."
+            )
+        return embedder, ""
+    from resift.models.embedder import Embedder as LocalEmbedder
+
+    try:
+        return LocalEmbedder(pack.embedder), ""
+    except (ValueError, ResiftError) as exc:
+        return None, f"searched by words, because the embedder is not available: {exc}"
+
+
+def _section_hit(row: SectionRow, score: float, source: str) -> Hit:
+    metadata = {
+        "article": row.article,
+        "title": row.title,
+        "heading": row.heading,
+        "position": row.position,
+    }
+    return Hit(row.id, f"{row.heading}\n{row.text}", score, source, metadata)
+
+
+def _retrieve_record(hits: Sequence[Hit], source: str, notes: Mapping[str, str] | None = None) -> StageRecord:
+    record = record_of(StageKind.RETRIEVE, "retrieve", hits, scored=True, source=source, notes=notes)
+    return replace(record, searched={VECTORS: "vector", WORDS: "doc"}.get(source, ""))
+
+
+def _merge_by_score(hits: Sequence[Hit], extra: Sequence[Hit], unscored: Sequence[Hit] = ()) -> Fused:
+    order = sorted([*hits, *extra], key=by_score)
+    notes = {hit.id: "not scored in time" for hit in unscored}
+    return Fused(order, record_of(StageKind.FUSE, EXPANSION, order, unscored, notes=notes))
+
+
+def _apply_order(ranking: Ranking, order: Fused, *records: StageRecord) -> Ranking:
+    """Return the ranking in a new order, with the records that led to it."""
+    return replace(ranking, hits=tuple(order), trace=ranking.trace.then(*records, *order.records))
+
+
+def _add_reason(ranking: Ranking, reason: str | None) -> Ranking:
+    if not reason:
         return ranking
-    return replace(ranking, degraded=True, reason="; ".join(filter(None, (ranking.reason, why))))
+    return replace(ranking, degraded=True, reason="; ".join(filter(None, (ranking.reason, reason))))

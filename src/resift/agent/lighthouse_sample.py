@@ -1,4 +1,4 @@
-"""The shipped sample: articles on lighthouses and finding one's way at sea, built on first use."""
+"""The sample pack: articles about lighthouses and navigation at sea, built on first use."""
 
 from __future__ import annotations
 
@@ -8,47 +8,42 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
-from resift._internal.cache_folders import cache_folder
+from resift._internal.files import cache_folder
+from resift.agent.pack import VERSION
 from resift.agent.pack_build import OnProgress, build_pack
-from resift.agent.pack_schema import VERSION
 
 FOLDER = Path(__file__).parent / "sample"
 
 
-class Question(NamedTuple):
-    """A written question and the title of the article that answers it; None where none does."""
+class SampleQuestion(NamedTuple):
+    """A question and the title of the article that answers it, or None."""
 
     question: str
     article: str | None
 
 
 async def sample_pack(folder: Path | None = None, *, progress: OnProgress | None = None) -> Path:
-    """Return the sample's pack, built first where it is not in the cache (or the folder given) yet."""
-    target = (folder or cache_folder("packs")) / f"lighthouses-{_digest()}.lbug"
+    """Return the sample pack, built first unless the folder (by default the cache) has it."""
+    digest = hashlib.sha256(str(VERSION).encode())
+    for path in sorted(articles_folder().glob("*.md")):
+        digest.update(path.name.encode() + path.read_bytes())
+    target = (folder or cache_folder("packs")) / f"lighthouses-{digest.hexdigest()[:12]}.lbug"
     if not target.is_file():
         target.parent.mkdir(parents=True, exist_ok=True)
-        # In a folder of its own: two first questions at once must not meet in one working file.
-        with tempfile.TemporaryDirectory(dir=target.parent) as own:
-            made = Path(own) / target.name
-            await build_pack(articles_folder(), made, progress=progress)
-            made.replace(target)
+        # Each build has its own folder, so that two processes never share a working file.
+        with tempfile.TemporaryDirectory(dir=target.parent) as temporary:
+            built = Path(temporary) / target.name
+            await build_pack(articles_folder(), built, progress=progress)
+            built.replace(target)
     return target
 
 
 def articles_folder() -> Path:
-    """Return the folder with the sample's Markdown files."""
+    """Return the folder with the Markdown files of the sample."""
     return FOLDER / "articles"
 
 
-def questions() -> list[Question]:
-    """Return the written questions."""
+def questions() -> list[SampleQuestion]:
+    """Return the questions of the sample."""
     lines = (FOLDER / "questions.jsonl").read_text(encoding="utf-8").splitlines()
-    return [Question(**json.loads(line)) for line in lines]
-
-
-def _digest() -> str:
-    """Return what names this state of the sample and of the pack format."""
-    whole = hashlib.sha256(str(VERSION).encode())
-    for path in sorted(articles_folder().glob("*.md")):
-        whole.update(path.name.encode() + path.read_bytes())
-    return whole.hexdigest()[:12]
+    return [SampleQuestion(**json.loads(line)) for line in lines]

@@ -1,4 +1,8 @@
-"""Articles into a pack: embedded and committed in batches beside the target, renamed when complete."""
+"""Build a pack from articles. Batches are embedded and committed to a working file next to the target.
+
+The working file replaces the target when the pack is complete. A build that was interrupted continues with
+the first article that is not in the working file.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +12,12 @@ import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import ModuleType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from resift import __version__
-from resift.agent import pack_schema as schema
-from resift.agent.articles import Article, find_sources, read_articles
-from resift.agent.graph_connection import GraphConnection, rows_of
-from resift.agent.links import LinkResolver
+from resift.agent import pack as schema
+from resift.agent.articles import Article, LinkResolver, find_sources, read_articles
+from resift.agent.pack import fetch_rows
 from resift.errors import InputError, StoreError, require
 from resift.ingest.chunking import ChunkSize
 from resift.protocols import Embedder
@@ -23,16 +25,19 @@ from resift.stores.embedding import identity_of, unit_vectors
 from resift.types import JsonObject
 from resift.validation import check_arguments, check_path
 
-OnProgress = Callable[[int, int], None]
-"""Called with (sections done, sections in all)."""
+if TYPE_CHECKING:
+    from ladybug import Connection, Database
 
-PASSAGE = ChunkSize(160, 30)
-_BATCH = 32  # sections per commit, about a second of work: what a kill can cost
+OnProgress = Callable[[int, int], None]
+"""Called with (finished sections, all sections)."""
+
+PASSAGE_SIZE = ChunkSize(160, 30)
+_BATCH = 32  # sections per commit, about a second of work
 _LINK_BATCH = 2000
 
 
 class BuildReport(NamedTuple):
-    """What a build did."""
+    """Counts of a build, and the files that it could not read."""
 
     articles: int
     sections: int
@@ -40,23 +45,7 @@ class BuildReport(NamedTuple):
     resumed: int
     failed: tuple[str, ...]
     not_read: tuple[str, ...] = ()
-    """Paths that were left out on purpose and parts that have no text, each with the reason."""
-
-
-@dataclass
-class _Work:
-    connection: GraphConnection
-    embedder: Embedder
-    dimension: int
-    progress: OnProgress
-    total: int
-    finished: set[str]
-    done: int = 0
-    batch: list[Article] = field(default_factory=list)
-
-    @property
-    def waiting(self) -> int:
-        return sum(len(article.passages) for article in self.batch)
+    """Skipped paths and parts without text, each with the reason."""
 
 
 @check_arguments
@@ -65,95 +54,157 @@ async def build_pack(
     target: Path | str,
     *,
     embedder: Embedder | None = None,
-    size: ChunkSize = PASSAGE,
+    size: ChunkSize = PASSAGE_SIZE,
     progress: OnProgress | None = None,
 ) -> BuildReport:
-    """Build a pack from a folder or file; a run that was killed goes on where it was.
+    """Build a pack from a folder or file, or continue an interrupted build.
 
     Every kind of file that `resift index` reads becomes articles: Word, PDF, slides, tables, mail, code.
-    The target appears only when it is complete and replaces an older one at once. Files that cannot be
-    read are listed in the report, and everything else is built.
+    The target is replaced only when the new pack is complete. Files that cannot be read are listed in
+    the report, and everything else is built.
     """
     place = Path(check_path(target, "target"))
-    root, found = await asyncio.to_thread(find_sources, Path(check_path(source, "source")), target=place)
-    chosen = embedder or _default_embedder()
-    failed = [f"{one.path}: {one.reason}" for one in found.skipped if one.failed]
-    not_read = [f"{_within(one.path, root)}: {one.reason}" for one in found.skipped if not one.failed]
-    reading = read_articles(root, found.files, size=size, failed=failed.append, incomplete=not_read.append)
-    async with contextlib.aclosing(reading):
-        articles = _unique([article async for article in reading], failed)
+    root, files = await asyncio.to_thread(find_sources, Path(check_path(source, "source")), target=place)
+    if embedder is None:
+        from resift.models.embedder import Embedder as LocalEmbedder
+
+        embedder = LocalEmbedder()
+    failed = [f"{skipped.path}: {skipped.reason}" for skipped in files.skipped if skipped.failed]
+    not_read = [
+        f"{_relative_path(skipped.path, root)}: {skipped.reason}"
+        for skipped in files.skipped
+        if not skipped.failed
+    ]
+    stream = read_articles(root, files.files, size=size, failed=failed.append, incomplete=not_read.append)
+    async with contextlib.aclosing(stream):
+        articles = _drop_duplicates([article async for article in stream], failed)
     if not articles:
         raise InputError(f"{source} has no article. {' '.join(failed[:3])}".strip())
-    dimension = int((await unit_vectors(chosen, ["dimension"], kind="document", store="pack")).shape[1])
-    digest = _digest(articles, identity_of(chosen), dimension)
+    dimension = int((await unit_vectors(embedder, ["dimension"], kind="document", store="pack")).shape[1])
+    digest = _content_digest(articles, identity_of(embedder), dimension)
     with _working_file(place, digest, dimension) as connection:
-        done = {str(row[0]) for row in rows_of(connection, schema.ARTICLE_IDS)}
+        finished = {str(row[0]) for row in fetch_rows(connection, schema.ARTICLE_IDS)}
         total = sum(len(article.passages) for article in articles)
-        work = _Work(connection, chosen, dimension, progress or _silent, total, done)
-        await _add_articles(work, articles)
-        links = _finish(connection, articles, identity_of(chosen))
-    return BuildReport(len(articles), total, links, len(done), tuple(failed), tuple(not_read))
+        build = _Build(connection, embedder, dimension, progress or (lambda *_: None), total, finished)
+        await build.add_articles(articles)
+        links = _write_links_and_meta(connection, articles, identity_of(embedder), dimension)
+    return BuildReport(len(articles), total, links, len(finished), tuple(failed), tuple(not_read))
 
 
-def _within(path: Path, root: Path) -> str:
+@dataclass
+class _Build:
+    """The state of a build: what is committed, and the articles of the next commit."""
+
+    connection: Connection
+    embedder: Embedder
+    dimension: int
+    progress: OnProgress
+    total: int
+    finished: set[str]
+    done: int = 0
+    batch: list[Article] = field(default_factory=list)
+
+    async def add_articles(self, articles: Sequence[Article]) -> None:
+        """Embed and commit all articles that are not in the pack yet."""
+        for article in articles:
+            if article.id in self.finished:
+                self.done += len(article.passages)
+                continue
+            self.batch.append(article)
+            if sum(len(waiting.passages) for waiting in self.batch) >= _BATCH:
+                await self._commit()
+        await self._commit()
+        self.progress(self.total, self.total)
+
+    async def _commit(self) -> None:
+        batch, self.batch = self.batch, []
+        if not batch:
+            return
+        rows: list[JsonObject] = [
+            {
+                "id": f"{article.id}#{position}",
+                "article": article.id,
+                "position": position,
+                "heading": passage.heading,
+                "text": passage.text,
+            }
+            for article in batch
+            for position, passage in enumerate(article.passages, start=1)
+        ]
+        for start in range(0, len(rows), _BATCH):
+            part = rows[start : start + _BATCH]
+            texts = [f"{row['heading']}\n{row['text']}" for row in part]
+            vectors = await unit_vectors(self.embedder, texts, kind="document", store="pack")
+            for row, vector in zip(part, vectors, strict=True):
+                row["embedding"] = [float(value) for value in vector]
+            self.done += len(part)
+            self.progress(self.done, self.total)
+        heads = [{"id": article.id, "title": article.title, "source": article.source} for article in batch]
+        with _transaction(self.connection):
+            self.connection.execute(schema.ADD_ARTICLES, {"rows": _make_storable(heads)})
+            statement = schema.ADD_SECTIONS.format(dimension=self.dimension)
+            for start in range(0, len(rows), _BATCH):
+                part = rows[start : start + _BATCH]
+                self.connection.execute(statement, {"rows": _make_storable(part)})
+
+
+def _relative_path(path: Path, root: Path) -> str:
     return path.relative_to(root).as_posix() if path.is_relative_to(root) else str(path)
 
 
-def _default_embedder() -> Embedder:
-    from resift.models.embedder import Embedder as LocalEmbedder
-
-    return LocalEmbedder()
-
-
-def _unique(articles: Iterable[Article], failed: list[str]) -> list[Article]:
-    """Return the articles with the first of each id; others are reported."""
-    found: dict[str, Article] = {}
+def _drop_duplicates(articles: Iterable[Article], failed: list[str]) -> list[Article]:
+    """Return the first article of each id, and report the others."""
+    unique: dict[str, Article] = {}
     for article in articles:
-        if article.id in found:
+        if article.id in unique:
             failed.append(
-                f"{article.source}: the article {article.id!r} is there already; only the first is kept."
+                f"{article.source}: the article {article.id!r} exists already; only the first is kept."
             )
         else:
-            found[article.id] = article
-    return list(found.values())
+            unique[article.id] = article
+    return list(unique.values())
 
 
-def _digest(articles: Sequence[Article], embedder: str, dimension: int) -> str:
-    """Return what must be equal for an unfinished build to be continued."""
-    whole = hashlib.sha256(repr((schema.VERSION, embedder, dimension)).encode())
+def _content_digest(articles: Sequence[Article], embedder: str, dimension: int) -> str:
+    """Return a digest that must be equal for an unfinished build to be continued."""
+    digest = hashlib.sha256(repr((schema.VERSION, embedder, dimension)).encode())
     for article in articles:
-        whole.update(repr((article.id, article.title, article.passages)).encode("utf-8", "surrogatepass"))
-    return whole.hexdigest()
+        passages = [(passage.heading, passage.text) for passage in article.passages]
+        digest.update(repr((article.id, article.title, passages)).encode("utf-8", "surrogatepass"))
+    return digest.hexdigest()
 
 
 @contextlib.contextmanager
-def _working_file(target: Path, digest: str, dimension: int) -> Iterator[GraphConnection]:
-    """Yield a connection to the file under construction, and put it in its place at the end."""
-    ladybug = require("ladybug", extra="graph")
+def _working_file(target: Path, digest: str, dimension: int) -> Iterator[Connection]:
+    """Yield a connection to the working file, and move the file to the target at the end."""
     if target.exists() and not target.is_file():
-        raise InputError(f"{target} is no file that could be replaced; name another one for the pack.")
+        raise InputError(f"{target} is not a file, so it cannot be replaced; choose another path.")
     working = target.with_name(target.name + ".building")
     target.parent.mkdir(parents=True, exist_ok=True)
-    database, connection = _opened(ladybug, working)
+    database, connection = _open_for_writing(working)
     try:
-        if _begun(connection) not in ("", digest):
+        meta = {}
+        if schema.META in {row[0] for row in fetch_rows(connection, schema.TABLES)}:
+            meta = {str(key): str(value) for key, value in fetch_rows(connection, schema.READ_META)}
+        if meta.get("digest", "") not in ("", digest):  # built from other articles
             connection.close()
             database.close()
-            _remove(working)
-            database, connection = _opened(ladybug, working)
+            _remove_working_file(working)
+            database, connection = _open_for_writing(working)
         for statement in schema.CREATE_TABLES:
             connection.execute(statement.format(dimension=dimension))
-        _set(connection, "digest", digest)
+        connection.execute(schema.WRITE_META, {"key": "digest", "value": digest})
         yield connection
         connection.execute("CHECKPOINT")
     finally:
         connection.close()
         database.close()
     working.replace(target)
-    _remove(working)
+    _remove_working_file(working)
 
 
-def _opened(ladybug: ModuleType, path: Path) -> tuple[Any, Any]:
+def _open_for_writing(path: Path) -> tuple[Database, Connection]:
+    ladybug = require("ladybug", extra="graph")
     try:
         database = ladybug.Database(str(path), buffer_pool_size=512 << 20, max_num_threads=1)
         return database, ladybug.Connection(database)
@@ -164,87 +215,40 @@ def _opened(ladybug: ModuleType, path: Path) -> tuple[Any, Any]:
         ) from exc
 
 
-def _begun(connection: GraphConnection) -> str:
-    if "Meta" not in {row[0] for row in rows_of(connection, schema.TABLES)}:
-        return ""
-    meta = {str(key): str(value) for key, value in rows_of(connection, schema.READ_META)}
-    return meta.get("digest", "")
-
-
-def _remove(working: Path) -> None:
-    """Remove the file under construction and what the engine keeps beside it, and nothing else."""
+def _remove_working_file(working: Path) -> None:
+    """Remove the working file and the files that the engine keeps next to it."""
     for suffix in ("", ".wal", ".shadow", ".checkpoint"):
         working.with_name(working.name + suffix).unlink(missing_ok=True)
 
 
-async def _add_articles(work: _Work, articles: Sequence[Article]) -> None:
-    for article in articles:
-        if article.id in work.finished:
-            work.done += len(article.passages)
-            continue
-        work.batch.append(article)
-        if work.waiting >= _BATCH:
-            await _commit(work)
-    await _commit(work)
-    work.progress(work.total, work.total)
-
-
-async def _commit(work: _Work) -> None:
-    batch, work.batch = work.batch, []
-    if not batch:
-        return
-    rows = [
-        {
-            "id": f"{article.id}#{position}",
-            "article": article.id,
-            "position": position,
-            "heading": passage.heading,
-            "text": passage.text,
-        }
-        for article in batch
-        for position, passage in enumerate(article.passages, start=1)
-    ]
-    for start in range(0, len(rows), _BATCH):
-        part = rows[start : start + _BATCH]
-        texts = [f"{row['heading']}\n{row['text']}" for row in part]
-        vectors = await unit_vectors(work.embedder, texts, kind="document", store="pack")
-        for row, vector in zip(part, vectors, strict=True):
-            row["embedding"] = [float(value) for value in vector]
-        work.done += len(part)
-        work.progress(work.done, work.total)
-    heads = [{"id": article.id, "title": article.title, "source": article.source} for article in batch]
-    with _transaction(work.connection):
-        work.connection.execute(schema.ADD_ARTICLES, {"rows": _clean(heads)})
-        statement = schema.ADD_SECTIONS.format(dimension=work.dimension)
-        for start in range(0, len(rows), _BATCH):
-            work.connection.execute(statement, {"rows": _clean(rows[start : start + _BATCH])})
-
-
-def _finish(connection: GraphConnection, articles: Sequence[Article], embedder: str) -> int:
+def _write_links_and_meta(
+    connection: Connection, articles: Sequence[Article], embedder: str, dimension: int
+) -> int:
+    """Write the links between the articles, mark the pack as complete, and return the number of links."""
     resolver = LinkResolver()
     for article in articles:
         resolver.add(article.id, article.aliases, article.targets)
-    rows = [{"one": one, "other": other, "times": times} for (one, other), times in resolver.links().items()]
-    dimension = rows_of(connection, "MATCH (s:Section) RETURN size(s.embedding) LIMIT 1")
+    links = resolver.links()
+    rows = [{"one": source, "other": other, "times": times} for (source, other), times in links.items()]
+    meta = {
+        "format": schema.FORMAT,
+        "version": str(schema.VERSION),
+        "embedder": embedder,
+        "dimension": str(dimension),
+        "built_by": f"resift {__version__}",
+        "status": "complete",
+    }
     with _transaction(connection):
-        connection.execute("MATCH (:Article)-[l:LINKS]->(:Article) DELETE l")
+        connection.execute(schema.DELETE_LINKS)
         for start in range(0, len(rows), _LINK_BATCH):
             connection.execute(schema.ADD_LINKS, {"rows": rows[start : start + _LINK_BATCH]})
-        facts = {
-            "format": schema.FORMAT,
-            "version": str(schema.VERSION),
-            "embedder": embedder,
-            "dimension": str(dimension[0][0]),
-            "built_by": f"resift {__version__}",
-            "status": "complete",
-        }
-        for key, value in facts.items():
-            _set(connection, key, value)
+        for key, value in meta.items():
+            connection.execute(schema.WRITE_META, {"key": key, "value": value})
     return len(rows)
 
 
 @contextlib.contextmanager
-def _transaction(connection: GraphConnection) -> Iterator[None]:
+def _transaction(connection: Connection) -> Iterator[None]:
     connection.execute("BEGIN TRANSACTION")
     try:
         yield
@@ -255,11 +259,7 @@ def _transaction(connection: GraphConnection) -> Iterator[None]:
     connection.execute("COMMIT")
 
 
-def _set(connection: GraphConnection, key: str, value: str) -> None:
-    connection.execute(schema.WRITE_META, {"key": key, "value": value})
-
-
-def _clean(rows: list[JsonObject]) -> list[JsonObject]:
+def _make_storable(rows: list[JsonObject]) -> list[JsonObject]:
     """Replace lone surrogates and NUL, which the engine cannot store."""
     return [
         {
@@ -270,7 +270,3 @@ def _clean(rows: list[JsonObject]) -> list[JsonObject]:
         }
         for row in rows
     ]
-
-
-def _silent(_done: int, _total: int) -> None:
-    return None

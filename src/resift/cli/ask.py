@@ -137,7 +137,7 @@ def _writer(args: argparse.Namespace) -> Writer | None:
         return None
     if args.model is None:
         raise ConfigError("--endpoint needs --model: name the model that the endpoint serves.")
-    from resift.agent.chat_writer import ChatWriter
+    from resift.agent.writers import ChatWriter
     from resift.rerankers.hosted import ChatClient
 
     client = ChatClient(

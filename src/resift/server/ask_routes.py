@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from resift.agent.answering import answer_from
-from resift.agent.answers import question_of
-from resift.agent.extractive import ExtractiveWriter
+from resift.agent.answers import answer_from_ranking, clean_question
 from resift.agent.knowledge_graph_agent import KnowledgeGraphAgent
 from resift.agent.multi_doc import MultiDocSynthesizer
+from resift.agent.writers import ExtractiveWriter
 from resift.server.endpoint import Call, Reply
 from resift.server.failures import RequestFailed
 from resift.server.openapi import Operation
@@ -82,13 +81,13 @@ class Asking:
         return KnowledgeGraphAgent(pack, enable_cross_encoder=True, sink=self.serving.metrics.sink)
 
     async def _from_search(self, call: Call, request: JsonMapping) -> JsonObject:
-        question, notes = question_of(request["question"])
+        question, notes = clean_question(request["question"])
         deadline = call.deadline(request.get("deadline_ms"))
         asked = {**request, "query": question or request["question"], "k": request.get("k", PASSAGES)}
         ranking = await searched(call, self.searching, asked)
         _, scorer = self.serving.model(None)
         quoting = ExtractiveWriter(scorer=scorer, embedder=self.serving.embedder)
-        return await answer_from(
+        return await answer_from_ranking(
             question,
             ranking,
             MultiDocSynthesizer(quoting, max_documents=asked["k"]),
