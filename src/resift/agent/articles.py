@@ -24,7 +24,7 @@ from resift.ingest.readers import HTML, JSONL, MARKDOWN, TEXT
 from resift.ingest.sections import SEPARATOR, Section
 from resift.ingest.sources import open_source
 from resift.ingest.tables import read_jsonl
-from resift.ingest.walking import Found, find_files
+from resift.ingest.walking import FoundFiles, find_files
 from resift.ingest.worker import FileReader
 
 LINKED_KINDS = MARKDOWN | HTML | JSONL | TEXT
@@ -65,7 +65,7 @@ class Article:
     targets: Targets
 
 
-def find_sources(source: Path, *, target: Path) -> tuple[Path, Found]:
+def find_sources(source: Path, *, target: Path) -> tuple[Path, FoundFiles]:
     """Return the root folder and the files to read of a folder or a single file, without `target`."""
     files = find_files([source], index=target)
     if not files.files:
