@@ -35,7 +35,7 @@ def test_g1_the_gate_cuts_by_a_stores_own_scores():
     pipe = Pipeline([store], gate=Gate(profile))
     default, risk = pipe.rank(QUERY, k=1), pipe.rank(QUERY, k=1, section="risk")
     assert default.ids == risk.ids == ["x"]
-    assert "under the floor" in risk.why("z")
+    assert "below the floor" in risk.why("z")
     assert {hit.id for hit in risk.cut} == {"y", "z"}
 
 

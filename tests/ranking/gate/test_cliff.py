@@ -45,7 +45,7 @@ def test_a_cliff_inside_the_core_is_not_seen():
 
 
 def test_cliff_bottom_must_improve_on_the_static_floor():
-    """What lies below the cliff is under the floor anyway, so there is nothing to tighten."""
+    """Scores below the cliff are below the floor anyway, so there is nothing to tighten."""
     hint = find_cliff([*CORE, 0.80, 0.15, 0.10], floor=0.18, rerank_top_n=3)
     assert (hint.floor, hint.skip_reason) == (None, "not_above_static_floor")
 

@@ -1,4 +1,4 @@
-"""The whole gate: floors, relax, tighten, invariants, telemetry."""
+"""The gate: floors, relax, tighten, invariants, telemetry."""
 
 import pytest
 from hypothesis import given
@@ -19,7 +19,7 @@ def pool(*scores, types=()):
 
 
 class Breaker:
-    """Answers from a script and counts how often it was asked."""
+    """Answers from a script and counts the calls."""
 
     def __init__(self, *answers):
         self.answers, self.asked = list(answers), 0
@@ -66,7 +66,7 @@ def test_tighten_drops_the_tail_past_the_cliff():
     assert (event.tighten_applied, event.tighten_effective_floor) == (True, 0.84)
     assert (event.tighten_cliff_position, event.tighten_dropped_count) == (4, 2)
     assert event.tighten_skip_reason is None
-    assert "past the cliff" in gated.record.notes[gated.cut[0].id]
+    assert "below the cliff" in gated.record.notes[gated.cut[0].id]
 
 
 def test_last_chunk_of_a_source_type_stops_the_tighten():
@@ -77,7 +77,7 @@ def test_last_chunk_of_a_source_type_stops_the_tighten():
 
 
 def test_breaker_not_closed_means_no_tighten():
-    """A breaker that is open when the hint is computed is asked once, and nothing is tightened."""
+    """A breaker that is open when the hint is computed is read once, and nothing is tightened."""
     breaker = Breaker(False)
     gated = gate(pool(*STRONG), profile=MEMOSA, rerank_top_n=3, breaker_closed=breaker)
     assert (gated.result.tighten_skip_reason, len(gated.kept), breaker.asked) == ("breaker_not_closed", 6, 1)
@@ -92,7 +92,7 @@ def test_breaker_that_opens_before_apply_means_no_tighten():
 
 
 def test_decisions_are_never_cached():
-    """The same pool under another breaker state is decided anew each time."""
+    """The same pool under another breaker state is decided again each time."""
     hits = pool(*STRONG)
     breaker = Breaker(True, True, False, True, True)
     applied = [
@@ -119,7 +119,7 @@ def test_relaxing_never_raises_a_floor_below_zero():
 
 
 def test_signal_reads_one_stores_scores():
-    """After fusion the floor still judges the cosine of the store named, and spares hits without one."""
+    """After fusion the floor still applies to the cosine of the named store; unscored hits stay."""
     hits = [Hit("a", score=0.03), Hit("b", score=0.02), Hit("c", score=0.01)]
     lists = {"dense": (("a", "b"), (0.9, 0.1)), "words": (("c",), (12.0,))}
     records = [

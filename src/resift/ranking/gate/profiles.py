@@ -1,4 +1,4 @@
-"""Floors as data: one profile per house, one floor per section."""
+"""Gate policies as data: floors per section, and the numbers behind grading, relaxing and cliffs."""
 
 from __future__ import annotations
 
@@ -10,21 +10,71 @@ from typing import Literal
 
 from resift.errors import InputError, PluginLoadError
 from resift.plugins import GATE_PROFILES, built_by, load_plugin
-from resift.ranking.gate.cliff import Cliff
-from resift.ranking.gate.grading import Grading
-from resift.validation import check_arguments, option
+from resift.validation import check_options, check_text, option
 
 OWN_SCORE = "score"
-"""The signal that is a hit's own score."""
+"""The signal that means the hit's own score."""
 
+Letter = Literal["A", "B", "C", "D", "F"]
 Scale = Literal["cosine", "probability", "fused"]
-"""What a floor is a number of."""
+"""The scale of the scores that a floor applies to."""
+
+_ROUNDING = 1e-12  # 0.30 − 0.25 is slightly below 0.05 in binary; the rule means the decimal numbers
 
 
-# A weak retrieval is let through more widely: the reranker may find what the first stage scored low.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grading:
+    """The numbers of the grading formula.
+
+    value = (coverage_weight × coverage + top_weight × top + spread_weight × spread) / (sum of the weights)
+
+    coverage   number of hits above the static floor / `wanted`, at most 1
+    top        best score / `full_top`, between 0 and 1
+    spread     (best score − lowest score) / `full_spread`, between 0 and 1; 0 for a flat pool
+    """
+
+    coverage_weight: float = option("Weight of the coverage.", default=0.4, min=0)
+    top_weight: float = option("Weight of the best score.", default=0.4, min=0)
+    spread_weight: float = option("Weight of the spread.", default=0.2, min=0)
+    full_top: float = option("Best score of a perfect retrieval.", default=0.75, gt=0)
+    full_spread: float = option(
+        "Distance from the best to the lowest score of a perfect retrieval.", default=0.30, gt=0
+    )
+    wanted: int = option("How many hits should reach the floor.", default=10, min=1)
+    lowest: tuple[tuple[Letter, float], ...] = (("A", 0.85), ("B", 0.70), ("C", 0.55), ("D", 0.40))
+
+    def __post_init__(self) -> None:
+        check_options(self)
+        if not self.coverage_weight + self.top_weight + self.spread_weight:
+            raise InputError("All weights of the grading are 0; give one of them a weight above 0.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cliff:
+    """What counts as a cliff: the next score is below `ratio` of this one and at least `min_drop` lower."""
+
+    # A ratio alone finds cliffs among scores near 0, a drop alone among large scores.
+    ratio: float = 0.85
+    min_drop: float = 0.05
+
+    def __post_init__(self) -> None:
+        if not 0 < self.ratio <= 1 or self.min_drop < 0:
+            raise InputError(
+                f"Cliff(ratio={self.ratio}, min_drop={self.min_drop}); use 0 < ratio ≤ 1 and min_drop ≥ 0."
+            )
+
+    def between(self, current: float, following: float) -> bool:
+        """Whether the step from one score to the next is a cliff."""
+        steep = following < self.ratio * current - _ROUNDING
+        return steep and current - following >= self.min_drop - _ROUNDING
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relax:
-    """By what factor a weak retrieval's floor falls and its top-k grows, per grade."""
+    """Factors by which a weak retrieval lowers its floor and raises its top-k, per grade.
+
+    The reranker may find relevant hits that the first stage scored low.
+    """
 
     floor: Mapping[str, float] = field(
         default_factory=lambda: MappingProxyType({"C": 0.8, "D": 0.65, "F": 0.5})
@@ -47,58 +97,57 @@ class Relax:
 
     def top_k_for(self, letter: str, top_k: int | None) -> int | None:
         """Return the top-k of a retrieval with that grade."""
-        # Rounded up, so that a small top-k grows at all.
+        # Rounded up, so that even a small top-k grows.
         return None if top_k is None else math.ceil(top_k * self.top_k.get(letter, 1.0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """Everything the gate goes by.
+    """The complete policy of a gate.
 
-    `signal` says which score is meant: "score" is the hit's own, any other name is that store's score in
-    the trace. `scale` says what the floors are numbers of. A hit without a score is never dropped by a floor.
-    `source_type` is the metadata key whose values must not vanish through tightening (hits without it count
-    by their `source`).
+    `signal` selects the scores: "score" is the hit's own, any other name is that store's score in the trace.
+    `scale` is the scale of the floors. Unscored hits are never dropped by a floor. Raising the floor must not
+    drop all hits with one value of the metadata key `source_type` (hits without it count by their `source`).
     """
 
     name: str = "custom"
-    default: float | None = option("Floor where a section has none of its own.", key="floor", default=None)
+    default: float | None = option("Floor of sections that are not in `floors`.", key="floor", default=None)
     floors: Mapping[str, float] = option(
-        "Floor per section; these replace the profile's.", default_factory=dict
+        "Floor per section; they replace the profile's floors.", default_factory=dict
     )
     signal: str = option(
-        "Whose scores the floors mean: a store's, such as docs.vectors, or `score`, the fused.",
+        "Scores that the floors apply to: a store's, such as docs.vectors, or `score`, the fused score.",
         default=OWN_SCORE,
     )
     scale: Scale | None = option(
-        "What the floors are numbers of: a floor is refused where the scores are of another scale.",
+        "Scale of the floors; scores of another scale are an error.",
         default=None,
         choices=("cosine", "fused", "probability"),
     )
     source_type: str = option(
-        "Metadata key whose values must not vanish through tightening.", default="source_type"
+        "Metadata key; raising the floor never drops all hits with one of its values.", default="source_type"
     )
     grading: Grading = field(default_factory=Grading)
     relax: Relax = field(default_factory=Relax)
     cliff: Cliff = field(default_factory=Cliff)
 
-    def check_scale(self, given: str | None, *, signal: str = "") -> None:
-        """Raise InputError for floors that are numbers of another scale than the scores; None is unknown."""
+    def check_scale(self, scale: str | None, *, signal: str = "") -> None:
+        """Raise InputError if the scores have another scale than the floors; None is unknown."""
         floors = self.default is not None or self.floors
-        if floors and self.scale is not None and given is not None and given != self.scale:
-            whose = "a hit's score behind fusion is" if self.signal == OWN_SCORE else f"{signal!r} gives"
+        if floors and self.scale is not None and scale is not None and scale != self.scale:
+            scores = "fused scores have" if self.signal == OWN_SCORE else f"{signal!r} has"
             raise InputError(
-                f"The floors of the gate profile {self.name!r} are for the scale {self.scale!r}, but {whose} "
-                f"{given!r}. Name the store whose scores they are for (signal), or use floors for {given!r}."
+                f"The floors of the gate profile {self.name!r} are for the scale {self.scale!r}, but "
+                f"{scores} {scale!r}. Name the store that has this scale (signal), or use floors for {scale!r}."
             )
 
     def floor_for(self, section: str | None) -> float | None:
-        """Return the static floor of a section; sections not listed have the default."""
+        """Return the static floor of a section; unlisted sections have the default."""
         return self.default if section is None else self.floors.get(section, self.default)
 
 
 NEUTRAL = Profile(name="neutral")
-"""No floor at all: scores of unknown models mean nothing until somebody measured them."""
+"""No floor: scores of an unknown model mean nothing until somebody measured them."""
 
 MEMOSA = Profile(
     name="memosa",
@@ -114,13 +163,12 @@ MEMOSA = Profile(
     default=0.18,
     scale="cosine",
 )
-"""Floors of a house that writes investment memos, for cosine scores of its embedding model."""
+"""Floors of a company that writes investment memos, for cosine scores of its embedding model."""
 
 
-@check_arguments
-def profile_named(name: str, **options: object) -> Profile:
-    """Return an installed profile; options are those that it declares."""
-    plugin = load_plugin(GATE_PROFILES, name)
+def load_profile(name: str, **options: object) -> Profile:
+    """Return an installed profile, built with the options that it declares."""
+    plugin = load_plugin(GATE_PROFILES, check_text(name, "name"))
     profile = built_by(plugin, name, options) if callable(plugin) else plugin
     if not isinstance(profile, Profile):
         raise PluginLoadError(
@@ -129,3 +177,6 @@ def profile_named(name: str, **options: object) -> Profile:
     if options and not callable(plugin):
         raise InputError(f"The gate profile {name!r} has no options.")
     return profile
+
+
+profile_named = load_profile  # name of 0.2

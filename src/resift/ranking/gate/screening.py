@@ -1,21 +1,20 @@
-"""The gate itself: grade, relax or tighten, then split a pool into what goes on and what does not."""
+"""Grade a retrieval, move its floor, and split its hits into those that go to the reranker and the others."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from resift.errors import InputError
 from resift.events import Event, Sink, emit
-from resift.ranking.gate.cliff import Hint, find_cliff
-from resift.ranking.gate.grading import Grade, grade
-from resift.ranking.gate.profiles import NEUTRAL, Profile
+from resift.ranking.gate.profiles import NEUTRAL, OWN_SCORE, Cliff, Grading, Letter, Profile
 from resift.types import Hit, StageKind, StageRecord, Trace, record_of, trace_of
 
-STAGE = "gate"
-
 BreakerClosed = Callable[[], bool]
-"""Says whether the reranker's breaker is CLOSED right now; asked once for the hint, once at apply time."""
+"""Whether the reranker's breaker is CLOSED now; called before the cliff is searched and before it is used."""
+
+_GRADING = Grading()  # made once: every construction checks its numbers
 
 
 class VectorSearchToolResult(Event, name="vector_search_tool_result"):
@@ -40,7 +39,7 @@ class VectorSearchToolResult(Event, name="vector_search_tool_result"):
 
 @dataclass(frozen=True, slots=True)
 class Gated:
-    """What goes on, what does not, the numbers behind it, and the record for the trace."""
+    """Hits that passed and hits that did not, each in the order given, with event and trace record."""
 
     kept: tuple[Hit, ...]
     cut: tuple[Hit, ...]
@@ -50,37 +49,76 @@ class Gated:
 
 
 @dataclass(frozen=True, slots=True)
-class _Pool:
-    """One retrieval with everything the gate goes by."""
+class Grade:
+    """A letter, its value, and the three parts of the value."""
 
-    hits: Sequence[Hit]
-    signals: list[float | None]
-    scores: list[float]
-    profile: Profile
-    static: float | None
-    rerank_top_n: int | None
-    closed: BreakerClosed
+    letter: Letter
+    value: float
+    coverage: float
+    top: float
+    spread: float
 
-    def type_of(self, at: int) -> str:
-        hit = self.hits[at]
-        return str(hit.metadata.get(self.profile.source_type) or hit.source)
+    @property
+    def may_tighten(self) -> bool:
+        """Whether the retrieval is good enough (A or B) to drop its tail."""
+        return self.letter in ("A", "B")
+
+
+def grade(
+    scores: Sequence[float], *, floor: float | None, wanted: int | None = None, policy: Grading | None = None
+) -> Grade:
+    """Grade a retrieval by its first-stage scores; an empty one gets an F."""
+    rules = policy or _GRADING
+    if not scores:
+        return Grade("F", 0.0, 0.0, 0.0, 0.0)
+    best = max(scores)
+    above = len(scores) if floor is None else sum(score >= floor for score in scores)
+    coverage = min(1.0, above / max(1, wanted or rules.wanted))
+    top = min(1.0, max(0.0, best / rules.full_top))
+    spread = min(1.0, max(0.0, (best - min(scores)) / rules.full_spread))
+    weights = rules.coverage_weight + rules.top_weight + rules.spread_weight
+    parts = rules.coverage_weight * coverage + rules.top_weight * top + rules.spread_weight * spread
+    value = parts / weights
+    letter: Letter = next((letter for letter, lowest in rules.lowest if value >= lowest), "F")
+    return Grade(letter, value, coverage, top, spread)
 
 
 @dataclass(frozen=True, slots=True)
-class _Limits:
-    """Where the pool is cut: floor, the tightened floor if there is one, and top-k."""
+class Hint:
+    """Raise the floor to `floor`, the lowest score above the cliff, or the reason not to.
 
-    floor: float | None
-    tight: float | None
-    top_k: int | None
+    `position` is the number of scores above the cliff.
+    """
 
-
-@dataclass(frozen=True, slots=True)
-class _Tightened:
     floor: float | None = None
     position: int | None = None
-    dropped: int = 0
     skip_reason: str | None = None
+
+
+def find_cliff(
+    scores: Sequence[float] | None,
+    *,
+    floor: float | None,
+    rerank_top_n: int | None,
+    policy: Cliff | None = None,
+) -> Hint:
+    """Return the first cliff after the first `rerank_top_n` scores, or the reason why there is none.
+
+    If its bottom is already below the static floor, the search ends: all later scores are below it, too.
+    """
+    rules = policy or Cliff()
+    if scores is None or floor is None or rerank_top_n is None:
+        return Hint(skip_reason="missing_inputs")
+    if len(scores) <= rerank_top_n:
+        return Hint(skip_reason="no_room_above_core")
+    falling = sorted(scores, reverse=True)
+    # The core may end at the cliff: the first pair is the last score of the core and the next one.
+    for i in range(max(rerank_top_n, 1) - 1, len(falling) - 1):
+        if rules.between(falling[i], falling[i + 1]):
+            if falling[i + 1] < floor:
+                return Hint(position=i + 1, skip_reason="not_above_static_floor")
+            return Hint(floor=falling[i], position=i + 1)
+    return Hint(skip_reason="no_cliff")
 
 
 def gate(
@@ -94,25 +132,40 @@ def gate(
     breaker_closed: BreakerClosed | None = None,
     sink: Sink | None = None,
 ) -> Gated:
-    """Keep what clears the floor, at most `top_k`; relax for a weak retrieval, tighten for a strong one.
+    """Keep hits that reach the floor, at most `top_k`; relax a weak retrieval, tighten a strong one.
 
-    `rerank_top_n` is how many hits the reranker will keep: the must-have core that tightening spares.
-    Without `breaker_closed` the breaker counts as CLOSED. A ranking brings its own trace, in which the scores
-    of the store that the profile names are looked up.
+    Tightening never drops the best `rerank_top_n` hits. Without `breaker_closed` the breaker counts as
+    CLOSED. The scores of the store that the profile names come from the trace; a Ranking has its own.
     """
-    _check(rerank_top_n, top_k)
-    # The store's own scores where the profile says so: fused ones have no scale a floor could mean.
-    signals = signals_of(hits, profile.signal, trace_of(hits) if trace is None else trace)
+    for name, value in (("rerank_top_n", rerank_top_n), ("top_k", top_k)):
+        if value is not None and value < 1:
+            raise InputError(f"{name} is {value}; pass a number of hits ≥ 1, or None.")
+    signals = _read_signals(hits, profile.signal, trace_of(hits) if trace is None else trace)
     scores = [value for value in signals if value is not None]
     static = profile.floor_for(section)
-    pool = _Pool(hits, signals, scores, profile, static, rerank_top_n, breaker_closed or _always)
+    pool = _Pool(hits, signals, scores, profile, static, rerank_top_n, breaker_closed or (lambda: True))
     graded = grade(scores, floor=static, wanted=rerank_top_n, policy=profile.grading)
-    tight = _tighten(pool, graded)
-    relax = profile.relax
-    limits = _Limits(
-        relax.floor_for(graded.letter, static), tight.floor, relax.top_k_for(graded.letter, top_k)
-    )
-    kept, cut, record = _split(pool, limits, graded.letter)
+    hint = _tighten(pool, graded)
+    floor = profile.relax.floor_for(graded.letter, static)
+    limit = profile.relax.top_k_for(graded.letter, top_k)
+    kept: list[Hit] = []
+    cut: list[Hit] = []
+    reasons: dict[str, str] = {}
+    for hit, value in zip(hits, signals, strict=True):
+        reason = _cut_reason(value, floor, hint.floor)
+        if not reason and limit is not None and len(kept) >= limit:
+            reason = f"top_k={limit}"
+        if reason:
+            cut.append(hit)
+            reasons[hit.id] = reason
+        else:
+            kept.append(hit)
+    effective = floor if hint.floor is None else hint.floor
+    note = f"grade {graded.letter}" if effective is None else f"grade {graded.letter}, floor {effective:.4g}"
+    # Hits below the static floor were not dropped by tightening.
+    dropped = 0
+    if hint.floor is not None:
+        dropped = sum(value < hint.floor and (static is None or value >= static) for value in scores)
     result = VectorSearchToolResult(
         section=section,
         profile=profile.name,
@@ -121,22 +174,23 @@ def gate(
         candidates=len(hits),
         kept=len(kept),
         static_floor=static,
-        effective_floor=limits.floor if tight.floor is None else tight.floor,
-        relaxed=(limits.floor, limits.top_k) != (static, top_k),
-        top_k=limits.top_k,
-        tighten_applied=tight.floor is not None,
-        tighten_effective_floor=tight.floor,
-        tighten_cliff_position=tight.position,
-        tighten_dropped_count=tight.dropped,
-        tighten_skip_reason=tight.skip_reason,
+        effective_floor=effective,
+        relaxed=(floor, limit) != (static, top_k),
+        top_k=limit,
+        tighten_applied=hint.floor is not None,
+        tighten_effective_floor=hint.floor,
+        tighten_cliff_position=hint.position,
+        tighten_dropped_count=dropped,
+        tighten_skip_reason=hint.skip_reason,
     )
     emit(sink, result)
-    return Gated(kept, cut, graded, result, record)
+    record = record_of(StageKind.GATE, "gate", kept, cut, note=note, notes=reasons)
+    return Gated(tuple(kept), tuple(cut), graded, result, record)
 
 
-def signals_of(hits: Sequence[Hit], signal: str, trace: Trace) -> list[float | None]:
-    """Return the scores the gate goes by: the hits' own, or those that the named store gave."""
-    if signal == "score":
+def _read_signals(hits: Sequence[Hit], signal: str, trace: Trace) -> list[float | None]:
+    """Return the hits' own scores, or those of the named store."""
+    if signal == OWN_SCORE:
         return [hit.score for hit in hits]
     known: dict[str, float | None] = {}
     for record in trace.of(StageKind.RETRIEVE):
@@ -145,78 +199,96 @@ def signals_of(hits: Sequence[Hit], signal: str, trace: Trace) -> list[float | N
     return [known.get(hit.id) for hit in hits]
 
 
-def _tighten(pool: _Pool, graded: Grade) -> _Tightened:
-    hint = _hint(pool, graded)
-    why_not = hint.skip_reason if hint.floor is None else _refused(pool, hint.floor)
-    if hint.floor is None or why_not:
-        return _Tightened(position=hint.position, skip_reason=why_not)
-    # Only what the static floor would have let through was dropped by tightening.
-    dropped = sum(
-        value < hint.floor and (pool.static is None or value >= pool.static) for value in pool.scores
-    )
-    return _Tightened(hint.floor, hint.position, dropped)
+@dataclass(frozen=True, slots=True)
+class _Pool:
+    """One retrieval with its policy."""
+
+    hits: Sequence[Hit]
+    signals: list[float | None]
+    scores: list[float]
+    profile: Profile
+    static_floor: float | None
+    rerank_top_n: int | None
+    breaker_closed: BreakerClosed
+
+    def source_types(self, floor: float | None) -> set[str]:
+        """Return the source types of the hits that reach the floor."""
+        return {
+            str(hit.metadata.get(self.profile.source_type) or hit.source)
+            for hit, value in zip(self.hits, self.signals, strict=True)
+            if value is None or floor is None or value >= floor
+        }
 
 
-def _hint(pool: _Pool, graded: Grade) -> Hint:
+def _tighten(pool: _Pool, graded: Grade) -> Hint:
+    """Return the floor that the cliff suggests, or the reason why the floor stays."""
     if not graded.may_tighten:
         return Hint(skip_reason="grade_not_a_or_b")
-    # With its reranker down the first stage decides alone: a smaller pool would only lose hits.
-    if not pool.closed():
+    # Without its reranker the first stage decides alone: a smaller pool would only lose hits.
+    if not pool.breaker_closed():
         return Hint(skip_reason="breaker_not_closed")
-    return find_cliff(
-        pool.scores, floor=pool.static, rerank_top_n=pool.rerank_top_n, policy=pool.profile.cliff
+    hint = find_cliff(
+        pool.scores, floor=pool.static_floor, rerank_top_n=pool.rerank_top_n, policy=pool.profile.cliff
     )
+    if hint.floor is None:
+        return hint
+    floor = hint.floor
+    skip_reason = None
+    # Another worker's failure may have opened the breaker meanwhile.
+    if not pool.breaker_closed():
+        skip_reason = "breaker_not_closed_at_apply"
+    elif sum(value is None or value >= floor for value in pool.signals) < (pool.rerank_top_n or 0):
+        skip_reason = "pool_too_small"
+    # Later stages cannot bring back a source type that is lost here.
+    elif pool.source_types(pool.static_floor) - pool.source_types(floor):
+        skip_reason = "source_diversity_loss"
+    return hint if skip_reason is None else Hint(position=hint.position, skip_reason=skip_reason)
 
 
-def _refused(pool: _Pool, floor: float) -> str | None:
-    """Return why a tighten must not be applied after all, or None."""
-    # Another worker's failure may have opened the breaker since the hint was computed.
-    if not pool.closed():
-        return "breaker_not_closed_at_apply"
-    before = [
-        at
-        for at, value in enumerate(pool.signals)
-        if value is None or pool.static is None or value >= pool.static
-    ]
-    after = [at for at, value in enumerate(pool.signals) if value is None or value >= floor]
-    if len(after) < (pool.rerank_top_n or 0):
-        return "pool_too_small"
-    # A kind of source that vanishes cannot be brought back by any later stage.
-    lost = {pool.type_of(at) for at in before} - {pool.type_of(at) for at in after}
-    return "source_diversity_loss" if lost else None
+def _cut_reason(value: float | None, floor: float | None, cliff: float | None) -> str:
+    if value is not None and floor is not None and value < floor:
+        return f"{value:.4g} is below the floor {floor:.4g}"
+    if value is not None and cliff is not None and value < cliff:
+        return f"{value:.4g} is below the cliff at {cliff:.4g}"
+    return ""
 
 
-def _split(pool: _Pool, limits: _Limits, letter: str) -> tuple[tuple[Hit, ...], tuple[Hit, ...], StageRecord]:
-    kept: list[Hit] = []
-    cut: list[Hit] = []
-    reasons: dict[str, str] = {}
-    for hit, value in zip(pool.hits, pool.signals, strict=True):
-        reason = _why_cut(value, limits, len(kept))
-        if reason:
-            cut.append(hit)
-            reasons[hit.id] = reason
-        else:
-            kept.append(hit)
-    effective = limits.floor if limits.tight is None else limits.tight
-    note = f"grade {letter}" if effective is None else f"grade {letter}, floor {effective:.4g}"
-    record = record_of(StageKind.GATE, STAGE, kept, cut, note=note, notes=reasons)
-    return tuple(kept), tuple(cut), record
+@dataclass(frozen=True, slots=True)
+class ApplyRate:
+    """How often the floor was raised in one section, and why not in the other retrievals.
+
+    `rate` is applied / retrievals.
+    """
+
+    section: str
+    retrievals: int
+    applied: int
+    rate: float
+    dropped: int
+    skip_reasons: Mapping[str, int]
+    in_band: bool
 
 
-def _why_cut(value: float | None, limits: _Limits, kept: int) -> str:
-    if value is not None:
-        if limits.floor is not None and value < limits.floor:
-            return f"{value:.4g} is under the floor {limits.floor:.4g}"
-        if limits.tight is not None and value < limits.tight:
-            return f"{value:.4g} is past the cliff at {limits.tight:.4g}"
-    return f"top_k={limits.top_k}" if limits.top_k is not None and kept >= limits.top_k else ""
-
-
-def _always() -> bool:
-    return True
-
-
-def _check(rerank_top_n: int | None, top_k: int | None) -> None:
-    for name, value in (("rerank_top_n", rerank_top_n), ("top_k", top_k)):
-        if value is not None and value < 1:
-            raise InputError(f"{name} is {value}; pass a number of hits ≥ 1, or None.")
+def apply_rates(events: Iterable[Event], *, band: tuple[float, float] = (0.02, 0.40)) -> list[ApplyRate]:
+    """Return one rate per section, sorted by name; `in_band` compares it with the target of 2–40 %."""
+    sections: dict[str, list[VectorSearchToolResult]] = {}
+    for event in events:
+        if isinstance(event, VectorSearchToolResult):
+            sections.setdefault(event.section or "default", []).append(event)
+    rates = []
+    for section, results in sorted(sections.items()):
+        applied = sum(result.tighten_applied for result in results)
+        rate = applied / len(results)
+        reasons = Counter(result.tighten_skip_reason for result in results if result.tighten_skip_reason)
+        rates.append(
+            ApplyRate(
+                section,
+                retrievals=len(results),
+                applied=applied,
+                rate=rate,
+                dropped=sum(result.tighten_dropped_count for result in results),
+                skip_reasons=dict(sorted(reasons.items())),
+                in_band=band[0] <= rate <= band[1],
+            )
+        )
+    return rates
