@@ -86,8 +86,8 @@ def test_the_picture_fits_into_the_cell_of_a_notebook(tmp_path):
         ".map((svg) => { const box = svg.getBoundingClientRect();"
         " return Math.round(box.width) + ' ' + (box.height / box.width).toFixed(2); }).join(', ')))</script>"
     )
-    cells = "".join(f"<div style='width: {width}px'>{picture}</div>" for width in (620, 1200))
-    page.write_text(f"<!doctype html><body>{cells}{probe}</body>", encoding="utf-8")
+    display_width = "".join(f"<div style='width: {width}px'>{picture}</div>" for width in (620, 1200))
+    page.write_text(f"<!doctype html><body>{display_width}{probe}</body>", encoding="utf-8")
     _, [line] = visit(page, "1280,800", tmp_path)
     (narrow, shape), (wide, own_shape) = re.findall(r"(\d+) (\d\.\d+)", line.split("PROBE ")[1])
     assert (narrow, wide) == ("620", "1088")

@@ -7,9 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from resift.explain.flow import flow_of
-from resift.explain.layout import layout_of
-from resift.explain.moves import move_of
+from resift.explain.flow import find_move, make_layout, read_flow
 from resift.explain.reasons import ordinal
 from resift.types import Hit, Ranking, StageKind, StageRecord, Trace, record_of
 from tests.explain.rankings import blended, fused_and_reranked
@@ -17,7 +15,7 @@ from tests.explain.rankings import blended, fused_and_reranked
 
 def test_columns_are_lists_then_stages():
     """Lists of the first stage come first, by their short names, then each stage with its judge."""
-    columns = flow_of(fused_and_reranked()).columns
+    columns = read_flow(fused_and_reranked()).columns
     assert [(column.label, column.by) for column in columns] == [
         ("text", "db.text"),
         ("vectors", "db.vectors"),
@@ -27,7 +25,7 @@ def test_columns_are_lists_then_stages():
 
 
 def test_places_are_the_ranks_and_parts_of_the_trace():
-    flow = flow_of(fused_and_reranked())
+    flow = read_flow(fused_and_reranked())
     first = flow.kept[0]
     assert first.id == "f"
     labels = {column.key: column.label for column in flow.columns}
@@ -41,32 +39,32 @@ def test_places_are_the_ranks_and_parts_of_the_trace():
 
 
 def test_moves_name_the_stage_that_did_it():
-    flow = flow_of(fused_and_reranked())
-    rose = move_of(flow.kept[0], flow)
+    flow = read_flow(fused_and_reranked())
+    rose = find_move(flow.kept[0], flow)
     assert (rose.sign, rose.kind) == ("▲4", "rose")
     assert rose.reason == "moved up from 5th to 1st by rerank: wise 9.00"
-    gone = {path.id: move_of(path, flow) for path in flow.cut}["a"]
+    gone = {path.id: find_move(path, flow) for path in flow.cut}["a"]
     assert (gone.sign, gone.reason) == ("✕", "left out: k=3")
 
 
 def test_a_hit_in_one_list_says_so_where_nothing_moved():
     ranking = fused_and_reranked(k=6)
-    flow = flow_of(ranking)
-    stayed = [move_of(path, flow) for path in flow.kept if path.id == "b"]
-    assert stayed[0].reason == "stayed; found by all lists"
+    flow = read_flow(ranking)
+    stayed = [find_move(path, flow) for path in flow.kept if path.id == "b"]
+    assert stayed[0].reason == "kept its rank; in all lists"
 
 
 def test_stages_that_change_nothing_share_a_column():
     hits = (Hit("a", score=1.0), Hit("b", score=1.0))
     fused = record_of(StageKind.FUSE, "rrf", hits, scored=True)
     ranking = Ranking(hits, trace=Trace((fused, record_of(StageKind.GUARD, "guard", hits))))
-    assert [column.label for column in flow_of(ranking).columns] == ["rrf, guard"]
+    assert [column.label for column in read_flow(ranking).columns] == ["rrf, guard"]
 
 
 def test_a_last_column_is_added_where_the_trace_ends_elsewhere():
     """A ranking whose last record is not its order still ends in its true order."""
     hits = (Hit("b"), Hit("a"))
-    flow = flow_of(Ranking(hits, trace=Trace((record_of(StageKind.SHAPE, "x", hits[::-1]),))))
+    flow = read_flow(Ranking(hits, trace=Trace((record_of(StageKind.SHAPE, "x", hits[::-1]),))))
     assert [column.label for column in flow.columns] == ["x", "final"]
     assert [path.places[flow.columns[-1].key].rank for path in flow.kept] == [1, 2]
 
@@ -79,7 +77,7 @@ def test_rankings_without_a_trace_can_be_explained(ranking):
 
 
 def test_every_column_has_each_row_once():
-    layout = layout_of(flow_of(fused_and_reranked()), top=3)
+    layout = make_layout(read_flow(fused_and_reranked()), top=3)
     for at in range(len(layout.columns)):
         rows = [node.row for line in layout.lines for node in line.nodes if node.column == at]
         assert sorted(rows) == list(range(len(rows)))
@@ -88,9 +86,9 @@ def test_every_column_has_each_row_once():
 
 def test_a_blend_behind_the_reranker_is_who_moved_the_hit():
     """The reranker's place is evidence there: blend weighs it with the first stage and decides."""
-    flow = flow_of(blended())
+    flow = read_flow(blended())
     assert [column.label for column in flow.columns if column.weighs] == ["blend, guard"]
-    moves = {path.id: move_of(path, flow) for path in flow.kept}
+    moves = {path.id: find_move(path, flow) for path in flow.kept}
     moved = [move for move in moves.values() if move.kind in ("rose", "fell")]
     assert moved
     for move in moved:
@@ -111,7 +109,7 @@ def test_the_deciding_part_of_the_score_comes_first():
     scores = tuple(math.fsum(column.get(id, 0.0) for column in parts.values()) for id in order)
     blend = StageRecord(kind=StageKind.GUARD, name="blend", ids=order, scores=scores, parts=parts)
     ranking = Ranking(tuple(map(Hit, order)), trace=Trace((fused, blend)))
-    move = move_of(flow_of(ranking).kept[0], flow_of(ranking))
+    move = find_move(read_flow(ranking).kept[0], read_flow(ranking))
     assert move.reason.startswith("higher-scoring similar hits")
     assert ranking.why("b").endswith("because of its higher-scoring similar hits.")
     assert "lower-scoring similar hits" in ranking.why("a")

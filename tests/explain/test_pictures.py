@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 import pytest
 
 from resift.errors import InputError
-from resift.explain.escaping import cells, clip, clip_phrase, short_id
+from resift.explain.shorten import clip, clip_phrase, display_width, short_id
 from resift.ranking.fusion import fuse
 from tests.explain.rankings import HOSTILE, fused_and_reranked, hostile, reranked
 
@@ -125,7 +125,7 @@ def test_a_closed_card_shows_the_snippet_with_the_words_asked_for():
 )
 def test_ids_are_shortened_where_they_stay_readable(id, most, shown):
     assert short_id(id, most) == shown
-    assert cells(shown) <= most
+    assert display_width(shown) <= most
 
 
 def test_an_ellipsis_counts_columns_and_reasons_end_behind_a_phrase():

@@ -1,19 +1,25 @@
-"""A trace as columns and places: the model behind every picture. Pure functions on a ranking."""
+"""The path of every hit through the stages, as data for pictures: positions, moves and rows.
+
+`read_flow` turns a ranking's trace into columns and positions, `find_move` says how far a hit moved and why,
+and `make_layout` chooses the hits of a picture and their rows.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import NamedTuple
 
-from resift.explain.reasons import deciding_parts, why_all
+from resift.explain.reasons import deciding_parts, format_score, ordinal, why_all
 from resift.types import Hit, Ranking, StageKind, StageRecord, Trace
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
-    """One stage of the way; a first-stage list has a column of its own.
+class FlowColumn:
+    """One stage; each first-stage list has its own column.
 
-    `weighs` marks a stage that adds up the evidence of the stages before it anew, as the blend does.
+    `weighs` marks a stage that combines the evidence of all stages before it, as the blend does.
     """
 
     key: str
@@ -24,8 +30,8 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """Where a hit stood in one column, with what its score was made of."""
+class FlowPosition:
+    """Rank and score of a hit in one column, with the parts of the score."""
 
     rank: int
     score: float | None
@@ -34,14 +40,14 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Path:
-    """One hit on its way: its place per column key, its final place (None if it was left out) and why.
+class HitPath:
+    """One hit: its position per column key, its final rank (None if it was left out), and the reason.
 
-    `decided` is the part of the blended score that moved the hit, in words.
+    `decided` describes the part of the blended score that moved the hit.
     """
 
     hit: Hit
-    places: Mapping[str, Place]
+    places: Mapping[str, FlowPosition]
     final: int | None
     why: str
     cut: str = ""
@@ -54,17 +60,17 @@ class Path:
 
     @property
     def last_rank(self) -> int | None:
-        """The rank that the hit had last."""
-        return next((place.rank for place in reversed(list(self.places.values()))), None)
+        """The rank in the last column that has the hit."""
+        return next((position.rank for position in reversed(list(self.places.values()))), None)
 
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """All paths of one ranking: kept ones in their final order, then those left out."""
+    """All paths of one ranking: returned hits in their final order, then those left out."""
 
-    columns: tuple[Column, ...]
-    kept: tuple[Path, ...]
-    cut: tuple[Path, ...]
+    columns: tuple[FlowColumn, ...]
+    kept: tuple[HitPath, ...]
+    cut: tuple[HitPath, ...]
     query: str = ""
     degraded: bool = False
     reason: str = ""
@@ -72,27 +78,33 @@ class Flow:
     timings: Mapping[str, float] = field(default_factory=dict)
 
     @property
-    def pooled(self) -> tuple[Column, ...]:
+    def pooled(self) -> tuple[FlowColumn, ...]:
         """The columns after the first-stage lists."""
         return tuple(column for column in self.columns if not column.first_stage)
 
 
-def flow_of(ranking: Ranking, *, query: str = "") -> Flow:
+def read_flow(ranking: Ranking, *, query: str = "") -> Flow:
     """Read a ranking's trace into a flow."""
-    hits = (*ranking.hits, *ranking.cut)
-    columns, places = _columns(ranking.trace, [hit.id for hit in hits])
-    reasons = _cut_reasons(ranking.trace)
-    words = why_all(ranking)
-    decided = deciding_parts(ranking.trace, ranking.ids)
+    trace = ranking.trace
+    columns, positions = _read_columns(trace, [hit.id for hit in (*ranking.hits, *ranking.cut)])
+    # The last stage that dropped a hit explains why.
+    cut_reasons = {
+        id: record.notes.get(id, record.note if record.kind is StageKind.CUT else "") or record.name
+        for record in trace
+        for id in record.left_out
+    }
+    sentences = why_all(ranking)
+    decided = deciding_parts(trace, ranking.ids)
     kept = [
-        Path(hit, places[hit.id], final, words[hit.id], decided=decided.get(hit.id, ""))
-        for final, hit in enumerate(ranking.hits, start=1)
+        HitPath(hit, positions[hit.id], rank, sentences[hit.id], decided=decided.get(hit.id, ""))
+        for rank, hit in enumerate(ranking.hits, start=1)
     ]
-    cut = [Path(hit, places[hit.id], None, "", reasons.get(hit.id, "")) for hit in ranking.cut]
-    if not columns or any(path.places.get(columns[-1].key, _NOWHERE).rank != path.final for path in kept):
-        columns.append(Column("final", "final"))
+    cut = [HitPath(hit, positions[hit.id], None, "", cut_reasons.get(hit.id, "")) for hit in ranking.cut]
+    absent = FlowPosition(0, None)
+    if not columns or any(path.places.get(columns[-1].key, absent).rank != path.final for path in kept):
+        columns.append(FlowColumn("final", "final"))
         kept = [
-            replace(path, places={**path.places, "final": Place(path.final or 0, path.hit.score)})
+            replace(path, places={**path.places, "final": FlowPosition(path.final or 0, path.hit.score)})
             for path in kept
         ]
     return Flow(
@@ -107,54 +119,210 @@ def flow_of(ranking: Ranking, *, query: str = "") -> Flow:
     )
 
 
-_NOWHERE = Place(0, None)
-
-
-def _columns(trace: Trace, ids: Sequence[str]) -> tuple[list[Column], dict[str, dict[str, Place]]]:
-    """Return a column per record that shows anything, and per id its place in each."""
-    columns: list[Column] = []
-    places: dict[str, dict[str, Place]] = {id: {} for id in ids}
+def _read_columns(
+    trace: Trace, ids: Sequence[str]
+) -> tuple[list[FlowColumn], dict[str, dict[str, FlowPosition]]]:
+    """Return a column per record that changes anything, and id -> column key -> position."""
+    columns: list[FlowColumn] = []
+    positions: dict[str, dict[str, FlowPosition]] = {id: {} for id in ids}
     merged = {other: id for record in trace for other, id in record.merged.items()}
     lists = [record.source for record in trace.of(StageKind.RETRIEVE)]
     shown = [record for record in trace if record.kind is not StageKind.CUT]
-    # Lists of the first stage stand side by side, so they come first even if one was asked later.
+    # First-stage lists come first, even one that was searched later.
     shown.sort(key=lambda record: record.kind is not StageKind.RETRIEVE)
     before: StageRecord | None = None
     for number, record in enumerate(shown):
         first = record.kind is StageKind.RETRIEVE
-        if not first and before is not None and _changed_nothing(before, record):
+        silent = not (record.source or record.parts or record.note or record.notes)
+        if before is not None and silent and record.kept is None and record.ids == before.order:
+            # The stage changed nothing: it shares the column of the one before.
             columns[-1] = replace(columns[-1], label=f"{columns[-1].label}, {record.name}")
             continue
         before = None if first else record
         key = f"{number}"
-        label = _short(record.source, lists) if first else record.name
+        label = _short_name(record.source, lists) if first else record.name
         weighs = record.kind is StageKind.GUARD and bool(record.parts)
-        columns.append(Column(key, label or "list", record.source, first, weighs))
-        for id, at in record.places().items():
-            step = record.step(at)
-            own = places.get(merged.get(id, id) if first else id)
+        columns.append(FlowColumn(key, label or "list", record.source, first, weighs))
+        for id, i in record.places().items():
+            step = record.step(i)
+            own = positions.get(merged.get(id, id) if first else id)
             if own is not None and not step.cut:
-                own[key] = Place(step.rank, step.score, step.parts, step.note)
-    return columns, places
+                own[key] = FlowPosition(step.rank, step.score, step.parts, step.note)
+    return columns, positions
 
 
-def _changed_nothing(before: StageRecord, record: StageRecord) -> bool:
-    """Whether a stage left every hit where the one before had it, without a word."""
-    silent = not (record.source or record.parts or record.note or record.notes)
-    return silent and record.kept is None and record.ids == before.order
-
-
-def _short(name: str, lists: Sequence[str]) -> str:
-    """Return a list's name; where all are views of one store, the store's name says nothing."""
+def _short_name(name: str, lists: Sequence[str]) -> str:
+    """Return a list's name, without the name of its store if all lists belong to one store."""
     one_store = len(lists) > 1 and len({other.rpartition(".")[0] for other in lists}) == 1
     short = name.rpartition(".")[2] if one_store else name
     return short if [other.rpartition(".")[2] for other in lists].count(short) <= 1 else name
 
 
-def _cut_reasons(trace: Trace) -> dict[str, str]:
-    """Return id -> why it was left out, by the last stage that did so."""
-    return {
-        id: record.notes.get(id, record.note if record.kind is StageKind.CUT else "") or record.name
-        for record in trace
-        for id in record.left_out
-    }
+@dataclass(frozen=True, slots=True)
+class Move:
+    """How far a hit moved from where it started, and the stage that moved it most."""
+
+    start: int
+    end: int | None
+    reason: str
+
+    @property
+    def up(self) -> int:
+        """Ranks gained; negative for ranks lost, 0 for a hit that was left out."""
+        return 0 if self.end is None else self.start - self.end
+
+    @property
+    def kind(self) -> str:
+        """One of rose, fell, stayed, cut."""
+        if self.end is None:
+            return "cut"
+        return "rose" if self.up > 0 else "fell" if self.up < 0 else "stayed"
+
+    @property
+    def sign(self) -> str:
+        """An arrow and the number of ranks."""
+        return {"rose": f"▲{self.up}", "fell": f"▼{-self.up}", "stayed": "=", "cut": "✕"}[self.kind]
+
+
+def find_move(path: HitPath, flow: Flow) -> Move:
+    """Return a hit's move: from the fused list to the end, or from its best list if nothing follows."""
+    stops = [(column, path.places[column.key]) for column in flow.pooled if column.key in path.places]
+    lists = [column for column in flow.columns if column.first_stage and column.key in path.places]
+    if len(flow.pooled) <= 1 and lists:
+        best = min(lists, key=lambda column: path.places[column.key].rank)
+        stops = [(best, path.places[best.key]), *stops]
+    start = stops[0][1].rank if stops else (path.final or 0)
+    if path.final is None:
+        return Move(start, None, f"left out: {path.cut}" if path.cut else "left out")
+    return Move(start, path.final, _move_reason(path, flow, stops))
+
+
+def _move_reason(path: HitPath, flow: Flow, stops: list[tuple[FlowColumn, FlowPosition]]) -> str:
+    # Stages before the last one that weighs were evidence for it, so they did not move the hit.
+    last = max((i for i, (column, _) in enumerate(stops) if column.weighs), default=0)
+    stops = [stops[0], *stops[last:]] if last else stops
+    up = stops[0][1].rank - (path.final or 0) if stops else 0
+    # Only stages that moved the hit in the direction of its total move explain its rank.
+    turns = [
+        (abs(before.rank - after.rank), -i, before, column, after)
+        for i, ((_, before), (column, after)) in enumerate(pairwise(stops))
+        if (before.rank - after.rank) * up > 0
+    ]
+    if not turns:
+        lists = [column for column in flow.columns if column.first_stage]
+        labels = [column.label for column in lists if column.key in path.places]
+        if len(lists) < 2 or not labels:
+            return "kept its rank"
+        in_lists = "in all lists" if len(labels) == len(lists) else f"only in {' and '.join(labels)}"
+        return f"kept its rank; {in_lists}"
+    # The largest move decides; of equal ones the earlier, hence the negative index.
+    _, _, before, column, after = max(turns, key=lambda turn: turn[:2])
+    # Stages that changed nothing share the column of the first one, which moved the hit.
+    stage = column.label.partition(", ")[0]
+    ranks = f"{ordinal(before.rank)} to {ordinal(after.rank)}"
+    if column.weighs and path.decided:
+        # The deciding part comes first: narrow lines are clipped at the end.
+        return f"{path.decided} ({stage}: {ranks})"
+    moved = f"moved {'up' if after.rank < before.rank else 'down'} from {ranks} by {stage}"
+    if column.weighs:
+        return moved
+    cause = f"{column.by} {format_score(after.score)}" if column.by else ""
+    if after.parts:
+        largest_first = sorted(after.parts, key=lambda part: -abs(part[1]))
+        cause = " + ".join(f"{name} {format_score(value)}" for name, value in largest_first)
+    cause = "; ".join(filter(None, (cause, after.note)))
+    return f"{moved}: {cause}" if cause else moved
+
+
+MAX_FALLEN = 3
+"""How many hits are shown that ranked high in some column and were left out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A hit in one column: its row from 0, and its rank, None if the column does not have it."""
+
+    column: int
+    row: int
+    rank: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class ListRank:
+    """A hit in one of several lists: the list, its row among the shown hits of the list, its rank."""
+
+    list: int
+    row: int
+    rank: int
+
+
+class HitLine(NamedTuple):
+    """One hit's line through the picture: from the lists that have it, then from stage to stage."""
+
+    number: int
+    path: HitPath
+    move: Move
+    nodes: tuple[Node, ...]
+    list_ranks: tuple[ListRank, ...] = ()
+
+    def rank_in(self, list: int) -> int | None:
+        """Return the rank in one of the lists, None if the list does not have the hit."""
+        return next((entry.rank for entry in self.list_ranks if entry.list == list), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The columns, lines and rows of a picture.
+
+    Two or more lists that were searched at the same time are not steps of one another. They are `lists`,
+    drawn side by side, and their lines join at the first column.
+    """
+
+    columns: tuple[FlowColumn, ...]
+    lines: tuple[HitLine, ...]
+    rows: int
+    lists: tuple[FlowColumn, ...] = ()
+
+    def list_size(self, list: int) -> int:
+        """Return how many of the shown hits one of the lists has."""
+        return sum(line.rank_in(list) is not None for line in self.lines)
+
+
+def make_layout(flow: Flow, *, top: int = 10, fallen: int = MAX_FALLEN) -> Layout:
+    """Choose the first `top` hits and a few that fell, and give each a row per column. Rows have no gaps."""
+    pool = [path for path in (*flow.kept[top:], *flow.cut) if path.places]
+    best_ranks = [(min(place.rank for place in path.places.values()), path.id, path) for path in pool]
+    best_ranks.sort(key=lambda entry: entry[:2])
+    shown = [*flow.kept[:top], *[path for best, _, path in best_ranks if best <= top][:fallen]]
+    lists = tuple(column for column in flow.columns if column.first_stage)
+    forked = len(lists) > 1 and len(lists) < len(flow.columns)
+    columns = flow.pooled if forked else flow.columns
+    nodes: dict[str, list[Node]] = {path.id: [] for path in shown}
+    for i, column in enumerate(columns):
+        ranked = _sort_by_rank(column, shown)
+        # Hits that only a later column has follow; hits that were dropped before do not.
+        later = {after.key for after in columns[i:]}
+        absent = [path for path in shown if column.key not in path.places and later & set(path.places)]
+        for row, path in enumerate([*ranked, *absent]):
+            position = path.places.get(column.key)
+            nodes[path.id].append(Node(i, row, position.rank if position else None))
+    list_ranks: dict[str, list[ListRank]] = {path.id: [] for path in shown}
+    for i, column in enumerate(lists if forked else ()):
+        for row, path in enumerate(_sort_by_rank(column, shown)):
+            list_ranks[path.id].append(ListRank(i, row, path.places[column.key].rank))
+    lines = tuple(
+        HitLine(number, path, find_move(path, flow), tuple(nodes[path.id]), tuple(list_ranks[path.id]))
+        for number, path in enumerate(shown, start=1)
+    )
+    return Layout(columns, lines, len(shown), lists if forked else ())
+
+
+def _sort_by_rank(column: FlowColumn, paths: Sequence[HitPath]) -> list[HitPath]:
+    present = [path for path in paths if column.key in path.places]
+    return sorted(present, key=lambda path: (path.places[column.key].rank, path.id))
+
+
+Column = FlowColumn  # OLD NAME: remove
+Place = FlowPosition  # OLD NAME: remove
+Path = HitPath  # OLD NAME: remove
+flow_of, layout_of, move_of = read_flow, make_layout, find_move  # OLD NAME: remove

@@ -1,4 +1,7 @@
-"""The self-contained page: picture, score parts per hit, what was left out and why. All text is escaped."""
+"""A self-contained HTML page: the picture, the score parts of each hit, and the hits left out with reasons.
+
+All text is escaped.
+"""
 
 # ruff: noqa: E501 - markup reads better on one line
 
@@ -8,40 +11,101 @@ from collections.abc import Mapping
 
 from markupsafe import Markup
 
-from resift._internal.markup import document, html, joined
-from resift.explain.escaping import clip
-from resift.explain.flow import Column, Flow, Path, Place
-from resift.explain.layout import Layout, Line, layout_of
+from resift._internal.markup import html, html_page, join_markup
+from resift.explain.flow import Flow, FlowColumn, FlowPosition, HitLine, HitPath, Layout, make_layout
 from resift.explain.reasons import format_score
-from resift.explain.style import SCRIPT, STYLE
-from resift.explain.svg_picture import NARROW, WIDE, picture
+from resift.explain.shorten import clip
+from resift.explain.svg import FLOW_STYLE, NARROW, PAGE_COLORS, WIDE, picture
 from resift.text.snippets import snippet
 
-MOST_CUT = 200
-"""Rows of the table of hits that were left out."""
+MAX_CUT = 200
+"""Maximum number of rows in the table of hits that were left out."""
 
-SNIPPET = 180
+SNIPPET_CHARS = 180
 """Characters of text on a closed card."""
+
+STYLE = (
+    PAGE_COLORS
+    + """
+* { box-sizing: border-box; }
+body { margin: 0 auto; max-width: 1160px; padding: 28px 20px 56px; background: var(--bg); color: var(--fg);
+  font: 16px/1.5 system-ui, -apple-system, "Segoe UI", sans-serif; overflow-wrap: anywhere; }
+h1 { font-size: 1.55rem; line-height: 1.25; margin: 0 0 4px; letter-spacing: -.01em; }
+h2 { font-size: 1.12rem; margin: 34px 0 10px; } p { margin: 4px 0 10px; } bdi { overflow-wrap: anywhere; }
+.dim { color: var(--dim); } .small { font-size: .87rem; }
+.card { background: var(--card); border: 1px solid var(--line); border-radius: 14px; padding: 14px 16px; box-shadow: 0 1px 3px var(--shade); }
+.picture { margin-top: 16px; overflow-x: auto; } svg.flow.wide { max-width: 100%; height: auto; } svg.flow.narrow { display: none; }
+.legend { display: flex; flex-wrap: wrap; gap: 4px 18px; margin: 10px 2px 0; color: var(--dim); font-size: .87rem; }
+.legend b { font-weight: 700; } .rose b, .chip.rose { color: var(--rose); } .fell b, .chip.fell { color: var(--fell); }
+.stayed b, .chip.stayed { color: var(--stayed); } .cut b, .chip.cut { color: var(--cut); }
+.warn { border-left: 4px solid var(--fell); margin: 14px 0; }
+.times { display: block; width: 100%; margin-top: 12px; height: 8px; border-radius: 5px; overflow: hidden; }
+.times rect { fill: var(--stayed); stroke: var(--bg); stroke-width: 1; } .times rect:nth-child(2n) { fill: var(--rose); }
+.times rect:nth-child(3n) { fill: var(--cut); }
+details.hit { padding: 0; margin: 0 0 8px; scroll-margin-top: 12px; } details.hit > div { padding: 4px 16px 14px 58px; }
+details.hit.on, details.hit:target { border-color: var(--stayed); }
+summary { display: flex; align-items: baseline; gap: 12px; padding: 10px 16px; cursor: pointer; border-radius: 14px; list-style: none; }
+summary::-webkit-details-marker { display: none; }
+summary:focus-visible { outline: 3px solid var(--stayed); outline-offset: -2px; }
+summary .place { font-weight: 700; font-variant-numeric: tabular-nums; min-width: 30px; text-align: right; font-size: 1.05rem; }
+summary .chip { font-weight: 700; min-width: 40px; font-variant-numeric: tabular-nums; } summary .what { flex: 1; min-width: 0; }
+summary .id { font-weight: 650; } summary .what > span { display: block; } summary .text { font-size: .93rem; } details[open] .text { display: none; }
+mark { background: none; color: inherit; font-weight: 650; }
+summary::after { content: "+"; color: var(--dim); font-weight: 700; } details[open] > summary::after { content: "–"; }
+.scroll { overflow-x: auto; } table { border-collapse: collapse; width: 100%; font-size: .92rem; font-variant-numeric: tabular-nums; }
+th { color: var(--dim); font-weight: 600; font-size: .82rem; } th, td { text-align: left; padding: 5px 12px 5px 0; border-bottom: 1px solid var(--line); vertical-align: top; }
+td.n, th.n { text-align: right; white-space: nowrap; } tr.part td { color: var(--dim); border-bottom-style: dotted; }
+.bar { display: inline-block; width: 120px; height: 10px; vertical-align: middle; background: var(--line); border-radius: 5px; overflow: hidden; }
+.bar rect { fill: var(--rose); } .bar rect.minus { fill: var(--fell); } .bar line { stroke: var(--dim); }
+footer { margin-top: 36px; }
+@media (max-width: 760px) { body { padding: 18px 12px 40px; } .picture { padding: 12px 3px; } svg.flow.wide { display: none; }
+  svg.flow.narrow { display: block; width: 100%; height: auto; } details.hit > div { padding: 2px 12px 12px; } summary { padding: 10px 12px; gap: 9px; }
+  summary .place { min-width: 20px; } summary .chip { min-width: 34px; } .bar { width: 56px; } th, td { padding-right: 8px; } }
+@media (prefers-reduced-motion: reduce) { * { transition: none !important; } }
+"""
+    + FLOW_STYLE
+)
+
+SCRIPT = """
+(function () {
+  var parts = document.querySelectorAll("[data-hit]");
+  function light(number) {
+    parts.forEach(function (part) { part.classList.toggle("on", number !== null && part.dataset.hit === number); });
+  }
+  parts.forEach(function (part) {
+    part.addEventListener("mouseenter", function () { light(part.dataset.hit); });
+    part.addEventListener("mouseleave", function () { light(null); });
+    part.addEventListener("focusin", function () { light(part.dataset.hit); });
+    part.addEventListener("focusout", function () { light(null); });
+  });
+  function open() {
+    var hit = document.getElementById(location.hash.slice(1));
+    if (hit && hit.tagName === "DETAILS") { hit.open = true; hit.querySelector("summary").focus(); }
+  }
+  window.addEventListener("hashchange", open);
+  open();
+})();
+"""
 
 
 def page(flow: Flow, *, top: int = 10) -> str:
     """Return the page as one string of HTML."""
-    layout = layout_of(flow, top=top)
-    title = flow.query or "How this ranking came about"
+    layout = make_layout(flow, top=top)
+    title = flow.query or "Rank flow"
     body = [
         html("<h1><bdi>{}</bdi></h1>", title),
         html('<p class="dim">{}</p>', _summary(flow)),
         _warning(flow),
         _picture(flow, layout),
         _times(flow.timings),
-        html("<h2>{}</h2>", "Hits" if flow.kept else "Nothing was found"),
+        html("<h2>{}</h2>", "Hits" if flow.kept else "No hits"),
         *_hits(flow, layout),
         _left_out(flow),
         html(
-            '<footer class="dim small">Made by Resift from the ranking’s own trace. This page loads nothing.</footer>'
+            '<footer class="dim small">Made by Resift from the trace of the ranking. This page loads nothing.</footer>'
         ),
     ]
-    return document(title, joined((part for part in body if part), "\n"), style=STYLE, script=SCRIPT)
+    return html_page(title, join_markup((part for part in body if part), "\n"), style=STYLE, script=SCRIPT)
 
 
 def _summary(flow: Flow) -> str:
@@ -64,14 +128,14 @@ def _warning(flow: Flow) -> Markup:
 def _picture(flow: Flow, layout: Layout) -> Markup:
     if not layout.lines:
         return Markup()
-    drawn = joined(
+    drawn = join_markup(
         picture(flow, layout, frame=frame, kind=kind, links=True)
         for frame, kind in ((WIDE, "wide"), (NARROW, "narrow"))
     )
     legend = html(
         '<div class="legend"><span class="rose"><b>▲</b> rose</span><span class="fell"><b>▼</b> fell</span>'
         '<span class="stayed"><b>=</b> stayed</span><span class="cut"><b>✕</b> left out</span>'
-        "<span>circles hold ranks; where no line comes from a list, it did not have the hit</span></div>"
+        "<span>circles show ranks; a list without a line to the hit does not have it</span></div>"
     )
     return html('<div class="card picture">{}{}</div>', drawn, legend)
 
@@ -80,23 +144,23 @@ def _times(timings: Mapping[str, float]) -> Markup:
     stages = {name: ms for name, ms in timings.items() if name != "total" and ms > 0}
     if not stages:
         return Markup()
-    # Drawn and not styled: the policy of the page forbids styles in attributes.
-    most, left, bars = sum(stages.values()), 0.0, []
+    # Drawn as SVG: the page's security policy forbids style attributes.
+    total, left, bars = sum(stages.values()), 0.0, []
     for name, ms in stages.items():
-        share = 100 * ms / most
+        share = 100 * ms / total
         bars.append(
             html('<rect x="{:.3f}%" width="{:.3f}%" height="8"><title>{}</title></rect>', left, share, name)
         )
         left += share
-    text = joined((html("{} {:.1f} ms", name, ms) for name, ms in stages.items()), " · ")
+    text = join_markup((html("{} {:.1f} ms", name, ms) for name, ms in stages.items()), " · ")
     return html(
-        '<svg class="times" aria-hidden="true">{}</svg><p class="dim small">{}</p>', joined(bars), text
+        '<svg class="times" aria-hidden="true">{}</svg><p class="dim small">{}</p>', join_markup(bars), text
     )
 
 
 def _hits(flow: Flow, layout: Layout) -> list[Markup]:
     scale = _scales(flow)
-    legend = "Bars are shares of the largest score that the stage gave on this page: to the left below zero."
+    legend = "Bars are relative to the largest score of the stage on this page; negative scores extend to the left."
     shown = [html('<p class="dim small">{}</p>', legend)] if layout.lines else []
     shown += [_details(line, flow, scale) for line in layout.lines]
     more = len(flow.kept) - sum(line.path.final is not None for line in layout.lines)
@@ -105,7 +169,7 @@ def _hits(flow: Flow, layout: Layout) -> list[Markup]:
     return shown
 
 
-def _details(line: Line, flow: Flow, scale: Mapping[str, float]) -> Markup:
+def _details(line: HitLine, flow: Flow, scale: Mapping[str, float]) -> Markup:
     path, query, columns = line.path, flow.query, flow.columns
     place = str(path.final) if path.final else "–"
     rows = [
@@ -132,22 +196,22 @@ def _details(line: Line, flow: Flow, scale: Mapping[str, float]) -> Markup:
         snippet=_snippet(path.hit.text, query),
         reason=line.move.reason,
         text=text,
-        rows=joined(rows),
+        rows=join_markup(rows),
         why=path.why or line.move.reason,
     )
 
 
 def _snippet(text: str, query: str) -> Markup:
-    """Return the part of a text that closed cards show, the words asked for marked."""
-    found = snippet(text, query, length=SNIPPET)
-    parts, at = [], 0
-    for start, end in found.matches:
-        parts += [found.text[at:start], html("<mark>{}</mark>", found.text[start:end])]
-        at = end
-    return joined([*parts, found.text[at:]])
+    """Return the part of a text that closed cards show, with the query words highlighted."""
+    best = snippet(text, query, length=SNIPPET_CHARS)
+    parts, done = [], 0
+    for start, end in best.matches:
+        parts += [best.text[done:start], html("<mark>{}</mark>", best.text[start:end])]
+        done = end
+    return join_markup([*parts, best.text[done:]])
 
 
-def _rows(column: Column, place: Place, scale: Mapping[str, float]) -> list[Markup]:
+def _rows(column: FlowColumn, place: FlowPosition, scale: Mapping[str, float]) -> list[Markup]:
     named = (
         column.by if column.first_stage else " · ".join(part for part in (column.label, column.by) if part)
     )
@@ -158,25 +222,25 @@ def _rows(column: Column, place: Place, scale: Mapping[str, float]) -> list[Mark
         html('<td class="n">{}</td>', format_score(place.score)),
         html("<td>{}</td>", _bar(place.score, scale.get(column.key, 0.0))),
     ]
-    rows = [html("<tr>{}</tr>", joined(cells))]
+    rows = [html("<tr>{}</tr>", join_markup(cells))]
     if len(place.parts) > 1:
         rows += [_part(*part, scale.get(column.key, 0.0)) for part in place.parts]
     return rows
 
 
-def _part(name: str, value: float, most: float) -> Markup:
+def _part(name: str, value: float, largest: float) -> Markup:
     return html(
         '<tr class="part"><td>&nbsp;&nbsp;+ {}</td><td></td><td class="n">{}</td><td>{}</td></tr>',
         name,
         format_score(value),
-        _bar(value, most),
+        _bar(value, largest),
     )
 
 
-def _bar(score: float | None, most: float) -> Markup:
-    if score is None or most <= 0:
+def _bar(score: float | None, largest: float) -> Markup:
+    if score is None or largest <= 0:
         return Markup()
-    half = min(50.0, abs(score) / most * 50)
+    half = min(50.0, abs(score) / largest * 50)
     start = 50.0 if score >= 0 else 50.0 - half
     kind = "minus" if score < 0 else "plus"
     return html(
@@ -189,25 +253,25 @@ def _bar(score: float | None, most: float) -> Markup:
 
 
 def _scales(flow: Flow) -> dict[str, float]:
-    """Return the largest size of a score per column, so that bars of one stage can be compared."""
-    most: dict[str, float] = {}
+    """Return column key -> largest absolute score, the full length of a bar."""
+    largest: dict[str, float] = {}
     for path in (*flow.kept, *flow.cut):
         for key, place in path.places.items():
             sizes = [abs(score) for score in (place.score, *(value for _, value in place.parts)) if score]
-            most[key] = max([most.get(key, 0.0), *sizes])
-    return most
+            largest[key] = max([largest.get(key, 0.0), *sizes])
+    return largest
 
 
 def _left_out(flow: Flow) -> Markup:
     if not flow.cut:
         return Markup()
-    rows = joined(_cut_row(path) for path in flow.cut[:MOST_CUT])
-    more = len(flow.cut) - MOST_CUT
+    rows = join_markup(_cut_row(path) for path in flow.cut[:MAX_CUT])
+    more = len(flow.cut) - MAX_CUT
     text = html('<p class="dim">… and {} more.</p>', more) if more > 0 else ""
     reasons: dict[str, int] = {}
     for path in flow.cut:
         reasons[path.cut or "cut"] = reasons.get(path.cut or "cut", 0) + 1
-    counted = joined((html("{}: {}", why, count) for why, count in reasons.items()), " · ")
+    counted = join_markup((html("{}: {}", why, count) for why, count in reasons.items()), " · ")
     return html(
         '<h2>Left out ({})</h2><p class="dim small">{}</p>'
         '<div class="card scroll"><table><thead><tr><th>hit</th><th class="n">last rank</th><th>why</th><th>text</th></tr></thead>'
@@ -219,7 +283,7 @@ def _left_out(flow: Flow) -> Markup:
     )
 
 
-def _cut_row(path: Path) -> Markup:
+def _cut_row(path: HitPath) -> Markup:
     return html(
         '<tr><td><bdi>{}</bdi></td><td class="n">{}</td><td>{}</td><td class="dim"><bdi>{}</bdi></td></tr>',
         path.id,

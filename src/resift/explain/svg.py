@@ -1,13 +1,64 @@
-"""Basic SVG shapes for pictures and plots. CSS classes set the colors; all text is escaped."""
+"""The rank flow as SVG, and the shapes that it shares with the plots of evaluation reports.
+
+One curve per hit leads from stage to stage. Lists that were searched at the same time are above one another
+on the left; the curves of a hit join at the first stage after them. CSS classes set the colors, and all text
+is escaped.
+"""
+
+# ruff: noqa: E501 - style sheets are easier to read with long lines
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 from markupsafe import Markup
 
 from resift._internal.markup import html, join_markup
+from resift.explain.flow import Flow, FlowColumn, HitLine, Layout, Node, make_layout
+from resift.explain.shorten import clip, clip_words, short_id
+
+_COLORS = """
+SCOPE { color-scheme: light dark; --bg: #fbfaf8; --card: #fff; --fg: #22262b; --dim: #667079; --line: #e4e1db;
+  --rose: #12805c; --fell: #c2413a; --stayed: #3c6e9f; --cut: #8d949c; --on: #fff; --shade: rgba(30,30,30,.06); }
+@media (prefers-color-scheme: dark) { SCOPE { --bg: #14171b; --card: #1b1f25; --fg: #e8ebee; --dim: #a1abb5;
+  --line: #2e353d; --rose: #46c394; --fell: #ff857b; --stayed: #7db4ea; --cut: #7b858f; --on: #101316; --shade: rgba(0,0,0,.3); } }
+"""
+
+FLOW_STYLE = """
+svg.flow { display: block; font-family: system-ui, -apple-system, "Segoe UI", sans-serif; }
+.flow text { fill: var(--fg); font-size: 13px; }
+.flow .stage { font-weight: 650; } .flow .query { font-size: 16px; font-weight: 650; } .flow .list { paint-order: stroke; stroke: var(--card); stroke-width: 5px; stroke-linejoin: round; }
+.flow .by, .flow .snippet { fill: var(--dim); font-size: 12px; }
+.flow .guide { stroke: var(--line); stroke-width: 1; stroke-dasharray: 1 5; stroke-linecap: round; }
+.flow .hit { outline: none; cursor: pointer; --c: var(--stayed); }
+.flow .rose { --c: var(--rose); } .flow .fell { --c: var(--fell); } .flow .cut { --c: var(--cut); }
+.flow path { fill: none; stroke: var(--c); stroke-width: 2.5; opacity: .62; transition: opacity .12s, stroke-width .12s; }
+.flow path.unknown { stroke-dasharray: 2 6; opacity: .45; stroke-linecap: round; } .flow .cut path { opacity: .35; }
+.flow .node { fill: var(--card); stroke: var(--c); stroke-width: 2; } .flow .node.end { fill: var(--c); }
+.flow circle.unknown { fill: var(--card); stroke: var(--c); stroke-dasharray: 2 2; }
+.flow .rank { font-size: 11.5px; font-weight: 600; fill: var(--c); font-variant-numeric: tabular-nums; }
+.flow .rank.end { fill: var(--on); } .flow .rank.small { font-size: 9.5px; } .flow .node.small { stroke-width: 1.5; }
+.flow .name { font-weight: 600; } .flow .sign { fill: var(--c); font-weight: 700; } .flow .cut .name { fill: var(--dim); }
+.flow .isolated { unicode-bidi: isolate; }
+.flow:has(.hit:hover) .hit:not(:hover), .flow:has(.hit:focus-visible) .hit:not(:focus-visible),
+.flow:has(.hit.on) .hit:not(.on) { opacity: .22; }
+.flow .hit:hover path, .flow .hit:focus-visible path, .flow .hit.on path { opacity: 1; stroke-width: 4; }
+.flow .hit:focus-visible .node { stroke-width: 4; }
+"""
+"""Style of the picture alone, for pages that define the colors."""
+
+PAGE_COLORS = _COLORS.replace("SCOPE", ":root")
+PICTURE_STYLE = PAGE_COLORS + ".flow { background: var(--bg); }" + FLOW_STYLE
+"""Style of the picture with its colors, for pages around it."""
+
+_FILE_STYLE = (
+    _COLORS.replace("SCOPE", ".flow")  # other pictures of a notebook keep their own colors
+    + ".flow { background: var(--bg); } svg.flow { max-width: 100%; height: auto; }"
+    + FLOW_STYLE
+)
 
 Anchor = Literal["start", "middle", "end"]
 """Which part of a text is at its x position."""
@@ -74,3 +125,199 @@ def svg_curve(x1: float, y1: float, x2: float, y2: float, *, css: str = "") -> M
 def svg_title(text: str) -> Markup:
     """Return a tooltip, or nothing for an empty text."""
     return html("<title>{}</title>", text) if text else Markup()
+
+
+@dataclass(frozen=True, slots=True)
+class PictureSize:
+    """The measures of a picture in pixels."""
+
+    width: int
+    label: int
+    row: int = 38
+    radius: int = 12
+    top: int = 58
+    left: int = 30
+    name_chars: int = 34
+    list_row: int = 19
+    """Minimum height of a row in a list."""
+
+
+WIDE = PictureSize(width=1088, label=330)
+NARROW = PictureSize(width=358, label=40, row=32, radius=11, top=46, left=16)
+
+_QUERY_HEIGHT = 40  # above a picture that is a file of its own
+
+
+class Grid:
+    """The coordinates of one picture."""
+
+    def __init__(self, layout: Layout, size: PictureSize) -> None:
+        self.layout = layout
+        self.size = size
+        self._fork = 1 if layout.lists else 0
+        self._count = len(layout.columns) + self._fork
+        # Each list has a row for its name above its hits.
+        slots = sum(layout.list_size(i) + 1 for i in range(len(layout.lists)))
+        body = max(size.row * layout.rows, size.list_row * slots)
+        self.step = min(size.row, body / slots) if slots else 0.0
+        self.height = size.top + body + 10
+        self._shift = (body - size.row * layout.rows) / 2
+
+    def x(self, column: int) -> float:
+        """Return the center of a column; the lists are column -1."""
+        width = self.size.width - self.size.left - self.size.label - self.size.radius
+        i = column + self._fork
+        return self.size.left + width * (i / (self._count - 1) if self._count > 1 else 1.0)
+
+    @property
+    def space(self) -> float:
+        """The distance between two columns."""
+        return self.x(1) - self.x(0) if self._count > 1 else 200.0
+
+    def y(self, row: int) -> float:
+        """Return the center of a row of the stages."""
+        return self.size.top + self._shift + self.size.row * (row + 0.5)
+
+    def list_y(self, list: int, row: int) -> float:
+        """Return the center of a row in a list; row -1 is its name."""
+        above = sum(self.layout.list_size(i) + 1 for i in range(list))
+        return self.size.top + self.step * (above + 1 + row + 0.5)
+
+    @property
+    def list_radius(self) -> float:
+        """The radius of a node in a list."""
+        return min(self.size.radius, self.step / 2 - 1)
+
+
+def svg_file(flow: Flow, *, top: int = 10) -> str:
+    """Return the wide picture as a file, with the query as its title and its style included."""
+    drawn = str(picture(flow, make_layout(flow, top=top), frame=WIDE, kind="alone"))
+    # A file needs the namespace; inside an HTML page it is known.
+    named = drawn.replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
+    heading = svg_title(flow.query)
+    return named.replace(">", f">{heading}<style>{_FILE_STYLE}</style>", 1)
+
+
+def picture(
+    flow: Flow,
+    layout: Layout,
+    *,
+    frame: PictureSize,
+    kind: str,
+    links: bool = False,
+    marked: Collection[str] = (),
+) -> Markup:
+    """Draw the flow; `links` connects each line to the hit's details, the ids in `marked` are highlighted."""
+    grid = Grid(layout, frame)
+    summary = f"Rank flow of {len(layout.lines)} hits through {len(flow.columns)} columns"
+    label = f"{flow.query}: {summary}" if flow.query else summary
+    # A file shows the query itself; a page has it as its heading.
+    above = _QUERY_HEIGHT if kind == "alone" and flow.query else 0
+    body = [_column_heading(column, i, grid) for i, column in enumerate(layout.columns)]
+    if above:
+        query = _isolate(clip_words(flow.query, 110))
+        body.append(svg_text(frame.left - 9, 26 - above, query, css="query"))
+    # The best hits are drawn last, on top of the others.
+    lines = reversed(layout.lines)
+    body += [_hit_line(line, grid, links=links, marked=line.path.id in marked) for line in lines]
+    for i, column in enumerate(layout.lists):
+        x, y, size = grid.x(-1), grid.list_y(i, -1), layout.list_size(i)
+        name = clip(column.label, max(3, int(grid.space / 8)))
+        body.append(svg_text(x - grid.list_radius, y + 4, name, css="stage list"))
+        if size:
+            body.append(svg_line(x, grid.list_y(i, 0), x, grid.list_y(i, size - 1), css="guide"))
+    return svg_element(
+        frame.width, grid.height + above, body, css=f"flow {kind}", label=label, role="group", top=-above
+    )
+
+
+def _column_heading(column: FlowColumn, i: int, grid: Grid) -> Markup:
+    wide = grid.size is not NARROW
+    chars = max(3, int(grid.space / (7.6 if wide else 6.4)) - 1)
+    first = i == 0 and not grid.layout.lists
+    center = grid.x(i)
+    x = center - grid.size.radius if first else center
+    anchor: Anchor = "start" if first else "middle"
+    # In a narrow picture labels would touch: every second one is a line lower.
+    y = 18 if wide else (14 if i % 2 == 0 else 30)
+    label = clip(column.label, chars if wide else chars * 2)
+    text = svg_text(x, y, label, css="stage", anchor=anchor)
+    by = clip(column.by, chars) if wide and column.by not in ("", column.label) else ""
+    if by:
+        text += svg_text(x, 35, by, css="by", anchor=anchor)
+    return svg_line(center, grid.size.top, center, grid.y(grid.layout.rows - 1), css="guide") + text
+
+
+def _hit_line(line: HitLine, grid: Grid, *, links: bool, marked: bool) -> Markup:
+    layout = grid.layout
+    ranks = [f"{column.label} {line.rank_in(i) or 'not found'}" for i, column in enumerate(layout.lists)]
+    ranks += [
+        f"{layout.columns[node.column].label} {node.rank if node.rank is not None else 'not found'}"
+        for node in line.nodes
+    ]
+    label = f"{line.path.id}: {', '.join(ranks)}. {line.move.reason}."
+    shapes = [svg_title(label), *_curves(line, grid)]
+    for entry in line.list_ranks:
+        y = grid.list_y(entry.list, entry.row)
+        shapes.append(_rank_circle(entry.rank, grid.x(-1), y, grid.list_radius, " small"))
+    for node in line.nodes:
+        x, y = grid.x(node.column), grid.y(node.row)
+        if node.rank is None:
+            shapes.append(svg_circle(x, y, 5, css="unknown"))
+        else:
+            last = node.column == len(layout.columns) - 1 and line.path.final
+            shapes.append(_rank_circle(node.rank, x, y, grid.size.radius, " end" if last else ""))
+    if line.nodes:
+        shapes.append(_hit_name(line, line.nodes[-1], grid))
+    classes = f"{line.move.kind} marked" if marked else line.move.kind
+    attributes = html(
+        'class="hit {}" data-hit="{}" aria-label="{}" tabindex="0"', classes, line.number, label
+    )
+    if links:
+        return html('<a href="#hit-{}" {}>{}</a>', line.number, attributes, join_markup(shapes))
+    return html('<g {} role="img">{}</g>', attributes, join_markup(shapes))
+
+
+def _curves(line: HitLine, grid: Grid) -> Iterator[Markup]:
+    if line.nodes:
+        join_y = grid.y(line.nodes[0].row)
+        for entry in line.list_ranks:
+            yield svg_curve(grid.x(-1), grid.list_y(entry.list, entry.row), grid.x(0), join_y)
+    for start, end in pairwise(line.nodes):
+        known = start.rank is not None and end.rank is not None
+        yield svg_curve(
+            grid.x(start.column),
+            grid.y(start.row),
+            grid.x(end.column),
+            grid.y(end.row),
+            css="" if known else "unknown",
+        )
+
+
+def _rank_circle(rank: int, x: float, y: float, radius: float, kind: str) -> Markup:
+    text = str(rank) if rank < 1000 else "…"
+    number = svg_text(x, y + (3 if kind == " small" else 4), text, css=f"rank{kind}", anchor="middle")
+    return svg_circle(x, y, radius, css=f"node{kind}") + number
+
+
+def _hit_name(line: HitLine, node: Node, grid: Grid) -> Markup:
+    size = grid.size
+    x, y = grid.x(node.column) + size.radius + 8, grid.y(node.row)
+    sign = html('<tspan class="sign">{}</tspan>', line.move.sign)
+    if size is NARROW:
+        return svg_text(x - 4, y + 4, sign, css="name")
+    if node.column < len(grid.layout.columns) - 1:
+        return svg_text(x, y + 4, html("{} {}", sign, _isolate(short_id(line.path.id, 20))), css="name")
+    name = html("{} {}", sign, _isolate(short_id(line.path.id, size.name_chars)))
+    text = svg_text(x, y - 2, name, css="name")
+    if line.path.hit.text:
+        text += svg_text(x, y + 13, _isolate(clip_words(line.path.hit.text, 46)), css="snippet")
+    return text
+
+
+def _isolate(text: str) -> Markup:
+    """Return text whose direction does not affect the text next to it."""
+    return html('<tspan class="isolated">{}</tspan>', text)
+
+
+Frame = PictureSize  # OLD NAME: remove

@@ -138,7 +138,7 @@ class Profile:
             scores = "fused scores have" if self.signal == OWN_SCORE else f"{signal!r} has"
             raise InputError(
                 f"The floors of the gate profile {self.name!r} are for the scale {self.scale!r}, but "
-                f"{scores} {scale!r}. Name the store that has this scale (signal), or use floors for {scale!r}."
+                f"{scores} {scale!r}. Name the store with this scale (signal), or use floors for {scale!r}."
             )
 
     def floor_for(self, section: str | None) -> float | None:

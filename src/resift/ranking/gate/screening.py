@@ -137,9 +137,9 @@ def gate(
     Tightening never drops the best `rerank_top_n` hits. Without `breaker_closed` the breaker counts as
     CLOSED. The scores of the store that the profile names come from the trace; a Ranking has its own.
     """
-    for name, value in (("rerank_top_n", rerank_top_n), ("top_k", top_k)):
-        if value is not None and value < 1:
-            raise InputError(f"{name} is {value}; pass a number of hits ≥ 1, or None.")
+    for name, count in (("rerank_top_n", rerank_top_n), ("top_k", top_k)):
+        if count is not None and count < 1:
+            raise InputError(f"{name} is {count}; pass a number of hits ≥ 1, or None.")
     signals = _read_signals(hits, profile.signal, trace_of(hits) if trace is None else trace)
     scores = [value for value in signals if value is not None]
     static = profile.floor_for(section)
