@@ -20,7 +20,7 @@ from resift.cli.main import main
 from resift.errors import InputError
 from resift.external.candidates import hits_from
 from resift.external.records import read_metadata, read_text
-from resift.server.rerank_work import texts_of
+from resift.server.rerank_routes import read_texts
 from resift.types import Scores
 from tests.ingest.test_reading import small_pdf
 
@@ -91,7 +91,7 @@ class Reads:
 def everywhere(record: dict[str, Any], folder: Path) -> dict[str, str]:
     """Return the text of a record as each entry point reads it."""
     named = {"id": "a", **record}
-    found = {"hits_from": hits_from([named])[0].text, "server": texts_of([named])[0]}
+    found = {"hits_from": hits_from([named])[0].text, "server": read_texts([named])[0]}
     scorer = Reads()
     resift.rerank("q", [named], scorer=scorer)
     found["rerank"] = scorer.texts[0]
@@ -198,7 +198,7 @@ def test_text_keys_join_several_fields_in_their_order():
         assert hits_from([record], text_keys=keys)[0].text == "T\n\nb"
     assert hits_from([record], text_keys=["body", "title"])[0].text == "b\n\nT"
     assert hits_from([record], text_keys=["_source.body", "n", "parts.text"])[0].text == "s\n\n3\n\nx"
-    assert texts_of([record], ["title", "n"]) == ["T\n\n3"]
+    assert read_texts([record], ["title", "n"]) == ["T\n\n3"]
     scorer = Reads()
     resift.rerank("q", [record], text_keys=["body", "nothing"], scorer=scorer)
     assert scorer.texts == ["b"]

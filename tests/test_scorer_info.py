@@ -30,7 +30,7 @@ from resift.rerankers.semantic_bm25 import SemanticBM25Reranker
 from resift.rerankers.shared_model import SharedCrossEncoder
 from resift.rerankers.zero_shot import ZeroShotReranker
 from resift.resilience.tiered import Tiered
-from resift.server.rerank_work import TokenCounter, score_normalizer
+from resift.server.rerank_routes import TokenCounter, score_normalizer
 from resift.testing import FakeStore, OverlapScorer
 from resift.types import ScorerInfo, Scores, StageKind
 
@@ -138,7 +138,7 @@ def test_the_server_reads_the_scale_and_not_the_name():
     """A cross-encoder that answers with probabilities keeps them; logits go through the logistic function."""
 
     def shown(info):
-        counter = TokenCounter(Described(info), "cross-encoder")
+        counter = TokenCounter(Described(info))
         ranking = asyncio.run(rescore(counter, "Geschichte", hits(), k=3))
         return score_normalizer(ranking)(0.7)
 
@@ -163,7 +163,7 @@ def test_wrappers_pass_the_description_on():
     """Cached, cascaded, counted, and scores that name their scorer themselves."""
     multilingual = replace(ENGLISH_MODEL, languages=("en", "de"))
     cached = CachedScorer(Described(multilingual), MemoryScores(), pointwise=True)
-    for scorer in (cached, cached, CascadeReranker(Described(multilingual)), TokenCounter(cached, "x")):
+    for scorer in (cached, cached, CascadeReranker(Described(multilingual)), TokenCounter(cached)):
         record = record_of(scorer)
         assert (record.score_scale, record.languages) == ("logit", ("en", "de"))
 

@@ -14,14 +14,15 @@ import numpy as np
 
 from resift.cli import serve
 from resift.server import serve_app
-from resift.server.running import bound_socket, run_worker
-from resift.types import Scores
+from resift.server.running import bind_socket, run_worker
+from resift.types import ScorerInfo, Scores
 
 _two = asyncio.Semaphore(2)
 
 
 class StubScorer:
     name = "stub"
+    info = ScorerInfo(name="stub")
 
     async def score(self, query, hits, *, deadline):
         values = []
@@ -70,7 +71,7 @@ def main() -> int:
     serve.configure(parser)
     args = parser.parse_args()
     options, listening = serve.server_options(args), serve.listening_of(args)
-    listener = bound_socket(listening)
+    listener = bind_socket(listening)
     sys.stderr.write(f"Resift is at http://127.0.0.1:{listener.getsockname()[1]}\n")
     sys.stderr.flush()
     return run_worker(options, listening, listener, make_app=made)

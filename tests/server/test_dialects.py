@@ -170,7 +170,7 @@ def test_objects_as_documents(stub):
     assert answer.json()["results"][0]["index"] == 1
     answer = stub.post("/v1/rerank", {"query": QUERY, "documents": [{"image": "x"}, "fox"]}).json()
     assert [row["index"] for row in answer["results"]] == [1, 0]
-    assert answer["warnings"] == ["1 of 2 documents have no text and stand last"]
+    assert answer["warnings"] == ["1 of 2 documents have no text and are ranked last"]
 
 
 ERRORS = [

@@ -189,11 +189,12 @@ def raw(port: int, data: bytes, *, timeout: float = 10) -> bytes:
 SLOW = """
 import asyncio, sys
 from resift.server import Limits, ServerOptions, serve_app
-from resift.server.running import Listening, bound_socket, run_worker
+from resift.server.options import ListenOptions
+from resift.server.running import bind_socket, run_worker
 from tests.server.stub_server import StubScorer
 limits = Limits(first_byte_timeout_s=0.6, header_timeout_s=0.3, stall_timeout_s=0.5, max_connections=3)
-listening = Listening(port=0, drain_delay_s=0.1)
-listener = bound_socket(listening)
+listening = ListenOptions(port=0, drain_delay_s=0.1)
+listener = bind_socket(listening)
 print(f"Resift is at http://127.0.0.1:{listener.getsockname()[1]}", file=sys.stderr, flush=True)
 make = lambda options: serve_app(options, scorer=StubScorer())
 sys.exit(run_worker(ServerOptions(limits=limits, embedder=None), listening, listener, make_app=make))

@@ -1,7 +1,5 @@
 """The server's parts on their own: admission, keys, schemas, spans, interleaving, judgements."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections import Counter
@@ -9,26 +7,23 @@ from collections import Counter
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import Struct
 
 from resift.errors import ConfigError
-from resift.server.admission import Admission, pairs_in
-from resift.server.bodies import parse_json
-from resift.server.failures import RequestFailed
-from resift.server.interleaving import credit, team_draft
-from resift.server.judge_scores import running_score
-from resift.server.judgements import LOG, Judgements, Session
-from resift.server.keys import Keys
-from resift.server.middleware import key_in
+from resift.server.admission import Admission, count_pairs
+from resift.server.judge_routes import running_score, sum_grades, team_draft
+from resift.server.keys import Keys, key_from_header
 from resift.server.options import Limits, ServerOptions
-from resift.server.request_info import RequestInfo
-from resift.server.schema import lenient_flag, record, whole
+from resift.server.ratings import LOG_FILE, RatingSession, RatingsLog
+from resift.server.request_errors import RequestFailed
+from resift.server.schema import Flag, Positive, RequestReader, is_true, parse_json
 from resift.text.sentences import sentence_spans
 
 
 def test_pairs_count_windows():
     """A long document counts for more, and for no more than its windows are read."""
-    assert pairs_in(["short", "x" * 5000, "x" * 10_000_000]) == 1 + 3 + 32
-    assert pairs_in(["short", "x" * 5000], "x" * 5000) == 8 * (1 + 3)
+    assert count_pairs(["short", "x" * 5000, "x" * 10_000_000]) == 1 + 3 + 32
+    assert count_pairs(["short", "x" * 5000], "x" * 5000) == 8 * (1 + 3)
 
 
 @given(st.lists(st.integers(1, 12), min_size=1, max_size=30))
@@ -40,7 +35,7 @@ def test_who_is_let_in_has_no_more_than_the_limit_ahead(sizes):
         inside = []
 
         async def one(pairs):
-            async with admission.admitted(pairs):
+            async with admission.admit(pairs):
                 counted = min(pairs, 5)
                 assert not inside or sum(min(counted, size) for size in inside) + counted <= 10
                 inside.append(pairs)
@@ -64,7 +59,7 @@ def test_small_requests_get_in_beside_large_ones_and_before_those_that_wait():
         gate = asyncio.Event()
 
         async def one(pairs):
-            async with admission.admitted(pairs):
+            async with admission.admit(pairs):
                 await gate.wait()
 
         large = [asyncio.create_task(one(size)) for size in (1_024, 9_000, 2_000)]
@@ -89,7 +84,7 @@ def test_who_waits_is_let_in_when_there_is_room_and_cancelling_leaves_no_trace()
         order = []
 
         async def one(name, pairs):
-            async with admission.admitted(pairs):
+            async with admission.admit(pairs):
                 order.append(name)
                 await gate.wait()
 
@@ -117,12 +112,12 @@ def test_a_standing_queue_is_overload():
         release = asyncio.Event()
 
         async def hold():
-            async with admission.admitted(1):
+            async with admission.admit(1):
                 await release.wait()
 
         async def refused():
             with pytest.raises(RequestFailed):
-                async with admission.admitted(1):
+                async with admission.admit(1):
                     pass
 
         holding = [asyncio.create_task(hold()) for _ in range(2)]
@@ -134,33 +129,26 @@ def test_a_standing_queue_is_overload():
         await waiting
         assert admission.overloaded
         with pytest.raises(RequestFailed):
-            admission.check(RequestInfo("r", {}))
+            admission.check(None)
         release.set()
         await asyncio.gather(*holding)
         assert not admission.overloaded
-        admission.check(RequestInfo("r", {}))
+        admission.check(None)
 
     asyncio.run(run())
 
 
-def test_requests_and_bytes_that_arrive_are_bounded_and_counted_once():
-    """Over the limit a request is refused unread; one that was never counted is not taken off."""
+def test_requests_and_bytes_that_arrive_are_bounded():
+    """Over the limit a request is refused before it is read."""
     admission = Admission(Limits(max_requests=2, max_bytes_held=100))
-    first, second, third = (RequestInfo(name, {}) for name in "abc")
-    with admission.reading(first) as received:
-        received(60)
-        with pytest.raises(RequestFailed), admission.reading(third) as too_much:
-            too_much(50)
-    with admission.reading(second) as received:
-        received(100)
-    assert admission.bytes_held == 0
+    admission.hold_bytes(60)
     with pytest.raises(RequestFailed):
-        admission.check(third)
-    for _ in range(2):
-        admission.answered(first)
-        admission.answered(third)
-    assert admission.requests == 1
-    admission.check(third)
+        admission.hold_bytes(50)
+    admission.requests = 2
+    with pytest.raises(RequestFailed):
+        admission.check(None)
+    admission.requests = 1
+    admission.check(None)
 
 
 def test_a_small_body_is_not_refused_unread_for_the_large_ones_before_it():
@@ -170,13 +158,13 @@ def test_a_small_body_is_not_refused_unread_for_the_large_ones_before_it():
         now = 0.0
         admission = Admission(Limits(max_pairs=200), clock=lambda: now)
         for _ in range(200):
-            async with admission.admitted(100, body_bytes=100_000):
+            async with admission.admit(100, body_bytes=100_000):
                 pass
-        async with admission.admitted(100), admission.admitted(100):
+        async with admission.admit(100), admission.admit(100):
             admission.overloaded = True
             with pytest.raises(RequestFailed):
-                admission.check(RequestInfo("large", {}, body_bytes=100_000))
-            admission.check(RequestInfo("small", {}, body_bytes=2_000))
+                admission.check(100_000)
+            admission.check(2_000)
 
     asyncio.run(run())
 
@@ -191,7 +179,7 @@ def test_key_files(tmp_path):
         Keys(file=file)
     file.write_text("a, b\n# c\n", encoding="utf-8")
     now = 0.0
-    keys = Keys(file=file, given=["d"], clock=lambda: now)
+    keys = Keys(file=file, keys=["d"], clock=lambda: now)
     assert [keys.allow(key) for key in "abcd"] == [True, True, False, True]
     file.unlink()
     now = 5.0
@@ -219,18 +207,37 @@ def test_a_variable_without_a_key_does_not_open_the_server(monkeypatch):
 )
 def test_key_in_a_header(header, key):
     """Only what follows Bearer is a key, unless a bare one is allowed."""
-    assert key_in(header) == key
-    assert key_in("token", bare=True) == "token"
+    assert key_from_header(header) == key
+    assert key_from_header("token", allow_bare=True) == "token"
 
 
-def test_schema_coercions():
-    """Null is absent, strings can be booleans, 3.0 is whole; True is no number."""
-    schema = record({"n": whole(least=1), "yes": lenient_flag()}, closed=False)
-    assert schema.read({"n": 3.0, "yes": "False", "more": 1}) == {"n": 3, "yes": False}
-    assert schema.read({"n": None, "yes": None}) == {}
-    for wrong in ({"n": True}, {"n": 0}, {"yes": "perhaps"}, [], "x"):
+class Body(Struct, kw_only=True):
+    n: Positive | None = None
+    yes: Flag | None = None
+    texts: list[str] | None = None
+
+
+def test_bodies_are_read_leniently_within_limits():
+    """Null is absent, strings can be booleans, 3.0 is whole; True is not a number; limits hold everywhere."""
+    reader = RequestReader(Body, Limits(max_documents=2, max_text_chars=3))
+    body = reader.read(b'{"n": 3.0, "yes": "False", "more": 1, "texts": ["abc"]}')
+    assert (body.n, is_true(body.yes), body.texts) == (3, False, ["abc"])
+    assert reader.read(b'{"n": null, "yes": null}') == reader.type()
+    for wrong in (
+        {"n": True},
+        {"n": 0},
+        {"yes": "perhaps"},
+        [],
+        "x",
+        {"texts": ["abcd"]},
+        {"texts": [""] * 3},
+    ):
         with pytest.raises(RequestFailed):
-            schema.read(wrong)
+            reader.read(json.dumps(wrong).encode())
+    strict = RequestReader(Body, Limits(), strict=True, unique_keys=True)
+    for wrong in (b'{"more": 1}', b'{"n": 1, "n": 2}'):
+        with pytest.raises(RequestFailed):
+            strict.read(wrong)
 
 
 @given(st.recursive(st.none() | st.booleans() | st.floats() | st.text(), st.lists, max_leaves=20))
@@ -274,62 +281,60 @@ def test_team_draft_is_fair(first, second, k, seed):
         assert abs(teams["a"] - teams["b"]) <= 1
 
 
-def test_credit():
+def test_sum_grades():
     """Grades go to the team that picked."""
-    assert credit([("x", "a"), ("y", "b"), ("z", "a")], {"x": 3, "y": 1}) == {"a": 3, "b": 1}
+    assert sum_grades([("x", "a"), ("y", "b"), ("z", "a")], {"x": 3, "y": 1}) == {"a": 3, "b": 1}
 
 
-def session(number: int, query: str) -> Session:
-    lists = {"a": ["x", "y"], "b": ["y", "x"]}
-    texts = {"x": "text x", "y": "text y"}
-    return Session(
+def session(number: int, query: str) -> RatingSession:
+    return RatingSession(
         id=f"s{number}",
         query=query,
         settings={"a": {}, "b": {"reranker": "none"}},
-        lists=lists,
+        lists={"a": ["x", "y"], "b": ["y", "x"]},
         shown=[("x", "a"), ("y", "b")],
-        documents=texts,
+        documents={"x": "text x", "y": "text y"},
         blind=True,
     )
 
 
-def test_judgements_survive_a_cut_and_a_second_writer(tmp_path):
+def test_ratings_survive_a_crash_and_a_second_writer(tmp_path):
     """Half a line left by a crash is overwritten, and two open folders see each other's ratings."""
-    one, other = Judgements(tmp_path / "judged"), Judgements(tmp_path / "judged")
-    one.begin(session(1, "first"))
-    one.rate("s1", "x", 3)
-    with (tmp_path / "judged" / LOG).open("ab") as log:
+    one, other = RatingsLog(tmp_path / "judged"), RatingsLog(tmp_path / "judged")
+    one.add_session(session(1, "first"))
+    one.add_rating("s1", "x", 3)
+    with (tmp_path / "judged" / LOG_FILE).open("ab") as log:
         log.write(b'{"kind":"rating","session":"s1","id":"y","gra')
-    other.begin(session(2, "second"))
-    other.rate("s2", "y", 2)
-    one.rate("s1", "x", 1)
-    fresh = Judgements(tmp_path / "judged").judged()
-    assert fresh.grades == {"first": {"x": 1}, "second": {"y": 2}} == one.judged().grades
-    assert fresh.ratings == 3
+    other.add_session(session(2, "second"))
+    other.add_rating("s2", "y", 2)
+    one.add_rating("s1", "x", 1)
+    fresh = RatingsLog(tmp_path / "judged").read()
+    assert fresh.grades == {"first": {"x": 1}, "second": {"y": 2}} == one.read().grades
+    assert fresh.count == 3
     assert (tmp_path / "judged" / "qrels" / "test.tsv").read_text(encoding="utf-8").splitlines() == [
         "query-id\tcorpus-id\tscore",
         "q1\tx\t1",
         "q2\ty\t2",
     ]
     with pytest.raises(RequestFailed):
-        one.rate("s9", "x", 1)
+        one.add_rating("s9", "x", 1)
     with pytest.raises(RequestFailed):
-        one.rate("s1", "unseen", 1)
+        one.add_rating("s1", "unseen", 1)
 
 
 def test_the_running_score(tmp_path):
-    """nDCG@10 of both settings over the judged questions, an interval from two questions on, blind wins."""
-    judged = Judgements(tmp_path)
-    assert running_score(judged.judged())["questions"] == 0
-    judged.begin(session(1, "first"))
-    judged.rate("s1", "x", 3)
-    score = running_score(judged.judged())
-    assert score["a"] == {"mean": 1.0, "interval": None}
-    assert score["b"]["mean"] == pytest.approx(0.6309, abs=1e-4)
-    assert score["blind"] == {"a": 1, "b": 0, "tie": 0}
-    judged.begin(session(2, "second"))
-    judged.rate("s2", "y", 3)
-    score = running_score(judged.judged())
-    assert score["difference"]["mean"] == pytest.approx(0.0)
-    low, high = score["difference"]["interval"]
+    """nDCG@10 of both settings over the rated queries, an interval from two queries upward, blind wins."""
+    log = RatingsLog(tmp_path)
+    assert running_score(log.read()).questions == 0
+    log.add_session(session(1, "first"))
+    log.add_rating("s1", "x", 3)
+    score = running_score(log.read())
+    assert (score.a.mean, score.a.interval) == (1.0, None)
+    assert score.b.mean == pytest.approx(0.6309, abs=1e-4)
+    assert score.blind == {"a": 1, "b": 0, "tie": 0}
+    log.add_session(session(2, "second"))
+    log.add_rating("s2", "y", 3)
+    score = running_score(log.read())
+    assert score.difference.mean == pytest.approx(0.0)
+    low, high = score.difference.interval
     assert low < 0 < high

@@ -15,8 +15,8 @@ from resift.errors import InputError
 
 if TYPE_CHECKING:
     from resift.server.keys import Keys
+    from resift.server.options import ListenOptions as Listening
     from resift.server.options import ServerOptions
-    from resift.server.running import Listening
 
 EXAMPLES = """\
 Clients of Cohere, Jina, Voyage, TEI, vLLM and infinity change only their base URL; so do OpenAI's
@@ -112,7 +112,7 @@ def run(args: argparse.Namespace) -> int:
 
     for module in ("starlette", "uvicorn", "prometheus_client"):
         require(module, extra="server")
-    from resift.server.workers import serve
+    from resift.server.running import serve
 
     options, listening = server_options(args), listening_of(args)
     keys = _checked(options)
@@ -122,10 +122,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _listen(listening: Listening) -> socket.socket:
-    from resift.server.running import bound_socket
+    from resift.server.running import bind_socket
 
     try:
-        return bound_socket(listening)
+        return bind_socket(listening)
     except (socket.gaierror, UnicodeError) as exc:
         raise InputError(
             f"--host {listening.host}: no such address. Use 127.0.0.1 for this machine alone, or 0.0.0.0."
@@ -191,7 +191,7 @@ def server_options(args: argparse.Namespace) -> ServerOptions:
 
 def listening_of(args: argparse.Namespace) -> Listening:
     """Return where and how the server listens."""
-    from resift.server.running import Listening
+    from resift.server.options import ListenOptions as Listening
 
     if (args.tls_cert is None) != (args.tls_key is None):
         raise InputError("--tls-cert and --tls-key belong together: give both.")

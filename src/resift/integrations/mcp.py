@@ -126,7 +126,7 @@ def app_with_mcp(options: ServerOptions) -> Any:
     index = Index(options.stores[0], read_only=True) if options.stores else None
     agent = KnowledgeGraphAgent(options.pack, enable_cross_encoder=True) if options.pack else None
     server = create_mcp_server(index, agent=agent)
-    needs_key = Keys(file=options.key_file, env=options.key_env, given=options.keys).needed
+    needs_key = Keys(file=options.key_file, env=options.key_env, keys=options.keys).needed
     # DNS rebinding: a page of another site whose name resolves to this machine has no key. If no key is
     # needed, only the names of this machine and the configured origins get an answer.
     origin_hosts = [origin.partition("://")[2] for origin in options.cors_origins]

@@ -1,4 +1,4 @@
-"""Who may come in: pairs are counted, bursts may wait a moment, overload is refused at once."""
+"""Admission control: pairs are counted, bursts may wait for a moment, overload is refused at once."""
 
 from __future__ import annotations
 
@@ -6,44 +6,46 @@ import asyncio
 import math
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
-from resift.deadline import Clock
-from resift.server.failures import RequestFailed
+from resift.deadline import Clock, Deadline
 from resift.server.options import Limits
-from resift.server.request_info import RequestInfo
+from resift.server.request_errors import RequestFailed
 
 CHARS_PER_WINDOW = 2_000
-"""Characters that fit into one row of a model. A guess: long documents count for more than short ones."""
+"""Characters that fit into one row of a model: an estimate, so that long documents count for more."""
 
-MOST_WINDOWS, MOST_PARTS = 32, 8
-"""Windows of one document that are ever scored, and parts of a long query that each is scored with."""
+MAX_WINDOWS, MAX_QUERY_PARTS = 32, 8
+"""Windows of one document that are scored at most, and parts of a long query that each is scored with."""
 
-STANDING_S = 0.25
-"""How long somebody may be waiting before a burst is called overload: then nobody waits any more."""
+OVERLOAD_AFTER_S = 0.25
+"""A queue that has not been empty for this long is overload: then nobody waits any more."""
 
 
-def pairs_in(texts: Sequence[str], query: str = "") -> int:
+def count_pairs(texts: Sequence[str], query: str = "") -> int:
     """Return about how many rows a model will read for these documents."""
-    windows = sum(min(MOST_WINDOWS, 1 + len(text) // CHARS_PER_WINDOW) for text in texts)
-    return windows if len(query) <= CHARS_PER_WINDOW else windows * MOST_PARTS
+    windows = len(texts)
+    if max(map(len, texts), default=0) >= CHARS_PER_WINDOW:
+        windows = sum(min(MAX_WINDOWS, 1 + len(text) // CHARS_PER_WINDOW) for text in texts)
+    return windows if len(query) <= CHARS_PER_WINDOW else windows * MAX_QUERY_PARTS
 
 
 @dataclass(slots=True, eq=False)
-class _Waiting:
+class _Waiter:
     pairs: int
-    turn: asyncio.Future[bool]
+    admitted: asyncio.Future[bool]
 
 
 @dataclass(slots=True)
 class Admission:
-    """Counts the pairs that are being worked on and those that wait, and measures how quickly they go.
+    """Counts the pairs in progress and the pairs that wait, and measures the throughput.
 
-    The engine takes the shortest work first, so what a request has to wait for is at most as many pairs of
-    each other request as it has itself. That is what is bounded: ten documents get in beside thousands, and a
-    second thousand waits. A request of any size gets in when it is alone. All methods run on one event loop.
+    The engine takes the shortest work first. So a request waits for at most as many pairs of each other
+    request as it has itself, and that is the number that is bounded: ten documents are admitted next to
+    thousands, and a second thousand waits. A request of any size is admitted when it is alone. All methods
+    run on one event loop.
     """
 
     limits: Limits
@@ -51,104 +53,79 @@ class Admission:
     on_refusal: Callable[[], None] = lambda: None
     requests: int = 0
     bytes_held: int = 0
-    per_s: float = 0.0
+    pairs_per_s: float = 0.0
     overloaded: bool = False
     _sizes: list[int] = field(default_factory=list)
-    _waiting: deque[_Waiting] = field(default_factory=deque)
-    _standing_since_s: float = 0.0
+    _queue: deque[_Waiter] = field(default_factory=deque)
+    _queue_since_s: float = 0.0
     _window_start_s: float = 0.0
     _window_pairs: int = 0
-    _usual_pairs: float = 1.0
-    _usual_bytes: float = 1.0
+    _mean_pairs: float = 1.0
+    _mean_bytes_per_pair: float = 1.0
 
     @property
     def in_flight(self) -> int:
-        """Pairs that are being worked on."""
+        """Pairs in progress."""
         return sum(self._sizes)
 
     @property
     def waiting(self) -> int:
-        """Pairs that wait to be let in."""
-        return sum(one.pairs for one in self._waiting)
+        """Pairs that wait for admission."""
+        return sum(waiter.pairs for waiter in self._queue)
 
     @property
     def backlog_s(self) -> float:
-        """How long the work that is already here will take, as far as is known."""
-        return (self.in_flight + self.waiting) / self.per_s if self.per_s else 0.0
+        """Estimated time for the work that is already here."""
+        return (self.in_flight + self.waiting) / self.pairs_per_s if self.pairs_per_s else 0.0
 
-    def check(self, info: RequestInfo) -> None:
-        """Refuse a request before its body is read, when it would be refused afterwards anyway."""
-        full = self.requests >= self.limits.max_requests
-        if full or (self.overloaded and not self._fits(self._guess(info.body_bytes))):
+    def check(self, body_bytes: int | None) -> None:
+        """Refuse a request before its body is read if it would be refused afterwards anyway."""
+        if self.requests >= self.limits.max_requests:
             raise self._refusal()
-
-    @contextmanager
-    def reading(self, info: RequestInfo) -> Iterator[Callable[[int], None]]:
-        """Give a function to call with the size of each part of a body; together they are bounded.
-
-        A client that sends slowly holds few bytes and takes no place; once all is read, it counts.
-        """
-        held = 0
-
-        def received(size: int) -> None:
-            nonlocal held
-            held += size
-            self.bytes_held += size
-            # All bodies together: many clients may each send one that is within its own limit.
-            if self.bytes_held > self.limits.max_bytes_held:
+        if self.overloaded:
+            # The body is unread: its pairs are estimated from the bodies before it.
+            pairs = self._mean_pairs if body_bytes is None else body_bytes / self._mean_bytes_per_pair
+            if not self._fits(round(pairs)):
                 raise self._refusal()
 
-        try:
-            yield received
-        finally:
-            self.bytes_held -= held
-        self.requests += 1
-        info.counted = True
-
-    def answered(self, info: RequestInfo) -> None:
-        """Forget a request that was counted."""
-        self.requests -= info.counted
-        info.counted = False
+    def hold_bytes(self, size: int) -> None:
+        """Count a received part of a body; refuse it if all bodies together take too much memory."""
+        self.bytes_held += size
+        if self.bytes_held > self.limits.max_bytes_held:
+            raise self._refusal()
 
     @asynccontextmanager
-    async def admitted(
-        self, pairs: int, *, wait_s: float | None = None, body_bytes: int | None = None
+    async def admit(
+        self, pairs: int, *, deadline: Deadline | None = None, body_bytes: int | None = None
     ) -> AsyncIterator[None]:
-        """Let these pairs in, now or within the time that a caller may wait, or raise RequestFailed."""
-        self._learn(pairs, body_bytes)
-        # Nobody overtakes a smaller request that waits; past a larger one it may go.
-        if self._fits(pairs) and not any(one.pairs <= pairs for one in self._waiting):
+        """Admit these pairs, now or before the deadline, or raise RequestFailed."""
+        # The means follow slowly: one odd request must not change the estimate for the next one.
+        self._mean_pairs += (pairs - self._mean_pairs) * 0.05
+        if body_bytes and pairs:
+            self._mean_bytes_per_pair += (body_bytes / pairs - self._mean_bytes_per_pair) * 0.05
+        # Nobody overtakes a smaller request that waits, but small ones overtake larger ones.
+        if self._fits(pairs) and not any(waiter.pairs <= pairs for waiter in self._queue):
             self._enter(pairs)
         else:
-            most = self.limits.max_wait_s
-            await self._wait(pairs, most if wait_s is None else min(most, wait_s))
+            left_s = deadline.timeout_s if deadline else None
+            limit_s = self.limits.max_wait_s
+            await self._wait(pairs, limit_s if left_s is None else min(limit_s, left_s))
         try:
             yield
         finally:
-            self._measure(pairs)
             self._leave(pairs)
 
-    def _learn(self, pairs: int, body_bytes: int | None) -> None:
-        # Slowly: one odd request must not change what is thought of the next.
-        self._usual_pairs += (pairs - self._usual_pairs) * 0.05
-        if body_bytes and pairs:
-            self._usual_bytes += (body_bytes / pairs - self._usual_bytes) * 0.05
-
-    def _guess(self, body_bytes: int | None) -> int:
-        """Return how many pairs an unread body will have, going by those that were read."""
-        return round(self._usual_pairs if body_bytes is None else body_bytes / self._usual_bytes)
-
-    def _ahead(self, pairs: int) -> int:
+    def _pairs_ahead(self, pairs: int) -> int:
         return sum(min(pairs, size) for size in self._sizes)
 
     def _fits(self, pairs: int) -> bool:
         if not self._sizes:
             return True
-        # However large, a request counts for half of what fits: it must not have to wait until it is alone.
+        # However large, a request counts for half of the room: it must not have to wait until it is alone.
         counted = min(pairs, self.limits.max_pairs // 2)
-        ahead = self._ahead(counted)
-        # Known only after the first work is done; until then the count alone decides.
-        soon = not self.per_s or ahead / self.per_s <= self.limits.max_backlog_s
+        ahead = self._pairs_ahead(counted)
+        # The throughput is known after the first work; until then the count alone decides.
+        soon = not self.pairs_per_s or ahead / self.pairs_per_s <= self.limits.max_backlog_s
         return soon and ahead + counted <= self.limits.max_pairs
 
     def _enter(self, pairs: int) -> None:
@@ -157,62 +134,60 @@ class Admission:
         self._sizes.append(pairs)
 
     def _leave(self, pairs: int) -> None:
+        self._window_pairs += pairs
+        elapsed_s = self.clock() - self._window_start_s
+        # A rate over less than half a second is noise, but a first estimate is better than none.
+        if elapsed_s >= 0.5 or (not self.pairs_per_s and elapsed_s > 0):
+            rate, known = self._window_pairs / elapsed_s, self.pairs_per_s
+            self.pairs_per_s = known + (rate - known) * 0.3 if known else rate
+            self._window_start_s, self._window_pairs = self.clock(), 0
         self._sizes.remove(pairs)
-        # Half, and not all: at the very limit it would switch to and fro with each request.
-        if self._ahead(round(self._usual_pairs)) <= self.limits.max_pairs / 2:
+        # Half of the room, not all of it: at the limit the state would flip with each request.
+        if self.overloaded and self._pairs_ahead(round(self._mean_pairs)) <= self.limits.max_pairs / 2:
             self.overloaded = False
-        for one in [one for one in self._waiting if not one.turn.done()]:
-            if self._fits(one.pairs):
-                self._waiting.remove(one)
+        for waiter in [waiter for waiter in self._queue if not waiter.admitted.done()]:
+            if self._fits(waiter.pairs):
+                self._queue.remove(waiter)
                 # Counted here and not when its task runs: nobody may slip in between.
-                self._enter(one.pairs)
-                one.turn.set_result(True)
+                self._enter(waiter.pairs)
+                waiter.admitted.set_result(True)
 
     async def _wait(self, pairs: int, wait_s: float) -> None:
-        if not self._waiting:
-            self._standing_since_s = self.clock()
-        # A queue that never empties is no burst: waiting would only make every answer late.
-        elif self.clock() - self._standing_since_s > STANDING_S:
+        if not self._queue:
+            self._queue_since_s = self.clock()
+        elif self.clock() - self._queue_since_s > OVERLOAD_AFTER_S:
+            # A queue that never empties is not a burst: waiting would only make every answer late.
             self.overloaded = True
             self._refuse_all()
         if self.overloaded:
             raise self._refusal()
-        mine = _Waiting(pairs, asyncio.get_running_loop().create_future())
-        self._waiting.append(mine)
+        waiter = _Waiter(pairs, asyncio.get_running_loop().create_future())
+        self._queue.append(waiter)
         try:
             async with asyncio.timeout(wait_s):
-                # Shielded: whoever leaves sets it, and a timeout must not undo that unseen.
-                let_in = await asyncio.shield(mine.turn)
+                # Shielded: `_leave` sets the result, and a timeout must not cancel it unseen.
+                admitted = await asyncio.shield(waiter.admitted)
         except (TimeoutError, asyncio.CancelledError) as exc:
-            if mine in self._waiting:
-                self._waiting.remove(mine)
-                mine.turn.cancel()
-            elif mine.turn.result():
-                self._leave(pairs)  # let in at the very moment of giving up
+            if waiter in self._queue:
+                self._queue.remove(waiter)
+                waiter.admitted.cancel()
+            elif waiter.admitted.result():
+                self._leave(pairs)  # admitted at the moment of giving up
             if isinstance(exc, TimeoutError):
                 raise self._refusal() from None
             raise
-        if not let_in:
+        if not admitted:
             raise self._refusal()
 
     def _refuse_all(self) -> None:
-        while self._waiting:
-            one = self._waiting.popleft()
-            if not one.turn.done():
-                one.turn.set_result(False)
-
-    def _measure(self, pairs: int) -> None:
-        self._window_pairs += pairs
-        elapsed_s = self.clock() - self._window_start_s
-        # A rate over less than half a second is noise; a first guess is better than none.
-        if elapsed_s >= 0.5 or (not self.per_s and elapsed_s > 0):
-            rate = self._window_pairs / elapsed_s
-            self.per_s = rate if not self.per_s else self.per_s + (rate - self.per_s) * 0.3
-            self._window_start_s, self._window_pairs = self.clock(), 0
+        while self._queue:
+            waiter = self._queue.popleft()
+            if not waiter.admitted.done():
+                waiter.admitted.set_result(False)
 
     def _refusal(self) -> RequestFailed:
         self.on_refusal()
-        # Whole seconds, as the header has it; more than a minute would only lose the client.
+        # Whole seconds, as the header requires; clients do not wait for more than a minute.
         retry_s = max(1, min(60, math.ceil(self.backlog_s)))
         return RequestFailed(
             "overloaded", f"Too many requests; try again in {retry_s} s", retry_after_s=retry_s

@@ -2,36 +2,47 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+import logging
+import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from resift.errors import require
 from resift.pipeline.pipeline import Pipeline
 from resift.protocols import Embedder, Scorer
-from resift.server.asgi import App, Receive, Scope, Send
-from resift.server.ask_routes import Asking, ask_operations
 from resift.server.embedding_routes import embedding_operations
-from resift.server.endpoint import failure_reply, send_reply
-from resift.server.error_forms import error_form_at
-from resift.server.failures import RequestFailed
+from resift.server.endpoint import (
+    App,
+    ClientDisconnected,
+    Connection,
+    Message,
+    Receive,
+    Request,
+    Scope,
+    Send,
+    current_connection,
+)
 from resift.server.fuse_routes import fuse_operations
-from resift.server.health_routes import health_operations, openapi_operations
+from resift.server.info_routes import info_operations, openapi_operations
 from resift.server.judge_routes import judge_operations
-from resift.server.middleware import Guarding, Observing
-from resift.server.model_routes import model_operations
+from resift.server.keys import ApiKeyMiddleware
 from resift.server.openapi import Operation
 from resift.server.options import ServerOptions
-from resift.server.playground_routes import playground_operations
-from resift.server.request_info import info_of
+from resift.server.request_errors import RequestFailed
 from resift.server.rerank_routes import rerank_operations
-from resift.server.score_routes import score_operations
-from resift.server.search_routes import search_operations
-from resift.server.search_work import Searching
-from resift.server.serving import Serving
+from resift.server.search_routes import AskService, SearchService, search_operations
+from resift.server.state import ServerState
 from resift.validation import check_arguments
 
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
+
 Lifespan = Callable[[Any], AbstractAsyncContextManager[Any]]
+
+access_log = logging.getLogger("resift.server.access")
 
 
 @check_arguments
@@ -43,104 +54,204 @@ def serve_app(
     pipeline: Pipeline | None = None,
     mounts: Mapping[str, App] | None = None,
     lifespans: Sequence[Lifespan] = (),
-) -> Any:
-    """Return an ASGI app. Models are loaded when it starts, beside the event loop; `/readyz` says when.
+) -> Starlette:
+    """Return an ASGI app. Models are loaded in a thread after it has started; `/readyz` tells when.
 
-    A scorer, an embedder or a pipeline that is given is used instead of the one that the options name.
-    `mounts` puts further ASGI apps under paths, behind the same keys; `lifespans` are entered at the start
-    and left at the end. `app.state.serving` holds the shared parts.
+    The scorer, embedder and pipeline arguments replace those that the options name. `mounts` puts other ASGI
+    apps under paths, behind the same keys; `lifespans` are entered at the start and left at the end.
+    `app.state.server` holds the shared state.
     """
     require("starlette", extra="server")
     from starlette.applications import Starlette
     from starlette.middleware import Middleware
+    from starlette.middleware.cors import CORSMiddleware
     from starlette.routing import Mount, Route
 
-    serving = Serving(options or ServerOptions(), scorer=scorer, embedder=embedder, pipeline=pipeline)
-    searching = Searching(serving)
-    asking = Asking(serving, searching)
-    routes = _routes(operations_of(serving, searching, asking))
+    server = ServerState(options or ServerOptions(), scorer=scorer, embedder=embedder, pipeline=pipeline)
+    search = SearchService(server)
+    ask = AskService(server, search)
+    operations = [
+        *rerank_operations(server),
+        *info_operations(server, search),
+        *embedding_operations(server),
+        *search_operations(server, search, ask),
+        *fuse_operations(server),
+        *judge_operations(server, search),
+    ]
+    table = RouteTable([*operations, *openapi_operations(operations)])
+    routes: list[Route | Mount] = []
     for path, mounted in (mounts or {}).items():
         mount = Mount(path, app=mounted)
         routes += [Route(path, endpoint=_MountRoot(mount)), mount]
-    middleware = [Middleware(Observing, serving=serving)]
-    if serving.options.cors_origins:
-        middleware.append(_cors(serving.options.cors_origins))
-    middleware.append(Middleware(Guarding, serving=serving))
+    middleware = [Middleware(RequestLogMiddleware, server=server)]
+    if server.options.cors_origins:
+        middleware.append(
+            Middleware(
+                CORSMiddleware,
+                allow_origins=list(server.options.cors_origins),
+                allow_methods=["GET", "POST"],
+                allow_headers=["authorization", "content-type", "x-resift-deadline-ms", "x-request-id"],
+                expose_headers=[
+                    "x-request-id", "x-resift-tier", "x-resift-degraded", "x-resift-note", "retry-after",
+                ],
+            )
+        )  # fmt: skip
+    if server.keys.needed:
+        middleware.append(Middleware(ApiKeyMiddleware, keys=server.keys))
 
-    lifespan = _lifespan([*lifespans, *(_closing(part) for part in (serving, searching, asking))], serving)
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        async with AsyncExitStack() as stack:
+            for enter in lifespans:
+                await stack.enter_async_context(enter(app))
+            for part in (server, search, ask):
+                stack.push_async_callback(part.close)
+            await server.before_accepting()
+            yield
+
     app = Starlette(routes=routes, middleware=middleware, lifespan=lifespan)
     app.router.redirect_slashes = False
-    app.router.default = _nothing_here
-    app.state.serving = serving
+    # Mounts come first; the table answers the rest, also what does not exist.
+    app.router.default = table
+    app.state.server = app.state.serving = server
     return app
 
 
-def _lifespan(parts: Sequence[Lifespan], serving: Serving) -> Lifespan:
-    @asynccontextmanager
-    async def lifespan(app: object) -> AsyncIterator[None]:
-        async with AsyncExitStack() as stack:
-            for enter in parts:
-                await stack.enter_async_context(enter(app))
-            await serving.before_accepting()
-            yield
+class RequestLogMiddleware:
+    """Gives each request its id, logs and counts it, and answers if nothing else did."""
 
-    return lifespan
-
-
-def _closing(part: Serving | Searching | Asking) -> Lifespan:
-    @asynccontextmanager
-    async def closed_at_the_end(app: object) -> AsyncIterator[None]:
-        yield
-        await part.close()
-
-    return closed_at_the_end
-
-
-def operations_of(serving: Serving, searching: Searching, asking: Asking) -> list[Operation]:
-    """Return all operations of a server, those that describe them last."""
-    operations = [
-        # The first routes are found first: those that are asked most.
-        *rerank_operations(serving),
-        *health_operations(serving),
-        *model_operations(serving),
-        *score_operations(serving),
-        *embedding_operations(serving),
-        *search_operations(serving, searching),
-        *ask_operations(serving, asking),
-        *fuse_operations(serving),
-        *judge_operations(serving, searching),
-        *playground_operations(serving, searching),
-    ]
-    return [*operations, *openapi_operations(serving, operations)]
-
-
-def _routes(operations: Sequence[Operation]) -> list[Any]:
-    from starlette.routing import Route
-
-    by_path: dict[str, dict[str, App]] = {}
-    for operation in operations:
-        by_path.setdefault(operation.path, {})[operation.method] = operation.endpoint()
-    return [Route(path, endpoint=_Methods(methods)) for path, methods in by_path.items()]
-
-
-class _Methods:
-    """The endpoints of one path by method; other methods get 405 with those that are allowed."""
-
-    def __init__(self, endpoints: Mapping[str, App]) -> None:
-        self._endpoints = dict(endpoints)
-        if "GET" in self._endpoints:
-            self._endpoints.setdefault("HEAD", self._endpoints["GET"])
+    def __init__(self, app: App, server: ServerState) -> None:
+        self._app = app
+        self._server = server
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        endpoint = self._endpoints.get(scope["method"])
-        if endpoint is not None:
-            await endpoint(scope, receive, send)
+        """Pass one request on."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
             return
-        allowed = ", ".join(sorted(self._endpoints))
-        info = info_of(scope)
-        info.answer_headers["allow"] = allowed
-        failed = RequestFailed("method", f"The method is not allowed here; allowed: {allowed}")
-        await send_reply(send, failure_reply(failed, error_form_at(scope["path"]), info), info)
+        server = self._server
+        if server.phase == "starting":
+            server.start()  # an app that mounts this one may not send lifespan events
+        started_s = time.perf_counter()
+        connection = current_connection.get()
+        if connection is not None:
+            receive = _report_body(scope, receive, connection)
+        request = scope["resift.request"] = Request(server, scope, receive)
+
+        async def send_with_id(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                request.status = message["status"]
+                headers = [*message["headers"], (b"x-request-id", request.id.encode())]
+                if server.phase in ("draining", "closed"):
+                    headers.append((b"connection", b"close"))
+                message["headers"] = headers
+            await send(message)
+
+        try:
+            request.check()
+            await self._app(scope, receive, send_with_id)
+        except asyncio.CancelledError:
+            if request.status or server.phase != "closed":
+                raise
+            # The time for work in flight is over: the client is told, and may ask another server.
+            error = RequestFailed("unavailable", "The server is shutting down", retry_after_s=1)
+            await request.send(send_with_id, request.failure(error))
+        except Exception as exc:
+            response = request.failure(exc)
+            if not request.status:
+                await request.send(send_with_id, response)
+        finally:
+            if connection is not None:
+                connection.response_sent()
+            if request.counted:
+                server.admission.requests -= 1
+            elapsed_s = time.perf_counter() - started_s
+            server.metrics.observe(request, elapsed_s)
+            if server.options.access_log:
+                _log_request(request, elapsed_s)
+
+
+def _report_body(scope: Scope, receive: Receive, connection: Connection) -> Receive:
+    """Tell the connection when the request has started and when its body is complete."""
+    names = {name for name, _ in scope["headers"]}
+    has_body = b"content-length" in names or b"transfer-encoding" in names
+    connection.request_started(has_body=has_body)
+    if not has_body:
+        return receive
+
+    async def receive_and_report() -> Message:
+        message = await receive()
+        if message["type"] == "http.request" and not message.get("more_body", False):
+            connection.body_received()
+        return message
+
+    return receive_and_report
+
+
+def _log_request(request: Request, elapsed_s: float) -> None:
+    outcome = request.outcome
+    line = {
+        "id": request.id,
+        "method": request.method,
+        "route": request.route,
+        "status": request.status,
+        "ms": round(elapsed_s * 1000, 1),
+        "client": (request.scope.get("client") or ("",))[0],
+    }
+    facts = {
+        "dialect": request.dialect,
+        "documents": request.documents,
+        "pairs": request.pairs,
+        "tier": outcome.tier if outcome else "",
+        "degraded": bool(outcome and outcome.degraded),
+    }
+    line.update({name: value for name, value in facts.items() if value})
+    access_log.info(json.dumps(line, separators=(",", ":")))
+
+
+class RouteTable:
+    """The operations by path and method. Other methods get 405, other paths 404."""
+
+    def __init__(self, operations: Sequence[Operation]) -> None:
+        self._paths: dict[str, dict[str, Operation]] = {}
+        for operation in operations:
+            methods = self._paths.setdefault(operation.path, {})
+            methods[operation.method] = operation
+            if operation.method == "GET":
+                methods.setdefault("HEAD", operation)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Run the operation of a request and send its response."""
+        if scope["type"] != "http":
+            await send({"type": "websocket.close", "code": 1000})
+            return
+        request: Request = scope["resift.request"]
+        methods = self._paths.get(request.path, {})
+        operation = methods.get(request.method)
+        if operation is None:
+            await request.send(send, self._missing(request, methods))
+            return
+        request.route, request.errors = operation.path, operation.errors[0]
+        try:
+            response = await operation.run(request)
+        except ClientDisconnected:
+            request.status = 499
+            return
+        except Exception as exc:
+            response = request.failure(exc)
+        await request.send(send, response)
+
+    def _missing(self, request: Request, methods: Mapping[str, Operation]) -> Any:
+        if not methods:
+            return request.failure(
+                RequestFailed("not_found", "There is nothing at this path; /openapi.json lists the routes")
+            )
+        allowed = ", ".join(sorted(methods))
+        response = request.failure(
+            RequestFailed("method", f"The method is not allowed here; allowed: {allowed}")
+        )
+        response.headers["allow"] = allowed
+        return response
 
 
 class _MountRoot:
@@ -155,24 +266,3 @@ class _MountRoot:
             slashed["raw_path"] = scope["raw_path"] + b"/"
         _, child = self._mount.matches(slashed)
         await self._mount.handle({**slashed, **child}, receive, send)
-
-
-async def _nothing_here(scope: Scope, receive: Receive, send: Send) -> None:
-    if scope["type"] != "http":
-        return
-    info = info_of(scope)
-    failed = RequestFailed("not_found", "There is nothing at this path; /openapi.json lists what there is")
-    await send_reply(send, failure_reply(failed, error_form_at(scope["path"]), info), info)
-
-
-def _cors(origins: Sequence[str]) -> Any:
-    from starlette.middleware import Middleware
-    from starlette.middleware.cors import CORSMiddleware
-
-    return Middleware(
-        CORSMiddleware,
-        allow_origins=list(origins),
-        allow_methods=["GET", "POST"],
-        allow_headers=["authorization", "content-type", "x-resift-deadline-ms", "x-request-id"],
-        expose_headers=["x-request-id", "x-resift-tier", "x-resift-degraded", "x-resift-note", "retry-after"],
-    )

@@ -1,225 +1,426 @@
-"""The rerank APIs that are served: what each calls its fields, its answer and its errors. Mostly data.
+"""The rerank APIs that are served: request, answer and errors of each.
 
-The words that client and server share (fields, rows, scores) are those of `rerankers/hosted/dialects.py`.
+The structs are what clients send and read. `SERVED` says which struct, fields and errors belong to a dialect,
+and `ROUTES` which dialects are spoken at a path.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import KW_ONLY, dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, TypeAlias
 
-from resift.rerankers.hosted.dialects import DIALECTS, Dialect
-from resift.server import error_forms as errors
-from resift.server import rerank_answers as answers
-from resift.server.error_forms import ErrorForm
-from resift.server.rerank_answers import Answer, AnswerForm, Row
-from resift.server.schema import (
-    RequestSchema,
-    Schema,
-    array,
-    deadline_ms,
-    either,
-    lenient_flag,
-    mapping,
-    number,
-    one_of,
-    record,
-    text,
-    whole,
-)
-from resift.types import JsonMapping, JsonObject, JsonValue
+from msgspec import UNSET, Meta, Struct, UnsetType
+
+from resift.server import request_errors as errors
+from resift.server.request_errors import ErrorForm
+from resift.server.schema import Flag, Fraction, Milliseconds, ModelName, NonEmpty, Positive, is_true
+from resift.types import JsonObject, JsonValue
+
+Texts: TypeAlias = Annotated[list[str], Meta(min_length=1)]
+TextsOrObjects: TypeAlias = Annotated[list[str | JsonObject], Meta(min_length=1)]
+Names: TypeAlias = Annotated[list[str], Meta(max_length=100)]
+
+
+class RerankRequest(Struct, kw_only=True):
+    """Fields that every dialect has."""
+
+    query: NonEmpty
+    model: ModelName | None = None
+    deadline_ms: Milliseconds | None = None
+
+
+class SpanOptions(Struct, kw_only=True):
+    """Cohere's `relevant_spans`: lowest score of a span, and how many per document at most."""
+
+    mode: Literal["enabled", "disabled"] | None = None
+    threshold: Fraction | None = None
+    max_spans: Positive | None = None
+
+
+class CohereV2Request(RerankRequest, kw_only=True):
+    """Request of Cohere's API, version 2."""
+
+    documents: Texts
+    top_n: Positive | None = None
+    max_tokens_per_doc: Positive | None = None
+    priority: Annotated[int, Meta(ge=0, le=999)] | None = None
+    relevant_spans: SpanOptions | None = None
+
+
+class CohereV1Request(RerankRequest, kw_only=True):
+    """Request of Cohere's API, version 1."""
+
+    documents: TextsOrObjects
+    top_n: Positive | None = None
+    return_documents: Flag | None = None
+    rank_fields: Names | None = None
+    max_chunks_per_doc: Positive | None = None
+    max_tokens_per_doc: Positive | None = None
+
+
+class JinaRequest(RerankRequest, kw_only=True):
+    """Jina's request."""
+
+    documents: TextsOrObjects
+    top_n: Positive | None = None
+    return_documents: Flag | None = None
+
+
+class VoyageRequest(RerankRequest, kw_only=True):
+    """Voyage's request."""
+
+    documents: Texts
+    top_k: Positive | None = None
+    return_documents: Flag | None = None
+    truncation: Flag | None = None
+
+
+class TeiRequest(RerankRequest, kw_only=True):
+    """TEI's request; `top_n` is sent by LiteLLM and has no effect, as in TEI."""
+
+    texts: Texts
+    top_n: int | None = None
+    return_text: Flag | None = None
+    raw_scores: Flag | None = None
+    truncate: Flag | None = None
+    truncation_direction: Literal["left", "Left", "right", "Right"] | None = None
+
+
+class VllmRequest(RerankRequest, kw_only=True):
+    """vLLM's request; the answer always holds the documents."""
+
+    documents: TextsOrObjects
+    top_n: Positive | None = None
+    return_documents: Flag | None = None
+    max_tokens_per_doc: int | None = None
+    max_tokens_per_query: int | None = None
+    truncate_prompt_tokens: int | None = None
+    truncation_side: str | None = None
+    use_activation: Flag | None = None
+
+
+class InfinityRequest(RerankRequest, kw_only=True):
+    """infinity's request."""
+
+    documents: Texts
+    top_n: Positive | None = None
+    return_documents: Flag | None = None
+    raw_scores: Flag | None = None
+
+
+class JinaOrVllmRequest(RerankRequest, kw_only=True):
+    """Request at `/rerank`, where clients of Jina and vLLM call."""
+
+    documents: TextsOrObjects
+    top_n: Positive | None = None
+    return_documents: Flag | None = None
+    raw_scores: Flag | None = None
+    max_tokens_per_doc: int | None = None
+    max_tokens_per_query: int | None = None
+    truncate_prompt_tokens: int | None = None
+
+
+class CohereOrJinaRequest(JinaOrVllmRequest, kw_only=True):
+    """Request at `/v1/rerank`, where clients of Cohere's version 1, Jina and vLLM call."""
+
+    rank_fields: Names | None = None
+    max_chunks_per_doc: Positive | None = None
+
+
+class Span(Struct):
+    """A sentence that answers the query, in characters of the document."""
+
+    start: int
+    end: int
+    score: float
+
+
+class RankedDocument(Struct, omit_defaults=True):
+    """One document of an answer. Optional fields are left out, because some clients fail on null."""
+
+    index: int
+    relevance_score: float
+    document: str | JsonObject | UnsetType = UNSET
+    relevant_spans: list[Span] | UnsetType = UNSET
+
+
+class TeiRankedDocument(Struct, omit_defaults=True):
+    """One document of TEI's answer, which is a bare list of these."""
+
+    index: int
+    score: float
+    text: str | UnsetType = UNSET
+
+
+class TotalUsage(Struct):
+    """Voyage's count of tokens."""
+
+    total_tokens: int
+
+
+class Usage(Struct):
+    """Count of tokens of the other APIs."""
+
+    prompt_tokens: int
+    total_tokens: int
+
+
+class CohereMeta(Struct, omit_defaults=True):
+    """Version, billed units and warnings of Cohere's answer."""
+
+    api_version: dict[str, str]
+    billed_units: dict[str, int]
+    warnings: list[str] = []
+
+
+class CohereAnswer(Struct):
+    """Cohere's answer."""
+
+    id: str
+    results: list[RankedDocument]
+    meta: CohereMeta
+
+
+class JinaAnswer(Struct, omit_defaults=True):
+    """Jina's answer."""
+
+    model: str
+    usage: Usage
+    results: list[RankedDocument]
+    warnings: list[str] = []
+
+
+class CohereOrJinaAnswer(Struct, omit_defaults=True):
+    """An answer that clients of Cohere's version 1 and of Jina both understand."""
+
+    id: str
+    model: str
+    usage: Usage
+    results: list[RankedDocument]
+    meta: CohereMeta
+    warnings: list[str] = []
+
+
+class VoyageAnswer(Struct, omit_defaults=True):
+    """Voyage's answer."""
+
+    object: str
+    data: list[RankedDocument]
+    model: str
+    usage: TotalUsage
+    warnings: list[str] = []
+
+
+class OpenAIRerankAnswer(Struct, omit_defaults=True):
+    """Answer of vLLM and infinity."""
+
+    id: str
+    object: str
+    created: int
+    model: str
+    usage: Usage
+    results: list[RankedDocument]
+    warnings: list[str] = []
 
 
 @dataclass(frozen=True, slots=True)
-class ServedDialect:
-    """One API's words, as a server needs them: those that clients use too, and what only a server has.
+class RerankAnswer:
+    """The result of a rerank request, before a dialect gives it a form."""
 
-    `optional` are further fields. `asks_for` is the field that asks for the documents in the answer;
-    `documents_by_default` decides where a request leaves it out. `plain_document` returns documents as
-    strings, and `objects` accepts them as objects.
+    id: str
+    model: str
+    documents: list[RankedDocument]
+    warnings: list[str]
+    candidates: int
+    tokens: Callable[[], int]
+    created: int
+
+    def usage(self) -> Usage:
+        """Return the count of tokens; it is estimated only for dialects that show it."""
+        tokens = self.tokens()
+        return Usage(tokens, tokens)
+
+    def meta(self, version: str) -> CohereMeta:
+        """Return Cohere's meta data, which bill one search unit per hundred documents."""
+        units = {"search_units": -(-self.candidates // 100)}
+        return CohereMeta({"version": version}, units, self.warnings)
+
+
+def _cohere_v1(answer: RerankAnswer) -> CohereAnswer:
+    return CohereAnswer(answer.id, answer.documents, answer.meta("1"))
+
+
+def _cohere_v2(answer: RerankAnswer) -> CohereAnswer:
+    return CohereAnswer(answer.id, answer.documents, answer.meta("2"))
+
+
+def _jina(answer: RerankAnswer) -> JinaAnswer:
+    return JinaAnswer(answer.model, answer.usage(), answer.documents, answer.warnings)
+
+
+def _cohere_or_jina(answer: RerankAnswer) -> CohereOrJinaAnswer:
+    return CohereOrJinaAnswer(
+        answer.id, answer.model, answer.usage(), answer.documents, answer.meta("1"), answer.warnings
+    )
+
+
+def _voyage(answer: RerankAnswer) -> VoyageAnswer:
+    usage = TotalUsage(answer.tokens())
+    return VoyageAnswer("list", answer.documents, answer.model, usage, answer.warnings)
+
+
+def _openai(answer: RerankAnswer) -> OpenAIRerankAnswer:
+    return OpenAIRerankAnswer(
+        answer.id, "rerank", answer.created, answer.model, answer.usage(), answer.documents, answer.warnings
+    )
+
+
+def _tei(answer: RerankAnswer) -> list[TeiRankedDocument]:
+    return [
+        TeiRankedDocument(row.index, row.relevance_score, row.document)  # type: ignore[arg-type]  # plain text
+        for row in answer.documents
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedDialect:
+    """One rerank API: types, errors, and the fields that mean the same in all of them.
+
+    `documents_by_default` decides where a request does not ask for the documents in the answer.
+    `plain_documents` returns documents as strings.
     """
 
     name: str
-    api: str
-    answer: AnswerForm
+    request: type[RerankRequest]
+    answer: Any
+    make_answer: Callable[[RerankAnswer], Any]
     errors: ErrorForm
-    optional: Mapping[str, Schema] = field(default_factory=dict)
-    _: KW_ONLY
-    objects: bool = False
-    asks_for: str | None = "return_documents"
-    documents_by_default: Callable[[JsonMapping], bool] = lambda request: False
-    plain_document: bool = False
+    documents_field: str = "documents"
+    cutoff_field: str | None = "top_n"
+    return_field: str | None = "return_documents"
+    documents_by_default: bool = False
+    plain_documents: bool = False
 
-    @property
-    def words(self) -> Dialect:
-        """What clients and servers of this API share."""
-        return DIALECTS[self.api]
+    def returns_documents(self, request: RerankRequest) -> bool:
+        """Return whether the answer to a request holds the documents."""
+        wanted = getattr(request, self.return_field, None) if self.return_field else None
+        if wanted is not None:
+            return is_true(wanted)
+        if isinstance(request, CohereOrJinaRequest):
+            # Clients of Jina and vLLM expect the documents, those of Cohere do not.
+            named_as_cohere = (request.model or "").startswith(("rerank-", "cohere"))
+            fields = (request.rank_fields, request.max_chunks_per_doc)
+            return not named_as_cohere and fields == (None, None)
+        return self.documents_by_default
 
-    def request(
-        self, *, most_documents: int, most_chars: int, strict: bool, least_cutoff: int = 1
-    ) -> RequestSchema:
-        """Return the schema of a request."""
-        plain = text(most=most_chars)
-        documents = either(plain, mapping()) if self.objects else plain
-        fields: dict[str, Schema] = {
-            "query": text(least=1, most=most_chars),
-            self.words.documents_field: array(documents, least=1, most=most_documents),
-            "model": text(most=400),
-            "deadline_ms": deadline_ms(),
-            **self.optional,
-        }
-        if self.words.cutoff_field:
-            fields[self.words.cutoff_field] = whole(least=least_cutoff)
-        if self.asks_for:
-            fields[self.asks_for] = lenient_flag()
-        return record(fields, required=("query", self.words.documents_field), closed=strict)
-
-    def returns_documents(self, request: JsonMapping) -> bool:
-        """Return whether the answer to a checked request holds the documents."""
-        wanted = request.get(self.asks_for) if self.asks_for else None
-        return self.documents_by_default(request) if wanted is None else bool(wanted)
-
-    def rows(self, answer: Answer) -> list[JsonObject]:
-        """Return the rows of an answer in this API's words."""
-        return [self._row(row) for row in answer.rows]
-
-    def _row(self, row: Row) -> JsonObject:
-        found: JsonObject = {"index": row.index, self.words.score_field: row.score}
-        if row.document is not None:
-            # Left out, never null: some clients look into it whenever the key is there.
-            key = "text" if self.words.documents_field == "texts" else "document"
-            found[key] = row.document
-        if row.spans is not None:
-            found["relevant_spans"] = list(row.spans)
-        return found
-
-
-def _always(request: JsonMapping) -> bool:
-    return True
-
-
-def _unless_cohere(request: JsonMapping) -> bool:
-    """Tell clients of Jina and vLLM, which expect the documents, from those of Cohere, which do not."""
-    cohere_fields = ("rank_fields", "max_chunks_per_doc")
-    named_as_cohere = str(request.get("model") or "").startswith(("rerank-", "cohere"))
-    return not named_as_cohere and all(request.get(name) is None for name in cohere_fields)
-
-
-_SPANS = record(
-    {
-        "mode": one_of("enabled", "disabled"),
-        "threshold": number(least=0, most=1),
-        "max_spans": whole(least=1),
-    },
-    closed=False,
-)
-_COHERE_V1 = {
-    "rank_fields": array(text(), most=100),
-    "max_chunks_per_doc": whole(least=1),
-    "max_tokens_per_doc": whole(least=1),
-}
-_LENGTHS = {
-    name: whole() for name in ("max_tokens_per_doc", "max_tokens_per_query", "truncate_prompt_tokens")
-}
-
-_RAW = {"raw_scores": lenient_flag()}
-_COHERE_V2 = {
-    "max_tokens_per_doc": whole(least=1),
-    "priority": whole(least=0, most=999),
-    "relevant_spans": _SPANS,
-}
-_TEI = {
-    "truncate": lenient_flag(),
-    "truncation_direction": one_of("left", "Left", "right", "Right"),
-    **_RAW,
-    "top_n": whole(),
-}
-_VLLM = {**_LENGTHS, "truncation_side": text(), "use_activation": lenient_flag()}
 
 SERVED: Mapping[str, ServedDialect] = {
     dialect.name: dialect
     for dialect in (
-        ServedDialect("cohere-v2", "cohere", answers.COHERE_V2, errors.COHERE, _COHERE_V2, asks_for=None),
-        ServedDialect("cohere-v1", "cohere-v1", answers.COHERE_V1, errors.COHERE, _COHERE_V1, objects=True),
-        ServedDialect("jina", "jina", answers.JINA, errors.JINA, objects=True, documents_by_default=_always),
         ServedDialect(
-            "voyage",
-            "voyage",
-            answers.VOYAGE,
-            errors.VOYAGE,
-            {"truncation": lenient_flag()},
-            plain_document=True,
+            name="cohere-v2",
+            request=CohereV2Request,
+            answer=CohereAnswer,
+            make_answer=_cohere_v2,
+            errors=errors.COHERE,
+            return_field=None,
         ),
         ServedDialect(
-            "tei", "tei", answers.TEI, errors.TEI, _TEI, asks_for="return_text", plain_document=True
+            name="cohere-v1",
+            request=CohereV1Request,
+            answer=CohereAnswer,
+            make_answer=_cohere_v1,
+            errors=errors.COHERE,
         ),
         ServedDialect(
-            "vllm",
-            "vllm",
-            answers.OPENAI,
-            errors.OPENAI,
-            # vLLM knows no return_documents; its answers always hold them.
-            {**_VLLM, "return_documents": lenient_flag()},
-            objects=True,
-            asks_for=None,
-            documents_by_default=_always,
-        ),
-        ServedDialect("infinity", "infinity", answers.OPENAI, errors.OPENAI, _RAW, plain_document=True),
-        ServedDialect(
-            "cohere-v1-or-jina",
-            "jina",
-            answers.COHERE_AND_JINA,
-            errors.JOINED,
-            {**_COHERE_V1, **_LENGTHS, **_RAW},
-            objects=True,
-            documents_by_default=_unless_cohere,
+            name="jina",
+            request=JinaRequest,
+            answer=JinaAnswer,
+            make_answer=_jina,
+            errors=errors.JINA,
+            documents_by_default=True,
         ),
         ServedDialect(
-            "jina-or-vllm",
-            "jina",
-            answers.OPENAI,
-            errors.JOINED,
-            {**_LENGTHS, **_RAW},
-            objects=True,
-            documents_by_default=_always,
+            name="voyage",
+            request=VoyageRequest,
+            answer=VoyageAnswer,
+            make_answer=_voyage,
+            errors=errors.VOYAGE,
+            cutoff_field="top_k",
+            plain_documents=True,
+        ),
+        ServedDialect(
+            name="tei",
+            request=TeiRequest,
+            answer=list[TeiRankedDocument],
+            make_answer=_tei,
+            errors=errors.TEI,
+            documents_field="texts",
+            cutoff_field=None,
+            return_field="return_text",
+            plain_documents=True,
+        ),
+        ServedDialect(
+            name="vllm",
+            request=VllmRequest,
+            answer=OpenAIRerankAnswer,
+            make_answer=_openai,
+            errors=errors.OPENAI,
+            return_field=None,
+            documents_by_default=True,
+        ),
+        ServedDialect(
+            name="infinity",
+            request=InfinityRequest,
+            answer=OpenAIRerankAnswer,
+            make_answer=_openai,
+            errors=errors.OPENAI,
+            plain_documents=True,
+        ),
+        ServedDialect(
+            name="cohere-v1-or-jina",
+            request=CohereOrJinaRequest,
+            answer=CohereOrJinaAnswer,
+            make_answer=_cohere_or_jina,
+            errors=errors.COHERE_OR_JINA,
+        ),
+        ServedDialect(
+            name="jina-or-vllm",
+            request=JinaOrVllmRequest,
+            answer=OpenAIRerankAnswer,
+            make_answer=_openai,
+            errors=errors.COHERE_OR_JINA,
+            documents_by_default=True,
         ),
     )
 }
 """Served dialects by name; the last two answer at the root, where clients of several APIs call."""
 
-
-def at_rerank(body: object) -> ServedDialect:
-    """Return the dialect of a body that was sent to `/rerank`."""
-    return SERVED["tei" if isinstance(body, dict) and "texts" in body else "jina-or-vllm"]
-
-
-def at_v1_rerank(body: object) -> ServedDialect:
-    """Return the dialect of a body that was sent to `/v1/rerank`."""
-    voyage = isinstance(body, dict) and ("top_k" in body or "truncation" in body)
-    return SERVED["voyage" if voyage else "cohere-v1-or-jina"]
-
-
-Chosen = Callable[[JsonValue], ServedDialect]
-
-
-def _only(name: str) -> tuple[Chosen, tuple[ServedDialect, ...]]:
-    return lambda body: SERVED[name], (SERVED[name],)
-
-
-ROUTES: Mapping[str, tuple[Chosen, tuple[ServedDialect, ...]]] = {
-    "/cohere/v2/rerank": _only("cohere-v2"),
-    "/cohere/v1/rerank": _only("cohere-v1"),
-    "/jina/v1/rerank": _only("jina"),
-    "/voyage/v1/rerank": _only("voyage"),
-    "/tei/rerank": _only("tei"),
-    "/tei/": _only("tei"),
-    "/vllm/rerank": _only("vllm"),
-    "/vllm/v1/rerank": _only("vllm"),
-    "/vllm/v2/rerank": _only("vllm"),
-    "/infinity/rerank": _only("infinity"),
-    "/v2/rerank": _only("cohere-v2"),
-    "/v1/rerank": (at_v1_rerank, (SERVED["cohere-v1-or-jina"], SERVED["voyage"])),
-    "/rerank": (at_rerank, (SERVED["jina-or-vllm"], SERVED["tei"])),
-    "/": _only("tei"),
+ROUTES: Mapping[str, Sequence[str]] = {
+    "/v2/rerank": ["cohere-v2"],
+    "/v1/rerank": ["cohere-v1-or-jina", "voyage"],
+    "/rerank": ["jina-or-vllm", "tei"],
+    "/": ["tei"],
+    "/cohere/v2/rerank": ["cohere-v2"],
+    "/cohere/v1/rerank": ["cohere-v1"],
+    "/jina/v1/rerank": ["jina"],
+    "/voyage/v1/rerank": ["voyage"],
+    "/tei/rerank": ["tei"],
+    "/tei/": ["tei"],
+    "/vllm/rerank": ["vllm"],
+    "/vllm/v1/rerank": ["vllm"],
+    "/vllm/v2/rerank": ["vllm"],
+    "/infinity/rerank": ["infinity"],
 }
-"""Where rerank requests arrive, how the dialect of a body is found, and which ones are possible there."""
+"""The dialects that are spoken at each path; the body tells them apart where there are two."""
+
+
+def choose_dialect(names: Sequence[str], body: JsonValue) -> ServedDialect:
+    """Return the dialect of a body: voyage and tei have fields of their own."""
+    fields = body if isinstance(body, dict) else {}
+    if "voyage" in names and ("top_k" in fields or "truncation" in fields):
+        return SERVED["voyage"]
+    if "tei" in names and "texts" in fields:
+        return SERVED["tei"]
+    return SERVED[names[0]]

@@ -1,83 +1,140 @@
-"""Embeddings in OpenAI's and TEI's forms."""
+"""Embeddings in the forms of OpenAI and TEI."""
 
 from __future__ import annotations
 
 import asyncio
 import base64
+from typing import Annotated, Literal
+
+from msgspec import Meta, Struct
 
 from resift._internal.arrays import Array
 from resift.models.embedder import EmbedKind
 from resift.protocols import CountsTokens, Embedder
-from resift.server import schema
-from resift.server.admission import pairs_in
-from resift.server.endpoint import Call, Reply
-from resift.server.error_forms import OPENAI, TEI
-from resift.server.failures import RequestFailed
+from resift.server.admission import count_pairs
+from resift.server.dialects import Usage
+from resift.server.endpoint import Request, Response
 from resift.server.openapi import Operation
-from resift.server.serving import Serving
-from resift.types import JsonMapping, JsonObject
+from resift.server.request_errors import OPENAI, TEI, RequestFailed
+from resift.server.schema import Flag, ModelName, NonEmpty, Positive, RequestReader, parse_json
+from resift.server.state import ServerState
+from resift.types import JsonValue
 
-_VECTOR = schema.array(schema.number())
-_OPENAI_ANSWER = schema.record(
-    {
-        "object": schema.text(),
-        "data": schema.array(
-            schema.record(
-                {
-                    "object": schema.text(),
-                    "index": schema.whole(least=0),
-                    "embedding": schema.either(_VECTOR, schema.text()),
-                },
-                required=("object", "index", "embedding"),
-                nullable=False,
-            )
-        ),
-        "model": schema.text(),
-        "usage": schema.mapping(schema.whole(least=0)),
-    },
-    required=("object", "data", "model", "usage"),
-    nullable=False,
-)
+Texts = NonEmpty | Annotated[list[NonEmpty], Meta(min_length=1)]
 
 
-def embedding_operations(serving: Serving) -> list[Operation]:
-    """Return the operations of this file."""
-    return [*_openai_operations(serving), *_tei_operations(serving)]
+class OpenAIEmbeddingRequest(Struct, kw_only=True):
+    """OpenAI's request; `input_type` is an addition for models with a prompt for queries."""
+
+    input: Texts
+    model: ModelName | None = None
+    encoding_format: Literal["float", "base64"] | None = None
+    dimensions: Positive | None = None
+    input_type: EmbedKind | None = None
+    user: Annotated[str, Meta(max_length=1000)] | None = None
 
 
-def _texts(serving: Serving) -> schema.Schema:
-    plain = schema.text(least=1, most=serving.options.limits.max_text_chars)
-    return schema.either(plain, schema.array(plain, least=1, most=serving.options.limits.max_documents))
+class TeiEmbeddingRequest(Struct, kw_only=True):
+    """TEI's request; vectors always have length 1, so `normalize` has no effect."""
+
+    inputs: Texts
+    truncate: Flag | None = None
+    truncation_direction: Literal["left", "Left", "right", "Right"] | None = None
+    prompt_name: Literal["query", "document", "passage"] | None = None
+    normalize: Flag | None = None
+    dimensions: Positive | None = None
 
 
-def _openai_operations(serving: Serving) -> list[Operation]:
-    form = schema.record(
-        {
-            "input": _texts(serving),
-            "model": schema.text(most=400),
-            "encoding_format": schema.one_of("float", "base64"),
-            **_strictly(serving),
-            "input_type": schema.one_of("query", "document"),
-            "user": schema.text(most=1000),
-        },
-        required=("input",),
-        closed=serving.options.strict,
-    )
+class EmbeddingRow(Struct):
+    """One vector, as numbers or as base64 of little-endian 32-bit floats."""
 
-    async def run(call: Call) -> Reply:
-        request, body = await _request(call, form, texts="input", dialect="openai")
-        texts = request["input"]
-        vectors = await _embedded(call, texts, request.get("input_type", "document"), body)
-        model = request.get("model") or serving.embedder_name
-        as_text = request.get("encoding_format") == "base64"
-        tokens = await asyncio.to_thread(_count_tokens, serving.embedder_for(body.get("model")), texts)
-        return Reply(_openai_answer(vectors, model, tokens=tokens, as_text=as_text))
+    object: str
+    index: int
+    embedding: list[float] | str
 
-    said, errors = "Embed texts (OpenAI)", (OPENAI,)
+
+class OpenAIEmbeddingAnswer(Struct):
+    """OpenAI's answer."""
+
+    object: str
+    data: list[EmbeddingRow]
+    model: str
+    usage: Usage
+
+
+def embedding_operations(server: ServerState) -> list[Operation]:
+    """Return the operations of this module."""
+    limits, strict = server.options.limits, server.options.strict
+    openai = RequestReader(OpenAIEmbeddingRequest, limits, strict=strict)
+    tei = RequestReader(TeiEmbeddingRequest, limits, strict=strict)
+
+    def parse(body: bytes) -> JsonValue:
+        return parse_json(body, unique_keys=strict)
+
+    async def embed_openai(request: Request) -> Response:
+        value = await request.read(parse, dialect="openai")
+        _refuse_token_ids(value, "input")
+        body = openai.convert(value)
+        texts = [body.input] if isinstance(body.input, str) else body.input
+        embedder = server.embedder_for(body.model)
+        vectors = await _embed(request, embedder, texts, body.input_type or "document", body.dimensions)
+        tokens = await asyncio.to_thread(_count_tokens, embedder, texts)
+        rows = vectors.tolist()
+        if body.encoding_format == "base64":
+            rows = [base64.b64encode(vector.astype("<f4").tobytes()).decode() for vector in vectors]
+        data = [EmbeddingRow("embedding", i, row) for i, row in enumerate(rows)]
+        name = body.model or server.embedder_name
+        return Response(OpenAIEmbeddingAnswer("list", data, name, Usage(tokens, tokens)))
+
+    async def embed_tei(request: Request) -> Response:
+        value = await request.read(parse, dialect="tei")
+        _refuse_token_ids(value, "inputs")
+        body = tei.convert(value)
+        texts = [body.inputs] if isinstance(body.inputs, str) else body.inputs
+        kind: EmbedKind = "query" if body.prompt_name == "query" else "document"
+        vectors = await _embed(request, server.embedder_for(None), texts, kind, body.dimensions)
+        return Response(vectors.tolist())
+
     return [
-        Operation(serving, f"POST {path}", said, run, request=form, answer=_OPENAI_ANSWER, errors=errors)
-        for path in ("/v1/embeddings", "/embeddings", "/tei/v1/embeddings")
+        *(
+            Operation(
+                "POST",
+                path,
+                "Embed texts (OpenAI)",
+                embed_openai,
+                requests=[openai.type],
+                answers=[OpenAIEmbeddingAnswer],
+                errors=[OPENAI],
+            )
+            for path in ("/v1/embeddings", "/embeddings", "/tei/v1/embeddings")
+        ),
+        *(
+            Operation(
+                "POST",
+                path,
+                "Embed texts (TEI)",
+                embed_tei,
+                requests=[tei.type],
+                answers=[list[list[float]]],
+                errors=[TEI],
+            )
+            for path in ("/embed", "/tei/embed")
+        ),
     ]
+
+
+async def _embed(
+    request: Request, embedder: Embedder, texts: list[str], kind: EmbedKind, dimensions: int | None
+) -> Array:
+    async def admit_and_embed() -> Array:
+        async with request.admit(count_pairs(texts), len(texts), request.deadline()):
+            return await embedder.embed(texts, kind=kind)
+
+    vectors = await request.cancel_on_disconnect(admit_and_embed())
+    # A shorter vector keeps its meaning only for models that were trained for it.
+    if dimensions not in (None, vectors.shape[1]):
+        raise RequestFailed("invalid", f"dimensions must be {vectors.shape[1]} for this model, or left out")
+    return vectors
 
 
 def _count_tokens(embedder: Embedder, texts: list[str]) -> int:
@@ -87,83 +144,9 @@ def _count_tokens(embedder: Embedder, texts: list[str]) -> int:
     return sum(map(len, texts)) // 4
 
 
-def _openai_answer(vectors: Array, model: str, *, tokens: int, as_text: bool) -> JsonObject:
-    rows = [_base64(vector) for vector in vectors] if as_text else vectors.tolist()
-    return {
-        "object": "list",
-        "data": [{"object": "embedding", "index": at, "embedding": row} for at, row in enumerate(rows)],
-        "model": model,
-        "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
-    }
-
-
-def _tei_operations(serving: Serving) -> list[Operation]:
-    form = schema.record(
-        {
-            "inputs": _texts(serving),
-            "truncate": schema.lenient_flag(),
-            "truncation_direction": schema.one_of("left", "Left", "right", "Right"),
-            "prompt_name": schema.one_of("query", "document", "passage"),
-            "normalize": schema.lenient_flag(),
-            **_strictly(serving),
-        },
-        required=("inputs",),
-        closed=serving.options.strict,
-    )
-
-    async def run(call: Call) -> Reply:
-        request, body = await _request(call, form, texts="inputs", dialect="tei")
-        kind: EmbedKind = "query" if request.get("prompt_name") == "query" else "document"
-        vectors = await _embedded(call, request["inputs"], kind, {**body, "model": None})
-        return Reply(vectors.tolist())
-
-    said, answer = "Embed texts (TEI); vectors always have length 1", schema.array(_VECTOR)
-    return [
-        Operation(serving, f"POST {path}", said, run, request=form, answer=answer, errors=(TEI,))
-        for path in ("/embed", "/tei/embed")
-    ]
-
-
-async def _request(
-    call: Call, form: schema.RequestSchema, *, texts: str, dialect: str
-) -> tuple[JsonObject, JsonMapping]:
-    """Return the checked request, its texts always a list, and the body as it came."""
-    call.info.dialect = dialect
-    body = await call.json()
-    _refuse_token_ids(body, texts)
-    request = form.read(body)
-    if isinstance(request[texts], str):
-        request[texts] = [request[texts]]
-    return request, body
-
-
-async def _embedded(call: Call, texts: list[str], kind: EmbedKind, body: JsonMapping) -> Array:
-    embedder = call.serving.embedder_for(body.get("model"))
-    call.info.documents, call.info.pairs = len(texts), pairs_in(texts)
-
-    async def admitted() -> Array:
-        async with call.admitted(call.deadline(None)):
-            return await embedder.embed(texts, kind=kind)
-
-    vectors = await call.unless_gone(admitted())
-    # Cutting a vector keeps its meaning only for models that were trained for it.
-    if body.get("dimensions") not in (None, vectors.shape[1]):
-        raise RequestFailed("invalid", f"dimensions must be {vectors.shape[1]} for this model, or left out")
-    return vectors
-
-
-def _strictly(serving: Serving) -> dict[str, schema.Schema]:
-    """Name the field whose only value is not known before the model is loaded, where all must be named."""
-    return {"dimensions": schema.whole(least=1)} if serving.options.strict else {}
-
-
-def _base64(vector: Array) -> str:
-    return base64.b64encode(vector.astype("<f4").tobytes()).decode("ascii")
-
-
-def _refuse_token_ids(body: object, name: str) -> None:
-    given = body.get(name) if isinstance(body, dict) else None
-    first = given[0] if isinstance(given, list) and given else None
+def _refuse_token_ids(body: JsonValue, name: str) -> None:
+    value = body.get(name) if isinstance(body, dict) else None
+    first = value[0] if isinstance(value, list) and value else None
     inner = first[0] if isinstance(first, list) and first else first
     if isinstance(inner, int):
         raise RequestFailed(

@@ -1,182 +1,326 @@
-"""One ASGI endpoint around an async function: reads, watches for a client that hangs up, answers failures."""
+"""One HTTP request: its headers, its body within limits, its place in the queue, and its response."""
 
 from __future__ import annotations
 
 import asyncio
+import itertools
+import json
 import logging
+import os
 import re
+import time
 import traceback
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
+
+import msgspec
 
 from resift.deadline import Deadline
 from resift.errors import DeadlineExceeded, InputError, ResiftError, RetrievalError
-from resift.server.asgi import Receive, Scope, Send
-from resift.server.bodies import ClientGone, dump_json, parse_json, read_body
-from resift.server.error_forms import OWN, ErrorForm
-from resift.server.failures import RequestFailed
-from resift.server.request_info import RequestInfo, header_safe, info_of
-from resift.server.schema import RequestSchema
-from resift.types import JsonObject, JsonValue
+from resift.server.request_errors import ErrorForm, RequestFailed, error_form_for_path
+from resift.types import JsonObject, Ranking, StageKind
 
 if TYPE_CHECKING:
-    from resift.server.serving import Serving
+    from resift.server.state import ServerState
 
+Scope: TypeAlias = MutableMapping[str, Any]
+Message: TypeAlias = MutableMapping[str, Any]
+Receive: TypeAlias = Callable[[], Awaitable[Message]]
+Send: TypeAlias = Callable[[Message], Awaitable[None]]
+App: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 T = TypeVar("T")
 
 DEADLINE_HEADER = "x-resift-deadline-ms"
 _MILLISECONDS = re.compile(r"[0-9]{1,9}")
+_REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
+NO_DEADLINE = Deadline.never()
+_SINGLE_HEADERS = ("authorization", "content-length", "host")
+_PROCESS_ID = os.urandom(10).hex()
+_request_numbers = itertools.count(1)
+
+LARGE_BODY_BYTES = 256 << 10
+"""Bodies from this size upward are parsed a few at a time, so that other requests run in between."""
+
+WATCH_AFTER_S = 0.02
+"""Work that takes longer is cancelled when the client hangs up."""
 
 log = logging.getLogger("resift.server")
 
 
+class Connection(Protocol):
+    """The TCP connection of a request, which enforces time limits; `resift serve` provides it."""
+
+    def request_started(self, *, has_body: bool) -> None:
+        """Start the time for the body."""
+        ...
+
+    def body_received(self) -> None:
+        """Stop the time for the body."""
+        ...
+
+    def response_sent(self) -> None:
+        """Wait for the next request."""
+        ...
+
+
+current_connection: ContextVar[Connection | None] = ContextVar("current_connection", default=None)
+
+
+class ClientDisconnected(Exception):
+    """The client hung up before it had its response."""
+
+
 @dataclass(frozen=True, slots=True)
-class Reply:
-    """What goes back: JSON unless it is bytes already."""
+class Outcome:
+    """Facts about a ranking for the response headers, the log and the metrics."""
 
-    body: JsonValue
+    tier: str = ""
+    degraded: str = ""
+    note: str = ""
+    unscored: int = 0
+
+    @classmethod
+    def from_ranking(cls, ranking: Ranking) -> Outcome:
+        """Return the facts of one ranking."""
+        notes = [record.note for record in ranking.trace if record.kind is StageKind.RERANK and record.note]
+        return cls(
+            tier=ranking.tier or "",
+            degraded=(ranking.reason or "degraded") if ranking.degraded else "",
+            note="; ".join(notes),
+            unscored=len(ranking.unscored) if ranking.degraded else 0,
+        )
+
+    def merge(self, other: Outcome) -> Outcome:
+        """Return the facts of two rankings of one request."""
+        return Outcome(
+            other.tier,
+            other.degraded or self.degraded,
+            self.note or other.note,
+            other.unscored or self.unscored,
+        )
+
+    def headers(self) -> dict[str, str]:
+        """Return the response headers for those facts that are known."""
+        facts = {"tier": self.tier, "degraded": self.degraded, "note": self.note, "unscored": self.unscored}
+        # Printable ASCII of a length that proxies accept.
+        return {
+            f"x-resift-{name}": "".join(c if " " <= c <= "~" else "?" for c in str(value)[:300])
+            for name, value in facts.items()
+            if value
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """Status, headers and body. The body is JSON unless it is bytes already."""
+
+    body: msgspec.Struct | JsonObject | list[Any] | bytes
     status: int = 200
-    headers: Mapping[str, str] = field(default_factory=dict)
+    headers: MutableMapping[str, str] = field(default_factory=dict)
     media_type: str = "application/json"
+    outcome: Outcome | None = None
 
 
-@dataclass(slots=True)
-class Call:
-    """One request in the hands of its endpoint; `errors` may be exchanged once the dialect is known."""
+class Request:
+    """One request on its way through the server. Logs and metrics read its facts, never its texts."""
 
-    serving: Serving
-    info: RequestInfo
-    scope: Scope
-    receive: Receive
-    errors: ErrorForm
+    __slots__ = (
+        "body_bytes", "counted", "deadline_ms", "dialect", "documents", "errors", "headers", "id", "method",
+        "outcome", "pairs", "path", "receive", "route", "scope", "server", "started_s", "status",
+    )  # fmt: skip
 
-    async def json(self) -> JsonValue:
-        """Return the body as a JSON value."""
-        serving, limits = self.serving, self.serving.options.limits
-        serving.check_open()
-        # A bad header is refused before a body is read.
-        self.deadline(None)
-        with serving.admission.reading(self.info) as received:
-            body = await read_body(
-                self.receive, self.info.headers, limit=limits.max_body_bytes, note=received
-            )
-        async with serving.turns:
-            value = parse_json(body, unique_keys=serving.options.strict)
-            # Others come in between: a refusal or a health check must not wait for a hundred parsers.
-            await asyncio.sleep(0)
-        return value
+    def __init__(self, server: ServerState, scope: Scope, receive: Receive) -> None:
+        self.server = server
+        self.scope = scope
+        self.receive = receive
+        self.started_s = time.monotonic()
+        self.method: str = scope["method"]
+        self.path: str = route_path(scope) if scope.get("root_path") else scope["path"]
+        self.headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        client_id = self.headers.get("x-request-id", "")
+        # A process and a number: unique, and cheaper than a random id.
+        self.id = (
+            client_id
+            if client_id and _REQUEST_ID.fullmatch(client_id)
+            else f"{_PROCESS_ID}{next(_request_numbers):012x}"
+        )
+        length = self.headers.get("content-length", "")[:19]
+        self.body_bytes = int(length) if length.isdecimal() else None
+        self.errors: ErrorForm | None = None
+        self.deadline_ms: int | None = None
+        self.route = "unknown"
+        self.dialect = ""
+        self.pairs = self.documents = self.status = 0
+        self.counted = False
+        self.outcome: Outcome | None = None
 
-    async def request(
-        self, schema: RequestSchema | Callable[[JsonValue], RequestSchema], *, dialect: str = "resift"
-    ) -> JsonObject:
-        """Return the body, checked; a function finds the schema where several kinds of body are taken."""
-        self.info.dialect = dialect
-        body = await self.json()
-        return (schema(body) if callable(schema) else schema).read(body)
+    def check(self) -> None:
+        """Refuse a request before its key and route are looked at: under overload that must be cheap."""
+        if len(self.headers) != len(self.scope["headers"]):
+            names = [name for name, _ in self.scope["headers"]]
+            for name in _SINGLE_HEADERS:
+                # A proxy in front may have checked the other one.
+                if names.count(name.encode()) > 1:
+                    raise RequestFailed("invalid", f"The header {name} is repeated; send it once")
+        if self.method == "POST":
+            self.server.admission.check(self.body_bytes)
 
-    def deadline(self, given_ms: int | None) -> Deadline:
-        """Return the earlier of the deadlines in the body and in the header."""
-        written = self.info.headers.get(DEADLINE_HEADER)
-        if written is not None and not _MILLISECONDS.fullmatch(written):
-            raise RequestFailed("invalid", f"{DEADLINE_HEADER} must be a whole number of milliseconds")
-        asked = [ms for ms in (given_ms, None if written is None else int(written)) if ms is not None]
-        return Deadline.after(min(asked) / 1000 if asked else None)
+    async def read(self, parse: Callable[[bytes], T], *, dialect: str = "resift") -> T:
+        """Return the body, parsed by a function such as `RequestReader.read`."""
+        self.dialect = dialect
+        body = await self.read_body()
+        if len(body) < LARGE_BODY_BYTES:
+            return parse(body)
+        async with self.server.parsing:
+            return await asyncio.to_thread(parse, body)
+
+    async def read_body(self) -> bytes:
+        """Return the bytes of the body; refuse it as soon as it is known to be too long."""
+        server, limit = self.server, self.server.options.limits.max_body_bytes
+        server.check_open()
+        written = self.headers.get(DEADLINE_HEADER)
+        if written is not None:
+            if not _MILLISECONDS.fullmatch(written):
+                raise RequestFailed("invalid", f"{DEADLINE_HEADER} must be a whole number of milliseconds")
+            self.deadline_ms = int(written)
+        # A small compressed body can unpack to gigabytes, and no rerank client sends one.
+        if self.headers.get("content-encoding", "identity").strip().lower() not in ("", "identity"):
+            raise RequestFailed("invalid", "The body is compressed; send it uncompressed")
+        admission, parts, received = server.admission, [], 0
+        size = self.body_bytes or 0
+        try:
+            while size <= limit:
+                message = await self.receive()
+                if message["type"] == "http.disconnect":
+                    raise ClientDisconnected
+                parts.append(message.get("body", b""))
+                size = received = received + len(parts[-1])
+                admission.hold_bytes(len(parts[-1]))
+                if not message.get("more_body", False):
+                    break
+        finally:
+            admission.bytes_held -= received
+        if size > limit:
+            raise RequestFailed("too_large", f"The body is longer than {limit} bytes")
+        admission.requests += 1
+        self.counted = True
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def deadline(self, body_ms: int | None = None) -> Deadline:
+        """Return the earlier of the deadlines in the body and in the header, counted from the arrival."""
+        milliseconds = [ms for ms in (body_ms, self.deadline_ms) if ms is not None]
+        if not milliseconds:
+            return NO_DEADLINE
+        elapsed_s = time.monotonic() - self.started_s
+        return Deadline.after(max(0.0, min(milliseconds) / 1000 - elapsed_s))
 
     @asynccontextmanager
-    async def admitted(self, deadline: Deadline) -> AsyncIterator[None]:
-        """Hold a place for the request's pairs while they are worked on, or raise RequestFailed."""
-        info, admission = self.info, self.serving.admission
-        body_bytes = info.body_bytes if info.documents else None
-        async with admission.admitted(info.pairs, wait_s=deadline.timeout_s, body_bytes=body_bytes):
+    async def admit(self, pairs: int, documents: int, deadline: Deadline) -> AsyncIterator[None]:
+        """Hold a place in the queue for this many pairs, or raise RequestFailed."""
+        self.pairs, self.documents = pairs, documents
+        body_bytes = self.body_bytes if documents else None
+        admission = self.server.admission
+        async with admission.admit(pairs, deadline=deadline, body_bytes=body_bytes):
             yield
 
-    async def unless_gone(self, work: Coroutine[object, object, T]) -> T:
-        """Return what the work returns; a client that hangs up stops it."""
-        task = asyncio.ensure_future(work)
-        gone = asyncio.ensure_future(_gone(self.receive))
+    async def cancel_on_disconnect(self, work: Awaitable[T]) -> T:
+        """Return the result of the work; cancel it when the client hangs up."""
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        watcher: asyncio.Task[None] | None = None
+        disconnected = False
+
+        async def watch() -> None:
+            nonlocal disconnected
+            while (await self.receive())["type"] != "http.disconnect":
+                pass
+            disconnected = True
+            if task is not None:
+                task.cancel()
+
+        def start_watching() -> None:
+            nonlocal watcher
+            watcher = loop.create_task(watch())
+
+        timer = loop.call_later(WATCH_AFTER_S, start_watching)
         try:
-            await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
-            if task.done():
-                return task.result()
-            # Awaited, so that its place is free before the next request is let in.
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
-            raise ClientGone
+            return await work
+        except asyncio.CancelledError:
+            if disconnected and task is not None and not task.uncancel():
+                raise ClientDisconnected from None
+            raise
         finally:
-            gone.cancel()
-            task.cancel()
+            timer.cancel()
+            if watcher is not None:
+                watcher.cancel()
+
+    def failure(self, exc: Exception) -> Response:
+        """Return the response for an exception, in the error form of the route or of the dialect."""
+        error = self._public_error(exc)
+        form = self.errors or error_form_for_path(self.path)
+        status, body = form.body(error, self.id)
+        headers = {"retry-after": str(error.retry_after_s)} if error.retry_after_s else {}
+        if error.kind == "unauthorized":
+            headers["www-authenticate"] = "Bearer"
+        return Response(body, status, headers)
+
+    def _public_error(self, exc: Exception) -> RequestFailed:
+        # Only messages of our own errors reach a client: others may quote a document.
+        if isinstance(exc, RequestFailed):
+            return exc
+        if isinstance(exc, InputError):
+            return RequestFailed("invalid", str(exc))
+        if isinstance(exc, (RetrievalError, DeadlineExceeded)):
+            return RequestFailed("upstream", str(exc))
+        stack = "".join(traceback.format_tb(exc.__traceback__))
+        log.error("request %s failed: %s\n%s", self.id, type(exc).__name__, stack)
+        message = str(exc) if isinstance(exc, ResiftError) else "Internal error; the server's log has this id"
+        return RequestFailed("internal", message)
+
+    async def send(self, send: Send, response: Response) -> None:
+        """Send a response with the headers that say how it was made."""
+        body = response.body if isinstance(response.body, bytes) else encode_json(response.body)
+        self.outcome = response.outcome
+        headers = [
+            (b"content-type", response.media_type.encode()),
+            (b"content-length", str(len(body)).encode()),
+        ]
+        extra = response.headers
+        if response.outcome is not None:
+            extra = {**response.outcome.headers(), **extra}
+        headers += [(name.encode(), value.encode("latin-1", "replace")) for name, value in extra.items()]
+        await send({"type": "http.response.start", "status": response.status, "headers": headers})
+        await send({"type": "http.response.body", "body": b"" if self.method == "HEAD" else body})
 
 
-class Endpoint:
-    """An ASGI app that hands each request to one function and turns what it raises into an answer."""
-
-    def __init__(
-        self,
-        serving: Serving,
-        route: str,
-        function: Callable[[Call], Awaitable[Reply]],
-        *,
-        errors: ErrorForm = OWN,
-    ) -> None:
-        self._serving = serving
-        self._route = route
-        self._function = function
-        self._errors = errors
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer one request."""
-        info = info_of(scope)
-        info.route = self._route
-        call = Call(self._serving, info, scope, receive, self._errors)
-        try:
-            reply = await self._function(call)
-        except ClientGone:
-            info.status = 499
-            return
-        except Exception as exc:
-            reply = failure_reply(failure_of(exc, info), call.errors, info)
-        await send_reply(send, reply, info, head=scope["method"] == "HEAD")
+Handler: TypeAlias = Callable[[Request], Awaitable[Response]]
 
 
-def failure_of(exc: Exception, info: RequestInfo) -> RequestFailed:
-    """Return what a client is told of an exception. Only our own may speak: others may quote a text."""
-    if isinstance(exc, RequestFailed):
-        return exc
-    if isinstance(exc, InputError):
-        return RequestFailed("invalid", str(exc))
-    if isinstance(exc, (RetrievalError, DeadlineExceeded)):
-        return RequestFailed("upstream", str(exc))
-    where = "".join(traceback.format_tb(exc.__traceback__))
-    log.error("request %s failed: %s\n%s", info.id, type(exc).__name__, where)
-    message = str(exc) if isinstance(exc, ResiftError) else "The server made a mistake; its log has this id"
-    return RequestFailed("internal", message)
+def route_path(scope: Scope) -> str:
+    """Return the path below the prefix under which this app is mounted, as Starlette routes it."""
+    path: str = scope["path"]
+    root: str = scope.get("root_path", "")
+    if root and (path == root or path.startswith(f"{root}/")):
+        return path[len(root) :]
+    return path
 
 
-def failure_reply(failed: RequestFailed, errors: ErrorForm, info: RequestInfo) -> Reply:
-    """Return the answer that tells a failure in one API's form."""
-    status = errors.status(failed.kind)
-    headers = {"retry-after": str(failed.retry_after_s)} if failed.retry_after_s else {}
-    if failed.kind == "unauthorized":
-        headers["www-authenticate"] = "Bearer"
-    return Reply(errors.body(failed, status, info.id), status, headers)
+def encode_json(value: object) -> bytes:
+    """Return the JSON of a response body."""
+    try:
+        return msgspec.json.encode(value, enc_hook=_encode_other)
+    except UnicodeEncodeError:  # a lone surrogate in a document
+        text = json.dumps(msgspec.to_builtins(value, enc_hook=_encode_other), ensure_ascii=False)
+        return text.encode("utf-8", "replace")
 
 
-async def send_reply(send: Send, reply: Reply, info: RequestInfo, *, head: bool = False) -> None:
-    """Send an answer with what is known about how it was made."""
-    body = reply.body if isinstance(reply.body, bytes) else dump_json(reply.body)
-    facts = {**info.answer_headers, **reply.headers}
-    for name, value in (("tier", info.tier), ("degraded", info.degraded), ("note", info.note)):
-        if value:
-            facts[f"x-resift-{name}"] = header_safe(value)
-    headers = [(b"content-type", reply.media_type.encode()), (b"content-length", str(len(body)).encode())]
-    headers += [(name.encode(), value.encode("latin-1", "replace")) for name, value in facts.items()]
-    await send({"type": "http.response.start", "status": reply.status, "headers": headers})
-    await send({"type": "http.response.body", "body": b"" if head else body})
-
-
-async def _gone(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
+def _encode_other(value: object) -> object:
+    if isinstance(value, str):  # markup, which is a subclass
+        return str.__str__(value)
+    if isinstance(value, Mapping):
+        return dict(value)
+    if hasattr(value, "tolist"):  # a numpy scalar or array in metadata
+        return value.tolist()
+    raise TypeError(f"{type(value).__name__} is not JSON")

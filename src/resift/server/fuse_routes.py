@@ -1,187 +1,243 @@
-"""Our own fusion of ranked lists, and the explanation of any ranking."""
+"""Fusion of ranked lists, and the explanation of any ranking."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from typing import Annotated, Any, Literal, TypeAlias
+
+import msgspec
+from msgspec import Meta, Struct
 
 from resift.errors import InputError
 from resift.ranking.fusion.entry import fuse
 from resift.ranking.fusion.methods import METHODS
 from resift.ranking.fusion.normalize import NORMALIZATIONS
-from resift.server.endpoint import Call, Reply
+from resift.server.endpoint import Request, Response
 from resift.server.openapi import Operation
-from resift.server.rank_flow import rank_flow
-from resift.server.schema import (
-    RequestSchema,
-    Schema,
-    array,
-    either,
-    flag,
-    mapping,
-    number,
-    one_of,
-    record,
-    text,
-    whole,
+from resift.server.schema import DocumentId, Fraction, RequestReader, parse_json
+from resift.server.search_routes import RankingAnswer, draw_rank_flow, ranking_data
+from resift.server.state import ServerState
+from resift.types import JsonObject, Ranking
+
+MAX_LISTS = 100
+RANK_METHODS = ("borda", "isr", "rbc")
+NORMALIZED_METHODS = ("comb-anz", "comb-max", "comb-min", "comb-mnz", "comb-sum", "linear")
+SCORE_METHODS = tuple(sorted({*METHODS} - {"rrf", *RANK_METHODS, *NORMALIZED_METHODS}))
+
+
+class FuseCandidate(Struct, kw_only=True, forbid_unknown_fields=True):
+    """A hit of a list that is fused by ranks."""
+
+    id: DocumentId
+    text: str | None = None
+    score: float | None = None
+    metadata: JsonObject | None = None
+
+
+class ScoredCandidate(FuseCandidate, kw_only=True, forbid_unknown_fields=True):
+    """A hit of a list that is fused by scores."""
+
+    score: float
+
+
+RankedList: TypeAlias = list[DocumentId | FuseCandidate]
+ScoredList: TypeAlias = list[ScoredCandidate]
+Weight: TypeAlias = Annotated[float, Meta(ge=1e-6, le=1e6)]
+
+
+class WeightedRankedList(Struct, kw_only=True, forbid_unknown_fields=True):
+    """A list with a weight, fused by ranks."""
+
+    hits: RankedList
+    weight: Weight | None = None
+
+
+class WeightedScoredList(Struct, kw_only=True, forbid_unknown_fields=True):
+    """A list with a weight, fused by scores."""
+
+    hits: ScoredList
+    weight: Weight | None = None
+
+
+RankedLists: TypeAlias = (
+    Annotated[list[RankedList | WeightedRankedList], Meta(min_length=1, max_length=MAX_LISTS)]
+    | dict[str, RankedList | WeightedRankedList]
 )
-from resift.server.search_routes import RANKING, RANKING_FACTS, ranking_body
-from resift.server.serving import Serving
-from resift.types import JsonMapping, JsonObject, JsonValue, Ranking
-
-BY_RANK = ("rrf", "borda", "isr", "rbc")
-"""Methods that need no scores."""
-
-NORMALIZING = ("comb-anz", "comb-max", "comb-min", "comb-mnz", "comb-sum", "linear")
-MOST_LISTS = 100
+ScoredLists: TypeAlias = (
+    Annotated[list[ScoredList | WeightedScoredList], Meta(min_length=1, max_length=MAX_LISTS)]
+    | dict[str, ScoredList | WeightedScoredList]
+)
 
 
-def fuse_operations(serving: Serving) -> list[Operation]:
-    """Return the operations of this file."""
-    return [_fuse(serving), _explain(serving)]
+class FuseRequest(Struct, kw_only=True, forbid_unknown_fields=True):
+    """Fields of every fusion; `k` is at most the number of documents in a request."""
+
+    k: Annotated[int, Meta(ge=0)] | None = None
+    explain: bool | None = None
 
 
-def _request(
-    serving: Serving, *, scores: bool, methods: list[str], more: Mapping[str, Schema]
-) -> RequestSchema:
-    fields = {
-        "id": text(least=1, most=1000),
-        "text": text(most=serving.options.limits.max_text_chars),
-        "score": number(),
-        "metadata": mapping(),
-    }
-    candidate = record(fields, required=("id", "score") if scores else ("id",))
-    listed = array(
-        candidate if scores else either(text(least=1, most=1000), candidate),
-        most=serving.options.limits.max_documents,
-    )
-    weighted = record({"hits": listed, "weight": number(least=1e-6, most=1e6)}, required=("hits",))
-    one = either(listed, weighted)
-    required = ("lists",) if "rrf" in methods else ("lists", "method")
-    return record(
-        {
-            "lists": either(array(one, least=1, most=MOST_LISTS), mapping(one)),
-            "method": one_of(*methods),
-            "k": whole(least=0, most=serving.options.limits.max_documents),
-            "explain": flag(),
-            **more,
-        },
-        required=required,
-    )
+class RrfRequest(FuseRequest, kw_only=True, forbid_unknown_fields=True):
+    """Reciprocal rank fusion, the default."""
+
+    lists: RankedLists
+    method: Literal["rrf"] | None = None
+    k_param: Annotated[float, Meta(ge=0, le=1e6)] | None = None
 
 
-def _fuse(serving: Serving) -> Operation:
-    rest = [name for name in sorted(METHODS) if name not in (*BY_RANK, *NORMALIZING)]
-    schemas = {
-        "rrf": _request(serving, scores=False, methods=["rrf"], more={"k_param": number(least=0, most=1e6)}),
-        "rank": _request(serving, scores=False, methods=list(BY_RANK[1:]), more={}),
-        "normalizing": _request(
-            serving, scores=True, methods=list(NORMALIZING), more={"normalize": one_of(*NORMALIZATIONS)}
+class RankFusionRequest(FuseRequest, kw_only=True, forbid_unknown_fields=True):
+    """Fusion by ranks."""
+
+    lists: RankedLists
+    method: Literal[RANK_METHODS]  # type: ignore[valid-type]
+
+
+class NormalizedFusionRequest(FuseRequest, kw_only=True, forbid_unknown_fields=True):
+    """Fusion by scores that are normalized first."""
+
+    lists: ScoredLists
+    method: Literal[NORMALIZED_METHODS]  # type: ignore[valid-type]
+    normalize: Literal[tuple(NORMALIZATIONS)] | None = None  # type: ignore[valid-type]
+
+
+class ScoreFusionRequest(FuseRequest, kw_only=True, forbid_unknown_fields=True):
+    """Fusion by scores."""
+
+    lists: ScoredLists
+    method: Literal[SCORE_METHODS]  # type: ignore[valid-type]
+
+
+_REQUEST_TYPES: dict[str, type[Any]] = {
+    "rrf": RrfRequest,
+    **dict.fromkeys(RANK_METHODS, RankFusionRequest),
+    **dict.fromkeys(NORMALIZED_METHODS, NormalizedFusionRequest),
+    **dict.fromkeys(SCORE_METHODS, ScoreFusionRequest),
+}
+
+
+class ExplainedHit(Struct, kw_only=True, forbid_unknown_fields=True):
+    """A hit of a ranking to explain."""
+
+    id: DocumentId
+    text: str | None = None
+    score: float | None = None
+    relevance: Fraction | None = None
+    source: Annotated[str, Meta(max_length=1000)] | None = None
+    metadata: JsonObject | None = None
+
+
+class ExplainedRanking(Struct, kw_only=True):
+    """A ranking to explain, as `/v1/search` returns it; other fields are ignored."""
+
+    hits: list[ExplainedHit]
+    cut: list[ExplainedHit] | None = None
+    degraded: bool | None = None
+    reason: str | None = None
+    tier: str | None = None
+    unscored: list[str] | None = None
+    failures: dict[str, str] | None = None
+    timings: dict[str, float] | None = None
+    warnings: list[str] | None = None
+    trace: Annotated[list[JsonObject], Meta(max_length=1000)] | None = None
+
+
+class ExplainRequest(Struct, kw_only=True, forbid_unknown_fields=True):
+    """A ranking, and optionally the id of the only hit to explain."""
+
+    ranking: ExplainedRanking
+    query: str | None = None
+    top: Annotated[int, Meta(ge=1, le=100)] | None = None
+    id: DocumentId | None = None
+
+
+class ExplainAnswer(Struct):
+    """Reasons per hit, and the rank flow as text and as pictures."""
+
+    why: dict[str, str]
+    text: str
+    svg: str
+    flow: dict[str, str]
+    notes: list[str]
+
+
+def fuse_operations(server: ServerState) -> list[Operation]:
+    """Return the operations of this module."""
+    limits = server.options.limits
+    readers = {struct: RequestReader(struct, limits) for struct in dict.fromkeys(_REQUEST_TYPES.values())}
+    explain_reader = RequestReader(ExplainRequest, limits)
+
+    async def run_fuse(request: Request) -> Response:
+        value = await request.read(parse_json)
+        method = value.get("method") if isinstance(value, dict) else None
+        struct = _REQUEST_TYPES.get(method, RrfRequest) if isinstance(method, str) else RrfRequest
+        body = readers[struct].convert(value)
+        return Response(_fuse(body))
+
+    async def run_explain(request: Request) -> Response:
+        return Response(_explain(await request.read(explain_reader.read)))
+
+    return [
+        Operation(
+            "POST",
+            "/v1/fuse",
+            "Fuse ranked lists into one; a list may have a weight",
+            run_fuse,
+            requests=[reader.type for reader in readers.values()],
+            answers=[RankingAnswer],
         ),
-        "score": _request(serving, scores=True, methods=rest, more={}),
-    }
-
-    groups = {
-        **dict.fromkeys(BY_RANK[1:], "rank"),
-        **dict.fromkeys(NORMALIZING, "normalizing"),
-        **dict.fromkeys(rest, "score"),
-    }
-
-    def schema_of(body: object) -> RequestSchema:
-        asked = body.get("method") if isinstance(body, dict) else None
-        return schemas[groups.get(asked, "rrf") if isinstance(asked, str) else "rrf"]
-
-    async def run(call: Call) -> Reply:
-        request = await call.request(schema_of)
-        lists, weights = _weighted(request["lists"])
-        options: JsonObject = {name: request[name] for name in ("k_param", "normalize") if name in request}
-        if weights:
-            options["weights"] = weights
-        ranking = fuse(lists, k=request.get("k"), method=request.get("method", "rrf"), **options)
-        return Reply(ranking_body(ranking, request))
-
-    said = "Fuse ranked lists into one; a list may carry a weight"
-    described = either(*schemas.values())
-    return Operation(serving, "POST /v1/fuse", said, run, request=described, answer=RANKING)
+        Operation(
+            "POST",
+            "/v1/explain",
+            "Explain a ranking in words, as text and as a picture",
+            run_explain,
+            requests=[explain_reader.type],
+            answers=[ExplainAnswer],
+        ),
+    ]
 
 
-def _weighted(lists: JsonValue) -> tuple[JsonValue, list[float]]:
-    """Return the bare lists and, where one has a weight, a weight for each."""
-    each = list(lists.values()) if isinstance(lists, dict) else lists
-    bare = [one["hits"] if isinstance(one, dict) else one for one in each]
-    weights = [one.get("weight", 1.0) if isinstance(one, dict) else 1.0 for one in each]
+def _fuse(body: Any) -> JsonObject:
+    data = msgspec.to_builtins(body)
+    lists = data["lists"]
+    entries = list(lists.values()) if isinstance(lists, dict) else lists
+    bare = [_without_nulls(entry["hits"] if isinstance(entry, dict) else entry) for entry in entries]
+    weights = [entry.get("weight") or 1.0 if isinstance(entry, dict) else 1.0 for entry in entries]
+    options = {name: data[name] for name in ("k_param", "normalize") if data.get(name) is not None}
+    if any(weight != 1.0 for weight in weights):
+        options["weights"] = weights
     named = dict(zip(lists, bare, strict=True)) if isinstance(lists, dict) else bare
-    return named, weights if any(weight != 1.0 for weight in weights) else []
+    ranking = fuse(named, k=body.k, method=body.method or "rrf", **options)
+    return ranking_data(ranking, query="", explain=bool(body.explain))
 
 
-def _ranking_schema(serving: Serving) -> Schema:
-    hit = record(
-        {
-            "id": text(least=1, most=1000),
-            "text": text(most=serving.options.limits.max_text_chars),
-            "score": number(),
-            "relevance": number(least=0, most=1),
-            "source": text(most=1000),
-            "metadata": mapping(),
-        },
-        required=("id",),
-    )
-    hits = array(hit, most=serving.options.limits.max_documents)
-    fields = {
-        "hits": hits,
-        "cut": hits,
-        **RANKING_FACTS,
-        "trace": array(mapping(), most=1000),
-    }
-    return record(fields, required=("hits",), closed=False)
+def _without_nulls(hits: list[Any]) -> list[Any]:
+    return [
+        {name: value for name, value in hit.items() if value is not None} if isinstance(hit, dict) else hit
+        for hit in hits
+    ]
 
 
-def _explain(serving: Serving) -> Operation:
-    schema = record(
-        {
-            "ranking": _ranking_schema(serving),
-            "query": text(most=serving.options.limits.max_text_chars),
-            "top": whole(least=1, most=100),
-            "id": text(least=1, most=1000),
-        },
-        required=("ranking",),
-    )
-
-    async def run(call: Call) -> Reply:
-        request = await call.request(schema)
-        return Reply(_explained(request))
-
-    said = "Say why a ranking is as it is: in words, as text and as a picture"
-    answer = record(
-        {"why": mapping(text()), "text": text(), "svg": text(), "flow": mapping(), "notes": array(text())},
-        required=("why", "text", "svg", "notes"),
-    )
-    return Operation(serving, "POST /v1/explain", said, run, request=schema, answer=answer)
-
-
-def _explained(request: JsonMapping) -> JsonObject:
-    ranking, notes = _ranking_in(request["ranking"])
-    ids = [request["id"]] if "id" in request else [hit.id for hit in ranking.hits]
-    explanation = ranking.explain(query=request.get("query", ""), top=request.get("top", 10))
-    return {
-        "why": {id: ranking.why(id) for id in ids},
-        "text": explanation.text(),
-        "svg": explanation.svg(),
-        "flow": rank_flow(ranking, request.get("query", "")),
-        "notes": notes,
-    }
-
-
-def _ranking_in(given: JsonMapping) -> tuple[Ranking, list[str]]:
-    """Return the ranking; one whose trace makes no sense is read without it, and that is said."""
-    known = {name: given[name] for name in _RANKING_FIELDS if name in given}
+def _explain(body: ExplainRequest) -> ExplainAnswer:
+    given = msgspec.to_builtins(body.ranking)
+    data = {name: value for name, value in given.items() if value is not None}
+    for name in ("hits", "cut"):
+        if name in data:
+            data[name] = _without_nulls(data[name])
+    query = body.query or ""
+    notes = []
     try:
-        ranking = Ranking.from_dict(known)
-        ranking.explain().text()
+        ranking = Ranking.from_dict(data)
+        explanation = ranking.explain(query=query, top=body.top or 10)
+        text = explanation.text()
     except Exception as exc:
+        # A trace of another version may make no sense here: the ranking is explained without it.
         reason = str(exc) if isinstance(exc, InputError) else type(exc).__name__
-        bare = {name: value for name, value in known.items() if name != "trace"}
-        return Ranking.from_dict(bare), [f"the trace was left out, because it cannot be read: {reason}"]
-    return ranking, []
-
-
-_RANKING_FIELDS = ("hits", "cut", *RANKING_FACTS, "trace")
+        notes = [f"the trace was left out, because it cannot be read: {reason}"]
+        ranking = Ranking.from_dict({name: value for name, value in data.items() if name != "trace"})
+        explanation = ranking.explain(query=query, top=body.top or 10)
+        text = explanation.text()
+    return ExplainAnswer(
+        why=ranking.why_all() if body.id is None else {body.id: ranking.why(body.id)},
+        text=text,
+        svg=explanation.svg(),
+        flow=draw_rank_flow(ranking, query),
+        notes=notes,
+    )

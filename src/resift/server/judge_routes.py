@@ -1,152 +1,280 @@
-"""Rating hits: a question asked with two settings, ratings one by one, and the running score."""
+"""Rating hits in the playground: sessions with two settings, ratings, and the running score."""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
+import math
 import uuid
 from collections.abc import Mapping, Sequence
+from typing import Annotated
 
-from resift.server.endpoint import Call, Reply
-from resift.server.error_forms import OWN
-from resift.server.failures import RequestFailed
-from resift.server.interleaving import team_draft
-from resift.server.judge_scores import running_score
-from resift.server.judgements import Judgements, Session
+from msgspec import UNSET, Meta, Struct, UnsetType, structs
+
+from resift.evaluation.measures import Judge
+from resift.evaluation.significance import bootstrap_interval
+from resift.server.endpoint import Outcome, Request, Response
 from resift.server.openapi import Operation
-from resift.server.schema import array, flag, mapping, question, record, text, whole
-from resift.server.search_routes import document_schema, searched
-from resift.server.search_settings import SETTINGS
-from resift.server.search_work import Searching, documents_of
-from resift.server.serving import Serving
-from resift.types import JsonMapping, JsonObject, JsonValue, Ranking
+from resift.server.ratings import Ratings, RatingSession, RatingsLog, Team
+from resift.server.request_errors import OwnError, RequestFailed
+from resift.server.schema import DocumentId, NotBlank, RequestReader
+from resift.server.search_routes import (
+    Documents,
+    RequestDocument,
+    SearchRequest,
+    SearchService,
+    SearchSettings,
+    document_hits,
+)
+from resift.server.state import ServerState
+from resift.types import JsonObject, Ranking
 
-SHOWN = 10
-MOST_SHOWN = 50
+DEFAULT_SHOWN = 10
+MAX_SHOWN = 50
+MEASURE = "nDCG@10"
+BOOTSTRAP_ROUNDS = 2_000
 
 
-def judge_operations(serving: Serving, searching: Searching) -> list[Operation]:
-    """Return the operations of this file."""
-    folder = serving.options.judgements
-    judging = _Judging(serving, searching, None if folder is None else Judgements(folder))
-    return [_sessions(serving, judging), _ratings(serving, judging), _score(serving, judging)]
+class SettingsPair(Struct, kw_only=True, forbid_unknown_fields=True):
+    """The two settings of a comparison."""
+
+    a: SearchSettings | None = None
+    b: SearchSettings | None = None
 
 
-class _Judging:
-    def __init__(self, serving: Serving, searching: Searching, kept: Judgements | None) -> None:
-        self.serving = serving
-        self.searching = searching
-        self._kept = kept
-        self.lock = asyncio.Lock()
+class SessionRequest(Struct, kw_only=True, forbid_unknown_fields=True):
+    """A query to be answered with two settings."""
 
-    @property
-    def kept(self) -> Judgements:
-        if self._kept is None:
+    query: NotBlank
+    settings: SettingsPair
+    k: Annotated[int, Meta(ge=1, le=MAX_SHOWN)] | None = None
+    documents: Documents | None = None
+    blind: bool | None = None
+
+
+class RatingRequest(Struct, kw_only=True, forbid_unknown_fields=True):
+    """A grade from 0 (useless) to 3 (exactly what was asked)."""
+
+    session: Annotated[str, Meta(min_length=1, max_length=100)]
+    id: DocumentId
+    grade: Annotated[int, Meta(ge=0, le=3)]
+
+
+class HitToRate(Struct):
+    """A hit of a session, with the grade that it already has."""
+
+    id: str
+    text: str
+    grade: int | None
+
+
+class SessionAnswer(Struct):
+    """Hits of both settings as one list; without `lists` in a blind session."""
+
+    session: str
+    query: str
+    hits: list[HitToRate]
+    lists: dict[str, list[str]] | UnsetType = UNSET
+
+
+class RatingAnswer(Struct):
+    """Number of ratings so far."""
+
+    ratings: int
+
+
+class MeanScore(Struct):
+    """Mean over the queries with its 95 % interval; None without enough queries."""
+
+    mean: float | None
+    interval: list[float] | None
+
+
+class ScoreBoard(Struct):
+    """Running score of two settings."""
+
+    measure: str
+    questions: int
+    ratings: int
+    settings: JsonObject | None
+    a: MeanScore
+    b: MeanScore
+    difference: MeanScore
+    blind: dict[str, int]
+
+
+def judge_operations(server: ServerState, search: SearchService) -> list[Operation]:
+    """Return the operations of this module."""
+    limits, folder = server.options.limits, server.options.judgements
+    ratings_log = None if folder is None else RatingsLog(folder)
+    session_reader = RequestReader(SessionRequest, limits)
+    rating_reader = RequestReader(RatingRequest, limits)
+
+    def require_log() -> RatingsLog:
+        if ratings_log is None:
             raise RequestFailed(
                 "not_found", "This server keeps no judgements: start it with --judgements FOLDER"
             )
-        return self._kept
+        return ratings_log
 
-    async def begin(self, call: Call, request: JsonMapping) -> Session:
-        documents = _named(request.get("documents"))
-        rankings = {}
-        for team in ("a", "b"):
-            asked = {**request, "settings": request["settings"].get(team, {}), "k": request.get("k", SHOWN)}
-            if documents is not None:
-                asked["documents"] = documents
-            rankings[team] = await searched(call, self.searching, asked)
-        session = _session(request, rankings, documents)
-        async with self.lock:
-            await asyncio.to_thread(self.kept.begin, session)
-        return session
+    async def start_session(request: Request) -> Response:
+        body = await request.read(session_reader.read)
+        ratings = require_log()
+        session, outcome = await request.cancel_on_disconnect(_make_session(request, search, body))
+        grades = await asyncio.to_thread(ratings.add_session, session)
+        hits = [HitToRate(id, session.documents[id], grades.get(id)) for id, _ in session.shown]
+        # Blind: not even the page knows which setting a hit is from.
+        lists = UNSET if session.blind else {team: list(ids) for team, ids in session.lists.items()}
+        return Response(SessionAnswer(session.id, session.query, hits, lists), outcome=outcome)
+
+    async def rate(request: Request) -> Response:
+        body = await request.read(rating_reader.read)
+        count = await asyncio.to_thread(require_log().add_rating, body.session, body.id, body.grade)
+        return Response(RatingAnswer(count))
+
+    async def score(request: Request) -> Response:
+        ratings = require_log()
+        return Response(await asyncio.to_thread(lambda: running_score(ratings.read())))
+
+    return [
+        Operation(
+            "POST",
+            "/v1/judge/sessions",
+            "Search with two settings and show both rankings as one list, to be rated",
+            start_session,
+            requests=[session_reader.type],
+            answers=[SessionAnswer],
+        ),
+        Operation(
+            "POST",
+            "/v1/judge/ratings",
+            "Rate a hit of a session from 0 (useless) to 3 (exactly what was asked)",
+            rate,
+            requests=[rating_reader.type],
+            answers=[RatingAnswer],
+        ),
+        Operation(
+            "GET",
+            "/v1/judge/score",
+            "Running score of the two settings that were rated last",
+            score,
+            answers=[ScoreBoard],
+            statuses={404: OwnError},
+        ),
+    ]
 
 
-def _named(documents: Sequence[JsonValue] | None) -> list[JsonObject] | None:
-    """Name pasted documents by their text: the same text is the same document in every session."""
-    if documents is None:
-        return None
-    named = {}
-    for given, hit in zip(documents, documents_of(documents), strict=True):
-        own = isinstance(given, dict) and given.get("id")
-        id = hit.id if own else hashlib.sha256(hit.text.encode("utf-8", "replace")).hexdigest()[:16]
-        named[id] = {"id": id, "text": hit.text}
+async def _make_session(
+    request: Request, search: SearchService, body: SessionRequest
+) -> tuple[RatingSession, Outcome]:
+    documents = None if body.documents is None else _identify_by_text(body.documents)
+    settings = {"a": body.settings.a, "b": body.settings.b}
+    k = body.k or DEFAULT_SHOWN
+    rankings: dict[str, Ranking] = {}
+    outcome = Outcome()
+    for team, chosen in settings.items():
+        query = SearchRequest(query=body.query, k=k, documents=documents, settings=chosen)
+        rankings[team], _ = await search.search(request, query)
+        outcome = outcome.merge(Outcome.from_ranking(rankings[team]))
+    lists = {team: [hit.id for hit in ranking.hits] for team, ranking in rankings.items()}
+    texts = {hit.id: hit.text for ranking in rankings.values() for hit in ranking.hits}
+    texts.update({hit.id: hit.text for hit in document_hits(documents or ())})
+    id = uuid.uuid4().hex
+    session = RatingSession(
+        id=id,
+        query=" ".join(body.query.split()),
+        settings={team: _given_settings(chosen) for team, chosen in settings.items()},
+        lists=lists,
+        shown=team_draft(lists["a"], lists["b"], k=k, seed=id),
+        documents=texts,
+        blind=bool(body.blind),
+    )
+    return session, outcome
+
+
+def _given_settings(settings: SearchSettings | None) -> JsonObject:
+    values = {} if settings is None else structs.asdict(settings)
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _identify_by_text(documents: Sequence[str | RequestDocument]) -> list[str | RequestDocument]:
+    """Name documents without an id by their text, so that a text is the same document in every session."""
+    named: dict[str, RequestDocument] = {}
+    for document, hit in zip(documents, document_hits(documents), strict=True):
+        has_id = isinstance(document, RequestDocument) and document.id
+        id = hit.id if has_id else hashlib.sha256(hit.text.encode("utf-8", "replace")).hexdigest()[:16]
+        named[id] = RequestDocument(id=id, text=hit.text)
     return list(named.values())
 
 
-def _session(
-    request: JsonMapping, rankings: Mapping[str, Ranking], documents: Sequence[JsonMapping] | None
-) -> Session:
-    lists = {team: [hit.id for hit in ranking.hits] for team, ranking in rankings.items()}
-    id = uuid.uuid4().hex
-    shown = team_draft(lists["a"], lists["b"], k=request.get("k", SHOWN), seed=id)
-    texts = {hit.id: hit.text for ranking in rankings.values() for hit in ranking.hits}
-    texts.update({row["id"]: row["text"] for row in documents or ()})
-    return Session(
-        id=id,
-        query=" ".join(request["query"].split()),
-        settings={team: dict(request["settings"].get(team, {})) for team in ("a", "b")},
-        lists=lists,
-        shown=shown,
-        documents=texts,
-        blind=request.get("blind", False),
+def team_draft(first: Sequence[str], second: Sequence[str], *, k: int, seed: str) -> list[tuple[str, Team]]:
+    """Interleave two rankings; return at most k ids, each with the team that picked it.
+
+    Radlinski, Kurup and Joachims, CIKM 2008. In each round a coin decides which ranking picks first, and each
+    picks its best id that is not in the list yet. The seed decides the coins.
+    """
+    lists: Mapping[Team, Sequence[str]] = {"a": first, "b": second}
+    shown: list[tuple[str, Team]] = []
+    picked: set[str] = set()
+    for round_number in range(k):
+        # A digest instead of random(): the list can be reproduced on any machine.
+        coin = hashlib.sha256(f"{seed}\0{round_number}".encode()).digest()[0] % 2
+        order: tuple[Team, Team] = ("a", "b") if coin == 0 else ("b", "a")
+        before = len(shown)
+        for team in order:
+            pick = next((id for id in lists[team] if id not in picked), None)
+            if pick is not None and len(shown) < k:
+                picked.add(pick)
+                shown.append((pick, team))
+        if len(shown) == before or len(shown) >= k:
+            break
+    return shown
+
+
+def sum_grades(shown: Sequence[tuple[str, Team]], grades: Mapping[str, int]) -> dict[Team, int]:
+    """Return the sum of grades of each team's picks."""
+    return {team: sum(grades.get(id, 0) for id, picker in shown if picker == team) for team in ("a", "b")}
+
+
+def running_score(ratings: Ratings) -> ScoreBoard:
+    """Score the two settings of the newest rated session over the queries with a rating.
+
+    Only the last session per query counts, and only sessions that compared exactly these settings.
+    """
+    rated = [session for session in ratings.sessions.values() if ratings.grades.get(session.query)]
+    settings = rated[-1].settings if rated else None
+    sessions = {session.query: session for session in rated if session.settings == settings}
+    scores = {team: _score_queries(sessions, ratings, team) for team in ("a", "b")}
+    differences = [a - b for a, b in zip(scores["a"], scores["b"], strict=True)]
+    wins = {"a": 0, "b": 0, "tie": 0}
+    for query, session in sessions.items():
+        if session.blind:
+            sums = sum_grades(session.shown, ratings.grades[query])
+            wins["tie" if sums["a"] == sums["b"] else "a" if sums["a"] > sums["b"] else "b"] += 1
+    return ScoreBoard(
+        measure=MEASURE,
+        questions=len(sessions),
+        ratings=ratings.count,
+        settings=None if settings is None else dict(settings),
+        a=_mean(scores["a"]),
+        b=_mean(scores["b"]),
+        difference=_mean(differences),
+        blind=wins,
     )
 
 
-def _sessions(serving: Serving, judging: _Judging) -> Operation:
-    limits = serving.options.limits
-    schema = record(
-        {
-            "query": question(most=limits.max_text_chars),
-            "k": whole(least=1, most=MOST_SHOWN),
-            "documents": array(document_schema(serving), least=1, most=limits.max_documents),
-            "settings": record({"a": SETTINGS, "b": SETTINGS}),
-            "blind": flag(),
-        },
-        required=("query", "settings"),
-    )
-
-    async def run(call: Call) -> Reply:
-        request = await call.request(schema)
-        _ = judging.kept
-        session = await call.unless_gone(judging.begin(call, request))
-        grades = judging.kept.judged().grades.get(session.query, {})
-        hits = [{"id": id, "text": session.documents[id], "grade": grades.get(id)} for id, _ in session.shown]
-        # Blind means that not even the page knows whose hit is whose.
-        lists = {} if session.blind else {"lists": dict(session.lists)}
-        return Reply({"session": session.id, "query": session.query, "hits": hits, **lists})
-
-    said = "Ask with two settings and show both rankings as one, to be rated"
-    return Operation(serving, "POST /v1/judge/sessions", said, run, request=schema, answer=mapping())
+def _score_queries(sessions: Mapping[str, RatingSession], ratings: Ratings, team: str) -> list[float]:
+    if not sessions:
+        return []
+    qrels = {query: ratings.grades[query] for query in sessions}
+    runs = {query: session.lists[team] for query, session in sessions.items()}
+    quality = Judge(qrels, [MEASURE]).quality(runs)
+    return [quality.per_query[MEASURE].get(query, 0.0) for query in sessions]
 
 
-def _ratings(serving: Serving, judging: _Judging) -> Operation:
-    schema = record(
-        {
-            "session": text(least=1, most=100),
-            "id": text(least=1, most=1000),
-            "grade": whole(least=0, most=3),
-        },
-        required=("session", "id", "grade"),
-    )
-
-    async def run(call: Call) -> Reply:
-        request = await call.request(schema)
-        async with judging.lock:
-            judged = await asyncio.to_thread(
-                judging.kept.rate, request["session"], request["id"], request["grade"]
-            )
-            return Reply({"ratings": judged.ratings})
-
-    said = "Rate a hit of a session from 0 (useless) to 3 (just what was asked)"
-    answer = record({"ratings": whole(least=0)}, required=("ratings",))
-    return Operation(serving, "POST /v1/judge/ratings", said, run, request=schema, answer=answer)
-
-
-def _score(serving: Serving, judging: _Judging) -> Operation:
-    async def run(call: Call) -> Reply:
-        async with judging.lock:
-            return Reply(await asyncio.to_thread(lambda: running_score(judging.kept.judged())))
-
-    said = "The running score of the two settings that were rated last"
-    missing = {404: OWN.schema}
-    return Operation(serving, "GET /v1/judge/score", said, run, answer=mapping(), statuses=missing)
+def _mean(values: list[float]) -> MeanScore:
+    if not values:
+        return MeanScore(None, None)
+    # One query has no interval: it tells nothing about the next one.
+    interval = list(bootstrap_interval(values, rounds=BOOTSTRAP_ROUNDS)) if len(values) > 1 else None
+    return MeanScore(math.fsum(values) / len(values), interval)

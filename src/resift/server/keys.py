@@ -1,4 +1,4 @@
-"""API keys: from a file that may change while the server runs, from the environment, or given."""
+"""Access: API keys from a file, the environment or the options, and the middleware that asks for them."""
 
 from __future__ import annotations
 
@@ -12,18 +12,23 @@ from pathlib import Path
 
 from resift.deadline import Clock
 from resift.errors import ConfigError
+from resift.server.endpoint import App, Receive, Request, Scope, Send
+from resift.server.request_errors import RequestFailed
 
 DEFAULT_VARIABLE = "RESIFT_API_KEYS"
-CHECK_EVERY_S = 1.0
-"""How soon a changed key file counts."""
+CHECK_INTERVAL_S = 1.0
+"""How soon a changed key file takes effect."""
+
+OPEN_PATHS = frozenset({"/", "/livez", "/readyz", "/health", "/ping", "/tei/health"})
+"""Paths that can be read without a key, next to the files of the playground."""
 
 log = logging.getLogger("resift.server")
 
 
 class Keys:
-    """Says whether a client's key is one of ours, in the same time for every key.
+    """The accepted keys. A check takes the same time for every key.
 
-    Without any source of keys everybody may come in. A key file that vanishes or becomes unreadable later
+    Without any source of keys everybody is admitted. A key file that vanishes or becomes unreadable later
     leaves the keys that were read last.
     """
 
@@ -32,85 +37,120 @@ class Keys:
         *,
         file: Path | None = None,
         env: str | None = None,
-        given: Iterable[str] = (),
+        keys: Iterable[str] = (),
         clock: Clock = time.monotonic,
     ) -> None:
         self._file = file
         self._clock = clock
-        self._checked_s = clock()
+        self._checked_at_s = clock()
         self._stamp: tuple[int, int, int] | None = None
-        self._fixed = _digests([*given, *(_from_environment(env) if env else ())])
+        self._fixed = frozenset(map(_digest, [*keys, *(_keys_in_environment(env) if env else ())]))
         self._from_file: frozenset[bytes] = frozenset()
-        if file is not None:
-            self._read_first(file)
+        if file is None:
+            return
+        try:
+            self._stamp, self._from_file = _read_key_file(file)
+        except (OSError, UnicodeDecodeError) as exc:
+            raise ConfigError(f"{file}: cannot read the keys: {exc}. Write one key per line.") from exc
+        if not self._from_file:
+            raise ConfigError(f"{file} has no key. Write one key per line; lines with # are comments.")
 
     @property
     def needed(self) -> bool:
-        """Whether a request has to carry a key."""
+        """Whether a request must have a key."""
         return bool(self._file or self._fixed)
 
     def allow(self, key: str) -> bool:
-        """Return whether the key is known."""
+        """Return whether the key is valid."""
         self._refresh()
         digest = _digest(key)
-        found = False
-        # All are compared, so that the time says nothing about which one matched.
+        valid = False
+        # All keys are compared, so that the time does not tell which one matched.
         for known in (*self._fixed, *self._from_file):
-            found |= hmac.compare_digest(digest, known)
-        return found
-
-    def _read_first(self, file: Path) -> None:
-        try:
-            self._stamp = _stamp(file)
-            self._from_file = _digests(_split(file.read_text(encoding="utf-8")))
-        except (OSError, UnicodeDecodeError) as exc:
-            raise ConfigError(f"{file}: cannot read the keys: {exc}. Write one key a line.") from exc
-        if not self._from_file:
-            raise ConfigError(f"{file} has no key. Write one key a line; lines with # are comments.")
+            valid |= hmac.compare_digest(digest, known)
+        return valid
 
     def _refresh(self) -> None:
         now_s = self._clock()
-        if self._file is None or now_s - self._checked_s < CHECK_EVERY_S:
+        if self._file is None or now_s - self._checked_at_s < CHECK_INTERVAL_S:
             return
-        self._checked_s = now_s
+        self._checked_at_s = now_s
         try:
-            stamp = _stamp(self._file)
-            if stamp == self._stamp:
+            if _stamp(self._file) == self._stamp:
                 return
-            found = _digests(_split(self._file.read_text(encoding="utf-8")))
+            stamp, keys = _read_key_file(self._file)
         except (OSError, UnicodeDecodeError) as exc:
-            log.warning("key file not readable, the last keys stay: %s", type(exc).__name__)
+            log.warning("key file is not readable, the last keys stay valid: %s", type(exc).__name__)
             return
-        # An editor may empty a file before it writes it: that must not open the door.
-        if not found:
-            log.warning("key file has no key, the last keys stay")
+        # An editor may empty a file before it writes it: that must not open the server.
+        if not keys:
+            log.warning("key file has no key, the last keys stay valid")
             return
-        self._stamp, self._from_file = stamp, found
-        log.info("keys read again: %d", len(found))
+        self._stamp, self._from_file = stamp, keys
+        log.info("key file read again: %d keys", len(keys))
+
+
+def _read_key_file(file: Path) -> tuple[tuple[int, int, int], frozenset[bytes]]:
+    stamp = _stamp(file)
+    return stamp, frozenset(map(_digest, _split_keys(file.read_text(encoding="utf-8"))))
 
 
 def _stamp(file: Path) -> tuple[int, int, int]:
-    facts = file.stat()
-    return facts.st_mtime_ns, facts.st_size, facts.st_ino
+    status = file.stat()
+    return status.st_mtime_ns, status.st_size, status.st_ino
 
 
-def _from_environment(name: str) -> list[str]:
-    written = os.environ.get(name)
-    keys = _split(written or "")
-    if not keys and (written is not None or name != DEFAULT_VARIABLE):
-        # Who names a variable wants keys: without one the server would let everybody in.
-        raise ConfigError(f"The variable {name} has no key. Set it to one or more, with commas between.")
+def _keys_in_environment(name: str) -> list[str]:
+    value = os.environ.get(name)
+    keys = _split_keys(value or "")
+    if not keys and (value is not None or name != DEFAULT_VARIABLE):
+        # Whoever names a variable wants keys: without one the server would be open to everybody.
+        raise ConfigError(f"The variable {name} has no key. Set it to one or more keys separated by commas.")
     return keys
 
 
-def _split(written: str) -> list[str]:
-    lines = (line.strip() for line in written.replace(",", "\n").splitlines())
+def _split_keys(text: str) -> list[str]:
+    lines = (line.strip() for line in text.replace(",", "\n").splitlines())
     return [line for line in lines if line and not line.startswith("#")]
-
-
-def _digests(keys: Iterable[str]) -> frozenset[bytes]:
-    return frozenset(map(_digest, keys))
 
 
 def _digest(key: str) -> bytes:
     return hashlib.sha256(key.encode("utf-8", "replace")).digest()
+
+
+class ApiKeyMiddleware:
+    """Requires a key on every path except health and the files of the playground."""
+
+    def __init__(self, app: App, keys: Keys) -> None:
+        self._app = app
+        self._keys = keys
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, or refuse it with 401."""
+        if scope["type"] == "http":
+            request: Request = scope["resift.request"]
+            message = self._refusal(request)
+            if message:
+                await request.send(send, request.failure(RequestFailed("unauthorized", message)))
+                return
+        await self._app(scope, receive, send)
+
+    def _refusal(self, request: Request) -> str:
+        path = request.path
+        open_path = path in OPEN_PATHS or path.startswith("/playground/")
+        if request.method in ("GET", "HEAD") and open_path:
+            return ""
+        # One client of TEI sends its token without "Bearer".
+        tei_path = path.startswith("/tei/") or path in ("/rerank", "/embed", "/info", "/")
+        key = key_from_header(request.headers.get("authorization", ""), allow_bare=tei_path)
+        if not key:
+            return "A key is required: Authorization: Bearer KEY"
+        return "" if self._keys.allow(key) else "The key is unknown"
+
+
+def key_from_header(header: str, *, allow_bare: bool = False) -> str:
+    """Return the key of an Authorization header; an empty header has none."""
+    scheme, _, rest = header.strip().partition(" ")
+    if scheme.lower() == "bearer":
+        return rest.strip()
+    return header.strip() if allow_bare and not rest else ""

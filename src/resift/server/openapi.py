@@ -1,117 +1,248 @@
-"""The description at `/openapi.json`, made from the same values that route and check requests."""
+"""Operations of the server, and their description: `/openapi.json` and the readable page at `/docs`."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from typing import TYPE_CHECKING
+from typing import Any
+
+import msgspec
+from markupsafe import Markup
 
 from resift import __version__
-from resift.server.endpoint import DEADLINE_HEADER, Call, Endpoint, Reply
-from resift.server.error_forms import OWN, ErrorForm
-from resift.server.schema import Schema, either
+from resift._internal.markup import html, html_page, join_markup
+from resift.server.endpoint import DEADLINE_HEADER, Handler
+from resift.server.request_errors import OWN, ErrorForm
 from resift.types import JsonMapping, JsonObject
-
-if TYPE_CHECKING:
-    from resift.server.serving import Serving
-
-_USUAL = (400, 401, 413, 422, 429, 500, 502, 503)
-_READING = (401, 500, 502, 503)
-
-
-@dataclass(frozen=True, slots=True)
-class Operation:
-    """One route such as "POST /v1/search": who answers it, and what goes in and out.
-
-    Failures take the first of the `errors`, until the route knows better.
-    """
-
-    serving: Serving
-    route: str
-    summary: str
-    run: Callable[[Call], Awaitable[Reply]]
-    _: KW_ONLY
-    request: Schema | None = None
-    answer: Schema = field(default_factory=dict)
-    media_type: str = "application/json"
-    errors: Sequence[ErrorForm] = (OWN,)
-    statuses: Mapping[int, Schema] = field(default_factory=dict)
-    parameters: Sequence[JsonMapping] = ()
-    needs_key: bool = True
-
-    @property
-    def method(self) -> str:
-        """The HTTP method."""
-        return self.route.split(" ")[0]
-
-    @property
-    def path(self) -> str:
-        """The path alone."""
-        return self.route.split(" ")[1]
-
-    def endpoint(self) -> Endpoint:
-        """Return the ASGI app that answers this route."""
-        return Endpoint(self.serving, self.path, self.run, errors=self.errors[0])
-
-    def described(self) -> JsonObject:
-        """Return the OpenAPI object of this operation."""
-        wrong = either(*(form.schema for form in self.errors))
-        codes = [*(_USUAL if self.request is not None else _READING), *({404} if self.request else ())]
-        responses = {"200": _content("The result.", self.answer, self.media_type)}
-        for code in sorted(codes):
-            responses[str(code)] = _content(_REASONS[code], wrong)
-        for code, schema in self.statuses.items():
-            responses[str(code)] = _content(_REASONS[code], schema)
-        found: JsonObject = {"summary": self.summary, "responses": responses}
-        if self.request is not None:
-            found["requestBody"] = {
-                "required": True,
-                "content": {"application/json": {"schema": self.request}},
-            }
-        parameters = [*self.parameters, *([_DEADLINE] if self.request is not None else [])]
-        if parameters:
-            found["parameters"] = parameters
-        found["security"] = [{"key": []}, {}] if self.needs_key else []
-        return found
-
-
-_DEADLINE = {
-    "name": DEADLINE_HEADER,
-    "in": "header",
-    "required": False,
-    "description": "Milliseconds after which what is there is returned, flagged as partial.",
-    "schema": {"type": "string", "pattern": "^[0-9]{1,9}$"},
-}
 
 _REASONS = {
     400: "The request is wrong.",
     401: "The key is missing or unknown.",
-    404: "There is no such thing here.",
-    413: "The request is larger than the server takes.",
+    404: "There is nothing of this name here.",
+    413: "The request is larger than the server accepts.",
     422: "A field is wrong.",
     429: "Too busy: try again after the seconds in Retry-After.",
     500: "The server made a mistake.",
-    502: "What the server asked behind it failed.",
+    502: "A service behind the server failed.",
     503: "Starting or shutting down.",
+}
+_WITH_BODY = (400, 401, 404, 413, 422, 429, 500, 502, 503)
+_WITHOUT_BODY = (401, 500, 502, 503)
+_REFERENCE = "#/components/schemas/"
+_DEADLINE = {
+    "name": DEADLINE_HEADER,
+    "in": "header",
+    "required": False,
+    "description": "Milliseconds after which the results so far are returned, marked as partial.",
+    "schema": {"type": "string", "pattern": "^[0-9]{1,9}$"},
 }
 
 
-def document(operations: Sequence[Operation]) -> JsonObject:
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One method of a path such as /v1/search: its handler, and the types of its request and answers.
+
+    Failures have the first of the `errors` until the handler sets another form.
+    """
+
+    method: str
+    path: str
+    summary: str
+    run: Handler
+    _: KW_ONLY
+    requests: Sequence[type[msgspec.Struct]] = ()
+    answers: Sequence[Any] = ()
+    media_type: str = "application/json"
+    errors: Sequence[ErrorForm] = (OWN,)
+    statuses: Mapping[int, Any] = field(default_factory=dict)
+    needs_key: bool = True
+
+    def responses(self) -> Iterator[tuple[int, Sequence[Any], str]]:
+        """Yield status, types of the body and media type of every possible response."""
+        yield 200, self.answers, self.media_type
+        failures = {form.type: None for form in self.errors}
+        for status in _WITH_BODY if self.requests else _WITHOUT_BODY:
+            if status not in self.statuses:
+                yield status, tuple(failures), "application/json"
+        for status, answer in self.statuses.items():
+            yield status, (answer,), "application/json"
+
+
+def describe_operations(operations: Sequence[Operation]) -> JsonObject:
     """Return the OpenAPI document of a server."""
+    types: dict[Any, None] = {}
+    for operation in operations:
+        types.update(dict.fromkeys(operation.requests))
+        for _, answers, _ in operation.responses():
+            types.update(dict.fromkeys(answers))
+    schemas, components = msgspec.json.schema_components(types, ref_template=_REFERENCE + "{name}")
+    by_type = dict(zip(types, schemas, strict=True))
+
+    def content(media_type: str, accepted: Sequence[Any]) -> JsonObject:
+        forms = [by_type[each] for each in accepted]
+        schema = forms[0] if len(forms) == 1 else {"anyOf": forms} if forms else {}
+        return {media_type: {"schema": schema}}
+
     paths: dict[str, JsonObject] = {}
     for operation in operations:
-        paths.setdefault(operation.path, {})[operation.method.lower()] = operation.described()
+        responses = {
+            str(status): {
+                "description": _REASONS.get(status, "The result."),
+                "content": content(media_type, answers),
+            }
+            for status, answers, media_type in operation.responses()
+        }
+        described: JsonObject = {"summary": operation.summary, "responses": responses}
+        if operation.requests:
+            described["requestBody"] = {
+                "required": True,
+                "content": content("application/json", operation.requests),
+            }
+            described["parameters"] = [_DEADLINE]
+        described["security"] = [{"key": []}, {}] if operation.needs_key else []
+        paths.setdefault(operation.path, {})[operation.method.lower()] = described
     return {
         "openapi": "3.1.0",
         "info": {
             "title": "Resift",
             "version": __version__,
-            "description": "Reranking, search and fusion. Routes of other APIs take what their clients send.",
+            "description": "Reranking, search and fusion. Routes of other APIs accept their clients.",
         },
-        "components": {"securitySchemes": {"key": {"type": "http", "scheme": "bearer"}}},
+        "components": {
+            "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}},
+            "schemas": components,
+        },
         "paths": paths,
     }
 
 
-def _content(description: str, schema: Schema, media_type: str = "application/json") -> JsonObject:
-    return {"description": description, "content": {media_type: {"schema": schema}}}
+_STYLE = """
+:root { color-scheme: light dark; --line: #8884; --soft: #8882; }
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 0 auto; padding: 1.5rem; }
+h1 { margin-bottom: 0; }
+code, pre { font: 0.9em/1.5 ui-monospace, monospace; }
+details { border: 1px solid var(--line); border-radius: 6px; margin: 0.5rem 0; }
+details > div { padding: 0 1rem 1rem; overflow-x: auto; }
+summary { cursor: pointer; padding: 0.5rem 1rem; overflow-wrap: anywhere; }
+summary b { display: inline-block; min-width: 3.5rem; }
+summary span { opacity: 0.8; }
+h3 { font-size: 1rem; margin: 1rem 0 0.25rem; }
+table { border-collapse: collapse; width: 100%; }
+th, td { border-top: 1px solid var(--line); padding: 0.25rem 0.5rem; text-align: left; vertical-align: top; }
+td { overflow-wrap: anywhere; }
+ul { list-style: none; padding: 0; }
+"""
+_MAX_DEPTH = 3
+"""Objects inside objects that have their own rows; deeper ones are named by their type."""
+
+
+def api_page(description: JsonMapping) -> str:
+    """Return the OpenAPI document as an HTML page that loads nothing from elsewhere."""
+    info = description["info"]
+    page = _ApiPage(description["components"]["schemas"])
+    routes = [
+        page.route(method, path, operation)
+        for path, methods in description["paths"].items()
+        if not path.startswith("/playground/")
+        for method, operation in methods.items()
+    ]
+    body = html(
+        "<h1>{} {}</h1><p>{}</p><p>As data: <a href='openapi.json'><code>/openapi.json</code></a>. "
+        "If the server has keys, send <code>Authorization: Bearer KEY</code>.</p>{}",
+        info["title"],
+        info["version"],
+        info["description"],
+        join_markup(routes, "\n"),
+    )
+    return html_page(f"{info['title']} API", body, style=_STYLE, script="")
+
+
+class _ApiPage:
+    def __init__(self, components: Mapping[str, JsonMapping]) -> None:
+        self._components = components
+
+    def route(self, method: str, path: str, operation: JsonMapping) -> Markup:
+        parts: list[Markup] = []
+        if not operation["security"]:
+            parts.append(html("<p>Needs no key.</p>"))
+        parameters = [
+            (each["name"], self._type(each["schema"]), each.get("description", ""))
+            for each in operation.get("parameters", ())
+        ]
+        if parameters:
+            parts.append(html("<h3>Headers</h3>{}", _table(parameters)))
+        if "requestBody" in operation:
+            parts.append(html("<h3>Request</h3>{}", self._content(operation["requestBody"])))
+        responses = dict(operation["responses"])
+        parts.append(html("<h3>Answer</h3>{}", self._content(responses.pop("200"))))
+        others = [(code, response["description"]) for code, response in responses.items()]
+        parts.append(html("<h3>Other statuses</h3>{}", _table(others)))
+        return html(
+            "<details><summary><b>{}</b> <code>{}</code> <span>{}</span></summary><div>{}</div></details>",
+            method.upper(),
+            path,
+            operation["summary"],
+            join_markup(parts),
+        )
+
+    def _content(self, message: JsonMapping) -> Markup:
+        [(media_type, content)] = message["content"].items()
+        forms = map(self._resolve, content["schema"].get("anyOf", [content["schema"]]))
+        shown = [
+            _table(list(self._fields(form)))
+            if form.get("properties")
+            else html("<p>{}</p>", self._type(form))
+            for form in forms
+        ]
+        return html("<p><code>{}</code></p>{}", media_type, html("<p>or</p>").join(shown))
+
+    def _resolve(self, schema: JsonMapping) -> JsonMapping:
+        """Return a schema without references and without null."""
+        if "$ref" in schema:
+            return self._components[schema["$ref"].removeprefix(_REFERENCE)]
+        forms = [form for form in schema.get("anyOf", ()) if form.get("type") != "null"]
+        return self._resolve(forms[0]) if len(forms) == 1 else schema
+
+    def _fields(
+        self, schema: JsonMapping, prefix: str = "", depth: int = 1
+    ) -> Iterator[tuple[str, str, str]]:
+        required = schema.get("required", ())
+        for name, declared in schema["properties"].items():
+            resolved = self._resolve(declared)
+            yield f"{prefix}{name}", self._type(declared), "required" if name in required else ""
+            is_list = resolved.get("type") == "array"
+            inner = self._resolve(resolved.get("items", {})) if is_list else resolved
+            if inner.get("properties") and depth < _MAX_DEPTH:
+                mark = "[]." if is_list else "."
+                yield from self._fields(inner, f"{prefix}{name}{mark}", depth + 1)
+
+    def _type(self, schema: JsonMapping) -> str:
+        """Return a schema in words, such as "array of string, 1 to 10000 items"."""
+        schema = self._resolve(schema)
+        if "anyOf" in schema:
+            forms = [self._type(form) for form in schema["anyOf"] if form.get("type") != "null"]
+            return " or ".join(dict.fromkeys(forms))
+        if "enum" in schema:
+            return " | ".join(map(str, schema["enum"]))
+        kind = schema.get("type", "any value")
+        if kind == "array":
+            items = self._type(schema.get("items", {}))
+            return f"array of {items}{_bounds(schema, 'minItems', 'maxItems', ' items')}"
+        if kind == "string":
+            return f"string{_bounds(schema, 'minLength', 'maxLength', ' characters')}"
+        return f"{kind}{_bounds(schema, 'minimum', 'maximum', '')}"
+
+
+def _bounds(schema: JsonMapping, low: str, high: str, unit: str) -> str:
+    lower, upper = schema.get(low), schema.get(high)
+    if upper is not None:
+        return f", {lower or 0} to {upper}{unit}"
+    return f", {lower} or more{unit}" if lower else ""
+
+
+def _table(rows: Sequence[tuple[str, ...]]) -> Markup:
+    lines = []
+    for name, *cells in rows:
+        columns = join_markup(html("<td>{}</td>", cell) for cell in cells)
+        lines.append(html("<tr><td><code>{}</code></td>{}</tr>", name, columns))
+    return html("<table>{}</table>", join_markup(lines))

@@ -1,4 +1,4 @@
-"""What an operator may set: plain values, so that they can be handed to worker processes."""
+"""Settings of a server: plain values that can be passed to worker processes."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 from resift.errors import ConfigError
 from resift.models.embedder import DEFAULT_EMBEDDER
 from resift.rerankers.cross_encoder import DEFAULT_MODEL
+from resift.types import JsonMapping
 from resift.validation import check_fields
 
 
@@ -17,13 +18,14 @@ from resift.validation import check_fields
 class Limits:
     """Bounds that keep one client from taking the server away from the others.
 
-    A pair is a query with a document, or with one window of a long document. `max_pairs` bounds those
-    admitted at once; a request that does not fit waits at most `max_wait_s` and is then refused with 429.
-    `max_requests` bounds the requests whose bodies are read: parsing takes its time too, however few pairs
-    they have. `max_bytes_held` is what bodies may take up together while they are being read.
+    A pair is a query with a document, or with one window of a long document. `max_pairs` bounds the pairs
+    admitted at once. A request that does not fit waits for at most `max_wait_s` and then gets 429.
+    `max_requests` bounds the requests whose bodies have been read, because parsing takes time too.
+    `max_bytes_held` bounds the memory of all bodies that are being received.
     """
 
     max_body_bytes: int = 16 << 20
+    max_header_bytes: int = 64 << 10
     max_documents: int = 10_000
     max_text_chars: int = 1_000_000
     max_pairs: int = 2_048
@@ -36,6 +38,7 @@ class Limits:
     header_timeout_s: float = 3.0
     stall_timeout_s: float = 3.0
     body_timeout_s: float = 30.0
+    send_timeout_s: float = 30.0
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -46,10 +49,10 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerOptions:
-    """Everything about a server but where it listens.
+    """Everything about a server except the address it listens on.
 
-    `aliases` map names that clients send to served models; `any_model` takes every name for the default.
-    `strict` refuses unknown fields on the routes that speak other servers' dialects. `keys` are fixed keys;
+    `aliases` map names that clients send to served models; `any_model` accepts every name for the default
+    model. `strict` refuses unknown fields on the routes that imitate other servers. `keys` are fixed keys;
     `key_file` is read again whenever it changes.
     """
 
@@ -80,3 +83,15 @@ class ServerOptions:
                 raise ConfigError(
                     f"The alias {alias!r} names {model!r}, which is not served. Served: {', '.join(served)}."
                 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListenOptions:
+    """Address, number of processes, and shutdown times. `tls` has uvicorn's ssl options."""
+
+    host: str = "127.0.0.1"
+    port: int = 8787
+    workers: int = 1
+    drain_delay_s: float = 2.0
+    drain_s: float = 20.0
+    tls: JsonMapping = field(default_factory=dict)

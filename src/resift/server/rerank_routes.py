@@ -1,52 +1,330 @@
-"""Rerank requests in every dialect."""
+"""Rerank requests in every dialect, and vLLM's `/score`."""
 
 from __future__ import annotations
 
-from resift.server.dialects import ROUTES, ServedDialect
-from resift.server.endpoint import Call, Reply
-from resift.server.error_forms import error_form_at
+import functools
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta, Struct
+
+from resift.deadline import Deadline
+from resift.external.records import read_text
+from resift.protocols import Scorer, describe_scorer
+from resift.rerankers.rescore import rescore
+from resift.server.admission import count_pairs
+from resift.server.dialects import (
+    ROUTES,
+    SERVED,
+    RankedDocument,
+    RerankAnswer,
+    RerankRequest,
+    ServedDialect,
+    SpanOptions,
+    Usage,
+    choose_dialect,
+)
+from resift.server.endpoint import Outcome, Request, Response
 from resift.server.openapi import Operation
-from resift.server.rerank_work import rerank
-from resift.server.schema import RequestSchema, either
-from resift.server.serving import Serving
+from resift.server.request_errors import OPENAI, RequestFailed, error_form_for_path
+from resift.server.schema import Milliseconds, ModelName, RequestReader, is_true, parse_json
+from resift.server.spans import find_relevant_spans
+from resift.server.state import ServerState
+from resift.types import Hit, JsonObject, Ranking, Scores, StageKind
+
+SENTENCES_PER_DOCUMENT = 8
+"""Pairs that are counted at admission for the spans of one document."""
 
 
-def rerank_operations(serving: Serving) -> list[Operation]:
-    """Return the operations of this file."""
-    return [_rerank_operation(serving, path) for path in ROUTES]
+def rerank_operations(server: ServerState) -> list[Operation]:
+    """Return the operations of this module."""
+    return [
+        *(_rerank_operation(server, path) for path in ROUTES),
+        *(_score_operation(server, path) for path in ("/score", "/v1/score", "/vllm/score")),
+    ]
 
 
-def request_schema(serving: Serving, dialect: ServedDialect) -> RequestSchema:
-    """Return the schema of a dialect's requests under this server's limits."""
-    limits = serving.options.limits
-    return dialect.request(
-        most_documents=limits.max_documents,
-        most_chars=limits.max_text_chars,
-        strict=serving.options.strict,
-        least_cutoff=0 if serving.options.zero_means_all else 1,
-    )
+def rerank_reader(server: ServerState, dialect: ServedDialect) -> RequestReader[RerankRequest]:
+    """Return the reader of a dialect's requests under this server's options."""
+    options = server.options
+    struct = dialect.request
+    if options.zero_means_all and dialect.cutoff_field:
+        cutoff = Annotated[int, Meta(ge=0)] | None
+        struct = msgspec.defstruct(  # type: ignore[assignment]  # a subclass of its base
+            struct.__name__, [(dialect.cutoff_field, cutoff, None)], bases=(struct,), kw_only=True
+        )
+    return RequestReader(struct, options.limits, strict=options.strict, unique_keys=options.strict)
 
 
-def _rerank_operation(serving: Serving, path: str) -> Operation:
-    choose, dialects = ROUTES[path]
-    schemas = {dialect.name: request_schema(serving, dialect) for dialect in dialects}
+def _rerank_operation(server: ServerState, path: str) -> Operation:
+    names = ROUTES[path]
+    dialects = [SERVED[name] for name in names]
+    readers = {dialect.name: rerank_reader(server, dialect) for dialect in dialects}
+    reader = readers[names[0]]
+    parse = functools.partial(parse_json, unique_keys=server.options.strict)
 
-    async def run(call: Call) -> Reply:
-        body = await call.json()
-        dialect = choose(body)
-        call.errors = dialect.errors
-        call.info.dialect = dialect.name
-        request = schemas[dialect.name].read(body)
-        answer = await call.unless_gone(rerank(call, dialect, request))
-        return Reply(dialect.answer.body(answer, dialect.rows(answer)))
+    async def run(request: Request) -> Response:
+        if len(dialects) == 1:
+            dialect, request.errors = dialects[0], dialects[0].errors
+            body = await request.read(reader.read, dialect=dialect.name)
+        else:
+            value = await request.read(parse)
+            dialect = choose_dialect(names, value)
+            request.errors, request.dialect = dialect.errors, dialect.name
+            body = readers[dialect.name].convert(value)
+        return await request.cancel_on_disconnect(rerank(request, dialect, body))
 
-    forms = [error_form_at(path), *(dialect.errors for dialect in dialects)]
+    forms = [error_form_for_path(path), *(dialect.errors for dialect in dialects)]
     return Operation(
-        serving,
-        f"POST {path}",
-        f"Rerank documents ({' or '.join(schemas)})",
+        "POST",
+        path,
+        f"Rerank documents ({' or '.join(names)})",
         run,
-        request=either(*schemas.values()),
-        answer=either(*(dialect.answer.schema for dialect in dialects)),
-        errors=[form for at, form in enumerate(forms) if form not in forms[:at]],
+        requests=[each.type for each in readers.values()],
+        answers=[dialect.answer for dialect in dialects],
+        errors=forms,
     )
+
+
+async def rerank(request: Request, dialect: ServedDialect, body: RerankRequest) -> Response:
+    """Score the documents of a request and answer in its dialect."""
+    model, scorer = request.server.model(body.model)
+    documents: Sequence[str | JsonObject] = getattr(body, dialect.documents_field)
+    texts = read_texts(documents, getattr(body, "rank_fields", None))
+    cutoff = getattr(body, dialect.cutoff_field, None) if dialect.cutoff_field else None
+    shown = min(cutoff or len(texts), len(texts))
+    spans: SpanOptions | None = getattr(body, "relevant_spans", None)
+    if spans is not None and spans.mode != "enabled":
+        spans = None
+    deadline = request.deadline(body.deadline_ms)
+    pairs = count_pairs(texts, body.query) + (shown * SENTENCES_PER_DOCUMENT if spans else 0)
+    counter = TokenCounter(scorer)
+    async with request.admit(pairs, len(texts), deadline):
+        hits = [Hit(str(i), text) for i, text in enumerate(texts)]
+        ranking = await rescore(counter, body.query, hits, k=len(hits), deadline=deadline)
+        normalize = score_normalizer(ranking)
+        span_rows = (
+            await find_relevant_spans(
+                scorer, body.query, ranking.hits[:shown], spans, normalize=normalize, deadline=deadline
+            )
+            if spans
+            else {}
+        )
+    outcome = Outcome.from_ranking(ranking)
+    if is_true(getattr(body, "raw_scores", None)):
+        normalize = _raw_scores(ranking)
+    indices, scores = ranking.indices()[:shown], ranking.scores()
+    rows = [RankedDocument(i, normalize(score)) for i, score in zip(indices, scores[:shown], strict=True)]
+    if dialect.returns_documents(body):
+        for row in rows:
+            row.document = _returned_document(documents[row.index], texts[row.index], dialect)
+    if spans:
+        for row, hit in zip(rows, ranking.hits, strict=False):
+            row.relevant_spans = span_rows.get(hit.id, [])
+    warnings = [*filter(None, (outcome.degraded, outcome.note))]
+    if ranking.unscored and (empty := sum(not text.strip() for text in texts)):
+        warnings.append(f"{empty} of {len(texts)} documents have no text and are ranked last")
+    answer = RerankAnswer(
+        id=request.id,
+        model=model,
+        documents=rows,
+        warnings=warnings,
+        candidates=len(texts),
+        tokens=counter.total,
+        created=int(time.time()),
+    )
+    return Response(dialect.make_answer(answer), outcome=outcome)
+
+
+def read_texts(documents: Sequence[str | JsonObject], rank_fields: Sequence[str] | None = None) -> list[str]:
+    """Return the text of each document: a string, or the text fields (or `rank_fields`) of an object."""
+    return [
+        document if isinstance(document, str) else read_text(document, rank_fields or None).text
+        for document in documents
+    ]
+
+
+def score_normalizer(ranking: Ranking) -> Callable[[float | None], float]:
+    """Return the function that maps the scores of a ranking to 0 to 1, in the same order; 0 if unscored."""
+    scales = [record.score_scale for record in ranking.trace if record.kind is StageKind.RERANK]
+    return _clamp if scales and scales[-1] in ("probability", "cosine") else _sigmoid
+
+
+def _sigmoid(score: float | None) -> float:
+    if score is None:
+        return 0.0
+    # Both forms keep exp() from overflowing.
+    return 1 / (1 + math.exp(-score)) if score >= 0 else math.exp(score) / (1 + math.exp(score))
+
+
+def _clamp(score: float | None) -> float:
+    return 0.0 if score is None else min(1.0, max(0.0, score))
+
+
+def _raw_scores(ranking: Ranking) -> Callable[[float | None], float]:
+    # Unscored documents get the lowest score: clients sort by it, and logits are often below 0.
+    lowest = min((score for score in ranking.scores() if score is not None), default=0.0)
+    return lambda score: lowest if score is None else score
+
+
+def _returned_document(document: str | JsonObject, text: str, dialect: ServedDialect) -> str | JsonObject:
+    if dialect.plain_documents:
+        return text
+    return {"text": text, **document} if isinstance(document, dict) else {"text": text}
+
+
+class TokenCounter:
+    """A scorer that adds up the tokens that its model read."""
+
+    def __init__(self, scorer: Scorer) -> None:
+        self.info = describe_scorer(scorer)
+        self.name = self.info.name
+        self._scorer = scorer
+        self._calls: list[tuple[str, Sequence[Hit], int]] = []
+
+    async def score(self, query: str, hits: Sequence[Hit], *, deadline: Deadline) -> Scores:
+        """Return the scorer's scores."""
+        scores = await self._scorer.score(query, hits, deadline=deadline)
+        self._calls.append((query, hits, scores.tokens or 0))
+        return scores
+
+    def total(self) -> int:
+        """Return all tokens; for scorers that do not count, such as hosted ones, four characters each."""
+        return sum(
+            tokens or (len(query) * len(hits) + sum(len(hit.text) for hit in hits)) // 4
+            for query, hits, tokens in self._calls
+        )
+
+
+Side = Annotated[list[str], Meta(min_length=1)]
+
+
+class ScoreRequest(Struct, kw_only=True):
+    """Pairs of texts for vLLM's `/score`; one text on the left is scored with every text on the right."""
+
+    model: ModelName | None = None
+    deadline_ms: Milliseconds | None = None
+
+
+class QueriesAndDocuments(ScoreRequest, kw_only=True):
+    """Pairs of `queries` and `documents`."""
+
+    queries: str | Side
+    documents: str | Side
+
+
+class QueriesAndItems(ScoreRequest, kw_only=True):
+    """Pairs of `queries` and `items`."""
+
+    queries: str | Side
+    items: str | Side
+
+
+class TextPairs(ScoreRequest, kw_only=True):
+    """Pairs of `text_1` and `text_2`."""
+
+    text_1: str | Side
+    text_2: str | Side
+
+
+class DataPairs(ScoreRequest, kw_only=True):
+    """Pairs of `data_1` and `data_2`."""
+
+    data_1: str | Side
+    data_2: str | Side
+
+
+class PairScore(Struct):
+    """Score of one pair."""
+
+    index: int
+    object: str
+    score: float
+
+
+class ScoreAnswer(Struct):
+    """Answer of vLLM's `/score`."""
+
+    id: str
+    object: str
+    created: int
+    model: str
+    data: list[PairScore]
+    usage: Usage
+
+
+_SIDES: Mapping[tuple[str, str], type[ScoreRequest]] = {
+    ("queries", "documents"): QueriesAndDocuments,
+    ("queries", "items"): QueriesAndItems,
+    ("text_1", "text_2"): TextPairs,
+    ("data_1", "data_2"): DataPairs,
+}
+
+
+def _score_operation(server: ServerState, path: str) -> Operation:
+    options = server.options
+    readers = {
+        sides: RequestReader(struct, options.limits, strict=options.strict)
+        for sides, struct in _SIDES.items()
+    }
+    parse = functools.partial(parse_json, unique_keys=options.strict)
+
+    async def run(request: Request) -> Response:
+        value = await request.read(parse, dialect="vllm-score")
+        given = value if isinstance(value, dict) else {}
+        # A body without a complete pair of names is reported as one without the first pair.
+        complete = [pair for pair in _SIDES if all(given.get(name) is not None for name in pair)]
+        sides = complete[0] if complete else ("queries", "documents")
+        body = readers[sides].convert(value)
+        left, right = (_as_list(getattr(body, name)) for name in sides)
+        if len(left) == 1:
+            left *= len(right)
+        if len(left) != len(right):
+            raise RequestFailed("invalid", f"{sides[0]} has {len(left)} texts and {sides[1]} {len(right)}")
+        return await request.cancel_on_disconnect(_score_pairs(request, left, right, body))
+
+    return Operation(
+        "POST",
+        path,
+        "Score pairs of texts (vLLM)",
+        run,
+        requests=[reader.type for reader in readers.values()],
+        answers=[ScoreAnswer],
+        errors=[OPENAI],
+    )
+
+
+def _as_list(side: str | list[str]) -> list[str]:
+    return [side] if isinstance(side, str) else list(side)
+
+
+async def _score_pairs(
+    request: Request, left: Sequence[str], right: Sequence[str], body: ScoreRequest
+) -> Response:
+    model, scorer = request.server.model(body.model)
+    deadline = request.deadline(body.deadline_ms)
+    pairs = sum(count_pairs([text], query) for query, text in zip(left, right, strict=True))
+    scores = [0.0] * len(right)
+    counter = TokenCounter(scorer)
+    outcome = Outcome()
+    positions: dict[str, list[int]] = {}
+    for i, query in enumerate(left):
+        positions.setdefault(query, []).append(i)
+    async with request.admit(pairs, len(right), deadline):
+        for query, indices in positions.items():
+            hits = [Hit(str(i), right[i]) for i in indices]
+            ranking = await rescore(counter, query, hits, k=len(hits), deadline=deadline)
+            outcome = outcome.merge(Outcome.from_ranking(ranking))
+            # A list of scores has no order to fall back to: without a single score there is no answer.
+            if len(ranking.unscored) == len(hits) and any(hit.text.strip() for hit in hits):
+                raise RequestFailed("upstream", f"No pair was scored: {ranking.reason}")
+            normalize = score_normalizer(ranking)
+            for i, score in zip(ranking.indices(), ranking.scores(), strict=True):
+                scores[indices[i]] = normalize(score)
+    tokens = counter.total()
+    rows = [PairScore(i, "score", score) for i, score in enumerate(scores)]
+    answer = ScoreAnswer(request.id, "list", int(time.time()), model, rows, Usage(tokens, tokens))
+    return Response(answer, outcome=outcome)

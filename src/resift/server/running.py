@@ -1,193 +1,308 @@
-"""Run the app with uvicorn: one process or several on one port, and an orderly end.
+"""Run the app with uvicorn, in one process or several on one port, and shut it down in order.
 
-On SIGTERM: `/readyz` says 503 while everything is still answered, then the port is closed, work in flight is
-finished, what is left after that hears 503, and the process ends with 0. Ctrl+C does the same at once:
-somebody sits in front of it.
+On SIGTERM `/readyz` answers 503 while everything else still works. Then the port is closed, requests in
+flight are finished, the remaining ones get 503, and the process exits with 0. Ctrl+C skips the delays,
+because somebody is waiting in front of it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import multiprocessing
+import os
+import shutil
 import signal
 import socket
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from multiprocessing.connection import wait
 from typing import Any
 
 import uvicorn
 
+from resift.models.registry import ModelFiles, allowed_folders, restore_allowed
 from resift.server.app import serve_app
-from resift.server.http_protocol import timed_protocol
-from resift.server.options import ServerOptions
-from resift.server.serving import Serving
-from resift.types import JsonMapping
+from resift.server.connections import LimitedConnection
+from resift.server.options import ListenOptions, ServerOptions
+from resift.server.state import MULTIPROCESS_VARIABLE, ServerState
 
 BACKLOG = 2048
-# Longer than the minute that common proxies keep one, so that a proxy never sends into a closed connection.
+# Longer than the minute of common proxies, so that a proxy never sends into a closed connection.
 KEEP_ALIVE_S = 75
 HURRIED_S = 0.5
+"""Time for work in flight after Ctrl+C."""
 FAILED = 1
 
-ARRIVAL_S, QUIET_S = 3.0, 0.05
-"""How long a request may take to arrive on a connection that was accepted last, and how often to look."""
+ARRIVAL_S, POLL_INTERVAL_S = 3.0, 0.05
+"""How long drain waits for requests on connections that were accepted last."""
+
+RESTART_AFTER_S = 1.0
+"""A worker that lived shorter than this and failed by itself is not replaced: the next would fail too."""
 
 log = logging.getLogger("resift.server")
 
 MakeApp = Callable[[ServerOptions], Any]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Listening:
-    """Where and how a server listens, and how it ends. `tls` has uvicorn's ssl options."""
-
-    host: str = "127.0.0.1"
-    port: int = 8787
-    workers: int = 1
-    drain_delay_s: float = 2.0
-    drain_s: float = 20.0
-    tls: JsonMapping = field(default_factory=dict)
-
-
-def bound_socket(listening: Listening) -> socket.socket:
-    """Return a listening socket: a taken port is told at once, and early clients wait instead of failing."""
-    family = socket.AF_INET6 if ":" in listening.host else socket.AF_INET
-    made = socket.socket(family, socket.SOCK_STREAM)
+def bind_socket(listen: ListenOptions) -> socket.socket:
+    """Return a listening socket: a port in use is reported at once, and early clients wait."""
+    family = socket.AF_INET6 if ":" in listen.host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
     # A restart must not wait for connections of the last run to time out.
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        made.bind((listening.host, listening.port))
-        made.listen(BACKLOG)
+        listener.bind((listen.host, listen.port))
+        listener.listen(BACKLOG)
     except OSError:
-        made.close()
+        listener.close()
         raise
-    made.set_inheritable(True)
-    return made
+    listener.set_inheritable(True)
+    return listener
+
+
+def serve(
+    options: ServerOptions,
+    listen: ListenOptions,
+    *,
+    listener: socket.socket | None = None,
+    make_app: MakeApp = serve_app,
+) -> int:
+    """Serve with one or several processes, each with its own app; return the exit code."""
+    bound = listener or bind_socket(listen)
+    if listen.workers == 1:
+        return run_worker(options, listen, bound, make_app=make_app)
+    # Set before a worker imports the Prometheus client, which reads it then.
+    folder = tempfile.mkdtemp(prefix="resift-metrics-")
+    os.environ[MULTIPROCESS_VARIABLE] = folder
+    try:
+        return _Supervisor((options, listen, bound, make_app, allowed_folders()), listen.workers).run()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def run_worker(
-    options: ServerOptions,
-    listening: Listening,
-    listener: socket.socket,
-    *,
-    make_app: MakeApp = serve_app,
+    options: ServerOptions, listen: ListenOptions, listener: socket.socket, *, make_app: MakeApp = serve_app
 ) -> int:
-    """Serve until a signal ends it; return the exit code."""
+    """Serve in this process until a signal ends it; return the exit code."""
     _log_to_stderr()
     app = make_app(options)
-    serving: Serving = app.state.serving
+    state: ServerState = app.state.server
+    connections = LimitedConnection.with_limits(options.limits)
     config = uvicorn.Config(
         app,
-        http=timed_protocol(options.limits),
+        http=connections,
         ws="none",
         lifespan="on",
         log_config=None,
         access_log=False,
         server_header=False,
+        proxy_headers=False,
         backlog=BACKLOG,
         timeout_keep_alive=KEEP_ALIVE_S,
-        timeout_graceful_shutdown=max(1, round(listening.drain_s)),
-        **listening.tls,
+        timeout_graceful_shutdown=max(1, round(listen.drain_s)),
+        **listen.tls,
     )
-    server = _DrainingServer(config, serving, delay_s=listening.drain_delay_s)
-    serving.on_failure = server.stop_now
-    serving.accept_when_ready = listening.workers > 1
-    server.run(sockets=[listener])
-    return FAILED if serving.failure else 0
+    worker = _Worker(config, state, connections, listener, delay_s=listen.drain_delay_s)
+    state.on_failure = worker.stop
+    state.accept_when_ready = listen.workers > 1
+    worker.handle_signals()
+    try:
+        with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
+            runner.run(worker.run())
+    finally:
+        # A second SIGTERM in the last moments must not turn an orderly exit into a killed process.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    return FAILED if state.failure else 0
 
 
-class _DrainingServer(uvicorn.Server):
-    """uvicorn closes its port as soon as a signal comes; this one first says that it is about to."""
+class _Worker:
+    """A uvicorn server that announces its end before it closes the port."""
 
-    def __init__(self, config: uvicorn.Config, serving: Serving, *, delay_s: float) -> None:
-        super().__init__(config)
-        self._serving = serving
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        state: ServerState,
+        connections: type[LimitedConnection],
+        listener: socket.socket,
+        *,
+        delay_s: float,
+    ) -> None:
+        self._server = uvicorn.Server(config)
+        self._config = config
+        self._state = state
+        self._connections = connections
+        self._listener = listener
         self._delay_s = delay_s
-        self._hurried = False
+        self._hurried = asyncio.Event()
+        self._signals: list[int] = []
+        self._wake_up: Callable[[], object] = lambda: None
 
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        # Not uvicorn's way: it raises the signal again at the end, and the exit code would not be 0.
-        loop = asyncio.get_running_loop()
+    def handle_signals(self) -> None:
+        """Install the signal handlers; before uvicorn starts and again after it has installed its own."""
         for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda got, frame: loop.call_soon_threadsafe(self._signalled, got))
-        try:
-            yield
-        finally:
-            # A second SIGTERM during the last moments must not turn an orderly end into a killed process.
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)
-            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            signal.signal(number, self._on_signal)
 
-    def stop_now(self) -> None:
+    def _on_signal(self, number: int, frame: object) -> None:
+        self._signals.append(number)
+        self._wake_up()
+
+    def stop(self) -> None:
         """End without a delay, because nothing can be answered."""
-        self.should_exit = True
+        self._server.should_exit = True
+        self._wake_up()
 
-    def _signalled(self, number: int) -> None:
-        if number == signal.SIGINT:
-            self._hurry()
-        if self._serving.state == "draining" or self.should_exit:
-            return
-        log.info("draining: not ready any more, closing the port in %.1f s", self._delay_s)
-        self._serving.state = "draining"
-        asyncio.get_running_loop().call_later(self._delay_s, self.stop_now)
+    async def run(self) -> None:
+        """Serve until a signal, then drain."""
+        loop, event = asyncio.get_running_loop(), asyncio.Event()
+        self._wake_up = lambda: loop.call_soon_threadsafe(event.set)
+        serving = asyncio.create_task(self._server.serve(sockets=[self._listener]))
+        while not self._server.started and not serving.done():  # noqa: ASYNC110 - uvicorn has no event
+            await asyncio.sleep(0.01)
+        self.handle_signals()
+        stopping: asyncio.Task[None] | None = None
+        while not serving.done():
+            waiter = asyncio.create_task(event.wait())
+            await asyncio.wait((serving, waiter), return_when=asyncio.FIRST_COMPLETED)
+            waiter.cancel()
+            event.clear()
+            if signal.SIGINT in self._signals:
+                self._hurry()
+            if (self._signals or self._server.should_exit) and stopping is None:
+                stopping = asyncio.create_task(self._drain())
+            self._signals.clear()
+        await serving
 
     def _hurry(self) -> None:
-        # The second Ctrl-C does not wait for anything.
-        self.should_exit, self.force_exit = True, self._hurried
-        self._hurried, self._serving.state = True, "draining"
-        self.config.timeout_graceful_shutdown = HURRIED_S  # type: ignore[assignment]
+        # The second Ctrl+C does not wait for anything.
+        self._server.force_exit = self._hurried.is_set()
+        self._hurried.set()
+        self._config.timeout_graceful_shutdown = HURRIED_S  # type: ignore[assignment]  # seconds, typed int
 
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        await self._stop_accepting(sockets or [])
-        if not self._hurried:
-            await self._let_requests_arrive()
-        self._serving.state = "closed"
-        await super().shutdown(sockets)
+    async def _drain(self) -> None:
+        self._state.phase = "draining"
+        if not self._hurried.is_set() and not self._server.should_exit:
+            log.info("draining: not ready any more, closing the port in %.1f s", self._delay_s)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._hurried.wait(), self._delay_s)
+        await self._stop_accepting()
+        # Closing connections on which the first request is about to arrive would lose it.
+        end_s = time.monotonic() + ARRIVAL_S
+        await asyncio.sleep(0 if self._hurried.is_set() else POLL_INTERVAL_S)
+        while not self._hurried.is_set() and time.monotonic() < end_s:
+            if not any(connection.waits_for_first_request for connection in self._connections.open):
+                break
+            await asyncio.sleep(POLL_INTERVAL_S)
+        self._state.phase = "closed"
+        self._server.should_exit = True
 
-    async def _stop_accepting(self, sockets: list[socket.socket]) -> None:
-        """Close the port without a reset for clients that the kernel has already shaken hands with.
-
-        asyncio closes its side at once, also of connections that it has accepted and not yet set up.
-        """
+    async def _stop_accepting(self) -> None:
+        """Close the port without a reset for clients whose connection the kernel has accepted."""
         loop = asyncio.get_running_loop()
-        for listener in sockets:
-            with suppress(NotImplementedError):  # not every event loop watches sockets this way
-                loop.remove_reader(listener.fileno())
+        with suppress(NotImplementedError):  # not every event loop watches sockets this way
+            loop.remove_reader(self._listener.fileno())
         for _ in range(3):
             await asyncio.sleep(0)
-        # Nothing may come between the last accept and the close: who connects there is reset by the kernel.
-        accepted = [client for listener in sockets for client in _waiting_clients(listener)]
-        for server in self.servers:
+        # Nothing may come between the last accept and the close: the kernel resets what connects there.
+        accepted: list[socket.socket] = []
+        with suppress(BlockingIOError, InterruptedError):
+            while True:
+                client, _ = self._listener.accept()
+                client.setblocking(False)
+                accepted.append(client)
+        for server in self._server.servers:
             server.close()
         for client in accepted:
-            await loop.connect_accepted_socket(self._protocol, client, ssl=self.config.ssl)
+            if self._connections.make_another is None:
+                client.close()
+            else:
+                await loop.connect_accepted_socket(
+                    self._connections.make_another, client, ssl=self._config.ssl
+                )
 
-    def _protocol(self) -> asyncio.Protocol:
-        made: Any = self.config.http_protocol_class
-        protocol: asyncio.Protocol = made(
-            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
-        )
-        return protocol
 
-    async def _let_requests_arrive(self) -> None:
-        """Wait a moment for requests on connections that were just accepted; closing now would lose them."""
-        await asyncio.sleep(QUIET_S)
-        for _ in range(round(ARRIVAL_S / QUIET_S)):
-            open_now: set[Any] = set(self.server_state.connections)
-            if all(one.cycle is not None for one in open_now):
+class _Supervisor:
+    """Starts the workers, replaces those that die, and ends them together."""
+
+    def __init__(
+        self,
+        work: tuple[ServerOptions, ListenOptions, socket.socket, MakeApp, tuple[ModelFiles, ...]],
+        count: int,
+    ) -> None:
+        self._work = work
+        self._count = count
+        # Not fork: threads and models of the parent would be copied in an unknown state.
+        self._spawn = multiprocessing.get_context("spawn")
+        self._workers: list[Any] = []
+        self._started_at: dict[int, float] = {}
+        self._ending = False
+        self._exit_code = 0
+
+    def run(self) -> int:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda got, frame: self._end_all())
+        self._workers = [self._start() for _ in range(self._count)]
+        while any(worker.is_alive() for worker in self._workers) or not self._ending:
+            # Returns as soon as a worker dies.
+            wait([worker.sentinel for worker in self._workers if worker.is_alive()], timeout=0.2)
+            if not self._ending:
+                self._replace_dead()
+        # A worker that got SIGTERM before it could handle signals was killed by it, which is fine.
+        codes = [abs(worker.exitcode or 0) for worker in self._workers if worker.exitcode != -signal.SIGTERM]
+        return self._exit_code or max(codes, default=0)
+
+    def _start(self) -> Any:
+        worker = self._spawn.Process(target=_run_worker_process, args=self._work, daemon=False)
+        worker.start()
+        self._started_at[worker.pid or 0] = time.monotonic()
+        return worker
+
+    def _replace_dead(self) -> None:
+        for i, worker in enumerate(self._workers):
+            if worker.is_alive():
+                continue
+            lived_s = time.monotonic() - self._started_at[worker.pid or 0]
+            # A worker that was killed by a signal did not fail by itself, however soon.
+            if worker.exitcode == FAILED or (lived_s < RESTART_AFTER_S and (worker.exitcode or 0) >= 0):
+                self._exit_code = FAILED
+                self._end_all()
                 return
-            await asyncio.sleep(QUIET_S)
+            log.warning("worker %d died with %s; starting another", worker.pid, worker.exitcode)
+            self._workers[i] = self._start()
+
+    def _end_all(self) -> None:
+        self._ending = True
+        # The workers close their copies when they have drained; ours would keep clients waiting in vain.
+        self._work[2].close()
+        for worker in self._workers:
+            if worker.is_alive():
+                worker.terminate()
 
 
-def _waiting_clients(listener: socket.socket) -> list[socket.socket]:
-    found = []
-    with suppress(BlockingIOError, InterruptedError):
-        while True:
-            client, _ = listener.accept()
-            client.setblocking(False)
-            found.append(client)
-    return found
+def _run_worker_process(
+    options: ServerOptions,
+    listen: ListenOptions,
+    listener: socket.socket,
+    make_app: MakeApp,
+    models: tuple[ModelFiles, ...],
+) -> None:
+    restore_allowed(models)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent gets Ctrl+C too, and passes SIGTERM on
+    sys.exit(run_worker(options, listen, listener, make_app=make_app))
+
+
+def _end_with_parent() -> None:
+    """End this worker when the supervisor was killed: it would keep the port, and nobody would replace it."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _log_to_stderr() -> None:
@@ -197,5 +312,5 @@ def _log_to_stderr() -> None:
         logger = logging.getLogger(name)
         logger.handlers, logger.propagate = [handler], False
     logging.getLogger("resift.server").setLevel(logging.INFO)
-    # uvicorn tells of its life at INFO; its warnings are about clients that speak no HTTP.
+    # uvicorn reports its life at INFO; its warnings are about clients that send no valid HTTP.
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)

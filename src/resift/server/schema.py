@@ -1,212 +1,133 @@
-"""JSON Schema of requests and answers: one value describes a body in OpenAPI and checks it.
+"""Reading request bodies: JSON to msgspec structs, with one sentence about the first mistake.
 
-A schema is compiled once into a type that `resift.validation` reads bodies with.
+Requests are declared as structs. A reader adds the server's limits to every text and list of a struct, so
+the same type checks a body and describes it in OpenAPI.
 """
 
 from __future__ import annotations
 
 import functools
+import json
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, Literal, Union
+from types import UnionType
+from typing import Annotated, Any, Generic, Literal, TypeVar, Union, get_args, get_origin
 
 import msgspec
-from msgspec import Meta
+from msgspec import Meta, Struct
 
-from resift.server.failures import Kind, RequestFailed
-from resift.types import JsonMapping, JsonObject, JsonValue
+from resift.server.options import Limits
+from resift.server.request_errors import Kind, RequestFailed
+from resift.types import JsonObject, JsonValue
 from resift.validation import NOT_BLANK, Problem, find_problems
 
-Schema = JsonMapping
+S = TypeVar("S", bound=Struct)
 
-TRUE, FALSE = ("true", "True", "1"), ("false", "False", "0")
+NonEmpty = Annotated[str, Meta(min_length=1)]
+NotBlank = Annotated[str, Meta(min_length=1, pattern=NOT_BLANK)]
+DocumentId = Annotated[str, Meta(min_length=1, max_length=1000)]
+ModelName = Annotated[str, Meta(max_length=400)]
+Positive = Annotated[int, Meta(ge=1)]
+Milliseconds = Annotated[int, Meta(ge=0, le=999_999_999)]
+"""A deadline of at most eleven days, as in the header."""
+Fraction = Annotated[float, Meta(ge=0, le=1)]
+Flag = bool | Literal["true", "True", "1", "false", "False", "0"]
+"""A boolean; some clients send it as a string."""
+
+MAX_VALUES = 400_000
+"""Values in one body: sixteen mebibytes of `[],[],` would stop the event loop for seconds."""
+
+MAX_REPAIRED_BYTES = 2 << 20
+"""Larger bodies with lone surrogates are refused, because only the slower parser can replace them."""
 
 
-class RequestSchema(dict[str, Any]):
-    """A schema that reads bodies; its type is compiled at the first one."""
+def is_true(flag: Flag | None) -> bool:
+    """Return the meaning of a flag."""
+    return flag is True or flag in ("true", "True", "1")
 
-    @functools.cached_property
-    def _type(self) -> Any:
-        return _compile(self)
 
-    @functools.cached_property
-    def _flags(self) -> tuple[str, ...]:
-        return _lenient_flags(self)
+class RequestReader(Generic[S]):
+    """Reads bodies of one type under the limits of a server."""
 
-    def read(self, body: JsonValue) -> JsonObject:
-        """Return the body without null fields, or raise RequestFailed for the first mistake.
+    def __init__(
+        self, struct: type[S], limits: Limits, *, strict: bool = False, unique_keys: bool = False
+    ) -> None:
+        self.type: type[S] = limit_struct(struct, limits, strict)
+        self._decoder: msgspec.json.Decoder[S] = msgspec.json.Decoder(self.type)
+        self._unique_keys = unique_keys
 
-        Booleans sent as strings and whole floats become what they mean.
-        """
+    def read(self, body: bytes) -> S:
+        """Return the request, or raise RequestFailed for the first mistake."""
+        if not self._unique_keys and len(body) <= MAX_VALUES:
+            try:
+                return self._decoder.decode(body)
+            except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError):
+                pass  # read again below, to repair it or to describe the mistake
+        return self.convert(parse_json(body, unique_keys=self._unique_keys))
+
+    def convert(self, value: JsonValue) -> S:
+        """Return the request for a parsed body, or raise RequestFailed for the first mistake."""
         try:
-            request = msgspec.convert(body, self._type)
+            return msgspec.convert(value, self.type)
         except msgspec.ValidationError:
-            request = self._read_whole_floats(body)
-        found: JsonObject = msgspec.to_builtins(request)
-        for name in self._flags:
-            if isinstance(found.get(name), str):
-                found[name] = found[name] in TRUE
-        return found
-
-    def _read_whole_floats(self, body: JsonValue) -> Any:
-        """Read a body again with 3.0 as 3: JSON Schema calls both an integer."""
-        whole_body = _whole_floats_as_ints(body)
-        problem = next(find_problems(whole_body, self._type), None)
-        if problem is not None:
-            raise RequestFailed(_failure_kind(problem), _describe(problem))
-        return msgspec.convert(whole_body, self._type)
+            # JSON Schema calls 3.0 an integer too.
+            value = _whole_floats_as_ints(value)
+        problem = next(find_problems(value, self.type), None)
+        if problem is None:
+            return msgspec.convert(value, self.type)
+        raise RequestFailed(_failure_kind(problem), _describe(problem))
 
 
-def text(*, least: int = 0, most: int | None = None) -> Schema:
-    """Return the schema of a string."""
-    return {"type": "string", "minLength": least, **({} if most is None else {"maxLength": most})}
+def parse_json(body: bytes, *, unique_keys: bool = False) -> JsonValue:
+    """Return the JSON value of a body: UTF-8, no NaN, limited nesting. Lone surrogates become "?"."""
+    if not body.strip():
+        raise RequestFailed("invalid", "The body is empty; send JSON")
+    # Counting takes longer than parsing a small body, which cannot hold that many.
+    if len(body) > MAX_VALUES and sum(body.count(mark) for mark in (b",", b"[", b"{")) > MAX_VALUES:
+        raise RequestFailed("too_large", f"The body has more than {MAX_VALUES} values")
+    body = body.removeprefix(b"\xef\xbb\xbf")  # a byte order mark, which some clients send
+    try:
+        if unique_keys:
+            return json.loads(body, object_pairs_hook=_refuse_repeated_keys, parse_constant=_refuse_constant)
+        return msgspec.json.decode(body)
+    except UnicodeDecodeError:
+        raise RequestFailed("invalid", "The body is not UTF-8") from None
+    except RecursionError:
+        raise RequestFailed("invalid", "The body is nested too deeply") from None
+    except (msgspec.MsgspecError, ValueError) as exc:
+        if "surrogate" in str(exc) and len(body) <= MAX_REPAIRED_BYTES:
+            return _replace_surrogates(_load_repaired(body))
+        place = str(exc).rpartition("(byte ")[2].rstrip(")")
+        where = f" at byte {place}" if place.isdecimal() else ""
+        # Not chained: these exceptions may carry the whole body.
+        raise RequestFailed("invalid", f"The body is not JSON{where}") from None
 
 
-def question(*, most: int) -> Schema:
-    """Return the schema of a string with something besides white space."""
-    return {**text(least=1, most=most), "pattern": NOT_BLANK}
+def _load_repaired(body: bytes) -> JsonValue:
+    try:
+        return json.loads(body, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError):
+        raise RequestFailed("invalid", "The body is not JSON") from None
 
 
-def whole(*, least: int | None = None, most: int | None = None) -> Schema:
-    """Return the schema of a whole number; 3.0 is one, as in JSON Schema."""
-    return {"type": "integer", **_bounds(least, most)}
+def _refuse_constant(constant: str) -> None:
+    raise RequestFailed("invalid", f"{constant} is not JSON")
 
 
-def number(*, least: float | None = None, most: float | None = None) -> Schema:
-    """Return the schema of a finite number."""
-    return {"type": "number", **_bounds(least, most)}
+def _refuse_repeated_keys(pairs: list[tuple[str, JsonValue]]) -> JsonObject:
+    value = dict(pairs)
+    if len(value) != len(pairs):
+        raise RequestFailed("invalid", "The body has a key twice")
+    return value
 
 
-def _bounds(least: float | None, most: float | None) -> Schema:
-    bounds = {"minimum": least, "maximum": most}
-    return {name: value for name, value in bounds.items() if value is not None}
-
-
-def deadline_ms() -> Schema:
-    """Return the schema of a deadline, at most eleven days: what the header takes too."""
-    return whole(least=0, most=999_999_999)
-
-
-def flag() -> Schema:
-    """Return the schema of a boolean."""
-    return {"type": "boolean"}
-
-
-def lenient_flag() -> Schema:
-    """Return the schema of a boolean that some clients send as a string."""
-    return {"anyOf": [{"type": "boolean"}, {"type": "string", "enum": [*TRUE, *FALSE]}]}
-
-
-def one_of(*values: str) -> Schema:
-    """Return the schema of a choice."""
-    return {"type": "string", "enum": list(values)}
-
-
-def array(items: Schema, *, least: int = 0, most: int | None = None) -> Schema:
-    """Return the schema of a list."""
-    return {
-        "type": "array",
-        "items": items,
-        "minItems": least,
-        **({} if most is None else {"maxItems": most}),
-    }
-
-
-def either(*schemas: Schema) -> RequestSchema:
-    """Return the schema of a value that may be any of these."""
-    return RequestSchema(schemas[0] if len(schemas) == 1 else {"anyOf": list(schemas)})
-
-
-def mapping(values: Schema | None = None) -> Schema:
-    """Return the schema of an object with any keys."""
-    return {"type": "object", "additionalProperties": {} if values is None else values}
-
-
-def record(
-    properties: Mapping[str, Schema],
-    *,
-    required: Sequence[str] = (),
-    closed: bool = True,
-    nullable: bool = True,
-) -> RequestSchema:
-    """Return the schema of an object; null stands for an absent field unless the field is required."""
-    shown = {
-        name: schema if name in required or not nullable else {"anyOf": [schema, {"type": "null"}]}
-        for name, schema in properties.items()
-    }
-    return RequestSchema(
-        type="object",
-        properties=shown,
-        **({"required": list(required)} if required else {}),
-        additionalProperties=not closed,
-    )
-
-
-def _failure_kind(problem: Problem) -> Kind:
-    if problem.kind == "unknown":
-        return "unknown_field"
-    empty = problem.kind == "blank" or (problem.kind == "size" and not problem.value)
-    return "empty" if empty else "invalid"
-
-
-def _compile(schema: Schema) -> Any:
-    """Return the type of a schema."""
-    if "anyOf" in schema:
-        return Union[tuple(map(_compile, schema["anyOf"]))]  # noqa: UP007 - made at run time
-    if "const" in schema or "enum" in schema:
-        return Literal[tuple(schema.get("enum", [schema.get("const")]))]
-    return _COMPILERS[schema["type"]](schema) if "type" in schema else Any
-
-
-def _compile_string(schema: Schema) -> Any:
-    limits = {"min_length": schema.get("minLength") or None, "max_length": schema.get("maxLength")}
-    return Annotated[str, Meta(**limits, pattern=schema.get("pattern"))]
-
-
-def _compile_number(schema: Schema) -> Any:
-    # Bounds at the edge of what a float can hold keep out infinity and NaN.
-    least, most = schema.get("minimum", -sys.float_info.max), schema.get("maximum", sys.float_info.max)
-    return Annotated[float, Meta(ge=least, le=most)]
-
-
-def _compile_object(schema: Schema) -> Any:
-    more = schema.get("additionalProperties", True)
-    properties = schema.get("properties")
-    if properties is None:
-        values = Any if more in (True, {}) else _compile(more)
-        return dict[str, values]  # type: ignore[valid-type]
-    required = schema.get("required", ())
-    fields: list[Any] = [(name, _compile(properties[name])) for name in properties if name in required]
-    fields += [
-        (name, _compile(each) | None, None) for name, each in properties.items() if name not in required
-    ]
-    return msgspec.defstruct(
-        "Request", fields, forbid_unknown_fields=more is False, omit_defaults=True, kw_only=True
-    )
-
-
-_COMPILERS: Mapping[str, Callable[[Schema], Any]] = {
-    "string": _compile_string,
-    "integer": lambda schema: Annotated[int, Meta(ge=schema.get("minimum"), le=schema.get("maximum"))],
-    "number": _compile_number,
-    "boolean": lambda schema: bool,
-    "null": lambda schema: None,
-    "array": lambda schema: Annotated[
-        list[_compile(schema.get("items", {}))],  # type: ignore[misc]
-        Meta(min_length=schema.get("minItems") or None, max_length=schema.get("maxItems")),
-    ],
-    "object": _compile_object,
-}
-
-
-def _lenient_flags(schema: Schema) -> tuple[str, ...]:
-    """Return the fields that take a boolean as a string."""
-    properties = schema.get("properties", {})
-    return tuple(name for name, each in properties.items() if _is_lenient(each))
-
-
-def _is_lenient(schema: Schema) -> bool:
-    return schema.get("enum") == [*TRUE, *FALSE] or any(map(_is_lenient, schema.get("anyOf", ())))
+def _replace_surrogates(value: JsonValue) -> JsonValue:
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode("utf-8")
+    if isinstance(value, list):
+        return [_replace_surrogates(item) for item in value]
+    if isinstance(value, dict):
+        return {_replace_surrogates(key): _replace_surrogates(item) for key, item in value.items()}
+    return value
 
 
 def _whole_floats_as_ints(value: JsonValue) -> JsonValue:
@@ -219,6 +140,49 @@ def _whole_floats_as_ints(value: JsonValue) -> JsonValue:
     return value
 
 
+@functools.lru_cache(maxsize=256)
+def limit_struct(struct: type[S], limits: Limits, strict: bool = False) -> type[S]:
+    """Return a subclass whose texts and lists have the server's limits; `strict` refuses unknown fields."""
+    fields: list[Any] = []
+    for info in msgspec.structs.fields(struct):
+        limited = limit_type(info.type, limits)
+        fields.append((info.name, limited) if info.required else (info.name, limited, info.default))
+    forbid = strict or struct.__struct_config__.forbid_unknown_fields
+    return msgspec.defstruct(  # type: ignore[return-value]  # a subclass of its base
+        struct.__name__,
+        fields,
+        bases=(struct,),
+        module=struct.__module__,
+        namespace={"__doc__": struct.__doc__},
+        forbid_unknown_fields=forbid,
+        kw_only=True,
+    )
+
+
+def limit_type(hint: Any, limits: Limits) -> Any:  # noqa: PLR0911 - one case per kind of type
+    """Return a type whose texts and lists have the server's limits, unless they have tighter ones."""
+    origin, args = get_origin(hint), get_args(hint)
+    if hint is str or origin is list:
+        return limit_type(Annotated[hint, Meta()], limits)
+    if origin is Annotated:
+        base, meta = args
+        if base is str:
+            length = meta.max_length or limits.max_text_chars
+            return Annotated[str, Meta(min_length=meta.min_length, max_length=length, pattern=meta.pattern)]
+        if get_origin(base) is list:
+            items = list[limit_type(get_args(base)[0], limits)]  # type: ignore[misc, valid-type]
+            length = meta.max_length or limits.max_documents
+            return Annotated[items, Meta(min_length=meta.min_length, max_length=length)]
+        return hint
+    if origin is dict:
+        return dict[args[0], limit_type(args[1], limits)]  # type: ignore[misc, valid-type]
+    if origin in (Union, UnionType):
+        return Union[tuple(limit_type(arg, limits) for arg in args)]  # noqa: UP007 - made at run time
+    if isinstance(hint, type) and issubclass(hint, Struct):
+        return limit_struct(hint, limits)
+    return hint
+
+
 _EXPECTED = {
     "StrType": "a string",
     "IntType": "a whole number",
@@ -228,48 +192,48 @@ _EXPECTED = {
     "NoneType": "null",
     "LiteralType": "a string",
 }
+_JSON_TYPES = {
+    str: "string", bool: "boolean", int: "integer", float: "number", list: "array", dict: "object",
+}  # fmt: skip
 
 
-def _describe(problem: Problem) -> str:
+def _failure_kind(problem: Problem) -> Kind:
+    if problem.kind == "unknown":
+        return "unknown_field"
+    empty = problem.kind == "blank" or (problem.kind == "size" and not problem.value)
+    return "empty" if empty else "invalid"
+
+
+def _describe(problem: Problem) -> str:  # noqa: PLR0911 - one sentence per kind of problem
     """Return one sentence about a mistake, without the value: it may be a document."""
+    value: Any = problem.value
     expected: Any = problem.expected
-    name = Problem(tuple(map(_printable, problem.path)), problem.kind, None, expected).name() or "body"
+    path = tuple(part if isinstance(part, int) else _printable(part) for part in problem.path)
+    name = Problem(path, problem.kind, None, expected).name() or "body"
     if problem.kind == "type":
         first = expected.types[0] if hasattr(expected, "types") else expected
         wanted = _EXPECTED.get(type(first).__name__, "an object")
-        return f"{name} must be {wanted}, not {_json_type(problem.value)}"
+        return f"{name} must be {wanted}, not {_JSON_TYPES.get(type(value), 'null')}"
     if problem.kind == "range":
-        return f"{name} must be {_range(problem.value, expected)}"
+        if expected.ge is not None and value < expected.ge and expected.ge > -sys.float_info.max:
+            return f"{name} must be at least {expected.ge:g}"
+        if expected.le is not None and value > expected.le and expected.le < sys.float_info.max:
+            return f"{name} must be at most {expected.le:g}"
+        return f"{name} must be a finite number"
     if problem.kind == "size":
-        size = len(problem.value)  # type: ignore[arg-type]
-        if size < (expected.min_length or 0):
+        if len(value) < (expected.min_length or 0):
             return f"{name} must not be empty"
-        unit = "characters" if isinstance(problem.value, str) else "items"
-        return f"{name} has {size} {unit}; at most {expected.max_length} are taken"
+        unit = "characters" if isinstance(value, str) else "items"
+        return f"{name} has {len(value)} {unit}; the limit is {expected.max_length}"
     sentences = {
         "blank": "must not be blank",
         "choice": f"must be one of {', '.join(problem.allowed)}",
         "missing": "is missing",
-        "unknown": "is not a field that is known here",
+        "unknown": "is not a known field",
     }
     return f"{name} {sentences[problem.kind]}"
 
 
-def _range(value: Any, expected: Any) -> str:
-    if expected.ge is not None and value < expected.ge and expected.ge > -sys.float_info.max:
-        return f"at least {expected.ge:g}"
-    if expected.le is not None and value > expected.le and expected.le < sys.float_info.max:
-        return f"at most {expected.le:g}"
-    return "a finite number"
-
-
-def _json_type(value: object) -> str:
-    names = {str: "string", bool: "boolean", int: "integer", float: "number", list: "array", dict: "object"}
-    return names.get(type(value), "null")
-
-
-def _printable(part: str | int) -> str | int:
-    """Return a client's own key, fit for a message."""
-    if isinstance(part, int):
-        return part
-    return "".join(char if char.isprintable() else "?" for char in part[:40]) or "''"
+def _printable(key: str) -> str:
+    """Return a key of the client in a form that fits into a message."""
+    return "".join(char if char.isprintable() else "?" for char in key[:40]) or "''"

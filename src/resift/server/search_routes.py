@@ -1,163 +1,401 @@
-"""Our own search: over the server's index, or documents of the request."""
+"""Resift's own search and questions: over the server's indexes, or over documents of the request."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+import hashlib
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Literal, TypeAlias
 
+from msgspec import UNSET, Meta, Struct, UnsetType, structs
+
+from resift.agent.answers import answer_from_ranking, clean_question
+from resift.agent.knowledge_graph_agent import KnowledgeGraphAgent
+from resift.agent.multi_doc import MultiDocSynthesizer
+from resift.agent.writers import ExtractiveWriter
 from resift.errors import RetrievalError
+from resift.explain.flow import flow_of
+from resift.explain.layout import layout_of
+from resift.explain.svg_picture import NARROW, WIDE, picture
+from resift.external.candidates import hits_from
+from resift.ingest.opening import open_index
+from resift.pipeline.defaults import FETCH, views
 from resift.pipeline.fan_out import LATE
+from resift.pipeline.pipeline import Pipeline
 from resift.pipeline.scored_search import relevance_of
+from resift.pipeline.shaping import Shape
+from resift.pipeline.stages import AdaptiveDepth, Rerank
+from resift.pipeline.store_ref import Store, StoreRef
+from resift.protocols import Reranker
 from resift.ranking.adaptive_weights import Trust
-from resift.server.admission import pairs_in
-from resift.server.endpoint import Call, Reply
+from resift.ranking.fusion.methods import METHODS
+from resift.ranking.fusion.rerankers import FusionReranker, RRFReranker
+from resift.ranking.fusion.weighted import WeightedReranker
+from resift.ranking.shape import Blend, ShapePolicy
+from resift.rerankers.semantic_bm25 import SemanticBM25Reranker
+from resift.server.admission import count_pairs
+from resift.server.endpoint import Outcome, Request, Response, encode_json
 from resift.server.openapi import Operation
-from resift.server.rank_flow import rank_flow
-from resift.server.rerank_work import note_ranking
-from resift.server.schema import (
-    RequestSchema,
-    Schema,
-    array,
-    deadline_ms,
-    either,
-    flag,
-    mapping,
-    number,
-    question,
-    record,
-    text,
-    whole,
-)
-from resift.server.search_settings import SETTINGS, SearchSettings
-from resift.server.search_work import Searching
-from resift.server.serving import Serving
-from resift.types import JsonMapping, JsonObject, Ranking
+from resift.server.request_errors import RequestFailed
+from resift.server.schema import DocumentId, Fraction, Milliseconds, NonEmpty, NotBlank, RequestReader
+from resift.server.state import ServerState
+from resift.stores.memory import MemoryStore
+from resift.stores.sqlite import SQLiteStore
+from resift.types import Hit, JsonObject, Ranking
 
-MOST_HITS = 1000
+MAX_HITS = 1000
+MAX_DEPTH = 200
+RERANKERS = ("cross-encoder", "semantic-bm25", "none")
+CACHED_DOCUMENT_SETS = 8
+"""Sets of documents from requests that stay indexed for the next query, the most recent ones."""
+
+DEFAULT_PASSAGES = 5
+PAIRS_PER_PACK_QUESTION = 40
+"""Pairs that are counted for a question to a knowledge pack: passages twice, and sentences."""
+
+FLOW_HITS = 10
 
 
-def search_operations(serving: Serving, searching: Searching) -> list[Operation]:
-    """Return the operations of this file."""
-    return [_search(serving, searching)]
+class RequestDocument(Struct, kw_only=True, forbid_unknown_fields=True):
+    """A document in a request."""
+
+    text: NonEmpty
+    id: DocumentId | None = None
+    title: str | None = None
+    metadata: JsonObject | None = None
 
 
-def document_schema(serving: Serving) -> Schema:
-    """Return the schema of a document in a request of our own API."""
-    plain = text(least=1, most=serving.options.limits.max_text_chars)
-    fields = {"id": text(least=1, most=1000), "text": plain, "title": text(), "metadata": mapping()}
-    return either(plain, record(fields, required=("text",)))
+Documents: TypeAlias = Annotated[list[NonEmpty | RequestDocument], Meta(min_length=1)]
 
 
-_HIT = record(
-    {
-        "id": text(),
-        "text": text(),
-        "score": number(),
-        "relevance": number(least=0, most=1),
-        "source": text(),
-        "metadata": mapping(),
-    },
-    required=("id", "text"),
-    closed=False,
-)
-RANKING_FACTS: Mapping[str, Schema] = {
-    "degraded": flag(),
-    "reason": text(),
-    "tier": text(),
-    "unscored": array(text()),
-    "failures": mapping(text()),
-    "timings": mapping(number()),
-    "warnings": array(text()),
-}
-RANKING: Schema = record(
-    {
-        "hits": array(_HIT),
-        **RANKING_FACTS,
-        "why": mapping(text()),
-        "flow": mapping(),
-        "cut": array(_HIT),
-    },
-    required=("hits", "degraded"),
-    closed=False,
-)
+class SearchSettings(Struct, kw_only=True, forbid_unknown_fields=True, frozen=True):
+    """Fusion method, reranker, rerank depth and weight of the reranker; None leaves it to the evidence."""
+
+    fusion: Literal[tuple(sorted(METHODS))] | None = None  # type: ignore[valid-type]
+    reranker: Literal["cross-encoder", "semantic-bm25", "none"] | None = None
+    depth: Annotated[int, Meta(ge=1, le=MAX_DEPTH)] | None = None
+    blend: Fraction | None = None
 
 
-def search_schema(serving: Serving) -> RequestSchema:
-    """Return the schema of a search request."""
-    limits = serving.options.limits
-    return record(
-        {
-            "query": question(most=limits.max_text_chars),
-            "k": whole(least=1, most=MOST_HITS),
-            # Operators, patterns and `or` are checked where filters are read: an InputError is a 400.
-            "where": mapping(),
-            "deadline_ms": deadline_ms(),
-            "explain": flag(),
-            "documents": array(document_schema(serving), least=1, most=limits.max_documents),
-            "settings": SETTINGS,
-        },
-        required=("query",),
-    )
+class SearchRequest(Struct, kw_only=True, forbid_unknown_fields=True):
+    """A query over the server's index, or over documents of the request."""
+
+    query: NotBlank
+    k: Annotated[int, Meta(ge=1, le=MAX_HITS)] | None = None
+    where: JsonObject | None = None
+    deadline_ms: Milliseconds | None = None
+    explain: bool | None = None
+    documents: Documents | None = None
+    settings: SearchSettings | None = None
 
 
-def _search(serving: Serving, searching: Searching) -> Operation:
-    schema = search_schema(serving)
+class AskRequest(Struct, kw_only=True, forbid_unknown_fields=True):
+    """A question, answered from a knowledge pack, the server's index, or documents of the request."""
 
-    async def run(call: Call) -> Reply:
-        request = await call.request(schema)
-        ranking, relevance = await call.unless_gone(searched_with_relevance(call, searching, request))
-        body = ranking_body(ranking, request)
-        hits = [{**hit, "relevance": value} for hit, value in zip(body["hits"], relevance, strict=True)]
-        return Reply({"query": request["query"], **body, "hits": hits})
-
-    said = "Search the server's index, or documents of the request"
-    return Operation(serving, "POST /v1/search", said, run, request=schema, answer=RANKING)
+    question: NotBlank
+    k: Annotated[int, Meta(ge=1, le=20)] | None = None
+    documents: Documents | None = None
+    deadline_ms: Milliseconds | None = None
+    explain: bool | None = None
 
 
-async def searched(call: Call, searching: Searching, request: JsonMapping) -> Ranking:
-    """Return the ranking that a search request asks for."""
-    ranking, _ = await searched_with_relevance(call, searching, request)
-    return ranking
+class RankedHit(Struct, kw_only=True):
+    """A hit of an answer; with `explain` it has every field of `Hit.to_dict`."""
+
+    id: str
+    text: str
+    score: float | None
+    source: str
+    metadata: JsonObject
+    relevance: Fraction | UnsetType = UNSET
 
 
-async def searched_with_relevance(
-    call: Call, searching: Searching, request: JsonMapping
-) -> tuple[Ranking, tuple[float, ...]]:
-    """Return the ranking that a search request asks for, and the relevance of each hit, from 0 to 1."""
-    given = request.get("settings")
-    # None set is none given: what the server was started with.
-    settings = SearchSettings.of(given) if given else None
-    documents = request.get("documents")
-    deadline = call.deadline(request.get("deadline_ms"))
-    depth = (settings or SearchSettings()).depth or Trust().most
-    written = [one if isinstance(one, str) else one["text"] for one in documents or ()]
-    call.info.documents = len(written)
-    call.info.pairs = pairs_in([*written, *[""] * depth], request["query"])
-    async with call.admitted(deadline):
-        pipeline = await searching.pipeline(settings, documents)
-        try:
-            ranking = await pipeline.search(
-                request["query"],
-                k=request.get("k"),
-                where=request.get("where"),
-                deadline_s=deadline.timeout_s,
+class RankingAnswer(Struct, kw_only=True, omit_defaults=True):
+    """A ranking as plain data; `why`, `flow`, `cut` and `trace` come with `explain`."""
+
+    hits: list[RankedHit]
+    degraded: bool
+    reason: str | None
+    tier: str | None
+    unscored: list[str]
+    failures: dict[str, str]
+    timings: dict[str, float]
+    query: str = ""
+    warnings: list[str] = []
+    why: dict[str, str] = {}
+    flow: dict[str, str] = {}
+    cut: list[RankedHit] = []
+    trace: list[JsonObject] = []
+
+
+class AskAnswer(Struct, kw_only=True):
+    """An answer with its sources, word for word."""
+
+    answer: str
+    found: bool
+    sources: list[JsonObject]
+    degraded: bool
+    confidence: Fraction | UnsetType = UNSET
+    sentences: list[JsonObject] | UnsetType = UNSET
+    extractive: bool | UnsetType = UNSET
+    reason: str | UnsetType | None = UNSET
+    notes: list[str] | UnsetType = UNSET
+    warnings: list[str] | UnsetType = UNSET
+
+
+def search_operations(server: ServerState, search: SearchService, ask: AskService) -> list[Operation]:
+    """Return the operations of this module."""
+    limits = server.options.limits
+    search_reader = RequestReader(SearchRequest, limits)
+    ask_reader = RequestReader(AskRequest, limits)
+
+    async def run_search(request: Request) -> Response:
+        body = await request.read(search_reader.read)
+        ranking, relevance = await request.cancel_on_disconnect(search.search(request, body))
+        data = ranking_data(ranking, query=body.query, explain=bool(body.explain))
+        for hit, value in zip(data["hits"], relevance, strict=True):
+            hit["relevance"] = value
+        return Response({"query": body.query, **data}, outcome=Outcome.from_ranking(ranking))
+
+    async def run_ask(request: Request) -> Response:
+        body = await request.read(ask_reader.read)
+        return await request.cancel_on_disconnect(ask.answer(request, body))
+
+    return [
+        Operation(
+            "POST",
+            "/v1/search",
+            "Search the server's index, or documents of the request",
+            run_search,
+            requests=[search_reader.type],
+            answers=[RankingAnswer],
+        ),
+        Operation(
+            "POST",
+            "/v1/ask",
+            "Answer a question with sources, word for word, or report that nothing here answers it",
+            run_ask,
+            requests=[ask_reader.type],
+            answers=[AskAnswer],
+        ),
+    ]
+
+
+class SearchService:
+    """Searches, with a pipeline per combination of settings."""
+
+    def __init__(self, server: ServerState) -> None:
+        self._server = server
+        self._stores: list[SQLiteStore] | None = None
+        self._pipelines: dict[SearchSettings, Pipeline] = {}
+        self._document_sets: OrderedDict[str, list[MemoryStore]] = OrderedDict()
+        self._lock = asyncio.Lock()
+
+    @property
+    def has_index(self) -> bool:
+        """Whether a search can do without documents in the request."""
+        return bool(self._server.options.stores) or self._server.pipeline is not None
+
+    async def search(self, request: Request, body: SearchRequest) -> tuple[Ranking, tuple[float, ...]]:
+        """Return the ranking for a request, and the relevance of each hit, from 0 to 1."""
+        # Settings without a value are the same as none: the pipeline of the server.
+        settings = body.settings if body.settings != SearchSettings() else None
+        depth = (settings.depth if settings else None) or Trust().most
+        texts = [each if isinstance(each, str) else each.text for each in body.documents or ()]
+        pairs = count_pairs([*texts, *[""] * depth], body.query)
+        deadline = request.deadline(body.deadline_ms)
+        async with request.admit(pairs, len(texts), deadline):
+            pipeline = await self._pipeline(settings, body.documents)
+            try:
+                ranking = await pipeline.search(
+                    body.query, k=body.k, where=body.where, deadline_s=deadline.timeout_s
+                )
+            except RetrievalError as exc:
+                if any(why != LATE for why in exc.failures.values()):
+                    raise
+                # No store failed: the deadline of the client was too short for all of them.
+                ranking = Ranking((), degraded=True, reason=str(exc), query=body.query)
+        return ranking, relevance_of(ranking, pipeline)
+
+    async def close(self) -> None:
+        """Close the indexes."""
+        for store in self._stores or ():
+            await store.close()
+
+    async def _pipeline(
+        self, settings: SearchSettings | None, documents: Sequence[str | RequestDocument] | None
+    ) -> Pipeline:
+        if documents is not None:
+            return self._make_pipeline(settings or SearchSettings(), await self._index_documents(documents))
+        if not self.has_index:
+            raise RequestFailed(
+                "not_found",
+                "This server has no index: start it with --store FILE or --pipeline FILE, or send documents",
             )
-        except RetrievalError as exc:
-            if any(why != LATE for why in exc.failures.values()):
-                raise
-            # No store failed: the client's own time was too short for any of them.
-            ranking = Ranking((), degraded=True, reason=str(exc), query=request["query"])
-    note_ranking(call, ranking)
-    return ranking, relevance_of(ranking, pipeline)
+        if self._server.pipeline is not None and settings is None:
+            return self._server.pipeline
+        chosen = settings or SearchSettings()
+        if chosen not in self._pipelines:
+            self._pipelines[chosen] = self._make_pipeline(chosen, await self._open_stores())
+        return self._pipelines[chosen]
+
+    def _make_pipeline(self, settings: SearchSettings, stores: Sequence[Store | StoreRef]) -> Pipeline:
+        options: dict[str, Any] = {"fuse": _make_fuser(settings.fusion or "weighted"), "fetch": FETCH}
+        if settings.reranker != "none":
+            _, scorer = self._server.model(None)
+            if settings.reranker == "semantic-bm25":
+                scorer = SemanticBM25Reranker(embedder=self._server.embedder)
+            options["rerank"] = Rerank(scorer, depth=settings.depth or AdaptiveDepth())
+            policy = None if settings.blend is None else ShapePolicy(blend=Blend(weight=settings.blend))
+            options["guard"] = Shape(policy, name="guard")
+        return Pipeline(stores, sink=self._server.metrics.sink, **options)
+
+    async def _open_stores(self) -> list[Store | StoreRef]:
+        if self._server.pipeline is not None and not self._server.options.stores:
+            return list(self._server.pipeline.stores)
+        async with self._lock:
+            if self._stores is None:
+                self._stores = await asyncio.to_thread(self._open_indexes)
+        return [view for store in self._stores for view in views(store)]
+
+    def _open_indexes(self) -> list[SQLiteStore]:
+        files = self._server.options.stores
+        stores = []
+        for i, file in enumerate(files):
+            store = open_index(file, read_only=True)
+            # Each store needs its own name, which is shown with the hits.
+            repeated = any(other.stem == file.stem for other in files[:i])
+            store.name = f"{file.stem}-{i + 1}" if repeated else file.stem
+            stores.append(store)
+        return stores
+
+    async def _index_documents(self, documents: Sequence[str | RequestDocument]) -> list[MemoryStore]:
+        """Return stores of the documents in a request: one for keywords, one for vectors."""
+        hits = document_hits(documents)
+        content = encode_json([[hit.id, hit.text, hit.metadata] for hit in hits])
+        digest = hashlib.sha256(content).hexdigest()
+        if digest in self._document_sets:
+            self._document_sets.move_to_end(digest)
+            return self._document_sets[digest]
+        stores = [MemoryStore(name="words")]
+        if self._server.embedder is not None:
+            stores.append(MemoryStore(self._server.embedder, name="vectors", mode="vector"))
+        for store in stores:
+            await store.add(hits)
+        self._document_sets[digest] = stores
+        while len(self._document_sets) > CACHED_DOCUMENT_SETS:
+            self._document_sets.popitem(last=False)
+        return stores
 
 
-def ranking_body(ranking: Ranking, request: JsonMapping) -> JsonObject:
-    """Return a ranking as plain data; with `explain` the trace, why each hit stands there, and the flow."""
+def _make_fuser(method: str) -> Reranker:
+    if method == "weighted":
+        return WeightedReranker()
+    return RRFReranker() if method == "rrf" else FusionReranker(method)
+
+
+def document_hits(documents: Sequence[str | RequestDocument]) -> list[Hit]:
+    """Return the documents of a request as hits with unique ids."""
+    plain = [
+        each
+        if isinstance(each, str)
+        else {name: value for name, value in structs.asdict(each).items() if value is not None}
+        for each in documents
+    ]
+    counts: dict[str, int] = {}
+    hits = []
+    for hit in hits_from(plain, unique=False):
+        # A repeated id gets a number, so that no document is lost.
+        counts[hit.id] = counts.get(hit.id, 0) + 1
+        hits.append(hit if counts[hit.id] == 1 else replace(hit, id=f"{hit.id} #{counts[hit.id]}"))
+    return hits
+
+
+_SHOWN_FIELDS = ("id", "text", "score", "source", "metadata")
+
+
+def ranking_data(ranking: Ranking, *, query: str, explain: bool) -> JsonObject:
+    """Return a ranking as plain data; with `explain`, the trace, the reasons and the rank flow too."""
     data = ranking.to_dict(timings=True)
-    if request.get("explain"):
-        why = ranking.why_all()
-        return {**data, "why": why, "flow": rank_flow(ranking, request.get("query", ""))}
-    hits = [{name: hit[name] for name in _SHOWN} for hit in data["hits"]]
-    return {name: data[name] for name in RANKING_FACTS if name in data} | {"hits": hits}
+    if explain:
+        return {**data, "why": ranking.why_all(), "flow": draw_rank_flow(ranking, query)}
+    data["hits"] = [{name: hit[name] for name in _SHOWN_FIELDS} for hit in data["hits"]]
+    hidden = ("cut", "trace", "query")
+    return {name: value for name, value in data.items() if name not in hidden}
 
 
-_SHOWN = ("id", "text", "score", "source", "metadata")
+def draw_rank_flow(ranking: Ranking, query: str) -> dict[str, str]:
+    """Return the rank flow as SVG for a wide and a narrow screen; the playground has its style sheet."""
+    flow = flow_of(ranking, query=query)
+    layout = layout_of(flow, top=FLOW_HITS)
+    if not layout.lines:
+        return {}
+    return {
+        "wide": picture(flow, layout, frame=WIDE, kind="wide", links=True),
+        "narrow": picture(flow, layout, frame=NARROW, kind="narrow", links=True),
+    }
+
+
+@dataclass
+class AskService:
+    """Answers questions from the server's knowledge pack, or from the passages of a search."""
+
+    server: ServerState
+    search: SearchService
+
+    def __post_init__(self) -> None:
+        self._agent: KnowledgeGraphAgent | None = None
+        self._lock = asyncio.Lock()
+
+    async def answer(self, request: Request, body: AskRequest) -> Response:
+        """Return the answer to a request."""
+        if self.server.options.pack is not None and body.documents is None:
+            return await self._ask_pack(request, body)
+        if not self.search.has_index and body.documents is None:
+            raise RequestFailed(
+                "not_found",
+                "Nothing to answer from: start with --pack PACK or --store FILE, or send documents",
+            )
+        question, notes = clean_question(body.question)
+        k = body.k or DEFAULT_PASSAGES
+        query = SearchRequest(
+            query=question or body.question, k=k, documents=body.documents, deadline_ms=body.deadline_ms
+        )
+        ranking, _ = await self.search.search(request, query)
+        _, scorer = self.server.model(None)
+        writer = ExtractiveWriter(scorer=scorer, embedder=self.server.embedder)
+        answer = await answer_from_ranking(
+            question,
+            ranking,
+            MultiDocSynthesizer(writer, max_documents=k),
+            embedder=self.server.embedder_name,
+            deadline=request.deadline(body.deadline_ms),
+            notes=notes,
+            explain=bool(body.explain),
+        )
+        return Response(answer, outcome=Outcome.from_ranking(ranking))
+
+    async def close(self) -> None:
+        """Close the pack."""
+        if self._agent is not None:
+            self._agent.close()
+
+    async def _ask_pack(self, request: Request, body: AskRequest) -> Response:
+        deadline = request.deadline(body.deadline_ms)
+        async with request.admit(PAIRS_PER_PACK_QUESTION, 0, deadline):
+            async with self._lock:
+                if self._agent is None:
+                    self._agent = await asyncio.to_thread(self._open_agent)
+            answer = await self._agent.aquery(
+                body.question, deadline_s=deadline.timeout_s, explain=bool(body.explain)
+            )
+        return Response(answer)
+
+    def _open_agent(self) -> KnowledgeGraphAgent:
+        # Opened at the first question; `_load_parts` has checked that the file exists.
+        pack = self.server.options.pack
+        if pack is None:
+            raise RequestFailed("not_found", "This server has no knowledge pack")
+        return KnowledgeGraphAgent(pack, enable_cross_encoder=True, sink=self.server.metrics.sink)

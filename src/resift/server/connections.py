@@ -1,0 +1,190 @@
+"""Limits of one TCP connection: time to send a request, size of its header, time to read the answer.
+
+uvicorn has no such limits. `LimitedConnection` stands between the socket and uvicorn's HTTP protocol and uses
+nothing of it but asyncio's protocol methods. It sees the bytes; the app reports through
+`current_connection` when a request has started, when its body is complete and when it was answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import math
+from collections.abc import Callable
+from typing import Any, ClassVar, Literal
+
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
+
+from resift.server.endpoint import current_connection
+from resift.server.options import Limits
+
+_CLOSE = b"content-length: 0\r\nconnection: close\r\n\r\n"
+_BUSY = b"HTTP/1.1 429 Too Many Requests\r\nretry-after: 1\r\n" + _CLOSE
+_TOO_SLOW = b"HTTP/1.1 408 Request Timeout\r\n" + _CLOSE
+_HEADER_TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\n" + _CLOSE
+
+_HEADER_END = b"\r\n\r\n"
+_MAX_CHUNK_BYTES = 256 << 10
+"""Bytes that asyncio reads at once."""
+
+Phase = Literal["new", "idle", "header", "header complete", "body", "answering"]
+
+
+class LimitedConnection(asyncio.Protocol):
+    """One connection with the limits of a server; made by uvicorn, once per connection."""
+
+    limits: ClassVar[Limits]
+    open: ClassVar[set[LimitedConnection]]
+    make_another: ClassVar[Callable[[], LimitedConnection] | None]
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        # Drain needs protocols for connections that it accepts itself.
+        type(self).make_another = functools.partial(type(self), *args, **options)
+        make_http: Callable[..., asyncio.Protocol] = AutoHTTPProtocol
+        self._http = make_http(*args, **options)
+        self._loop = asyncio.get_running_loop()
+        self._transport: Any = None
+        self._phase: Phase = "new"
+        self._timer: asyncio.TimerHandle | None = None
+        self._write_timer: asyncio.TimerHandle | None = None
+        self._bytes = 0
+        self._tail = b""
+        self._body_end_s = math.inf
+        self._answered = False
+
+    @classmethod
+    def with_limits(cls, limits: Limits) -> type[LimitedConnection]:
+        """Return a class for uvicorn's `http` option that has these limits."""
+        return type(cls.__name__, (cls,), {"limits": limits, "open": set(), "make_another": None})
+
+    @property
+    def waits_for_first_request(self) -> bool:
+        """Whether the client has connected and not sent a request yet."""
+        return self._phase in ("new", "header", "header complete") and not self._answered
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Count the connection; refuse it before a byte is read if there are too many."""
+        self._transport = transport
+        if len(self.open) >= self.limits.max_connections:
+            self._refuse(_BUSY)
+            return
+        self.open.add(self)
+        self._http.connection_made(transport)
+        self._start_timer(self.limits.first_byte_timeout_s)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Stop all timers."""
+        self._stop_timer()
+        if self._write_timer is not None:
+            self._write_timer.cancel()
+        if self in self.open:
+            self.open.discard(self)
+            self._http.connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Pass bytes on to the HTTP protocol unless they are too many or too late."""
+        if self not in self.open or self._transport.is_closing():
+            return
+        if self._phase in ("new", "idle"):
+            # Once per request, at its first byte: a header that comes byte by byte gains no time.
+            self._expect_header()
+        self._bytes += len(data)
+        if self._phase == "header":
+            size = self._header_bytes(data)
+            if size > self.limits.max_header_bytes:
+                self._refuse(_HEADER_TOO_LARGE)
+                return
+        elif self._phase == "body":
+            # Chunk sizes and trailers are not part of the body, which the app limits.
+            if self._bytes > self.limits.max_body_bytes * 1.25 + 2 * _MAX_CHUNK_BYTES:
+                self._transport.abort()
+                return
+            self._start_timer(
+                min(self.limits.stall_timeout_s, max(0.0, self._body_end_s - self._loop.time()))
+            )
+        elif self._phase == "answering" and self._bytes > self.limits.max_header_bytes + _MAX_CHUNK_BYTES:
+            # A pipelined request whose header does not end. uvicorn stops reading after a complete one.
+            self._transport.abort()
+            return
+        # The app runs in a task that uvicorn starts here, and inherits this context.
+        current_connection.set(self)
+        self._http.data_received(data)
+
+    def eof_received(self) -> bool | None:
+        """Pass the end of the client's data on."""
+        return self._http.eof_received() if self in self.open else None
+
+    def pause_writing(self) -> None:
+        """Start the time for a client that does not read its answer."""
+        self._write_timer = self._loop.call_later(self.limits.send_timeout_s, self._transport.abort)
+        self._http.pause_writing()
+
+    def resume_writing(self) -> None:
+        """Stop the time for reading the answer."""
+        if self._write_timer is not None:
+            self._write_timer.cancel()
+            self._write_timer = None
+        self._http.resume_writing()
+
+    def request_started(self, *, has_body: bool) -> None:
+        """Start the time for the body; called by the app when the header is complete."""
+        self._answered = False
+        self._bytes, self._tail = 0, b""
+        self._phase = "body" if has_body else "answering"
+        if has_body:
+            self._body_end_s = self._loop.time() + self.limits.body_timeout_s
+            self._start_timer(self.limits.stall_timeout_s)
+        else:
+            self._stop_timer()
+
+    def body_received(self) -> None:
+        """Stop the time for the body; called by the app."""
+        self._stop_timer()
+        self._bytes = 0
+        self._phase = "answering"
+
+    def response_sent(self) -> None:
+        """Wait for the next request; called by the app."""
+        self._answered = True
+        if self._phase == "body":
+            # Refused before its body was read. The client may still be sending it, for a limited time.
+            self._start_timer(self._body_end_s - self._loop.time())
+            return
+        pipelined = self._phase == "answering" and self._bytes > 0
+        self._phase = "idle"
+        if pipelined:
+            self._expect_header()
+
+    def _expect_header(self) -> None:
+        self._phase, self._bytes, self._tail = "header", 0, b""
+        self._start_timer(self.limits.header_timeout_s)
+
+    def _header_bytes(self, data: bytes) -> int:
+        """Return how many bytes of the header are known, and note its end."""
+        text = self._tail + data
+        end = text.find(_HEADER_END)
+        self._tail = text[-3:]
+        if end < 0:
+            return self._bytes
+        self._phase = "header complete"
+        return self._bytes - len(text) + end
+
+    def _start_timer(self, seconds: float) -> None:
+        self._stop_timer()
+        self._timer = self._loop.call_later(max(0.0, seconds), self._time_out)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _time_out(self) -> None:
+        self._timer = None
+        if not self._transport.is_closing():
+            self._refuse(b"" if self._answered and self._phase == "body" else _TOO_SLOW)
+
+    def _refuse(self, response: bytes) -> None:
+        self._stop_timer()
+        if response:
+            self._transport.write(response)
+        self._transport.close()

@@ -1,0 +1,244 @@
+"""Health, metrics, models, the description of the API, and the files of the playground."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from importlib.resources import files
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from resift import __version__
+from resift.explain.style import PICTURE_STYLE
+from resift.ranking.fusion.methods import METHODS
+from resift.rerankers.cross_encoder import CrossEncoderReranker
+from resift.server.endpoint import Request, Response
+from resift.server.openapi import Operation, api_page, describe_operations
+from resift.server.request_errors import OPENAI, TEI
+from resift.server.search_routes import MAX_DEPTH, RERANKERS, SearchService
+from resift.server.state import ServerState
+from resift.types import JsonObject
+
+PLAYGROUND_FILES = {
+    "api.js": "text/javascript",
+    "copying.js": "text/javascript",
+    "documents.js": "text/javascript",
+    "dom.js": "text/javascript",
+    "judging.js": "text/javascript",
+    "main.js": "text/javascript",
+    "ranking.js": "text/javascript",
+    "settings.js": "text/javascript",
+    "page.css": "text/css",
+    "icon.svg": "image/svg+xml",
+}
+_API_PAGE_HEADERS = {
+    "content-security-policy": "frame-ancestors 'none'",  # the page itself declares what it may load
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+}
+_PLAYGROUND_HEADERS = {
+    "content-security-policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cache-control": "no-cache",
+}
+
+
+class Health(Struct):
+    """Phase of the server; "ok" when it is ready."""
+
+    status: Literal["ok", "starting", "draining", "closed", "failed"]
+
+
+class ModelRow(Struct):
+    """A model or an alias in OpenAI's list; `root` is the model behind an alias."""
+
+    id: str
+    object: str
+    created: int
+    owned_by: str
+    task: str
+    root: str
+
+
+class ModelList(Struct):
+    """OpenAI's list of models."""
+
+    object: str
+    data: list[ModelRow]
+
+
+class PlaygroundOptions(Struct):
+    """The choices that the playground offers."""
+
+    version: str
+    model: str
+    index: bool
+    judgements: bool
+    fusions: list[str]
+    rerankers: list[str]
+    most_depth: int
+
+
+def info_operations(server: ServerState, search: SearchService) -> list[Operation]:
+    """Return the operations of this module except those that describe the API."""
+    return [*_health_operations(server), *_model_operations(server), *_playground_operations(server, search)]
+
+
+def _health_operations(server: ServerState) -> list[Operation]:
+    async def live(request: Request) -> Response:
+        return Response(Health("ok"))
+
+    async def ready(request: Request) -> Response:
+        if server.phase == "ready":
+            return Response(Health("ok"))
+        return Response(Health(server.phase), 503, {"retry-after": "1"})
+
+    async def metrics(request: Request) -> Response:
+        text = await asyncio.to_thread(server.metrics.text, server.admission, ready=server.ready)
+        return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    return [
+        Operation("GET", "/livez", "The process is alive", live, answers=[Health], needs_key=False),
+        *(
+            Operation(
+                "GET",
+                path,
+                "The models are loaded and the server is not shutting down",
+                ready,
+                answers=[Health],
+                statuses={503: Health},
+                needs_key=False,
+            )
+            for path in ("/readyz", "/health", "/ping", "/tei/health")
+        ),
+        Operation(
+            "GET", "/metrics", "Metrics for Prometheus", metrics, answers=[str], media_type="text/plain"
+        ),
+    ]
+
+
+def _model_operations(server: ServerState) -> list[Operation]:
+    started = int(time.time())
+
+    async def list_models(request: Request) -> Response:
+        server.check_open()
+        tasks = dict.fromkeys(server.scorers, "rerank")
+        if server.embedder is not None:
+            tasks[server.embedder_name] = "embed"
+        names = {name: name for name in tasks} | dict(server.options.aliases)
+        rows = [
+            ModelRow(name, "model", started, "resift", tasks.get(model, "embed"), model)
+            for name, model in names.items()
+        ]
+        return Response(ModelList("list", rows))
+
+    async def tei_info(request: Request) -> Response:
+        server.check_open()
+        return Response(_tei_info(server))
+
+    return [
+        Operation(
+            "GET",
+            "/v1/models",
+            "Models and their aliases (OpenAI)",
+            list_models,
+            answers=[ModelList],
+            errors=[OPENAI],
+        ),
+        *(
+            Operation(
+                "GET", path, "The reranker and the limits (TEI)", tei_info, answers=[JsonObject], errors=[TEI]
+            )
+            for path in ("/info", "/tei/info")
+        ),
+    ]
+
+
+def _tei_info(server: ServerState) -> JsonObject:
+    limits, name = server.options.limits, server.options.model
+    scorer = server.scorers[name]
+    model = scorer.loaded_model if isinstance(scorer, CrossEncoderReranker) else None
+    max_length = 512 if model is None else model.spec.max_length
+    return {
+        "model_id": name,
+        "model_sha": None if model is None else model.spec.revision,
+        "model_dtype": "int8",
+        "served_model_name": name,
+        "model_type": {"reranker": {"id2label": {"0": "LABEL_0"}, "label2id": {"LABEL_0": 0}}},
+        "max_concurrent_requests": limits.max_requests,
+        "max_input_length": max_length,
+        "max_batch_tokens": limits.max_pairs * max_length,
+        "max_batch_requests": None,
+        "max_client_batch_size": limits.max_documents,
+        "auto_truncate": True,
+        "tokenization_workers": 1,
+        "version": __version__,
+        "sha": None,
+        "docker_label": None,
+    }
+
+
+def _playground_operations(server: ServerState, search: SearchService) -> list[Operation]:
+    if not server.options.playground:
+        return []
+    folder = files("resift.server") / "playground"
+    contents = {
+        f"/playground/{name}": ((folder / name).read_bytes(), kind) for name, kind in PLAYGROUND_FILES.items()
+    }
+    contents["/playground/flow.css"] = (PICTURE_STYLE.encode(), "text/css")
+    contents["/"] = ((folder / "index.html").read_bytes(), "text/html")
+
+    def file_operation(path: str, body: bytes, kind: str) -> Operation:
+        async def send_file(request: Request) -> Response:
+            return Response(body, headers=dict(_PLAYGROUND_HEADERS), media_type=f"{kind}; charset=utf-8")
+
+        return Operation("GET", path, "A file of the playground", send_file, media_type=kind, needs_key=False)
+
+    async def options(request: Request) -> Response:
+        return Response(
+            PlaygroundOptions(
+                version=__version__,
+                model=server.options.model,
+                index=search.has_index,
+                judgements=server.options.judgements is not None,
+                fusions=sorted(METHODS),
+                rerankers=list(RERANKERS),
+                most_depth=MAX_DEPTH,
+            )
+        )
+
+    return [
+        *(file_operation(path, body, kind) for path, (body, kind) in contents.items()),
+        Operation("GET", "/v1/playground", "Choices of the playground", options, answers=[PlaygroundOptions]),
+    ]
+
+
+def openapi_operations(others: Sequence[Operation]) -> list[Operation]:
+    """Return the operations that describe all operations, themselves included: as data and as a page."""
+    cache: dict[str, Any] = {}
+
+    def description() -> JsonObject:
+        if not cache:
+            cache.update(describe_operations([*others, *own]))
+        return cache
+
+    async def describe(request: Request) -> Response:
+        return Response(await asyncio.to_thread(description))
+
+    async def page(request: Request) -> Response:
+        text = await asyncio.to_thread(lambda: api_page(description()))
+        headers = dict(_API_PAGE_HEADERS)
+        return Response(text.encode(), headers=headers, media_type="text/html; charset=utf-8")
+
+    own = [
+        Operation("GET", "/openapi.json", "This description", describe, answers=[JsonObject]),
+        Operation("GET", "/docs", "This description as a page", page, answers=[str], media_type="text/html"),
+    ]
+    return own

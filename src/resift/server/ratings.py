@@ -1,0 +1,213 @@
+"""The log of ratings, and the BEIR folder that is made from it.
+
+Every session and every rating is one line of `log.jsonl`, and is on the disk before it is confirmed. Each
+line has a checksum; a damaged line is reported and nothing is skipped. A file lock lets one process write at
+a time, so several workers may share the folder. The files that `resift eval`, `compare` and `tune` read
+(corpus.jsonl, queries.jsonl, qrels/test.tsv) are replaced as a whole after each rating.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import threading
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from resift._internal.files import O_BINARY, atomic_write, file_lock
+from resift.errors import InputError
+from resift.server.request_errors import RequestFailed
+from resift.types import JsonMapping, JsonObject
+
+Team = Literal["a", "b"]
+
+LOG_FILE, LOCK_FILE = "log.jsonl", ".lock"
+_CHECKSUM = "crc32"
+
+log = logging.getLogger("resift.server")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RatingSession:
+    """A query with the rankings of two settings, as they were shown."""
+
+    id: str
+    query: str
+    settings: JsonMapping
+    lists: Mapping[str, Sequence[str]]
+    shown: Sequence[tuple[str, Team]]
+    documents: Mapping[str, str]
+    blind: bool = False
+
+
+@dataclass(slots=True)
+class Ratings:
+    """Content of the log: sessions by id, and the last grade per query and document."""
+
+    sessions: dict[str, RatingSession] = field(default_factory=dict)
+    grades: dict[str, dict[str, int]] = field(default_factory=dict)
+    documents: dict[str, str] = field(default_factory=dict)
+    count: int = 0
+
+    def add(self, entry: JsonMapping) -> None:
+        """Add one line of the log."""
+        if entry["kind"] == "session":
+            values = {name: entry[name] for name in RatingSession.__slots__}
+            values["shown"] = [(id, team) for id, team in entry["shown"]]
+            session = RatingSession(**values)
+            self.sessions[session.id] = session
+            return
+        session = self.sessions[entry["session"]]
+        self.grades.setdefault(session.query, {})[entry["id"]] = int(entry["grade"])
+        self.documents.update(session.documents)
+        self.count += 1
+
+
+class RatingsLog:
+    """A folder of ratings. Safe to use from several threads and processes."""
+
+    def __init__(self, folder: Path) -> None:
+        if folder.exists() and not folder.is_dir():
+            raise InputError(f"{folder} is a file; name a folder for the judgements.")
+        # The folder holds texts of documents: nobody else on this machine may read it.
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.folder = folder
+        self._lock = threading.Lock()
+        self._position = 0
+        self._lines = 0
+        self._ratings = Ratings()
+
+    def read(self) -> Ratings:
+        """Return all ratings so far, also those of other processes. Treat the result as read-only."""
+        with self._lock:
+            return self._read()
+
+    def add_session(self, session: RatingSession) -> dict[str, int]:
+        """Save a session and return the grades that its query has already."""
+        entry = {name: getattr(session, name) for name in RatingSession.__slots__}
+        with self._lock:
+            self._append({"kind": "session", **entry})
+            return dict(self._ratings.grades.get(session.query, {}))
+
+    def add_rating(self, session_id: str, id: str, grade: int) -> int:
+        """Save a rating, bring the BEIR folder up to date, and return the number of ratings."""
+        with self._lock:
+            session = self._read().sessions.get(session_id)
+            if session is None:
+                raise RequestFailed("not_found", "There is no such session; start it again")
+            if id not in session.documents:
+                raise RequestFailed("not_found", "This document was not shown in this session")
+            self._append({"kind": "rating", "session": session_id, "id": id, "grade": grade})
+            return self._ratings.count
+
+    def _read(self) -> Ratings:
+        file = self.folder / LOG_FILE
+        if not file.exists():
+            return self._ratings
+        if file.stat().st_size < self._position:
+            # Somebody restored or shortened the file.
+            self._position, self._lines, self._ratings = 0, 0, Ratings()
+        with file.open("rb") as lines:
+            lines.seek(self._position)
+            for line in lines:
+                if not line.endswith(b"\n"):
+                    self._check_last_line(line)
+                    break
+                entry = _parse_line(line)
+                try:
+                    if entry is None:
+                        raise KeyError
+                    self._ratings.add(entry)
+                except (KeyError, TypeError, ValueError, AttributeError):
+                    raise self._damage() from None
+                # Only now: a damaged line is reported again by the next request.
+                self._position += len(line)
+                self._lines += 1
+        return self._ratings
+
+    def _check_last_line(self, line: bytes) -> None:
+        # Half a line is what a crash or another writer leaves. A whole one has lost its line break.
+        if line.strip() and (_parse_line(line[:-1]) or _parse_line(line)):
+            raise self._damage()
+
+    def _damage(self) -> RequestFailed:
+        return RequestFailed(
+            "internal",
+            f"{self.folder / LOG_FILE}, line {self._lines + 1} is damaged; no rating is read or saved. "
+            "Restore the file from a backup, or delete the line",
+        )
+
+    def _append(self, entry: JsonObject) -> None:
+        data = _dump(entry)
+        line = _dump({**entry, _CHECKSUM: zlib.crc32(data)}) + b"\n"
+        with file_lock(self.folder / LOCK_FILE):
+            # Reading first finds damage before anything is added behind it.
+            self._read()
+            descriptor = os.open(self.folder / LOG_FILE, os.O_RDWR | os.O_CREAT | O_BINARY, 0o600)
+            try:
+                # A crash may have left half a line behind the last whole one: it is overwritten.
+                end = self._position
+                os.lseek(descriptor, end, os.SEEK_SET)
+                try:
+                    rest = memoryview(line)
+                    while rest:
+                        rest = rest[os.write(descriptor, rest) :]
+                    os.ftruncate(descriptor, end + len(line))
+                    os.fsync(descriptor)
+                except OSError as exc:
+                    os.ftruncate(descriptor, end)
+                    raise RequestFailed("internal", f"Nothing was saved: {exc.strerror or exc}") from exc
+            finally:
+                os.close(descriptor)
+            ratings = self._read()
+            if entry["kind"] == "rating":
+                try:
+                    _write_beir_folder(self.folder, ratings)
+                except OSError as exc:
+                    # The rating is safe in the log; the next one writes these files again.
+                    log.warning("%s: the BEIR files were not updated: %s", self.folder, exc)
+
+
+def _dump(entry: JsonMapping) -> bytes:
+    return json.dumps(entry, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+
+
+def _parse_line(line: bytes) -> JsonObject | None:
+    """Return an entry of the log, or None if the line is damaged. Lines of 0.2 have no checksum."""
+    try:
+        entry = json.loads(line)
+    except ValueError:
+        return None
+    if not isinstance(entry, dict):
+        return None
+    checksum = entry.pop(_CHECKSUM, None)
+    return entry if checksum is None or checksum == zlib.crc32(_dump(entry)) else None
+
+
+def _write_beir_folder(folder: Path, ratings: Ratings) -> None:
+    query_ids = {query: f"q{number}" for number, query in enumerate(ratings.grades, start=1)}
+    (folder / "qrels").mkdir(exist_ok=True)
+    corpus = ({"_id": _printable_id(id), "text": text} for id, text in ratings.documents.items())
+    atomic_write(folder / "corpus.jsonl", _json_lines(corpus))
+    queries = ({"_id": id, "text": query} for query, id in query_ids.items())
+    atomic_write(folder / "queries.jsonl", _json_lines(queries))
+    rows = ["query-id\tcorpus-id\tscore"]
+    rows += [
+        f"{query_ids[query]}\t{_printable_id(id)}\t{grade}"
+        for query, grades in ratings.grades.items()
+        for id, grade in grades.items()
+    ]
+    atomic_write(folder / "qrels" / "test.tsv", "\n".join(rows) + "\n")
+
+
+def _printable_id(id: str) -> str:
+    # A tab or a line break in an id would forge a row of the table.
+    return id if id.isprintable() else "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in id)
+
+
+def _json_lines(rows: Iterable[JsonMapping]) -> str:
+    return "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)

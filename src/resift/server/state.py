@@ -1,0 +1,219 @@
+"""The shared state of a running server: models, pipeline, keys, metrics, and its phase of life."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal
+
+from resift.errors import InputError, ModelLoadError, require
+from resift.models.embedder import Embedder as LocalEmbedder
+from resift.pipeline.pipeline import Pipeline
+from resift.pipeline.scored_search import scorer_of
+from resift.protocols import Embedder, OfModel, Scorer
+from resift.rerankers.cross_encoder import CrossEncoderReranker
+from resift.server.admission import Admission
+from resift.server.keys import Keys
+from resift.server.options import ServerOptions
+from resift.server.request_errors import RequestFailed
+
+if TYPE_CHECKING:
+    from resift.server.endpoint import Request
+
+Phase = Literal["starting", "ready", "draining", "closed", "failed"]
+
+PARSE_CONCURRENCY = 2
+"""Large bodies that are parsed at the same time, next to the event loop."""
+
+MULTIPROCESS_VARIABLE = "PROMETHEUS_MULTIPROC_DIR"
+_BUCKETS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+
+log = logging.getLogger("resift.server")
+
+
+class ServerState:
+    """Everything that the routes share. Missing models and pipelines are loaded when the server starts."""
+
+    def __init__(
+        self,
+        options: ServerOptions,
+        *,
+        scorer: Scorer | None = None,
+        embedder: Embedder | None = None,
+        pipeline: Pipeline | None = None,
+    ) -> None:
+        self.options = options
+        self.metrics = Metrics()
+        self.admission = Admission(options.limits, on_refusal=self.metrics.refusals.inc)
+        self.parsing = asyncio.Semaphore(PARSE_CONCURRENCY)
+        self.keys = Keys(file=options.key_file, env=options.key_env, keys=options.keys)
+        self.phase: Phase = "starting"
+        self.failure = ""
+        self.on_failure: Callable[[], None] = lambda: None
+        self.accept_when_ready = False
+        self.pipeline = pipeline
+        self.embedder = embedder
+        self.scorers: dict[str, Scorer] = {} if scorer is None else {options.model: scorer}
+        self._loading: asyncio.Task[None] | None = None
+
+    @property
+    def ready(self) -> bool:
+        """Whether the server answers requests; an open circuit breaker does not change it."""
+        return self.phase == "ready"
+
+    def check_open(self) -> None:
+        """Refuse work before the models are loaded and after the shutdown has begun."""
+        if self.phase in ("starting", "failed"):
+            raise RequestFailed("unavailable", self.failure or "The server is starting", retry_after_s=1)
+        if self.phase == "closed":
+            raise RequestFailed("unavailable", "The server is shutting down", retry_after_s=1)
+
+    def start(self) -> None:
+        """Load models in a thread, so that health checks are answered in the meantime."""
+        if self._loading is None:
+            self._loading = asyncio.ensure_future(self._load())
+
+    async def before_accepting(self) -> None:
+        """Start loading; wait for it if other workers answer requests in the meantime."""
+        self.start()
+        if self.accept_when_ready and self._loading is not None:
+            await asyncio.wait([self._loading])
+
+    async def close(self) -> None:
+        """Stop loading and close the pipeline."""
+        if self._loading is not None:
+            self._loading.cancel()
+        self.phase = "closed"
+        if self.pipeline is not None:
+            await self.pipeline.close()
+
+    def model(self, requested: str | None) -> tuple[str, Scorer]:
+        """Return the name to show and the scorer for the model of a request, or the default model."""
+        name = self.options.aliases.get(requested, requested) if requested else self.options.model
+        if name in self.scorers:
+            return requested or name, self.scorers[name]
+        if self.options.any_model:
+            return requested or name, self.scorers[self.options.model]
+        raise _unknown_model(requested, "is not served here", self.model_names())
+
+    def model_names(self) -> list[str]:
+        """Return the reranker names that a request may use: served models, then aliases."""
+        aliases = [alias for alias, model in self.options.aliases.items() if model in self.scorers]
+        return [*self.scorers, *aliases]
+
+    @property
+    def embedder_name(self) -> str:
+        """Name of the embedding model."""
+        name = self.embedder.model_name if isinstance(self.embedder, OfModel) else ""
+        return name or self.options.embedder or "embedder"
+
+    def embedder_for(self, requested: str | None) -> Embedder:
+        """Return the embedder if it is the model of a request, or if none is named."""
+        if self.embedder is None:
+            raise RequestFailed("not_found", "No embedding model is served here; start with --embedder MODEL")
+        name = self.options.aliases.get(requested, requested) if requested else self.embedder_name
+        if name == self.embedder_name or self.options.any_model:
+            return self.embedder
+        raise _unknown_model(requested, "does not embed here", [self.embedder_name])
+
+    async def _load(self) -> None:
+        try:
+            await asyncio.to_thread(self._load_parts)
+        except Exception as exc:
+            self.failure = f"The server cannot start: {exc}"
+            self.phase = "failed"
+            log.error("%s", self.failure)
+            self.on_failure()
+            return
+        if self.phase == "starting":
+            self.phase = "ready"
+            log.info("ready: %s", ", ".join(self.model_names()))
+
+    def _load_parts(self) -> None:
+        for file in filter(None, (*self.options.stores, self.options.pack)):
+            # They are opened at the first request, which is too late to report a misspelled name.
+            if not file.exists():
+                raise InputError(
+                    f"{file}: no such file. Correct the path, or make it: resift index, graph build."
+                )
+        if self.options.pipeline is not None and self.pipeline is None:
+            from resift.config import pipeline_from_yaml
+
+            self.pipeline = pipeline_from_yaml(self.options.pipeline, sink=self.metrics.sink)
+        # The pipeline's scorer may have tiers, with a hosted provider first.
+        pipeline_scorer = None if self.pipeline is None else scorer_of(self.pipeline)
+        if pipeline_scorer is not None:
+            self.scorers.setdefault(self.options.model, pipeline_scorer)
+        for name in (self.options.model, *self.options.more_models):
+            if name not in self.scorers:
+                scorer = CrossEncoderReranker(name)
+                if scorer.failure:
+                    raise ModelLoadError(scorer.failure)
+                self.scorers[name] = scorer
+        if self.embedder is None and self.options.embedder is not None:
+            self.embedder = LocalEmbedder(self.options.embedder)
+
+
+def _unknown_model(requested: str | None, problem: str, served: list[str]) -> RequestFailed:
+    return RequestFailed(
+        "unknown_model",
+        f"The model {str(requested)[:80]!r} {problem}. Served: {', '.join(served)}. "
+        "The server accepts other names with --alias NAME=MODEL, or any name with --any-model",
+    )
+
+
+class Metrics:
+    """Prometheus metrics of one process; with several workers, each of them reports for all."""
+
+    def __init__(self) -> None:
+        self._client = require("prometheus_client", extra="server")
+        self.registry = self._client.CollectorRegistry()
+        options: dict[str, Any] = {"registry": self.registry}
+        counter, gauge, histogram = self._client.Counter, self._client.Gauge, self._client.Histogram
+        labels = ["route", "dialect"]
+        self.requests = counter("resift_http_requests", "Requests answered.", [*labels, "status"], **options)
+        self.seconds = histogram(
+            "resift_http_request_seconds", "Time to answer.", labels, buckets=_BUCKETS_S, **options
+        )
+        self.pairs = counter("resift_pairs", "Query-document pairs admitted.", ["dialect"], **options)
+        self.refusals = counter("resift_refusals", "Requests refused because of load.", **options)
+        self.hangups = counter("resift_hangups", "Requests whose client hung up.", **options)
+        options["multiprocess_mode"] = "livesum"
+        self.in_flight = gauge("resift_pairs_in_flight", "Pairs in progress.", **options)
+        self.waiting = gauge("resift_pairs_waiting", "Pairs that wait for admission.", **options)
+        self.ready = gauge("resift_ready", "Workers that are ready.", **options)
+        self._series: dict[tuple[str, str, int], tuple[Any, Any]] = {}
+        from resift.telemetry.metrics import PrometheusSink
+
+        self.sink = PrometheusSink(self.registry)
+
+    def observe(self, request: Request, elapsed_s: float) -> None:
+        """Count a finished request."""
+        key = (request.route, request.dialect, request.status)
+        if key not in self._series:
+            # Looking up labels takes longer than counting.
+            self._series[key] = (
+                self.requests.labels(request.route, request.dialect, str(request.status)),
+                self.seconds.labels(request.route, request.dialect),
+            )
+        requests, seconds = self._series[key]
+        requests.inc()
+        seconds.observe(elapsed_s)
+        if request.pairs:
+            self.pairs.labels(request.dialect).inc(request.pairs)
+        if request.status == 499:
+            self.hangups.inc()
+
+    def text(self, admission: Admission, *, ready: bool) -> bytes:
+        """Return the text that Prometheus reads."""
+        self.in_flight.set(admission.in_flight)
+        self.waiting.set(admission.waiting)
+        self.ready.set(int(ready))
+        registry = self.registry
+        if MULTIPROCESS_VARIABLE in os.environ:
+            registry = self._client.CollectorRegistry()
+            require("prometheus_client.multiprocess", extra="server").MultiProcessCollector(registry)
+        text: bytes = self._client.generate_latest(registry)
+        return text
