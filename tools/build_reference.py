@@ -67,7 +67,7 @@ ROOMS = {
         "resift.evaluation.tuning",
         "resift.evaluation.report",
     ],
-    "Telemetry": ["resift.events", "resift.telemetry.metrics", "resift.telemetry.tracing"],
+    "Telemetry": ["resift.events", "resift.telemetry"],
     "Explain": ["resift.explain"],
     "Sync edge": ["resift._internal.sync"],
     "Testing": ["resift.testing"],

@@ -58,7 +58,7 @@ def run(scorer, sink, deadline=None):
 )
 def test_no_canary_gets_out(caplog, error):
     prometheus = pytest.importorskip("prometheus_client")
-    from resift.telemetry.metrics import PrometheusSink
+    from resift.telemetry import PrometheusSink
 
     caplog.set_level(logging.DEBUG)
     heard, registry = ListSink(), prometheus.CollectorRegistry()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from resift.resilience import key_id
-from resift.resilience.registry import BreakerRegistry
+from resift.resilience.breaker import BreakerRegistry
 
 
 def test_same_provider_address_model_and_key_share_a_breaker():

@@ -9,7 +9,8 @@ import pytest
 from resift.errors import MissingExtraError
 from resift.events import Reranked, emit
 from resift.rerankers.score_cache import ScoreCacheUsed
-from resift.resilience.events import CircuitBreakerChanged, CrossEncoderSkipped
+from resift.resilience.breaker import CircuitBreakerChanged
+from resift.resilience.tiered import CrossEncoderSkipped
 
 SKIPPED = CrossEncoderSkipped(
     provider="voyage", reason="budget", candidates=9, error=None, remaining_ms=None, latency_ms=2.0
@@ -35,7 +36,7 @@ def registry():
 
 
 def test_prometheus_counts_times_and_shows_the_breaker(registry):
-    from resift.telemetry.metrics import PrometheusSink
+    from resift.telemetry import PrometheusSink
 
     sinks = [PrometheusSink(registry), PrometheusSink(registry)]
     for event in (SKIPPED, OPENED, RERANKED, CACHE):
@@ -55,7 +56,7 @@ def test_prometheus_counts_times_and_shows_the_breaker(registry):
 def test_a_sentence_never_becomes_a_label(registry):
     from prometheus_client import generate_latest
 
-    from resift.telemetry.metrics import PrometheusSink
+    from resift.telemetry import PrometheusSink
 
     PrometheusSink(registry)(RERANKED)
     page = generate_latest(registry).decode()
@@ -69,7 +70,7 @@ def test_opentelemetry_gets_span_events_and_metrics():
     from opentelemetry.sdk.metrics.export import InMemoryMetricReader
     from opentelemetry.sdk.trace import TracerProvider
 
-    from resift.telemetry.tracing import OpenTelemetrySink
+    from resift.telemetry import OpenTelemetrySink
 
     reader = InMemoryMetricReader()
     meters = MeterProvider(metric_readers=[reader])
@@ -82,7 +83,7 @@ def test_opentelemetry_gets_span_events_and_metrics():
     assert dict(first.attributes) == {
         "resift.provider": "voyage",
         "resift.reason": "budget",
-        "resift.external.candidates": 9,
+        "resift.candidates": 9,
         "resift.latency_ms": 2.0,
     }
     assert second.attributes["resift.degraded"] is True
@@ -98,7 +99,7 @@ def test_opentelemetry_gets_span_events_and_metrics():
 
 def test_without_a_span_or_an_sdk_nothing_happens():
     pytest.importorskip("opentelemetry.trace")
-    from resift.telemetry.tracing import OpenTelemetrySink
+    from resift.telemetry import OpenTelemetrySink
 
     emit(OpenTelemetrySink(), SKIPPED)
 
@@ -106,8 +107,8 @@ def test_without_a_span_or_an_sdk_nothing_happens():
 @pytest.mark.parametrize(
     ("module", "home", "sink"),
     [
-        ("prometheus_client", "resift.telemetry.metrics", "PrometheusSink"),
-        ("opentelemetry.trace", "resift.telemetry.tracing", "OpenTelemetrySink"),
+        ("prometheus_client", "resift.telemetry", "PrometheusSink"),
+        ("opentelemetry.trace", "resift.telemetry", "OpenTelemetrySink"),
     ],
 )
 def test_a_missing_package_says_how_to_install_it(monkeypatch, module, home, sink):

@@ -9,7 +9,7 @@ Two ways to export names, and when to use which:
   `models`, `rerankers` and `integrations`. These write each name twice: type checkers and editors read the
   imports under `if TYPE_CHECKING`, Python reads the table. tests/test_exports.py compares the two.
 
-A package whose names live in a single module is that module: `resift/telemetry.py` needs no `__init__.py`.
+A small package may have its code in `__init__.py`, as `telemetry` does.
 """
 
 from __future__ import annotations

@@ -1,36 +1,79 @@
-"""CircuitBreaker: the state machine of `circuit` behind one lock, with a clock, permits and a timeout."""
+"""Circuit breakers: stop calling a provider that fails, and find out with single probes when it is back.
+
+`CircuitBreaker` puts the state machine of `circuit` behind a lock, with a clock, permits and timeouts.
+`breakers` shares one breaker per provider, address, model and key within the process.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import logging
 import math
 import random as _random
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import TypeVar
+from typing import NamedTuple, TypedDict, TypeVar, Unpack
+from urllib.parse import urlsplit
 
 from resift._internal.forking import ForkSafeLock, after_fork
 from resift.deadline import Clock, Deadline
-from resift.errors import CircuitOpenError, DeadlineExceeded, InputError, ProviderTimeout
-from resift.events import Sink, emit
-from resift.resilience.circuit import Change, Circuit, Rules, State, require_seconds
-from resift.resilience.events import CircuitBreakerChanged
-from resift.resilience.outcomes import NEUTRAL, SUCCESS, Outcome, Verdict, clamp_hold, classify
-from resift.types import JsonObject
+from resift.errors import CircuitOpenError, DeadlineExceeded, ProviderTimeout
+from resift.events import Event, Sink, emit
+from resift.protocols import Scorer, SharesBreaker, name_of
+from resift.resilience.circuit import (
+    NEUTRAL,
+    SUCCESS,
+    Change,
+    Circuit,
+    Outcome,
+    Rules,
+    State,
+    Verdict,
+    clamp_hold,
+    classify,
+    require_seconds,
+)
 
 T = TypeVar("T")
 
+log = logging.getLogger("resift.resilience")
+
 LEASE_GRACE_S = 5.0
-"""How much longer than its timeout a probe may be silent before it counts as lost."""
+"""A probe that has not reported this long after its timeout counts as lost."""
+
+
+class CircuitBreakerChanged(Event, name="circuit_breaker_changed"):
+    """A breaker moved from one state to another."""
+
+    breaker: str
+    from_state: str
+    to_state: str
+    reason: str
+    open_for_s: float
+
+
+class BreakerSnapshot(TypedDict):
+    """The state of a breaker for operators."""
+
+    name: str
+    state: str
+    reason: str
+    retry_in_s: float
+    probe_in_flight: bool
+    consecutive_failures: int
+    consecutive_successes: int
+    trips: int
+    totals: dict[str, int]
 
 
 class Permit:
-    """Leave to make one call; report its end once.
+    """Permission for one call; report its outcome once.
 
-    Each report returns whether it acted: a second one, or one that comes too late, does nothing.
-    `probe` says that this call decides whether a half-open breaker closes.
+    Each report returns whether it had an effect: a second or late one has none. `probe` is True if this call
+    decides whether a half-open breaker closes.
     """
 
     __slots__ = ("_breaker", "_generation", "_open", "_sink", "probe")
@@ -51,23 +94,23 @@ class Permit:
         return self._breaker._report(self, Verdict(Outcome.FAILURE, reason))
 
     def neutral(self) -> bool:
-        """Report an end that says nothing about the provider."""
+        """Report an outcome that says nothing about the provider."""
         return self._breaker._report(self, NEUTRAL)
 
     def hold(self, seconds: float | None = None, reason: str = "rate_limited") -> bool:
-        """Report that the provider wants a pause, clamped to 1–300 s."""
+        """Report that the provider asks for a pause, clamped to 1–300 s."""
         return self._breaker._report(self, Verdict(Outcome.HOLD, reason, clamp_hold(seconds)))
 
     def error(self, error: BaseException) -> bool:
-        """Report what the call raised; what it means is read from the error."""
+        """Report the error that the call raised."""
         return self._breaker._report(self, classify(error))
 
 
 class CircuitBreaker:
-    """Stops asking a provider that fails, and finds out with single probes when it is back.
+    """Stops calling a provider that fails, and finds out with single probes when it is back.
 
-    Safe to share between threads and event loops. One logical call is one permit, however many
-    requests it takes. `timeout_s` is the longest a guarded call may take.
+    Threads and event loops can share it. One logical call is one permit, even if it makes several requests.
+    `timeout_s` is the longest a guarded call may take.
     """
 
     def __init__(
@@ -87,8 +130,6 @@ class CircuitBreaker:
         rules = Rules(
             failure_threshold, cooldown_s, success_threshold, timeout_s, jitter, max_cooldown_s, random
         )
-        if require_seconds("timeout_s", timeout_s) == 0:
-            raise InputError("timeout_s is 0; a call needs some time. Pass seconds > 0.")
         self.name = name
         self.timeout_s = float(timeout_s)
         self._clock = clock
@@ -104,23 +145,24 @@ class CircuitBreaker:
     @property
     def state(self) -> State:
         """The state at this moment of the clock."""
-        return self._look(None)[0]
+        return self._update(self._circuit.tick, lambda circuit: circuit.state)
 
     def refuses(self, *, sink: Sink | None = None) -> bool:
-        """Whether a call would be refused now; `sink` hears of a change that this look brings about."""
-        state, probing = self._look(sink)
-        return state is State.OPEN or probing
+        """Whether a call would be refused now; `sink` gets the event of a transition that is due."""
+        return self._update(
+            self._circuit.tick, lambda circuit: circuit.state is State.OPEN or circuit.probing, sink
+        )
 
     def subscribe(self, listener: Sink) -> None:
-        """Send `circuit_breaker_changed` events to this listener too; called outside the lock."""
+        """Send `circuit_breaker_changed` events to this listener too; it is called outside the lock."""
         with self._lock:
             self._listeners = (*self._listeners, listener)
 
     def acquire(self, *, timeout_s: float | None = None, sink: Sink | None = None) -> Permit:
-        """Return a permit for one call, or raise CircuitOpenError at once.
+        """Return a permit for one call; raises CircuitOpenError if the call is refused.
 
-        `timeout_s` is how long this call may take; a probe silent for 5 s more than that is lost.
-        `sink` hears, beside the listeners, of the changes that this call brings about.
+        `timeout_s` is how long this call may take; a probe without a report 5 s later is lost. `sink` gets
+        the events that this call causes, in addition to the listeners.
         """
         limit_s = self.timeout_s if timeout_s is None else require_seconds("timeout_s", timeout_s)
         with self._lock:
@@ -129,7 +171,7 @@ class CircuitBreaker:
             changes = self._take_changes()
             probe = self._circuit.probing
             refusal = self._refusal(now_s) if generation is None else None
-        # Outside the lock: a listener may ask the breaker itself, or be slow.
+        # Outside the lock: a listener may use the breaker, or be slow.
         self._emit(changes, sink)
         if generation is None:
             raise refusal or CircuitOpenError("The breaker is open.")
@@ -139,19 +181,22 @@ class CircuitBreaker:
     async def guard(
         self, deadline: Deadline | None = None, *, timeout_s: float | None = None, sink: Sink | None = None
     ) -> AsyncIterator[Permit]:
-        """Guard the block: a permit before, the timeout around, one outcome after.
+        """Guard a block: acquire a permit, limit the time, and report one outcome.
 
         Raises CircuitOpenError instead of entering, and ProviderTimeout when the time is up.
         """
-        limit_s = self._limit(deadline, timeout_s)
+        limit_s = self.timeout_s if timeout_s is None else timeout_s
+        if deadline is not None:
+            limit_s = min(limit_s, deadline.remaining_s())
+        if not limit_s > 0:
+            raise DeadlineExceeded(f"No time left to call {self.name or 'the provider'}.")
         permit = self.acquire(timeout_s=limit_s, sink=sink)
         timer = asyncio.timeout(limit_s)
         try:
             async with timer:
                 yield permit
         except BaseException as exc:
-            # Only its own timer: a TimeoutError of the block is the provider's, and classified as any
-            # other.
+            # Only this timer: a TimeoutError raised by the block is the provider's.
             if timer.expired() and isinstance(exc, TimeoutError):
                 permit.failure("timeout")
                 raise ProviderTimeout(
@@ -159,7 +204,7 @@ class CircuitBreaker:
                 ) from exc
             permit.error(exc)
             raise
-        if timer.expired():  # the block swallowed the cancellation: late is late
+        if timer.expired():  # the block suppressed the cancellation, but it was too late
             permit.failure("timeout")
         permit.success()
 
@@ -175,69 +220,64 @@ class CircuitBreaker:
             return await fn()
 
     def force_open(self, hold_s: float | None = None) -> None:
-        """Refuse all calls for that long; without a number until `force_close` or `reset`."""
-        held_s = math.inf if hold_s is None else require_seconds("hold_s", hold_s)
-        self._locked(lambda now_s: self._circuit.force_open(now_s, held_s))
+        """Refuse all calls for that long; by default until `force_close` or `reset`."""
+        seconds = math.inf if hold_s is None else require_seconds("hold_s", hold_s)
+        self._update(lambda now_s: self._circuit.open(now_s, seconds, "forced"), lambda _: None)
 
     def force_close(self) -> None:
-        """Close now; failures count from zero as usual."""
-        self._locked(lambda now_s: self._circuit.close("forced"))
+        """Close now; failures count from zero."""
+        self._update(lambda now_s: self._circuit.close("forced"), lambda _: None)
 
     def reset(self) -> None:
         """Return to the state of a new breaker, totals included."""
-        self._locked(lambda now_s: self._circuit.close("reset"))
+        self._update(lambda now_s: self._circuit.close("reset"), lambda _: None)
         with self._lock:
             self._totals.clear()
 
-    def snapshot(self) -> JsonObject:
-        """Return what an operator wants to see, as plain data."""
-        with self._lock:
-            now_s = self._clock()
-            self._circuit.tick(now_s)
-            changes = self._take_changes()
-            circuit = self._circuit
-            seen = {
-                "name": self.name,
-                "state": circuit.state.value,
-                "reason": circuit.reason,
-                "retry_in_s": circuit.retry_in_s(now_s),
-                "probe_in_flight": circuit.probing,
-                "consecutive_failures": circuit.failures,
-                "consecutive_successes": circuit.successes,
-                "trips": circuit.trips,
-                "totals": dict(self._totals),
-            }
-        self._emit(changes)
-        return seen
+    def snapshot(self) -> BreakerSnapshot:
+        """Return the state for operators."""
+        return self._update(self._circuit.tick, self._read_snapshot)
 
-    def forget_parent(self) -> None:
+    def _read_snapshot(self, circuit: Circuit) -> BreakerSnapshot:
+        return {
+            "name": self.name,
+            "state": circuit.state.value,
+            "reason": circuit.reason,
+            "retry_in_s": circuit.retry_in_s(self._clock()),
+            "probe_in_flight": circuit.probing,
+            "consecutive_failures": circuit.failures,
+            "consecutive_successes": circuit.successes,
+            "trips": circuit.trips,
+            "totals": dict(self._totals),
+        }
+
+    def reset_after_fork(self) -> None:
         """Let a forked child send its own probe: the one in flight reports to the parent."""
         self._circuit.probing = False
 
     def _report(self, permit: Permit, verdict: Verdict) -> bool:
         with self._lock:
-            # A permit of an older generation would count a call of the last outage against the recovered
-            # provider.
-            acted = permit._open and self._circuit.report(permit._generation, verdict, self._clock())
+            # A permit of an earlier generation would count a call of the last outage against the provider.
+            counted = permit._open and self._circuit.report(permit._generation, verdict, self._clock())
             permit._open = False
-            self._totals[verdict.outcome.value if acted else "ignored"] += 1
+            self._totals[verdict.outcome.value if counted else "ignored"] += 1
             changes = self._take_changes()
         self._emit(changes, permit._sink)
-        return acted
+        return counted
 
-    def _look(self, sink: Sink | None) -> tuple[State, bool]:
-        with self._lock:
-            self._circuit.tick(self._clock())
-            seen = self._circuit.state, self._circuit.probing
-            changes = self._take_changes()
-        self._emit(changes, sink)
-        return seen
-
-    def _locked(self, act: Callable[[float], None]) -> None:
+    def _update(
+        self,
+        act: Callable[[float], None],
+        read: Callable[[Circuit], T],
+        sink: Sink | None = None,
+    ) -> T:
+        """Act on the circuit under the lock, read from it, and emit its transitions outside the lock."""
         with self._lock:
             act(self._clock())
+            result = read(self._circuit)
             changes = self._take_changes()
-        self._emit(changes)
+        self._emit(changes, sink)
+        return result
 
     def _take_changes(self) -> list[Change]:
         changes = self._circuit.changes
@@ -248,7 +288,7 @@ class CircuitBreaker:
     def _emit(self, changes: list[Change], sink: Sink | None = None) -> None:
         if not changes:
             return
-        # A caller's sink that listens anyway hears of a change once.
+        # A sink that is also a listener gets each event once.
         known = any(listener is sink for listener in self._listeners)
         listeners = self._listeners if sink is None or known else (*self._listeners, sink)
         for change in changes:
@@ -265,17 +305,103 @@ class CircuitBreaker:
     def _refusal(self, now_s: float) -> CircuitOpenError:
         self._totals["refused"] += 1
         wait_s = self._circuit.retry_in_s(now_s)
-        who = f"The breaker of {self.name!r}" if self.name else "The breaker"
+        subject = f"The breaker of {self.name!r}" if self.name else "The breaker"
         if self._circuit.state is State.HALF_OPEN:
-            message = f"{who} is half-open and its one probe is in flight; not asked."
+            message = f"{subject} is half-open and its probe is in flight; not called."
         else:
-            message = f"{who} is open ({self._circuit.reason}); not asked for another {wait_s:.3g} s."
+            message = f"{subject} is open ({self._circuit.reason}); not called for another {wait_s:.3g} s."
         return CircuitOpenError(message, provider=self.name, retry_after_s=wait_s)
 
-    def _limit(self, deadline: Deadline | None, timeout_s: float | None) -> float:
-        limit_s = self.timeout_s if timeout_s is None else timeout_s
-        if deadline is not None:
-            limit_s = min(limit_s, deadline.remaining_s())
-        if not limit_s > 0:
-            raise DeadlineExceeded(f"No time left to ask {self.name or 'the provider'}.")
-        return limit_s
+
+class BreakerKey(NamedTuple):
+    """Calls with the same key share a breaker."""
+
+    provider: str
+    base_url: str
+    model: str
+    key_id: str
+
+
+class BreakerArguments(TypedDict, total=False):
+    """Keyword arguments of `CircuitBreaker`."""
+
+    failure_threshold: int
+    cooldown_s: float
+    success_threshold: int
+    timeout_s: float
+    jitter: float
+    max_cooldown_s: float
+    clock: Clock
+    random: Callable[[], float]
+    name: str
+    sink: Sink | None
+
+
+def key_id(key: str | None) -> str:
+    """Return a short fingerprint of an API key that is safe to show; empty without a key."""
+    # Prefixed, so that it differs from plain hashes of the key elsewhere.
+    return hashlib.sha256(b"resift:" + key.encode()).hexdigest()[:12] if key else ""
+
+
+class BreakerRegistry:
+    """Breakers by key; the options of the first caller make the breaker, later callers share it."""
+
+    def __init__(self) -> None:
+        self._lock = ForkSafeLock()
+        self._breakers: dict[BreakerKey, tuple[CircuitBreaker, BreakerArguments]] = {}
+
+    def for_key(
+        self,
+        provider: str,
+        base_url: str = "",
+        model: str = "",
+        key_id: str = "",
+        **options: Unpack[BreakerArguments],
+    ) -> CircuitBreaker:
+        """Return the breaker of this key; it is created on first use with these options."""
+        key = BreakerKey(provider, _strip_url(base_url), model, key_id)
+        with self._lock:
+            if key not in self._breakers:
+                arguments: BreakerArguments = {"name": provider, **options}
+                self._breakers[key] = (CircuitBreaker(**arguments), options)
+            breaker, first_options = self._breakers[key]
+        # Not an error: which client is made first is often random.
+        if options != first_options:
+            log.warning("breaker of %s already exists with other options; those stay", provider)
+        return breaker
+
+    def for_scorer(self, scorer: Scorer, **options: Unpack[BreakerArguments]) -> CircuitBreaker:
+        """Return the shared breaker of a scorer's provider, or a new one if it has none to share."""
+        if isinstance(scorer, SharesBreaker):
+            return self.for_key(*scorer.breaker_key, **options)
+        arguments: BreakerArguments = {"name": name_of(scorer), **options}
+        return CircuitBreaker(**arguments)
+
+    def snapshot(self) -> list[dict[str, object]]:
+        """Return the state of every breaker, sorted by key, for operators."""
+        with self._lock:
+            entries = sorted((key, breaker) for key, (breaker, _) in self._breakers.items())
+        return [{**key._asdict(), **breaker.snapshot()} for key, breaker in entries]
+
+    def reset(self) -> None:
+        """Reset every breaker; clients keep theirs."""
+        with self._lock:
+            entries = [breaker for breaker, _ in self._breakers.values()]
+        for breaker in entries:
+            breaker.reset()
+
+    def clear(self) -> None:
+        """Remove all breakers, for tests."""
+        with self._lock:
+            self._breakers.clear()
+
+
+breakers = BreakerRegistry()
+"""The registry of this process."""
+
+
+def _strip_url(url: str) -> str:
+    """Drop user, password, query and fragment: operators see the key of a breaker."""
+    parts = urlsplit(url)
+    host = parts.netloc.rpartition("@")[2].lower()
+    return f"{parts.scheme.lower()}://{host}{parts.path.rstrip('/')}" if host else url.rstrip("/")

@@ -1,4 +1,4 @@
-"""Budget: whether there is time to ask a provider about n items, learnt from how long it took before."""
+"""Budgets: decide from measured latency whether there is time to call a provider for n items."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ from resift.resilience.circuit import require_seconds
 from resift.validation import option
 
 WINDOW = 32
-"""How many recent calls are remembered."""
+"""How many recent calls count."""
 
-BELIEVED_AFTER = 4
-"""With fewer measurements than this, the starting value stands in for the missing ones."""
+MIN_SAMPLES = 4
+"""With fewer measurements than this, the initial value replaces the missing ones."""
 
 QUANTILE = 0.75
-"""Above the median, because a call that is admitted and does not finish costs more than a skipped one."""
+"""Above the median, because an admitted call that does not finish costs more than a skipped one."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BudgetOptions:
-    """What a pipeline file can say of a budget."""
+    """Options of a budget in a pipeline file."""
 
-    absolute_floor_s: float = option("Never ask with less time than this.", default=0.2, min=0)
-    per_item_floor_s: float = option("Seconds per hit to begin with; learns.", default=0.025, min=0)
-    reserve_s: float = option("Kept back so that the last tier can always run.", default=0.05, min=0)
+    absolute_floor_s: float = option("Never call a provider with less time than this.", default=0.2, min=0)
+    per_item_floor_s: float = option("Initial seconds per hit; later measured.", default=0.025, min=0)
+    reserve_s: float = option("Time reserved for the last tier.", default=0.05, min=0)
 
 
 class Budget:
-    """Admits a call when `remaining ≥ max(absolute_floor, n × per_item) + reserve`.
+    """Admits a call if `remaining ≥ max(absolute_floor, n × per_item) + reserve`.
 
-    `per_item` starts at `per_item_floor_s` and follows the measured latency: the 0.75 quantile of
-    the last 32 calls of the last `memory_s` seconds, kept between the two bounds. Calls so small
-    that the absolute floor governs them say nothing about the time per item and are not learnt from.
+    `per_item` starts at `per_item_floor_s` and follows the measured latency: the 0.75 quantile of the last 32
+    calls within `memory_s` seconds, limited to the two bounds. Small calls, for which the absolute floor
+    decides, are not measured: they say nothing about the time per item.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Budget:
         self.per_item_floor_s = require_seconds("per_item_floor_s", per_item_floor_s)
         self.reserve_s = require_seconds("reserve_s", reserve_s)
         if not isinstance(per_item_bounds_s, (tuple, list)) or len(per_item_bounds_s) != 2:
-            raise InputError("per_item_bounds_s is no pair of numbers; pass (lowest, highest).")
+            raise InputError("per_item_bounds_s must be a pair of numbers: (lowest, highest).")
         self._low_s, self._high_s = (
             require_seconds("per_item_bounds_s", bound) for bound in per_item_bounds_s
         )
@@ -68,49 +68,49 @@ class Budget:
     def __repr__(self) -> str:
         return (
             f"Budget(absolute_floor_s={self.absolute_floor_s}, per_item_floor_s={self.per_item_floor_s}, "
-            f"reserve_s={self.reserve_s}, learnt={self.snapshot()})"
+            f"reserve_s={self.reserve_s}, measured={self.snapshot()})"
         )
 
     def allows(self, n: int, deadline: Deadline, *, provider: str = "") -> bool:
-        """Whether n items can be scored in time, with the fallback's time left over."""
-        # A nanosecond of mercy: remaining time is a difference of two large floats.
+        """Whether n items can be scored in time, with the reserve left over."""
+        # A nanosecond of tolerance: remaining time is a difference of two large floats.
         return deadline.remaining_s() + 1e-9 >= self.needed_s(n, provider=provider) + self.reserve_s
 
     def needed_s(self, n: int, *, provider: str = "") -> float:
-        """Seconds that n items take, at least the absolute floor."""
+        """Return the seconds that n items take, at least the absolute floor."""
         return max(self.absolute_floor_s, n * self.per_item_s(provider))
 
     def per_item_s(self, provider: str = "") -> float:
-        """Seconds per item as known now; the starting value while nothing recent was measured."""
+        """Return the current seconds per item; the initial value without recent measurements."""
         recent = self._recent.get(provider)
         if recent is None:
             return self.per_item_floor_s
         with self._lock:
-            # Old measurements go, so that a slow hour does not shut a provider out for good.
-            recent.forget_before(self._clock() - self._memory_s)
+            # Old measurements expire, so that a slow hour does not exclude a provider forever.
+            recent.drop_before(self._clock() - self._memory_s)
             if not recent.ordered:
                 return self.per_item_floor_s
             return min(max(recent.quantile(self.per_item_floor_s), self._low_s), self._high_s)
 
     def record(self, n: int, elapsed_s: float, *, provider: str = "", finished: bool = True) -> None:
-        """Learn from one call about n items; `finished=False` for one that ran out of time."""
-        # A handful of items is all overhead: its time per item would shut out larger calls.
+        """Record one call for n items; `finished=False` for one that ran out of time."""
+        # A few items are mostly overhead: their time per item would exclude larger calls.
         if n <= 0 or n * self.per_item_floor_s < self.absolute_floor_s:
             return
         sample_s = max(0.0, elapsed_s) / n
-        # A call that was cut off shows only that it needs longer than this.
+        # An unfinished call only shows that it needs longer than this.
         if not finished and sample_s <= self.per_item_s(provider):
             return
         with self._lock:
             self._recent.setdefault(provider, _Recent()).add(self._clock(), sample_s)
 
     def snapshot(self) -> dict[str, float]:
-        """Return the learnt seconds per item of each provider."""
+        """Return the measured seconds per item of each provider."""
         return {provider: self.per_item_s(provider) for provider in tuple(self._recent)}
 
 
 class _Recent:
-    """The last measurements in order of time and, beside it, in order of size."""
+    """The last measurements, sorted by time and sorted by size."""
 
     __slots__ = ("ordered", "seen")
 
@@ -124,15 +124,15 @@ class _Recent:
         self.seen.append((at_s, sample_s))
         insort(self.ordered, sample_s)
 
-    def forget_before(self, at_s: float) -> None:
+    def drop_before(self, at_s: float) -> None:
         while self.seen and self.seen[0][0] < at_s:
             self._drop()
 
     def quantile(self, start_s: float) -> float:
         ordered = self.ordered
-        # One slow first call must not close the door to the next.
-        if len(ordered) < BELIEVED_AFTER:
-            ordered = sorted(ordered + [start_s] * (BELIEVED_AFTER - len(ordered)))
+        # One slow first call must not exclude the next one.
+        if len(ordered) < MIN_SAMPLES:
+            ordered = sorted(ordered + [start_s] * (MIN_SAMPLES - len(ordered)))
         return ordered[int(QUANTILE * (len(ordered) - 1) + 0.5)]
 
     def _drop(self) -> None:

@@ -1,4 +1,4 @@
-"""Tiered: the best scorer that can answer in time scores the pool, and exactly one does."""
+"""Tiered scoring: the first scorer that can answer in time scores the pool."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from resift.deadline import Deadline
 from resift.errors import (
@@ -17,22 +18,42 @@ from resift.errors import (
     ResiftError,
     redacted,
 )
-from resift.events import Sink, emit
+from resift.events import Scored, Sink, emit
 from resift.protocols import Scorer, describe_scorer, name_of, needs_of
-from resift.resilience.breaker import CircuitBreaker
+from resift.resilience.breaker import CircuitBreaker, breakers
 from resift.resilience.budget import Budget
-from resift.resilience.events import CrossEncoderSkipped, CrossEncoderSucceeded, FallbackReranked, SkipReason
-from resift.resilience.registry import breakers
 from resift.types import Hit, ScorerInfo, Scores
 from resift.validation import check_arguments
 
 HANDOVER_S = 0.02
-"""How much earlier than its timeout a scorer's deadline is, at most."""
+"""A scorer's deadline is at most this much earlier than its timeout."""
+
+SkipReason = Literal["circuit_breaker", "budget", "api_error"]
+
+
+class CrossEncoderSkipped(Scored, name="cross_encoder_skipped"):
+    """A tier above the last one did not score the pool; `error` is the type of the exception."""
+
+    reason: SkipReason
+    error: str | None
+    remaining_ms: float | None
+
+
+class CrossEncoderSucceeded(Scored, name="cross_encoder_succeeded"):
+    """A tier above the last one scored the pool, so the fallback did not run."""
+
+    unscored: int
+
+
+class FallbackReranked(Scored, name="fallback_reranked"):
+    """The last tier scored the pool; `degraded` is False if it is the only tier by choice."""
+
+    degraded: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Tier:
-    """A scorer with the breaker and the budget that decide whether it is asked."""
+    """A scorer with the breaker and the budget that decide whether it is called."""
 
     scorer: Scorer
     breaker: CircuitBreaker | None = None
@@ -45,7 +66,7 @@ class Tier:
 
 
 class _Skip(Exception):
-    """Why a tier did not score: the code for machines, words for people."""
+    """Why a tier did not score: a code for machines and a message for people."""
 
     def __init__(self, reason: SkipReason, message: str, error: str | None = None) -> None:
         super().__init__(message)
@@ -55,12 +76,12 @@ class _Skip(Exception):
 
 
 class Tiered:
-    """Scores with the first tier that is able to; each tier above the last may be skipped or fail.
+    """Scores with the first tier that can; tiers above the last one may be skipped or fail.
 
-    `primary=None` (no key, switched off) is a choice: the fallback runs and nothing is degraded.
-    When the primary is skipped or fails, the fallback's scores say `degraded` and why. The last
-    tier's own failure is raised, and `rescore` then keeps the order there was. Without `breaker=` a
-    primary shares the breaker of its `breaker_key`, or gets a new one; one that has a `breaker` keeps it.
+    `primary=None` (no key, switched off) is a choice: the fallback runs and the scores are not degraded. If
+    the primary is skipped or fails, the fallback's scores are `degraded`, with the reason. An error of the
+    last tier is raised, and `rescore` then keeps the previous order. Without `breaker=`, a primary shares the
+    breaker of its `breaker_key` or gets a new one; a scorer with a `breaker` attribute keeps that.
     """
 
     @check_arguments
@@ -78,33 +99,34 @@ class Tiered:
         self._sink = sink
         self._budget = budget or Budget()
         after = fallback if isinstance(fallback, Sequence) else [fallback]
-        given = [each if each is None or isinstance(each, Tier) else Tier(each) for each in (primary, *after)]
-        if breaker is not None and given[0] is not None:
-            given[0] = replace(given[0], breaker=breaker)
-        tiers = [tier for tier in given if tier is not None]
+        scorers = (primary, *after)
+        optional = [tier if tier is None or isinstance(tier, Tier) else Tier(tier) for tier in scorers]
+        if breaker is not None and optional[0] is not None:
+            optional[0] = replace(optional[0], breaker=breaker)
+        tiers = [tier for tier in optional if tier is not None]
         if not tiers:
             raise InputError(
                 "Tiered has no tier: primary and fallback are both None. Pass at least one scorer."
             )
-        # The last tier has no breaker: there is nobody left to ask instead.
-        self.tiers = (*map(_protected, tiers[:-1]), tiers[-1])
+        # The last tier has no breaker: there is no other tier to call instead.
+        self.tiers = (*map(_add_breaker, tiers[:-1]), tiers[-1])
 
     def __repr__(self) -> str:
         return f"Tiered({' > '.join(tier.name for tier in self.tiers)})"
 
     @property
     def breaker(self) -> CircuitBreaker | None:
-        """The breaker of the first tier, for those who ask whether the primary is well."""
-        return self.tiers[0].breaker or own_breaker(self.tiers[0].scorer)
+        """The breaker of the first tier, which shows whether the primary works."""
+        return self.tiers[0].breaker or scorer_breaker(self.tiers[0].scorer)
 
     @property
     def requires(self) -> frozenset[str]:
-        """Every capability that one of the tiers needs."""
+        """The capabilities that any of the tiers requires."""
         return frozenset(need for tier in self.tiers for need in needs_of(tier.scorer))
 
     @property
     def info(self) -> ScorerInfo:
-        """The description that all tiers share; the scores have that of the tier that gave them."""
+        """The description that all tiers share; scores have the description of the tier that made them."""
         first, *others = (describe_scorer(tier.scorer) for tier in self.tiers)
         if all(replace(other, name=first.name) == first for other in others):
             return replace(first, name=self.name)
@@ -117,8 +139,8 @@ class Tiered:
                 await tier.scorer.aclose()
 
     async def score(self, query: str, hits: Sequence[Hit], *, deadline: Deadline) -> Scores:
-        """Return the scores of the one tier that scored; raise what the last tier raised."""
-        # No tier is asked: an empty call would count as a success of its provider.
+        """Return the scores of the first tier that can score; raises the error of the last tier."""
+        # No tier is called: an empty call would count as a success of its provider.
         if not hits:
             return Scores((), self.tiers[0].name)
         skipped: list[str] = []
@@ -131,14 +153,14 @@ class Tiered:
                 skipped.append(f"{skip.reason}: {skip.message.rstrip('.')}")
                 continue
             self._emit_success(tier, scores, deadline, started_s)
-            return _degraded(scores, skipped)
-        return await self._last(query, hits, deadline, skipped)
+            return _mark_degraded(scores, skipped)
+        return await self._score_last(query, hits, deadline, skipped)
 
     async def _attempt(self, tier: Tier, query: str, hits: Sequence[Hit], deadline: Deadline) -> Scores:
         budget = tier.budget or self._budget
         if tier.breaker is not None and tier.breaker.refuses(sink=self._sink):
             raise _Skip("circuit_breaker", f"the breaker of {tier.name} is open")
-        # Before the permit: a budget skip must not take the one probe.
+        # Before the permit: a budget skip must not use up the probe.
         if not budget.allows(len(hits), deadline, provider=tier.name):
             needed_s = budget.needed_s(len(hits), provider=tier.name) + budget.reserve_s
             left_s = deadline.remaining_s()
@@ -147,19 +169,21 @@ class Tiered:
         try:
             scores = await self._guarded(tier, query, hits, deadline.reserve(budget.reserve_s))
         except Exception as exc:
-            # Any other failure says nothing of how long an answer takes.
+            # Other failures say nothing about the latency.
             if isinstance(exc, TimeoutError):
                 spent_s = deadline.clock() - started_s
                 budget.record(len(hits), spent_s, provider=tier.name, finished=False)
-            raise _skip_for(tier, exc) from exc
+            raise _to_skip(tier, exc) from exc
         spent_s = deadline.clock() - started_s
         budget.record(len(hits), spent_s, provider=tier.name, finished=not scores.partial)
         return scores
 
-    async def _last(self, query: str, hits: Sequence[Hit], deadline: Deadline, skipped: list[str]) -> Scores:
+    async def _score_last(
+        self, query: str, hits: Sequence[Hit], deadline: Deadline, skipped: list[str]
+    ) -> Scores:
         tier = self.tiers[-1]
         started_s = deadline.clock()
-        # Its reserved time is its own, also when the tiers above overran theirs.
+        # It always gets its reserved time, even if the tiers above overran theirs.
         own = Deadline(max(deadline.at_s, started_s + self._budget.reserve_s), deadline.clock)
         try:
             scores = await self._guarded(tier, query, hits, own)
@@ -167,7 +191,7 @@ class Tiered:
             if not skipped:
                 raise
             raise ResiftError(f"{'; '.join(skipped)}; then {tier.name} failed: {redacted(exc)}") from exc
-        scores = _degraded(scores, skipped, ran=tier.name)
+        scores = _mark_degraded(scores, skipped, ran=tier.name)
         emit(
             self._sink,
             FallbackReranked(
@@ -180,17 +204,17 @@ class Tiered:
         return scores
 
     async def _guarded(self, tier: Tier, query: str, hits: Sequence[Hit], deadline: Deadline) -> Scores:
-        """Ask the scorer inside its breaker, so that a useless answer counts against it too."""
+        """Call the scorer inside its breaker, so that a useless answer counts as a failure, too."""
         if tier.breaker is not None:
             async with tier.breaker.guard(deadline, sink=self._sink):
-                return await _asked(tier, query, hits, deadline)
-        if own_breaker(tier.scorer) is not None:
-            # It owns its timeout: one around it would look to its breaker like a cancelled call.
-            return await _asked(tier, query, hits, deadline)
+                return await _call_scorer(tier, query, hits, deadline)
+        if scorer_breaker(tier.scorer) is not None:
+            # It has its own timeout: to its breaker, one around it would look like a cancelled call.
+            return await _call_scorer(tier, query, hits, deadline)
         timer = asyncio.timeout(deadline.timeout_s)
         try:
             async with timer:
-                return await _asked(tier, query, hits, deadline)
+                return await _call_scorer(tier, query, hits, deadline)
         except TimeoutError as exc:
             if not timer.expired():
                 raise
@@ -222,46 +246,49 @@ class Tiered:
         )
 
 
-async def _asked(tier: Tier, query: str, hits: Sequence[Hit], deadline: Deadline) -> Scores:
-    # A little early, so that what it has by then is handed over instead of being cut off.
+async def _call_scorer(tier: Tier, query: str, hits: Sequence[Hit], deadline: Deadline) -> Scores:
+    # A little early, so that the scorer can return partial scores instead of being cancelled.
     until = deadline.sooner(tier.breaker.timeout_s if tier.breaker else None)
     early = until.reserve(min(HANDOVER_S, 0.1 * until.remaining_s()))
     scores = await tier.scorer.score(query, hits, deadline=early)
     n, name = len(hits), tier.name
     if len(scores.values) != n:
-        raise ProviderBadAnswer(f"{name} gave {len(scores.values)} scores for {n} hits.", provider=name)
-    given = [value for value in scores.values if value is not None]
-    # An answer without a score is a failure, so that the next tier is asked and the breaker counts it.
-    if not given:
+        raise ProviderBadAnswer(f"{name} returned {len(scores.values)} scores for {n} hits.", provider=name)
+    values = [value for value in scores.values if value is not None]
+    # An answer without scores is a failure: the breaker counts it and the next tier is called.
+    if not values:
         why = f": {scores.reason}" if scores.reason else ""
         raise ProviderBadAnswer(f"{name} scored none of {n} hits{why}.", provider=name)
-    if not all(map(math.isfinite, given)):
-        raise ProviderBadAnswer(f"{name} gave a score that is no finite number.", provider=name)
+    if not all(map(math.isfinite, values)):
+        raise ProviderBadAnswer(f"{name} returned a score that is not finite.", provider=name)
     return scores if scores.scorer else replace(scores, scorer=describe_scorer(tier.scorer))
 
 
-def own_breaker(scorer: Scorer | None) -> CircuitBreaker | None:
-    """Return the breaker that a scorer brings along; most have none of their own."""
-    own = getattr(scorer, "breaker", None)
-    return own if isinstance(own, CircuitBreaker) else None
+def scorer_breaker(scorer: Scorer | None) -> CircuitBreaker | None:
+    """Return the `breaker` attribute of a scorer; most have none."""
+    breaker = getattr(scorer, "breaker", None)
+    return breaker if isinstance(breaker, CircuitBreaker) else None
 
 
-def _protected(tier: Tier) -> Tier:
-    if tier.breaker is not None or own_breaker(tier.scorer) is not None:
+own_breaker = scorer_breaker  # OLD NAME: remove
+
+
+def _add_breaker(tier: Tier) -> Tier:
+    if tier.breaker is not None or scorer_breaker(tier.scorer) is not None:
         return tier
     return replace(tier, breaker=breakers.for_scorer(tier.scorer))
 
 
-def _skip_for(tier: Tier, exc: Exception) -> _Skip:
+def _to_skip(tier: Tier, exc: Exception) -> _Skip:
     if isinstance(exc, CircuitOpenError):
         return _Skip("circuit_breaker", str(exc))
     if isinstance(exc, DeadlineExceeded):
         return _Skip("budget", str(exc))
-    # The text of a stranger's exception may quote a document; its type cannot.
+    # The message of an unknown exception may quote a document; its type cannot.
     return _Skip("api_error", f"{tier.name} failed: {redacted(exc)}", type(exc).__name__)
 
 
-def _degraded(scores: Scores, skipped: list[str], *, ran: str = "") -> Scores:
+def _mark_degraded(scores: Scores, skipped: list[str], *, ran: str = "") -> Scores:
     if not skipped:
         return scores
     reason = "; ".join(

@@ -1,19 +1,150 @@
-"""Sinks that hand events to tracing and metrics. Each is imported on use, with its own extra."""
+"""Sinks that pass events to OpenTelemetry and Prometheus (extra: telemetry)."""
 
 from __future__ import annotations
 
-from resift._internal.lazy_exports import lazy_exports
+import weakref
+from typing import TYPE_CHECKING, NamedTuple
 
-TYPE_CHECKING = False
+from resift._internal.forking import ForkSafeLock
+from resift.errors import require
+from resift.events import Event
 
 if TYPE_CHECKING:
-    from resift.telemetry.metrics import PrometheusSink as PrometheusSink
-    from resift.telemetry.tracing import OpenTelemetrySink as OpenTelemetrySink
-else:
-    __getattr__, __dir__, __all__ = lazy_exports(
-        __name__,
-        """
-        metrics: PrometheusSink
-        tracing: OpenTelemetrySink
-        """,
+    from opentelemetry.metrics import MeterProvider
+    from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+LABELS = ("provider", "reason", "degraded", "breaker", "from_state", "to_state", "method", "store", "failed")
+"""Fields of events that become metric labels if their value is a code."""
+
+MAX_CODE_LENGTH = 40
+BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+
+_STATES = {"CLOSED": 0, "HALF_OPEN": 1, "OPEN": 2}
+
+
+class OpenTelemetrySink:
+    """Adds each event to the current span, counts it in `resift.events`, and times it in `resift.duration`.
+
+    Uses the API only; the application chooses the SDK. Attributes of span events are the fields as
+    `resift.<field>`. Attributes of metrics are codes only.
+    """
+
+    def __init__(self, *, meter_provider: MeterProvider | None = None) -> None:
+        self._trace = require("opentelemetry.trace", extra="telemetry")
+        metrics = require("opentelemetry.metrics", extra="telemetry")
+        meter = metrics.get_meter("resift", meter_provider=meter_provider)
+        self._events = meter.create_counter("resift.events", unit="{event}", description="Events by name")
+        self._duration = meter.create_histogram("resift.duration", unit="ms", description="Time of the work")
+
+    def __call__(self, event: Event) -> None:
+        """Record the event."""
+        # OpenTelemetry takes scalars only.
+        attributes = {
+            f"resift.{key}": value
+            for key, value in event.fields().items()
+            if isinstance(value, (str, bool, int, float))
+        }
+        self._trace.get_current_span().add_event(event.name, attributes)
+        labels = {"event": event.name, **event_labels(event)}
+        self._events.add(1, labels)
+        elapsed_ms = latency_ms(event)
+        if elapsed_ms is not None:
+            self._duration.record(elapsed_ms, labels)
+
+
+class PrometheusSink:
+    """Counts and times events in a registry, by default the one that prometheus_client exports.
+
+    Several sinks with one registry share their metrics. Labels are names and codes, never free text.
+    """
+
+    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        client = require("prometheus_client", extra="telemetry")
+        self.registry: CollectorRegistry = client.REGISTRY if registry is None else registry
+        with _lock:
+            if self.registry not in _metrics:
+                _metrics[self.registry] = _create_metrics(self.registry)
+            self._metrics = _metrics[self.registry]
+
+    def __call__(self, event: Event) -> None:
+        """Count the event."""
+        metrics, labels = self._metrics, event_labels(event)
+        provider, reason = labels.get("provider", ""), labels.get("reason", "")
+        metrics.events.labels(event.name, provider, reason).inc()
+        elapsed_ms = latency_ms(event)
+        if elapsed_ms is not None:
+            metrics.duration.labels(event.name, provider).observe(elapsed_ms / 1000)
+        if event.name == "circuit_breaker_changed":
+            state = metrics.breaker.labels(labels.get("breaker", ""))
+            state.set(_STATES.get(labels.get("to_state", ""), -1))
+        if event.name == "score_cache":
+            fields = event.fields()
+            metrics.cache.labels(provider, "hit").inc(fields["hits"])
+            metrics.cache.labels(provider, "miss").inc(fields["misses"])
+        if labels.get("degraded") == "true":
+            metrics.degraded.labels(provider).inc()
+
+
+class _Metrics(NamedTuple):
+    events: Counter
+    duration: Histogram
+    breaker: Gauge
+    cache: Counter
+    degraded: Counter
+
+
+_lock = ForkSafeLock()
+_metrics: weakref.WeakKeyDictionary[CollectorRegistry, _Metrics] = weakref.WeakKeyDictionary()
+
+
+def _create_metrics(registry: CollectorRegistry) -> _Metrics:
+    from prometheus_client import Counter, Gauge, Histogram
+
+    return _Metrics(
+        events=Counter(
+            "resift_events", "Events by name.", ["event", "provider", "reason"], registry=registry
+        ),
+        duration=Histogram(
+            "resift_duration_seconds",
+            "Time of the work behind an event.",
+            ["event", "provider"],
+            buckets=BUCKETS_S,
+            registry=registry,
+        ),
+        breaker=Gauge(
+            "resift_circuit_breaker_state",
+            "Last state: 0 closed, 1 half-open, 2 open.",
+            ["breaker"],
+            registry=registry,
+        ),
+        cache=Counter(
+            "resift_score_cache_lookups", "Scores looked up.", ["provider", "result"], registry=registry
+        ),
+        degraded=Counter("resift_degraded", "Degraded rankings.", ["provider"], registry=registry),
     )
+
+
+def event_labels(event: Event) -> dict[str, str]:
+    """Return the metric labels of an event; a sentence instead of a code becomes "other".
+
+    Free text would create a new time series for each message.
+    """
+    fields = event.fields()
+    return {key: _to_code(fields[key]) for key in LABELS if fields.get(key) is not None}
+
+
+def latency_ms(event: Event) -> float | None:
+    """Return the duration of the event's work, if the event has one."""
+    for key in ("latency_ms", "ms"):
+        value = event.fields().get(key)
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            return float(value)
+    return None
+
+
+def _to_code(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    text = str(value)
+    is_code = len(text) <= MAX_CODE_LENGTH and not any(character.isspace() for character in text)
+    return text if is_code else "other"
