@@ -24,9 +24,9 @@ from resift._internal.cache_folders import cache_folder
 from resift._internal.sync import run_sync
 from resift.deadline import Deadline
 from resift.demo.sample import passages, questions
-from resift.evaluation.beir import Collection, read_collection
-from resift.evaluation.collection_index import index_of
+from resift.evaluation.readers import Collection, read_collection
 from resift.evaluation.reliability import Reliability, measured
+from resift.evaluation.running import build_index
 from resift.models.embedder import DEFAULT_EMBEDDER, Embedder
 from resift.models.registry import check_kind
 from resift.pipeline.pipeline import Pipeline
@@ -151,7 +151,7 @@ def main(argv: list[str] | None = None) -> int:
         collections["sample"] = run_sync(of_sample(scorer))
     for name in () if args.quick else COLLECTIONS:
         collection = read_collection(DATA / name)
-        index = index_of(collection, args.cache or cache_folder("evaluation"))
+        index = build_index(collection, args.cache or cache_folder("evaluation"))
         collections[name] = run_sync(of_collection(collection, index, scorer, args.questions))
         print(name, len(collections[name]), file=sys.stderr, flush=True)
     calibrator, rows = fitted(collections), table_of(collections)

@@ -26,12 +26,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import option_parser, report
-from resift.evaluation.beir import Collection, read_collection
-from resift.evaluation.collection_index import index_of
 from resift.evaluation.measures import Judge
-from resift.evaluation.running import Outcome, evaluate
+from resift.evaluation.readers import Collection, read_collection
+from resift.evaluation.running import Outcome, build_index, evaluate
 from resift.evaluation.significance import bootstrap_interval
-from resift.evaluation.subjects import Subject, subject_named
+from resift.evaluation.systems import Subject, subject_named
 from resift.pipeline.pipeline import Pipeline
 from resift.pipeline.stages import Rerank
 from resift.rerankers.score_cache import CachedScorer
@@ -108,7 +107,7 @@ def whole(ask: Callable[[], Outcome]) -> Outcome:
 def measured(data: Path, work: Path, most: int, scores: Path | None = None) -> dict[str, Any]:
     """Return one collection's row: means, intervals of the default against each, processor times."""
     collection = part_of(read_collection(data), most)
-    index = index_of(collection, work)
+    index = build_index(collection, work)
     judge = Judge(collection.qrels, [MEASURE])
     values: dict[str, list[float]] = {}
     times: dict[str, float] = {}

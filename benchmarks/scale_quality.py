@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import HERE
-from resift.evaluation.beir import Collection, read_collection
-from resift.evaluation.collection_index import index_of
 from resift.evaluation.measures import Judge
-from resift.evaluation.running import answer_of
+from resift.evaluation.readers import Collection, read_collection
+from resift.evaluation.running import build_index, hits_beyond_k
 from resift.models.embedder import DEFAULT_EMBEDDER, Embedder
 from resift.pipeline.defaults import default_options
 from resift.pipeline.pipeline import Pipeline
@@ -44,7 +43,7 @@ async def ranked(collection: Collection, index: Path, *, exact: bool, scorer: An
         assert not ranking.degraded, ranking.reason
         notes = [record.note for record in ranking.trace.of(StageKind.RETRIEVE)]
         approximate += "approximate" in notes
-        run[query] = tuple(hit.id for hit in answer_of(ranking))
+        run[query] = tuple(hit.id for hit in hits_beyond_k(ranking))
     await pipeline.close()
     return run, approximate
 
@@ -53,7 +52,7 @@ def compare(name: str, cache: Path, questions: int) -> dict[str, Any]:
     """Return nDCG@10 both ways."""
     data = Path(os.environ.get("RESIFT_DATA") or HERE.parent.parent / "shared" / "data")
     collection = read_collection(data / name)
-    index = index_of(collection, cache, embedder=DEFAULT_EMBEDDER)
+    index = build_index(collection, cache, embedder=DEFAULT_EMBEDDER)
     scorer = CachedScorer(SharedCrossEncoder(), SQLiteScores(cache / f"scores-{name}.db"))
     judge = Judge(collection.qrels, ("nDCG@10",))
     found = {}

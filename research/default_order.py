@@ -25,10 +25,10 @@ from typing import Any
 import numpy as np
 
 from benchmarks.harness import write_results
-from resift.evaluation.beir import read_collection
+from resift.evaluation.readers import read_collection
 from resift.evaluation.fast_replay import FastReplay
 from resift.evaluation.measures import Judge
-from resift.evaluation.record_file import Recorded, Recording, read_recording
+from resift.evaluation.recording import Recorded, Recording, read_recording
 from resift.evaluation.replay import Setting, default_setting, replay
 from resift.models.loading import load
 from resift.rerankers.cross_encoder import DEFAULT_MODEL

@@ -34,12 +34,12 @@ def asked(queries: dict[str, str], most: int) -> list[str]:
 async def work(data: Path, cache: Path, most: int) -> None:
     """Answer a question per line of stdin; write the processor time of each, in milliseconds."""
     # Only what both versions have.
-    from resift.evaluation.beir import read_collection
-    from resift.evaluation.collection_index import index_of
-    from resift.evaluation.subjects import subject_named
+    from resift.evaluation.readers import read_collection
+    from resift.evaluation.running import build_index
+    from resift.evaluation.systems import subject_named
 
     collection = read_collection(data)
-    pipeline = subject_named("default").open(await asyncio.to_thread(index_of, collection, cache))
+    pipeline = subject_named("default").open(await asyncio.to_thread(build_index, collection, cache))
     questions = asked(dict(collection.queries), most)
     await pipeline.search(questions[0], k=10)
     print(len(questions), flush=True)

@@ -20,7 +20,7 @@ TARGET_REPLAY_S, TARGET_SCIFACT_S = 10.0, 20.0
 
 def made_recording(queries: int, candidates: int):
     """Return made-up lists and scores for that many queries."""
-    from resift.evaluation.record_file import Header, Recorded, Recording
+    from resift.evaluation.recording import Header, Recorded, Recording
 
     draw = random.Random(4)
     rows = []
@@ -64,10 +64,10 @@ def replay(queries: int, candidates: int, settings: int) -> dict:
 def scifact(cache: Path | None) -> dict | None:
     """Return time and quality of `resift eval scifact --pipeline rrf` with the index in the cache."""
     from resift.cache_folders import cache_folder
-    from resift.evaluation.beir import read_collection
+    from resift.evaluation.readers import read_collection
     from resift.evaluation.measures import Judge
     from resift.evaluation.running import evaluate, index_for
-    from resift.evaluation.subjects import subject_named
+    from resift.evaluation.systems import subject_named
 
     folder = Path(os.environ.get("RESIFT_DATA", "../shared/data")) / "scifact"
     if not folder.is_dir():

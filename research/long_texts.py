@@ -24,10 +24,10 @@ from typing import Any
 
 from benchmarks.harness import write_results
 from resift.deadline import Deadline
-from resift.evaluation.beir import Collection, read_collection
-from resift.evaluation.collection_index import index_of
+from resift.evaluation.readers import Collection, read_collection
+from resift.evaluation.running import build_index
 from resift.evaluation.significance import bootstrap_interval
-from resift.evaluation.subjects import subject_named
+from resift.evaluation.systems import subject_named
 from resift.fusion.weighted import weighted
 from resift.models.engine import shared_engine
 from resift.models.loading import load
@@ -209,7 +209,7 @@ def main(argv: list[str] | None = None) -> int:
     known = {row["id"] for row in kept_rows(kept)}
     missing = [query for query in queries[: args.questions] if query not in known]
     if missing:
-        asyncio.run(record(collection, index_of(collection, args.work), missing, kept))
+        asyncio.run(record(collection, build_index(collection, args.work), missing, kept))
     rows = kept_rows(kept)[: args.questions]
     texts = [doc for row in rows for doc in row["docs"].values()]
     told = {

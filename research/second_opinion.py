@@ -23,10 +23,10 @@ import numpy as np
 from research.default_order import SAMPLES
 from benchmarks.harness import write_results
 from resift.deadline import Deadline
-from resift.evaluation.beir import read_collection
+from resift.evaluation.readers import read_collection
 from resift.evaluation.fast_replay import FastReplay
 from resift.evaluation.measures import Judge
-from resift.evaluation.record_file import Recording, read_recording
+from resift.evaluation.recording import Recording, read_recording
 from resift.evaluation.replay import default_setting, only, policy_of
 from resift.rerankers.late_interaction import LateInteractionReranker
 from resift.types import Hit

@@ -25,11 +25,11 @@ from typing import Any
 import numpy as np
 
 from benchmarks.harness import write_results
-from resift.evaluation.beir import read_collection
-from resift.evaluation.collection_index import index_of
+from resift.evaluation.readers import read_collection
+from resift.evaluation.running import build_index
 from resift.evaluation.fast_replay import FastReplay
 from resift.evaluation.measures import Judge
-from resift.evaluation.record_file import read_recording
+from resift.evaluation.recording import read_recording
 from resift.evaluation.replay import Setting
 from resift.models.embedder import Embedder
 from resift.scaling import z_scores
@@ -108,7 +108,7 @@ def gains(words: Any, cosines: Any, at: int) -> list[float]:
 async def learned(folder: Path, cache: Path, count: int) -> dict[str, Any]:
     """Return kind -> mean gain per part, and how many cases."""
     collection = read_collection(folder)
-    store = SQLiteStore(index_of(collection, cache), read_only=True)
+    store = SQLiteStore(build_index(collection, cache), read_only=True)
     documents = list(collection.documents())
     vectors: dict[str, Any] = {}
     for start in range(0, len(documents), 500):

@@ -17,7 +17,7 @@ from resift.batch.job import BatchProgress
 from resift.cli.batch import _meter
 from resift.cli.main import main
 from resift.errors import InputError
-from resift.evaluation.record_file import read_recording
+from resift.evaluation.recording import read_recording
 from resift.stores import SQLiteStore
 from resift.types import Ranking
 from tests.batch.inline_engine import InlineEngine

@@ -9,7 +9,7 @@ import pytest
 
 import resift
 from resift.cli.main import main
-from resift.evaluation.subjects import subject_named
+from resift.evaluation.systems import subject_named
 from tests.evaluation.small import write_collection
 
 FILE = """

@@ -80,7 +80,7 @@ def test_the_best_setting_is_a_sound_pipeline_file(tmp_path):
     """With stores added, `resift config check` accepts what tune writes."""
     from resift.cli.tune import as_yaml
     from resift.config import load_plain
-    from resift.evaluation.record_file import Header
+    from resift.evaluation.recording import Header
     from resift.evaluation.replay import Setting
 
     header = Header(stores=("docs.text", "docs.vectors"), reranker="cross-encoder", depth=20, k=10)
@@ -114,7 +114,7 @@ def test_options_without_effect_are_not_listed():
 
 def recording_where_one_store_is_right(path, queries=60):
     """Write a recording in which the second store alone knows the answer: its weight beats the default."""
-    from resift.evaluation.record_file import Header, Recorded, header_line, query_line
+    from resift.evaluation.recording import Header, Recorded, header_line, query_line
 
     ids = [f"d{rank}" for rank in range(10)]
     header = Header(stores=("one", "two"), reranker="", depth=0, k=10)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from resift.errors import DataFormatError
-from resift.evaluation.beir import read_collection
+from resift.evaluation.readers import read_collection
 from tests.evaluation.small import DOCUMENTS, QRELS, QUERIES, write_collection
 
 
@@ -52,7 +52,7 @@ def test_an_unknown_split_names_the_known_ones(folder):
         ('{"text": "x"}', 'no "_id"'),
         ('{"_id": "", "text": "x"}', 'no "_id"'),
         ('{"_id": "q1", "text": "x"}', "already in line 1"),
-        ('{"_id": "n", "text": 5}', "is a int"),
+        ('{"_id": "n", "text": 5}', "is an int"),
     ],
 )
 def test_broken_queries_are_named_with_file_and_line(folder, row, told):

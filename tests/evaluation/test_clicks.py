@@ -8,7 +8,7 @@ import pytest
 
 from resift.errors import DataFormatError
 from resift.evaluation.clicks import ENOUGH, fit, read_clicks
-from resift.evaluation.record_file import Header, Recorded, Recording
+from resift.evaluation.recording import Header, Recorded, Recording
 
 HEADER = Header(stores=("words", "meaning"), reranker="", depth=0, k=10, searched=("doc", "vector"))
 NAMES = [f"d{number}" for number in range(10)]

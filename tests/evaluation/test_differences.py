@@ -6,19 +6,18 @@ import pytest
 
 from resift.evaluation.differences import differences, moved
 from resift.evaluation.measures import Judge
-from resift.evaluation.running import Outcome
-from resift.evaluation.work_file import Answer, Stop
+from resift.evaluation.running import Answer, Outcome, PathStep
 
 QRELS = {"1": {"a": 1}, "2": {"b": 1}, "3": {"c": 1}}
 BASE = {"1": ["a", "x"], "2": ["x", "b"], "3": ["x", "c"]}
 OTHER = {"1": ["x", "a"], "2": ["b", "x"], "3": ["c", "x"]}
 MADE_OF = "0.31 from first stage + 0.84 from cross-encoder"
 PATH = [
-    Stop("retrieve", "text", 4),
-    Stop("retrieve", "vectors", 9),
-    Stop("fuse", "rrf", 6, "0.2 from text + 0.1 from vectors"),
-    Stop("rerank", "rerank", 2),
-    Stop("guard", "blend", 1, MADE_OF),
+    PathStep("retrieve", "text", 4),
+    PathStep("retrieve", "vectors", 9),
+    PathStep("fuse", "rrf", 6, "0.2 from text + 0.1 from vectors"),
+    PathStep("rerank", "rerank", 2),
+    PathStep("guard", "blend", 1, MADE_OF),
 ]
 
 
@@ -60,5 +59,5 @@ def test_what_moved_most_says_why_from_the_path():
     document = shifts[1].documents[0]
     assert (document.id, document.before, document.after) == ("b", 2, 1)
     places = "text 4, vectors 9, rrf 6, rerank 2, blend 1"
-    assert document.why == f"{places}; lifted most by rerank and blend: {MADE_OF}"
-    assert "no store found it" in shifts[0].documents[0].why
+    assert document.why == f"{places}; moved up most by rerank and blend: {MADE_OF}"
+    assert "not found by any store" in shifts[0].documents[0].why

@@ -12,14 +12,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from resift.errors import DataFormatError, InputError
-from resift.evaluation.beir import read_collection
 from resift.evaluation.fast_replay import FastReplay, is_fast
 from resift.evaluation.measures import Judge
-from resift.evaluation.record_file import Header, Recorded, Recording, header_line, query_line, read_recording
-from resift.evaluation.recording import record
+from resift.evaluation.readers import read_collection
+from resift.evaluation.recording import (
+    Header,
+    Recorded,
+    Recording,
+    header_line,
+    query_line,
+    read_recording,
+    record,
+)
 from resift.evaluation.replay import Setting, coverage, replay
 from resift.evaluation.running import evaluate
-from resift.evaluation.subjects import Subject
+from resift.evaluation.systems import Subject
 from resift.evaluation.tuning import split_by_hash, split_by_name, tune
 from resift.pipeline.pipeline import Pipeline
 from resift.pipeline.shaping import Shape
@@ -96,7 +103,7 @@ def test_a_recording_that_was_stopped_goes_on(collection, tmp_path):
     out.write_text("".join(lines[:3]) + lines[3][:20])
     assert record(subject(), [collection], out, index=None, key="x", depth=4) == 3
     assert out.read_text() == whole
-    with pytest.raises(InputError, match="something else"):
+    with pytest.raises(InputError, match="another pipeline"):
         record(subject(), [collection], out, index=None, key="other", depth=4)
 
 
@@ -310,7 +317,7 @@ def test_the_held_out_half_is_never_the_training_half():
         ),
         (
             '{"query":"q","split":"t","lists":{"one":[["a",NaN]],"two":[]},"rerank":{},"qrels":{}}',
-            "no finite number",
+            "finite number",
         ),
         ("nonsense", "not JSON"),
     ],
@@ -346,7 +353,7 @@ def test_recordings_of_0_2_replay_as_they_did(tmp_path, reranker, described):
 def test_a_file_that_is_no_recording_is_refused(tmp_path):
     path = tmp_path / "r.jsonl"
     path.write_text(json.dumps({"id": 1}) + "\n")
-    with pytest.raises(DataFormatError, match="no recording of this version"):
+    with pytest.raises(DataFormatError, match="not a recording"):
         read_recording(path)
 
 

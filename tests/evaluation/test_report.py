@@ -10,11 +10,10 @@ from html.parser import HTMLParser
 
 import pytest
 
-from resift.evaluation import svg
+from resift.evaluation import report_charts
 from resift.evaluation.measures import Judge
 from resift.evaluation.report import report
-from resift.evaluation.running import Outcome
-from resift.evaluation.work_file import Answer, Stop
+from resift.evaluation.running import Answer, Outcome, PathStep
 
 QRELS = {f"q{at}": {f"d{at}": 1, "d<b>": 2} for at in range(12)}
 QUERIES = {query: f"what is <script>alert(1)</script> {query}" for query in QRELS}
@@ -28,9 +27,9 @@ def outcome(name, shift, ms):
         ids = list(dict.fromkeys(ids))
         paths = {
             id: [
-                Stop("retrieve", "collection.text", place),
-                Stop("fuse", "rrf", place),
-                Stop("rerank", "rerank", place + 1),
+                PathStep("retrieve", "collection.text", place),
+                PathStep("fuse", "rrf", place),
+                PathStep("rerank", "rerank", place + 1),
             ]
             for place, id in enumerate(ids, start=1)
         }
@@ -102,8 +101,8 @@ def test_means_have_error_bars_and_axes_round_numbers(page):
     ],
 )
 def test_ticks_are_round(low, high, ticks):
-    assert svg._ticks(low, high) == ticks
-    around = svg._ticks(-high, high, outside=True)
+    assert report_charts._ticks(low, high) == ticks
+    around = report_charts._ticks(-high, high, outside=True)
     assert around[0] <= -high
     assert around[-1] >= high
 

@@ -12,11 +12,10 @@ from pathlib import Path
 import pytest
 
 from resift.errors import InputError
-from resift.evaluation.beir import read_collection
 from resift.evaluation.measures import Judge
-from resift.evaluation.running import answer_of, evaluate, index_for
-from resift.evaluation.subjects import BUILT_IN, Subject, subject_named
-from resift.evaluation.work_file import Answer, WorkFile
+from resift.evaluation.readers import read_collection
+from resift.evaluation.running import Answer, AnswerCache, evaluate, hits_beyond_k, index_for
+from resift.evaluation.systems import BUILT_IN, Subject, subject_named
 from resift.pipeline.pipeline import Pipeline
 from resift.types import Hit
 from tests.evaluation.small import QUERIES, write_collection
@@ -130,12 +129,12 @@ def test_a_degraded_answer_is_measured_but_asked_for_again(collection, tmp_path)
 
 
 def test_a_half_written_line_is_dropped(tmp_path):
-    work = WorkFile(tmp_path / "w.jsonl")
+    work = AnswerCache(tmp_path / "w.jsonl")
     with work.open():
         work.add(Answer("q1", "x", ("a",), 1.0))
     with work.path.open("a") as file:
         file.write('{"query": "q2", "ids": ["a"')
-    again = WorkFile(work.path)
+    again = AnswerCache(work.path)
     with again.open():
         assert [query for query, _ in again.answers] == ["q1"]
         again.add(Answer("q2", "x", ("b",), 1.0))
@@ -155,16 +154,16 @@ def test_behind_k_stands_what_only_k_left_out():
         return pool.reorder([hit for hit in pool.hits if hit.id != "b"])
 
     ranking = Pipeline([Three()], gate=drop_b, k=1).rank("q")
-    assert [hit.id for hit in answer_of(ranking)] == ["a", "c"]
+    assert [hit.id for hit in hits_beyond_k(ranking)] == ["a", "c"]
 
 
 SCRIPT = """
 import sys
 from pathlib import Path
-from resift.evaluation.beir import read_collection
+from resift.evaluation.readers import read_collection
 from resift.evaluation.measures import Judge
 from resift.evaluation.running import evaluate
-from resift.evaluation.subjects import Subject
+from resift.evaluation.systems import Subject
 from resift.pipeline.pipeline import Pipeline
 from resift.types import Hit
 

@@ -7,7 +7,7 @@ import gzip
 import pytest
 
 from resift.errors import DataFormatError
-from resift.evaluation.trec import read_qrels, read_run
+from resift.evaluation.readers import read_qrels, read_run
 
 
 def written(tmp_path, text, name="file.txt"):
@@ -49,8 +49,8 @@ def test_qrels_of_trec_and_of_beir(tmp_path):
         ("", None, "empty"),
         ("\n \n", None, "empty"),
         ("1 Q0 a 1 0.5 t\n1 Q0 b 2 0.5\n", 2, "5 columns"),
-        ("1 Q0 a 1 NaN t\n", 1, "no finite number"),
-        ("1 Q0 a 1 inf t\n", 1, "no finite number"),
+        ("1 Q0 a 1 NaN t\n", 1, "finite number"),
+        ("1 Q0 a 1 inf t\n", 1, "finite number"),
         ("1 Q0 a 1 high t\n", 1, "'high'"),
         ("1 Q0 a 1 0.5 t\n1 Q0 b 2 0.4 t\n1 Q0 a 3 0.3 t\n", 3, "already in line 1"),
         (b"1 Q0 a 1 0.5 t\n1 Q0 \xff 2 0.4 t\n", 2, "not UTF-8"),
@@ -71,8 +71,8 @@ def test_a_broken_run_is_named_with_file_and_line(tmp_path, text, line, told):
         ("query-id\tcorpus-id\tscore\n", 1, "only a header"),
         ("1 0 a 1\n1 0 b\n", 2, "3 columns"),
         ("1 a\n", 1, "2 columns"),
-        ("1 0 a 1\n1 0 b 0.5\n", 2, "no whole number"),
-        ("1 0 a NaN\n", 1, "no whole number"),
+        ("1 0 a 1\n1 0 b 0.5\n", 2, "whole number"),
+        ("1 0 a NaN\n", 1, "whole number"),
         ("1 0 a 1\n1 0 b 1\n1 0 a 0\n", 3, "judged twice"),
         ("1 0 a 99999999999\n", 1, "out of range"),
     ],

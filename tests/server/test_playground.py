@@ -8,7 +8,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
 
-from resift.evaluation.beir import read_collection
+from resift.evaluation.readers import read_collection
 from tests.server.browser import PHONE, WIDE, needs_browser, opened
 from tests.server.process import start
 

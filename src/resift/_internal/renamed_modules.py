@@ -35,6 +35,16 @@ RENAMED = {
     "resift.models.model_files": "resift.models.registry",
     "resift.models.model_options": "resift.models.embedder",
     "resift.models.usable_cores": "resift.models.engine",
+    "resift.evaluation.beir": "resift.evaluation.readers",
+    "resift.evaluation.trec": "resift.evaluation.readers",
+    "resift.evaluation.text_files": "resift.evaluation.readers",
+    "resift.evaluation.work_file": "resift.evaluation.running",
+    "resift.evaluation.code_digest": "resift.evaluation.running",
+    "resift.evaluation.collection_index": "resift.evaluation.running",
+    "resift.evaluation.record_file": "resift.evaluation.recording",
+    "resift.evaluation.subjects": "resift.evaluation.systems",
+    "resift.agent.chat_writer": "resift.agent.writers",
+    "resift.agent.extractive": "resift.agent.writers",
 }
 """Old module path -> new module path. The longest entry that is a prefix of an import decides."""
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from functools import cache
 
 from resift.errors import InputError
-from resift.evaluation.code_digest import code_digest
-from resift.evaluation.subjects import Subject, subject_named
-from resift.evaluation.work_file import work_key
+from resift.evaluation.running import code_digest, work_key
+from resift.evaluation.systems import Subject, subject_named
 from resift.pipeline.pipeline import Pipeline
 from resift.protocols import OpensVectors
 from resift.types import JsonObject

@@ -14,8 +14,7 @@ from resift.batch.manifest import MANIFEST
 from resift.batch.pipelines import identity_of_pipeline, opened, subject_of
 from resift.batch.work import NotTheRow, each_row, question_in, text_or_none, to_batch
 from resift.errors import InputError, ResiftError, require
-from resift.evaluation.record_file import Header, Recorded, header_line, query_line
-from resift.evaluation.recording import header_of, raw_scores
+from resift.evaluation.recording import Header, Recorded, header_line, header_of, query_line, raw_scores
 from resift.types import JsonMapping, JsonObject, JsonValue
 
 RECORDING = "recording.jsonl"

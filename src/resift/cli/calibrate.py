@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _read(path: Path) -> tuple[list[float], list[bool]]:
     from resift.errors import DataFormatError
-    from resift.evaluation.text_files import json_rows
+    from resift.evaluation.readers import json_rows
 
     scores: list[float] = []
     relevant: list[bool] = []

@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
     rows = differences(found.outcomes, measures)
     base, others = found.outcomes[0], found.outcomes[1:]
     shifts = {
-        other.name: moved(base, other, measures[0], found.qrels, most=max(0, args.moved)) for other in others
+        other.name: moved(base, other, measures[0], found.qrels, limit=max(0, args.moved)) for other in others
     }
     if args.report:
         write_report(args, found)

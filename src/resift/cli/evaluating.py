@@ -12,9 +12,9 @@ from resift.errors import DataFormatError, InputError
 from resift.types import JsonObject
 
 if TYPE_CHECKING:
-    from resift.evaluation.beir import Collection
+    from resift.evaluation.readers import Collection
     from resift.evaluation.running import Outcome
-    from resift.evaluation.subjects import Subject
+    from resift.evaluation.systems import Subject
 
 
 @dataclass(frozen=True)
@@ -84,9 +84,9 @@ def opened(
     """Return the collection, the pipelines, the index they search and the cache folder."""
     from resift._internal.cache_folders import cache_folder
     from resift.cli.render import Progress
-    from resift.evaluation.beir import read_collection
+    from resift.evaluation.readers import read_collection
     from resift.evaluation.running import index_for
-    from resift.evaluation.subjects import subjects_named
+    from resift.evaluation.systems import subjects_named
 
     subjects = subjects_named(pipelines)
     collection = read_collection(Path(args.data[0]), split=args.split)
@@ -163,8 +163,8 @@ def _pipelines(args: argparse.Namespace, pipelines: list[str]) -> Measured:
 
 def _run_files(args: argparse.Namespace) -> Measured:
     from resift.evaluation.measures import Judge
+    from resift.evaluation.readers import read_qrels, read_run
     from resift.evaluation.running import Outcome
-    from resift.evaluation.trec import read_qrels, read_run
 
     if not args.data:
         raise InputError("Name at least one run file to measure against --qrels.")

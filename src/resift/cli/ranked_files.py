@@ -6,8 +6,7 @@ import json
 from pathlib import Path
 
 from resift.errors import DataFormatError
-from resift.evaluation.text_files import numbered
-from resift.evaluation.trec import Retrieved, in_trec_order, run_lines
+from resift.evaluation.readers import Retrieved, in_trec_order, numbered, run_lines
 from resift.types import JsonValue
 
 

@@ -32,7 +32,7 @@ def run(args: argparse.Namespace) -> int:
     from resift.cli.evaluating import opened
     from resift.cli.render import Progress, print_json, print_text
     from resift.errors import InputError, shell_path
-    from resift.evaluation.beir import read_collection
+    from resift.evaluation.readers import read_collection
     from resift.evaluation.recording import record
     from resift.evaluation.running import work_file_key
 

@@ -13,7 +13,7 @@ from resift.types import JsonObject
 if TYPE_CHECKING:
     from resift.evaluation.clicks import Fitted
     from resift.evaluation.differences import Difference
-    from resift.evaluation.record_file import Header, Recording
+    from resift.evaluation.recording import Header, Recording
     from resift.evaluation.replay import Setting
     from resift.evaluation.tuning import Tuned
 
@@ -71,7 +71,7 @@ def run(args: argparse.Namespace) -> int:
     """Tune and report on held-out queries."""
     from resift._internal.atomic_files import atomic_write
     from resift.cli.render import Progress
-    from resift.evaluation.record_file import read_recording
+    from resift.evaluation.recording import read_recording
     from resift.evaluation.replay import default_setting
     from resift.evaluation.tuning import tune
 
@@ -120,9 +120,8 @@ def _fit_clicks(args: argparse.Namespace) -> int:
     from resift._internal.atomic_files import atomic_write
     from resift.cli.render import Progress, print_json
     from resift.evaluation.clicks import fit, read_clicks
-    from resift.evaluation.record_file import read_recording
-    from resift.evaluation.recording import record
-    from resift.evaluation.subjects import subject_of
+    from resift.evaluation.recording import read_recording, record
+    from resift.evaluation.systems import subject_of
     from resift.ranking.adaptive_weights import Trust
 
     clicks = read_clicks(args.clicks)

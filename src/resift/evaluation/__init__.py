@@ -1,4 +1,4 @@
-"""Is it better: measures, comparisons, replays and reports on collections and on data of one's own."""
+"""Evaluation: measures, comparisons, recordings, replays, tuning and reports."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from resift._internal.lazy_exports import lazy_exports
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from resift.evaluation.beir import Collection as Collection
-    from resift.evaluation.beir import read_collection as read_collection
     from resift.evaluation.differences import Difference as Difference
     from resift.evaluation.measures import Judge as Judge
     from resift.evaluation.measures import Quality as Quality
-    from resift.evaluation.record_file import read_recording as read_recording
+    from resift.evaluation.readers import Collection as Collection
+    from resift.evaluation.readers import read_collection as read_collection
+    from resift.evaluation.readers import read_qrels as read_qrels
+    from resift.evaluation.readers import read_run as read_run
+    from resift.evaluation.recording import read_recording as read_recording
     from resift.evaluation.recording import record as record
     from resift.evaluation.replay import Setting as Setting
     from resift.evaluation.running import Outcome as Outcome
@@ -20,25 +22,24 @@ if TYPE_CHECKING:
     from resift.evaluation.significance import bootstrap_interval as bootstrap_interval
     from resift.evaluation.significance import holm as holm
     from resift.evaluation.significance import randomisation_p as randomisation_p
-    from resift.evaluation.subjects import Subject as Subject
-    from resift.evaluation.subjects import subject_named as subject_named
-    from resift.evaluation.trec import read_qrels as read_qrels
-    from resift.evaluation.trec import read_run as read_run
+    from resift.evaluation.significance import randomization_p as randomization_p
+    from resift.evaluation.systems import Subject as Subject
+    from resift.evaluation.systems import System as System
+    from resift.evaluation.systems import find_system as find_system
+    from resift.evaluation.systems import subject_named as subject_named
     from resift.evaluation.tuning import tune as tune
 else:
     __getattr__, __dir__, __all__ = lazy_exports(
         __name__,
         """
-        beir: Collection read_collection
         differences: Difference
         measures: Judge Quality
-        record_file: read_recording
-        recording: record
+        readers: Collection read_collection read_qrels read_run
+        recording: read_recording record
         replay: Setting
         running: Outcome evaluate
-        significance: bootstrap_interval holm randomisation_p
-        subjects: Subject subject_named
-        trec: read_qrels read_run
+        significance: bootstrap_interval holm randomisation_p randomization_p
+        systems: Subject System find_system subject_named
         tuning: tune
         """,
     )

@@ -8,12 +8,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from resift.errors import DataFormatError
-from resift.evaluation.beir import Collection
 from resift.evaluation.fast_replay import FastReplay
-from resift.evaluation.record_file import Recording
+from resift.evaluation.readers import Collection, json_rows
+from resift.evaluation.recording import Recording
 from resift.evaluation.replay import Setting, default_setting
-from resift.evaluation.text_files import json_rows
-from resift.evaluation.work_file import asked_digest
+from resift.evaluation.running import asked_digest
 from resift.ranking.scaling import mean_and_deviation
 from resift.validation import check_arguments
 

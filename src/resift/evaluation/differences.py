@@ -1,4 +1,4 @@
-"""Two outcomes against each other: means, significance, wins and losses, and what moved and why."""
+"""Comparison of outcomes: mean differences, significance, wins and losses, and the documents that moved."""
 
 from __future__ import annotations
 
@@ -7,18 +7,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from resift.evaluation.running import Outcome
-from resift.evaluation.significance import bootstrap_interval, holm, randomisation_p
-from resift.evaluation.work_file import Answer, Stop
+from resift.evaluation.running import Answer, Outcome, PathStep
+from resift.evaluation.significance import bootstrap_interval, holm, randomization_p
 from resift.types import StageKind
 
 TIE = 1e-9
-"""Values closer than this are the same."""
+"""Smaller differences are rounding errors."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """How `other` differs from `base` in one measure, over the queries that both answered."""
+    """The difference of `other` from `base` in one measure, over the queries that both answered."""
 
     measure: str
     base: str
@@ -36,13 +35,13 @@ class Difference:
 
     @property
     def mean(self) -> float:
-        """The mean difference; above 0 means that `other` is better."""
+        """The mean difference, above 0 if `other` is better."""
         return self.other_mean - self.base_mean
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MovedDocument:
-    """A relevant document whose place differs; places count from 1, None is absent."""
+    """A relevant document whose rank changed; None means absent."""
 
     id: str
     grade: int
@@ -53,7 +52,7 @@ class MovedDocument:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MovedQuery:
-    """A query whose value differs, and its relevant documents that stand elsewhere."""
+    """A query whose value changed, with the relevant documents that moved."""
 
     query: str
     before: float
@@ -63,13 +62,13 @@ class MovedQuery:
 
 def differences(outcomes: Sequence[Outcome], measures: Sequence[str]) -> list[Difference]:
     """Compare every outcome with the first in every measure; p_holm is corrected over all these tests."""
-    found = [_difference(outcomes[0], other, measure) for other in outcomes[1:] for measure in measures]
-    corrected = holm([one.p for one in found])
-    return [replace(one, p_holm=p) for one, p in zip(found, corrected, strict=True)]
+    rows = [_difference(outcomes[0], other, measure) for other in outcomes[1:] for measure in measures]
+    corrected = holm([row.p for row in rows])
+    return [replace(row, p_holm=p) for row, p in zip(rows, corrected, strict=True)]
 
 
-def moved(
-    base: Outcome, other: Outcome, measure: str, qrels: Mapping[str, Mapping[str, int]], *, most: int = 5
+def moved_queries(
+    base: Outcome, other: Outcome, measure: str, qrels: Mapping[str, Mapping[str, int]], *, limit: int = 5
 ) -> list[MovedQuery]:
     """Return the queries whose value changed most, the largest change first."""
     before, after = base.quality.per_query[measure], other.quality.per_query[measure]
@@ -82,7 +81,7 @@ def moved(
             after=after[query],
             documents=_moved_documents(base, other, query, qrels[query]),
         )
-        for query in changed[:most]
+        for query in changed[:limit]
     ]
 
 
@@ -90,7 +89,7 @@ def _difference(base: Outcome, other: Outcome, measure: str) -> Difference:
     before, after = base.quality.per_query[measure], other.quality.per_query[measure]
     queries = [query for query in before if query in after]
     deltas = [after[query] - before[query] for query in queries]
-    # Rounding is no win: the tests below would count it as one.
+    # The tests would count rounding errors as wins.
     deltas = [0.0 if abs(delta) <= TIE else delta for delta in deltas]
     low, high = bootstrap_interval(deltas)
     return Difference(
@@ -102,7 +101,7 @@ def _difference(base: Outcome, other: Outcome, measure: str) -> Difference:
         other_mean=_mean([after[query] for query in queries]),
         low=low,
         high=high,
-        p=randomisation_p(deltas),
+        p=randomization_p(deltas),
         p_holm=1.0,
         wins=sum(delta > 0 for delta in deltas),
         ties=sum(delta == 0 for delta in deltas),
@@ -115,55 +114,56 @@ def _mean(values: Sequence[float]) -> float:
 
 
 def _moved_documents(
-    base: Outcome, other: Outcome, query: str, judged: Mapping[str, int]
+    base: Outcome, other: Outcome, query: str, grades: Mapping[str, int]
 ) -> tuple[MovedDocument, ...]:
-    before, after = _places(base.run[query]), _places(other.run[query])
+    before, after = (
+        {id: rank for rank, id in enumerate(outcome.run[query], start=1)} for outcome in (base, other)
+    )
     rows = [
         MovedDocument(
             id=id,
             grade=grade,
             before=before.get(id),
             after=after.get(id),
-            why=_why(other.answers.get(query), id),
+            why=_explain_move(other.answers.get(query), id),
         )
-        for id, grade in judged.items()
+        for id, grade in grades.items()
         if grade > 0 and before.get(id) != after.get(id)
     ]
-    # By the better of both places, where a reader looks first; what is absent stands behind every place.
+    # By the better of both ranks; absent documents come last.
     rows.sort(key=lambda row: (min(row.before or 10**6, row.after or 10**6), row.id))
     return tuple(rows[:5])
 
 
-def _places(ids: Sequence[str]) -> dict[str, int]:
-    return {id: place for place, id in enumerate(ids, start=1)}
-
-
-def _why(answer: Answer | None, id: str) -> str:
-    """Say in words which stage moved the document most, and by which evidence; run files have no paths."""
+def _explain_move(answer: Answer | None, id: str) -> str:
+    """Name the stage that moved the document most, with its evidence. Run files have no paths."""
     if answer is None:
         return ""
     if id not in answer.paths:
-        return "no store found it, or a stage threw it out"
+        return "not found by any store, or dropped by a stage"
     path = answer.paths[id]
-    places = ", ".join(f"{stop.where} {stop.rank}" for stop in path)
-    stages = _stages(path)
-    jumps = [(stop.rank - before.rank, stop) for before, stop in pairwise(stages) if stop.rank != before.rank]
-    if jumps:
-        jump, stage = max(jumps, key=lambda one: abs(one[0]))
-        said = f"{'sunk' if jump > 0 else 'lifted'} most by {stage.where}"
-        return f"{places}; {said}: {stage.evidence}" if stage.evidence else f"{places}; {said}"
-    # Nothing moved it after the lists were fused: what they gave it is the whole story.
-    return f"{places}; {stages[-1].evidence}" if stages and stages[-1].evidence else places
+    ranks = ", ".join(f"{step.where} {step.rank}" for step in path)
+    stages = _merge_guard_steps(path)
+    moves = [(step.rank - before.rank, step) for before, step in pairwise(stages) if step.rank != before.rank]
+    if moves:
+        change, stage = max(moves, key=lambda move: abs(move[0]))
+        text = f"{ranks}; moved {'down' if change > 0 else 'up'} most by {stage.where}"
+        return f"{text}: {stage.evidence}" if stage.evidence else text
+    # No stage moved it after fusion, so the evidence of fusion explains its rank.
+    return f"{ranks}; {stages[-1].evidence}" if stages and stages[-1].evidence else ranks
 
 
-def _stages(path: Sequence[Stop]) -> list[Stop]:
-    """Return the stages after the lists; a reranker and the guard that weighs its word are one."""
-    stages: list[Stop] = []
+def _merge_guard_steps(path: Sequence[PathStep]) -> list[PathStep]:
+    """Return the steps after retrieval, with a reranker and the guard after it as one step."""
+    stages: list[PathStep] = []
     before = ""
-    for stop in path:
-        if stop.kind == StageKind.GUARD and before == StageKind.RERANK:
-            stages[-1] = stop._replace(where=f"{stages[-1].where} and {stop.where}")
-        elif stop.kind != StageKind.RETRIEVE:
-            stages.append(stop)
-        before = stop.kind
+    for step in path:
+        if step.kind == StageKind.GUARD and before == StageKind.RERANK:
+            stages[-1] = step._replace(where=f"{stages[-1].where} and {step.where}")
+        elif step.kind != StageKind.RETRIEVE:
+            stages.append(step)
+        before = step.kind
     return stages
+
+
+moved = moved_queries  # OLD NAME: remove

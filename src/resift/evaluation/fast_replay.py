@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from resift._internal.arrays import Array, np
 from resift.errors import require
-from resift.evaluation.record_file import Recording
+from resift.evaluation.recording import Recording
 from resift.evaluation.replay import Setting, policy_of, recorded_hits, trust_of
 from resift.ranking.adaptive_weights import reading_depth, reranker_weight, sinking_part
 from resift.ranking.fusion.weighted import NAME as WEIGHTED

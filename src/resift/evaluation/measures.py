@@ -10,7 +10,7 @@ from numbers import Integral
 from typing import Any
 
 from resift.errors import InputError, require
-from resift.evaluation.trec import Qrels
+from resift.evaluation.readers import Qrels
 from resift.validation import check_arguments, check_list
 
 DEFAULT_MEASURES = ("nDCG@10", "AP", "RR", "R@100", "P@10")

@@ -1,27 +1,24 @@
-"""Record once what a pipeline's stores and reranker say, so that all else can be tried without them."""
+"""Recordings: store lists and reranker scores of every query, so that other settings need no model call.
+
+A recording is JSONL. The first line describes the pipeline, each further line is one query. It contains no
+text of queries or documents.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from resift._internal.file_lock import locked
+from resift._internal.files import file_lock
 from resift._internal.sync import run_sync
 from resift.deadline import Deadline
-from resift.errors import InputError, ResiftError
-from resift.evaluation.beir import Collection
-from resift.evaluation.collection_index import Progress
-from resift.evaluation.record_file import (
-    Header,
-    Recorded,
-    drop_half_line,
-    header_line,
-    query_line,
-    read_header,
-    read_recording,
-)
-from resift.evaluation.subjects import VARIABLE, Subject
+from resift.errors import DataFormatError, InputError, ResiftError
+from resift.evaluation.readers import Collection, json_rows
+from resift.evaluation.running import Progress, drop_partial_line
+from resift.evaluation.systems import VARIABLE, System
 from resift.pipeline.fan_out import failures_of, fan_out
 from resift.pipeline.neighbours import MOST, with_neighbours
 from resift.pipeline.pipeline import Pipeline
@@ -32,14 +29,96 @@ from resift.ranking.adaptive_weights import CODE_DENSITY, MEAN_WORD_LENGTH
 from resift.ranking.fusion.methods import METHODS
 from resift.ranking.fusion.weighted import weighted
 from resift.ranking.shape.neighbours import Near
-from resift.types import Hit, JsonMapping, JsonObject, ScorerInfo
+from resift.types import (
+    Hit,
+    JsonMapping,
+    JsonObject,
+    Languages,
+    ScorerInfo,
+    ScoreScale,
+    check_languages,
+    to_json,
+)
+from resift.validation import check_arguments
 
+FORMAT = "resift-recording-1"
 LIST_DEPTH = 300
-"""How deep each store's list is recorded."""
+"""Recorded depth of the list of each store."""
+
+_SCALES_IN_0_2: Mapping[str, ScoreScale] = {"cross-encoder": "logit", "zero-shot": "probability"}
+_ENGLISH_IN_0_2 = ("cross-encoder", "late-interaction", "zero-shot")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Header:
+    """Description of the recorded pipeline; `depth` is the number of fused hits with a reranker score.
+
+    `searched` has the kind of search of each store: doc (words), vector, or another. `configured` is the
+    `stores:` of an equivalent pipeline file. `score_scale` and `languages` describe the reranker.
+    """
+
+    stores: tuple[str, ...]
+    reranker: str
+    depth: int
+    k: int
+    data: str = ""
+    pipeline: str = ""
+    key: str = ""
+    searched: tuple[str, ...] = ()
+    configured: tuple[JsonMapping, ...] = ()
+    score_scale: ScoreScale = "unknown"
+    languages: Languages = "any"
+    format: str = FORMAT
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """The kind of search of each store, "" if an old recording does not have it."""
+        return self.searched or ("",) * len(self.stores)
+
+    @property
+    def scorer(self) -> ScorerInfo:
+        """Description of the reranker whose scores were recorded."""
+        return ScorerInfo(
+            name=self.reranker or "recorded", score_scale=self.score_scale, languages=self.languages
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """One query: lists of (id, score), reranker scores, judgments and nearest neighbors.
+
+    `marks` and `letters` are the code density and the mean word length of the texts that were found.
+    """
+
+    query: str
+    split: str
+    lists: Mapping[str, Sequence[tuple[str, float | None]]]
+    rerank: Mapping[str, float] = field(default_factory=dict)
+    qrels: Mapping[str, int] = field(default_factory=dict)
+    near: Near = field(default_factory=dict)
+    marks: float | None = None
+    letters: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """The header and the queries of a file."""
+
+    header: Header
+    queries: tuple[Recorded, ...]
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """The recorded splits, in order."""
+        return tuple(dict.fromkeys(query.split for query in self.queries))
+
+    def qrels(self) -> dict[str, dict[str, int]]:
+        """Return the judgments of all queries."""
+        return {query.query: dict(query.qrels) for query in self.queries}
 
 
 def record(
-    subject: Subject,
+    system: System,
     collections: Sequence[Collection],
     out: Path,
     *,
@@ -48,32 +127,36 @@ def record(
     depth: int,
     progress: Progress | None = None,
 ) -> int:
-    """Write the recording, going on where an earlier one of the same key stopped; return how many are new.
+    """Write a recording, or continue an interrupted one with the same key; return the number of new queries.
 
-    The reranker scores the union of the best `depth` by weighted scores, by RRF and by min-max, so that
-    replays with other fusions find most of what they would rerank.
+    The reranker scores the union of the best `depth` hits by weighted scores, by RRF and by min-max, so that
+    replays with other fusion methods find most of the scores they need.
     """
-    pipeline = subject.open(index if subject.needs_corpus else None)
-    header = replace(
-        header_of(pipeline, subject, key=key, depth=depth),
-        data=collections[0].name,
-        configured=_configured(subject, index),
+    pipeline = system.open(index if system.needs_corpus else None)
+    # In the stores of a pipeline file, the variable is replaced by the path of the index.
+    configured = tuple(
+        {**store, "path": str(index.absolute())}
+        if index is not None and store.get("path") == f"${{{VARIABLE}}}"
+        else store
+        for store in system.stores
     )
+    header = make_header(pipeline, system, key=key, depth=depth)
+    header = replace(header, data=collections[0].name, configured=configured)
     busy = f"{out} is being written by another process. Wait for it, or choose another file."
-    with locked(out.with_name(f".{out.name}.lock"), busy=busy):
-        done = _begun(out, header)
+    with file_lock(out.with_name(f".{out.name}.lock"), busy=busy):
+        done = _start_or_resume(out, header)
         waiting = [
             (collection, query)
             for collection in collections
             for query in collection.queries
             if (collection.split, query) not in done
         ]
-        run_sync(_record_all(pipeline, waiting, out, depth=header.depth, progress=progress))
+        run_sync(_record_queries(pipeline, waiting, out, depth=header.depth, progress=progress))
     return len(waiting)
 
 
-def header_of(pipeline: Pipeline, subject: Subject, *, key: str, depth: int) -> Header:
-    """Return what a recording of this pipeline says of itself."""
+def make_header(pipeline: Pipeline, system: System, *, key: str, depth: int) -> Header:
+    """Return the header of a recording of this pipeline."""
     stage = _rerank_stage(pipeline)
     info = describe_scorer(stage.scorer) if stage else ScorerInfo(name="")
     return Header(
@@ -81,10 +164,10 @@ def header_of(pipeline: Pipeline, subject: Subject, *, key: str, depth: int) -> 
         reranker=own_name(stage.scorer) if stage else "",
         depth=depth if stage else 0,
         k=pipeline.k,
-        pipeline=subject.name,
+        pipeline=system.name,
         key=key,
         searched=tuple(ref.kind for ref in pipeline.stores),
-        configured=subject.stores,
+        configured=system.stores,
         score_scale=info.score_scale,
         languages=info.languages,
     )
@@ -94,31 +177,21 @@ def _rerank_stage(pipeline: Pipeline) -> Rerank | None:
     return next((stage for stage in pipeline.stages if isinstance(stage, Rerank)), None)
 
 
-def _configured(subject: Subject, index: Path | None) -> tuple[JsonMapping, ...]:
-    """Return the `stores:` of a pipeline file, with the index where the collection's place was kept open."""
-    place = f"${{{VARIABLE}}}"
-    return tuple(
-        {**store, "path": str(index.absolute())}
-        if index is not None and store.get("path") == place
-        else store
-        for store in subject.stores
-    )
-
-
-def _begun(out: Path, header: Header) -> set[tuple[str, str]]:
+def _start_or_resume(out: Path, header: Header) -> set[tuple[str, str]]:
+    """Write the header of a new recording, or return (split, query) of the recorded queries."""
     if not out.exists() or not out.stat().st_size:
         out.write_text(header_line(header), encoding="utf-8")
         return set()
-    # An index may have moved between two runs: the key tells whether it is the same.
-    if replace(read_header(out), configured=header.configured) != header:
-        raise InputError(f"{out} holds a recording of something else. Choose another file, or remove it.")
-    drop_half_line(out)
+    # The index may have moved between two runs; the key shows whether it is the same.
+    if replace(_read_header(out), configured=header.configured) != header:
+        raise InputError(f"{out} is a recording of another pipeline. Choose another file, or remove it.")
+    drop_partial_line(out)
     if out.read_bytes().count(b"\n") < 2:
         return set()
-    return {(one.split, one.query) for one in read_recording(out).queries}
+    return {(query.split, query.query) for query in read_recording(out).queries}
 
 
-async def _record_all(
+async def _record_queries(
     pipeline: Pipeline,
     waiting: Sequence[tuple[Collection, str]],
     out: Path,
@@ -129,10 +202,9 @@ async def _record_all(
     try:
         with out.open("a", encoding="utf-8") as file:
             for number, (collection, query) in enumerate(waiting, start=1):
-                text = collection.queries[query]
-                said = await raw_scores(pipeline, text, depth)
-                one = Recorded(query=query, split=collection.split, qrels=collection.qrels[query], **said)
-                file.write(query_line(one))
+                scores = await raw_scores(pipeline, collection.queries[query], depth)
+                qrels = collection.qrels[query]
+                file.write(query_line(Recorded(query=query, split=collection.split, qrels=qrels, **scores)))
                 file.flush()
                 if progress:
                     progress(number, len(waiting))
@@ -141,40 +213,125 @@ async def _record_all(
 
 
 async def raw_scores(pipeline: Pipeline, text: str, depth: int) -> JsonObject:
-    """Return the lists, scores, neighbours, marks and letters per word of a recorded query."""
-    stage = _rerank_stage(pipeline)
+    """Return the fields of `Recorded` that a query gets from stores and reranker."""
     branches = await fan_out(pipeline.stores, text, k=LIST_DEPTH)
     failures = failures_of(branches)
     if failures:
-        raise ResiftError(f"Cannot record while stores fail: {failures}. Start again to go on from here.")
+        raise ResiftError(f"Cannot record while stores fail: {failures}. Run the command again to continue.")
     lists = [branch.hits for branch in branches]
     fused = weighted(lists, searched=[branch.ref.kind for branch in branches])
-    said = {
+    fields = {
         "lists": {branch.ref.name: [(hit.id, hit.score) for hit in branch.hits] for branch in branches},
         "marks": fused.records[0].evidence[CODE_DENSITY],
         "letters": fused.records[0].evidence.get(MEAN_WORD_LENGTH),
     }
+    stage = _rerank_stage(pipeline)
     if stage is None:
-        return said
-    pool = _pool(lists, fused, depth)
-    scores = await stage.scorer.score(text, pool, deadline=Deadline.never())
-    if scores.degraded:
-        raise ResiftError(f"Cannot record: {scores.reason}. Start again to go on from here.")
-    known = zip(pool, scores.values, strict=True)
-    rerank = {hit.id: float(value) for hit, value in known if value is not None}
-    return {**said, "rerank": rerank, "near": await _near(pipeline, text, fused[:MOST])}
-
-
-async def _near(pipeline: Pipeline, text: str, hits: Sequence[Hit]) -> Near:
-    asked = await with_neighbours(pipeline.stores, Pool(query=text, k=pipeline.k, hits=tuple(hits)))
-    if asked.degraded:
-        raise ResiftError(f"Cannot record: {'; '.join(asked.reasons)}. Start again to go on from here.")
-    return asked.near
-
-
-def _pool(lists: Sequence[Sequence[Hit]], fused: Sequence[Hit], depth: int) -> list[Hit]:
-    chosen = {hit.id: hit for hit in fused[:depth]}
+        return fields
+    pool = {hit.id: hit for hit in fused[:depth]}
     for method in ("rrf", "linear"):
         for hit in METHODS[method](lists, k=depth):
-            chosen.setdefault(hit.id, hit)
-    return list(chosen.values())
+            pool.setdefault(hit.id, hit)
+    hits = list(pool.values())
+    scores = await stage.scorer.score(text, hits, deadline=Deadline.never())
+    if scores.degraded:
+        raise ResiftError(f"Cannot record: {scores.reason}. Run the command again to continue.")
+    rerank = {
+        hit.id: float(value) for hit, value in zip(hits, scores.values, strict=True) if value is not None
+    }
+    return {**fields, "rerank": rerank, "near": await _find_neighbors(pipeline, text, fused[:MOST])}
+
+
+async def _find_neighbors(pipeline: Pipeline, text: str, hits: Sequence[Hit]) -> Near:
+    pool = await with_neighbours(pipeline.stores, Pool(query=text, k=pipeline.k, hits=tuple(hits)))
+    if pool.degraded:
+        raise ResiftError(f"Cannot record: {'; '.join(pool.reasons)}. Run the command again to continue.")
+    return pool.near
+
+
+def header_line(header: Header) -> str:
+    """Return the first line of a recording."""
+    return to_json(asdict(header)) + "\n"
+
+
+def query_line(recorded: Recorded) -> str:
+    """Return the line of a query."""
+    return to_json(asdict(recorded)) + "\n"
+
+
+@check_arguments
+def read_recording(path: Path | str) -> Recording:
+    """Read a recording; raises DataFormatError with file and line."""
+    path = Path(path)
+    rows = json_rows(path, expected="a recording; make one with: resift record")
+    line, first = next(rows)
+    header = _parse_header(first, path, line)
+    queries: dict[tuple[str, str], Recorded] = {}
+    for line, row in rows:
+        query = _parse_query(row, path, line, header)
+        if (query.split, query.query) in queries:
+            raise DataFormatError(f"query {query.query!r} is recorded twice", file=str(path), line=line)
+        queries[query.split, query.query] = query
+    if not queries:
+        raise DataFormatError("no query is recorded", file=str(path))
+    return Recording(header, tuple(queries.values()))
+
+
+def _read_header(path: Path) -> Header:
+    with path.open(encoding="utf-8") as file:
+        try:
+            row = json.loads(file.readline())
+        except ValueError:
+            row = None
+    if not isinstance(row, dict):
+        raise DataFormatError("not a recording; choose another file", file=str(path), line=1)
+    return _parse_header(row, path, 1)
+
+
+def _parse_header(row: JsonMapping, path: Path, line: int) -> Header:
+    if row.get("format") != FORMAT:
+        message = "not a recording of this version; make one with: resift record"
+        raise DataFormatError(message, file=str(path), line=line)
+    try:
+        names = {key: tuple(map(str, row.get(key, ()))) for key in ("stores", "searched")}
+        configured = tuple(dict(store) for store in row.get("configured", ()))
+        if "score_scale" in row:
+            reranker: JsonObject = {"languages": check_languages(row["languages"])}
+        else:
+            # Files of 0.2 have only the name of the reranker.
+            name = row["reranker"]
+            languages: Languages = ("en",) if name in _ENGLISH_IN_0_2 else "any"
+            reranker = {"score_scale": _SCALES_IN_0_2.get(name, "unknown"), "languages": languages}
+        return Header(**{**row, **names, **reranker, "configured": configured})
+    except (TypeError, KeyError, ValueError):
+        raise DataFormatError("the header has unknown or wrong fields", file=str(path), line=line) from None
+
+
+def _parse_query(row: JsonMapping, path: Path, line: int, header: Header) -> Recorded:
+    try:
+        lists = {
+            str(store): tuple(
+                (str(id), None if score is None else float(score)) for id, score in row["lists"][store]
+            )
+            for store in header.stores
+        }
+        rerank = {str(id): float(score) for id, score in row["rerank"].items()}
+        qrels = {str(id): int(grade) for id, grade in row["qrels"].items()}
+        # Old recordings have no neighbors.
+        near = {
+            str(id): tuple((str(other), float(cosine)) for other, cosine in others)
+            for id, others in row.get("near", {}).items()
+        }
+        per_word = [None if row.get(name) is None else float(row[name]) for name in ("marks", "letters")]
+        query = Recorded(str(row["query"]), str(row["split"]), lists, rerank, qrels, near, *per_word)
+    except (KeyError, TypeError, ValueError, AttributeError):
+        message = "not a recorded query: needs query, split, lists, rerank, qrels"
+        raise DataFormatError(message, file=str(path), line=line) from None
+    scores = [score for ranked in lists.values() for _, score in ranked if score is not None]
+    scores += [*rerank.values(), *(cosine for others in near.values() for _, cosine in others)]
+    if not all(math.isfinite(score) for score in scores):
+        raise DataFormatError("a score is not a finite number", file=str(path), line=line)
+    return query
+
+
+header_of = make_header  # OLD NAME: remove

@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, replace
 from resift._internal.sync import run_sync
 from resift.deadline import Deadline
 from resift.errors import InputError
-from resift.evaluation.record_file import Header, Recorded, Recording
-from resift.evaluation.running import answer_of
+from resift.evaluation.recording import Header, Recorded, Recording
+from resift.evaluation.running import hits_beyond_k
 from resift.pipeline.gating import Gate
 from resift.pipeline.over_fetch import OverFetch
 from resift.pipeline.pipeline import Pipeline
@@ -108,7 +108,7 @@ async def _replayed(recording: Recording, setting: Setting) -> dict[str, list[st
             store.ranked = one.lists[store.name]
         scorer.known, alike.near = one.rerank, one.near
         ranking = await pipeline.search(one.query)
-        run[one.query] = [hit.id for hit in answer_of(ranking)]
+        run[one.query] = [hit.id for hit in hits_beyond_k(ranking)]
     return run
 
 

@@ -1,4 +1,4 @@
-"""A self-contained HTML page: tables, plots and examples that can be read without network."""
+"""The report of an evaluation: a self-contained HTML page with tables, charts and examples."""
 
 from __future__ import annotations
 
@@ -7,18 +7,23 @@ from collections.abc import Callable, Mapping, Sequence
 from markupsafe import Markup
 
 from resift import __version__
-from resift._internal.markup import document, html, joined
-from resift.evaluation.differences import Difference, differences, moved
-from resift.evaluation.rank_flow import rank_flow
-from resift.evaluation.report_style import SCRIPT, STYLE
+from resift._internal.markup import html, html_page, join_markup
+from resift.evaluation.differences import Difference, differences, moved_queries
+from resift.evaluation.report_charts import (
+    ChartArea,
+    Point,
+    difference_bars,
+    quality_against_latency,
+    rank_flow,
+)
 from resift.evaluation.running import Outcome
 from resift.evaluation.significance import bootstrap_interval, format_p
-from resift.evaluation.svg import Frame, Point, difference_bars, quality_against_latency
+from resift.explain.style import FLOW_STYLE
 
 Qrels = Mapping[str, Mapping[str, int]]
 
 EXAMPLES = 4
-"""Of how many queries the flow through the stages is drawn."""
+"""Number of queries whose rank flow is drawn."""
 
 
 def report(
@@ -29,9 +34,9 @@ def report(
     *,
     facts: Mapping[str, str] | None = None,
 ) -> str:
-    """Return the page; it shows query ids and texts, so it is as private as the data.
+    """Return the page. It contains ids and texts of queries, so it is as private as the data.
 
-    `facts` say how it came about: date, command, models, versions.
+    `facts` describe the run: date, command, models, versions.
     """
     measures = list(outcomes[0].quality.per_query)
     parts = [
@@ -45,11 +50,11 @@ def report(
     if len(outcomes) > 1:
         parts += [html("<h2>Differences</h2>"), *_comparisons(outcomes, measures, qrels, queries)]
     parts += _flows(outcomes, measures[0], qrels, queries)
-    return document(title, joined((part for part in parts if part), "\n"), style=STYLE, script=SCRIPT)
+    return html_page(title, join_markup((part for part in parts if part), "\n"), style=STYLE, script=SCRIPT)
 
 
 def _facts(facts: Mapping[str, str]) -> Markup:
-    rows = joined(html("<dt>{}</dt><dd>{}</dd>", name, value) for name, value in facts.items())
+    rows = join_markup(html("<dt>{}</dt><dd>{}</dd>", name, value) for name, value in facts.items())
     return html('<dl class="facts">{}</dl>', rows) if facts else Markup()
 
 
@@ -67,7 +72,7 @@ def _summary(outcomes: Sequence[Outcome], measures: Sequence[str]) -> Markup:
         cells.append(html("<td>{}</td>", len(outcome.quality.per_query[measures[0]])))
         if timed:
             cells += [html("<td>{:.1f}</td>", outcome.latency.get(name, 0)) for name in ("p50", "p95", "p99")]
-        rows.append(html("<tr>{}</tr>", joined(cells)))
+        rows.append(html("<tr>{}</tr>", join_markup(cells)))
     return _table(heads, rows)
 
 
@@ -84,8 +89,8 @@ def _scatter(outcomes: Sequence[Outcome], measure: str) -> Markup:
     ]
     if not points:
         return Markup()
-    return html("<h2>Quality against latency</h2>") + _both(
-        lambda frame, kind: quality_against_latency(points, measure=measure, frame=frame, kind=kind), 380
+    return html("<h2>Quality against latency</h2>") + _draw_both_widths(
+        lambda area, css: quality_against_latency(points, measure=measure, area=area, css=css), 380
     )
 
 
@@ -95,7 +100,7 @@ def _comparisons(
     base, others = outcomes[0], outcomes[1:]
     parts = [
         html(
-            '<p class="dim">Against {}: paired randomisation test, corrected by Holm; '
+            '<p class="dim">Against {}: paired randomization test, corrected by Holm; '
             "95 % bootstrap interval.</p>",
             base.name,
         ),
@@ -137,36 +142,37 @@ def _significance(rows: Sequence[Difference]) -> Markup:
 def _bars(base: Outcome, other: Outcome, measure: str) -> Markup:
     before, after = base.quality.per_query[measure], other.quality.per_query[measure]
     changes = [(query, after[query] - before[query]) for query in before if query in after]
-    return _both(lambda frame, kind: difference_bars(changes, measure=measure, frame=frame, kind=kind), 260)
+    return _draw_both_widths(
+        lambda area, css: difference_bars(changes, measure=measure, area=area, css=css), 260
+    )
 
 
 def _moved(base: Outcome, other: Outcome, measure: str, qrels: Qrels, queries: Mapping[str, str]) -> Markup:
     parts = []
-    for one in moved(base, other, measure, qrels, most=8):
-        rows = joined(
+    for query in moved_queries(base, other, measure, qrels, limit=8):
+        rows = join_markup(
             html(
                 "<li>{} (grade {}): {} → {}{}{}</li>",
-                found.id,
-                found.grade,
-                found.before or "absent",
-                found.after or "absent",
-                ". " if found.why else "",
-                found.why,
+                moved.id,
+                moved.grade,
+                moved.before or "absent",
+                moved.after or "absent",
+                ". " if moved.why else "",
+                moved.why,
             )
-            for found in one.documents
+            for moved in query.documents
         )
-        text = queries.get(one.query, "")
         parts.append(
             html(
                 "<details><summary>{:.4f} → {:.4f} · query {} {}</summary><ul>{}</ul></details>",
-                one.before,
-                one.after,
-                one.query,
-                text,
+                query.before,
+                query.after,
+                query.query,
+                queries.get(query.query, ""),
                 rows,
             )
         )
-    return joined(parts) if parts else html("<p>Nothing moved.</p>")
+    return join_markup(parts) if parts else html("<p>Nothing moved.</p>")
 
 
 def _flows(
@@ -177,15 +183,15 @@ def _flows(
     if not chosen:
         return []
     parts = [
-        html("<h2>How ranks come about</h2>"),
+        html("<h2>How ranks change</h2>"),
         html(
-            '<p class="dim">One line a document, from the stores\' lists to its final place. '
+            '<p class="dim">One line per document, from the lists of the stores to its final rank. '
             '<span class="key"></span> relevant</p>'
         ),
         _select("example", chosen),
     ]
     for query in chosen:
-        flows = joined(_flow(outcome, query, measure, qrels[query]) for outcome in explained)
+        flows = join_markup(_flow(outcome, query, measure, qrels[query]) for outcome in explained)
         parts.append(
             html(
                 '<section data-part="example" data-name="{0}"><h3>Query {0}: {1}</h3>'
@@ -198,22 +204,22 @@ def _flows(
     return parts
 
 
-def _flow(outcome: Outcome, query: str, measure: str, judged: Mapping[str, int]) -> Markup:
+def _flow(outcome: Outcome, query: str, measure: str, grades: Mapping[str, int]) -> Markup:
     return html(
         '<div><p>{} <span class="dim">{} {:.4f}</span></p><div class="scroll">{}</div></div>',
         outcome.name,
         measure,
         outcome.quality.per_query[measure][query],
-        rank_flow(outcome.answers[query], judged),
+        rank_flow(outcome.answers[query], grades),
     )
 
 
 def _examples(outcomes: Sequence[Outcome], measure: str, qrels: Qrels) -> list[str]:
-    """Return the queries that moved most between the first and the last; else the hardest ones."""
+    """Return the queries that changed most between the first and the last outcome, or the hardest ones."""
     if len(outcomes) > 1:
-        found = [one.query for one in moved(outcomes[0], outcomes[-1], measure, qrels, most=EXAMPLES)]
-        if found:
-            return found
+        changed = moved_queries(outcomes[0], outcomes[-1], measure, qrels, limit=EXAMPLES)
+        if changed:
+            return [query.query for query in changed]
     values = outcomes[0].quality.per_query[measure]
     return sorted(values, key=lambda query: (values[query], query))[:EXAMPLES]
 
@@ -221,19 +227,73 @@ def _examples(outcomes: Sequence[Outcome], measure: str, qrels: Qrels) -> list[s
 def _select(part: str, names: Sequence[str]) -> Markup:
     if len(names) < 2:
         return Markup()
-    options = joined(html('<option value="{0}">{0}</option>', name) for name in names)
+    options = join_markup(html('<option value="{0}">{0}</option>', name) for name in names)
     return html('<select data-shows="{0}" aria-label="{0}" hidden>{1}</select>', part, options)
 
 
-def _both(draw: Callable[[Frame, str], Markup], height: int) -> Markup:
+def _draw_both_widths(draw: Callable[[ChartArea, str], Markup], height: int) -> Markup:
     """Draw for wide and for narrow windows; the style sheet shows the one that fits."""
-    wide, narrow = Frame(1080, height), Frame(350, int(height * 0.85), left=48)
+    wide, narrow = ChartArea(1080, height), ChartArea(350, int(height * 0.85), left=48)
     return draw(wide, "wide") + draw(narrow, "narrow")
 
 
 def _table(heads: Sequence[str], rows: Sequence[Markup]) -> Markup:
     return html(
         '<div class="scroll"><table><thead><tr>{}</tr></thead><tbody>{}</tbody></table></div>',
-        joined(html("<th>{}</th>", text) for text in heads),
-        joined(rows),
+        join_markup(html("<th>{}</th>", text) for text in heads),
+        join_markup(rows),
     )
+
+
+STYLE = (
+    FLOW_STYLE
+    + """
+:root { color-scheme: light dark; --bg: #fff; --fg: #1b1f24; --dim: #5b6570; --line: #d9dee3; --card: #f6f8fa;
+  --gain: #1a7f4b; --loss: #c4392f; --accent: #0b62c4; --other: #9aa5b1; }
+@media (prefers-color-scheme: dark) { :root { --bg: #14181d; --fg: #e6eaee; --dim: #a3adb8; --line: #343c45;
+  --card: #1c2127; --gain: #4cc38a; --loss: #ff8079; --accent: #6cb2ff; --other: #6b7681; } }
+* { box-sizing: border-box; }
+body { margin: 0 auto; max-width: 1120px; padding: 20px 16px 48px; background: var(--bg); color: var(--fg);
+  font: 16px/1.5 system-ui, sans-serif; overflow-wrap: anywhere; }
+h1 { font-size: 1.6rem; margin: 0 0 4px; } h2 { font-size: 1.2rem; margin: 32px 0 8px; }
+h3 { font-size: 1rem; margin: 20px 0 4px; }
+p { margin: 4px 0 10px; } .dim { color: var(--dim); }
+.scroll { overflow-x: auto; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; width: 100%; }
+th, td { padding: 6px 10px; text-align: right; border-bottom: 1px solid var(--line); white-space: nowrap; }
+th:first-child, td:first-child { text-align: left; }
+td.best { font-weight: 700; color: var(--gain); }
+svg { display: block; } svg.wide { max-width: 100%; height: auto; } svg.narrow { display: none; }
+ svg text { fill: var(--fg); font: 13px system-ui, sans-serif; }
+svg text.tick { fill: var(--dim); font-size: 12px; } svg text.name { font-weight: 600; }
+.grid { stroke: var(--line); } .axis { stroke: var(--dim); }
+.gain { fill: var(--gain); } .loss { fill: var(--loss); }
+.error { stroke: var(--accent); stroke-width: 2; opacity: .55; }
+.facts { display: grid; grid-template-columns: max-content 1fr; gap: 2px 14px; margin: 10px 0 0;
+  font-size: .9rem; }
+.facts dt { color: var(--dim); } .facts dd { margin: 0; overflow-wrap: anywhere; }
+.dot { fill: var(--accent); stroke: var(--bg); stroke-width: 2; }
+.flows { display: flex; flex-wrap: wrap; gap: 8px 24px; } .flows > div { min-width: 0; max-width: 100%; }
+select { font: inherit; padding: 6px 8px; max-width: 100%; background: var(--card); color: var(--fg);
+  border: 1px solid var(--line); border-radius: 6px; }
+details { background: var(--card); border: 1px solid var(--line); border-radius: 8px; padding: 8px 14px;
+  margin: 8px 0; }
+summary { cursor: pointer; }
+.key { display: inline-block; width: 12px; height: 12px; border-radius: 6px; background: var(--accent); }
+@media (max-width: 700px) { svg.wide { display: none; } svg.narrow { display: block; }
+  th, td { padding: 6px 8px; } }
+.flow .hit { --c: var(--other); --on: var(--bg); } .flow .hit.marked { --c: var(--accent); }
+"""
+)
+
+SCRIPT = """
+document.querySelectorAll("select[data-shows]").forEach(function (select) {
+  var parts = document.querySelectorAll("[data-part=" + select.dataset.shows + "]");
+  function show() {
+    parts.forEach(function (part) { part.hidden = part.dataset.name !== select.value; });
+  }
+  select.hidden = false;
+  select.addEventListener("change", show);
+  show();
+});
+"""

@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple
 from resift.errors import InputError, did_you_mean
 from resift.evaluation.fast_replay import FastReplay, is_fast
 from resift.evaluation.measures import Judge, Quality, measure_name
-from resift.evaluation.record_file import Header, Recorded, Recording
+from resift.evaluation.recording import Header, Recorded, Recording
 from resift.evaluation.replay import Setting, default_setting, only, replay
 from resift.ranking.fusion.weighted import NAME as WEIGHTED
 from resift.ranking.scaling import mean_and_deviation

@@ -1,0 +1,282 @@
+"""Readers of evaluation data: TREC runs, relevance judgments (qrels) and BEIR folders.
+
+Errors are DataFormatError with file and line. Runs and judgments are read as strictly as by trec_eval.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import json
+import math
+import os
+import struct
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from resift.errors import DataFormatError, did_you_mean
+from resift.types import JsonMapping, JsonObject
+from resift.validation import check_arguments, type_name
+
+MAX_BYTES = 1 << 30
+
+Qrels = dict[str, dict[str, int]]
+"""Query id -> document id -> grade."""
+
+Run = dict[str, list[str]]
+"""Query id -> document ids, best first."""
+
+RUN_COLUMNS = "qid Q0 docid rank score tag"
+QRELS_COLUMNS = "qid iteration docid grade"
+
+
+class Retrieved(NamedTuple):
+    """A line of a run file."""
+
+    line: int
+    query: str
+    id: str
+    score: float
+
+
+@check_arguments
+def read_run(path: Path | str) -> Run:
+    """Return the documents of each query in trec_eval's order; a duplicate document is an error."""
+    path = Path(path)
+    queries: dict[str, dict[str, Retrieved]] = {}
+    for row in run_lines(path):
+        rows = queries.setdefault(row.query, {})
+        if row.id in rows:
+            message = f"document {row.id!r} of query {row.query!r} is already in line {rows[row.id].line}"
+            raise DataFormatError(f"{message}; keep one", file=str(path), line=row.line)
+        rows[row.id] = row
+    return {query: [row.id for row in sort_like_trec(rows.values())] for query, rows in queries.items()}
+
+
+def run_lines(path: Path, lines: Sequence[tuple[int, str]] | None = None) -> Iterator[Retrieved]:
+    """Yield the lines of a run file, including duplicates."""
+    for number, line in lines or numbered_lines(path, expected=f"a TREC run: {RUN_COLUMNS}"):
+        columns = line.split()
+        if len(columns) != 6:
+            message = f"{len(columns)} columns; a TREC run has 6: {RUN_COLUMNS}"
+            raise DataFormatError(message, file=str(path), line=number)
+        try:
+            score = float(columns[4])
+        except ValueError:
+            score = math.nan
+        if not math.isfinite(score):
+            raise DataFormatError(f"score {columns[4]!r} is not a finite number", file=str(path), line=number)
+        yield Retrieved(number, columns[0], columns[2], score)
+
+
+def sort_like_trec(rows: Iterable[Retrieved]) -> list[Retrieved]:
+    """Sort by score in single precision, and equal scores by descending id. Ranks are ignored."""
+    return sorted(rows, key=lambda row: (_to_single_precision(row.score), row.id), reverse=True)
+
+
+def _to_single_precision(score: float) -> float:
+    try:
+        rounded: float = struct.unpack("f", struct.pack("f", score))[0]
+    except OverflowError:
+        return math.copysign(math.inf, score)
+    return rounded
+
+
+@check_arguments
+def read_qrels(path: Path | str) -> tuple[Qrels, dict[str, int]]:
+    """Return the judgments and the first line of each query; reads TREC's four columns and BEIR's three."""
+    path = Path(path)
+    lines = numbered_lines(path, expected=f"judgments: {QRELS_COLUMNS}")
+    if _is_header(lines[0][1]):
+        lines = lines[1:]
+        if not lines:
+            raise DataFormatError("only a header; no judgments", file=str(path), line=1)
+    columns = len(_split_columns(lines[0][1]))
+    if columns not in (3, 4):
+        message = f"{columns} columns; judgments have 4 ({QRELS_COLUMNS}) or 3 (qid docid grade)"
+        raise DataFormatError(message, file=str(path), line=lines[0][0])
+    qrels: Qrels = {}
+    first_lines: dict[str, int] = {}
+    for number, line in lines:
+        query, id, grade = _parse_judgment(path, number, line, columns)
+        if id in qrels.setdefault(query, {}):
+            message = f"document {id!r} of query {query!r} is judged twice; keep one line"
+            raise DataFormatError(message, file=str(path), line=number)
+        qrels[query][id] = grade
+        first_lines.setdefault(query, number)
+    return qrels, first_lines
+
+
+def _parse_judgment(path: Path, number: int, line: str, columns: int) -> tuple[str, str, int]:
+    values = _split_columns(line)
+    if len(values) != columns:
+        message = f"{len(values)} columns, but the lines before have {columns}"
+        raise DataFormatError(message, file=str(path), line=number)
+    try:
+        grade = int(values[-1])
+    except ValueError:
+        message = f"grade {values[-1]!r} is not a whole number"
+        raise DataFormatError(message, file=str(path), line=number) from None
+    if not -(2**31) < grade < 2**31:
+        raise DataFormatError(f"grade {grade} is out of range", file=str(path), line=number)
+    return values[0].strip(), values[-2].strip(), grade
+
+
+def _split_columns(line: str) -> list[str]:
+    # BEIR separates columns by tabs, so its ids may contain spaces.
+    return line.split("\t") if line.count("\t") == 2 else line.split()
+
+
+def _is_header(line: str) -> bool:
+    # The last column of a header is a name ("score"). With a digit it is an invalid grade instead.
+    columns = _split_columns(line)
+    last = columns[-1].strip().lower()
+    return len(columns) in (3, 4) and last.replace("-", "").replace("_", "").isalpha() and last != "nan"
+
+
+@dataclass(frozen=True, slots=True)
+class Collection:
+    """One split of a BEIR folder: queries with judgments. The corpus is read on demand."""
+
+    folder: Path
+    split: str
+    queries: Mapping[str, str]
+    qrels: Qrels
+
+    @property
+    def name(self) -> str:
+        """The name of the folder."""
+        return self.folder.resolve().name
+
+    @property
+    def corpus_file(self) -> Path:
+        """The documents. The file may be missing if a pipeline has its own store."""
+        return self.folder / "corpus.jsonl"
+
+    def corpus_digest(self) -> str:
+        """Return a digest of the documents, "" without a corpus file."""
+        if not self.corpus_file.exists():
+            return ""
+        with self.corpus_file.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+
+    def documents(self) -> Iterator[JsonObject]:
+        """Yield the documents with title and text joined, and their metadata."""
+        lines: dict[str, int] = {}
+        for line, row in json_rows(self.corpus_file, expected="documents"):
+            id = _read_id(row, self.corpus_file, line, lines)
+            parts = [_read_text(row, key, self.corpus_file, line) for key in ("title", "text")]
+            metadata = row.get("metadata") or {}
+            if not isinstance(metadata, Mapping):
+                raise DataFormatError('"metadata" is not an object', file=str(self.corpus_file), line=line)
+            yield {"id": id, "text": " ".join(part for part in parts if part), "metadata": dict(metadata)}
+
+
+@check_arguments
+def read_collection(folder: Path | str, *, split: str = "test") -> Collection:
+    """Read the judged queries of one split of a BEIR folder."""
+    folder = Path(folder)
+    if not os.path.isdir(folder):
+        message = "this is a file" if os.path.isfile(folder) else "no such folder"
+        raise DataFormatError(
+            f"{message}; name a BEIR folder with queries.jsonl and qrels/", file=str(folder)
+        )
+    qrels_file = folder / "qrels" / f"{split}.tsv"
+    splits = sorted(path.stem for path in (folder / "qrels").glob("*.tsv"))
+    if split not in splits:
+        raise DataFormatError(f"no such split. {did_you_mean(split, splits)}", file=str(qrels_file))
+    qrels, first_lines = read_qrels(qrels_file)
+    queries_file = folder / "queries.jsonl"
+    texts: dict[str, str] = {}
+    lines: dict[str, int] = {}
+    for line, row in json_rows(queries_file, expected="queries"):
+        id = _read_id(row, queries_file, line, lines)
+        texts[id] = _read_text(row, "text", queries_file, line)
+    for query, line in first_lines.items():
+        if query not in texts:
+            message = f"query {query!r} is judged but not in queries.jsonl"
+            raise DataFormatError(message, file=str(qrels_file), line=line)
+        if not texts[query]:
+            message = f'query {query!r} has no "text"'
+            raise DataFormatError(message, file=str(queries_file), line=lines[query])
+    return Collection(folder, split, {query: texts[query] for query in qrels}, qrels)
+
+
+def _read_id(row: JsonMapping, file: Path, line: int, lines: dict[str, int]) -> str:
+    value = row.get("_id")
+    if isinstance(value, bool) or not isinstance(value, (str, int)) or value == "":
+        raise DataFormatError('no "_id"; each line needs one', file=str(file), line=line)
+    id = str(value)
+    if id in lines:
+        raise DataFormatError(f"id {id!r} is already in line {lines[id]}", file=str(file), line=line)
+    lines[id] = line
+    return id
+
+
+def _read_text(row: JsonMapping, key: str, file: Path, line: int) -> str:
+    value = row.get(key)
+    if value is not None and not isinstance(value, str):
+        raise DataFormatError(f'"{key}" is {type_name(value)}, not a string', file=str(file), line=line)
+    return (value or "").strip()
+
+
+def json_rows(path: Path, *, expected: str) -> Iterator[tuple[int, JsonMapping]]:
+    """Yield (line number, object) of a JSONL file."""
+    for number, line in numbered_lines(path, expected=expected):
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError):
+            message = "not JSON; write one JSON object per line"
+            raise DataFormatError(message, file=str(path), line=number) from None
+        if not isinstance(row, dict):
+            message = f"{type_name(row)}; write one JSON object per line"
+            raise DataFormatError(message, file=str(path), line=number)
+        yield number, row
+
+
+def numbered_lines(path: Path, *, expected: str) -> list[tuple[int, str]]:
+    """Return (line number, line) of all lines that are not blank; an empty file is an error."""
+    lines = [(number, line) for number, line in enumerate(read_lines(path), start=1) if line.strip()]
+    if not lines:
+        raise DataFormatError(f"the file is empty; expected {expected}", file=str(path))
+    return lines
+
+
+def read_lines(path: Path) -> list[str]:
+    """Return the lines of a UTF-8 text file, which may be gzipped."""
+    try:
+        if path.is_dir():
+            raise DataFormatError("this is a folder; name a file", file=str(path))
+        if not path.exists():
+            raise DataFormatError("no such file", file=str(path))
+        if path.stat().st_size > MAX_BYTES:
+            raise DataFormatError("larger than 1 GiB; split it", file=str(path))
+        raw = _read_gzip(path) if path.suffix == ".gz" else path.read_bytes()
+    except OSError as exc:  # a name too long, no permission, a device
+        raise DataFormatError(f"cannot be read: {exc.strerror}", file=str(path)[:200]) from exc
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError as exc:
+        line = raw[: exc.start].count(b"\n") + 1
+        raise DataFormatError("not UTF-8 text; convert it first", file=str(path), line=line) from None
+    if "\0" in text:
+        raise DataFormatError("a binary file; expected text", file=str(path))
+    # Not splitlines(): texts may contain U+2028 and similar characters, which do not end a line.
+    return [line.removesuffix("\r") for line in text.split("\n")]
+
+
+def _read_gzip(path: Path) -> bytes:
+    try:
+        with gzip.open(path) as file:
+            raw = file.read(MAX_BYTES + 1)
+    except (gzip.BadGzipFile, EOFError, zlib.error):
+        raise DataFormatError("not a complete gzip file", file=str(path)) from None
+    if len(raw) > MAX_BYTES:
+        raise DataFormatError("larger than 1 GiB unpacked; split it", file=str(path))
+    return raw
+
+
+numbered, in_trec_order = numbered_lines, sort_like_trec  # OLD NAMES: remove

@@ -1,0 +1,232 @@
+"""Systems to evaluate: built-in pipelines (bm25, dense, rrf, …) and pipeline files.
+
+In a pipeline file, `path: ${RESIFT_COLLECTION}` is the index of the collection that is being evaluated.
+Every other store is used as written.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from resift.errors import InputError, did_you_mean
+from resift.ingest.opening import open_index
+from resift.models.embedder import DEFAULT_EMBEDDER, Embedder
+from resift.pipeline.over_fetch import OverFetch
+from resift.pipeline.pipeline import Pipeline
+from resift.pipeline.stages import Rerank
+from resift.plugins import load_reranker
+from resift.rerankers.cross_encoder import DEFAULT_MODEL
+from resift.rerankers.late_interaction import DEFAULT_MODEL as LATE_INTERACTION_MODEL
+from resift.stores.sqlite import SQLiteStore
+from resift.types import JsonMapping, JsonObject
+from resift.validation import check_arguments
+
+VARIABLE = "RESIFT_COLLECTION"
+RERANK_DEPTH = 20
+FUSED_DEPTH = 500
+"""Depth of the lists of rrf and linear. Published figures fuse 1000, with nearly the same result."""
+
+OpenPipeline = Callable[..., Pipeline]
+_RERANKER_MODELS = {
+    "cross-encoder": (DEFAULT_MODEL,),
+    "default": (DEFAULT_MODEL,),
+    "late-interaction": (LATE_INTERACTION_MODEL,),
+}
+_EXACT = {"exact": True, "approximate": False}
+_MODES = {"bm25": {"mode": "text"}, "dense": {"mode": "vector"}}
+
+
+@dataclass(frozen=True, slots=True)
+class System:
+    """A pipeline to evaluate. `identity` is everything that could change its answers."""
+
+    name: str
+    identity: JsonMapping
+    needs_corpus: bool
+    needs_vectors: bool
+    open: OpenPipeline
+    stores: tuple[JsonMapping, ...] = ()
+    """The `stores:` of an equivalent pipeline file."""
+    models: tuple[str, ...] = ()
+    """Model names of the embedder and the reranker."""
+
+
+def find_systems(texts: list[str]) -> list[System]:
+    """Return the systems, each with a unique name."""
+    systems = [find_system(text) for text in texts]
+    names = [system.name for system in systems]
+    return [
+        system if names.count(system.name) == 1 else replace(system, name=f"{system.name}#{number}")
+        for number, system in enumerate(systems, start=1)
+    ]
+
+
+@check_arguments
+def find_system(text: str) -> System:
+    """Return the built-in pipeline of that name, or the pipeline of that file.
+
+    `NAME:approximate` searches vectors by their bit codes at any size, `NAME:exact` compares all of them.
+    """
+    name, colon, mode = text.partition(":")
+    if name in BUILT_IN and (mode in _EXACT if colon else True):
+        exact = {"exact": _EXACT[mode]} if colon else {}
+        depth = {"lists": FUSED_DEPTH} if name in ("linear", "rrf") else {}
+        store = {"name": "collection", "kind": "sqlite", "path": f"${{{VARIABLE}}}"}
+        return System(
+            text,
+            {"built-in": name, **depth, **exact},
+            needs_corpus=True,
+            needs_vectors=name != "bm25",
+            open=partial(BUILT_IN[name], **exact),
+            stores=({**store, **_MODES.get(name, {}), **exact},),
+            models=() if name == "bm25" else (DEFAULT_EMBEDDER, *_RERANKER_MODELS.get(name, ())),
+        )
+    path = Path(text)
+    if path.suffix in (".yaml", ".yml") or _exists(path):
+        return _read_pipeline_file(path)
+    raise InputError(f"Unknown pipeline {text!r}. {did_you_mean(text, BUILT_IN)} Or name a .yaml file.")
+
+
+def system_from_file(path: Path) -> System:
+    """Return the pipeline of a file, or the default pipeline on an index."""
+    if path.suffix in (".yaml", ".yml"):
+        return _read_pipeline_file(path)
+    if not _exists(path):
+        raise InputError(f"No such file: {path}. Name a pipeline file or an index.")
+    return System(
+        path.stem,
+        {"built-in": "default"},
+        needs_corpus=False,
+        needs_vectors=True,
+        open=lambda _: Pipeline.default(open_index(path, read_only=True)),
+        stores=({"name": path.stem, "kind": "sqlite", "path": str(path.absolute())},),
+    )
+
+
+def _exists(path: Path) -> bool:
+    try:
+        return path.exists()
+    except (OSError, ValueError):  # not a valid file name
+        return False
+
+
+def _read_pipeline_file(path: Path) -> System:
+    from resift.config import inspect_yaml
+
+    # Variables are not expanded: the index does not exist yet, and the identity must not depend on its path.
+    settings, problems = inspect_yaml(path, expand=False)
+    problems.refuse()
+    plain = settings.plain() if settings is not None else {}
+    folder = path.absolute().parent
+    stores: list[JsonMapping] = list(plain.get("stores", ()))
+    on_corpus = [store for store in stores if f"${{{VARIABLE}}}" in str(store.get("path", ""))]
+    embedders = [store.get("embedder") for store in stores]
+    models = [DEFAULT_EMBEDDER if name in ("auto", None) else name for name in embedders if name != "none"]
+    model = (plain.get("rerank") or {}).get("model")
+
+    def open_pipeline(index: Path | None) -> Pipeline:
+        with _collection_variable(index):
+            return Pipeline.from_yaml(path)
+
+    return System(
+        path.stem,
+        {"file": plain, "stores": _file_states(stores, folder)},
+        needs_corpus=bool(on_corpus),
+        needs_vectors=any(
+            store.get("embedder") != "none" and store.get("mode") != "text" for store in on_corpus
+        ),
+        open=open_pipeline,
+        stores=tuple(_with_absolute_path(store, folder) for store in stores),
+        models=tuple(dict.fromkeys([*models, *([model] if model else [])])),
+    )
+
+
+@contextmanager
+def _collection_variable(index: Path | None) -> Iterator[None]:
+    """Set `${RESIFT_COLLECTION}` to the index while a pipeline file is read."""
+    if index is None:
+        yield
+        return
+    before = os.environ.get(VARIABLE)
+    os.environ[VARIABLE] = str(index.absolute())
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[VARIABLE]
+        else:
+            os.environ[VARIABLE] = before
+
+
+def _with_absolute_path(store: JsonMapping, folder: Path) -> JsonObject:
+    path = store.get("path")
+    return dict(store) if not path or "${" in str(path) else {**store, "path": str(folder / str(path))}
+
+
+def _file_states(stores: list[JsonMapping], folder: Path) -> JsonObject:
+    """Return size and time of the store files, because a changed index gives other answers."""
+    states = {}
+    for store in stores:
+        path = folder / os.path.expandvars(str(store.get("path", "")))
+        if store.get("path") and path.is_file():
+            state = path.stat()
+            states[store["name"]] = [state.st_size, state.st_mtime_ns]
+    return states
+
+
+def _open_store(index: Path | None, exact: bool | None = None, *, vectors: bool = True) -> SQLiteStore:
+    assert index is not None  # noqa: S101 - needs_corpus
+    store = SQLiteStore(index, name="collection", read_only=True)
+    if not vectors:
+        return store
+    embedder = Embedder(store.facts().embedder)
+    store.release()
+    return SQLiteStore(index, name="collection", embedder=embedder, exact=exact, read_only=True)
+
+
+def _bm25(index: Path | None, exact: bool | None = None) -> Pipeline:
+    return Pipeline([_open_store(index, exact, vectors=False).text])
+
+
+def _dense(index: Path | None, exact: bool | None = None) -> Pipeline:
+    return Pipeline([_open_store(index, exact).vectors])
+
+
+def _fused(method: str | None, index: Path | None, exact: bool | None = None) -> Pipeline:
+    store = _open_store(index, exact)
+    fuse = {"fuse": load_reranker(method)} if method else {}
+    return Pipeline([store.text, store.vectors], fetch=OverFetch(minimum=FUSED_DEPTH), **fuse)
+
+
+def _reranked(reranker: str, index: Path | None, exact: bool | None = None) -> Pipeline:
+    store = _open_store(index, exact)
+    rerank = Rerank(load_reranker(reranker), depth=RERANK_DEPTH)
+    return Pipeline([store.text, store.vectors], rerank=rerank)
+
+
+def _default(index: Path | None, exact: bool | None = None) -> Pipeline:
+    return Pipeline.default(_open_store(index, exact))
+
+
+BUILT_IN: Mapping[str, OpenPipeline] = {
+    "bm25": _bm25,
+    "cross-encoder": partial(_reranked, "cross-encoder"),
+    "default": _default,
+    "dense": _dense,
+    "late-interaction": partial(_reranked, "late-interaction"),
+    "linear": partial(_fused, "linear"),
+    "rrf": partial(_fused, None),
+}
+"""bm25: keyword search. dense: vector search. rrf and linear (min-max): both, fused, 500 deep.
+cross-encoder and late-interaction: the candidates of the default in the order of the model.
+default: `Pipeline.default`."""
+
+Subject = System  # OLD NAME: remove
+subject_named = find_system  # OLD NAME: remove
+subject_of = system_from_file  # OLD NAME: remove
+subjects_named = find_systems  # OLD NAME: remove
