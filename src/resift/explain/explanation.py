@@ -190,7 +190,7 @@ def _draw_rows(layout: Layout, gap: int, width: int, style: Paint) -> list[str]:
 
 
 def _legend(layout: Layout, width: int, style: Paint) -> list[str]:
-    """Return one line per hit: its rank, how far it moved, and the stage that moved it most."""
+    """Return one line per hit: its rank, its move, and the stage that moved it most."""
     lines = []
     for line in layout.lines:
         _, heading, used = _hit_heading(line, layout, width, style)

@@ -1,6 +1,6 @@
 """The path of every hit through the stages, as data for pictures: positions, moves and rows.
 
-`read_flow` turns a ranking's trace into columns and positions, `find_move` says how far a hit moved and why,
+`read_flow` turns a ranking's trace into columns and positions, `find_move` describes the move of a hit,
 and `make_layout` chooses the hits of a picture and their rows.
 """
 
@@ -160,7 +160,7 @@ def _short_name(name: str, lists: Sequence[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """How far a hit moved from where it started, and the stage that moved it most."""
+    """The first and the last rank of a hit, and the stage that moved it most."""
 
     start: int
     end: int | None
@@ -215,7 +215,7 @@ def _move_reason(path: HitPath, flow: Flow, stops: list[tuple[FlowColumn, FlowPo
             return "kept its rank"
         in_lists = "in all lists" if len(labels) == len(lists) else f"only in {' and '.join(labels)}"
         return f"kept its rank; {in_lists}"
-    # The largest move decides; of equal ones the earlier, hence the negative index.
+    # The largest move decides; of equal ones the earlier, therefore the negative index.
     _, _, before, column, after = max(turns, key=lambda turn: turn[:2])
     # Stages that changed nothing share the column of the first one, which moved the hit.
     stage = column.label.partition(", ")[0]

@@ -172,7 +172,9 @@ class Circuit:
         self.rules = rules
         self.generation = 0
         self.changes: list[Change] = []
-        self.trips = 0
+        self.failures = self.successes = self.trips = 0
+        self.probing = False
+        self.lease_until_s = -math.inf
         self._reset(State.CLOSED, "")
 
     def tick(self, now_s: float) -> None:
@@ -248,6 +250,5 @@ class Circuit:
         self.state = state
         self.reason = reason
         self.probing = False
-        self.failures: int = 0
-        self.successes: int = 0
+        self.failures = self.successes = 0
         self.until_s = self.lease_until_s = -math.inf

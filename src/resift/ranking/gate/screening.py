@@ -102,7 +102,7 @@ def find_cliff(
     rerank_top_n: int | None,
     policy: Cliff | None = None,
 ) -> Hint:
-    """Return the first cliff after the first `rerank_top_n` scores, or the reason why there is none.
+    """Return the first cliff after the first `rerank_top_n` scores, or the reason for its absence.
 
     If its bottom is already below the static floor, the search ends: all later scores are below it, too.
     """
