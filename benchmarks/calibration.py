@@ -23,7 +23,7 @@ from benchmarks.harness import option_parser, report
 from resift._internal.cache_folders import cache_folder
 from resift._internal.sync import run_sync
 from resift.deadline import Deadline
-from resift.demo.sample import passages, questions
+from resift.demo.demo_run import passages, questions
 from resift.evaluation.readers import Collection, read_collection
 from resift.evaluation.reliability import Reliability, measured
 from resift.evaluation.running import build_index

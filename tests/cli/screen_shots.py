@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from resift.cli.main import main
-from resift.demo.running import Shown
+from resift.demo.demo_run import Shown
 from tests.agent.small import write_sources
 from tests.evaluation.small import write_collection
 
@@ -157,7 +157,7 @@ def _jsonl(rows) -> str:
 
 def fix_times() -> None:
     """Let tables show the same times in each run, and the demo be computed once, of a few questions."""
-    from resift.demo import running
+    from resift.demo import demo_run as running
     from resift.evaluation import running as evaluating
 
     questions, run_demo = running.questions, running.run_demo

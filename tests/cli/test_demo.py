@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from resift.cli.main import main
-from resift.demo import running
+from resift.demo import demo_run as running
 from resift.errors import MissingExtraError, install_command
 
 

@@ -317,7 +317,7 @@ def test_a_minimal_file_ranks_like_the_default_pipeline(tmp_path):
     pytest.importorskip("tokenizers")
     from resift import Index
     from resift.config.reference import default_file
-    from resift.demo.sample import passages, questions
+    from resift.demo.demo_run import passages, questions
 
     rows = passages()[:110]
     # A long text, of which the default reads some windows and not all.

@@ -8,9 +8,15 @@ from collections import Counter
 
 import pytest
 
-from resift.demo.quality import ndcg, reciprocal_rank
-from resift.demo.running import missing_models, run_demo
-from resift.demo.sample import SHOWN, passages, questions
+from resift.demo.demo_run import (
+    EXAMPLE_QUESTION,
+    missing_models,
+    ndcg,
+    passages,
+    questions,
+    reciprocal_rank,
+    run_demo,
+)
 from resift.pipeline.pipeline import Pipeline
 from resift.types import StageKind
 
@@ -31,7 +37,7 @@ def test_sample_is_large_enough_and_consistent():
     assert {"negation", "near-duplicate", "keyword", "number", "wrong source", "paraphrase"} <= {
         question.trap for question in asked
     }
-    assert SHOWN in {question.text for question in asked}
+    assert EXAMPLE_QUESTION in {question.text for question in asked}
 
 
 def test_measures_agree_with_ir_measures():
@@ -47,7 +53,7 @@ def test_measures_agree_with_ir_measures():
 
 def test_without_models_words_are_searched(monkeypatch):
     """Without the extra the demo runs on words alone and says what to install."""
-    from resift.demo import running
+    from resift.demo import demo_run as running
     from resift.errors import MissingExtraError, install_command
 
     def refuse(module: str, *, extra: str) -> None:

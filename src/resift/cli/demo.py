@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from resift.types import JsonObject
 
 if TYPE_CHECKING:
-    from resift.demo.running import Shown
+    from resift.demo.demo_run import Shown
 
 EXAMPLES = """\
 Indexes 231 short passages of a made-up trust that keeps a lighthouse (handbook, wiki, tickets, chat), asks 60
@@ -25,7 +25,7 @@ examples:
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `resift demo`."""
-    from resift.demo.sample import SHOWN
+    from resift.demo.demo_run import SHOWN
 
     parser.epilog = EXAMPLES
     parser.add_argument("--question", default=SHOWN, metavar="TEXT", help=f"show this one (default: {SHOWN})")
@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
     """Run the demo; exit code 0 also where models are missing, which the output says."""
     from resift._internal.sync import run_sync
     from resift.cli.render import Progress, print_json
-    from resift.demo.running import run_demo
+    from resift.demo.demo_run import run_demo
 
     meters: dict[str, Progress] = {}
 

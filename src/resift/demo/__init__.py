@@ -1,4 +1,1 @@
-"""The shipped sample, our own writing about a trust that keeps a lighthouse, and what `resift demo` does.
-
-`sample` reads the data, `quality` measures orders, `running` indexes and asks. Nothing here prints.
-"""
+"""The data and the run of `resift demo`: a trust that runs a lighthouse, with judged questions."""
