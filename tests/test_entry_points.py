@@ -98,10 +98,10 @@ def test_a_server_does_not_start_without_a_file_that_it_was_given(named):
 
     async def reason() -> str:
         app = resift.serve_app(ServerOptions(embedder=None, **named), scorer=OverlapScorer())
-        serving = app.state.serving
+        server = app.state.server
         async with app.router.lifespan_context(app):
-            await serving.loaded()
-        return serving.failure
+            await server.wait_until_loaded()
+        return server.failure
 
     try:
         message = asyncio.run(reason())

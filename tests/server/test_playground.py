@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
@@ -119,6 +121,14 @@ def test_two_settings_side_by_side_and_a_request_to_copy(server, tmp_path):
             " done(module.asText('curl', {query: \"it's\", k: 3}, true)));"
         )
         assert text.startswith(f"curl {server.url}/v1/search")
+        program = driver.execute_async_script(
+            "const done = arguments[0]; import('/playground/copying.js').then((module) =>"
+            " done(module.asText('python', {query: 'true, false and null', k: 3}, false)));"
+        )
+        line = next(line for line in program.splitlines() if line.startswith("body = "))
+        scope = {"json": json}
+        exec(line, scope)
+        assert scope["body"] == {"query": "true, false and null", "k": 3}
         assert "it'\\''s" in text
         assert "sesame" not in text
 
@@ -138,7 +148,7 @@ def test_rating_by_key_fills_a_beir_folder(server, tmp_path, judged):
             ActionChains(driver).send_keys(grades[text]).perform()
             pressed = "button[aria-pressed=true]"
             wait.until(lambda one: len(one.find_elements(By.CSS_SELECTOR, pressed)) > at)  # noqa: B023
-        wait.until(lambda one: "1 question, 3 ratings" in one.find_element(By.ID, "score").text)
+        wait.until(lambda one: "1 query, 3 ratings" in one.find_element(By.ID, "score").text)
         assert "blind:" in driver.find_element(By.ID, "score").text
     collection = read_collection(judged)
     assert list(collection.queries.values()) == ["red fox"]

@@ -63,18 +63,18 @@ class Replica:
         cores = ray.get_runtime_context().get_assigned_resources().get("CPU", 1)
         use_workers(max(1, int(cores)))
         self._app = serve_app(options)
-        self._serving = self._app.state.serving
-        self._serving.accept_when_ready = True
+        self._server = self._app.state.server
+        self._server.accept_when_ready = True
 
     def __serve_build_asgi_app__(self) -> Any:
         return self._app
 
     async def record_autoscaling_stats(self) -> dict[str, float]:
         """Report the pairs in progress to Ray Serve."""
-        admission = self._serving.admission
+        admission = self._server.admission
         return {PAIRS: float(admission.in_flight + admission.waiting)}
 
     async def check_health(self) -> None:
         """Raise if this replica can never answer. Ray Serve then starts another one."""
-        if self._serving.state == "failed":
-            raise RuntimeError(self._serving.failure)
+        if self._server.phase == "failed":
+            raise RuntimeError(self._server.failure)

@@ -7,7 +7,7 @@ and `ROUTES` which dialects are spoken at a path.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, Any, Literal, TypeAlias
 
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -38,33 +38,35 @@ class SpanOptions(Struct, kw_only=True):
     max_spans: Positive | None = None
 
 
-class CohereV2Request(RerankRequest, kw_only=True):
-    """Request of Cohere's API, version 2."""
+class TextRequest(RerankRequest, kw_only=True):
+    """Request with documents that are strings."""
 
     documents: Texts
     top_n: Positive | None = None
+
+
+class ObjectRequest(RerankRequest, kw_only=True):
+    """Request with documents that are strings or objects; Jina's has no more fields."""
+
+    documents: TextsOrObjects
+    top_n: Positive | None = None
+    return_documents: Flag | None = None
+
+
+class CohereV2Request(TextRequest, kw_only=True):
+    """Request of Cohere's API, version 2."""
+
     max_tokens_per_doc: Positive | None = None
     priority: Annotated[int, Meta(ge=0, le=999)] | None = None
     relevant_spans: SpanOptions | None = None
 
 
-class CohereV1Request(RerankRequest, kw_only=True):
+class CohereV1Request(ObjectRequest, kw_only=True):
     """Request of Cohere's API, version 1."""
 
-    documents: TextsOrObjects
-    top_n: Positive | None = None
-    return_documents: Flag | None = None
     rank_fields: Names | None = None
     max_chunks_per_doc: Positive | None = None
     max_tokens_per_doc: Positive | None = None
-
-
-class JinaRequest(RerankRequest, kw_only=True):
-    """Jina's request."""
-
-    documents: TextsOrObjects
-    top_n: Positive | None = None
-    return_documents: Flag | None = None
 
 
 class VoyageRequest(RerankRequest, kw_only=True):
@@ -87,38 +89,32 @@ class TeiRequest(RerankRequest, kw_only=True):
     truncation_direction: Literal["left", "Left", "right", "Right"] | None = None
 
 
-class VllmRequest(RerankRequest, kw_only=True):
-    """vLLM's request; the answer always holds the documents."""
+class InfinityRequest(TextRequest, kw_only=True):
+    """infinity's request."""
 
-    documents: TextsOrObjects
-    top_n: Positive | None = None
     return_documents: Flag | None = None
+    raw_scores: Flag | None = None
+
+
+class TokenLimits(ObjectRequest, kw_only=True):
+    """Fields of vLLM that limit what is read; the server reads everything."""
+
     max_tokens_per_doc: int | None = None
     max_tokens_per_query: int | None = None
     truncate_prompt_tokens: int | None = None
+
+
+class VllmRequest(TokenLimits, kw_only=True):
+    """vLLM's request; the answer always holds the documents."""
+
     truncation_side: str | None = None
     use_activation: Flag | None = None
 
 
-class InfinityRequest(RerankRequest, kw_only=True):
-    """infinity's request."""
-
-    documents: Texts
-    top_n: Positive | None = None
-    return_documents: Flag | None = None
-    raw_scores: Flag | None = None
-
-
-class JinaOrVllmRequest(RerankRequest, kw_only=True):
+class JinaOrVllmRequest(TokenLimits, kw_only=True):
     """Request at `/rerank`, where clients of Jina and vLLM call."""
 
-    documents: TextsOrObjects
-    top_n: Positive | None = None
-    return_documents: Flag | None = None
     raw_scores: Flag | None = None
-    max_tokens_per_doc: int | None = None
-    max_tokens_per_query: int | None = None
-    truncate_prompt_tokens: int | None = None
 
 
 class CohereOrJinaRequest(JinaOrVllmRequest, kw_only=True):
@@ -223,6 +219,12 @@ class OpenAIRerankAnswer(Struct, omit_defaults=True):
     results: list[RankedDocument]
     warnings: list[str] = []
 
+    @classmethod
+    def make(cls, answer: RerankAnswer) -> OpenAIRerankAnswer:
+        """Return the answer in this form."""
+        head = (answer.id, "rerank", answer.created, answer.model)
+        return cls(*head, answer.usage(), answer.documents, answer.warnings)
+
 
 @dataclass(frozen=True, slots=True)
 class RerankAnswer:
@@ -247,43 +249,14 @@ class RerankAnswer:
         return CohereMeta({"version": version}, units, self.warnings)
 
 
-def _cohere_v1(answer: RerankAnswer) -> CohereAnswer:
-    return CohereAnswer(answer.id, answer.documents, answer.meta("1"))
-
-
-def _cohere_v2(answer: RerankAnswer) -> CohereAnswer:
-    return CohereAnswer(answer.id, answer.documents, answer.meta("2"))
-
-
-def _jina(answer: RerankAnswer) -> JinaAnswer:
-    return JinaAnswer(answer.model, answer.usage(), answer.documents, answer.warnings)
-
-
-def _cohere_or_jina(answer: RerankAnswer) -> CohereOrJinaAnswer:
-    return CohereOrJinaAnswer(
-        answer.id, answer.model, answer.usage(), answer.documents, answer.meta("1"), answer.warnings
-    )
-
-
-def _voyage(answer: RerankAnswer) -> VoyageAnswer:
-    usage = TotalUsage(answer.tokens())
-    return VoyageAnswer("list", answer.documents, answer.model, usage, answer.warnings)
-
-
-def _openai(answer: RerankAnswer) -> OpenAIRerankAnswer:
-    return OpenAIRerankAnswer(
-        answer.id, "rerank", answer.created, answer.model, answer.usage(), answer.documents, answer.warnings
-    )
-
-
-def _tei(answer: RerankAnswer) -> list[TeiRankedDocument]:
+def _tei_answer(answer: RerankAnswer) -> list[TeiRankedDocument]:
     return [
         TeiRankedDocument(row.index, row.relevance_score, row.document)  # type: ignore[arg-type]  # plain text
         for row in answer.documents
     ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class ServedDialect:
     """One rerank API: types, errors, and the fields that mean the same in all of them.
 
@@ -294,8 +267,9 @@ class ServedDialect:
     name: str
     request: type[RerankRequest]
     answer: Any
-    make_answer: Callable[[RerankAnswer], Any]
     errors: ErrorForm
+    make_answer: Callable[[RerankAnswer], Any]
+    _: KW_ONLY
     documents_field: str = "documents"
     cutoff_field: str | None = "top_n"
     return_field: str | None = "return_documents"
@@ -310,91 +284,56 @@ class ServedDialect:
         if isinstance(request, CohereOrJinaRequest):
             # Clients of Jina and vLLM expect the documents, those of Cohere do not.
             named_as_cohere = (request.model or "").startswith(("rerank-", "cohere"))
-            fields = (request.rank_fields, request.max_chunks_per_doc)
-            return not named_as_cohere and fields == (None, None)
+            return not named_as_cohere and (request.rank_fields, request.max_chunks_per_doc) == (None, None)
         return self.documents_by_default
 
 
-SERVED: Mapping[str, ServedDialect] = {
-    dialect.name: dialect
-    for dialect in (
-        ServedDialect(
-            name="cohere-v2",
-            request=CohereV2Request,
-            answer=CohereAnswer,
-            make_answer=_cohere_v2,
-            errors=errors.COHERE,
-            return_field=None,
+_DIALECTS = (
+    ServedDialect(
+        "cohere-v2", CohereV2Request, CohereAnswer, errors.COHERE,
+        lambda answer: CohereAnswer(answer.id, answer.documents, answer.meta("2")),
+        return_field=None,
+    ),
+    ServedDialect(
+        "cohere-v1", CohereV1Request, CohereAnswer, errors.COHERE,
+        lambda answer: CohereAnswer(answer.id, answer.documents, answer.meta("1")),
+    ),
+    ServedDialect(
+        "jina", ObjectRequest, JinaAnswer, errors.JINA,
+        lambda answer: JinaAnswer(answer.model, answer.usage(), answer.documents, answer.warnings),
+        documents_by_default=True,
+    ),
+    ServedDialect(
+        "voyage", VoyageRequest, VoyageAnswer, errors.VOYAGE,
+        lambda answer: VoyageAnswer(
+            "list", answer.documents, answer.model, TotalUsage(answer.tokens()), answer.warnings
         ),
-        ServedDialect(
-            name="cohere-v1",
-            request=CohereV1Request,
-            answer=CohereAnswer,
-            make_answer=_cohere_v1,
-            errors=errors.COHERE,
+        cutoff_field="top_k", plain_documents=True,
+    ),
+    ServedDialect(
+        "tei", TeiRequest, list[TeiRankedDocument], errors.TEI, _tei_answer,
+        documents_field="texts", cutoff_field=None, return_field="return_text", plain_documents=True,
+    ),
+    ServedDialect(
+        "vllm", VllmRequest, OpenAIRerankAnswer, errors.OPENAI, OpenAIRerankAnswer.make,
+        return_field=None, documents_by_default=True,
+    ),
+    ServedDialect(
+        "infinity", InfinityRequest, OpenAIRerankAnswer, errors.OPENAI, OpenAIRerankAnswer.make,
+        plain_documents=True,
+    ),
+    ServedDialect(
+        "cohere-v1-or-jina", CohereOrJinaRequest, CohereOrJinaAnswer, errors.COHERE_OR_JINA,
+        lambda answer: CohereOrJinaAnswer(
+            answer.id, answer.model, answer.usage(), answer.documents, answer.meta("1"), answer.warnings
         ),
-        ServedDialect(
-            name="jina",
-            request=JinaRequest,
-            answer=JinaAnswer,
-            make_answer=_jina,
-            errors=errors.JINA,
-            documents_by_default=True,
-        ),
-        ServedDialect(
-            name="voyage",
-            request=VoyageRequest,
-            answer=VoyageAnswer,
-            make_answer=_voyage,
-            errors=errors.VOYAGE,
-            cutoff_field="top_k",
-            plain_documents=True,
-        ),
-        ServedDialect(
-            name="tei",
-            request=TeiRequest,
-            answer=list[TeiRankedDocument],
-            make_answer=_tei,
-            errors=errors.TEI,
-            documents_field="texts",
-            cutoff_field=None,
-            return_field="return_text",
-            plain_documents=True,
-        ),
-        ServedDialect(
-            name="vllm",
-            request=VllmRequest,
-            answer=OpenAIRerankAnswer,
-            make_answer=_openai,
-            errors=errors.OPENAI,
-            return_field=None,
-            documents_by_default=True,
-        ),
-        ServedDialect(
-            name="infinity",
-            request=InfinityRequest,
-            answer=OpenAIRerankAnswer,
-            make_answer=_openai,
-            errors=errors.OPENAI,
-            plain_documents=True,
-        ),
-        ServedDialect(
-            name="cohere-v1-or-jina",
-            request=CohereOrJinaRequest,
-            answer=CohereOrJinaAnswer,
-            make_answer=_cohere_or_jina,
-            errors=errors.COHERE_OR_JINA,
-        ),
-        ServedDialect(
-            name="jina-or-vllm",
-            request=JinaOrVllmRequest,
-            answer=OpenAIRerankAnswer,
-            make_answer=_openai,
-            errors=errors.COHERE_OR_JINA,
-            documents_by_default=True,
-        ),
-    )
-}
+    ),
+    ServedDialect(
+        "jina-or-vllm", JinaOrVllmRequest, OpenAIRerankAnswer, errors.COHERE_OR_JINA, OpenAIRerankAnswer.make,
+        documents_by_default=True,
+    ),
+)  # fmt: skip
+SERVED: Mapping[str, ServedDialect] = {dialect.name: dialect for dialect in _DIALECTS}
 """Served dialects by name; the last two answer at the root, where clients of several APIs call."""
 
 ROUTES: Mapping[str, Sequence[str]] = {

@@ -59,6 +59,11 @@ class ServerState:
         self._loading: asyncio.Task[None] | None = None
 
     @property
+    def state(self) -> Phase:
+        """The phase, under its name in 0.2."""
+        return self.phase
+
+    @property
     def ready(self) -> bool:
         """Whether the server answers requests; an open circuit breaker does not change it."""
         return self.phase == "ready"
@@ -78,7 +83,12 @@ class ServerState:
     async def before_accepting(self) -> None:
         """Start loading; wait for it if other workers answer requests in the meantime."""
         self.start()
-        if self.accept_when_ready and self._loading is not None:
+        if self.accept_when_ready:
+            await self.wait_until_loaded()
+
+    async def wait_until_loaded(self) -> None:
+        """Wait until the server is ready or cannot start; then `failure` has the reason."""
+        if self._loading is not None:
             await asyncio.wait([self._loading])
 
     async def close(self) -> None:

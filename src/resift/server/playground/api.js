@@ -1,4 +1,4 @@
-// Requests to the server, with the key of this tab; a missing key is asked for once.
+// Requests to the server with the key of this tab. A missing key is asked for once.
 const KEY = "resift-key";
 
 export const key = () => sessionStorage.getItem(KEY) || "";

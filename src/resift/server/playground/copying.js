@@ -1,6 +1,5 @@
-// The request of this page, for a shell or a program.
+// The request of this page as code for a shell or a program.
 const quoted = (text) => `'${text.replaceAll("'", `'\\''`)}'`;
-const python = (value) => JSON.stringify(value).replace(/\bnull\b/g, "None").replace(/\btrue\b/g, "True").replace(/\bfalse\b/g, "False");
 
 export function asText(form, request, guarded) {
   const base = location.origin;
@@ -12,7 +11,7 @@ export function asText(form, request, guarded) {
     const head = guarded ? ', "authorization": "Bearer " + os.environ["RESIFT_KEY"]' : "";
     return [
       "import json", ...(guarded ? ["import os"] : []), "import urllib.request", "",
-      `body = json.loads(${python(JSON.stringify(request))})`,
+      `body = json.loads(${JSON.stringify(JSON.stringify(request))})`,
       `request = urllib.request.Request("${base}/v1/search", json.dumps(body).encode(),`,
       `                                 {"content-type": "application/json"${head}})`,
       "for hit in json.load(urllib.request.urlopen(request))[\"hits\"]:",

@@ -19,14 +19,14 @@ export function documentsIn(text) {
 }
 
 export async function documentsFrom(files) {
-  const found = [];
+  const documents = [];
   for (const file of files) {
     const text = await file.text();
-    if (/\.jsonl?$/.test(file.name)) found.push(...fromJson(text));
-    else if (/\.csv$/.test(file.name)) found.push(...text.split("\n").map((line) => line.trim()).filter(Boolean));
-    else found.push(...documentsIn(text));
+    if (/\.jsonl?$/.test(file.name)) documents.push(...fromJson(text));
+    else if (/\.csv$/.test(file.name)) documents.push(...text.split("\n").map((line) => line.trim()).filter(Boolean));
+    else documents.push(...documentsIn(text));
   }
-  return found;
+  return documents;
 }
 
 function fromJson(text) {

@@ -1,4 +1,4 @@
-// Elements from data. Texts only ever become text nodes, so that no document can bring markup with it.
+// Elements from data. Texts become text nodes only, so that documents cannot inject markup.
 export function make(tag, options = {}, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(options)) {
@@ -12,7 +12,7 @@ export function make(tag, options = {}, ...children) {
 
 export const byId = (id) => document.getElementById(id);
 
-// The server's picture, without whatever could act. Parsed as part of a page: there an svg needs no xmlns.
+// A picture of the server without active content. As part of a page, an svg needs no xmlns.
 export function picture(source) {
   const parsed = new DOMParser().parseFromString(source, "text/html").querySelector("svg");
   for (const bad of parsed.querySelectorAll("script, foreignObject, style")) bad.remove();

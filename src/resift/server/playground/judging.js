@@ -1,22 +1,22 @@
-// Rating hits from 0 to 3, by click or key; the running score of both settings.
+// Rate hits from 0 to 3 by click or key, and show the running score of both settings.
 import { call } from "./api.js";
 import { byId, make } from "./dom.js";
 
-const WORDS = ["useless", "touches it", "answers it", "just this"];
+const WORDS = ["useless", "related", "answers it", "exactly this"];
 
 export async function startSession(request) {
   const session = await call("POST", "/v1/judge/sessions", request);
   const box = make("section", { className: "ranking", "aria-label": "Hits to rate" });
-  box.append(make("p", { className: "dim" }, "Rate each hit for the question: 0 useless, 1 touches it, 2 answers it, 3 just this."));
-  for (const [at, hit] of session.hits.entries()) box.append(rated(session, hit, at));
+  box.append(make("p", { className: "dim" }, "Rate each hit for the query: 0 useless, 1 related, 2 answers it, 3 exactly this."));
+  for (const [index, hit] of session.hits.entries()) box.append(ratingCard(session, hit, index));
   return box;
 }
 
-function rated(session, hit, at) {
+function ratingCard(session, hit, index) {
   const grades = make("span", { className: "grades", role: "group", "aria-label": "rating" });
   const card = make("article", { className: "result rate", tabIndex: 0 },
     make("div", { className: "top" },
-      make("span", { className: "place" }, String(at + 1)),
+      make("span", { className: "place" }, String(index + 1)),
       make("span", { className: "what" }, make("bdi", {}, hit.text)),
       grades));
   const show = (grade) => {
@@ -39,14 +39,14 @@ export async function showScore() {
   const box = byId("score");
   box.hidden = score.questions === 0;
   const interval = (ends) => (ends ? ` [${ends[0].toFixed(3)} to ${ends[1].toFixed(3)}]` : "");
-  const told = (value) => (value.mean === null ? "–" : value.mean.toFixed(3) + interval(value.interval));
+  const format = (value) => (value.mean === null ? "–" : value.mean.toFixed(3) + interval(value.interval));
   const part = (name) => make("span", {},
     make("span", { className: `badge ${name}` }, name.toUpperCase()), " ",
-    make("meter", { min: 0, max: 1, value: score[name].mean || 0 }), ` ${told(score[name])}`);
+    make("meter", { min: 0, max: 1, value: score[name].mean || 0 }), ` ${format(score[name])}`);
   const blind = score.blind;
   const wins = blind.a + blind.b + blind.tie;
   box.replaceChildren(
-    make("strong", {}, `${score.measure}, ${score.questions} question${score.questions === 1 ? "" : "s"}, ${score.ratings} ratings`),
-    part("a"), part("b"), make("span", {}, `A − B ${told(score.difference)}`),
+    make("strong", {}, `${score.measure}, ${score.questions} ${score.questions === 1 ? "query" : "queries"}, ${score.ratings} ratings`),
+    part("a"), part("b"), make("span", {}, `A − B ${format(score.difference)}`),
     ...(wins ? [make("span", {}, `blind: A wins ${blind.a}, B ${blind.b}, ties ${blind.tie}`)] : []));
 }

@@ -1,4 +1,4 @@
-// The page: asks the server, shows one or two rankings, lets hits be rated.
+// The page: sends queries, shows one or two rankings, and lets people rate hits.
 import { askForKey, call, key } from "./api.js";
 import { asText } from "./copying.js";
 import { documentsFrom, documentsIn, SAMPLE } from "./documents.js";
@@ -7,10 +7,10 @@ import { showScore, startSession } from "./judging.js";
 import { ranking } from "./ranking.js";
 import { Settings } from "./settings.js";
 
-let facts = null;
+let choices = null;
 const settings = {};
 
-function say(text, wrong = false) {
+function showStatus(text, wrong = false) {
   byId("status").textContent = text;
   byId("status").classList.toggle("wrong", wrong);
 }
@@ -28,11 +28,11 @@ function request(name) {
 
 async function working(work) {
   byId("search").disabled = true;
-  say("Working…");
+  showStatus("Working…");
   try {
-    say(await work());
+    showStatus(await work());
   } catch (problem) {
-    say(problem.message || String(problem), true);
+    showStatus(problem.message || String(problem), true);
   } finally {
     byId("search").disabled = false;
   }
@@ -40,7 +40,7 @@ async function working(work) {
 
 function check() {
   const body = request("a");
-  if (!body.query) throw new Error("Write a question first.");
+  if (!body.query) throw new Error("Enter a query first.");
   if (body.documents && !body.documents.length) throw new Error("Paste or upload documents first, or use the sample.");
 }
 
@@ -48,11 +48,11 @@ async function search() {
   check();
   const names = byId("compare").checked ? ["a", "b"] : ["a"];
   const started = performance.now();
-  const found = await Promise.all(names.map((name) => call("POST", "/v1/search", { ...request(name), explain: true })));
+  const answers = await Promise.all(names.map((name) => call("POST", "/v1/search", { ...request(name), explain: true })));
   const results = byId("results");
   results.classList.toggle("two", names.length === 2);
-  results.replaceChildren(...found.map((data, at) => ranking(data, names.length === 2 ? names[at] : "")));
-  return `${found[0].hits.length} hits in ${Math.round(performance.now() - started)} ms`;
+  results.replaceChildren(...answers.map((data, i) => ranking(data, names.length === 2 ? names[i] : "")));
+  return `${answers[0].hits.length} hits in ${Math.round(performance.now() - started)} ms`;
 }
 
 async function judge() {
@@ -63,13 +63,13 @@ async function judge() {
   byId("results").replaceChildren(box);
   box.querySelector(".rate")?.focus();
   await showScore();
-  return "Press 0 to 3 to rate the hit in focus.";
+  return "Press 0 to 3 to rate the selected hit.";
 }
 
 function move(step) {
   const cards = [...document.querySelectorAll("#results .result")];
-  const at = cards.findIndex((card) => card.contains(document.activeElement));
-  const next = cards[Math.max(0, Math.min(cards.length - 1, at + step))];
+  const current = cards.findIndex((card) => card.contains(document.activeElement));
+  const next = cards[Math.max(0, Math.min(cards.length - 1, current + step))];
   (next?.querySelector("summary") || next)?.focus();
 }
 
@@ -82,7 +82,7 @@ function onKey(event) {
   else if (event.key === "k") move(-1);
   else if (card && /^[0-3]$/.test(event.key)) {
     // The focus moves at once: a quick second key would otherwise rate the same hit again.
-    card.rate(Number(event.key)).catch((problem) => say(problem.message, true));
+    card.rate(Number(event.key)).catch((problem) => showStatus(problem.message, true));
     move(1);
   }
 }
@@ -96,12 +96,12 @@ function showCount() {
 async function copy(form) {
   try {
     await navigator.clipboard.writeText(asText(form, request("a"), Boolean(key())));
-    say(`Copied as ${form}.`);
+    showStatus(`Copied as ${form}.`);
   } catch {
     const box = make("textarea", { rows: 10, readOnly: true, value: asText(form, request("a"), Boolean(key())) });
     byId("results").prepend(box);
     box.select();
-    say("The browser does not let this page copy; the text is below.");
+    showStatus("The browser does not allow copying. The text is below.");
   }
 }
 
@@ -112,9 +112,9 @@ function listen() {
   byId("documents").addEventListener("input", showCount);
   for (const radio of document.querySelectorAll("input[name=source]")) radio.addEventListener("change", showCount);
   byId("upload").addEventListener("change", async (event) => {
-    const found = await documentsFrom(event.target.files).catch(() => []);
-    byId("documents").value = found.join("\n\n");
-    if (!found.length) say("These files hold no documents that this page can read.", true);
+    const documents = await documentsFrom(event.target.files).catch(() => []);
+    byId("documents").value = documents.join("\n\n");
+    if (!documents.length) showStatus("This page found no documents in these files.", true);
     showCount();
   });
   byId("sample").addEventListener("click", () => {
@@ -130,20 +130,20 @@ function listen() {
 
 async function begin() {
   listen();
-  facts = await call("GET", "/v1/playground");
+  choices = await call("GET", "/v1/playground");
   for (const name of ["a", "b"]) {
-    settings[name] = new Settings(name, facts);
+    settings[name] = new Settings(name, choices);
     byId("settings").append(settings[name].element);
   }
   settings.b.element.hidden = true;
-  byId("server").textContent = `${facts.model} · Resift ${facts.version}`;
-  byId("judge-controls").hidden = !facts.judgements;
+  byId("server").textContent = `${choices.model} · Resift ${choices.version}`;
+  byId("judge-controls").hidden = !choices.judgements;
   const index = document.querySelector("input[value=index]");
-  index.disabled = !facts.index;
-  index.checked = facts.index;
+  index.disabled = !choices.index;
+  index.checked = choices.index;
   showCount();
-  if (facts.judgements) await showScore();
+  if (choices.judgements) await showScore();
   document.body.dataset.ready = "yes";
 }
 
-begin().catch((problem) => say(problem.message, true));
+begin().catch((problem) => showStatus(problem.message, true));

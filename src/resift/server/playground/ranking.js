@@ -1,11 +1,11 @@
-// One ranking: the flow of ranks, and a card for each hit that tells why on opening.
+// One ranking: the rank flow, and a card per hit that explains its rank when opened.
 import { make, picture } from "./dom.js";
 
 export function ranking(data, name) {
   const box = make("section", { className: "ranking", "aria-label": name ? `Setting ${name.toUpperCase()}` : "Hits" });
   if (name) box.append(make("h2", {}, make("span", { className: `badge ${name}` }, name.toUpperCase())));
   if (data.degraded) box.append(make("p", { className: "panel warn" }, data.reason || "degraded"));
-  const cards = data.hits.map((hit, at) => card(hit, at, data));
+  const cards = data.hits.map((hit, index) => card(hit, index, data));
   if (data.flow && data.flow.wide) box.append(flow(data.flow, cards));
   box.append(...(cards.length ? cards : [make("p", { className: "dim" }, "Nothing found.")]));
   return box;
@@ -18,18 +18,18 @@ function flow(pictures, cards) {
     if (!link) return;
     event.preventDefault();
     const number = Number((link.getAttribute("href") || "").replace(/\D/g, ""));
-    const found = cards[number - 1];
-    if (found) { found.open = true; found.querySelector("summary").focus(); }
+    const target = cards[number - 1];
+    if (target) { target.open = true; target.querySelector("summary").focus(); }
   });
   return panel;
 }
 
-function card(hit, at, data) {
+function card(hit, index, data) {
   const score = typeof hit.relevance === "number" ? hit.relevance.toFixed(2) : "–";
   const raw = typeof hit.score === "number" ? `raw score ${hit.score.toPrecision(4)}` : "no raw score";
   return make("details", { className: "result" },
     make("summary", {},
-      make("span", { className: "place" }, String(at + 1)),
+      make("span", { className: "place" }, String(index + 1)),
       make("span", { className: "what" },
         make("bdi", { className: "text" }, hit.text),
         make("bdi", { className: "id" }, `${hit.id} · ${hit.source || ""}`)),
