@@ -26,10 +26,10 @@ import numpy as np
 from benchmarks.batch_data import write_passages, write_questions
 from benchmarks.harness import versions, write_results
 from resift.batch import EmbedWork, RerankWork, load_shards, run_batch
-from resift.batch.index_work import COLUMNS
+from resift.batch.model_work import INDEX_COLUMNS
 from resift.batch.inputs import plan_inputs
 from resift.batch.shards import run_shard
-from resift.batch.work import each_row, to_batch
+from resift.batch.work import map_rows, to_batch
 from resift.models.embedder import DEFAULT_EMBEDDER
 from resift.models.engine import use_workers
 
@@ -47,7 +47,7 @@ class SeededIndexWork:
         return {"model": DEFAULT_EMBEDDER}
 
     def __call__(self, batch: Any) -> Any:
-        return to_batch(each_row(batch.to_pylist(), self._row), COLUMNS)
+        return to_batch(map_rows(batch.to_pylist(), self._row), INDEX_COLUMNS)
 
     def _row(self, row: Mapping[str, Any]) -> list[dict[str, Any]]:
         seed = int.from_bytes(hashlib.sha256(row["text"].encode()).digest()[:8], "big")

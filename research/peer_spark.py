@@ -9,14 +9,14 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from resift.batch import EmbedWork
-from resift.batch.reading import numbered
+from resift.batch.reading import add_row_numbers
 
 
 def embed(batches: Iterator[Any]) -> Iterator[Any]:
     """Embed the rows of one partition."""
     work, first = EmbedWork(), 0
     for batch in batches:
-        yield work(numbered(batch, first)).drop_columns(["row"])
+        yield work(add_row_numbers(batch, first)).drop_columns(["row"])
         first += batch.num_rows
 
 

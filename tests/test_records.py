@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import resift
 from resift import Hit, Index
 from resift.batch import IndexWork, RerankWork
-from resift.batch.rerank import _text as batch_candidate_text
+from resift.batch.model_work import candidate_text as batch_candidate_text
 from resift.cli.documents import read_documents
 from resift.cli.main import main
 from resift.errors import InputError
@@ -96,7 +96,7 @@ def everywhere(record: dict[str, Any], folder: Path) -> dict[str, str]:
     resift.rerank("q", [named], scorer=scorer)
     found["rerank"] = scorer.texts[0]
     found["fuse"] = resift.fuse([[named]])[0].text
-    [chunk] = IndexWork()._chunks({**named, "row": 0})
+    [chunk] = IndexWork().split({**named, "row": 0})
     found["batch index"] = chunk["text"]
     found["batch rerank"] = batch_candidate_text(named, 0, None)
     with Index(folder / "added.db", text_only=True, rerank=False) as index:

@@ -18,10 +18,10 @@ from fsspec.implementations.local import LocalFileSystem
 
 from resift.batch import IndexWork, RerankWork, run_batch
 from resift.batch.inputs import find_inputs, plan_inputs
-from resift.batch.reading import BYTES_AT_ONCE, read_shard
+from resift.batch.reading import BATCH_BYTES, read_shard
 from resift.batch.shards import Attempts
 from resift.cli.main import main
-from resift.errors import DataFormatError, InputError
+from resift.errors import DataFormatError, InputError, ResiftError
 from tests.batch.inline_engine import InlineEngine
 from tests.batch.test_batch import LengthWork, bytes_of, rows_of, write_parquet
 
@@ -131,7 +131,7 @@ def test_what_only_this_process_can_read_is_refused_before_workers_start(tmp_pat
         pytest.importorskip("ray")
     with fsspec.open("memory://alone/in.jsonl", "w") as file:
         file.write('{"text": "abc"}\n')
-    with pytest.raises(DataFormatError, match=r"in\.jsonl: is in this process's own memory"):
+    with pytest.raises(DataFormatError, match=r"in\.jsonl: is in the memory of this process"):
         run_batch(LengthWork(), "memory://alone", tmp_path / "out", engine=engine)
 
 
@@ -160,11 +160,11 @@ def test_a_job_does_not_read_its_own_shards(tmp_path, form):
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "least"), [("shard_rows", 0, 1), ("most_failed", -1, 0), ("workers", -1, 1)]
+    ("name", "value", "minimum"), [("shard_rows", 0, 1), ("max_failed", -1, 0), ("workers", -1, 1)]
 )
-def test_counts_that_make_no_sense_are_refused(tmp_path, name, value, least):
+def test_counts_that_make_no_sense_are_refused(tmp_path, name, value, minimum):
     source = write_parquet(tmp_path / "in.parquet", ["a"])
-    with pytest.raises(InputError, match=rf"{name} is {value}; give a whole number of \w+, {least} or more"):
+    with pytest.raises(InputError, match=rf"{name} is {value}; .* {minimum} or more"):
         run_batch(LengthWork(), source, tmp_path / "out", **{name: value})
 
 
@@ -188,7 +188,26 @@ def test_values_of_the_wrong_kind_are_named_in_english(tmp_path):
     assert "text (int)" in number
     assert "none" in null
     bad = RerankWork()(pa.RecordBatch.from_pylist([{"row": 0, "query": 5, "candidates": []}]))
-    assert bad.column("error").to_pylist() == ["query is an int; a question is needed."]
+    assert bad.column("error").to_pylist() == ["query is an int; a query is needed."]
+
+
+def test_jobs_of_0_2_resume_and_those_of_unknown_versions_do_not(tmp_path):
+    source = write_parquet(tmp_path / "in.parquet", ["a", "b"])
+    run_batch(LengthWork(), source, tmp_path / "out", engine=INLINE, shard_rows=1)
+    plan = tmp_path / "out" / "job.json"
+    next((tmp_path / "out").glob("part-*.parquet")).unlink()
+    plan.write_text(json.dumps({**json.loads(plan.read_text()), "resift": "0.2.7"}))
+    report = run_batch(LengthWork(), source, tmp_path / "out", engine=INLINE, shard_rows=1)
+    assert (report.written, report.skipped) == (2, 1)
+    plan.write_text(json.dumps({**json.loads(plan.read_text()), "resift": "0.1.0"}))
+    with pytest.raises(InputError, match="other resift"):
+        run_batch(LengthWork(), source, tmp_path / "out", engine=INLINE, shard_rows=1)
+
+
+def test_the_old_name_of_max_failed_is_accepted(tmp_path):
+    source = write_parquet(tmp_path / "in.parquet", ["fail"])
+    with pytest.deprecated_call(), pytest.raises(ResiftError, match="more than 0"):
+        run_batch(LengthWork(), source, tmp_path / "out", engine=INLINE, most_failed=0)
 
 
 def test_a_folder_in_use_is_refused(tmp_path):
@@ -203,13 +222,13 @@ def test_a_killed_job_blames_no_row(tmp_path):
     """Three drivers killed at the same row, then three workers: only the workers' deaths count."""
     notes = tmp_path / ".part-x.attempts"
     for _ in range(3):
-        Attempts(notes).begin()
-        Attempts(notes).row(7)
+        Attempts(notes).add("begin")
+        Attempts(notes).add("7")
         Attempts.job_started(tmp_path)
     assert not Attempts(notes).careful
     for deaths in range(1, 4):
-        Attempts(notes).begin()
-        Attempts(notes).row(7)
+        Attempts(notes).add("begin")
+        Attempts(notes).add("7")
         attempts = Attempts(notes)
         assert attempts.careful == (deaths >= 2)
         assert attempts.deadly == (frozenset({7}) if deaths == 3 else frozenset())
@@ -261,7 +280,7 @@ def test_a_shard_that_is_tried_again_goes_back(tmp_path):
 def test_rows_of_many_candidates_are_read_one_by_one(tmp_path):
     """Rows larger than what is held at once come alone, from Parquet and from JSONL."""
     many = ["candidate " * 50] * 10_000
-    assert len(json.dumps(many)) > BYTES_AT_ONCE
+    assert len(json.dumps(many)) > BATCH_BYTES
     pq.write_table(pa.table({"text": ["a"] * 6, "many": [many] * 6}), tmp_path / "in.parquet")
     (tmp_path / "in.jsonl").write_text((json.dumps({"text": "a", "many": many}) + "\n") * 6)
     for name in ("in.parquet", "in.jsonl"):
@@ -271,13 +290,13 @@ def test_rows_of_many_candidates_are_read_one_by_one(tmp_path):
 
 def test_metadata_has_no_keys_of_its_neighbours():
     rows = [{"id": "a", "text": "x", "metadata": {"p": 1}}, {"id": "b", "text": "y", "metadata": {"q": 2}}]
-    made = [IndexWork()._chunks(row) for row in pa.RecordBatch.from_pylist(rows).to_pylist()]
+    made = [IndexWork().split(row) for row in pa.RecordBatch.from_pylist(rows).to_pylist()]
     assert [json.loads(one[0]["metadata"]) for one in made] == [{"p": 1}, {"q": 2}]
 
 
 def test_small_and_large_batches_give_the_same_bytes(tmp_path, monkeypatch):
     source = write_parquet(tmp_path / "in.parquet", [f"text {n}" for n in range(700)])
     run_batch(LengthWork(), source, tmp_path / "large", engine=INLINE, shard_rows=350)
-    monkeypatch.setattr("resift.batch.shards.ROWS_AT_ONCE", 3)
+    monkeypatch.setattr("resift.batch.shards.BATCH_ROWS", 3)
     run_batch(LengthWork(), source, tmp_path / "small", engine=INLINE, shard_rows=350)
     assert bytes_of(tmp_path / "small") == bytes_of(tmp_path / "large")

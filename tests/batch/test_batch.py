@@ -20,10 +20,10 @@ import pyarrow.parquet as pq
 
 from resift._internal.sync import run_sync
 from resift.batch import EmbedWork, IndexWork, RerankWork, load_shards, run_batch
+from resift.batch.engines import LocalEngine
 from resift.batch.inputs import find_inputs, plan_inputs
-from resift.batch.local_engine import LocalEngine
 from resift.batch.shards import run_shard
-from resift.batch.work import each_row, to_batch
+from resift.batch.work import map_rows, to_batch
 from resift.cli.main import main
 from resift.errors import DataFormatError, InputError, ResiftError
 from tests.batch.inline_engine import InlineEngine
@@ -46,7 +46,7 @@ class LengthWork:
         return {"of": "text"}
 
     def __call__(self, batch: Any) -> Any:
-        return to_batch(each_row(batch.to_pylist(), self._length), {"id": "text", "reason": "text"})
+        return to_batch(map_rows(batch.to_pylist(), self._length), {"id": "text", "reason": "text"})
 
     def _length(self, row: Mapping[str, Any]) -> list[dict[str, Any]]:
         text = row["text"]
@@ -160,7 +160,7 @@ def test_a_row_that_kills_its_worker_is_set_aside(tmp_path):
 def test_too_many_failures_stop_the_job(tmp_path):
     source = write_parquet(tmp_path / "in.parquet", ["fail"] * 10)
     with pytest.raises(ResiftError, match="more than 3"):
-        run_batch(LengthWork(), source, tmp_path / "out", engine=INLINE, shard_rows=5, most_failed=3)
+        run_batch(LengthWork(), source, tmp_path / "out", engine=INLINE, shard_rows=5, max_failed=3)
     assert not (tmp_path / "out" / "manifest.json").exists()
 
 
@@ -254,7 +254,7 @@ def test_a_folder_that_cannot_be_looked_into_ends_the_job(tmp_path, monkeypatch)
         return real(path)
 
     monkeypatch.setattr(os, "scandir", scandir)
-    with pytest.raises(DataFormatError, match=r"closed.*: cannot be looked into: Permission denied"):
+    with pytest.raises(DataFormatError, match=r"closed.*: cannot be listed: Permission denied"):
         find_inputs(tmp_path)
 
 
@@ -319,7 +319,7 @@ def test_documents_are_cut_into_named_chunks():
     batch = pa.RecordBatch.from_pylist(
         [{"id": "d", "title": "Bees", "text": "word " * 50, "page": 3, "row": 0}]
     )
-    rows = IndexWork(words=20, overlap=5)._chunks(batch.to_pylist()[0])
+    rows = IndexWork(words=20, overlap=5).split(batch.to_pylist()[0])
     assert [row["id"] for row in rows][:2] == ["d#1", "d#2"]
     assert json.loads(rows[0]["metadata"]) == {"title": "Bees", "page": 3, "chunk": 1}
     assert rows[0]["text"].startswith("Bees\n\nword")
@@ -332,7 +332,7 @@ def test_documents_are_cut_into_named_chunks():
 def test_ray_does_the_same_and_survives_a_killed_actor(tmp_path):
     """Start, 200 rows, one killed actor, stop: the bytes of the local run."""
     pytest.importorskip("ray")
-    from resift.batch.ray_engine import RayEngine
+    from resift.batch.engines import RayEngine
 
     source = write_parquet(tmp_path / "in.parquet", [f"text {n}" for n in range(200)])
     run_batch(LengthWork(), source, tmp_path / "local", engine=LocalEngine(1), shard_rows=50)

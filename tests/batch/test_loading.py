@@ -18,9 +18,9 @@ import pyarrow.parquet as pq
 
 from resift._internal.sync import run_sync
 from resift.batch import load_shards, run_batch
-from resift.batch.index_work import COLUMNS, IndexWork
 from resift.batch.loading import LoadWork, open_store
-from resift.batch.work import each_row, to_batch
+from resift.batch.model_work import INDEX_COLUMNS, IndexWork
+from resift.batch.work import map_rows, to_batch
 from resift.errors import InputError, ResiftError
 from resift.models.embedder import DEFAULT_EMBEDDER
 from tests.batch.inline_engine import InlineEngine
@@ -39,7 +39,7 @@ class HashedIndexWork:
         return {"model": DEFAULT_EMBEDDER}
 
     def __call__(self, batch: Any) -> Any:
-        return to_batch(each_row(batch.to_pylist(), self._row), COLUMNS)
+        return to_batch(map_rows(batch.to_pylist(), self._row), INDEX_COLUMNS)
 
     def _row(self, row: Mapping[str, Any]) -> list[dict[str, Any]]:
         metadata = json.dumps({"page": row["page"]})
@@ -151,13 +151,13 @@ def test_qdrant_in_a_folder_is_filled_by_one_process(tmp_path, chunks):
 def test_a_store_that_fails_stops_the_load_and_blames_no_row(tmp_path, chunks, monkeypatch):
     """Nothing is set aside: when the store is back, the same command loads the rest."""
     pytest.importorskip("psycopg")
-    monkeypatch.setattr("resift.batch.loading.TRIES", 1)
+    monkeypatch.setattr("resift.batch.loading.MAX_ATTEMPTS", 1)
     work = LoadWork(
         store=str(pipeline_file(tmp_path, kind="postgres", dsn="host=/nowhere dbname=x")),
         model=DEFAULT_EMBEDDER,
     )
     shards = sorted(chunks.glob("part-*.parquet"))
-    with pytest.raises(ResiftError, match="Start again to go on"):
+    with pytest.raises(ResiftError, match="Start again to resume"):
         run_batch(work, shards, tmp_path / "receipts", engine=InlineEngine())
     assert not list((tmp_path / "receipts").glob("*part-*"))
 
@@ -207,7 +207,5 @@ def test_the_same_document_twice_is_one(tmp_path):
 
 def test_rows_without_an_id_are_named_by_text_and_metadata():
     """The same words at two addresses are two documents; the same row twice is one."""
-    ids = [
-        IndexWork()._chunks({"text": "all rights reserved", "url": url})[0]["id"] for url in ("a", "b", "a")
-    ]
+    ids = [IndexWork().split({"text": "all rights reserved", "url": url})[0]["id"] for url in ("a", "b", "a")]
     assert ids[0] == ids[2] != ids[1]

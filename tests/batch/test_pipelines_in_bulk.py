@@ -90,11 +90,11 @@ def test_the_command_records_and_names_what_is_next(tmp_path, pipeline, capsys):
 
 @pytest.mark.parametrize("given", [{"a": 1, "b": None}, ["a"], [{"id": "a", "grade": 1}], [("a", 1)]])
 def test_judgements_come_in_several_forms(given):
-    from resift.batch.record import _grades
+    from resift.batch.pipeline_work import read_grades
 
-    assert _grades(given) == {"a": 1}
+    assert read_grades(given) == {"a": 1}
     with pytest.raises(InputError):
-        _grades([{"no": "id"}])
+        read_grades([{"no": "id"}])
 
 
 def test_one_bar_tells_rate_time_left_and_failed_rows(monkeypatch):
@@ -104,7 +104,7 @@ def test_one_bar_tells_rate_time_left_and_failed_rows(monkeypatch):
 
     screen = Terminal()
     monkeypatch.setattr("sys.stderr", screen)
-    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.setenv("INDEX_COLUMNS", "100")
     clock = iter(range(100))
     monkeypatch.setattr("resift.cli.render.Progress.__init__.__kwdefaults__", {"clock": lambda: next(clock)})
     with _meter("rows") as progress:

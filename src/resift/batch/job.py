@@ -1,37 +1,38 @@
-"""A job: inputs are planned, shards done by an engine, failures gathered, the manifest written last."""
+"""Run a job: plan the inputs, process the shards with an engine, collect failures, write the manifest."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, Protocol, runtime_checkable
 
+from resift import __version__
+from resift._internal.atomic_files import atomic_write
 from resift._internal.file_lock import locked
-from resift.batch.inputs import Shard, find_inputs, plan_inputs
-from resift.batch.local_engine import LocalEngine
-from resift.batch.manifest import check_plan, plan_of, write_manifest
-from resift.batch.shards import (
-    FAILED,
-    Attempts,
-    OnRows,
-    ShardReport,
-    atomic_parquet,
-    report_of,
-)
+from resift.batch.engines import LocalEngine, RayEngine
+from resift.batch.inputs import InputFile, PathLike, Shard, find_inputs, plan_inputs
+from resift.batch.shards import FAILED, Attempts, OnRows, ShardReport, atomic_parquet, load_report
 from resift.batch.work import BatchWork
 from resift.errors import InputError, ResiftError, require
+from resift.types import to_json
 from resift.validation import check_arguments
 
 EngineName = Literal["local", "ray"]
 SHARD_ROWS = 1000
+PLAN, MANIFEST = "job.json", "manifest.json"
+_SAME_OUTPUT = ("0.2.", "0.3.")
+"""Versions that write the same shards, so that one continues a job of the other."""
 
 
 @runtime_checkable
 class BatchEngine(Protocol):
-    """Runs shards somewhere, on `workers` processes, and reports each as it is done."""
+    """Runs shards on `workers` processes, and reports each when it is done."""
 
     name: str
     workers: int
@@ -39,15 +40,15 @@ class BatchEngine(Protocol):
     def run(
         self, work: BatchWork, shards: Sequence[Shard], folder: Path, *, on_rows: OnRows
     ) -> Iterator[ShardReport]:
-        """Yield a report per shard; one that is there already is skipped."""
+        """Yield a report per shard. A shard that exists is skipped."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class BatchReport:
-    """What a job did: rows read, rows written, rows set aside, and how long it took on how many workers.
+    """The outcome of a job: rows read, rows written, failed rows, time and number of workers.
 
-    `fresh_rows` were done in this run, not in an earlier one; `empty` names the inputs without a row.
+    `fresh_rows` were processed in this run, not in an earlier one. `empty` names the inputs without rows.
     """
 
     folder: Path
@@ -63,116 +64,134 @@ class BatchReport:
 
     @property
     def hours_per_million(self) -> float | None:
-        """Hours for a million rows at the rate of this run; None where nothing was left to do."""
+        """Hours for a million rows at the rate of this run; None if there was nothing left to do."""
         return self.seconds / self.fresh_rows * 1e6 / 3600 if self.fresh_rows else None
 
 
 @dataclass(frozen=True, slots=True)
 class BatchProgress:
-    """How far a job is."""
+    """The state of a running job."""
 
     rows: int
     total: int
     failed: int
     seconds: float
     skipped: int = 0
-    """Rows among them that an earlier run did."""
+    """Rows that an earlier run processed, included in `rows`."""
 
 
 @check_arguments
 def run_batch(
     work: BatchWork,
-    inputs: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    inputs: PathLike | Sequence[PathLike],
     out: str | os.PathLike[str],
     *,
     engine: EngineName | BatchEngine = "local",
     workers: int | None = None,
     shard_rows: int = SHARD_ROWS,
-    most_failed: int = 1000,
+    max_failed: int = 1000,
     on_progress: Callable[[BatchProgress], None] = lambda _: None,
+    most_failed: int | None = None,
 ) -> BatchReport:
-    """Do the work on every row of the inputs and write Parquet shards and a manifest into a folder.
+    """Do the work on every row of the inputs, and write Parquet shards and a manifest to a folder.
 
-    Run it again after any fault and it goes on where it stopped, to the same bytes. Rows that cannot be done
-    are in `failed.parquet` with their error; more than `most_failed` of them stop the job.
+    After any failure, run it again: it resumes, and the output has the same bytes. Rows that cannot be
+    processed are in `failed.parquet` with their error. More than `max_failed` of them stop the job.
     """
-    _check_count(shard_rows, "shard_rows", "rows", least=1)
-    _check_count(most_failed, "most_failed", "rows", least=0)
-    if workers is not None:
-        _check_count(workers, "workers", "processes", least=1)
+    if most_failed is not None:
+        warnings.warn(
+            "most_failed is now max_failed; it goes with Resift 0.4.", DeprecationWarning, stacklevel=2
+        )
+        max_failed = most_failed
+    for name, value, unit, minimum in (
+        ("shard_rows", shard_rows, "rows", 1),
+        ("max_failed", max_failed, "rows", 0),
+        ("workers", workers, "processes", 1),
+    ):
+        if value is not None and value < minimum:
+            raise InputError(f"{name} is {value}; give a whole number of {unit}, {minimum} or more.")
     folder = Path(out)
     started = time.monotonic()
     files, shards = plan_inputs(find_inputs(inputs, out=folder), shard_rows=shard_rows, columns=work.columns)
-    job = plan_of(work, files, shard_rows=shard_rows)
-    runner = _engine(engine, workers) if isinstance(engine, str) else engine
+    plan = make_plan(work, files, shard_rows=shard_rows)
+    if isinstance(engine, str):
+        engine = RayEngine(workers) if engine == "ray" else LocalEngine(workers)
     busy = f"{folder} is being written by another run. Wait for it, or name another folder."
     with locked(folder / ".lock", busy=busy):
-        check_plan(folder, job)
+        check_plan(folder, plan)
         Attempts.job_started(folder)
-        count = _Count(sum(one.rows for one in files), most_failed, folder, on_progress, started)
-        missing = count.skip_done(shards)
-        count.report_progress()  # a bar is there while workers start
-        for report in runner.run(work, missing, folder, on_rows=count.rows_done):
-            count.shard_done(report)
-        _gather_failures(folder)
-        _sweep(folder)
-        write_manifest(folder, job, count.reports)
-    empty = tuple(one.name for one in files if not one.rows)
-    return _summary(folder, count.reports, time.monotonic() - started, workers=runner.workers, empty=empty)
-
-
-def _check_count(value: int, name: str, unit: str, *, least: int) -> None:
-    if value < least:
-        raise InputError(f"{name} is {value}; give a whole number of {unit}, {least} or more.")
+        tally = _Tally(sum(file.rows for file in files), max_failed, folder, on_progress, started)
+        missing = tally.skip_finished(shards)
+        tally.report_progress()  # shows a progress bar while workers start
+        for report in engine.run(work, missing, folder, on_rows=tally.add_rows):
+            tally.add_shard(report)
+        _merge_failures(folder)
+        for pattern in (".part-*", f".{FAILED}-part-*.part"):  # partial files of workers that died
+            for partial in folder.glob(pattern):
+                partial.unlink(missing_ok=True)
+        write_manifest(folder, plan, tally.reports)
+    reports = tally.reports
+    return BatchReport(
+        folder=folder,
+        rows=sum(report.rows for report in reports),
+        written=sum(report.written for report in reports),
+        failed=sum(report.failed for report in reports),
+        shards=len(reports),
+        skipped=sum(report.skipped for report in reports),
+        seconds=time.monotonic() - started,
+        fresh_rows=sum(report.rows for report in reports if not report.skipped),
+        workers=engine.workers,
+        empty=tuple(file.name for file in files if not file.rows),
+    )
 
 
 @dataclass(eq=False)
-class _Count:
-    """Adds up what the shards report, tells of it, and stops the job when too many rows failed."""
+class _Tally:
+    """Adds up the reports of the shards, reports progress, and stops the job if too many rows failed."""
 
     total: int
-    most_failed: int
+    max_failed: int
     folder: Path
-    tell: Callable[[BatchProgress], None]
+    on_progress: Callable[[BatchProgress], None]
     started_s: float
     reports: list[ShardReport] = field(default_factory=list)
-    begun: dict[str, int] = field(default_factory=dict)
-    # Kept beside the reports: adding up a million of them after each would take longer than the work.
+    in_progress: dict[str, int] = field(default_factory=dict)
+    # Running sums: adding up a million reports after each shard would take longer than the work.
     rows: int = 0
     skipped: int = 0
     failed: int = 0
 
-    def skip_done(self, shards: Sequence[Shard]) -> list[Shard]:
-        """Count the shards of an earlier run; return those that are left, for which workers are needed."""
+    def skip_finished(self, shards: Sequence[Shard]) -> list[Shard]:
+        """Count the shards of an earlier run, and return the remaining ones."""
         missing = []
         for shard in shards:
-            report = report_of(shard, self.folder)
+            report = load_report(shard, self.folder)
             if report is None:
                 missing.append(shard)
             else:
-                self.shard_done(report)
+                self.add_shard(report)
         return missing
 
-    def rows_done(self, shard: str, rows: int) -> None:
-        self.begun[shard] = rows
+    def add_rows(self, shard: str, rows: int) -> None:
+        self.in_progress[shard] = rows
         self.report_progress()
 
-    def shard_done(self, report: ShardReport) -> None:
+    def add_shard(self, report: ShardReport) -> None:
         self.reports.append(report)
-        self.begun.pop(report.name, None)
+        self.in_progress.pop(report.name, None)
         self.rows += report.rows
         self.skipped += report.rows if report.skipped else 0
         self.failed += report.failed
         self.report_progress()
-        if self.failed > self.most_failed:
+        if self.failed > self.max_failed:
             where = f"{self.folder}/{FAILED}-*.parquet"
             rows = "1 row" if self.failed == 1 else f"{self.failed} rows"
-            raise ResiftError(f"{rows} failed, more than {self.most_failed}; stopped. See {where}.")
+            raise ResiftError(f"{rows} failed, more than {self.max_failed}; stopped. See {where}.")
 
     def report_progress(self) -> None:
-        self.tell(
+        self.on_progress(
             BatchProgress(
-                rows=self.rows + sum(self.begun.values()),
+                rows=self.rows + sum(self.in_progress.values()),
                 total=self.total,
                 failed=self.failed,
                 seconds=time.monotonic() - self.started_s,
@@ -181,47 +200,70 @@ class _Count:
         )
 
 
-def _engine(name: str, workers: int | None) -> BatchEngine:
-    if name == "ray":
-        from resift.batch.ray_engine import RayEngine
-
-        return RayEngine(workers)
-    if name != "local":
-        raise ResiftError(f"Unknown engine {name!r}; use local or ray.")
-    return LocalEngine(workers)
-
-
-def _gather_failures(folder: Path) -> None:
-    """Put the rows that failed, of all shards in order, into one file."""
+def _merge_failures(folder: Path) -> None:
+    """Write the failed rows of all shards, in order, to one file."""
     pq = require("pyarrow.parquet", extra="batch")
     parts = sorted(folder.glob(f"{FAILED}-part-*.parquet"))
     if not parts:
         return
-    with atomic_parquet(folder / f"{FAILED}.parquet") as output:
+    with atomic_parquet(folder / f"{FAILED}.parquet") as out:
         for part in parts:
             for batch in pq.read_table(part).to_batches():
-                output.write(batch)
+                out.write(batch)
 
 
-def _sweep(folder: Path) -> None:
-    """Remove the half files of workers that died."""
-    for pattern in (".part-*", f".{FAILED}-part-*.part"):
-        for half in folder.glob(pattern):
-            half.unlink(missing_ok=True)
+def make_plan(work: BatchWork, files: Sequence[InputFile], *, shard_rows: int) -> dict[str, object]:
+    """Return everything that determines the output: kind, options, models, content of the inputs."""
+    return {
+        "version": 1,
+        "kind": work.kind,
+        "options": work.describe(),
+        "shard_rows": shard_rows,
+        "resift": __version__,
+        "inputs": [{"name": file.name, "sha256": file.digest, "rows": file.rows} for file in files],
+    }
 
 
-def _summary(
-    folder: Path, reports: Sequence[ShardReport], seconds: float, *, workers: int, empty: tuple[str, ...]
-) -> BatchReport:
-    return BatchReport(
-        folder=folder,
-        rows=sum(one.rows for one in reports),
-        written=sum(one.written for one in reports),
-        failed=sum(one.failed for one in reports),
-        shards=len(reports),
-        skipped=sum(one.skipped for one in reports),
-        seconds=seconds,
-        fresh_rows=sum(one.rows for one in reports if not one.skipped),
-        workers=workers,
-        empty=empty,
-    )
+def check_plan(folder: Path, plan: Mapping[str, object]) -> None:
+    """Write the plan to a new folder; refuse a folder with the shards of another job."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / PLAN
+    if not path.exists():
+        # Shards of an unknown job would be taken for finished ones of this job.
+        if any(folder.glob("part-*.parquet")):
+            raise InputError(f"{folder} has shards but no {PLAN}; name an empty folder.")
+        atomic_write(path, to_json(plan, indent=2) + "\n")
+        return
+    try:
+        before = json.loads(path.read_text())
+    except ValueError:
+        raise InputError(f"{path} is damaged; name an empty folder.") from None
+    # Through JSON, in which tuples are lists.
+    different = [key for key in plan if before.get(key) != json.loads(to_json(plan[key]))]
+    if "resift" in different and str(before["resift"]).startswith(_SAME_OUTPUT):
+        different.remove("resift")
+    if different:
+        raise InputError(
+            f"{folder} belongs to another job: other {', '.join(different)}. Name an empty folder, or run "
+            "the same job to resume it."
+        )
+
+
+def write_manifest(folder: Path, plan: Mapping[str, object], reports: Sequence[ShardReport]) -> None:
+    """Write counts and digests of every shard. After this, the job is complete."""
+    shards = [
+        {
+            "name": f"{report.name}.parquet",
+            "rows": report.rows,
+            "written": report.written,
+            "failed": report.failed,
+            "sha256": hashlib.sha256((folder / f"{report.name}.parquet").read_bytes()).hexdigest(),
+        }
+        for report in sorted(reports, key=lambda report: report.name)
+    ]
+    totals = {
+        "rows": sum(report.rows for report in reports),
+        "written": sum(report.written for report in reports),
+        "failed": sum(report.failed for report in reports),
+    }
+    atomic_write(folder / MANIFEST, to_json({**plan, **totals, "shards": shards}, indent=2) + "\n")

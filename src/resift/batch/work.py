@@ -1,34 +1,33 @@
-"""What a kind of bulk work is: one function from record batch to record batch, pure of any engine."""
+"""The interface of a kind of work: a function from record batch to record batch, independent of engines."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import Field, fields
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from resift.batch.arrow import RecordBatch
 from resift.errors import InputError, ResiftError, require
 from resift.external.records import RecordText, no_text, read_text
-from resift.models.registry import Kind
-from resift.types import JsonMapping, JsonObject
+
+if TYPE_CHECKING:
+    from pyarrow import RecordBatch
 
 ERROR = "error"
-"""The column that says why a row could not be done; null where it was."""
+"""The column with the reason why a row failed; null if it did not."""
 
-Row = JsonMapping
+Row = Mapping[str, object]
+OutputRow = dict[str, object]
 
 
-class NotTheRow(ResiftError):
-    """A fault that is none of the row's: the job stops, and goes on from here when it is started again."""
+class StopJobError(ResiftError):
+    """A failure that is not the row's fault. The job stops; started again, it resumes here."""
 
 
 @runtime_checkable
 class BatchWork(Protocol):
-    """A kind of work. Picklable; its models are loaded at the first batch, once per worker.
+    """A kind of work. It is picklable, and loads its models at the first batch, once per worker.
 
-    Called with a `pyarrow.RecordBatch` it returns one with a row for each that came in (or several, where a
-    row makes several), in the same order, with its number in the column `row`. A row that cannot be done is
-    there with its `error`.
+    Called with a `pyarrow.RecordBatch`, it returns one with one or more rows for each input row, in the same
+    order, with the input row's number in the column `row`. A row that fails is returned with its `error`.
     """
 
     kind: str
@@ -38,109 +37,78 @@ class BatchWork(Protocol):
         """The columns that the input must have."""
         ...
 
-    def describe(self) -> JsonObject:
-        """Return the options and the digests of models that decide what comes out."""
+    def describe(self) -> dict[str, object]:
+        """Return the options and model digests that determine the output."""
         ...
 
     def __call__(self, batch: RecordBatch) -> RecordBatch:
-        """Return the record batch that these rows become."""
+        """Return the output of these rows."""
         ...
 
 
-class NamesColumns:
-    """A kind of work whose input has the columns that its fields named `…_column` say."""
-
-    __slots__ = ()
-    __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The columns that the input must have."""
-        return tuple(getattr(self, one.name) for one in fields(self) if one.name.endswith("_column"))
-
-
-def each_row(rows: Sequence[Row], do: Callable[[Row], list[JsonObject]]) -> list[JsonObject]:
-    """Do every row; one that fails becomes a row with its id and its error, and the others go on."""
-    done: list[JsonObject] = []
+def map_rows(rows: Sequence[Row], function: Callable[[Row], list[OutputRow]]) -> list[OutputRow]:
+    """Apply a function to every row. A row that fails becomes a row with its id and its error."""
+    results: list[OutputRow] = []
     for row in rows:
         try:
-            made = do(row)
-        except NotTheRow:
+            outputs = function(row)
+        except StopJobError:
             raise
         except Exception as exc:
-            made = [{"id": text_or_none(row.get("id")), ERROR: reason_of(exc)}]
-        done += [{**one, "row": row.get("row")} for one in made]
-    return done
+            outputs = [{"id": text_or_none(row.get("id")), ERROR: describe_error(exc)}]
+        results += [{**output, "row": row.get("row")} for output in outputs]
+    return results
 
 
-def reason_of(exc: BaseException) -> str:
-    """Return an error in words; of errors that are not ours only the type, for their text may quote a row."""
+def to_batch(rows: Sequence[Row], columns: Mapping[str, str]) -> RecordBatch:
+    """Return the rows as a record batch with `row`, these columns (name -> kind) and `error`."""
+    pa = require("pyarrow", extra="batch")
+    types = {
+        "text": pa.string(),
+        "texts": pa.list_(pa.string()),
+        "boolean": pa.bool_(),
+        "positions": pa.list_(pa.int32()),
+        "scores": pa.list_(pa.float64()),
+        "vector": pa.list_(pa.float32()),
+    }
+    fields = [(name, types[kind]) for name, kind in columns.items()]
+    schema = pa.schema([("row", pa.int64()), *fields, (ERROR, pa.string())])
+    return pa.RecordBatch.from_pylist([dict(row) for row in rows], schema=schema)
+
+
+def describe_error(exc: BaseException) -> str:
+    """Return the reason of a failure. Other libraries' messages may quote a row, so only their type."""
     if isinstance(exc, OSError) and exc.strerror:
         return exc.strerror
     return str(exc) if isinstance(exc, ResiftError) else type(exc).__name__
 
 
-def text_or_none(value: object) -> str | None:
-    """Return a value as text, None as it is."""
-    return None if value is None else str(value)
-
-
-def text_in(row: Row, keys: Sequence[str] | None) -> RecordText:
-    """Return the text of a row, or raise InputError with the fields that it has."""
-    text = read_text(row, keys)
-    if not text.text.strip():
-        held = {key: value for key, value in row.items() if key != "row" and value is not None}
-        raise InputError(f"no text: {no_text([held], keys, '--text-key')}")
-    return text
-
-
-def kind_of(value: Any) -> str:
-    """Say what a value is that should be something else: null, a float, an int."""
+def describe_type(value: object) -> str:
+    """Return the type of a value with an article: null, a float, an int."""
     if value is None:
         return "null"
     name = type(value).__name__
     return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
 
 
-def question_in(row: Row, column: str) -> str:
-    """Return the question of a row, or raise InputError."""
+def text_or_none(value: object) -> str | None:
+    """Return a value as text, or None."""
+    return None if value is None else str(value)
+
+
+def require_text(row: Row, keys: Sequence[str] | None) -> RecordText:
+    """Return the text of a row; raise InputError with the fields of a row without text."""
+    text = read_text(row, keys)
+    if not text.text.strip():
+        fields = {key: value for key, value in row.items() if key != "row" and value is not None}
+        raise InputError(f"no text: {no_text([fields], keys, '--text-key')}")
+    return text
+
+
+def require_query(row: Row, column: str) -> str:
+    """Return the query of a row, or raise InputError."""
     query = row.get(column)
     if not isinstance(query, str) or not query.strip():
-        what = "empty" if isinstance(query, str) else kind_of(query)
-        raise InputError(f"{column} is {what}; a question is needed.")
+        what = "empty" if isinstance(query, str) else describe_type(query)
+        raise InputError(f"{column} is {what}; a query is needed.")
     return query
-
-
-def to_batch(rows: Sequence[JsonMapping], columns: Mapping[str, str]) -> RecordBatch:
-    """Return the rows as one record batch with `row`, these columns (name -> Arrow type) and `error`."""
-    pa = require("pyarrow", extra="batch")
-    types = {
-        "text": pa.string(),
-        "texts": pa.list_(pa.string()),
-        "flag": pa.bool_(),
-        "places": pa.list_(pa.int32()),
-        "scores": pa.list_(pa.float64()),
-        "vector": pa.list_(pa.float32()),
-    }
-    named = [(name, types[kind]) for name, kind in columns.items()]
-    schema = pa.schema([("row", pa.int64()), *named, (ERROR, pa.string())])
-    made: RecordBatch = pa.RecordBatch.from_pylist([dict(row) for row in rows], schema=schema)
-    return made
-
-
-def load_model(model: str, kind: Kind) -> None:
-    """Load a model before its first row: without it no row can be done, and the job stops."""
-    from resift.models.loading import load
-
-    try:
-        load(model, kind=kind)
-    except ResiftError as exc:
-        raise NotTheRow(str(exc)) from exc
-
-
-def model_digest(model: str) -> JsonObject:
-    """Return the pinned digests of a model's files, so that a run is never continued with other weights."""
-    from resift.models.registry import find_spec
-
-    spec = find_spec(model)
-    return {"model": model, "files": {pinned.name: pinned.sha256 for pinned in spec.files}}

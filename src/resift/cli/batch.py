@@ -90,7 +90,7 @@ def run(args: argparse.Namespace) -> int:
             engine=_engine(args),
             workers=args.workers,
             shard_rows=args.shard_rows,
-            most_failed=args.most_failed,
+            max_failed=args.most_failed,
             on_progress=progress,
         )
     loaded = _load(args) if args.store is not None else None
@@ -124,7 +124,7 @@ def _engine(args: argparse.Namespace) -> EngineName | BatchEngine:
         return name
     if args.engine != "ray":
         raise InputError("--address goes with: --engine ray")
-    from resift.batch.ray_engine import RayEngine
+    from resift.batch.engines import RayEngine
 
     return RayEngine(args.workers, address=args.address)
 

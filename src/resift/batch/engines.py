@@ -1,0 +1,283 @@
+"""Engines that run shards: processes of this machine, or a Ray cluster."""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import signal
+import threading
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
+from pathlib import Path
+
+from resift.batch.inputs import Shard, check_readable_by_workers
+from resift.batch.shards import OnRows, ShardReport, run_shard
+from resift.batch.work import BatchWork, describe_error
+from resift.errors import ResiftError, require
+from resift.models.engine import usable_cores, use_workers
+from resift.models.registry import ModelFiles, allowed_folders, restore_allowed
+
+_RAY_ATTEMPTS = 3
+"""How often to start a local Ray cluster: Ray's own timeout is too short for a busy machine."""
+
+
+@dataclass(eq=False)
+class _Worker:
+    process: SpawnProcess
+    pipe: Connection
+    shard: Shard | None = None
+    ready: bool = False
+
+
+class LocalEngine:
+    """Runs shards on `workers` processes, each with an equal share of the cores.
+
+    A worker that dies is replaced, and its shard is tried again.
+    """
+
+    name = "local"
+
+    def __init__(self, workers: int | None = None) -> None:
+        self.workers = workers or usable_cores()
+
+    def run(
+        self, work: BatchWork, shards: Sequence[Shard], folder: Path, *, on_rows: OnRows
+    ) -> Iterator[ShardReport]:
+        """Yield a report per shard when it is done. Raises if a shard fails as a whole."""
+        check_readable_by_workers(shards)
+        queue = deque(shards)
+        workers: list[_Worker] = []
+        try:
+            while queue or any(worker.shard for worker in workers):
+                self._assign(work, folder, workers, queue)
+                yield from _collect_reports(workers, queue, on_rows)
+        finally:
+            _stop(workers)
+
+    def _assign(self, work: BatchWork, folder: Path, workers: list[_Worker], queue: deque[Shard]) -> None:
+        """Start workers while there are shards for them, and give every idle worker a shard."""
+        busy = sum(worker.shard is not None for worker in workers)
+        threads = max(1, usable_cores() // self.workers)
+        while len(workers) < min(self.workers, len(queue) + busy):
+            with suppress(BrokenPipeError):  # killed while starting: start another one
+                # spawn, not fork: a child of a process with threads would inherit locks that nobody frees.
+                context = multiprocessing.get_context("spawn")
+                pipe, child_pipe = context.Pipe()
+                arguments = (child_pipe, work, folder, threads, allowed_folders())
+                process = context.Process(target=_run_worker, args=arguments, daemon=True)
+                process.start()
+                child_pipe.close()
+                workers.append(_Worker(process, pipe))
+        for worker in workers:
+            if worker.shard is None and queue:
+                worker.shard = queue.popleft()
+                with suppress(OSError):  # killed while idle: noticed when its answer is read
+                    worker.pipe.send(worker.shard)
+
+
+def _collect_reports(workers: list[_Worker], queue: deque[Shard], on_rows: OnRows) -> Iterator[ShardReport]:
+    busy = [worker for worker in workers if worker.shard is not None]
+    ready = wait([worker.pipe for worker in busy])
+    for worker in busy:
+        if worker.pipe not in ready:
+            continue
+        try:
+            answer = worker.pipe.recv()
+        except (EOFError, OSError):
+            _remove_dead_worker(worker, workers, queue)
+            continue
+        worker.ready = True
+        if isinstance(answer, int):
+            on_rows(worker.shard.name if worker.shard else "", answer)
+        elif isinstance(answer, ShardReport):
+            worker.shard = None
+            yield answer
+        elif answer is not None:
+            raise ResiftError(str(answer))
+
+
+def _remove_dead_worker(worker: _Worker, workers: list[_Worker], queue: deque[Shard]) -> None:
+    """Remove a dead worker and put its shard first in the queue."""
+    workers.remove(worker)
+    worker.process.join()
+    worker.pipe.close()
+    # A negative exit code is a signal: the worker was killed and did not fail by itself.
+    if not worker.ready and (worker.process.exitcode or 0) > 0:
+        raise ResiftError(
+            "A worker process could not start. A script that calls run_batch needs its own call under "
+            "`if __name__ == '__main__':`, and the kind of work must be importable from a module."
+        )
+    if worker.shard is not None:
+        queue.appendleft(worker.shard)
+
+
+def _stop(workers: list[_Worker]) -> None:
+    for worker in workers:
+        worker.pipe.close()
+        if worker.shard is not None:
+            worker.process.terminate()  # an unfinished shard leaves no output
+    for worker in workers:
+        worker.process.join(5)
+        if worker.process.is_alive():
+            worker.process.kill()
+            worker.process.join(5)
+
+
+def _run_worker(
+    pipe: Connection, work: BatchWork, folder: Path, threads: int, models: tuple[ModelFiles, ...]
+) -> None:
+    """Run shards until the pipe is closed. Sends None when ready, then numbers of rows, reports or errors."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C and closes the pipe
+    parent = multiprocessing.parent_process()
+
+    def exit_with_parent() -> None:
+        if parent is not None:
+            parent.join()
+            os._exit(1)
+
+    threading.Thread(target=exit_with_parent, daemon=True).start()
+    use_workers(threads)
+    restore_allowed(models)
+    pipe.send(None)
+    while True:
+        try:
+            shard = pipe.recv()
+        except EOFError:
+            return
+        answer: ShardReport | str
+        try:
+            answer = run_shard(work, shard, folder, on_rows=pipe.send)
+        except Exception as exc:
+            answer = f"{shard.describe()}: {describe_error(exc)}"
+        try:
+            pipe.send(answer)
+        except OSError:  # the parent is gone
+            return
+
+
+class RayEngine:
+    """Runs shards on a Ray cluster: at `address`, the current one, or a local one that is started.
+
+    Ray Data runs over the list of shards, on actors that load models once. Rows never pass through Ray: an
+    actor reads and writes its own shards, like a local worker. Ray restarts actors that die and runs their
+    shards again. Every machine of the cluster must see the output folder.
+    """
+
+    name = "ray"
+
+    def __init__(self, workers: int | None = None, *, address: str | None = None) -> None:
+        self._ray = require("ray", extra="ray")
+        self._address = address or os.environ.get("RAY_ADDRESS")
+        self.workers = workers or usable_cores()
+        self._requested_workers = workers
+        self._owns_cluster = False
+
+    def run(
+        self, work: BatchWork, shards: Sequence[Shard], folder: Path, *, on_rows: OnRows
+    ) -> Iterator[ShardReport]:
+        """Yield a report per shard when it is done. Raises if a shard fails as a whole."""
+        check_readable_by_workers(shards)
+        if not shards:
+            return
+        self._start()
+        try:
+            yield from self._run_shards(work, shards, folder.absolute())
+        finally:
+            if self._owns_cluster:
+                self._ray.shutdown()
+
+    def _start(self) -> None:
+        if self._ray.is_initialized():
+            return
+        self._owns_cluster = True
+        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+        os.environ.setdefault("RAY_DATA_DISABLE_PROGRESS_BARS", "1")
+        os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")
+        _silence_ray_logging()
+        for remaining in reversed(range(_RAY_ATTEMPTS)):
+            try:
+                with _silent_stderr():
+                    self._ray.init(
+                        # Not None: that would join another cluster on this machine.
+                        address=self._address or "local",
+                        num_cpus=None if self._address else self.workers,
+                        include_dashboard=None if self._address else False,
+                        log_to_driver=False,
+                        logging_level=logging.ERROR,
+                        configure_logging=False,
+                    )
+                return
+            except Exception as exc:  # Ray has several kinds of errors
+                self._ray.shutdown()
+                if not remaining or self._address:
+                    raise ResiftError(f"Ray did not start: {str(exc).partition('. ')[0]}.") from exc
+
+    def _run_shards(self, work: BatchWork, shards: Sequence[Shard], folder: Path) -> Iterator[ShardReport]:
+        data = require("ray.data", extra="ray")
+        context = data.DataContext.get_current()
+        context.enable_progress_bars = False
+        context.enable_operator_progress_bars = False
+        context.max_errored_blocks = 0
+        # Rows never pass through Ray, so there is no memory to watch. Polling takes milliseconds.
+        context.memory_usage_poll_interval_s = None
+        context.issue_detectors_config.detectors = []
+        _silence_ray_logging()  # ray.init has changed the levels
+        cores = max(1, int(self._ray.cluster_resources().get("CPU", 1)))
+        self.workers = self._requested_workers or cores
+        items = data.from_items([{"shard": shard} for shard in shards], override_num_blocks=len(shards))
+        results = items.map_batches(
+            _ShardActor,
+            batch_size=1,
+            concurrency=min(self.workers, len(shards)),
+            num_cpus=1,
+            fn_constructor_kwargs={"work": work, "folder": str(folder), "models": allowed_folders()},
+        )
+        for row in results.iter_rows():
+            if row["error"]:
+                raise ResiftError(str(row["error"]))
+            yield row["report"]
+
+
+def _silence_ray_logging() -> None:
+    for name in ("ray", "ray.data"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+
+
+@contextmanager
+def _silent_stderr() -> Iterator[None]:
+    """Hide messages that C++ code writes to the terminal, past Python's logging."""
+    saved, null = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 2)
+    try:
+        yield
+    finally:
+        os.dup2(saved, 2)
+        os.close(saved)
+        os.close(null)
+
+
+class _ShardActor:
+    """One process of the cluster, which runs shards on one core."""
+
+    def __init__(self, work: BatchWork, folder: str, models: tuple[ModelFiles, ...]) -> None:
+        use_workers(1)
+        restore_allowed(models)
+        self._work = work
+        self._folder = Path(folder)
+
+    def __call__(self, batch: Mapping[str, Sequence[Shard]]) -> dict[str, list[ShardReport | str | None]]:
+        reports: list[ShardReport | str | None] = []
+        errors: list[ShardReport | str | None] = []
+        for shard in batch["shard"]:
+            try:
+                reports.append(run_shard(self._work, shard, self._folder))
+                errors.append("")
+            except Exception as exc:
+                reports.append(None)
+                errors.append(f"{shard.describe()}: {describe_error(exc)}")
+        return {"report": reports, "error": errors}

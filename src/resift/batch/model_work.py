@@ -1,0 +1,232 @@
+"""Work with a model: embed texts, index documents, rerank candidates."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from resift._internal.sync import run_sync
+from resift.batch.work import (
+    ERROR,
+    OutputRow,
+    Row,
+    StopJobError,
+    describe_type,
+    map_rows,
+    require_query,
+    require_text,
+    text_or_none,
+    to_batch,
+)
+from resift.errors import InputError, ResiftError
+from resift.external.records import ID_KEYS, JOIN, check_text_keys, read_metadata, read_text
+from resift.ingest.chunking import ChunkSize, chunks
+from resift.models.embedder import DEFAULT_EMBEDDER, Embedder, EmbedKind
+from resift.rerankers.cross_encoder import DEFAULT_MODEL
+from resift.reranking import rerank
+from resift.types import to_json
+
+if TYPE_CHECKING:
+    from numpy import float32
+    from numpy.typing import NDArray
+    from pyarrow import RecordBatch
+
+    from resift.models.registry import Kind
+
+TextKeys = Sequence[str] | str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmbedWork:
+    """Embeds the text of each row: `vector` (float32, unit length), with the row's `id` if it has one.
+
+    The text is the title and every other text field of a row, joined, or the fields named by `text_keys`.
+    """
+
+    model: str = DEFAULT_EMBEDDER
+    text_keys: TextKeys = None
+    embed_kind: EmbedKind = "document"
+
+    kind = "embed"
+    columns = ()
+
+    def describe(self) -> dict[str, object]:
+        """Return the options and the digests of the model."""
+        keys = list(check_text_keys(self.text_keys) or ())
+        return {"text_keys": keys, "as": self.embed_kind, **_pinned_files(self.model)}
+
+    def __call__(self, batch: RecordBatch) -> RecordBatch:
+        """Return the vectors."""
+        rows, keys = batch.to_pylist(), check_text_keys(self.text_keys)
+        texts = [text for row in rows if (text := read_text(row, keys).text).strip()]
+        # All texts at once, so that the model's threads do not wait for one another.
+        vectors = dict(zip(texts, _embed(texts, self.model, self.embed_kind), strict=True))
+
+        def embed_row(row: Row) -> list[OutputRow]:
+            text = require_text(row, keys).text
+            return [{"id": text_or_none(row.get("id")), "vector": vectors[text]}]
+
+        return to_batch(map_rows(rows, embed_row), {"id": "text", "vector": "vector"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndexWork:
+    """Splits documents into chunks and embeds them. `load_shards` then writes them to a store.
+
+    The text is the title and every other text field of a row, joined, or the fields named by `text_keys`.
+    All other fields become metadata. Each chunk is a row: `id`, `text`, `metadata` (JSON) and `vector`. Its
+    id is the document's id and a number; a document without an id is named by its content.
+    """
+
+    model: str = DEFAULT_EMBEDDER
+    text_keys: TextKeys = None
+    words: int = ChunkSize().words
+    overlap: int = ChunkSize().overlap
+
+    kind = "index"
+    columns = ()
+
+    def describe(self) -> dict[str, object]:
+        """Return the options and the digests of the model."""
+        keys = list(check_text_keys(self.text_keys) or ())
+        size = {"words": self.words, "overlap": self.overlap}
+        return {"text_keys": keys, **size, **_pinned_files(self.model)}
+
+    def __call__(self, batch: RecordBatch) -> RecordBatch:
+        """Return the chunks with their vectors."""
+        rows = map_rows(batch.to_pylist(), self.split)
+        passages = [row for row in rows if ERROR not in row]
+        vectors = _embed([str(row["text"]) for row in passages], self.model)
+        for row, vector in zip(passages, vectors, strict=True):
+            row["vector"] = vector
+        return to_batch(rows, INDEX_COLUMNS)
+
+    def split(self, row: Row) -> list[OutputRow]:
+        """Return the chunks of a document, without vectors."""
+        text = require_text(row, check_text_keys(self.text_keys))
+        # In a batch, every row has the keys of all rows, with null for the missing ones.
+        fields = read_metadata(row, text, without=("row",))
+        metadata = {key: value for key, value in fields.items() if value is not None}
+        id = text_or_none(next((row[key] for key in ID_KEYS if row.get(key) is not None), None))
+        if not id:
+            # With the metadata: the same words at two addresses are two documents.
+            content = f"{text.body}\0{to_json(metadata)}" if metadata else text.body
+            id = hashlib.sha256(content.encode()).hexdigest()[:16]
+        pieces = list(chunks(text.body, ChunkSize(self.words, self.overlap)))
+        return [
+            {
+                "id": id if len(pieces) == 1 else f"{id}#{number}",
+                "text": f"{text.title.strip()}{JOIN}{piece}" if text.title else piece,
+                "metadata": to_json({**metadata, **({"chunk": number} if len(pieces) > 1 else {})}),
+            }
+            for number, piece in enumerate(pieces, start=1)
+        ]
+
+
+INDEX_COLUMNS = {"id": "text", "text": "text", "metadata": "text", "vector": "vector"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RerankWork:
+    """Reranks the `candidates` of each row for its `query`. Candidates are texts, or structs with a text.
+
+    The text of a struct is its title and every other text field, joined, or the fields named by `text_keys`.
+    The output is `order` (positions of the candidates, best first), `ids` if candidates have them, `scores`
+    in that order (null: not scored), `tier`, `degraded` and `reason`.
+    """
+
+    model: str = DEFAULT_MODEL
+    k: int | None = None
+    query_column: str = "query"
+    candidates_column: str = "candidates"
+    text_keys: TextKeys = None
+
+    kind = "rerank"
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that the input must have."""
+        return (self.query_column, self.candidates_column)
+
+    def describe(self) -> dict[str, object]:
+        """Return the options and the digests of the model."""
+        keys = list(check_text_keys(self.text_keys) or ())
+        return {"k": self.k, "columns": list(self.columns), "text_keys": keys, **_pinned_files(self.model)}
+
+    def __call__(self, batch: RecordBatch) -> RecordBatch:
+        """Return the rankings."""
+        _load_model(self.model, "cross-encoder")
+        columns = {
+            "id": "text",
+            "order": "positions",
+            "ids": "texts",
+            "scores": "scores",
+            "tier": "text",
+            "degraded": "boolean",
+            "reason": "text",
+        }
+        return to_batch(map_rows(batch.to_pylist(), self._rerank), columns)
+
+    def _rerank(self, row: Row) -> list[OutputRow]:
+        query, candidates = require_query(row, self.query_column), row.get(self.candidates_column)
+        if not isinstance(candidates, list):
+            what = describe_type(candidates)
+            raise InputError(f"{self.candidates_column} is {what}; give a list, or an empty one.")
+        keys = check_text_keys(self.text_keys)
+        texts = [candidate_text(candidate, index, keys) for index, candidate in enumerate(candidates)]
+        ids = [text_or_none(each.get("id")) if isinstance(each, Mapping) else None for each in candidates]
+        ranking = rerank(query, texts, k=self.k, model=self.model)
+        order = ranking.indices()
+        return [
+            {
+                "id": text_or_none(row.get("id")),
+                "order": order,
+                "ids": [ids[index] for index in order] if any(id is not None for id in ids) else None,
+                "scores": ranking.scores(),
+                "tier": ranking.tier,
+                "degraded": ranking.degraded,
+                "reason": ranking.reason,
+            }
+        ]
+
+
+def candidate_text(candidate: object, index: int, keys: Sequence[str] | None) -> str:
+    """Return the text of a candidate, "" for null."""
+    if isinstance(candidate, Mapping):
+        return read_text(candidate, keys).text
+    if candidate is not None and not isinstance(candidate, str):
+        raise InputError(
+            f"Candidate {index} is {describe_type(candidate)}; give texts, or structs with a text."
+        )
+    return candidate or ""
+
+
+_embedders: dict[str, Embedder] = {}
+
+
+def _embed(texts: list[str], model: str, kind: EmbedKind = "document") -> list[NDArray[float32]]:
+    """Return one vector per text, from this process's embedder."""
+    if not texts:
+        return []
+    _load_model(model, "bi-encoder")
+    embedder = _embedders.setdefault(model, Embedder(model))
+    return list(run_sync(embedder.embed(texts, kind=kind)))
+
+
+def _load_model(model: str, kind: Kind) -> None:
+    """Load a model before the first row: without it every row would fail, so the job stops."""
+    from resift.models.loading import load
+
+    try:
+        load(model, kind=kind)
+    except ResiftError as exc:
+        raise StopJobError(str(exc)) from exc
+
+
+def _pinned_files(model: str) -> dict[str, object]:
+    """Return the pinned digests of a model's files: a job must not resume with other weights."""
+    from resift.models.registry import find_spec
+
+    return {"model": model, "files": {pinned.name: pinned.sha256 for pinned in find_spec(model).files}}
