@@ -24,6 +24,7 @@ CLEAN = [
     "src/resift/ranking/gate",
     "src/resift/resilience",
     "src/resift/telemetry",
+    "src/resift/text",
     "tests/_internal",
     "tests/ranking/gate",
     "tests/test_exports.py",
@@ -109,6 +110,7 @@ def texts_and_names(source: str) -> Iterator[tuple[int, str, bool]]:
 def find_problems(source: str) -> list[str]:
     """Return the banned words, British spellings and participle names of a Python file, with their lines."""
     problems = []
+    lines = source.splitlines()
     for line, text, is_name in texts_and_names(source):
         if text.strip("\"'") in ALLOWED_TEXTS:
             continue
@@ -120,6 +122,8 @@ def find_problems(source: str) -> list[str]:
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             name = node.name.strip("_")
+            if "OLD NAME" in lines[node.lineno - 1]:
+                continue
             if name in PARTICIPLES and name not in ALLOWED_NAMES:
                 problems.append(f"{node.lineno}: the function {node.name} needs a verb and an object")
     return problems

@@ -19,7 +19,7 @@ LIBRARY = (
 def test_the_best_sentence_is_shown_and_named():
     found = snippet(LIBRARY, "how long may I keep a book?", length=60)
     assert found.text[slice(*found.best)].strip() == "You may keep a book longer if nobody else wants it!"
-    assert "**keep** a **book**" in found.marked()
+    assert "**keep** a **book**" in found.highlight()
 
 
 @pytest.mark.parametrize(
@@ -33,7 +33,7 @@ def test_the_best_sentence_is_shown_and_named():
     ],
 )
 def test_words_match_as_word_search_matches_them(text, query, marked):
-    assert marked in snippet(text, query).marked()
+    assert marked in snippet(text, query).highlight()
 
 
 def test_without_a_match_it_is_the_beginning():
@@ -46,7 +46,7 @@ def test_without_a_match_it_is_the_beginning():
 def test_a_sentence_that_is_too_long_is_cut_around_its_matches():
     long = "filler " * 60 + "the needle and the thread " + "filler " * 60
     found = snippet(long, "needle thread", length=80)
-    assert "**needle** and the **thread**" in found.marked()
+    assert "**needle** and the **thread**" in found.highlight()
     assert found.text.startswith("… filler ")
     assert found.text.endswith("filler …")
 

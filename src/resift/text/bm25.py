@@ -1,12 +1,11 @@
-"""BM25 as Lucene computes it (Robertson & Zaragoza, 2009): the formula and its two parameters, no index.
+"""BM25 as Lucene computes it (Robertson & Zaragoza, 2009): the formula and its two parameters.
 
-The parameters have one home because they differ for a reason:
+There are two sets of parameters:
 
-- a store ranks a whole collection, its lengths and frequencies are those of the collection, and k1 = 0.9,
-  b = 0.4 are what published baselines use for passages (Anserini's defaults for MS MARCO and BEIR);
-- a reranker sees one pool, already chosen by relevance: every text holds the query's words, so how often
-  and in how much text they stand is what is left to tell texts apart. The higher textbook values
-  k1 = 1.5, b = 0.75 weigh exactly that.
+- A store ranks a complete collection. k1 = 0.9 and b = 0.4 are the values of published baselines for passages
+  (Anserini's defaults for MS MARCO and BEIR).
+- A reranker sees one pool in which every text has the query's words, so frequency and length are what
+  distinguishes texts. The higher textbook values k1 = 1.5 and b = 0.75 give these more weight.
 """
 
 from __future__ import annotations
@@ -18,13 +17,13 @@ from resift.errors import InputError
 
 
 class BM25(NamedTuple):
-    """The two parameters of the formula; the defaults are those for a whole collection."""
+    """The two parameters of the formula; the defaults are for a complete collection."""
 
     k1: float = 0.9
     b: float = 0.4
 
-    def checked(self) -> BM25:
-        """Return itself, or raise InputError for values outside the formula's range."""
+    def validate(self) -> BM25:
+        """Return itself, or raise InputError for values outside of the formula's range."""
         if not (0 <= self.k1 < math.inf and 0 <= self.b <= 1):
             raise InputError(f"k1 is {self.k1} and b is {self.b}; k1 must be ≥ 0 and b from 0 to 1.")
         return self
@@ -33,10 +32,14 @@ class BM25(NamedTuple):
         """Return what one term adds to a document's score; takes numbers or arrays."""
         return idf * tf * (self.k1 + 1.0) / (tf + self.k1 * (1.0 - self.b + self.b * length / mean_length))
 
+    def checked(self) -> BM25:  # OLD NAME: remove
+        """Do the same as `validate`."""
+        return self.validate()
+
 
 POOL = BM25(k1=1.5, b=0.75)
 
 
 def idf(documents: int, with_term: int) -> float:
-    """Return how much a term tells: always positive, so that more matching words never hurt."""
+    """Return the inverse document frequency; always positive, so that more matching words never hurt."""
     return math.log(1.0 + (documents - with_term + 0.5) / (with_term + 0.5))

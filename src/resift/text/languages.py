@@ -1,13 +1,17 @@
-"""Which language a text is in: its scripts first, then the small words of the languages of that script."""
+"""Detect the language of a text by its scripts and function words, and whether a tokenizer supports it."""
 
 from __future__ import annotations
 
+import re
 import tomllib
 from bisect import bisect_right
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
 from functools import cache, lru_cache
 from importlib import resources
 from typing import NamedTuple
+from unicodedata import category
+
+from resift.text.tokenization import is_unspaced, pieces
 
 LATIN, CYRILLIC, ARABIC, HEBREW, DEVANAGARI = "latin", "cyrillic", "arabic", "hebrew", "devanagari"
 GREEK, ARMENIAN, TAMIL, OTHER = "greek", "armenian", "tamil", "other"
@@ -23,14 +27,14 @@ SCRIPT_DEFAULTS = {
     TAMIL: "tamil",
     OTHER: "none",
 }
-"""What a script is taken for when no small word tells."""
+"""Language of a script if no function word decides."""
 
-# What an English query leaves out: the list that Lucene has used since its first version.
+# The stop words of Lucene since its first version.
 _ENGLISH_STOP_WORDS = (
     "a an and are as at be but by for if in into is it no not of on or such that the their then there these "
     "they this to was will with"
 )
-# First code point of each block and the script from there on.
+# First code point of each block, and its script.
 _BLOCKS = (
     (0x0000, LATIN),
     (0x0370, GREEK),
@@ -60,7 +64,7 @@ _BLOCKS = (
     (0xA720, LATIN),
     (0xA800, OTHER),
 )
-_SHORT = 20  # words
+_SHORT_TEXT = 20  # words
 
 
 def script_of(word: str) -> str:
@@ -75,7 +79,7 @@ def _script_of_letter(letter: str) -> str:
 
 @cache
 def function_words() -> dict[str, dict[str, str]]:
-    """Return script -> language -> its small words."""
+    """Return script -> language -> its function words."""
     data = resources.files("resift.text").joinpath("function_words.toml").read_text(encoding="utf-8")
     return tomllib.loads(data)
 
@@ -92,38 +96,38 @@ def script_of_language(language: str) -> str:
 
 @cache
 def stop_words(language: str) -> frozenset[str]:
-    """Return the words that a query in this language can do without."""
+    """Return the words that a query in this language does not need."""
     if language == "english":
         return frozenset(_ENGLISH_STOP_WORDS.split())
     return frozenset(function_words().get(script_of_language(language), {}).get(language, "").split())
 
 
 class Detected(NamedTuple):
-    """The language of a text's words in one script, and whether its own small words say so."""
+    """The language of a text's words in one script, and whether two function words or more confirm it."""
 
     language: str
     sure: bool
 
 
 def detect(words: Collection[str], among: Collection[str] = ()) -> dict[str, Detected]:
-    """Return script -> language by the small words among these; deterministic.
+    """Return script -> language by the function words among these; deterministic.
 
-    A script whose small words tell nothing is left out. `among` limits the languages that may be found.
-    Words are in lower case with their accents on.
+    Scripts without a decisive function word are omitted. `among` limits the languages. Words are lowercase,
+    with their accents.
     """
     table = _table()
     scores: dict[str, float] = {}
     hits: dict[str, int] = {}
-    spelled: set[str] = set()  # languages with more than single letters to show: U.S. is not Croatian
+    spelled: set[str] = set()  # languages with a match of two letters or more: U.S. is not Croatian
     for word in table.keys() & set(words):
         for language, weight in table[word]:
             scores[language] = scores.get(language, 0.0) + weight
             hits[language] = hits.get(language, 0) + 1
             if len(word) > 1:
                 spelled.add(language)
-    # One word that few languages share tells enough about a short text.
-    needed = 1 if len(words) <= _SHORT else 2
-    found = {}
+    # In a short text, one word that few languages share is enough.
+    needed = 1 if len(words) <= _SHORT_TEXT else 2
+    detected = {}
     for script, languages in function_words().items():
         allowed = [
             name
@@ -131,20 +135,88 @@ def detect(words: Collection[str], among: Collection[str] = ()) -> dict[str, Det
             if name in spelled and hits[name] >= needed and (not among or name in among)
         ]
         if allowed:
-            # The first of equals: the default of the script, then the larger languages.
+            # Ties go to the default of the script, then to the larger languages.
             order = sorted(
                 allowed, key=lambda name: (-round(scores[name], 9), name != SCRIPT_DEFAULTS[script])
             )
-            found[script] = Detected(order[0], hits[order[0]] >= 2)
-    return found
+            detected[script] = Detected(order[0], hits[order[0]] >= 2)
+    return detected
 
 
 @cache
 def _table() -> dict[str, tuple[tuple[str, float], ...]]:
-    """Return small word -> its languages, each with the share of the word's evidence that is its own."""
+    """Return function word -> its languages, each with the weight 1 / number of languages."""
     owners: dict[str, list[str]] = {}
     for languages in function_words().values():
         for language, listed in languages.items():
             for word in dict.fromkeys(listed.split()):
                 owners.setdefault(word, []).append(language)
     return {word: tuple((name, 1.0 / len(names)) for name in names) for word, names in owners.items()}
+
+
+Encode = Callable[[str], Sequence[int]]
+
+# A tokenizer keeps words of the languages that it was trained on in one or two pieces. Words of other
+# languages become single letters or the unknown piece. This needs no list of languages.
+_SAMPLE_CHARS = 200
+_MAX_UNKNOWN = 0.1  # share of unknown pieces
+_MAX_UNSUPPORTED = 0.4  # share of a text's words; a foreign name in a sentence does not matter
+_SPELLED_OUT = ((3.0, 1.5), (2.0, 1.2))  # more than x pieces per word and fewer than y letters per piece
+_CHARS_PER_WORD = 4  # in scripts without spaces
+_HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]+")
+_HANGUL = re.compile("[\u1100-\u11ff\u3130-\u318f\uac00-\ud7af]")
+
+
+class _Group(NamedTuple):
+    """Words of one kind of script, and their number for the share."""
+
+    words: list[str]
+    weight: float
+    can_be_spelled: bool = True  # False if one piece per character is normal
+
+
+def is_supported(text: str, encode: Encode, *, unknown: int | None = None) -> bool:
+    """Whether a tokenizer was trained on the language of a text; `unknown` is the id of its unknown piece."""
+    groups = _group_words(text[:_SAMPLE_CHARS])
+    total = sum(group.weight for group in groups)
+    unsupported = sum(group.weight for group in groups if _is_unsupported(group, encode, unknown))
+    return total == 0 or unsupported < _MAX_UNSUPPORTED * total
+
+
+def _group_words(text: str) -> list[_Group]:
+    spaced: list[str] = []
+    ideographs: list[str] = []
+    runs: list[str] = []
+    for piece in pieces(text):
+        if any(map(str.isdecimal, piece)):
+            continue  # numbers belong to no language
+        if not is_unspaced(piece) or _HANGUL.match(piece):
+            spaced.append(piece)
+            continue
+        ideographs += _HAN.findall(piece)
+        runs += [run for run in _HAN.split(piece) if run]
+    return [
+        _Group(spaced, len(spaced)),
+        # Models trained on Chinese use one piece per ideograph, too.
+        _Group(ideographs, sum(map(len, ideographs)) / 2, can_be_spelled=False),
+        _Group(runs, sum(map(len, runs)) / _CHARS_PER_WORD),
+    ]
+
+
+def _is_unsupported(group: _Group, encode: Encode, unknown: int | None) -> bool:
+    if not group.words:
+        return False
+    ids = list(encode(" ".join(group.words)))
+    if not ids:
+        return True
+    if unknown is not None and ids.count(unknown) > _MAX_UNKNOWN * len(ids):
+        return True
+    # Many tokenizers drop combining marks.
+    letters = sum(not category(char).startswith("M") for word in group.words for char in word)
+    return group.can_be_spelled and any(
+        len(ids) > pieces_per_word * group.weight and letters < letters_per_piece * len(ids)
+        for pieces_per_word, letters_per_piece in _SPELLED_OUT
+    )
+
+
+is_familiar = is_supported  # OLD NAME: remove

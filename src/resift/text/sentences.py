@@ -1,7 +1,7 @@
 """Sentence boundaries in plain text and Markdown of any script.
 
-Lines that a writer or an editor wrapped at a fixed width are one sentence. Headings, list items, table rows,
-code and short lines (verse, addresses) are units of their own.
+Lines that were wrapped at a fixed width are joined. Headings, list items, table rows, code lines and short
+lines (verse, addresses) are separate units.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from resift.text.tokenization import is_unspaced, words
 Span = tuple[int, int]
 
 _END = re.compile(
-    r"(?<=[.!?…])[\"'»”’)\]*_]*\s+(?=[\"'“‘«(\[*_]*[^\Wa-z_])"  # a stop, a space and no small letter
+    r"(?<=[.!?…])[\"'»”’)\]*_]*\s+(?=[\"'“‘«(\[*_]*[^\Wa-z_])"  # a stop, a space, and no lowercase letter
     r"|(?<=[。！？।؟])[\"'」』”’)]*\s*"
 )
 _ANY_END = re.compile(r"(?<=[.!?…])[\"'»”’)\]*_]*\s+|(?<=[。！？।؟])[\"'」』”’)]*\s*")
@@ -32,8 +32,7 @@ _ROW = re.compile(r"^(?:\s*\||.*?(?:\t|\s\|\s))")
 _HARD_BREAK = re.compile(r"(?:(?<! ) {2,}|\\)$")
 
 MIN_WRAP_WIDTH = 40
-"""Lines of a paragraph that is narrower than this are verse, an address or a list, unless the next line goes
-on in small letters."""
+"""Lines of a narrower paragraph are verse, an address or a list, unless the next line starts in lowercase."""
 MIN_NARROW_WIDTH = 28
 MIN_UNSPACED_WIDTH = 16
 MAX_VERSE_WIDTH = 60
@@ -41,21 +40,21 @@ MAX_VERSE_WIDTH = 60
 
 def sentences(text: str) -> list[str]:
     """Return the sentences of at least two words, each on one line without list and quote marks."""
-    found = (one_line(text[start:end]) for start, end in sentence_spans(text))
-    return [sentence for sentence in found if len(words(sentence)) > 1]
+    lines = (one_line(text[start:end]) for start, end in sentence_spans(text))
+    return [sentence for sentence in lines if len(words(sentence)) > 1]
 
 
 def sentence_spans(text: str, *, lowercase_starts: bool = False) -> list[Span]:
     """Return (start, end) of each sentence, in characters, without the white space around it.
 
-    With `lowercase_starts` a sentence may begin with a small letter, as people type queries.
+    With `lowercase_starts` a sentence may begin with a lowercase letter, as in typed queries.
     """
     spans: list[Span] = []
     ends = _ANY_END if lowercase_starts else _END
     for start, end in _units(text):
         first = start
         for stop in ends.finditer(text, start, end):
-            # Only the end of the head is searched: all of it would be searched again at each stop.
+            # Only the last characters: searching all of them at each stop would be quadratic.
             head = text[max(first, stop.start() - _LONGEST_ABBREVIATION) : stop.start()]
             if not _ABBREVIATION.search(head):
                 spans.append((first, stop.end()))
@@ -66,7 +65,7 @@ def sentence_spans(text: str, *, lowercase_starts: bool = False) -> list[Span]:
 
 
 def one_line(sentence: str) -> str:
-    """Return a sentence without its list mark, and its lines joined as the writer meant them."""
+    """Return a sentence on one line, without list marker and hyphenation."""
     lines = [_QUOTE.sub("", line, count=1).strip() for line in sentence.split("\n")]
     lines[0] = _HEADING_MARK.sub("", _ITEM.sub("", lines[0], count=1), count=1)
     joined = lines[0]
@@ -78,7 +77,7 @@ def one_line(sentence: str) -> str:
 
 
 def _units(text: str) -> Iterator[Span]:
-    """Yield the stretches inside which sentences are looked for: wrapped lines joined, others one by one."""
+    """Yield the spans in which sentences are searched: wrapped lines joined, others separately."""
     paragraph: list[Span] = []
     in_code = False
     position = 0
@@ -104,13 +103,13 @@ def _units(text: str) -> Iterator[Span]:
 
 
 def _paragraph_units(text: str, lines: list[Span]) -> Iterator[Span]:
-    """Join the lines of one paragraph or list item where the next word did not fit on the line."""
+    """Join the lines of a paragraph or list item that ended because the next word did not fit."""
     if not lines:
         return
     raw = [text[start:end].rstrip("\r\n") for start, end in lines]
     bare = [_QUOTE.sub("", line, count=1).strip() for line in raw]
     width = max(map(len, bare))
-    # Three or more short lines that all begin with a capital are verse or an address.
+    # Three or more short lines that all start with a capital letter are verse or an address.
     verse = len(bare) > 2 and width < MAX_VERSE_WIDTH and all(line[:1].isupper() for line in bare)
     start = lines[0][0]
     for i in range(len(lines) - 1):
@@ -121,7 +120,7 @@ def _paragraph_units(text: str, lines: list[Span]) -> Iterator[Span]:
 
 
 def _is_wrapped(line: str, following: str, width: int, *, verse: bool) -> bool:
-    """Say whether a line ends only because the next word was too long for it."""
+    """Whether a line ends only because the next word did not fit."""
     if not line or not following:
         return False
     if is_unspaced(line[-1]) or is_unspaced(following[0]):
@@ -129,7 +128,7 @@ def _is_wrapped(line: str, following: str, width: int, *, verse: bool) -> bool:
     first_word = following.split(maxsplit=1)[0]
     needed = len(line) + 1 + len(first_word)
     if following[0].islower():
-        # Editors break a little earlier around links and long words.
+        # Editors wrap a little earlier around links and long words.
         return needed > 0.8 * width and width >= MIN_NARROW_WIDTH
     return needed > width and width >= MIN_WRAP_WIDTH and not (verse and following[0].isupper())
 

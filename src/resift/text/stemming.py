@@ -1,4 +1,4 @@
-"""Words to index terms: Snowball stems (Porter, 1980 and 2001), each computed once and kept."""
+"""Stem words to index terms (Snowball; Porter, 1980 and 2001), with a cache per language."""
 
 from __future__ import annotations
 
@@ -15,20 +15,17 @@ from resift.errors import InputError
 from resift.text.languages import script_of
 from resift.text.tokenization import without_accents
 
-_KEPT = 200_000  # words per language; beyond that a text is data and the cache starts anew
-_LONGEST_KEPT = (
-    60  # letters; what is longer is no word that comes again, and a cache of many takes much memory
-)
-_SHORTEST = 2  # letters that are left as they are; "is" and "as" have no ending to lose
-# English keeps the first Porter stemmer: it is what SQLite's index has always used, and what was measured.
-# With the two rules that Porter added later ("-bli", "-logi"), as SQLite has them.
-_REVISED = ("bli", "logi")
+_MAX_CACHED_WORDS = 200_000  # per language; then the cache is cleared
+_MAX_CACHED_LETTERS = 60  # longer words do not repeat, and would take much memory
+_MAX_UNSTEMMED = 2  # letters; "is" and "as" have no ending
+# English uses the first Porter stemmer, as SQLite's index does, with the two rules that Porter added later.
+_ADDED_ENDINGS = ("bli", "logi")
 _SYLLABLE = re.compile("[aeiouy][^aeiouy]")
 _ALGORITHMS = {"english": "porter"}
 
 
 class Terms(dict[str, str]):
-    """Word -> index term of one language; grows as words are met."""
+    """Word -> index term of one language, computed on first use."""
 
     def __init__(self, language: str) -> None:
         super().__init__()
@@ -37,39 +34,39 @@ class Terms(dict[str, str]):
         self._lock = ForkSafeLock()
 
     def __missing__(self, word: str) -> str:
-        return _kept(self, word, self._term(word))
+        return _cache(self, word, self._term(word))
 
     def _term(self, word: str) -> str:
-        if self._stemmer is None or len(word) <= _SHORTEST:
+        if self._stemmer is None or len(word) <= _MAX_UNSTEMMED:
             return without_accents(word)
-        # Accents are part of spelling for every stemmer but the English one.
+        # All stemmers but the English one expect accents.
         spelled = without_accents(word) if self._folds_first else word
-        with self._lock:  # Snowball's objects are not made for threads
+        with self._lock:  # Snowball's objects are not thread-safe
             stem: str = self._stemmer.stemWord(spelled[:100])
-        if self._folds_first and stem.endswith(_REVISED) and _SYLLABLE.search(stem[:-3]):
+        if self._folds_first and stem.endswith(_ADDED_ENDINGS) and _SYLLABLE.search(stem[:-3]):
             stem = stem[:-1]
         return without_accents(stem) or without_accents(word)
 
 
 class TermsByScript(dict[str, str]):
-    """Word -> index term in texts of several scripts, each in its language."""
+    """Word -> index term for texts of several scripts, each with its language."""
 
     def __init__(self, languages: Mapping[str, str]) -> None:
         super().__init__()
         self._languages = languages
 
     def __missing__(self, word: str) -> str:
-        return _kept(self, word, terms_in(self.language_of(word))[word])
+        return _cache(self, word, terms_in(self.language_of(word))[word])
 
     def language_of(self, word: str) -> str:
-        """Return the language whose stem a word gets."""
+        """Return the language by which a word is stemmed."""
         return self._languages.get(script_of(word), "none")
 
 
-def _kept(terms: dict[str, str], word: str, term: str) -> str:
-    if len(terms) >= _KEPT:
+def _cache(terms: dict[str, str], word: str, term: str) -> str:
+    if len(terms) >= _MAX_CACHED_WORDS:
         terms.clear()
-    if len(word) <= _LONGEST_KEPT:
+    if len(word) <= _MAX_CACHED_LETTERS:
         terms[word] = term
     return term
 
@@ -82,24 +79,24 @@ def terms_by_script(languages: tuple[tuple[str, str], ...]) -> TermsByScript:
 
 @cache
 def terms_in(language: str) -> Terms:
-    """Return the terms of a language; one that has no stemmer is only folded."""
+    """Return the terms of a language; words of a language without a stemmer are only folded."""
     return Terms(language)
 
 
 @cache
 def stemmed_languages() -> frozenset[str]:
-    """Return the languages that can be asked for by name."""
+    """Return the languages with a stemmer."""
     return frozenset(_snowball().algorithms()) - {"porter", "dutch_porter"}
 
 
 @cache
 def stemmer_version() -> str:
-    """Return which stems these are: Snowball changes them between its releases, not between patches."""
+    """Return the version of the stems, which Snowball changes in minor releases but not in patches."""
     return ".".join(_snowball().version().split(".")[:2])
 
 
 def check_language(language: str) -> None:
-    """Raise InputError for a language that is neither "auto", "none" nor one of Snowball's."""
+    """Raise InputError for a language that is not "auto", "none" or one of Snowball's."""
     if language in ("auto", "none"):
         return
     if not isinstance(language, str):
@@ -120,3 +117,31 @@ def _stemmer(language: str) -> Any:
 
 def _snowball() -> ModuleType:
     return importlib.import_module("Stemmer")  # not at the top: `import resift` loads no other package
+
+
+def plural_variants(word: str) -> tuple[str, ...]:
+    """Return the word with its English singular and plural spellings.
+
+    Adding variants to the few words of a query is cheaper than stemming every word of every text.
+    """
+    if len(word) < 4 or not word.isascii() or not word.isalpha():
+        return (word,)
+    singular = _singular(word)
+    plurals = [singular + "s", singular + "es"]
+    if singular.endswith("y"):
+        plurals.append(singular[:-1] + "ies")
+    return tuple(dict.fromkeys((word, singular, *plurals)))
+
+
+def _singular(word: str) -> str:
+    """Strip a plural ending (the rules of Harman's S stemmer, 1991)."""
+    if word.endswith("ies") and not word.endswith(("eies", "aies")):
+        return word[:-3] + "y"
+    if word.endswith("es") and not word.endswith(("aes", "ees", "oes")):
+        return word[:-1]
+    if word.endswith("s") and not word.endswith(("us", "ss")):
+        return word[:-1]
+    return word
+
+
+variants = plural_variants  # OLD NAME: remove

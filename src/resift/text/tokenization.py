@@ -1,4 +1,4 @@
-"""Text into pieces: words where people put spaces, runs of characters elsewhere; folding for matching."""
+"""Split text into words, or runs of characters for scripts without spaces, and fold them for matching."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from resift.errors import InputError
 
-# No spaces between words (in Hangul: endings glued on), so pairs of characters serve better.
+# Scripts without spaces between words (Hangul attaches endings): pairs of characters work better.
 _UNSPACED = (
     "\u0e00-\u0e4e\u0e50-\u0e59\u0e80-\u0ecf\u0ed0-\u0eff"  # Thai, Lao
     # Myanmar, Khmer; Hangul letters, Kana, Han, Hangul syllables
@@ -17,7 +17,7 @@ _UNSPACED = (
     "\u3130-\u318f\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff"
     "\ua960-\ua97f\uac00-\ud7ff\uf900-\ufaff\U00020000-\U0003ffff"
 )
-# Marks that belong to the letter before them; Python's \w leaves them out and would cut words in two.
+# Combining marks; Python's \w does not contain them and would split words.
 _MARKS = (
     "\u0300-\u036f\u0483-\u0487\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7"
     "\u0610-\u061a\u064b-\u065f\u0670\u06d6-\u06dc\u06df-\u06e4\u06e7\u06e8\u06ea-\u06ed"
@@ -39,13 +39,13 @@ _WORD_CHARACTER = re.compile(
     "[\u3005-\u3007\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff]"
 )
 
-# Letters in lower case, digits as they are, all else a space: three times faster than a pattern.
+# Lowercase letters, digits, and a space for everything else: three times faster than a regex.
 _ASCII_FOLD = bytes(
     ord(chr(byte).lower()) if byte < 128 and chr(byte).isalnum() else ord(" ") for byte in range(256)
 )
-# Soft hyphens and joiners stand inside words and are not seen.
+# Soft hyphens and joiners inside words are invisible.
 _INVISIBLE = {0x00AD: None, 0x200D: None, 0x2060: None, 0xFEFF: None}
-# Vowel signs and letter forms that Arabic, Persian and Hebrew writers leave out or exchange at will.
+# Vowel signs and letter forms that Arabic, Persian and Hebrew writers omit or interchange.
 _SEMITIC = {
     **dict.fromkeys([*range(0x0610, 0x061B), *range(0x064B, 0x0660), 0x0640, 0x0670]),
     **dict.fromkeys([*range(0x06D6, 0x06DD), *range(0x06DF, 0x06E5), *range(0x0591, 0x05C8)]),
@@ -54,64 +54,63 @@ _SEMITIC = {
     ord("ى"): "ي",
     ord("ک"): "ك",
 }
-# Letters of their own in some alphabets that people without the key type as these.
+# Letters of some alphabets, and how people without that key type them.
 _LATIN_LETTERS = str.maketrans(
     {"æ": "ae", "œ": "oe", "ø": "o", "ł": "l", "đ": "d", "ð": "d", "þ": "th", "ı": "i", "ħ": "h"}
 )
 FIRST_UNSPACED = "\u0e00"
-"""No script without spaces begins below this character."""
+"""All scripts without spaces are above this character."""
 
-_LONGEST = 100  # characters of a term; what is longer is data, not a word
+_MAX_TERM = 100  # characters; anything longer is data, not a word
 
 
 def words(text: str) -> list[str]:
-    """Return the folded words in order: NFKC, casefold, no accents; character pairs where nobody spaces."""
+    """Return the folded words in order: NFKC, casefold, no accents; character pairs for unspaced scripts."""
     if not isinstance(text, str):
         raise InputError(f"words: text is a {type(text).__name__}; pass a string.")
     if text.isascii():
         return ascii_pieces(text)
-    found: list[str] = []
+    folded: list[str] = []
     for piece in pieces(text):
         if is_unspaced(piece):
-            found += pairs(piece)
+            folded += pairs(piece)
         else:
-            found.append(without_accents(piece))
-    return found
+            folded.append(without_accents(piece))
+    return folded
 
 
 def jaccard(left: frozenset[str], right: frozenset[str]) -> float:
-    """Return shared words over all words; two empty texts are not similar, they are unknown."""
+    """Return the number of shared words / number of all words; 0 for two empty texts."""
     shared = len(left & right)
     return shared / (len(left) + len(right) - shared) if shared else 0.0
 
 
 def pieces(text: str) -> list[str]:
-    """Return words and unspaced runs in order, without case, accents still on."""
+    """Return lowercase words and unspaced runs in order, with their accents."""
     if text.isascii():
         return ascii_pieces(text)
-    shown = text.translate(_INVISIBLE)
-    folded = unicodedata.normalize("NFKC", shown).casefold()
+    folded = unicodedata.normalize("NFKC", text.translate(_INVISIBLE)).casefold()
     return _PIECE.findall(unicodedata.normalize("NFC", folded))
 
 
 def piece_spans(text: str) -> list[tuple[int, int]]:
-    """Return where words and unspaced runs stand in a text as it is."""
+    """Return the spans of words and unspaced runs in the original text."""
     return [match.span() for match in _PIECE.finditer(text)]
 
 
 def ascii_pieces(text: str) -> list[str]:
-    """Return the words of a text that is ASCII throughout."""
+    """Return the lowercase words of an ASCII text."""
     return text.encode("ascii").translate(_ASCII_FOLD).decode("ascii").split()
 
 
 def is_unspaced(piece: str) -> bool:
-    """Say whether a piece is a run of a script without spaces."""
+    """Whether a piece is a run of a script without spaces."""
     return piece[0] >= FIRST_UNSPACED and _UNSPACED_CHARACTER.match(piece) is not None
 
 
 def pairs(run: str) -> list[str]:
     """Return the overlapping pairs of a run; a run of one character is that character."""
-    return [run[at : at + 2] for at in range(len(run) - 1)] or [run]
+    return [run[i : i + 2] for i in range(len(run) - 1)] or [run]
 
 
 def word_characters(run: str) -> list[str]:
@@ -120,22 +119,22 @@ def word_characters(run: str) -> list[str]:
 
 
 def without_accents(word: str) -> str:
-    """Fold what writers leave out: accents of Latin and Greek letters, ё, Arabic and Hebrew vowel signs.
+    """Remove accents of Latin and Greek letters and ё, and vowel signs of Arabic and Hebrew.
 
-    Marks that make another letter stay: й is not и, and Indic vowels are vowels.
+    Marks that make a different letter stay: й is not и, and Indic vowel signs are vowels.
     """
     if word.isascii():
-        return word[:_LONGEST]
-    # What is longer is no word that comes again, and a cache of many such takes much memory.
-    return _folded(word) if len(word) <= _LONGEST else _folded.__wrapped__(word)
+        return word[:_MAX_TERM]
+    # Longer words are not cached: they do not repeat, and would take much memory.
+    return _fold(word) if len(word) <= _MAX_TERM else _fold.__wrapped__(word)
 
 
 @lru_cache(maxsize=65_536)
-def _folded(word: str) -> str:
-    bare = []
+def _fold(word: str) -> str:
+    letters = []
     for letter in unicodedata.normalize("NFC", word.translate(_SEMITIC)):
-        apart = unicodedata.normalize("NFD", letter)
-        folds = apart < "\u0400" or letter in "ёѐѝ"
-        bare.append(apart[0] if folds else letter)
-    joined = "".join(letter for letter in bare if not "\u0300" <= letter <= "\u036f") or word
-    return joined.translate(_LATIN_LETTERS)[:_LONGEST]
+        decomposed = unicodedata.normalize("NFD", letter)
+        folds = decomposed < "\u0400" or letter in "ёѐѝ"
+        letters.append(decomposed[0] if folds else letter)
+    folded = "".join(letter for letter in letters if not "\u0300" <= letter <= "\u036f") or word
+    return folded.translate(_LATIN_LETTERS)[:_MAX_TERM]

@@ -16,7 +16,7 @@ from resift.rerankers.rescore import rescore
 from resift.rerankers.semantic_bm25 import SemanticBM25Reranker
 from resift.resilience.tiered import Tiered
 from resift.stores.sqlite import SQLiteStore
-from resift.text.familiarity import is_familiar
+from resift.text.languages import is_supported
 from resift.types import Hit
 from tests.text.multilingual import PASSAGES, QUESTIONS
 
@@ -24,7 +24,7 @@ FOREIGN = {"ru", "ja", "zh", "ko", "th", "ar", "hi"}
 
 
 def spelling(text: str) -> list[int]:
-    """Cut like a tokenizer that knows no word: a piece per letter."""
+    """Split like a tokenizer that knows no word: a piece per letter."""
     return [ord(letter) for letter in text if not letter.isspace()]
 
 
@@ -34,14 +34,14 @@ def whole_words(text: str) -> list[int]:
 
 def test_pieces_and_unknown_pieces_decide():
     """Letters for words, or unknown pieces, are foreign; a foreign name in a sentence is not."""
-    assert not is_familiar("Столица России", spelling)
-    assert is_familiar("Столица России", whole_words)
-    assert not is_familiar("Столица России", lambda text: [7] * len(text.split()), unknown=7)
-    assert is_familiar("", spelling)
-    assert is_familiar("XR-2000/b 42", spelling)
+    assert not is_supported("Столица России", spelling)
+    assert is_supported("Столица России", whole_words)
+    assert not is_supported("Столица России", lambda text: [7] * len(text.split()), unknown=7)
+    assert is_supported("", spelling)
+    assert is_supported("XR-2000/b 42", spelling)
     # One piece per ideograph is how models of Chinese read.
-    assert is_familiar("北京的地铁每天运送数百万人", spelling)
-    assert not is_familiar("กรุงเทพมหานครเป็นเมืองหลวง", spelling)
+    assert is_supported("北京的地铁每天运送数百万人", spelling)
+    assert not is_supported("กรุงเทพมหานครเป็นเมืองหลวง", spelling)
 
 
 @pytest.fixture(scope="module")
@@ -55,11 +55,11 @@ def model() -> CrossEncoderReranker:
 
 
 @pytest.mark.real_model
-def test_the_english_model_knows_latin_letters_and_nothing_else(model):
+def test_the_english_model_supports_latin_letters_only(model):
     """Every passage and question of the sample; English of all kinds, rare words and code."""
-    knows = model._model.model.tokenizer.knows
+    supports_language = model._model.model.tokenizer.supports_language
     for id, text in [*PASSAGES.items(), *((id, question) for question, id in QUESTIONS)]:
-        assert knows(text) == (id[:2] not in FOREIGN), (id, text)
+        assert supports_language(text) == (id[:2] not in FOREIGN), (id, text)
     for text in (
         "What governs subatomic particles?",
         "pembrolizumab",
@@ -69,23 +69,23 @@ def test_the_english_model_knows_latin_letters_and_nothing_else(model):
         "TNF-α and β-carotene",
         "what does 水 mean?",
     ):
-        assert knows(text), text
+        assert supports_language(text), text
 
 
 @pytest.mark.real_model
-def test_a_foreign_question_is_left_in_its_order_with_reason_and_remedy(model):
-    """`resift.rerank` keeps the order, says degraded, why, and where the remedy stands."""
+def test_an_unsupported_query_keeps_its_order_with_a_reason(model):
+    """`resift.rerank` keeps the order, and the reason names the page that helps."""
     texts = [PASSAGES["ja-panda"], PASSAGES["ja-capital"]]
     ranking = resift.rerank("スイスの首都はどこですか？", texts)
     assert [hit.text for hit in ranking] == texts
     assert ranking.degraded
-    assert "was not made for the language of this question" in ranking.reason
+    assert "does not support the language of this query" in ranking.reason
     assert "docs/models.md" in ranking.reason
 
 
 @pytest.mark.real_model
-def test_the_next_tier_takes_over_and_the_breaker_hears_nothing(model):
-    """A foreign question goes to BM25; ten of them do not open the breaker for an English one."""
+def test_the_next_tier_scores_and_the_breaker_stays_closed(model):
+    """An unsupported query goes to BM25; ten of them do not open the breaker for an English one."""
     tiers = Tiered(model, SemanticBM25Reranker())
 
     async def first(query: str, *texts: str) -> tuple[str, str | None]:
@@ -93,14 +93,14 @@ def test_the_next_tier_takes_over_and_the_breaker_hears_nothing(model):
         return ranking[0].text, ranking.tier
 
     for _ in range(10):
-        found = asyncio.run(first("瑞士的首都是哪里？", PASSAGES["zh-panda"], PASSAGES["zh-capital"]))
-        assert found == (PASSAGES["zh-capital"], "semantic-bm25")
-    found = asyncio.run(first("capital of Switzerland", "Pandas eat bamboo.", "Bern is the capital."))
-    assert found == ("Bern is the capital.", "cross-encoder")
+        result = asyncio.run(first("瑞士的首都是哪里？", PASSAGES["zh-panda"], PASSAGES["zh-capital"]))
+        assert result == (PASSAGES["zh-capital"], "semantic-bm25")
+    result = asyncio.run(first("capital of Switzerland", "Pandas eat bamboo.", "Bern is the capital."))
+    assert result == ("Bern is the capital.", "cross-encoder")
 
 
 @pytest.mark.real_model
-def test_foreign_texts_are_left_alone_too(model):
+def test_unsupported_texts_are_not_scored(model):
     hits = [Hit(id, text) for id, text in PASSAGES.items() if id.startswith("ja")]
     with pytest.raises(UnfamiliarTextError, match="these texts"):
         asyncio.run(model.score("capital of Switzerland", hits, deadline=Deadline.never()))
@@ -108,7 +108,7 @@ def test_foreign_texts_are_left_alone_too(model):
 
 @pytest.mark.real_model
 def test_29_questions_in_8_languages_find_their_passage(tmp_path, model):
-    """The default pipeline over all 45 passages: 25 or more right, and it says where the model had no say."""
+    """The default pipeline over all 45 passages: 25 or more right, and unsupported queries are degraded."""
 
     async def firsts() -> tuple[int, int]:
         store = SQLiteStore(tmp_path / "all.db", embedder=Embedder(), create=True)
@@ -118,7 +118,7 @@ def test_29_questions_in_8_languages_find_their_passage(tmp_path, model):
         for question, id in QUESTIONS:
             ranking = await pipeline.search(question, k=3)
             right += bool(ranking.hits) and ranking[0].id == id
-            flagged += ranking.degraded and "was not made for" in (ranking.reason or "")
+            flagged += ranking.degraded and "does not support the language" in (ranking.reason or "")
         await pipeline.close()
         return right, flagged
 
