@@ -33,8 +33,9 @@ from benchmarks.harness import HERE, median_ms, option_parser, report, rss_mb
 from benchmarks.scale_data import Passages, Questions
 from benchmarks.scale_quality import compare_all
 from resift.stores.sqlite import SQLiteStore
-from resift.stores.sqlite_blocks import ROWS, words_per_code
-from resift.stores.sqlite_codes import CodeTable, quantized_query
+from resift.stores.sqlite.rows import BLOCK_ROWS as ROWS
+from resift.stores.sqlite.vector_index import CodeTable, words_per_code
+from resift.stores.sqlite.vector_index import quantize_query as quantized_query
 
 QUESTIONS = 100
 LIMITS = {

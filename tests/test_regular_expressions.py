@@ -29,7 +29,7 @@ ATOMS = (
 HEADS = ("", "---\n", "# a", "==", "[", '"', "```\n", "<think>", "://", "a.")
 TAILS = ("", "!", "b")
 # Asked at one place after the other, each time where the last match ended: never searched for.
-SCANNERS = {"resift.stores.cypher_guard.lexer._TOKEN"}
+SCANNERS = {"resift.stores.graph.cypher_tokens._TOKEN"}
 METHODS = {"sub", "match", "fullmatch", "search", "findall", "finditer", "split", "subn"}
 
 

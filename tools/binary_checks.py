@@ -17,7 +17,6 @@ _LINUX_LIBRARIES = frozenset({"libc.so.6", "libm.so.6"})
 _SYMBOLS = (
     "resift_interface",
     "resift_kernels",
-    "fts5_postings",
     "bert_forward_portable",
     "code_distances_portable",
 )

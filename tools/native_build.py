@@ -17,7 +17,7 @@ FOLDER = Path(__file__).resolve().parent.parent / "src" / "resift" / "native"
 _AVX512 = ("avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512vnni", "avx2", "fma")
 
 SOURCES: dict[str, dict[str, Sequence[str]]] = {
-    "any": {"processor.c": (), "bert_portable.c": (), "codes_portable.c": (), "fts5_postings.c": ()},
+    "any": {"processor.c": (), "bert_portable.c": (), "codes_portable.c": ()},
     "x86_64": {
         "bert_avx2.c": ("-mavx2", "-mfma"),
         "codes_avx2.c": ("-mavx2",),

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from resift.agent import KnowledgeGraphAgent
 from resift.agent import pack as schema
-from resift.stores.cypher_guard import check_cypher
+from resift.stores.graph.cypher_guard import check_cypher
 from tests.agent.small import WordEmbedder
 
 CYPHER = "honey'}) MATCH (n) DETACH DELETE n // \" `x` ; COPY Article TO 'x.csv'; CALL show_tables() RETURN *"

@@ -42,8 +42,8 @@ def fill_graph(path) -> None:
 
 async def fill_stores(folder) -> None:
     from resift.models.embedder import Embedder
-    from resift.stores.lancedb_store import LanceDBVectorStore
-    from resift.stores.qdrant_store import QdrantVectorStore
+    from resift.stores.lancedb import LanceDBVectorStore
+    from resift.stores.qdrant import QdrantVectorStore
 
     embedder = Embedder()
     for store in (

@@ -206,7 +206,7 @@ def test_all_mistakes_at_once_in_the_order_of_the_file(write):
 
 def test_passwords_in_addresses_are_refused_without_being_shown():
     """Secrets never stand in the file: an address with a password is refused, one with a variable passes."""
-    from resift.stores.postgres_store import PostgresOptions
+    from resift.stores.postgres import PostgresOptions
 
     problems = Problems("f.yaml")
     reader = Reader(problems, folder=None)

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from resift.errors import UnsafeCypherError
-from resift.stores.cypher_guard import check_cypher
+from resift.stores.graph.cypher_guard import check_cypher
 from tests.hardening.report import Outcome
 
 HOLE = "\0"

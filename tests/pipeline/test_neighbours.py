@@ -11,7 +11,7 @@ from resift.pipeline import Pipeline, StoreRef
 from resift.pipeline.neighbours import MOST
 from resift.pipeline.shaping import Shape
 from resift.ranking.shape import Blend, Guard, ShapePolicy
-from resift.stores.hybrid import StoreView
+from resift.stores.base import StoreView
 
 pytest.importorskip("numpy")
 

@@ -18,9 +18,8 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from resift.stores import sqlite_vectors
 from resift.stores.memory import MemoryStore
-from resift.stores.sqlite import SQLiteStore
+from resift.stores.sqlite import SQLiteStore, vector_index
 from resift.text import words
 
 
@@ -69,7 +68,7 @@ def sqlite(mode: Literal["hybrid", "text", "vector"], *, exact: bool | None = No
         store = SQLiteStore(folder / "index.db", embedder=embedder, mode=mode, exact=exact, create=True)
         try:
             # Few documents are all compared; with small batches the codes choose among them, too.
-            with mock.patch.object(sqlite_vectors, "_BATCH", 4 if exact is False else sqlite_vectors._BATCH):
+            with mock.patch.object(vector_index, "_BATCH", 4 if exact is False else vector_index._BATCH):
                 yield store
         finally:
             await store.close()
@@ -94,7 +93,7 @@ def lancedb(mode: Literal["hybrid", "text", "vector"], *, index: Any = None) -> 
     @contextlib.asynccontextmanager
     async def opened(folder: Path) -> AsyncIterator[Any]:
         pytest.importorskip("lancedb")
-        from resift.stores.lancedb_store import LanceDBVectorStore
+        from resift.stores.lancedb import LanceDBVectorStore
 
         embedder = None if mode == "text" else HashingEmbedder()
         store = LanceDBVectorStore(
@@ -112,7 +111,7 @@ def postgres(mode: Literal["hybrid", "text", "vector"], *, index: Any = None) ->
     @contextlib.asynccontextmanager
     async def opened(_folder: Path) -> AsyncIterator[Any]:
         pytest.importorskip("psycopg")
-        from resift.stores.postgres_store import PostgresStore
+        from resift.stores.postgres import PostgresStore
         from tests.stores.postgres_server import dsn, fresh_table
 
         embedder = None if mode == "text" else HashingEmbedder()
@@ -130,7 +129,7 @@ def postgres(mode: Literal["hybrid", "text", "vector"], *, index: Any = None) ->
 @contextlib.asynccontextmanager
 async def qdrant(_folder: Path) -> AsyncIterator[Any]:
     client = pytest.importorskip("qdrant_client").QdrantClient(":memory:")
-    from resift.stores.qdrant_store import QdrantVectorStore
+    from resift.stores.qdrant import QdrantVectorStore
 
     try:
         yield QdrantVectorStore(client=client, embedder=HashingEmbedder())

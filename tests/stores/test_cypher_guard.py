@@ -14,7 +14,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from resift.errors import UnsafeCypherError
-from resift.stores.cypher_guard import check_cypher
+from resift.stores.graph.cypher_guard import check_cypher
 from tests.hardening.cypher import attack
 from tests.stores.cypher_statements import READS, REFUSED
 

@@ -14,14 +14,14 @@ from tests.stores.test_sqlite_index import GivenVectors, clustered
 
 def lancedb(folder: Path, embedder: Any, **options: Any) -> Any:
     pytest.importorskip("lancedb")
-    from resift.stores.lancedb_store import LanceDBVectorStore
+    from resift.stores.lancedb import LanceDBVectorStore
 
     return LanceDBVectorStore(folder / "lance", embedder=embedder, **options)
 
 
 def postgres(_folder: Path, embedder: Any, **options: Any) -> Any:
     pytest.importorskip("psycopg")
-    from resift.stores.postgres_store import PostgresStore
+    from resift.stores.postgres import PostgresStore
     from tests.stores.postgres_server import dsn
 
     return PostgresStore(dsn(), table=TABLE[0], embedder=embedder, timeout_s=60, **options)
@@ -75,9 +75,9 @@ def test_tables_of_other_programs_are_refused_by_what_they_lack(tmp_path: Path) 
     lancedb, qdrant = pytest.importorskip("lancedb"), pytest.importorskip("qdrant_client")
     psycopg = pytest.importorskip("psycopg")
     from resift.errors import StoreError
-    from resift.stores.lancedb_store import LanceDBVectorStore
-    from resift.stores.postgres_store import PostgresStore
-    from resift.stores.qdrant_store import QdrantVectorStore
+    from resift.stores.lancedb import LanceDBVectorStore
+    from resift.stores.postgres import PostgresStore
+    from resift.stores.qdrant import QdrantVectorStore
     from tests.stores.factories import HashingEmbedder
     from tests.stores.postgres_server import dsn, fresh_table
 

@@ -19,8 +19,8 @@ import pytest
 
 from resift.errors import InputError, StoreError, UnsafeCypherError
 from resift.protocols import GraphStore
-from resift.stores.ladybug_process import resident_bytes
-from resift.stores.ladybug_store import LadybugGraphStore
+from resift.stores.graph.ladybug import LadybugGraphStore
+from resift.stores.graph.ladybug_process import resident_bytes
 from tests.stores.cypher_statements import READS, REFUSED
 
 ladybug = pytest.importorskip("ladybug")
@@ -115,7 +115,7 @@ def test_values_are_parameters_and_come_back_as_json(graph: Path) -> None:
         assert await store.query("MATCH (p:Person {name: $n}) RETURN p.id AS id", {"n": evil}, k=3) == []
         (hit,) = await store.query("RETURN $a AS a, $b AS b, $c AS text, date('2020-01-02') AS d", {"a": [1, 2], "b": datetime.date(2020, 1, 2), "c": evil}, k=1)  # fmt: skip
         assert (hit.text, hit.metadata) == (evil, {"a": [1, 2], "b": "2020-01-02", "d": "2020-01-02"})
-        with pytest.raises(InputError, match="'o' holds a object"):
+        with pytest.raises(InputError, match="'o' contains"):
             await store.query("RETURN $o AS o", {"o": [object()]}, k=1)
         with pytest.raises(InputError, match="name"):
             await store.query("RETURN 1 AS o", {"a b": 1}, k=1)

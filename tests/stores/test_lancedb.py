@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from resift.errors import InputError, StoreError
-from resift.stores.lancedb_store import LanceDBVectorStore
+from resift.stores.lancedb import LanceDBVectorStore
 from tests.stores.factories import HashingEmbedder
 
 pytestmark = pytest.mark.skipif(find_spec("lancedb") is None, reason="needs resift[lancedb]")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from resift.errors import InputError, StoreError
-from resift.stores.filtering import canonical, matches
+from resift.stores.filters import canonical_text, matches
 from resift.stores.memory import MemoryStore
 from resift.text.bm25 import BM25, idf
 from tests.stores.factories import HashingEmbedder
@@ -73,5 +73,5 @@ def test_an_embedder_that_answers_wrongly_is_a_store_error(answer: Any) -> None:
 @pytest.mark.parametrize(("a", "b", "equal"), [(1, 1.0, True), (1, True, False), (1, "1", False), ("x" * 500, "x" * 500, True), ("x" * 500, "x" * 499 + "y", False)])  # fmt: skip
 def test_equal_values_have_equal_keys(a: Any, b: Any, equal: bool) -> None:
     """Filters compare by these keys in every store."""
-    assert (canonical(a) == canonical(b)) is equal
+    assert (canonical_text(a) == canonical_text(b)) is equal
     assert matches({"key": a}, {"key": b}) is equal

@@ -14,7 +14,7 @@ from tests.stores.postgres_server import dsn, fresh_table
 
 psycopg = pytest.importorskip("psycopg")
 
-from resift.stores.postgres_store import PostgresStore
+from resift.stores.postgres import PostgresStore
 
 HOSTILE = "x' OR 1=1; --\x00 \ud800 \" ` %s {}"
 

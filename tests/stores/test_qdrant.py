@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from resift.errors import InputError, StoreError
-from resift.stores.qdrant_store import QdrantVectorStore, point_id
+from resift.stores.engine_store import hash_id
+from resift.stores.qdrant import QdrantVectorStore, make_point_id
 from tests.lazy import LazyModule
 from tests.stores.factories import HashingEmbedder
 
@@ -37,14 +38,14 @@ def test_a_folder_keeps_the_documents(tmp_path: Path) -> None:
 
 def test_points_have_uuids_and_the_payload_has_the_rest() -> None:
     """Any string is an id; the same id is the same point everywhere."""
-    assert uuid.UUID(point_id("a")).version == 5
-    assert point_id("a") == point_id("a") != point_id("b")
+    assert uuid.UUID(make_point_id(hash_id("a"))).version == 5
+    assert make_point_id(hash_id("a")) == make_point_id(hash_id("a")) != make_point_id(hash_id("b"))
 
     async def body() -> None:
         client = qdrant_client.QdrantClient(":memory:")
         store = QdrantVectorStore("docs", client=client, embedder=HashingEmbedder())
         await store.add([{"id": "a b/c'\"", "text": "apples", "metadata": {"n": 1}}])
-        (point,) = client.retrieve("docs", [point_id("a b/c'\"")])
+        (point,) = client.retrieve("docs", [make_point_id(hash_id("a b/c'\""))])
         assert {name: point.payload[name] for name in ("id", "text", "metadata")} == {
             "id": "a b/c'\"",
             "text": "apples",

@@ -17,9 +17,8 @@ import pytest
 
 from resift.errors import InputError, StoreError
 from resift.protocols import DocStore, VectorStore
-from resift.stores import postings
 from resift.stores.memory import MemoryStore
-from resift.stores.sqlite import SQLiteStore
+from resift.stores.sqlite import SQLiteStore, lexical_index
 from tests.hardening.durability import crash_test
 from tests.stores.factories import HashingEmbedder
 
@@ -71,7 +70,7 @@ def test_without_numpy_the_text_ranking_is_the_same_to_the_bit(
         asyncio.run(store.add([{**doc, "metadata": {"odd": n % 2}} for n, doc in enumerate(DOCS)]))
         queries = [("w1 w2", None), ("w5", {"odd": 1}), ("w0 w7 w16 w3", {"odd": [0, 1]}), ("zebra", None)]
         fast = [asyncio.run(store.search(query, k=7, where=where)) for query, where in queries]
-    monkeypatch.setattr(postings, "_numpy", lambda: None)
+    monkeypatch.setattr(lexical_index, "_numpy", lambda: None)
     with opened(tmp_path / "a.db") as store:
         slow = [asyncio.run(store.search(query, k=7, where=where)) for query, where in queries]
     assert slow == fast
@@ -380,16 +379,10 @@ def test_a_vector_never_outlives_its_text(tmp_path: Path) -> None:
     with opened(path, embedder=HashingEmbedder()) as mine, opened(path, embedder=HashingEmbedder()) as other:
         for theirs in ([{"id": "a", "text": "trains cross mountains"}], []):
             asyncio.run(mine.add([{"id": "a", "text": "pandas eat bamboo"}]))
-            compared = mine._known
-
-            def meanwhile(given: Any, theirs: Any = theirs, compared: Any = compared) -> Any:
-                before = compared(given)
-                mine._known = compared  # type: ignore[method-assign]
-                asyncio.run(other.add(theirs) if theirs else other.delete(["a"]))
-                return before
-
-            mine._known = meanwhile  # type: ignore[method-assign]
-            asyncio.run(mine.add([{"id": "a", "text": "pandas eat bamboo", "metadata": {"n": 1}}]))
+            changed = [{"id": "a", "text": "pandas eat bamboo", "metadata": {"n": 1}}]
+            batch = asyncio.run(mine.prepare(changed))
+            asyncio.run(other.add(theirs) if theirs else other.delete(["a"]))
+            asyncio.run(mine.write(batch))
             (hit,) = asyncio.run(other.vectors.search("pandas eat bamboo", k=1))
             assert (hit.metadata, hit.score) == ({"n": 1}, pytest.approx(1.0))
 

@@ -95,11 +95,12 @@ def test_a_flipped_byte_is_told_or_harmless(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "table"),
     [
-        ("UPDATE terms_idx SET pgno = pgno + 2 WHERE term > '0w'", "terms_idx"),
-        ("DELETE FROM terms_idx WHERE term = (SELECT max(term) FROM terms_idx)", "terms_idx"),
-        ("UPDATE terms_data SET block = zeroblob(length(block)) WHERE id > 1000", "terms_data"),
-        ("DELETE FROM terms_data WHERE id = (SELECT max(id) FROM terms_data)", "terms_data"),
-        ("DELETE FROM term_checks", "terms_data"),
+        ("UPDATE postings SET first_term = first_term || 'x' WHERE first_term > ''", "postings"),
+        ("DELETE FROM postings WHERE first_term > 'w5'", "postings"),
+        ("DELETE FROM postings WHERE first_term = ''", "postings"),
+        ("DELETE FROM postings", "postings"),
+        ("UPDATE postings SET lists = zeroblob(length(lists))", "postings"),
+        ("UPDATE postings SET lists = substr(lists, 1, 100)", "postings"),
         ("DELETE FROM attributes WHERE key = 'n' AND row = 350", "attributes"),
         ("UPDATE attribute_sums SET rows = rows + 1", "attributes"),
         ("UPDATE facts SET value = value + 1 WHERE name = 'documents'", "facts"),
@@ -160,7 +161,7 @@ async def test_every_way_of_writing_keeps_the_checksums(tmp_path: Path) -> None:
     await store.delete([f"d{n}" for n in range(950)])
     await store.mark_sources({"a.md": "1"})
     assert await store.verify() == []
-    await store.optimise()
+    await store.optimize()
     assert await store.verify() == []
     assert len(await store.text.search("w5", k=50)) == len([n for n in range(950, 1200) if n % 97 == 5])
     assert len(await store.ids({"n": {"!=": 2}})) == 200
@@ -326,7 +327,7 @@ async def main():
     for turn in range(10**6):
         await store.add([{"id": f"new{turn}", "text": f"fresh words w{turn}"}])
         print(turn, flush=True)
-        await store.optimise()
+        await store.optimize()
 
 asyncio.run(main())
 """

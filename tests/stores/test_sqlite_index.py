@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import random
-import sqlite3
-from contextlib import closing
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import numpy as np
 import pytest
 
-from resift._internal.sync import run_sync
 from resift.native.library import SWITCH, native_kernel
-from resift.stores import sqlite_vectors
-from resift.stores.sqlite import SQLiteStore
-from resift.stores.sqlite_blocks import ROWS, codes_of
-from resift.stores.sqlite_codes import CodeTable, quantized_query
-from resift.stores.sqlite_postings import read_occurrences
+from resift.stores.sqlite import SQLiteStore, lexical_index, vector_index
+from resift.stores.sqlite.lexical_index import encode_list, read_occurrences
+from resift.stores.sqlite.rows import BLOCK_ROWS as ROWS
+from resift.stores.sqlite.vector_index import CodeTable
+from resift.stores.sqlite.vector_index import encode_vectors as codes_of
+from resift.stores.sqlite.vector_index import quantize_query as quantized_query
 from tests.stores.factories import HashingEmbedder
 
 
@@ -68,12 +65,8 @@ def test_every_kernel_gives_the_distances_of_the_definition(
         assert wanted[found[-1]] < wanted[order[len(found)]] if len(found) < len(order) else True
 
 
-def test_pages_of_the_word_index_give_what_its_vocabulary_gives(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Short and long lists, many segments, removed documents: the same rows and counts either way."""
-    if native_kernel().name is None:
-        pytest.skip("no compiled code here")
+def test_posting_lists_survive_merges_updates_and_deletions(tmp_path: Path) -> None:
+    """Short and long lists, many segments, removed documents: the rows and counts of a plain count."""
     chance = random.Random(5)
 
     def text() -> str:
@@ -82,27 +75,52 @@ def test_pages_of_the_word_index_give_what_its_vocabulary_gives(
 
     async def body() -> None:
         store = SQLiteStore(tmp_path / "a.db", create=True, language="none")
-        await store.add([{"id": str(n), "text": text()} for n in range(700)])
-        for step in range(40):
-            await store.add([{"id": str(chance.randrange(900)), "text": text()} for _ in range(1)])
+        texts = {str(n): text() for n in range(700)}
+        await store.add([{"id": id, "text": text} for id, text in texts.items()])
+        for step in range(80):
+            id = str(chance.randrange(900))
+            texts[id] = text()
+            await store.add([{"id": id, "text": texts[id]}])
             if step % 4 == 0:
-                await store.delete([str(chance.randrange(900)) for _ in range(3)])
-        with store._file.reading() as connection:
-            for term in ["all", "nobody", *(f"w{n}" for n in range(1, 60)), "w100", "w1000"]:
-                monkeypatch.delenv(SWITCH, raising=False)
-                fast = read_occurrences(connection, term)
-                monkeypatch.setenv(SWITCH, "0")
-                slow = read_occurrences(connection, term)
-                live = np.isin(fast.rows, slow.rows)
-                assert fast.rows[live].tolist() == slow.rows.tolist()
-                assert fast.counts[live].tolist() == slow.counts.tolist()
+                gone = [str(chance.randrange(900)) for _ in range(3)]
+                await store.delete(gone)
+                texts = {id: text for id, text in texts.items() if id not in gone}
+        assert 1 < len(store.metadata().segments) < 20
+        for optimized in (False, True):
+            if optimized:
+                await store.optimize()
+                assert len(store.metadata().segments) == 1
+            assert await store.verify() == []
+            with store._file.reading() as connection:
+                ids = dict(connection.execute("SELECT row, id FROM documents"))
+                for term in ["all", "nobody", *(f"w{n}" for n in range(1, 60)), "w100", "w1000"]:
+                    rows, counts = read_occurrences(connection, store.metadata().segments, term)
+                    pairs = zip(rows.tolist(), counts.tolist(), strict=True)
+                    found = {ids[row]: count for row, count in pairs if row in ids}
+                    plain = {id: text.split().count(term) for id, text in texts.items()}
+                    assert found == {id: count for id, count in plain.items() if count}
+                    assert len(rows) == len(found) or not optimized
         await store.close()
 
     asyncio.run(body())
 
 
-def test_words_that_stand_nowhere_are_no_damage(tmp_path: Path) -> None:
-    """The index names a page by part of its first term, so that words which are not in it lead there, too."""
+def test_long_lists_decode_alike_with_and_without_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gaps and counts of one to five bytes."""
+    chance = random.Random(2)
+    row, expected = 0, {}
+    for _ in range(3000):
+        row += chance.choice([1, 100, 200, 20_000, 3_000_000])
+        expected[row] = chance.choice([1, 127, 128, 70_000])
+    item = encode_list("term", expected)
+    rows, counts = item.decode()
+    assert dict(zip(rows.tolist(), counts.tolist(), strict=True)) == expected
+    monkeypatch.setattr(lexical_index, "_numpy", lambda: None)
+    assert dict(zip(*item.decode(), strict=True)) == expected
+
+
+def test_absent_terms_are_not_reported_as_damage(tmp_path: Path) -> None:
+    """The list before an absent term proves its absence."""
     chance = random.Random(8)
 
     def word() -> str:
@@ -127,7 +145,7 @@ def test_codes_find_nearly_all_that_a_scan_finds_and_every_score_is_exact(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Recall of the first ten is 0.99 or more; another store gives the same bytes; scores are the scan's."""
-    monkeypatch.setattr(sqlite_vectors, "_BATCH", 200)
+    monkeypatch.setattr(vector_index, "_BATCH", 200)
     rows = clustered(6000, 96)
     embedder = GivenVectors(rows)
 
@@ -161,8 +179,8 @@ def test_more_documents_than_the_limit_are_found_by_codes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The choice follows the size of the file, also while it grows and shrinks."""
-    monkeypatch.setattr(sqlite_vectors, "EXACT_UP_TO", 30)
-    monkeypatch.setattr(sqlite_vectors, "_BATCH", 10)
+    monkeypatch.setattr(vector_index, "EXACT_UP_TO", 30)
+    monkeypatch.setattr(vector_index, "_BATCH", 10)
 
     async def body() -> None:
         store = SQLiteStore(tmp_path / "a.db", embedder=HashingEmbedder(), create=True)
@@ -201,20 +219,3 @@ def test_a_ranking_says_that_it_was_found_approximately(tmp_path: Path) -> None:
         await store.close()
 
     asyncio.run(body())
-
-
-def test_words_that_are_nowhere_find_nothing_however_large_the_word_index_is(tmp_path):
-    """FTS5 names a page by the beginning of its first term: a word between the two is absent, not damage."""
-    random = Random(7)
-    vocabulary = ["".join(random.choices("abcdefghijklmnop", k=random.randint(3, 9))) for _ in range(6000)]
-    store = SQLiteStore(tmp_path / "words.db", create=True, language="none")
-    rows = [{"id": str(at), "text": " ".join(vocabulary[at * 20 : at * 20 + 20])} for at in range(300)]
-    run_sync(store.add(rows))
-    with closing(sqlite3.connect(tmp_path / "words.db")) as plain:
-        begun = [bytes(term)[1:].decode() for (term,) in plain.execute("SELECT term FROM terms_idx")]
-    assert len(begun) > 5
-    absent = [word for word in begun if word and word not in vocabulary]
-    assert absent
-    for word in absent:
-        assert run_sync(store.text.search(word, k=5)) == [], word
-    run_sync(store.close())

@@ -13,9 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from resift.errors import InputError
-from resift.stores.filtering import Pattern, matches
+from resift.stores.filters import Pattern, matches, parse_shell_filter
 from resift.stores.sqlite import SQLiteStore
-from resift.stores.where_text import where_from
 
 VALUES = st.one_of(
     st.sampled_from(
@@ -90,7 +89,7 @@ def test_sqlite_filters_as_the_reference_does(
 )
 def test_what_is_typed_in_a_shell(typed: list[str], metadata: dict[str, Any], passes: bool) -> None:
     """Numbers, dates, patterns and comparisons, as text and as values."""
-    assert matches(metadata, where_from(typed)) is passes
+    assert matches(metadata, parse_shell_filter(typed)) is passes
 
 
 @pytest.mark.parametrize(
@@ -100,7 +99,7 @@ def test_what_is_typed_in_a_shell(typed: list[str], metadata: dict[str, Any], pa
 def test_what_is_no_filter_is_refused(typed: str) -> None:
     """The message shows how to write one."""
     with pytest.raises(InputError):
-        where_from([typed])
+        parse_shell_filter([typed])
 
 
 def test_dates_and_patterns_by_hand() -> None:

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from resift.stores.workers import Workers
+from resift.stores.base import Workers
 
 
 def test_work_waits_its_turn_and_is_dropped_when_its_caller_gives_up() -> None:

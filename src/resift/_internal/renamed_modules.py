@@ -45,6 +45,23 @@ RENAMED = {
     "resift.evaluation.subjects": "resift.evaluation.systems",
     "resift.agent.chat_writer": "resift.agent.writers",
     "resift.agent.extractive": "resift.agent.writers",
+    "resift.stores.documents": "resift.stores.base",
+    "resift.stores.embedding": "resift.stores.base",
+    "resift.stores.hybrid": "resift.stores.base",
+    "resift.stores.read_ahead": "resift.stores.base",
+    "resift.stores.workers": "resift.stores.base",
+    "resift.stores.filtering": "resift.stores.filters",
+    "resift.stores.where_text": "resift.stores.filters",
+    "resift.stores.records": "resift.stores.engine_store",
+    "resift.stores.store_options": "resift.stores.engine_store",
+    "resift.stores.sqlite_options": "resift.stores.sqlite",
+    "resift.stores.sqlite_schema": "resift.stores.sqlite.tables",
+    "resift.stores.sqlite_write": "resift.stores.sqlite.writer",
+    "resift.stores.lancedb_store": "resift.stores.lancedb",
+    "resift.stores.postgres_store": "resift.stores.postgres",
+    "resift.stores.qdrant_store": "resift.stores.qdrant",
+    "resift.stores.ladybug_store": "resift.stores.graph.ladybug",
+    "resift.stores.cypher_guard": "resift.stores.graph.cypher_guard",
 }
 """Old module path -> new module path. The longest entry that is a prefix of an import decides."""
 

@@ -33,7 +33,8 @@ from resift.protocols import Embedder
 from resift.rerankers.bm25 import PoolBM25
 from resift.rerankers.cross_encoder import CrossEncoderReranker
 from resift.rerankers.rescore import rescore
-from resift.stores.embedding import identity_of, unit_vectors
+from resift.stores.base import embed_texts as unit_vectors
+from resift.stores.base import embedder_name as identity_of
 from resift.types import (
     Fused,
     Hit,

@@ -21,7 +21,8 @@ from resift.agent.pack import fetch_rows
 from resift.errors import InputError, StoreError, require
 from resift.ingest.chunking import ChunkSize
 from resift.protocols import Embedder
-from resift.stores.embedding import identity_of, unit_vectors
+from resift.stores.base import embed_texts as unit_vectors
+from resift.stores.base import embedder_name as identity_of
 from resift.types import JsonObject
 from resift.validation import check_arguments, check_path
 

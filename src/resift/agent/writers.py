@@ -33,7 +33,7 @@ from resift.rerankers.cosine import cosines
 from resift.rerankers.hosted import ChatClient
 from resift.rerankers.hosted.chat import Message
 from resift.resilience import Budget, CircuitBreaker, breakers
-from resift.stores.embedding import identity_of
+from resift.stores.base import embedder_name as identity_of
 from resift.text.sentences import sentences
 from resift.types import Hit
 

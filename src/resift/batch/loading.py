@@ -20,7 +20,7 @@ from resift._internal.sync import run_sync
 from resift.batch.job import MANIFEST, BatchEngine, BatchProgress, BatchReport, EngineName, run_batch
 from resift.batch.work import StopJobError, to_batch
 from resift.errors import InputError, StoreError, require
-from resift.stores.embedding import identity_of
+from resift.stores.base import embedder_name as identity_of
 from resift.stores.sqlite import SQLiteStore
 
 if TYPE_CHECKING:

@@ -89,7 +89,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _from_index(args: argparse.Namespace, question: str) -> JsonObject:
     from resift.index import Index
-    from resift.stores.where_text import where_from
+    from resift.stores.filters import where_from
 
     if args.hops != DEFAULT_HOPS:
         raise ConfigError("--hops goes with --pack: an index has no links to follow.")

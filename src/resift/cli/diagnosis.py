@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 from resift.errors import install_command, shell_path
 
 if TYPE_CHECKING:
-    from resift.stores.sqlite_schema import FileFacts
+    from resift.stores.sqlite.tables import FileMetadata as FileFacts
 
 State = Literal["ok", "absent", "broken"]
 

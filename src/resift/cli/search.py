@@ -96,7 +96,7 @@ async def _search(args: argparse.Namespace, query: str) -> tuple[Ranking, Shown]
     from resift.ingest.opening import open_index
     from resift.pipeline.pipeline import Pipeline
     from resift.pipeline.scored_search import search_with_relevance, search_with_scores
-    from resift.stores.where_text import where_from
+    from resift.stores.filters import where_from
 
     where = where_from(args.where) or None
     if args.pipeline is not None:

@@ -41,7 +41,7 @@ from resift.resilience.budget import Budget, BudgetOptions
 from resift.resilience.circuit import BreakerOptions
 from resift.resilience.registry import breakers
 from resift.resilience.tiered import Tiered
-from resift.stores.cypher_guard import check_cypher
+from resift.stores.graph.cypher_guard import check_cypher
 from resift.types import JsonObject
 from resift.validation import option_values
 

@@ -21,9 +21,9 @@ from resift.ingest.chunking import ChunkSize, IndexedPassage, RowIds, split_sect
 from resift.ingest.sources import DEFAULT_LIMITS, Limits, open_source
 from resift.ingest.walking import FileFilter, FoundFiles, Skipped, find_files
 from resift.ingest.worker import FileReader, file_size
-from resift.stores.read_ahead import read_ahead
+from resift.stores.base import read_ahead
 from resift.stores.sqlite import SQLiteStore
-from resift.stores.sqlite_write import Batch
+from resift.stores.sqlite.writer import Batch
 from resift.validation import check_arguments
 
 Outcome = Literal["indexed", "unchanged", "empty", "partial", "failed", "removed"]
@@ -267,7 +267,7 @@ async def _write_parts(run: _Run, parts: Sequence[_Part]) -> int:
             ready.append((part, await _drop_conflicts(run, part, await part.batch)))
         except InputError as exc:
             part.file.failure = _describe_failure(part.file.key, exc)
-    await run.store.write(Batch.joined(batch for _, batch in ready))
+    await run.store.write(Batch.join(batch for _, batch in ready))
     count = 0
     for part, _ in ready:
         ids = {passage["id"] for passage in part.passages} - part.file.conflicting_ids
@@ -295,7 +295,7 @@ async def _drop_conflicts(run: _Run, part: _Part, batch: Batch) -> Batch:
             place = f"file {owner}" if owner else "a document that came from no file"
             file.conflicts[f"the id {hit.id[:100]!r} belongs to {place}; index with --row-ids path"] += 1
             file.conflicting_ids.add(hit.id)
-    return batch.only({passage["id"] for passage in part.passages} - file.conflicting_ids)
+    return batch.select({passage["id"] for passage in part.passages} - file.conflicting_ids)
 
 
 async def _finish_file(run: _Run, file: _File, failure: str, marks: dict[str, str | None]) -> FileReport:

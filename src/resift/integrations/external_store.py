@@ -21,8 +21,9 @@ from resift.pipeline.pipeline import Pipeline
 from resift.protocols import DocStore, Embedder, Reranker, Scorer
 from resift.ranking.fusion.rerankers import RRFReranker
 from resift.resilience import CircuitBreaker
-from resift.stores.documents import SearchHits, nothing_to_find
-from resift.stores.filtering import matches
+from resift.stores.base import SearchHits
+from resift.stores.base import is_empty_search as nothing_to_find
+from resift.stores.filters import matches
 from resift.stores.sqlite import SQLiteStore
 from resift.types import Hit, Metadata, Ranking, Where
 from resift.validation import check_arguments, check_callable, check_list, check_text

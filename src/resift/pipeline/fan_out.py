@@ -17,8 +17,8 @@ from resift.events import Event, Sink, emit
 from resift.external.candidates import hits_from
 from resift.pipeline.store_ref import StoreRef
 from resift.pipeline.waiting import DeadlinePassed, run_until
-from resift.stores.documents import APPROXIMATE, is_approximate
-from resift.stores.filtering import conditions
+from resift.stores.base import APPROXIMATE, is_approximate
+from resift.stores.filters import conditions
 from resift.types import Hit, StageKind, StageRecord, Where, record_of
 
 LATE = "no answer in time"

@@ -24,8 +24,8 @@ from resift.pipeline.store_ref import Store, StoreRef, Stores, store_refs
 from resift.pipeline.waiting import DeadlinePassed, run_until
 from resift.protocols import Reranker, Scorer, ScoringStage, name_of, needs_of
 from resift.ranking.fusion.rerankers import is_built_in_fusion
-from resift.stores.documents import DamagedDocument
-from resift.stores.filtering import conditions, single_conditions
+from resift.stores.base import CorruptDocumentError as DamagedDocument
+from resift.stores.filters import conditions, single_conditions
 from resift.types import JsonMapping, Ranking, StageKind, Where, cut_record
 from resift.types.hit import load_hits
 from resift.validation import (

@@ -10,8 +10,8 @@ from typing import Any
 
 from resift.errors import InputError
 from resift.protocols import DocStore, GraphStore, VectorStore, name_of, own_name
-from resift.stores.cypher_guard import check_cypher_for
-from resift.stores.filtering import matches
+from resift.stores.filters import matches
+from resift.stores.graph.cypher_guard import check_cypher_for
 from resift.types import Hit, JsonMapping, Where
 from resift.validation import check_k, check_number, check_text
 
@@ -46,7 +46,7 @@ class StoreRef:
 
     @property
     def owner(self) -> Any:
-        """The store behind a view of it (`stores.hybrid.StoreView`); else the store itself."""
+        """The store behind a view of it (`stores.base.StoreView`); else the store itself."""
         # By attribute: asking for the protocol took 57 to 87 µs, and every search asks several times.
         return getattr(self.store, "store", self.store)
 

@@ -1,36 +1,216 @@
-"""What the stores on other engines share: how a search is made of an engine's two kinds of answers.
+"""Shared parts of the stores on other engines: stored records, filter tags, and the search itself.
 
-An engine says how it finds the nearest vectors and the rows that hold some terms. When it used an index that
-may pass over rows, and too few rows passed the filter, the question is asked again without the index.
+Ids, metadata keys and values reach an engine only as hashes or JSON text. Nothing in them can be read as
+syntax, and every engine filters by the same equality (`filters.canonical_text`).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from typing import ClassVar, TypeVar
+import hashlib
+import json
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
-from resift._internal.arrays import Array
+from resift._internal.arrays import Array, np
 from resift.errors import InputError, ResiftError, StoreError
+from resift.external.candidates import Candidate
+from resift.models.embedder import NO_EMBEDDER, EmbedderOptions, embedding_models
 from resift.protocols import Embedder
-from resift.stores.documents import SearchHits, nothing_to_find, ranked
-from resift.stores.embedding import identity_of, unit_vectors
-from resift.stores.hybrid import DEPTH, fuse_views
-from resift.stores.memory import Mode, resolve_mode
-from resift.stores.records import Filter, Row, enough, found_by_vector, found_by_words
-from resift.stores.workers import Workers
+from resift.stores.base import (
+    HYBRID_DEPTH,
+    Match,
+    Mode,
+    SearchHits,
+    Workers,
+    embed_texts,
+    embedder_name,
+    fuse_views,
+    is_empty_search,
+    read_documents,
+    resolve_mode,
+    top_k,
+)
+from resift.stores.filters import (
+    Condition,
+    Pattern,
+    Test,
+    Value,
+    canonical_text,
+    filter_values,
+    parse_filter,
+    passes_all,
+)
 from resift.text import Analyzer
-from resift.types import Hit, Where
-from resift.validation import check_choice
+from resift.types import Hit, Metadata, Where, to_json
+from resift.validation import check_choice, option
 
 T = TypeVar("T")
 
+TAGS_VERSION = "2"
+"""Version of the tags in a table; version 1 (Resift 0.2) has none for the items of lists."""
+
+_EXTRA_ROWS = 32  # fetched beyond k, because engines break ties differently; here they are broken by id
+_SCORE_TOLERANCE = 1e-5  # engines sum float32 in any order, so closer scores may be equal
+_MAX_VALUE_LENGTH = 80
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchOptions(EmbedderOptions):
+    """Search options that several stores share."""
+
+    embedder: str | None = option(
+        "Model that embeds the query: a model's id, or `none` to search by keywords only.",
+        default=None,
+        choices=lambda: [NO_EMBEDDER, *embedding_models()],
+    )
+    mode: Mode | None = option("Search by keywords, by vectors, or by both.", default=None)
+    exact: bool | None = option("Compare every vector, even if an index would be faster.", default=None)
+
+
+# Records
+
+
+class Record(NamedTuple):
+    """One document as an engine stores it; `document` is ASCII JSON of the whole document."""
+
+    key: str
+    document: str
+    tags: list[str]
+    terms: list[str]
+    vector: Any
+
+    @classmethod
+    def from_hit(cls, hit: Hit, terms: list[str], vector: Array | None) -> Record:
+        """Return the record of a document, its index terms and its vector (None without an embedder)."""
+        # Encoded twice: first dates become text, then lone surrogates become escapes that any engine accepts.
+        plain = json.loads(to_json({"id": hit.id, "text": hit.text, "metadata": dict(hit.metadata)}))
+        return cls(hash_id(hit.id), json.dumps(plain), make_tags(hit.metadata), terms, vector)
+
+
+class EngineRow(NamedTuple):
+    """One row found by an engine: document, score, and the vector if requested."""
+
+    document: str
+    score: float
+    vector: Any = None
+
+
+async def make_records(
+    documents: Iterable[Candidate], embedder: Embedder | None, analyzer: Analyzer | None, *, store: str
+) -> list[Record]:
+    """Return the records to store, embedded in one call."""
+    hits = read_documents(documents)
+    terms = [[] if analyzer is None else analyzer.terms(hit.text) for hit in hits]
+    vectors: Iterable[Array | None] = [None] * len(hits)
+    if embedder is not None and hits:
+        vectors = await embed_texts(embedder, [hit.text for hit in hits], kind="document", store=store)
+    return [Record.from_hit(*parts) for parts in zip(hits, terms, vectors, strict=True)]
+
+
+def hash_id(id: str) -> str:
+    """Return the key of a document in an engine."""
+    return hashlib.sha256(id.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def read_record(document: str, *, source: str) -> Hit:
+    """Return a stored document as a hit without a score."""
+    fields = json.loads(document)
+    return Hit(fields["id"], fields["text"], source=source, metadata=fields["metadata"])
+
+
+def check_table(table: str, present: Iterable[str], needed: Iterable[str], *, store: str) -> None:
+    """Raise StoreError for a table that Resift did not create."""
+    columns = set(present)
+    missing = [name for name in needed if name not in columns]
+    if missing:
+        raise StoreError(
+            f"{table!r} of store {store!r} was not created by Resift: it has no {', '.join(missing)}. Name "
+            "another table, or search this one as it is with an ExternalStore "
+            "(docs/integrations/other-indexes.md).",
+            store=store,
+        )
+
+
+def check_embedder(stored: str, current: str, *, store: str) -> None:
+    """Raise StoreError if a table has the vectors of another embedder."""
+    if stored != current:
+        raise StoreError(
+            f"{store!r} has vectors of {stored or 'no embedder'!r}, not of {current or 'no embedder'!r}; "
+            "their distances cannot be compared. Use that embedder, or another table.",
+            store=store,
+        )
+
+
+# Filter tags
+
+
+def make_tags(metadata: Metadata) -> list[str]:
+    """Return one tag per value that can be filtered on; each item of a list has its own."""
+    return sorted({_make_tag(key, item) for key, value in metadata.items() for item in filter_values(value)})
+
+
+def _make_tag(key: str, value: Value) -> str:
+    text = canonical_text(value)
+    if len(text) > _MAX_VALUE_LENGTH:
+        text = "#" + hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    return hashlib.sha256(json.dumps([key, text]).encode("ascii")).hexdigest()[:32]
+
+
+class EngineFilter(NamedTuple):
+    """A filter in two parts: groups of tags for the engine, and tests of the rows that it returns.
+
+    A row must have a tag of every group. Nothing passes an empty group.
+    """
+
+    groups: list[list[str]]
+    tests: list[Test]
+
+    @classmethod
+    def parse(cls, where: Where | None) -> EngineFilter:
+        """Return the two parts of a filter."""
+        groups: list[list[str]] = []
+        tests: list[Test] = []
+        for test in parse_filter(where):
+            if isinstance(test, Condition) and test.operator == "=":
+                plain = [value for value in test.values if not isinstance(value, Pattern)]
+                if len(plain) == len(test.values):
+                    groups.append(sorted({_make_tag(test.key, value) for value in plain}))
+                    continue
+            tests.append(test)
+        return cls(groups, tests)
+
+
+# Search
+
+
+async def fetch_rows(
+    fetch: Callable[[int], Awaitable[list[EngineRow]]], k: int, tests: Sequence[Test] = ()
+) -> list[EngineRow]:
+    """Fetch until k rows pass the tests and no further row can tie with the last of them."""
+    limit = k + _EXTRA_ROWS
+    while True:
+        rows = await fetch(limit)
+        passing = rows
+        if tests:
+            passing = [row for row in rows if passes_all(json.loads(row.document)["metadata"], tests)]
+        complete = len(passing) >= k and passing[k - 1].score - rows[-1].score > _SCORE_TOLERANCE
+        if len(rows) < limit or complete:
+            return passing
+        # Four times as many: selective tests would otherwise query the engine again and again.
+        limit *= 4
+
 
 class EngineStore:
-    """The part of a store that does not depend on its engine."""
+    """The part of a store that does not depend on its engine.
+
+    Subclasses find the nearest vectors and the rows that contain terms. If an approximate index returns too
+    few rows that pass the filter, the search is repeated without it.
+    """
 
     indexes: ClassVar[tuple[str, ...]] = ("",)
-    """The kinds of vector index that `optimise` can build."""
+    """The kinds of vector index that `optimize` can build."""
 
     def __init__(
         self,
@@ -49,96 +229,106 @@ class EngineStore:
         self.mode: Mode = resolve_mode(mode, embedder, default="vector")
         self.exact = exact
         self._language = language
+        self._embedder_name = "" if embedder is None else embedder_name(embedder)
         self._workers = Workers(name, threads=threads)
-        Analyzer(language or "auto")  # refuses a language that there is none of
+        Analyzer(language or "auto")  # raises InputError for an unknown language
 
     async def search(self, query: str, *, k: int, where: Where | None = None) -> list[Hit]:
-        """Return at most k hits, best first, whose metadata passes `where`."""
-        wanted = Filter.of(where)
-        if nothing_to_find(query, k) or wanted.empty or not await self._exists():
+        """Return at most k hits whose metadata passes `where`, best first."""
+        filter = EngineFilter.parse(where)
+        if is_empty_search(query, k) or not all(filter.groups) or not await self._exists():
             return []
-        if wanted.groups and not await self._tags_lists():
-            wanted = Filter.untagged(where)
+        if filter.groups and not await self._tags_lists():
+            filter = EngineFilter([], parse_filter(where))
         if self.mode == "text":
-            return await self._by_words(query, wanted, k, self.name)
+            return await self._search_text(query, filter, k, self.name)
         if self.mode == "vector":
-            return await self._by_vector(query, wanted, k, self.name)
-        depth = max(k, DEPTH)
-        text = await self._by_words(query, wanted, depth, f"{self.name}.text")
-        vectors = await self._by_vector(query, wanted, depth, f"{self.name}.vectors")
+            return await self._search_vectors(query, filter, k, self.name)
+        depth = max(k, HYBRID_DEPTH)
+        text = await self._search_text(query, filter, depth, f"{self.name}.text")
+        vectors = await self._search_vectors(query, filter, depth, f"{self.name}.vectors")
         return fuse_views([text, vectors], k=k, source=self.name)
 
-    async def _by_vector(self, query: str, wanted: Filter, k: int, source: str) -> list[Hit]:
+    async def _search_vectors(self, query: str, filter: EngineFilter, k: int, source: str) -> list[Hit]:
         assert self.embedder is not None  # noqa: S101 - resolve_mode refuses vector mode without one
-        asked = (await unit_vectors(self.embedder, [query], kind="query", store=self.name))[0]
+        vector = (await embed_texts(self.embedder, [query], kind="query", store=self.name))[0]
         approximate = not self.exact and await self._has_index()
 
-        async def fetch(limit: int) -> list[Row]:
-            return await self._nearest(asked, wanted.groups, limit, exact=not approximate)
+        async def fetch(limit: int) -> list[EngineRow]:
+            return await self._fetch_nearest(vector, filter.groups, limit, exact=not approximate)
 
-        rows = await enough(fetch, k, wanted.tests)
+        rows = await fetch_rows(fetch, k, filter.tests)
         if approximate and len(rows) < k:
             approximate = False
-            rows = await enough(fetch, k, wanted.tests)
-        hits = ranked(found_by_vector(rows, asked), k=k, source=source)
+            rows = await fetch_rows(fetch, k, filter.tests)
+        # Engines sum float32 in their own order. Summing again in float64 makes scores independent of it.
+        query_vector = vector.astype(np.float64)
+        stored = (np.asarray(row.vector, dtype=np.float32).astype(np.float64) for row in rows)
+        scores = [float(row_vector @ query_vector) for row_vector in stored]
+        hits = top_k(map(_make_match, rows, scores), k=k, source=source)
         return SearchHits(hits, approximate=approximate)
 
-    async def _by_words(self, query: str, wanted: Filter, k: int, source: str) -> list[Hit]:
-        terms = list(dict.fromkeys((await self._analyzer()).query_terms(query)))
+    async def _search_text(self, query: str, filter: EngineFilter, k: int, source: str) -> list[Hit]:
+        terms = list(dict.fromkeys((await self._load_analyzer()).query_terms(query)))
         if not terms:
             return []
-        rows = await enough(lambda limit: self._matching(terms, wanted.groups, limit), k, wanted.tests)
-        return ranked(found_by_words(rows), k=k, source=source)
+        rows = await fetch_rows(
+            lambda limit: self._fetch_matching(terms, filter.groups, limit), k, filter.tests
+        )
+        return top_k((_make_match(row, row.score) for row in rows), k=k, source=source)
 
-    async def _analyzer(self) -> Analyzer:
-        """Return the analysis that the table's terms were made with, for a new table the one asked for."""
-        held = await self._table_language()
-        if held is None:
+    async def _load_analyzer(self) -> Analyzer:
+        """Return the analyzer of the table's terms; for a new table, that of the chosen language."""
+        stored = await self._table_language()
+        if stored is None:
             return Analyzer(self._language or "auto")
-        if self._language not in (None, held):
+        if self._language not in (None, stored):
             raise InputError(
-                f"The table of {self.name!r} was made with language {held!r}, not {self._language!r}. "
+                f"The table of {self.name!r} was made with language {stored!r}, not {self._language!r}. "
                 "Leave language out, or use another table."
             )
-        return Analyzer(held)
+        return Analyzer(stored)
 
     async def _work(self, job: Callable[[], T]) -> T:
-        """Run blocking work in a worker thread; failures of the engine become StoreError."""
+        """Run blocking work in a worker thread; errors of the engine become StoreError."""
         try:
             return await self._workers.run(job)
         except (ResiftError, asyncio.CancelledError):
             raise
         except Exception as exc:
-            raise self._failure(exc) from exc
-
-    @property
-    def _identity(self) -> str:
-        return "" if self.embedder is None else identity_of(self.embedder)
+            raise self._explain(exc) from exc
 
     async def _exists(self) -> bool:
-        """Say whether there is a table to search."""
+        """Return whether there is a table to search."""
         raise NotImplementedError
 
     async def _table_language(self) -> str | None:
-        """Return the language of the table's terms, None while there is no table."""
+        """Return the language of the table's terms, or None if there is no table."""
         return None
 
     async def _tags_lists(self) -> bool:
-        """Return whether the rows' tags include the items of lists; tables of Resift 0.2 have none."""
+        """Return whether the tags include items of lists; tables of Resift 0.2 have none."""
         raise NotImplementedError
 
     async def _has_index(self) -> bool:
-        """Say whether vectors are found by an index that may pass over some."""
+        """Return whether an approximate index of the vectors exists."""
         return False
 
-    async def _nearest(self, asked: Array, groups: list[list[str]], limit: int, *, exact: bool) -> list[Row]:
-        """Return the rows with a tag of every group that are nearest, best first."""
+    async def _fetch_nearest(
+        self, query: Array, groups: list[list[str]], limit: int, *, exact: bool
+    ) -> list[EngineRow]:
+        """Return the nearest rows that have a tag of every group, best first."""
         raise NotImplementedError
 
-    async def _matching(self, terms: list[str], groups: list[list[str]], limit: int) -> list[Row]:
-        """Return the rows with a tag of every group that hold any of the terms, best first."""
+    async def _fetch_matching(self, terms: list[str], groups: list[list[str]], limit: int) -> list[EngineRow]:
+        """Return the rows that contain any term and have a tag of every group, best first."""
         raise NotImplementedError
 
-    def _failure(self, exc: Exception) -> StoreError:
-        """Return the error to raise for one of the engine's; engines' messages may quote documents."""
+    def _explain(self, exc: Exception) -> StoreError:
+        """Return the error to raise for one of the engine's, whose message may quote documents."""
         return StoreError(f"Store {self.name!r} failed: {type(exc).__name__}.", store=self.name)
+
+
+def _make_match(row: EngineRow, score: float) -> Match:
+    fields = json.loads(row.document)
+    return Match(fields["id"], fields["text"], score, fields["metadata"])

@@ -1,0 +1,284 @@
+"""Building blocks of every store: documents in, hits out, hybrid search, worker threads."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import warnings
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Literal, NamedTuple, Protocol, TypeVar
+
+from resift._internal.arrays import Array, np
+from resift._internal.forking import after_fork
+from resift.errors import InputError, StoreError
+from resift.external.candidates import Candidates, hits_from
+from resift.external.records import ID_KEYS, list_documents
+from resift.protocols import Embedder
+from resift.stores.filters import parse_filter
+from resift.types import Hit, Metadata, Where
+from resift.validation import check_k, check_list, check_query
+
+T = TypeVar("T")
+
+Mode = Literal["hybrid", "text", "vector"]
+Side = Literal["text", "vectors"]
+
+HYBRID_DEPTH = 100
+"""Minimum depth of each side of a hybrid search: a hit ranked low by both may be the best of the fusion."""
+
+APPROXIMATE = "approximate"
+"""Trace note of a list that was found with an approximate index."""
+
+
+class Match(NamedTuple):
+    """One match before it has a rank."""
+
+    id: str
+    text: str
+    score: float
+    metadata: Metadata
+
+
+class CorruptDocumentError(StoreError):
+    """The text or metadata of a hit, loaded after the search, does not have its checksum."""
+
+
+class SearchHits(list[Hit]):
+    """A list of hits. `approximate` is set if the index may have missed better ones."""
+
+    def __init__(self, hits: Iterable[Hit] = (), *, approximate: bool = False) -> None:
+        super().__init__(hits)
+        self.approximate = approximate
+
+
+def is_approximate(hits: Sequence[Hit]) -> bool:
+    """Return whether these hits come from an index that may miss some."""
+    return isinstance(hits, SearchHits) and hits.approximate
+
+
+# Input of stores
+
+
+def read_documents(candidates: Candidates) -> list[Hit]:
+    """Return the documents to store.
+
+    Raises InputError for a document without an id: generated ids would overwrite each other between calls.
+    """
+    documents = list_documents(candidates, "documents")
+    for number, candidate in enumerate(documents):
+        if isinstance(candidate, str):
+            raise InputError(f"Document {number} is a bare string; pass a dict with id and text, or a Hit.")
+        if isinstance(candidate, Mapping) and all(candidate.get(key) is None for key in ID_KEYS):
+            raise InputError(
+                f"Document {number} has no id; give each document its own {' or '.join(ID_KEYS)}."
+            )
+    return hits_from(documents, flags={})
+
+
+def read_ids(ids: Iterable[str | int]) -> list[str]:
+    """Return the distinct ids as strings. Integers are converted, as in `add`."""
+    distinct: dict[str, None] = {}
+    for id in check_list(ids, "ids", "ids"):
+        if isinstance(id, bool) or not isinstance(id, (str, int)):
+            raise InputError(f"ids contains a value of type {type(id).__name__}; ids are strings.")
+        distinct[str(id)] = None
+    return list(distinct)
+
+
+def is_empty_search(query: str, k: int, where: Where | None = None) -> bool:
+    """Return whether the result is empty without searching; raises InputError for invalid arguments."""
+    parse_filter(where)
+    text = check_query(query, allow_empty=True)
+    return check_k(k) == 0 or not text.strip()
+
+
+# Output of stores
+
+
+def top_k(matches: Iterable[Match], *, k: int, source: str) -> list[Hit]:
+    """Return the best k matches as hits, ordered by descending score and then by id."""
+    best = sorted(matches, key=lambda match: (-match.score, match.id))[:k]
+    return [Hit(match.id, match.text, match.score, source, match.metadata) for match in best]
+
+
+def select_by_ids(ids: Sequence[str], documents: Mapping[str, Hit]) -> list[Hit]:
+    """Return the documents in the order of the ids; unknown ids are skipped."""
+    return [documents[id] for id in ids if id in documents]
+
+
+# Embedders
+
+
+def embedder_name(embedder: Embedder) -> str:
+    """Return the name that a store records next to the vectors of this embedder."""
+    for attribute in ("model_name", "model_id", "name"):
+        name = getattr(embedder, attribute, None)
+        if isinstance(name, str) and name:
+            return name
+    return type(embedder).__name__
+
+
+async def embed_texts(
+    embedder: Embedder, texts: Sequence[str], *, kind: Literal["query", "document"], store: str
+) -> Array:
+    """Return float32 unit vectors, one row per text; all-zero rows stay zero."""
+    rows = np.asarray(await embedder.embed(list(texts), kind=kind), dtype=np.float32)
+    if rows.ndim != 2 or rows.shape[0] != len(texts) or rows.shape[1] == 0:
+        raise StoreError(
+            f"The embedder of {store!r} returned shape {rows.shape} for {len(texts)} texts; "
+            "it must return one vector per text.",
+            store=store,
+        )
+    if not np.isfinite(rows).all():
+        raise StoreError(f"The embedder of {store!r} returned NaN or infinity.", store=store)
+    lengths = np.linalg.norm(rows.astype(np.float64), axis=1, keepdims=True)
+    return np.ascontiguousarray(rows / np.where(lengths == 0, 1, lengths), dtype=np.float32)
+
+
+def resolve_mode(mode: Mode | None, embedder: Embedder | None, *, default: Mode) -> Mode:
+    """Return the search mode: "text" without an embedder, else `default` unless a mode is given."""
+    if mode is None:
+        return "text" if embedder is None else default
+    if mode not in ("hybrid", "text", "vector"):
+        raise InputError(f"mode is {mode!r}; pass 'hybrid', 'text' or 'vector'.")
+    if mode != "text" and embedder is None:
+        raise InputError(f"mode {mode!r} needs vectors: pass embedder=, or use mode='text'.")
+    return mode
+
+
+# Hybrid search
+
+
+class NamedStore(Protocol):
+    """A store with a name."""
+
+    name: str
+
+
+class StoreView:
+    """One side of a store as a store of its own: `docs.text` or `docs.vectors`."""
+
+    def __init__(self, store: NamedStore, side: Side, search: Callable[..., Awaitable[list[Hit]]]) -> None:
+        self.store = store
+        self.kind = "doc" if side == "text" else "vector"
+        self.name = f"{store.name}.{side}"
+        self._search = search
+
+    async def search(self, query: str, *, k: int, where: Where | None = None) -> list[Hit]:
+        """Return at most k hits whose metadata passes `where`, best first."""
+        return await self._search(query, k=k, where=where, source=self.name)
+
+
+class LazyStoreView(StoreView):
+    """A view whose hits can load text and metadata on first use."""
+
+    async def search_lazy(self, query: str, *, k: int, where: Where | None = None) -> list[Hit]:
+        """Search, but decode the text and metadata of a hit on first use."""
+        return await self._search(query, k=k, where=where, source=self.name, lazy=True)
+
+
+def fuse_views(views: Sequence[Sequence[Hit]], *, k: int, source: str) -> list[Hit]:
+    """Return the best k of the views by RRF(60), as hits of the store itself."""
+    from resift.ranking.fusion import rrf
+
+    # Ranks, because BM25 and cosine scores have no common scale.
+    fused = rrf([list(view) for view in views], k_param=60, k=k)
+    hits = [replace(hit, source=source) for hit in fused]
+    return SearchHits(hits, approximate=any(map(is_approximate, views)))
+
+
+# Concurrency
+
+
+class Workers:
+    """A small thread pool of one store, so that a store that hangs blocks no other.
+
+    The threads start on first use, and again after `close` or in a forked child. Queued work whose caller
+    has given up never starts.
+    """
+
+    def __init__(self, name: str, *, threads: int) -> None:
+        self._name = name
+        self._threads = threads
+        self._lock = threading.Lock()
+        self._pool: ThreadPoolExecutor | None = None
+        after_fork(self)
+
+    async def run(self, job: Callable[[], T]) -> T:
+        """Run a blocking function in a worker thread and return its result."""
+        with self._lock:
+            if self._pool is None:
+                self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix=f"resift-{self._name}")
+            future = asyncio.get_running_loop().run_in_executor(self._pool, job)
+        return await future
+
+    def close(self, *, wait: bool = False) -> None:
+        """Stop the threads after their current job. Queued work is dropped, or finished if `wait` is set."""
+        with self._lock:
+            pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.shutdown(wait=wait, cancel_futures=not wait)
+
+    def forget_parent(self) -> None:
+        """Discard the parent's threads in a forked child."""
+        self._lock = threading.Lock()
+        self._pool = None
+
+
+class _End(NamedTuple):
+    error: Exception | None
+
+
+async def read_ahead(source: AsyncGenerator[T, None], *, depth: int) -> AsyncGenerator[T, None]:
+    """Yield the items of the source while up to `depth` further items are produced in the background.
+
+    Closing this generator stops the source.
+    """
+    ready: asyncio.Queue[T | _End] = asyncio.Queue(depth)
+
+    async def fill() -> None:
+        error = None
+        try:
+            async for item in source:
+                await ready.put(item)
+        except Exception as exc:  # raised to the reader after the items before it
+            error = exc
+        await ready.put(_End(error))
+
+    producer = asyncio.create_task(fill())
+    try:
+        while not isinstance(item := await ready.get(), _End):
+            yield item
+        if item.error is not None:
+            raise item.error
+    finally:
+        producer.cancel()
+        await asyncio.wait([producer])
+        await source.aclose()
+
+
+_OLD_NAMES = {
+    "Found": "Match",
+    "documents_from": "read_documents",
+    "ids_from": "read_ids",
+    "nothing_to_find": "is_empty_search",
+    "ranked": "top_k",
+    "in_order": "select_by_ids",
+    "DamagedDocument": "CorruptDocumentError",
+    "identity_of": "embedder_name",
+    "unit_vectors": "embed_texts",
+}
+"""Names of Resift 0.2, which its page about custom stores used. They go with 0.4."""
+
+
+def __getattr__(name: str) -> object:
+    if name not in _OLD_NAMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    warnings.warn(
+        f"{__name__}.{name} is now {_OLD_NAMES[name]}; the old name goes with Resift 0.4.",
+        DeprecationWarning,
+        stacklevel=2,
+    )
+    return globals()[_OLD_NAMES[name]]

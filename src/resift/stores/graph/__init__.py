@@ -1,0 +1,25 @@
+"""Graph stores and the guard that admits only Cypher statements that read.
+
+ladybug.py          LadybugGraphStore
+ladybug_process.py  the child process that runs the engine
+cypher_guard.py     check_cypher: a parser that proves that a statement only reads
+cypher_tokens.py    characters to tokens, and the words, procedures and functions the guard knows
+"""
+
+from __future__ import annotations
+
+from resift._internal.lazy_exports import lazy_exports
+
+TYPE_CHECKING = False
+
+if TYPE_CHECKING:
+    from resift.stores.graph.cypher_guard import check_cypher as check_cypher
+    from resift.stores.graph.ladybug import LadybugGraphStore as LadybugGraphStore
+else:
+    __getattr__, __dir__, __all__ = lazy_exports(
+        __name__,
+        """
+        cypher_guard: check_cypher
+        ladybug: LadybugGraphStore
+        """,
+    )

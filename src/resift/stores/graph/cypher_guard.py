@@ -1,0 +1,593 @@
+"""check_cypher: proves that a Cypher statement only reads. Knows no engine and opens nothing.
+
+The parser knows enough grammar to tell an operand from the position after one. A clause can start only after
+an operand. So a word such as `set` is a name where an operand is expected, and a clause where one has just
+ended. Two operands in a row are refused, because that is how a misread word would show.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from resift.errors import InputError, UnsafeCypherError
+from resift.stores.graph.cypher_tokens import (
+    CONTINUATIONS,
+    FORBIDDEN,
+    FUNCTIONS,
+    INFIX,
+    KEYWORDS,
+    NAME,
+    NUMBER,
+    PATH_WORDS,
+    PREPARSER_OPTIONS,
+    PROCEDURES,
+    READ_STARTS,
+    STRING,
+    SYMBOL,
+    WORD,
+    Token,
+    make_error,
+    tokenize,
+)
+
+MAX_LENGTH = 200_000
+MAX_DEPTH = 100
+
+_ESCAPE = re.compile(r"\\u+([0-9a-fA-F]{4})|\\U([0-9a-fA-F]{8})")
+_ESCAPE_OR_PAIR = re.compile(r"\\\\|\\u+([0-9a-fA-F]{4})|\\U([0-9a-fA-F]{8})")
+
+
+@runtime_checkable
+class HasAllowlists(Protocol):
+    """A graph store whose owner allows more procedures or functions, for instance macros."""
+
+    procedures: Iterable[str]
+    functions: Iterable[str]
+
+
+def check_cypher(statement: str, *, procedures: Iterable[str] = (), functions: Iterable[str] = ()) -> None:
+    """Raise UnsafeCypherError unless the statement provably only reads.
+
+    `procedures` and `functions` extend the built-in allowlists, for instance by the macros of a database.
+    Names are compared without case. Nothing is executed and no engine is needed.
+    """
+    if not isinstance(statement, str):
+        raise UnsafeCypherError(f"the statement is a {type(statement).__name__}, not a string")
+    if len(statement) > MAX_LENGTH:
+        raise UnsafeCypherError(f"the statement has {len(statement)} characters, more than {MAX_LENGTH}")
+    allowed_procedures = PROCEDURES | _lowercase("procedures", procedures)
+    allowed_functions = FUNCTIONS | _lowercase("functions", functions)
+    readings = [statement]
+    if "\\" in statement:  # as written, and in each way in which an engine may decode its escapes
+        readings += [pattern.sub(_decode_escape, statement) for pattern in (_ESCAPE, _ESCAPE_OR_PAIR)]
+    for text in dict.fromkeys(readings):
+        parser = _Parser(text, tokenize(text), allowed_procedures, allowed_functions)
+        try:
+            parser.parse()
+        except RecursionError as exc:  # the parser does not recurse, but a caller's stack may be deep
+            raise UnsafeCypherError("the statement could not be read", line=1, column=1) from exc
+
+
+def check_cypher_for(store: object, statement: str) -> None:
+    """Check a statement before it is sent to a graph store of any kind.
+
+    The store's own `procedures` and `functions`, if it has them, extend the built-in allowlists.
+    """
+    if isinstance(store, HasAllowlists):
+        check_cypher(statement, procedures=store.procedures, functions=store.functions)
+    else:
+        check_cypher(statement)
+
+
+def _lowercase(argument: str, names: Iterable[str]) -> frozenset[str]:
+    is_list = isinstance(names, Iterable) and not isinstance(names, (str, bytes))
+    listed = list(names) if is_list else []
+    if not is_list or not all(isinstance(name, str) for name in listed):
+        raise InputError(f"{argument} is a {type(names).__name__}; pass a list of names.")
+    return frozenset(name.lower() for name in listed)
+
+
+def _decode_escape(match: re.Match[str]) -> str:
+    digits = match[1] or match[2]
+    if digits is None:
+        return match[0]
+    code = int(digits, 16)
+    return chr(code) if code < 0x110000 else "\ufffe"
+
+
+# What the parser expects next inside a bracket.
+CLAUSE, OPERAND, AFTER, LABEL, CALLED, NAMED = "clause", "operand", "after", "label", "called", "named"
+
+_CLOSERS = {"(": ")", "[": "]", "{": "}"}
+_END = Token(SYMBOL, "", -1)  # before the first token and after the last
+_HINT_WORDS = frozenset({"INDEX", "SCAN", "SEEK", "TEXT", "RANGE", "POINT"})
+_SUBQUERIES = frozenset({"EXISTS", "COUNT", "COLLECT"})
+_AFTER_PATTERN = READ_STARTS | {"WHERE", "ORDER", "SKIP", "LIMIT", "UNION", "USING"}
+_SOFT_PREFIXES = frozenset({"NOT", "DISTINCT"})
+
+
+@dataclass(slots=True)
+class _Frame:
+    """One open bracket; the outermost frame is the statement itself."""
+
+    opener: str
+    state: str
+    query: bool = False  # contains clauses: the statement, or a subquery
+    pattern: bool = False  # may contain a bare pattern: EXISTS { (a)-->(b) }
+    then: str = AFTER  # state of the parent after this bracket closes
+    cases: int = 0  # CASE … END still open
+    clause: str = ""  # the current clause, in a frame that contains clauses
+    relationship: bool = False  # -[…]-, where * and + are lengths and not operators
+    subscript: bool = False  # x[…], where : separates two operands and starts no label
+    function: str = ""  # the function that is called; TRIM and CAST have their own grammar
+    star: bool = False  # a variable-length relationship: numbers and path words may follow
+
+
+class _Parser:
+    """Reads the tokens of one statement once; `parse` returns or raises UnsafeCypherError."""
+
+    def __init__(
+        self, text: str, tokens: Sequence[Token], procedures: frozenset[str], functions: frozenset[str]
+    ) -> None:
+        self._text = text
+        self._tokens = tokens
+        self._procedures = procedures
+        self._functions = functions
+        self._index = 0
+        self._frames = [_Frame("", CLAUSE, query=True)]
+
+    def parse(self) -> None:
+        """Read to the end of the statement."""
+        self._skip_prefixes()
+        if self._index >= len(self._tokens):
+            raise self._error("there is no statement", index=max(0, len(self._tokens) - 1))
+        while self._index < len(self._tokens):
+            token = self._peek()
+            if token.kind == WORD:
+                self._take_word(token)
+            elif token.kind == SYMBOL:
+                self._take_symbol(token.text)
+            else:
+                self._take_value(token)
+        if len(self._frames) > 1:
+            reason = f"the bracket {self._top.opener!r} is never closed"
+            raise self._error(reason, index=len(self._tokens) - 1)
+        self._check_complete(self._top)
+
+    # Position
+
+    @property
+    def _top(self) -> _Frame:
+        return self._frames[-1]
+
+    def _peek(self, ahead: int = 0) -> Token:
+        index = self._index + ahead
+        return self._tokens[index] if 0 <= index < len(self._tokens) else _END
+
+    def _advance(self, state: str, *, tokens: int = 1) -> None:
+        self._top.state = state
+        self._index += tokens
+
+    def _push(self, frame: _Frame) -> None:
+        if len(self._frames) >= MAX_DEPTH:
+            raise self._error(f"brackets nested more than {MAX_DEPTH - 1} deep")
+        self._frames.append(frame)
+        self._index += 1
+
+    def _error(self, reason: str, *, index: int | None = None) -> UnsafeCypherError:
+        index = self._index if index is None else index
+        start = self._tokens[index].start if index < len(self._tokens) else len(self._text)
+        return make_error(self._text, start, reason)
+
+    def _word_error(self, key: str) -> UnsafeCypherError:
+        if key in FORBIDDEN:
+            return self._error(f"{key} where a clause can start")
+        shown = key if key in KEYWORDS else "a word"
+        return self._error(f"{shown} where no read clause or operator is allowed")
+
+    def _name_error(self, kind: str, name: str) -> UnsafeCypherError:
+        shown = repr(name) if len(name) <= 60 and name.isascii() else "of this name"
+        return self._error(f"the {kind} {shown} is not on the list of read-only ones")
+
+    def _check_complete(self, frame: _Frame) -> None:
+        index = min(self._index, len(self._tokens) - 1)
+        if frame.cases:
+            raise self._error("CASE without END", index=index)
+        if frame.state in (CLAUSE, LABEL) or (frame.query and frame.state == OPERAND):
+            raise self._error("the end of the text, where more is expected", index=index)
+
+    def _read_dotted_name(self) -> tuple[str, int]:
+        """Return the dotted name ahead, in lower case, and its number of tokens."""
+        parts: list[str] = []
+        ahead = 0
+        while self._peek(ahead).kind in (WORD, NAME):
+            parts.append(self._peek(ahead).text)
+            ahead += 1
+            if not (self._peek(ahead).is_(".") and self._peek(ahead + 1).kind in (WORD, NAME)):
+                break
+            ahead += 1
+        return ".".join(parts).lower(), ahead
+
+    # Words
+
+    def _take_word(self, token: Token) -> None:
+        state = self._top.state
+        if state == LABEL:
+            self._advance(AFTER)
+        elif state == OPERAND:
+            self._take_operand_word(token.key)
+        elif state == AFTER:
+            self._take_word_after_operand(token.key)
+        else:
+            self._take_clause(token.key)
+
+    def _take_operand_word(self, key: str) -> None:
+        before = self._peek(-1)
+        if self._is_prefix(key, before):
+            self._advance(OPERAND)
+        elif key == "CASE" and not _ends_operand(self._peek(1)):
+            self._top.cases += 1
+            self._advance(OPERAND)
+        elif key in _SUBQUERIES and self._peek(1).is_("{"):
+            self._index += 1
+            self._push(_Frame("{", CLAUSE, query=True, pattern=key != "COLLECT"))
+        elif self._top.opener == "{" and not self._top.query and self._is_map_key(before):
+            self._advance(OPERAND, tokens=2)
+        elif not self._take_function_call():
+            # A clause word as a name is refused if the word before it may itself be a name.
+            if key in FORBIDDEN and before.key in _SOFT_PREFIXES and self._peek(1).is_("[", "{"):
+                raise self._word_error(key)
+            self._advance(AFTER)
+
+    def _is_prefix(self, key: str, before: Token) -> bool:
+        """Return whether the word precedes an operand without being one."""
+        following = self._peek(1)
+        match key:
+            case "NOT" | "DISTINCT":
+                return not _ends_operand(following)
+            case "WHEN":
+                return before.key == "CASE" and self._top.cases > 0
+            case "WHERE":
+                return before.is_("(", "[", "|")
+            case "BOTH" | "LEADING" | "TRAILING":
+                return before.is_("(") and self._top.function == "trim"
+            case "TYPED" | "NFC" | "NFD" | "NFKC" | "NFKD":
+                return before.key in ("IS", "NOT") and following.kind == WORD
+        is_function = key in ("ALL", "ANY") or key.lower() in self._functions
+        continues_path = following.kind == NUMBER or following.key in PATH_WORDS
+        continues_path = continues_path or (following.is_("(") and not is_function)
+        return continues_path and key in PATH_WORDS and self._in_path()
+
+    def _in_path(self) -> bool:
+        """Return whether SHORTEST, TRAIL and the like are pattern words here, and not functions."""
+        query = next(frame for frame in reversed(self._frames) if frame.query)
+        return self._top.star or query.clause == "MATCH" or query.pattern
+
+    def _is_map_key(self, before: Token) -> bool:
+        return self._peek(1).is_(":") and before.is_("{", ",")
+
+    def _take_function_call(self) -> bool:
+        """Take a function's name and its opening bracket, if one is called here.
+
+        Nowhere else may a name precede a bracket, so no call escapes the list.
+        """
+        name, length = self._read_dotted_name()
+        if not self._peek(length).is_("("):
+            return False
+        if name not in self._functions:
+            raise self._name_error("function", name)
+        self._advance(AFTER, tokens=length)
+        self._push(_Frame("(", OPERAND, function=name))
+        return True
+
+    def _take_word_after_operand(self, key: str) -> None:
+        top, following = self._top, self._peek(1)
+        is_path_word = top.star and key in PATH_WORDS
+        if self._peek(-1).kind == NUMBER and key in ("PATH", "PATHS", "GROUP", "GROUPS"):
+            is_path_word = True
+        if key in INFIX:
+            self._advance(OPERAND)
+        elif key in ("STARTS", "ENDS") and following.key == "WITH":
+            self._advance(OPERAND, tokens=2)
+        elif key == "NOT" and following.key in ("NULL", "IN"):
+            self._advance(OPERAND)
+        elif key == "AS":
+            self._take_alias()
+        elif key in ("ASC", "ASCENDING", "DESC", "DESCENDING"):
+            self._advance(AFTER)
+        elif top.cases and key in ("WHEN", "THEN", "ELSE"):
+            self._advance(OPERAND)
+        elif top.cases and key == "END":
+            top.cases -= 1
+            self._advance(AFTER)
+        elif key == "WHERE" or (key == "FROM" and top.function == "trim"):
+            self._advance(OPERAND)
+        elif is_path_word:
+            self._advance(AFTER)
+        else:
+            self._take_clause(key)
+
+    def _take_alias(self) -> None:
+        self._index += 1
+        if self._top.function == "cast":
+            self._take_type()
+        elif self._peek().kind not in (WORD, NAME):
+            raise self._error("AS without a name")
+        else:
+            # Between clauses a name ends its item.
+            self._advance(NAMED if self._top.query else AFTER)
+
+    # Clauses
+
+    def _skip_prefixes(self) -> None:
+        seen: set[str] = set()
+        while (key := self._peek().key) in ("EXPLAIN", "PROFILE", "CYPHER") and key not in seen:
+            seen.add(key)
+            self._index += 1
+            if key == "EXPLAIN" and self._peek().key == "LOGICAL":
+                self._index += 1
+            if key == "CYPHER":
+                self._skip_options()
+
+    def _skip_options(self) -> None:
+        if self._peek().kind == NUMBER:
+            self._index += 1
+        while self._peek().text.lower() in PREPARSER_OPTIONS and self._peek(1).is_("="):
+            if self._peek(2).kind not in (WORD, NUMBER):
+                raise self._error("an option of CYPHER without a plain value")
+            self._index += 3
+
+    def _take_clause(self, key: str) -> None:
+        """Take a word where only a clause can start. Any other word is refused."""
+        top = self._top
+        if not top.query:
+            raise self._word_error(key)
+        if key in READ_STARTS:
+            self._take_read_clause(key)
+        elif top.state == CLAUSE:
+            raise self._word_error(key)
+        elif key == "HINT":
+            self._take_join_hint()
+        elif key in CONTINUATIONS:
+            top.clause = key
+            self._advance(OPERAND)
+        elif key == "UNION":
+            self._advance(CLAUSE, tokens=2 if self._peek(1).key in ("ALL", "DISTINCT") else 1)
+        elif key == "ORDER" and self._peek(1).key == "BY":
+            top.clause = key
+            self._advance(OPERAND, tokens=2)
+        elif key == "FINISH":
+            self._advance(CALLED)
+        elif key == "USING":
+            self._take_index_hint()
+        else:
+            raise self._word_error(key)
+
+    def _take_read_clause(self, key: str) -> None:
+        if key == "OPTIONAL":
+            self._index += 1
+            key = self._peek().key
+            if key not in ("MATCH", "CALL"):
+                raise self._error("OPTIONAL without MATCH or CALL")
+        self._top.clause = key
+        if key == "CALL":
+            self._index += 1
+            self._take_call()
+        else:
+            self._advance(OPERAND)
+
+    def _take_call(self) -> None:
+        """Take a subquery, or the name of an allowed procedure."""
+        if self._peek().is_("(", "{"):
+            self._skip_imports()
+            self._push(_Frame("{", CLAUSE, query=True, then=CALLED))
+            return
+        name, length = self._read_dotted_name()
+        if not length:
+            raise self._error("CALL without a procedure")
+        if name not in self._procedures:
+            raise self._name_error("procedure", name)
+        self._advance(CALLED, tokens=length)
+        if self._peek().is_("("):
+            self._push(_Frame("(", OPERAND, then=CALLED))
+
+    def _skip_imports(self) -> None:
+        if self._peek().is_("("):
+            self._index += 1
+            while self._peek().kind in (WORD, NAME) or self._peek().is_(",", "*"):
+                self._index += 1
+            if not self._peek().is_(")"):
+                raise self._error("CALL that imports something other than names")
+            self._index += 1
+        if not self._peek().is_("{"):
+            raise self._error("CALL without a subquery")
+
+    # Hints and types contain names only. Each is read completely here, so nothing in it can be an operand.
+
+    def _take_join_hint(self) -> None:
+        """Take Ladybug's join order: HINT ((a JOIN e) JOIN b) MULTI_JOIN f."""
+        self._index += 1
+        depth = 0
+        while True:
+            while self._peek().is_("("):
+                depth += 1
+                self._index += 1
+            self._take_name()
+            while depth and self._peek().is_(")"):
+                depth -= 1
+                self._index += 1
+            if self._peek().key not in ("JOIN", "MULTI_JOIN"):
+                break
+            self._index += 1
+        if depth:
+            raise self._error("a join hint whose brackets do not match")
+        self._top.state = AFTER
+
+    def _take_index_hint(self) -> None:
+        """Take Neo4j's hints: USING INDEX n:Label(property), USING SCAN n:Label, USING JOIN ON a, b."""
+        self._index += 1
+        if self._peek().key == "JOIN" and self._peek(1).key == "ON":
+            self._index += 2
+            self._take_names()
+        elif self._peek().key in _HINT_WORDS:
+            while self._peek().key in _HINT_WORDS and not self._peek(1).is_(":"):
+                self._index += 1
+            self._take_name()
+            self._expect_symbol(":")
+            self._take_name()
+            if self._peek().is_("("):
+                self._index += 1
+                self._take_names()
+                self._expect_symbol(")")
+        else:
+            raise self._word_error("USING")
+        self._top.state = AFTER
+
+    def _take_type(self) -> None:
+        """Take the type of CAST(x AS type): INT64[], DECIMAL(18, 3), STRUCT(a UNION(b INT64, c STRING))."""
+        self._take_name()
+        closers: list[str] = []
+        while closers or not self._peek().is_(")"):
+            token = self._peek()
+            if token.is_("(", "["):
+                closers.append(_CLOSERS[token.text])
+            elif closers and token.is_(closers[-1]):
+                closers.pop()
+            elif not (closers and (token.kind in (WORD, NAME, NUMBER) or token.is_(","))):
+                raise self._error("something other than a type after AS")
+            self._index += 1
+        self._top.state = AFTER
+
+    def _take_name(self) -> None:
+        if self._peek().kind not in (WORD, NAME):
+            raise self._error("something else where a name is expected")
+        self._index += 1
+
+    def _take_names(self) -> None:
+        self._take_name()
+        while self._peek().is_(",", "."):
+            self._index += 1
+            self._take_name()
+
+    def _expect_symbol(self, symbol: str) -> None:
+        if not self._peek().is_(symbol):
+            raise self._error(f"something else where {symbol!r} is expected")
+        self._index += 1
+
+    # Values and symbols
+
+    def _take_value(self, token: Token) -> None:
+        """Take a string, number, parameter or backticked name."""
+        top = self._top
+        if top.state == LABEL:
+            self._advance(AFTER)
+        elif top.state == OPERAND:
+            if top.opener == "{" and token.kind in (NAME, STRING) and self._is_map_key(self._peek(-1)):
+                self._advance(OPERAND, tokens=2)
+                return
+            if token.kind != NAME or not self._take_function_call():
+                self._advance(AFTER)
+        elif token.kind == NUMBER and top.star and top.state == AFTER:
+            self._advance(AFTER)
+        else:
+            raise self._error(f"a {token.kind} where an operator or a clause is expected")
+        if token.kind == NUMBER and self._peek().is_("."):
+            raise self._error("a dot after a number")
+
+    def _take_symbol(self, text: str) -> None:
+        top = self._top
+        if text in _CLOSERS:
+            self._open_bracket(text)
+        elif text in ")]}":
+            self._close_bracket(text)
+        elif text == ";":
+            if len(self._frames) > 1 or len(self._tokens) - self._index > 1:
+                raise self._error("more than one statement")
+            self._index += 1
+        elif text == "+=":
+            raise self._error("+= writes")
+        elif text == "," and top.state == NAMED:
+            self._advance(OPERAND)
+        elif top.state in (CLAUSE, CALLED, NAMED):
+            raise self._error(f"{text!r} where a clause is expected")
+        elif top.state != LABEL:
+            self._take_operator(text)
+        elif text in ("!", "$"):
+            self._index += 1
+        elif text == "%":  # any label
+            self._advance(AFTER)
+        else:
+            raise self._error(f"{text!r} where a name is expected")
+
+    def _take_operator(self, text: str) -> None:
+        top, following = self._top, self._peek(1)
+        # + and * repeat the path pattern before them: ((a)-->(b))+ RETURN a.
+        repeats_pattern = self._peek(-1).is_(")") and following.key in _AFTER_PATTERN
+        if text == ":" and top.subscript:
+            self._advance(OPERAND)
+        elif text in (":", "::"):
+            self._advance(LABEL)
+        elif text == "!" and top.state == AFTER:
+            if following.is_("="):
+                self._advance(OPERAND, tokens=2)
+            else:  # the factorial of the operand before it
+                self._advance(AFTER)
+        elif text == ".":
+            self._take_dot(following)
+        elif text == "*":
+            top.star = top.relationship
+            infix = top.state == AFTER and not top.star and not repeats_pattern
+            self._advance(OPERAND if infix else AFTER)
+        elif text == "+" and repeats_pattern:
+            self._advance(AFTER)
+        else:
+            self._advance(OPERAND)
+
+    def _take_dot(self, following: Token) -> None:
+        if not following.is_("*"):
+            if following.kind not in (WORD, NAME):
+                raise self._error("a dot without a property name")
+            if self._peek(2).is_("("):
+                raise self._error("a call on a value")
+        self._advance(AFTER, tokens=2)
+
+    def _open_bracket(self, text: str) -> None:
+        top = self._top
+        if top.state == CLAUSE and not (top.pattern and text == "("):
+            raise self._error(f"{text!r} where a clause is expected")
+        if top.state in (CALLED, NAMED) or (top.state == LABEL and text != "("):
+            raise self._error(f"{text!r} where a clause or a name is expected")
+        if text == "(" and top.state == AFTER and not self._may_precede_bracket(self._peek(-1)):
+            raise self._error("'(' after something that is not a function")
+        relationship = text == "[" and self._peek(-1).is_("-")
+        subscript = text == "[" and top.state == AFTER
+        top.state = AFTER
+        self._push(_Frame(text, OPERAND, relationship=relationship, subscript=subscript))
+
+    def _close_bracket(self, text: str) -> None:
+        frame = self._top
+        if _CLOSERS.get(frame.opener) != text:
+            raise self._error(f"{text!r} closes no bracket")
+        self._check_complete(frame)
+        self._frames.pop()
+        self._advance(frame.then)
+
+    def _may_precede_bracket(self, token: Token) -> bool:
+        """Return whether an opening bracket may follow an operand: only in path patterns."""
+        if self._top.star and (token.kind == NUMBER or token.is_("*", "..") or token.key in PATH_WORDS):
+            return True
+        if token.is_(")", "}"):
+            return True
+        if not (self._top.query and self._in_path()):
+            return False
+        # SHORTEST 2 or SHORTEST 2 PATHS, before a pattern.
+        before = self._peek(-2)
+        counts_paths = token.kind == NUMBER and before.key in PATH_WORDS
+        return counts_paths or (token.key in PATH_WORDS and before.kind == NUMBER)
+
+
+def _ends_operand(token: Token) -> bool:
+    return token is _END or token.is_(",", ")", "]", "}", ";", ".", "=", "<", ">")

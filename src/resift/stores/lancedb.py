@@ -1,0 +1,316 @@
+"""LanceDBVectorStore: documents in a LanceDB table, searched by vectors, by keywords, or by both."""
+
+from __future__ import annotations
+
+import datetime
+import threading
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from resift._internal.arrays import Array, Vector
+from resift._internal.forking import abandon, after_fork
+from resift.errors import StoreError, require
+from resift.external.candidates import Candidate
+from resift.protocols import Embedder
+from resift.stores.base import Mode, read_ids, select_by_ids
+from resift.stores.engine_store import (
+    TAGS_VERSION,
+    EngineRow,
+    EngineStore,
+    Record,
+    SearchOptions,
+    check_embedder,
+    check_table,
+    hash_id,
+    make_records,
+    read_record,
+)
+from resift.types import Hit, JsonObject
+from resift.validation import check_arguments, option
+
+T = TypeVar("T")
+
+_EMBEDDER, _LANGUAGE, _TAGS = b"resift.embedder", b"resift.language", b"resift.tags"
+_TERMS, _VECTOR = "words", "vector"
+_BATCH = 500
+_THREADS = 4
+_MIN_INDEXED_ROWS = 256  # fewer rows cannot be partitioned, and a scan is fast
+_PROBES = 20  # partitions to search
+_REFINE = 4  # candidates per result that are compared by their full vectors
+
+
+@dataclass(frozen=True, kw_only=True)
+class LanceDBOptions(SearchOptions):
+    """Options of a LanceDB store in a pipeline file."""
+
+    uri: str = option("Folder or address of the database.", kind="path")
+    table: str = option("The table.", default="documents")
+
+
+class LanceDBVectorStore(EngineStore):
+    """A LanceDB table: cosine in vector mode, BM25 in text mode, RRF(60) of both in hybrid mode.
+
+    The table is created by the first `add`. Without an embedder the mode is "text"; with one the default is
+    "vector". A table records its embedder and refuses another. Every row is compared until `optimize` builds
+    the index named by `index`; `exact=True` bypasses it.
+    """
+
+    Options = LanceDBOptions
+    indexes = ("hnsw", "ivf")
+
+    @check_arguments
+    def __init__(
+        self,
+        uri: str | Path,
+        table: str = "documents",
+        *,
+        embedder: Embedder | None = None,
+        mode: Mode | None = None,
+        name: str = "lancedb",
+        language: str | None = None,
+        index: Literal["hnsw", "ivf"] = "hnsw",
+        exact: bool = False,
+    ) -> None:
+        super().__init__(name, embedder, mode, language=language, exact=exact, threads=_THREADS, index=index)
+        self._uri, self._table_name = str(uri), table
+        self._lance = require("lancedb", extra="lancedb")
+        self._lock = threading.RLock()  # one writer at a time; reads need none
+        self._connection: Any = None
+        self._table: Any = None
+        self._terms_changed = False
+        self._forked = False
+        after_fork(self)
+
+    async def add(self, documents: Iterable[Candidate]) -> int:
+        """Store the documents, replacing those with the same id; return the number of documents given."""
+        records = await make_records(documents, self.embedder, await self._load_analyzer(), store=self.name)
+        if records:
+            await self._work(lambda: self._upsert(records))
+        return len(records)
+
+    async def delete(self, ids: Iterable[str | int]) -> int:
+        """Remove documents; return how many existed."""
+        keys = [hash_id(id) for id in read_ids(ids)]
+
+        def job() -> int:
+            with self._lock:
+                table = self._open_table()
+                if table is None:
+                    return 0
+                before = table.count_rows()
+                for start in range(0, len(keys), _BATCH):
+                    table.delete(f"key IN ({_quote(keys[start : start + _BATCH])})")
+                self._terms_changed = True
+                return int(before - table.count_rows())
+
+        return await self._work(job)
+
+    async def get(self, ids: Iterable[str | int]) -> list[Hit]:
+        """Return the documents in the order of the ids; unknown ids are skipped."""
+        distinct = read_ids(ids)
+        rows = await self._select([hash_id(id) for id in distinct], ["document"])
+        hits = [read_record(row["document"], source=self.name) for row in rows]
+        return select_by_ids(distinct, {hit.id: hit for hit in hits})
+
+    async def get_vectors(self, ids: Iterable[str | int]) -> Mapping[str, Vector]:
+        """Return id -> unit vector of the documents that have one."""
+        if self.embedder is None:
+            return {}
+        by_key = {hash_id(id): id for id in read_ids(ids)}
+        rows = await self._select(list(by_key), ["key", _VECTOR])
+        return {by_key[row["key"]]: row[_VECTOR] for row in rows}
+
+    async def count(self) -> int:
+        """Return the number of documents."""
+
+        def job() -> int:
+            table = self._open_table()
+            return 0 if table is None else int(table.count_rows())
+
+        return await self._work(job)
+
+    async def optimize(self) -> str:
+        """Build or renew the vector index and compact the table's files; return a summary."""
+
+        def job() -> str:
+            with self._lock:
+                table = self._open_table()
+                if table is None:
+                    return "there is no table yet"
+                rows = int(table.count_rows())
+                done = "files compacted"
+                if self.embedder is not None and rows >= _MIN_INDEXED_ROWS:
+                    kinds = require("lancedb.index", extra="lancedb")
+                    kind = kinds.HnswSq if self.index == "hnsw" else kinds.IvfFlat
+                    config = kind(distance_type="dot", num_partitions=max(1, round(rows**0.5 / 4)))
+                    table.create_index(_VECTOR, config=config, replace=True)
+                    done = f"{self.index} index of {rows} vectors built, {done}"
+                self._index_terms(table)
+                table.optimize()
+                return done
+
+        return await self._work(job)
+
+    async def close(self) -> None:
+        """Release the table; the next call opens it again."""
+        with self._lock:
+            self._connection = self._table = None
+        self._workers.close()
+
+    vectors_of = get_vectors  # OLD NAME: remove
+    optimise = optimize  # OLD NAME: remove
+
+    def forget_parent(self) -> None:
+        """Refuse to work in a forked child: LanceDB's threads are gone there and its calls would hang."""
+        abandon(self._connection, self._table)
+        self._forked = self._connection is not None
+        self._lock = threading.RLock()
+        self._connection = self._table = None
+
+    async def _exists(self) -> bool:
+        return bool(await self.count())
+
+    async def _table_language(self) -> str | None:
+        def job() -> str | None:
+            table = self._open_table()
+            return None if table is None else _read_note(table, _LANGUAGE) or "none"
+
+        return await self._work(job)
+
+    async def _tags_lists(self) -> bool:
+        return await self._work(lambda: _read_note(self._open_table(), _TAGS) == TAGS_VERSION)
+
+    async def _has_index(self) -> bool:
+        return await self._work(lambda: self._open_table().index_stats(f"{_VECTOR}_idx") is not None)
+
+    async def _fetch_nearest(
+        self, query: Array, groups: list[list[str]], limit: int, *, exact: bool
+    ) -> list[EngineRow]:
+        def job() -> list[EngineRow]:
+            search = self._open_table().search(query, vector_column_name=_VECTOR)
+            # Dot, not cosine: vectors have unit length, and those of empty texts have none to divide by.
+            search = search.distance_type("dot").select(["document", _VECTOR, "_distance"]).limit(limit)
+            search = search.bypass_vector_index() if exact else search.nprobes(_PROBES).refine_factor(_REFINE)
+            rows = _apply_filter(search, groups).to_list()
+            return [EngineRow(row["document"], 1 - row["_distance"], row[_VECTOR]) for row in rows]
+
+        return await self._work(job)
+
+    async def _fetch_matching(self, terms: list[str], groups: list[list[str]], limit: int) -> list[EngineRow]:
+        def job() -> list[EngineRow]:
+            table = self._open_table()
+            with self._lock:
+                self._index_terms(table)
+            query = require("lancedb.query", extra="lancedb").MatchQuery(" ".join(terms), _TERMS)
+            search = table.search(query, query_type="fts").select(["document", "_score"]).limit(limit)
+            rows = _apply_filter(search, groups).to_list()
+            return [EngineRow(row["document"], float(row["_score"])) for row in rows]
+
+        return await self._work(job)
+
+    def _explain(self, exc: Exception) -> StoreError:
+        return StoreError(f"LanceDB store {self.name!r} failed: {type(exc).__name__}.", store=self.name)
+
+    def _open_table(self) -> Any:
+        """Return the table, or None if it does not exist."""
+        if self._forked:
+            raise StoreError(
+                f"LanceDB store {self.name!r} was used before this process was forked, and LanceDB does not "
+                "survive that. Start workers with spawn or forkserver, or open the store first in them.",
+                store=self.name,
+            )
+        with self._lock:
+            if self._connection is None:
+                # Zero: every read sees what other processes wrote.
+                interval = datetime.timedelta(0)
+                self._connection = self._lance.connect(self._uri, read_consistency_interval=interval)
+            if self._table is None and self._table_name in _list_tables(self._connection):
+                table = self._connection.open_table(self._table_name)
+                needed = ("key", "document", "tags")
+                check_table(self._table_name, table.schema.names, needed, store=self.name)
+                check_embedder(_read_note(table, _EMBEDDER), self._embedder_name, store=self.name)
+                self._table = table
+            return self._table
+
+    def _upsert(self, records: Sequence[Record]) -> None:
+        arrow = require("pyarrow", extra="lancedb")
+        with self._lock:
+            table = self._open_table()
+            if table is None:
+                fields = [(name, arrow.string()) for name in ("key", "document", _TERMS)]
+                fields.append(("tags", arrow.list_(arrow.string())))
+                if records[0].vector is not None:
+                    fields.append((_VECTOR, arrow.list_(arrow.float32(), len(records[0].vector))))
+                notes = {
+                    _EMBEDDER: self._embedder_name.encode(),
+                    _LANGUAGE: (self._language or "auto").encode(),
+                    _TAGS: TAGS_VERSION.encode(),
+                }
+                schema = arrow.schema(fields, metadata=notes)
+                self._table = table = self._connection.create_table(self._table_name, schema=schema)
+            columns = [_make_columns(record) for record in records]
+            rows = arrow.Table.from_pylist(columns, schema=table.schema)
+            table.merge_insert("key").when_matched_update_all().when_not_matched_insert_all().execute(rows)
+            self._terms_changed = True
+
+    async def _select(self, keys: Sequence[str], columns: list[str]) -> list[JsonObject]:
+        def job() -> list[JsonObject]:
+            table = self._open_table()
+            rows: list[JsonObject] = []
+            for start in range(0, 0 if table is None else len(keys), _BATCH):
+                batch = keys[start : start + _BATCH]
+                search = table.search().where(f"key IN ({_quote(batch)})").select(columns).limit(len(batch))
+                rows += search.to_list()
+            return rows
+
+        return await self._work(job)
+
+    def _index_terms(self, table: Any) -> None:
+        """Bring the keyword index up to date; call with the lock held."""
+        stats = table.index_stats(f"{_TERMS}_idx")
+        if stats is not None and not stats.num_unindexed_rows and not self._terms_changed:
+            return
+        index = require("lancedb.index", extra="lancedb")
+        # Terms are already analyzed, so the index must not stem, fold or drop any of them.
+        config = index.FTS(
+            base_tokenizer="whitespace", stem=False, remove_stop_words=False, lower_case=False,
+            ascii_folding=False, max_token_length=None,
+        )  # fmt: skip
+        table.create_index(_TERMS, config=config, replace=True)
+        self._terms_changed = False
+
+
+def _make_columns(record: Record) -> JsonObject:
+    row = {
+        "key": record.key,
+        "document": record.document,
+        _TERMS: " ".join(record.terms),
+        "tags": record.tags,
+    }
+    return row if record.vector is None else {**row, _VECTOR: record.vector}
+
+
+def _read_note(table: Any, name: bytes) -> str:
+    return str((table.schema.metadata or {}).get(name, b"").decode())
+
+
+def _apply_filter(search: Any, groups: Sequence[Sequence[str]]) -> Any:
+    tests = [f"array_has_any(tags, make_array({_quote(group)}))" for group in groups]
+    return search.where(" AND ".join(tests), prefilter=True) if tests else search
+
+
+def _quote(values: Sequence[str]) -> str:
+    # Tags and keys are hexadecimal digits, so nothing in them needs escaping.
+    return ", ".join(f"'{value}'" for value in values)
+
+
+def _list_tables(connection: Any) -> Iterator[str]:
+    page: str | None = None
+    while True:
+        listed = connection.list_tables(page_token=page)
+        yield from listed.tables
+        page = listed.page_token
+        if not page:
+            return

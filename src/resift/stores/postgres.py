@@ -1,0 +1,429 @@
+"""PostgresStore: documents in one PostgreSQL table, searched by pgvector, by full text, or by both."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from resift._internal.arrays import Array, Vector
+from resift._internal.forking import abandon, after_fork
+from resift.errors import InputError, StoreError, require
+from resift.external.candidates import Candidate
+from resift.protocols import Embedder
+from resift.stores.base import Mode, read_ids, select_by_ids
+from resift.stores.engine_store import (
+    TAGS_VERSION,
+    EngineRow,
+    EngineStore,
+    Record,
+    SearchOptions,
+    check_embedder,
+    check_table,
+    hash_id,
+    make_records,
+    read_record,
+)
+from resift.types import Hit
+from resift.validation import check_arguments, check_number, option
+
+if TYPE_CHECKING:
+    from psycopg import Connection
+    from psycopg_pool import ConnectionPool
+
+T = TypeVar("T")
+Fields = tuple[Any, ...]
+
+_EMBEDDER, _LANGUAGE, _TAGS = "resift embedder: ", "resift language: ", "resift tags: "
+_VARIABLES = ("DATABASE_URL", "PGDATABASE", "PGHOST", "PGPASSWORD", "PGPORT", "PGUSER", "POSTGRES_PASSWORD")
+_MAX_TERMS = 20_000  # a tsvector is limited to 1 MB
+_MAX_POSITIONS = 256  # PostgreSQL stores no more positions of one term
+_MAX_HALF_DIMENSION, _MAX_DIMENSION = 4000, 2000  # limits of an index on halfvec and on vector
+_CANDIDATES = 200  # minimum candidate list of HNSW; more is better and slower
+_MAX_SCANNED = 100_000  # rows that a filtered index search visits at most
+
+
+@dataclass(frozen=True, kw_only=True)
+class PostgresOptions(SearchOptions):
+    """Options of a PostgreSQL store in a pipeline file."""
+
+    dsn: str = option(
+        "Connection string; keep the password out of the file with ${PGPASSWORD}.",
+        kind="address",
+        variables=_VARIABLES,
+    )
+    table: str = option("The table.", default="resift_documents")
+
+
+class PostgresStore(EngineStore):
+    """One table: cosine by pgvector, keywords by a tsvector, RRF(60) of both in hybrid mode.
+
+    The table is created by the first `add`. Without an embedder the mode is "text"; with one the default is
+    "vector". Values are always bound as parameters, and the table name is a quoted identifier. Every row is
+    compared until `optimize` builds the vector index; `exact=True` bypasses it.
+    """
+
+    Options = PostgresOptions
+    indexes = ("hnsw", "hnsw-half")
+
+    @check_arguments
+    def __init__(
+        self,
+        dsn: str,
+        table: str = "resift_documents",
+        *,
+        embedder: Embedder | None = None,
+        mode: Mode | None = None,
+        name: str = "postgres",
+        connections: int = 4,
+        timeout_s: float = 10.0,
+        language: str | None = None,
+        index: Literal["hnsw", "hnsw-half"] = "hnsw-half",
+        exact: bool = False,
+    ) -> None:
+        check_number(connections, "connections", gt=0)
+        check_number(timeout_s, "timeout_s", gt=0)
+        super().__init__(
+            name, embedder, mode, language=language, exact=exact, threads=connections, index=index
+        )
+        self._psycopg = require("psycopg", extra="postgres")
+        self._pools = require("psycopg_pool", extra="postgres")
+        self._dsn, self._connections, self._timeout_s = dsn, connections, timeout_s
+        self._pool: ConnectionPool | None = None
+        self._lock = threading.Lock()
+        self._table_path = table.split(".")
+        self._table = self._psycopg.sql.Identifier(*self._table_path)
+        self._index_name = self._table_path[-1][:40] + "_resift_hnsw"
+        self._comment: str | None = None
+        after_fork(self)
+
+    async def add(self, documents: Iterable[Candidate]) -> int:
+        """Store the documents, all or none, replacing those with the same id; return their number."""
+        records = await make_records(documents, self.embedder, await self._load_analyzer(), store=self.name)
+        if records:
+            await self._job(lambda connection: self._upsert(connection, records))
+        return len(records)
+
+    async def delete(self, ids: Iterable[str | int]) -> int:
+        """Remove documents; return how many existed."""
+        keys = [hash_id(id) for id in read_ids(ids)]
+
+        def job(connection: Connection) -> int:
+            if not self._check_table(connection):
+                return 0
+            return connection.execute(self._sql("DELETE FROM {table} WHERE key = ANY(%s)"), [keys]).rowcount
+
+        return await self._job(job)
+
+    async def get(self, ids: Iterable[str | int]) -> list[Hit]:
+        """Return the documents in the order of the ids; unknown ids are skipped."""
+        distinct = read_ids(ids)
+        keys = [hash_id(id) for id in distinct]
+        rows = await self._select(self._sql("SELECT document FROM {table} WHERE key = ANY(%s)"), [keys])
+        hits = [read_record(document, source=self.name) for (document,) in rows]
+        return select_by_ids(distinct, {hit.id: hit for hit in hits})
+
+    async def get_vectors(self, ids: Iterable[str | int]) -> Mapping[str, Vector]:
+        """Return id -> unit vector of the documents that have one."""
+        if self.embedder is None:
+            return {}
+        by_key = {hash_id(id): id for id in read_ids(ids)}
+        statement = self._sql("SELECT key, embedding::text FROM {table} WHERE key = ANY(%s)")
+        rows = await self._select(statement, [list(by_key)])
+        return {by_key[key]: json.loads(vector) for key, vector in rows if vector is not None}
+
+    async def count(self) -> int:
+        """Return the number of documents."""
+        rows = await self._select(self._sql("SELECT count(*) FROM {table}"), [])
+        return int(rows[0][0]) if rows else 0
+
+    async def optimize(self) -> str:
+        """Rebuild the HNSW index without locking out writers; return a summary."""
+
+        def job(connection: Connection) -> str:
+            if not self._check_table(connection):
+                return "there is no table yet"
+            connection.execute("SET statement_timeout = 0")
+            try:
+                if self.embedder is not None:
+                    self._build_index(connection)
+                connection.execute(self._sql("VACUUM (ANALYZE) {table}"))
+            finally:
+                connection.execute("RESET statement_timeout")
+            done = "statistics renewed"
+            return done if self.embedder is None else f"{self.index} index built, {done}"
+
+        return await self._job(job)
+
+    async def close(self) -> None:
+        """Close the connections; the next call opens new ones."""
+        await self._workers.run(self._close_pool)
+        self._workers.close()
+
+    vectors_of = get_vectors  # OLD NAME: remove
+    optimise = optimize  # OLD NAME: remove
+
+    def forget_parent(self) -> None:
+        """Start with no connections in a forked child; the parent continues to use its own."""
+        self._lock = threading.Lock()
+        abandon(self._pool)
+        self._pool = None
+
+    async def _exists(self) -> bool:
+        return await self._job(self._check_table)
+
+    async def _table_language(self) -> str | None:
+        if not await self._exists():
+            return None
+        return _read_comment(self._comment or "", _LANGUAGE) or "none"
+
+    async def _tags_lists(self) -> bool:
+        return _read_comment(self._comment or "", _TAGS) == TAGS_VERSION
+
+    async def _has_index(self) -> bool:
+        statement = self._sql(
+            "SELECT count(*) FROM pg_catalog.pg_index WHERE indrelid = to_regclass(%s) AND indisvalid "
+            "AND indexrelid::regclass::text LIKE %s"
+        )
+        rows = await self._select(statement, [self._table.as_string(None), f"%{self._index_name}%"])
+        return bool(rows and rows[0][0])
+
+    async def _fetch_nearest(
+        self, query: Array, groups: list[list[str]], limit: int, *, exact: bool
+    ) -> list[EngineRow]:
+        use_vector = exact or self.index == "hnsw"
+        column, kind = ("embedding", "vector") if use_vector else _half_column(len(query))
+        # <#> is the negative inner product: the cosine of unit vectors, and defined for empty texts. An
+        # index scan has no second sort key, so ties are broken by key only if every row is compared.
+        statement = self._sql(
+            "SELECT document, -(embedding <#> %s::vector) AS score, embedding::text FROM {table} "
+            "WHERE true {filters} ORDER BY {column} <#> %s::{kind}{ties} LIMIT %s",
+            filters=_FILTER * len(groups),
+            column=column,
+            kind=kind,
+            ties=", key" if exact else "",
+        )
+        settings = ["enable_indexscan = off"]
+        if not exact:  # an index scan that continues until the limit is reached
+            settings = [
+                f"hnsw.ef_search = {min(1000, max(_CANDIDATES, limit))}",
+                "hnsw.iterative_scan = relaxed_order",
+                f"hnsw.max_scan_tuples = {_MAX_SCANNED}",
+                "enable_seqscan = off",
+            ]
+        vector = _format_vector(query)
+
+        def job(connection: Connection) -> list[Fields]:
+            if not self._check_table(connection):
+                return []
+            with connection.transaction():
+                for setting in settings:
+                    connection.execute(self._sql(f"SET LOCAL {setting}"))
+                return connection.execute(statement, [vector, *groups, vector, limit]).fetchall()
+
+        rows = [
+            EngineRow(document, float(score), json.loads(v)) for document, score, v in await self._job(job)
+        ]
+        return sorted(rows, key=lambda row: -row.score)
+
+    async def _fetch_matching(self, terms: list[str], groups: list[list[str]], limit: int) -> list[EngineRow]:
+        statement = self._sql(
+            "SELECT document, ts_rank(words, %s::tsquery) AS score FROM {table} "
+            "WHERE words @@ %s::tsquery {filters} ORDER BY score DESC, key LIMIT %s",
+            filters=_FILTER * len(groups),
+        )
+        query = " | ".join(f"'{term}'" for term in terms[:_MAX_TERMS])
+        rows = await self._select(statement, [query, query, *groups, limit])
+        return [EngineRow(document, float(score)) for document, score in rows]
+
+    def _sql(self, statement: str, **parts: str) -> Any:
+        """Return the statement with the quoted table name and these pieces of our own SQL."""
+        sql = self._psycopg.sql.SQL
+        return sql(statement).format(table=self._table, **{name: sql(part) for name, part in parts.items()})
+
+    async def _select(self, statement: Any, values: Sequence[object]) -> list[Fields]:
+        def job(connection: Connection) -> list[Fields]:
+            if not self._check_table(connection):
+                return []
+            return connection.execute(statement, values).fetchall()
+
+        return await self._job(job)
+
+    async def _job(self, job: Callable[[Connection], T]) -> T:
+        """Run a job on a pooled connection in a worker thread."""
+
+        def work() -> T:
+            try:
+                with self._open_pool().connection() as connection:
+                    return job(connection)
+            except self._psycopg.OperationalError as exc:
+                if exc.sqlstate is None:  # the server is gone: connect again, and fail fast, next time
+                    self._close_pool()
+                raise
+
+        return await self._work(work)
+
+    def _open_pool(self) -> ConnectionPool:
+        with self._lock:
+            if self._pool is None:
+                kwargs = {
+                    "autocommit": True,
+                    "connect_timeout": max(2, int(self._timeout_s)),
+                    "options": f"-c statement_timeout={int(self._timeout_s * 1000)}",
+                }
+                # A pool retries in the background until its timeout. A first connection fails at once.
+                self._psycopg.connect(self._dsn, **kwargs).close()
+                self._pool = self._pools.ConnectionPool(
+                    self._dsn,
+                    kwargs=kwargs,
+                    min_size=0,
+                    max_size=self._connections,
+                    timeout=self._timeout_s,
+                    open=True,
+                )
+            return self._pool
+
+    def _close_pool(self) -> None:
+        with self._lock:
+            pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.close()
+
+    def _explain(self, exc: Exception) -> StoreError:
+        lost = isinstance(exc, (self._psycopg.OperationalError, self._psycopg.InterfaceError))
+        code = exc.sqlstate if isinstance(exc, self._psycopg.Error) else None
+        if lost and code is None:
+            return StoreError(
+                f"PostgreSQL store {self.name!r} cannot be reached. Is the server running, and are "
+                "host, port, database, user and password right?",
+                store=self.name,
+                transient=True,
+            )
+        # The server's message may quote documents; its code says what happened.
+        return StoreError(
+            f"PostgreSQL store {self.name!r} failed: {type(exc).__name__}{f' {code}' if code else ''}.",
+            store=self.name,
+            transient=lost,
+        )
+
+    def _check_table(self, connection: Connection) -> bool:
+        """Return whether the table exists; raises StoreError if its vectors are of another embedder."""
+        if self._comment is not None:
+            return True
+        name = self._table.as_string(connection)
+        # From pg_class, because to_regclass alone may use a cache older than a lock we took.
+        comment = connection.execute(
+            "SELECT obj_description(oid, 'pg_class') FROM pg_catalog.pg_class WHERE oid = to_regclass(%s)",
+            [name],
+        ).fetchone()
+        if comment is None:
+            return False
+        columns = connection.execute(
+            "SELECT attname FROM pg_catalog.pg_attribute WHERE attrelid = to_regclass(%s) "
+            "AND attnum > 0 AND NOT attisdropped",
+            [name],
+        ).fetchall()
+        needed = ("key", "document", "tags", "words")
+        check_table(name, [column for (column,) in columns], needed, store=self.name)
+        check_embedder(_read_comment(comment[0] or "", _EMBEDDER), self._embedder_name, store=self.name)
+        self._comment = comment[0] or ""
+        return True
+
+    def _create(self, connection: Connection, record: Record) -> None:
+        embedding = ""
+        if record.vector is not None:
+            connection.execute("CREATE EXTENSION IF NOT EXISTS vector")
+            embedding = f", embedding vector({len(record.vector)}) NOT NULL"
+        connection.execute(
+            self._sql(
+                "CREATE TABLE {table} (key text PRIMARY KEY, document text NOT NULL, "
+                "tags text[] NOT NULL, words tsvector NOT NULL {embedding})",
+                embedding=embedding,
+            )
+        )
+        connection.execute(self._sql("CREATE INDEX ON {table} USING gin (words)"))
+        connection.execute(self._sql("CREATE INDEX ON {table} USING gin (tags)"))
+        lines = (
+            _EMBEDDER + self._embedder_name,
+            _LANGUAGE + (self._language or "auto"),
+            _TAGS + TAGS_VERSION,
+        )
+        comment = self._psycopg.sql.Literal("\n".join(lines))
+        connection.execute(self._psycopg.sql.SQL("COMMENT ON TABLE {} IS {}").format(self._table, comment))
+
+    def _build_index(self, connection: Connection) -> None:
+        statement = self._sql("SELECT vector_dims(embedding) FROM {table} LIMIT 1")
+        row = connection.execute(statement).fetchone()
+        if row is None:
+            return
+        if self.index == "hnsw" and row[0] > _MAX_DIMENSION:
+            raise InputError(
+                f"'hnsw' takes up to {_MAX_DIMENSION} dimensions, not {row[0]}; use 'hnsw-half'."
+            )
+        column = "embedding" if self.index == "hnsw" else _half_column(row[0])[0]
+        operators = "vector_ip_ops" if self.index == "hnsw" else "halfvec_ip_ops"
+        sql = self._psycopg.sql
+        old = sql.Identifier(*self._table_path[:-1], self._index_name)
+        connection.execute(sql.SQL("DROP INDEX CONCURRENTLY IF EXISTS {}").format(old))
+        connection.execute(
+            sql.SQL("CREATE INDEX CONCURRENTLY {} ON {} USING hnsw (({}) {})").format(
+                sql.Identifier(self._index_name), self._table, sql.SQL(column), sql.SQL(operators)
+            )
+        )
+
+    def _upsert(self, connection: Connection, records: Sequence[Record]) -> None:
+        if not self._check_table(connection):
+            with connection.transaction():
+                # The second of two first writers waits here and then finds the table.
+                connection.execute("SELECT pg_advisory_xact_lock(hashtext('resift.create'))")
+                if not self._check_table(connection):
+                    self._create(connection, records[0])
+        with_vectors = self.embedder is not None
+        statement = self._sql(
+            "INSERT INTO {table} (key, document, tags, words{column}) "
+            "VALUES (%s, %s, %s, %s::tsvector{value}) ON CONFLICT (key) DO UPDATE SET "
+            "document = EXCLUDED.document, tags = EXCLUDED.tags, words = EXCLUDED.words{change}",
+            column=", embedding" if with_vectors else "",
+            value=", %s::vector" if with_vectors else "",
+            change=", embedding = EXCLUDED.embedding" if with_vectors else "",
+        )
+        rows = []
+        # All writers use the same order, so that two of them never wait for each other.
+        for record in sorted(records, key=lambda record: record.key):
+            row = [record.key, record.document, record.tags, _format_terms(record.terms)]
+            rows.append(row if record.vector is None else [*row, _format_vector(record.vector)])
+        with connection.transaction(), connection.cursor() as cursor:
+            cursor.executemany(statement, rows)
+
+
+_FILTER = "AND tags && %s::text[] "
+
+
+def _half_column(dimension: int) -> tuple[str, str]:
+    """Return the column expression and the type of half-precision vectors."""
+    if dimension > _MAX_HALF_DIMENSION:
+        raise InputError(
+            f"'hnsw-half' takes up to {_MAX_HALF_DIMENSION} dimensions, not {dimension}; use exact=True."
+        )
+    return f"embedding::halfvec({dimension})", f"halfvec({dimension})"
+
+
+def _read_comment(comment: str, name: str) -> str:
+    lines = [line.removeprefix(name) for line in comment.split("\n") if line.startswith(name)]
+    return lines[0] if lines else ""
+
+
+def _format_vector(row: Iterable[float]) -> str:
+    return "[" + ",".join(str(float(value)) for value in row) + "]"
+
+
+def _format_terms(terms: Sequence[str]) -> str:
+    """Return a tsvector literal. It avoids the server's parser, whose locale would matter."""
+    positions: dict[str, list[int]] = defaultdict(list)
+    for position, term in enumerate(terms[:_MAX_TERMS], start=1):
+        if len(positions[term]) < _MAX_POSITIONS:
+            positions[term].append(min(position, 16_383))
+    return " ".join(f"'{term}':{','.join(map(str, listed))}" for term, listed in positions.items())

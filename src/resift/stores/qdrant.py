@@ -1,0 +1,328 @@
+"""QdrantVectorStore: documents in a Qdrant collection, searched by vectors."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from resift._internal.arrays import Array, Vector
+from resift._internal.environment import variable_value
+from resift._internal.forking import abandon, after_fork
+from resift.errors import InputError, StoreError, require
+from resift.external.candidates import Candidate
+from resift.models.embedder import EmbedderOptions, embedding_models
+from resift.protocols import Embedder
+from resift.stores.base import read_ids, select_by_ids
+from resift.stores.engine_store import (
+    TAGS_VERSION,
+    EngineRow,
+    EngineStore,
+    Record,
+    check_table,
+    hash_id,
+    make_records,
+    read_record,
+)
+from resift.types import Hit, JsonMapping, JsonObject
+from resift.validation import check_arguments, check_number, option
+
+if TYPE_CHECKING:
+    from qdrant_client.models import Record as Point
+
+T = TypeVar("T")
+
+_BATCH = 256
+_THREADS = 4
+_NAMESPACE = uuid.UUID("6f3c1f0e-8a44-5d0c-9d0e-0a4f5b6d7c8e")
+_CANDIDATES = 256  # minimum candidate list of HNSW; more is better and slower
+_BUILD_TIMEOUT_S = 3600.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class QdrantOptions(EmbedderOptions):
+    """Options of a Qdrant store in a pipeline file."""
+
+    url: str | None = option(
+        "Address of the server.", default=None, kind="address", variables=("QDRANT_URL",)
+    )
+    path: str | None = option("Folder of a local database, instead of `url`.", default=None, kind="path")
+    collection: str = option("The collection.", default="resift")
+    embedder: str = option("Model that embeds the query.", choices=embedding_models)
+    exact: bool = option("Compare every vector, even if an index would be faster.", default=False)
+    api_key_env: str | None = option(
+        "Environment variable with the server's API key.",
+        default=None,
+        kind="variable",
+        variables=("QDRANT_API_KEY",),
+    )
+
+    def arguments(self) -> JsonObject:
+        """Return the arguments of the store, with the API key from its variable."""
+        arguments = super().arguments()
+        variable = arguments.pop("api_key_env", None)
+        return arguments if variable is None else {**arguments, "api_key": variable_value(variable)}
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Yield an error unless there is exactly one location."""
+        if (self.url is None) == (self.path is None):
+            yield "url" if self.url else "", "needs either 'url' or 'path'."
+
+
+class QdrantVectorStore(EngineStore):
+    """A Qdrant collection on a server (`url`), in a folder (`path`) or behind your own client.
+
+    The collection is created by the first `add`. Point ids are UUIDs derived from document ids, which are in
+    the payload next to text and metadata. A server's HNSW index is used after `optimize` has built it, unless
+    `exact` is set. In a folder or in memory every vector is compared.
+    """
+
+    Options = QdrantOptions
+
+    kind = "vector"
+
+    @check_arguments
+    def __init__(
+        self,
+        collection: str = "resift",
+        *,
+        embedder: Embedder,
+        url: str | None = None,
+        path: str | Path | None = None,
+        client: Any = None,
+        api_key: str | None = None,
+        name: str = "qdrant",
+        timeout_s: float = 10.0,
+        exact: bool = False,
+    ) -> None:
+        if sum(location is not None for location in (url, path, client)) != 1:
+            raise InputError("Say where Qdrant is: pass exactly one of url=, path= or client=.")
+        check_number(timeout_s, "timeout_s", gt=0)
+        # Local mode is not thread-safe: it gets one thread and a lock.
+        self._is_local = url is None
+        threads = 1 if self._is_local else _THREADS
+        super().__init__(name=name, embedder=embedder, mode="vector", exact=exact, threads=threads)
+        self.collection = collection
+        qdrant = require("qdrant_client", extra="qdrant")
+        self._models = qdrant.models
+        self._lock = threading.RLock() if self._is_local else contextlib.nullcontext()
+        self._owns_client = client is None
+        self._connect: Callable[[], Any] = lambda: client
+        if path is not None:
+            self._connect = lambda: qdrant.QdrantClient(path=str(path), force_disable_check_same_thread=True)
+        elif url is not None:
+            wait_s = max(1, round(timeout_s))
+            # The version check would run in its own thread and fail there unseen.
+            self._connect = lambda: qdrant.QdrantClient(
+                url=url, api_key=api_key, timeout=wait_s, check_compatibility=False
+            )
+        try:
+            self._client = self._connect()
+        except (OSError, ValueError) as exc:
+            reason = (exc.strerror if isinstance(exc, OSError) else "") or type(exc).__name__
+            raise StoreError(
+                f"Qdrant store {name!r} cannot be opened: {reason}. Correct path= or url=.", store=name
+            ) from exc
+        self._all_lists_tagged = self._is_checked = False
+        after_fork(self)
+
+    async def add(self, documents: Iterable[Candidate]) -> int:
+        """Store the documents, replacing those with the same id; return the number of documents given."""
+        records = await make_records(documents, self.embedder, None, store=self.name)
+        if records:
+            await self._work(lambda: self._upsert(records))
+        return len(records)
+
+    async def delete(self, ids: Iterable[str | int]) -> int:
+        """Remove documents; return how many existed."""
+        points = [make_point_id(hash_id(id)) for id in read_ids(ids)]
+
+        def job() -> int:
+            existing = [point.id for point in self._retrieve(points, payload=False)]
+            if existing:
+                selector = self._models.PointIdsList(points=existing)
+                self._client.delete(self.collection, points_selector=selector, wait=True)
+            return len(existing)
+
+        return await self._work(job)
+
+    async def get(self, ids: Iterable[str | int]) -> list[Hit]:
+        """Return the documents in the order of the ids; unknown ids are skipped."""
+        distinct = read_ids(ids)
+        points = [make_point_id(hash_id(id)) for id in distinct]
+        retrieved = await self._work(lambda: self._retrieve(points, payload=True))
+        hits = [read_record(_encode_payload(point.payload or {}), source=self.name) for point in retrieved]
+        return select_by_ids(distinct, {hit.id: hit for hit in hits})
+
+    async def get_vectors(self, ids: Iterable[str | int]) -> Mapping[str, Vector]:
+        """Return id -> unit vector of the documents that exist."""
+        by_point = {make_point_id(hash_id(id)): id for id in read_ids(ids)}
+        points = await self._work(lambda: self._retrieve(list(by_point), payload=False, vectors=True))
+        return {by_point[str(point.id)]: point.vector for point in points}  # type: ignore[misc]
+
+    async def count(self) -> int:
+        """Return the number of documents."""
+
+        def job() -> int:
+            return int(self._client.count(self.collection, exact=True).count) if self._has_collection() else 0
+
+        return await self._work(job)
+
+    async def optimize(self) -> str:
+        """Have the server index all vectors and wait for it; return a summary."""
+
+        def job() -> str:
+            if not self._has_collection():
+                return "there is no collection yet"
+            if self._is_local:
+                return "nothing to do: without a server every vector is compared"
+            config = self._models.OptimizersConfigDiff(indexing_threshold=1)
+            self._client.update_collection(self.collection, optimizers_config=config)
+            give_up_at = time.monotonic() + _BUILD_TIMEOUT_S
+            while str(self._client.get_collection(self.collection).status.value) != "green":
+                if time.monotonic() > give_up_at:
+                    raise StoreError(
+                        f"Qdrant did not finish its index in {_BUILD_TIMEOUT_S:.0f} s.", store=self.name
+                    )
+                time.sleep(0.2)
+            return "hnsw index built"
+
+        return await self._work(job)
+
+    async def close(self) -> None:
+        """Close the client, unless the caller passed it."""
+        if self._owns_client:
+            await self._workers.run(self._client.close)
+        self._workers.close()
+
+    vectors_of = get_vectors  # OLD NAME: remove
+    optimise = optimize  # OLD NAME: remove
+
+    def forget_parent(self) -> None:
+        """Open a new client in a forked child; a client passed by the caller stays."""
+        if self._owns_client:
+            abandon(self._client)
+            self._client = self._connect()
+        if self._is_local:
+            self._lock = threading.RLock()
+
+    async def _work(self, job: Callable[[], T]) -> T:
+        def work() -> T:
+            with self._lock:
+                return job()
+
+        return await super()._work(work)
+
+    def _explain(self, exc: Exception) -> StoreError:
+        code = getattr(exc, "status_code", None)
+        return StoreError(
+            f"Qdrant store {self.name!r} failed: {type(exc).__name__}{f' {code}' if code else ''}.",
+            store=self.name,
+            transient=code is None or code >= 500,
+        )
+
+    async def _exists(self) -> bool:
+        return await self._work(self._has_collection)
+
+    async def _tags_lists(self) -> bool:
+        def job() -> bool:
+            models = self._models
+            current = models.FieldCondition(key="tags_version", match=models.MatchValue(value=TAGS_VERSION))
+            outdated = models.Filter(must_not=[current])
+            points, _ = self._client.scroll(
+                self.collection, scroll_filter=outdated, limit=1, with_payload=False, with_vectors=False
+            )
+            return not points
+
+        self._all_lists_tagged = self._all_lists_tagged or await self._work(job)
+        return self._all_lists_tagged
+
+    async def _has_index(self) -> bool:
+        if self._is_local:
+            return False
+        return await self._work(
+            lambda: bool(self._client.get_collection(self.collection).indexed_vectors_count)
+        )
+
+    async def _fetch_nearest(
+        self, query: Array, groups: list[list[str]], limit: int, *, exact: bool
+    ) -> list[EngineRow]:
+        models = self._models
+        must = [models.FieldCondition(key="tags", match=models.MatchAny(any=list(group))) for group in groups]
+        params = models.SearchParams(exact=exact, hnsw_ef=None if exact else max(_CANDIDATES, limit))
+
+        def job() -> list[EngineRow]:
+            found = self._client.query_points(
+                self.collection,
+                query=[float(value) for value in query],
+                query_filter=models.Filter(must=must) if must else None,
+                limit=limit,
+                with_payload=True,
+                with_vectors=True,
+                # Local mode is always exact, and warns if given parameters.
+                search_params=None if self._is_local else params,
+            )
+            return [
+                EngineRow(_encode_payload(point.payload), float(point.score), point.vector)
+                for point in found.points
+            ]
+
+        return await self._work(job)
+
+    def _has_collection(self) -> bool:
+        if not self._client.collection_exists(self.collection):
+            return False
+        if not self._is_checked:
+            points, _ = self._client.scroll(self.collection, limit=1, with_payload=True, with_vectors=False)
+            for point in points:
+                needed = ("id", "text", "metadata", "tags")
+                check_table(self.collection, point.payload or (), needed, store=self.name)
+            self._is_checked = bool(points)
+        return True
+
+    def _upsert(self, records: Sequence[Record]) -> None:
+        models = self._models
+        if not self._has_collection():
+            # Dot, not cosine: vectors have unit length, and Qdrant would change those of empty texts.
+            config = models.VectorParams(size=len(records[0].vector), distance=models.Distance.DOT)
+            self._client.create_collection(self.collection, vectors_config=config)
+            if not self._is_local:
+                keyword = models.PayloadSchemaType.KEYWORD
+                self._client.create_payload_index(self.collection, "tags", field_schema=keyword)
+        for start in range(0, len(records), _BATCH):
+            points = [
+                models.PointStruct(
+                    id=make_point_id(record.key),
+                    vector=[float(value) for value in record.vector],
+                    payload={
+                        **json.loads(record.document),
+                        "tags": record.tags,
+                        "tags_version": TAGS_VERSION,
+                    },
+                )
+                for record in records[start : start + _BATCH]
+            ]
+            self._client.upsert(self.collection, points=points, wait=True)
+
+    def _retrieve(self, points: Sequence[str], *, payload: bool, vectors: bool = False) -> list[Point]:
+        if not points or not self._has_collection():
+            return []
+        retrieved = self._client.retrieve(
+            self.collection, ids=list(points), with_payload=payload, with_vectors=vectors
+        )
+        return list(retrieved)
+
+
+def make_point_id(key: str) -> str:
+    """Return the UUID of a document in Qdrant, from its hashed id."""
+    return str(uuid.uuid5(_NAMESPACE, key))
+
+
+def _encode_payload(payload: JsonMapping) -> str:
+    return json.dumps({name: payload[name] for name in ("id", "text", "metadata")})

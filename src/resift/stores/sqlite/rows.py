@@ -1,0 +1,384 @@
+"""Stored documents and vectors, and the list of rows that readers keep in memory.
+
+Rows are grouped in blocks of 1,024: block = row // 1024. A block records the length of each document. A write
+stamps the blocks it changes with its generation, so that a reader reloads only those.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import sys
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple, Protocol, TypeVar
+from zlib import crc32
+
+from resift._internal.arrays import Array, np
+from resift.errors import StoreError
+from resift.stores.base import CorruptDocumentError
+from resift.stores.sqlite.tables import Connection, FileMetadata, IndexCorruptedError, checksum
+from resift.types import Metadata
+
+K = TypeVar("K", str, int)
+
+# Small enough that a write changes little, large enough that a million rows are a thousand blocks.
+BLOCK_ROWS = 1024
+ABSENT = -1
+"""Length of a row without a document."""
+
+_COLUMNS = "row, id, text, metadata, checksum"
+_MAX_PARAMETERS = 500  # older SQLite builds allow 999
+
+
+# Documents
+
+
+class StoredRow(NamedTuple):
+    """One stored document."""
+
+    row: int
+    id: str
+    text: str
+    metadata: str
+
+    def checksum(self) -> int:
+        """Return the checksum of the row."""
+        id, text, metadata = self.id.encode(), self.text.encode(), self.metadata.encode()
+        # Equals `checksum` of these parts in a fifth of the calls: every search reads hundreds of rows.
+        parts = (self.row, len(id), id, len(text), text, len(metadata), metadata)
+        return crc32(b"%d|%d|%b|%d|%b|%d|%b" % parts)
+
+    def decode_metadata(self) -> Metadata:
+        """Return the metadata."""
+        try:
+            metadata: Metadata = json.loads(self.metadata)
+        except ValueError:
+            raise IndexCorruptedError("documents", self.row) from None
+        return metadata
+
+
+class TranslatesErrors(Protocol):
+    """A file that turns corruption into a StoreError with the next step."""
+
+    def translate_errors(self) -> AbstractContextManager[None]:
+        """Translate errors inside a `with` block."""
+        ...
+
+
+class LazyDocument:
+    """A row as it was read. It is verified and decoded when its text or metadata is used."""
+
+    __slots__ = ("_columns", "_content", "_file")
+
+    def __init__(self, columns: tuple[Any, ...], file: TranslatesErrors) -> None:
+        self._columns = columns
+        self._file = file
+        self._content: tuple[str, Metadata] | None = None
+
+    def load(self) -> tuple[str, Metadata]:
+        """Return text and metadata; raises CorruptDocumentError if the checksum is wrong."""
+        if self._content is None:
+            try:
+                with self._file.translate_errors():
+                    row = _verify(self._columns)
+                    self._content = row.text, row.decode_metadata()
+            except StoreError as exc:
+                raise CorruptDocumentError(str(exc), store=exc.store) from None
+        return self._content
+
+
+def iterate_documents(connection: sqlite3.Connection) -> Iterator[StoredRow]:
+    """Yield all documents in row order; rows may be changed during the iteration."""
+    last = -1
+    # By key, because OFFSET would count from the start each time.
+    statement = f"SELECT {_COLUMNS} FROM documents WHERE row > ? ORDER BY row LIMIT 1000"  # noqa: S608
+    while rows := connection.execute(statement, (last,)).fetchall():
+        yield from map(_verify, rows)
+        last = rows[-1][0]
+
+
+def read_rows_by_id(connection: Connection, ids: Sequence[str]) -> dict[str, StoredRow]:
+    """Return id -> row of the documents that exist."""
+    rows = {row.id: row for row in map(_verify, _select(connection, "id", ids))}
+    _check_absence(connection, [id for id in ids if id not in rows])
+    return rows
+
+
+def read_rows(connection: sqlite3.Connection, numbers: Sequence[int]) -> dict[int, StoredRow]:
+    """Return number -> row; all must exist."""
+    rows = {row.row: row for row in map(_verify, _select(connection, "row", numbers))}
+    _check_complete(numbers, rows)
+    return rows
+
+
+def read_lazy_documents(
+    connection: sqlite3.Connection, numbers: Sequence[int], file: TranslatesErrors
+) -> dict[int, tuple[str, LazyDocument]]:
+    """Return row number -> (id, document) without verifying the contents; all must exist."""
+    documents = {}
+    for columns in _select(connection, "row", numbers):
+        if not isinstance(columns[1], str):  # a damaged page may return a number
+            raise IndexCorruptedError("documents", columns[0])
+        document = LazyDocument(columns, file)
+        if columns[2] == "":  # fusion looks for the text of such a hit in other lists
+            document.load()
+        documents[columns[0]] = columns[1], document
+    _check_complete(numbers, documents)
+    return documents
+
+
+def read_ids(connection: sqlite3.Connection, numbers: Sequence[int]) -> dict[int, str]:
+    """Return row number -> id without reading texts, verified against the index of ids."""
+    ids = _read_id_pairs(connection, "row", numbers)
+    if len(ids) != len(numbers) or ids != _read_id_pairs(connection, "id", list(ids.values())):
+        raise IndexCorruptedError("documents", "an id")
+    return ids
+
+
+def read_all_ids(connection: sqlite3.Connection) -> list[str]:
+    """Return every id, sorted."""
+    ids = [id for (id,) in connection.execute("SELECT id FROM documents ORDER BY id")]
+    again = "SELECT id || '' FROM documents INDEXED BY documents_by_id ORDER BY id || ''"
+    if ids != [id for (id,) in connection.execute(again)]:
+        raise IndexCorruptedError("documents", "an id")
+    return ids
+
+
+def _verify(columns: tuple[Any, ...]) -> StoredRow:
+    number, id, text, metadata, stored = columns
+    row = StoredRow(number, id, text, metadata)
+    # A damaged page may return a number instead of a text.
+    are_texts = isinstance(id, str) and isinstance(text, str) and isinstance(metadata, str)
+    if not are_texts or row.checksum() != stored:
+        raise IndexCorruptedError("documents", number)
+    return row
+
+
+def _select(connection: sqlite3.Connection, column: str, keys: Sequence[K]) -> list[tuple[Any, ...]]:
+    rows: list[tuple[Any, ...]] = []
+    for part in split_parameters(keys):
+        marks = ",".join("?" * len(part))
+        statement = f"SELECT {_COLUMNS} FROM documents WHERE {column} IN ({marks})"  # noqa: S608
+        rows += connection.execute(statement, part).fetchall()
+    return rows
+
+
+def _read_id_pairs(connection: sqlite3.Connection, column: str, keys: Sequence[K]) -> dict[int, str]:
+    """Return row -> id: by `row` from the table, by `id` from its index."""
+    pairs: dict[int, str] = {}
+    for part in split_parameters(keys):
+        marks = ",".join("?" * len(part))
+        pairs.update(connection.execute(f"SELECT row, id FROM documents WHERE {column} IN ({marks})", part))  # noqa: S608
+    if not all(isinstance(id, str) for id in pairs.values()):  # a damaged page may return numbers
+        raise IndexCorruptedError("documents", "an id")
+    return pairs
+
+
+def _check_absence(connection: sqlite3.Connection, ids: Sequence[str]) -> None:
+    """Raise IndexCorruptedError if the second index knows an id that the first does not."""
+    for part in split_parameters(ids):
+        marks = ",".join("?" * len(part))
+        second = "SELECT row FROM documents INDEXED BY documents_by_id WHERE id || '' IN"
+        if hidden := connection.execute(f"{second} ({marks}) LIMIT 1", part).fetchone():
+            raise IndexCorruptedError("documents", hidden[0])
+
+
+def _check_complete(numbers: Sequence[int], rows: Mapping[int, object]) -> None:
+    if missing := [number for number in numbers if number not in rows]:
+        raise IndexCorruptedError("documents", missing[0])
+
+
+def split_parameters(values: Sequence[K]) -> Iterator[Sequence[K]]:
+    """Yield the values in parts that fit into one statement."""
+    for start in range(0, len(values), _MAX_PARAMETERS):
+        yield values[start : start + _MAX_PARAMETERS]
+
+
+# Vectors
+
+
+def read_vectors(connection: sqlite3.Connection, numbers: Sequence[int]) -> dict[int, bytes]:
+    """Return row number -> vector of the rows that have one."""
+    vectors: dict[int, bytes] = {}
+    for part in split_parameters(numbers):
+        marks = ",".join("?" * len(part))
+        statement = f"SELECT row, vector, checksum FROM vectors WHERE row IN ({marks})"  # noqa: S608
+        for row, vector, stored in connection.execute(statement, part):
+            if checksum(row, vector) != stored:
+                raise IndexCorruptedError("vectors", row)
+            vectors[row] = vector
+    return vectors
+
+
+def read_vectors_by_id(connection: Connection, ids: Sequence[str], dimension: int) -> dict[str, bytes]:
+    """Return id -> vector, without reading texts."""
+    rows = _read_id_pairs(connection, "id", ids)
+    if rows != _read_id_pairs(connection, "row", list(rows)):
+        raise IndexCorruptedError("documents", "an id")
+    known = set(rows.values())
+    _check_absence(connection, [id for id in ids if id not in known])
+    vectors = read_vectors(connection, list(rows))
+    # A file with vectors has one for every document.
+    if dimension and len(vectors) < len(rows):
+        raise IndexCorruptedError("vectors", min(rows.keys() - vectors.keys()))
+    return {rows[row]: vector for row, vector in vectors.items()}
+
+
+def read_vector_matrix(connection: sqlite3.Connection, numbers: Sequence[int], dimension: int) -> Array:
+    """Return the vectors of these rows as one matrix; the numbers are in ascending order, all must exist."""
+    parts = [_join_vectors(connection, part, 4 * dimension) for part in split_parameters(numbers)]
+    return np.frombuffer(b"".join(parts), dtype="<f4").reshape(-1, dimension)
+
+
+def _join_vectors(connection: sqlite3.Connection, numbers: Sequence[int], size: int) -> bytes:
+    """Return the vectors as one byte string.
+
+    SQLite joins them in one step without the GIL. Row by row takes twice as long.
+    """
+    statement = (
+        "SELECT group_concat(row), group_concat(checksum), CAST(group_concat(vector, '') AS BLOB) "  # noqa: S608
+        f"FROM vectors WHERE row IN ({','.join('?' * len(numbers))})"
+    )
+    rows, checksums, joined = connection.execute(statement, numbers).fetchone()
+    if len(joined or b"") == size * len(numbers) and rows == ",".join(map(str, numbers)):
+        view = memoryview(joined)
+        computed = (  # `checksum` of each row, with fewer calls
+            crc32(view[i * size : (i + 1) * size], crc32(b"%d|%d|" % (number, size)))
+            for i, number in enumerate(numbers)
+        )
+        if checksums == ",".join(map(str, computed)):
+            return bytes(joined)
+    # Again one by one, to name the damaged row.
+    vectors = read_vectors(connection, numbers)
+    for number in numbers:
+        if len(vectors.get(number, b"")) != size:
+            raise IndexCorruptedError("vectors", number)
+    return b"".join(vectors[number] for number in numbers)
+
+
+# Row lists
+
+
+def read_lengths(connection: sqlite3.Connection, after: int = -1) -> Iterator[tuple[int, array[int]]]:
+    """Yield (block, document lengths) of the blocks written after a generation."""
+    statement = "SELECT block, lengths, checksum FROM row_blocks WHERE generation > ?"
+    for block, lengths, stored in connection.execute(statement, (after,)):
+        yield block, unpack_lengths(block, lengths, stored)
+
+
+def unpack_lengths(block: int, packed: bytes, stored: int) -> array[int]:
+    """Return the document lengths of a stored block."""
+    if checksum(block, packed) != stored or len(packed) not in (0, BLOCK_ROWS * 4):
+        raise IndexCorruptedError("row_blocks", block)
+    lengths = array("i", packed) if packed else array("i", [ABSENT]) * BLOCK_ROWS
+    if sys.byteorder == "big" and packed:
+        lengths.byteswap()
+    return lengths
+
+
+def pack_lengths(lengths: array[int]) -> bytes:
+    """Return the stored form of a block: little-endian, or empty if it has no documents."""
+    if lengths.count(ABSENT) == BLOCK_ROWS:
+        return b""
+    if sys.byteorder == "big":
+        lengths = lengths[:]
+        lengths.byteswap()
+    return lengths.tobytes()
+
+
+class RowList:
+    """The rows of one generation of the file; immutable.
+
+    A row's slot is its position in the arrays: the position of its block among the blocks in memory, times
+    the block size, plus its offset. Blocks are in ascending order, so slots sort like rows.
+    """
+
+    def __init__(self, file: FileMetadata, lengths_by_block: dict[int, array[int]]) -> None:
+        self.file = file
+        self.lengths_by_block = lengths_by_block
+        self.blocks = sorted(lengths_by_block)
+        self._positions = {block: position for position, block in enumerate(self.blocks)}
+        self.lengths = array("i")
+        for block in self.blocks:
+            self.lengths.extend(lengths_by_block[block])
+        self._block_starts: Array | None = None
+        self._present: Array | None = None
+
+    def row_at(self, slot: int) -> int:
+        """Return the row in a slot."""
+        return self.blocks[slot // BLOCK_ROWS] * BLOCK_ROWS + slot % BLOCK_ROWS
+
+    def find_slot(self, row: int) -> int:
+        """Return the slot of a row, or -1 if the row does not exist."""
+        position = self._positions.get(row // BLOCK_ROWS)
+        if position is None:
+            return -1
+        slot = position * BLOCK_ROWS + row % BLOCK_ROWS
+        return -1 if self.lengths[slot] == ABSENT else slot
+
+    def rows_at(self, slots: Array) -> Array:
+        """Return the rows in many slots."""
+        rows: Array = (
+            np.asarray(self.blocks, dtype=np.int64)[slots // BLOCK_ROWS] * BLOCK_ROWS + slots % BLOCK_ROWS
+        )
+        return rows
+
+    def find_slots(self, rows: Sequence[int] | Array) -> tuple[Array, Array]:
+        """Return the slots of the rows that exist, and a mask of them."""
+        if self._block_starts is None:
+            starts = np.full((self.blocks[-1] if self.blocks else 0) + 1, -1, dtype=np.int64)
+            starts[self.blocks] = np.arange(len(self.blocks)) * BLOCK_ROWS
+            self._block_starts = starts
+        starts = self._block_starts
+        rows = np.asarray(rows, dtype=np.int64)
+        # Posting lists may contain deleted rows, even beyond the last block.
+        within = (rows >= 0) & (rows < len(starts) * BLOCK_ROWS)
+        start = starts[np.where(within, rows // BLOCK_ROWS, 0)]
+        slots = start + rows % BLOCK_ROWS
+        present = within & (start >= 0)
+        present[present] = self.lengths_array()[slots[present]] != ABSENT
+        return slots[present], present
+
+    def lengths_array(self) -> Array:
+        """Return the lengths as an array that shares their memory."""
+        return np.frombuffer(self.lengths, dtype=np.int32) if self.lengths else np.zeros(0, dtype=np.int32)
+
+    def mask(self, allowed: Sequence[int] | None) -> Array:
+        """Return 1 for each slot that may be found, 0 for others."""
+        if allowed is not None:
+            passing = np.zeros(len(self.lengths), dtype=np.uint8)
+            passing[self.find_slots(allowed)[0]] = 1
+            return passing
+        if self._present is None:
+            self._present = (self.lengths_array() != ABSENT).astype(np.uint8)
+        return self._present
+
+
+class RowListCache:
+    """Keeps one RowList up to date with the file; call with the store's lock held."""
+
+    def __init__(self) -> None:
+        self._rows: RowList | None = None
+        self._counts: dict[int, int] = {}  # block -> documents
+
+    def read(self, connection: sqlite3.Connection, file: FileMetadata) -> RowList:
+        """Return the rows of the connection's snapshot."""
+        old = self._rows
+        if old is not None and old.file.generation == file.generation:
+            return old
+        if old is None or old.file.version != file.version:
+            old, self._counts = None, {}
+        lengths_by_block = {} if old is None else dict(old.lengths_by_block)
+        counts = dict(self._counts)
+        for block, lengths in read_lengths(connection, -1 if old is None else old.file.generation):
+            counts[block] = BLOCK_ROWS - lengths.count(ABSENT)
+            if counts[block]:
+                lengths_by_block[block] = lengths
+            else:
+                lengths_by_block.pop(block, None)
+        if sum(counts.values()) != file.documents:
+            raise IndexCorruptedError("row_blocks", "all")  # a damaged index hides some
+        self._rows, self._counts = RowList(file, lengths_by_block), counts
+        return self._rows

@@ -1,0 +1,465 @@
+"""SQLiteStore: the embedded default. One file has the documents, a keyword index and vectors."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeVar
+
+from resift._internal.arrays import Array, np
+from resift.errors import InputError, StoreError
+from resift.external.candidates import Candidate
+from resift.models.embedder import NO_EMBEDDER, embedding_models
+from resift.protocols import Embedder
+from resift.stores.base import (
+    HYBRID_DEPTH,
+    LazyStoreView,
+    Mode,
+    StoreView,
+    Workers,
+    embed_texts,
+    embedder_name,
+    fuse_views,
+    is_empty_search,
+    read_ahead,
+    read_documents,
+    read_ids,
+    resolve_mode,
+    select_by_ids,
+)
+from resift.stores.engine_store import SearchOptions
+from resift.stores.filters import parse_filter
+from resift.stores.sqlite import rows
+from resift.stores.sqlite.attributes import explain_stored_filter, find_rows
+from resift.stores.sqlite.database import DatabaseFile, FileReplacedError
+from resift.stores.sqlite.integrity import find_problems
+from resift.stores.sqlite.searcher import Searcher
+from resift.stores.sqlite.tables import SCHEMA_VERSION, FileMetadata, initial_metadata, read_metadata
+from resift.stores.sqlite.writer import (
+    Batch,
+    FileUser,
+    convert_file,
+    delete_documents,
+    is_unchanged,
+    merge_keyword_index,
+    reanalyze,
+    rebuild_codes,
+    write_batch,
+)
+from resift.text import Analyzer
+from resift.text.bm25 import BM25
+from resift.types import Hit, JsonObject, Where
+from resift.validation import check_arguments, check_path, option
+
+T = TypeVar("T")
+
+AUTO = "auto"
+"""The embedder that the file was built with."""
+
+_BATCH = 512  # documents per embedding call and transaction
+_READERS = 4
+_ATTEMPTS = 5  # at reading a file that is replaced meanwhile
+
+
+@dataclass(frozen=True, kw_only=True)
+class SQLiteOptions(SearchOptions):
+    """Options of an index file in a pipeline file."""
+
+    path: str = option("The index file. Make one with: resift index PATH", kind="path", must_exist=True)
+    embedder: str | None = option(
+        "Model that embeds the query; `auto` takes the one that the file was built with, "
+        "`none` searches by keywords only.",
+        default=AUTO,
+        choices=lambda: [AUTO, NO_EMBEDDER, *embedding_models()],
+    )
+    read_only: bool = option("Open the file without the right to write.", default=False)
+
+    def arguments(self) -> JsonObject:
+        """Return the arguments of the store, with the file's own embedder for `auto`."""
+        if self.embedder != AUTO:
+            return super().arguments()
+        store = SQLiteStore(self.path, read_only=True)
+        try:
+            file = store.metadata()
+        finally:
+            store.release()
+        return replace(self, embedder=file.embedder if file.dimension else NO_EMBEDDER).arguments()
+
+
+class SQLiteStore:
+    """Documents in one SQLite file, searched by BM25, by cosine, or by both (RRF 60).
+
+    `add` and `delete` return after the commit has reached the disk. Several processes may read while one
+    writes. A missing file is an error unless `create` is set. Without an embedder the mode is "text", with
+    one it is "hybrid". `language` and the embedder are fixed when the file is created, and others are
+    refused. Large files are searched by bit codes, and the result is then marked `approximate`. `exact=True`
+    compares all vectors at any size, `exact=False` never does.
+    """
+
+    Options = SQLiteOptions
+
+    @check_arguments
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        embedder: Embedder | None = None,
+        name: str = "sqlite",
+        mode: Mode | None = None,
+        create: bool = False,
+        read_only: bool = False,
+        language: str | None = None,
+        exact: bool | None = None,
+        k1: float = BM25().k1,
+        b: float = BM25().b,
+    ) -> None:
+        self.name = name
+        self.path = check_path(path, "The index file")
+        self.embedder = embedder
+        self.mode: Mode = resolve_mode(mode, embedder, default="hybrid")
+        model = BM25(k1, b).checked()
+        analyzer = Analyzer(language or "auto")
+        facts = initial_metadata(analyzer.language, analyzer.version) if create else None
+        self._file = DatabaseFile(path, name=name, facts=facts, read_only=read_only)
+        # SQLite allows one writer at a time. A single thread queues writes that would wait for the lock.
+        self._writer = Workers(f"{name}-write", threads=1)
+        self._readers = Workers(f"{name}-read", threads=_READERS)
+        self._user = FileUser(self.path, name, None if embedder is None else embedder_name(embedder))
+        try:
+            file = self._check_file(language)
+        except BaseException:
+            self._file.close()
+            raise
+        self._analyzer = Analyzer(file.language)
+        self._searcher = Searcher(self._file, model, self._analyzer, exact=exact)
+
+    @property
+    def text(self) -> StoreView:
+        """Keyword search of the same documents, as a store."""
+        return LazyStoreView(self, "text", self.search_text)
+
+    @property
+    def vectors(self) -> StoreView:
+        """Vector search of the same documents, as a store."""
+        if self.embedder is None:
+            raise InputError(f"Store {self.name!r} has no embedder, so it cannot search by vectors.")
+        return LazyStoreView(self, "vectors", partial(self.search_vectors, embedder=self.embedder))
+
+    def with_embedder(self, embedder: Embedder) -> StoreView:
+        """Return vector search of the same documents with this embedder, as a store."""
+        FileUser(self.path, self.name, embedder_name(embedder)).check_embedder(self.metadata())
+        return LazyStoreView(self, "vectors", partial(self.search_vectors, embedder=embedder))
+
+    def use_embedder(self, embedder: Embedder) -> None:
+        """Switch to hybrid mode with the embedder that the file was built with."""
+        user = FileUser(self.path, self.name, embedder_name(embedder))
+        user.check_embedder(self.metadata())
+        self.embedder, self.mode, self._user = embedder, "hybrid", user
+
+    def metadata(self) -> FileMetadata:
+        """Return what the file records about itself: version, generation, embedder, languages, size."""
+        with self._file.reading() as connection:
+            return read_metadata(connection)
+
+    async def add(self, documents: Iterable[Candidate]) -> int:
+        """Store the documents, replacing those with the same id; return the number of documents given.
+
+        Documents with an unchanged text are not embedded again. Large calls are committed in batches.
+        """
+        self._file.require_writable()
+        hits = read_documents(documents)
+
+        async def prepare_batches() -> AsyncGenerator[Batch, None]:
+            for start in range(0, len(hits), _BATCH):
+                yield await self.prepare(hits[start : start + _BATCH])
+
+        # The next batch is analyzed and embedded while this one is written.
+        async with aclosing(read_ahead(prepare_batches(), depth=1)) as batches:
+            async for batch in batches:
+                await self.write(batch)
+        return len(hits)
+
+    async def prepare(self, documents: Iterable[Candidate]) -> Batch:
+        """Analyze the changed documents and embed the changed texts: the part of `add` before the write."""
+        self._file.require_writable()
+        hits = read_documents(documents)
+
+        def read_stored() -> dict[str, rows.StoredRow]:
+            with self._file.reading() as connection:
+                return rows.read_rows_by_id(connection, [hit.id for hit in hits])
+
+        stored = await self._run(self._readers, read_stored)
+        # Only texts are embedded: a document with changed metadata keeps its vector.
+        new_texts = [hit for hit in hits if hit.id not in stored or stored[hit.id].text != hit.text]
+        changed = [hit for hit in hits if hit.id not in stored or not is_unchanged(stored[hit.id], hit)]
+        vectors: dict[str, bytes] = {}
+        if self.embedder is not None and new_texts:
+            texts = [hit.text for hit in new_texts]
+            matrix = await embed_texts(self.embedder, texts, kind="document", store=self.name)
+            vectors = {
+                hit.id: row.astype("<f4").tobytes() for hit, row in zip(new_texts, matrix, strict=True)
+            }
+        analyze = self._analyzer.analyze
+        analyses = await self._run(self._readers, lambda: {hit.id: analyze(hit.text) for hit in changed})
+        return Batch(changed, analyses, vectors)
+
+    async def write(self, batch: Batch) -> None:
+        """Store a prepared batch in one transaction."""
+
+        def work(batch: Batch) -> list[Hit]:
+            with self._file.writing(convert_file) as connection:
+                return write_batch(connection, batch, self._user, self._analyzer)
+
+        while batch.hits:
+            # Another process may have changed a document since the comparison: prepare those again.
+            stale = await self._run(self._writer, partial(work, batch))
+            batch = await self.prepare(stale)
+
+    async def delete(self, ids: Iterable[str | int]) -> int:
+        """Remove documents; return how many existed."""
+        self._file.require_writable()
+        distinct = read_ids(ids)
+
+        def work() -> int:
+            with self._file.writing(convert_file) as connection:
+                return delete_documents(connection, distinct, self._analyzer)
+
+        return await self._run(self._writer, work) if distinct else 0
+
+    async def get(self, ids: Iterable[str | int]) -> list[Hit]:
+        """Return the documents in the order of the ids; unknown ids are skipped."""
+        distinct = read_ids(ids)
+
+        def work() -> list[Hit]:
+            with self._file.reading() as connection:
+                stored = rows.read_rows_by_id(connection, distinct)
+            hits = {
+                id: Hit(id, row.text, source=self.name, metadata=row.decode_metadata())
+                for id, row in stored.items()
+            }
+            return select_by_ids(distinct, hits)
+
+        return await self._run(self._readers, work)
+
+    async def get_vectors(self, ids: Iterable[str | int]) -> Mapping[str, Array]:
+        """Return id -> unit vector of the documents that have one."""
+        distinct = read_ids(ids)
+
+        def work() -> Mapping[str, Array]:
+            with self._file.reading() as connection:
+                connection.execute("BEGIN")
+                dimension = read_metadata(connection).dimension
+                vectors = rows.read_vectors_by_id(connection, distinct, dimension)
+            return {id: np.frombuffer(vector, dtype="<f4") for id, vector in vectors.items()}
+
+        return await self._run(self._readers, work)
+
+    async def ids(self, where: Where | None = None) -> list[str]:
+        """Return the sorted ids of all documents whose metadata passes `where`."""
+        tests = parse_filter(where)
+
+        def work() -> list[str]:
+            with self._file.reading() as connection:
+                numbers = find_rows(connection, tests)
+                if numbers is None:
+                    return rows.read_all_ids(connection)
+                return sorted(rows.read_ids(connection, numbers).values())
+
+        return await self._run(self._readers, work)
+
+    async def explain_filter(self, where: Where) -> dict[str, str]:
+        """Return key -> note for each condition of a filter that no document passes."""
+
+        def work() -> dict[str, str]:
+            with self._file.reading() as connection:
+                connection.execute("BEGIN")
+                return explain_stored_filter(connection, where)
+
+        return await self._run(self._readers, work)
+
+    async def count(self) -> int:
+        """Return the number of documents."""
+        return (await self._run(self._readers, self.metadata)).documents
+
+    async def search(self, query: str, *, k: int, where: Where | None = None) -> list[Hit]:
+        """Return at most k hits whose metadata passes `where`, best first."""
+        if self.mode == "text":
+            return await self.search_text(query, k=k, where=where, source=self.name)
+        if self.mode == "vector":
+            assert self.embedder is not None  # noqa: S101 - resolve_mode refuses this mode without one
+            return await self.search_vectors(
+                query, embedder=self.embedder, k=k, where=where, source=self.name
+            )
+        depth = max(k, HYBRID_DEPTH) if k else 0
+        views = await asyncio.gather(
+            self.text.search(query, k=depth, where=where), self.vectors.search(query, k=depth, where=where)
+        )
+        return fuse_views(views, k=k, source=self.name)
+
+    async def search_lazy(self, query: str, *, k: int, where: Where | None = None) -> list[Hit]:
+        """Search, but decode the text and metadata of a hit on first use (in text mode)."""
+        if self.mode == "text":
+            return await self.search_text(query, k=k, where=where, source=self.name, lazy=True)
+        return await self.search(query, k=k, where=where)
+
+    async def search_text(
+        self, query: str, *, k: int, where: Where | None, source: str, lazy: bool = False
+    ) -> list[Hit]:
+        """Search by keywords (BM25)."""
+        if is_empty_search(query, k, where):
+            return []
+        work = partial(
+            self._searcher.search_text, query, k=k, tests=parse_filter(where), source=source, lazy=lazy
+        )
+        return await self._run(self._readers, work)
+
+    async def search_vectors(
+        self,
+        query: str,
+        *,
+        embedder: Embedder,
+        k: int,
+        where: Where | None,
+        source: str,
+        lazy: bool = False,
+    ) -> list[Hit]:
+        """Search by the cosine to the query's vector."""
+        if is_empty_search(query, k, where):
+            return []
+        vector = (await embed_texts(embedder, [query], kind="query", store=self.name))[0]
+        user = FileUser(self.path, self.name, embedder_name(embedder))
+        work = partial(
+            self._searcher.search_vectors,
+            vector,
+            k=k,
+            tests=parse_filter(where),
+            source=source,
+            user=user,
+            lazy=lazy,
+        )
+        return await self._run(self._readers, work)
+
+    async def sources(self) -> Mapping[str, str]:
+        """Return path -> digest of every completely indexed file."""
+
+        def work() -> Mapping[str, str]:
+            with self._file.reading() as connection:
+                return dict(connection.execute("SELECT path, digest FROM sources"))
+
+        return await self._run(self._readers, work)
+
+    async def mark_sources(self, digests: Mapping[str, str | None]) -> None:
+        """Record which files are completely indexed (path -> digest); None removes a file."""
+        indexed = [(path, digest) for path, digest in digests.items() if digest is not None]
+        removed = [(path,) for path, digest in digests.items() if digest is None]
+
+        def work() -> None:
+            with self._file.writing(convert_file) as connection:
+                connection.executemany("DELETE FROM sources WHERE path = ?", removed)
+                connection.executemany("INSERT OR REPLACE INTO sources VALUES (?, ?)", indexed)
+
+        if digests:
+            await self._run(self._writer, work)
+
+    async def upgrade(self) -> bool:
+        """Convert the file to the current version and text analysis; return whether anything changed.
+
+        It is one transaction. Documents, vectors and sources stay as they are, and readers see the old file
+        until it is complete.
+        """
+        self._file.require_writable()
+        analyzer = Analyzer(self._analyzer.language)
+
+        def work() -> bool:
+            before = self.metadata()
+            outdated = before.analyzer != analyzer.version
+            if not outdated and before.version == SCHEMA_VERSION:
+                return False
+            with self._file.writing(convert_file) as connection:
+                if outdated:
+                    reanalyze(connection, analyzer)
+            return True
+
+        return await self._run(self._writer, work)
+
+    async def optimize(self) -> str:
+        """Merge the keyword index and the write-ahead log, rebuild damaged bit codes; return a summary."""
+
+        def work() -> str:
+            with self._file.writing(convert_file) as connection:
+                damaged = rebuild_codes(connection)
+                merge_keyword_index(connection)
+            with self._file.reading() as connection:
+                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            codes = f"{damaged} damaged blocks of bit codes rebuilt" if damaged else "bit codes are intact"
+            return f"keyword index merged, {codes}"
+
+        return await self._run(self._writer, work)
+
+    async def verify(self) -> list[str]:
+        """Read the whole file and return its problems, without any text of documents."""
+
+        def work() -> list[str]:
+            with self._file.reading() as connection:
+                connection.execute("BEGIN")
+                return find_problems(connection)
+
+        return await self._run(self._readers, work)
+
+    async def recall(self, *, questions: int = 20, k: int = 10) -> float:
+        """Return the share of the exact best k that bit codes find, for the vectors of some documents."""
+        return await self._run(self._readers, lambda: self._searcher.measure_recall(questions, k))
+
+    async def close(self) -> None:
+        """Finish running work and close the file."""
+        await asyncio.to_thread(self.release)
+
+    def release(self) -> None:
+        """Close without an event loop; waits for running work."""
+        self._writer.close(wait=True)
+        self._readers.close(wait=True)
+        self._file.close()
+
+    vectors_of = get_vectors  # OLD NAME: remove
+    vectors_by = with_embedder  # OLD NAME: remove
+    facts = metadata  # OLD NAME: remove
+    optimise = optimize  # OLD NAME: remove
+
+    def _check_file(self, language: str | None) -> FileMetadata:
+        """Return the file metadata; raises StoreError or InputError if the arguments do not match it."""
+        file = self.metadata()
+        self._user.check_embedder(file)
+        if self.embedder is not None and not file.dimension and file.documents:
+            raise StoreError(
+                f"{self.path} was built without an embedder. Open it without one, "
+                "or index again into a new file.",
+                store=self.name,
+            )
+        if language not in (None, file.language):
+            raise InputError(
+                f"{self.path} was made with language {file.language!r}, not {language!r}. "
+                "Leave language out, or index again into a new file."
+            )
+        return file
+
+    async def _run(self, workers: Workers, work: Callable[[], T]) -> T:
+        self._file.require_open()
+        try:
+            return await workers.run(partial(_retry, work))
+        except UnicodeEncodeError:
+            pass  # and not as the cause of the next error, because it contains the text
+        raise InputError("A text contains half a character (a lone surrogate); clean it and try again.")
+
+
+def _retry(work: Callable[[], T]) -> T:
+    """Run the work, again if the file was replaced meanwhile."""
+    for _ in range(_ATTEMPTS - 1):
+        try:
+            return work()
+        except FileReplacedError:
+            continue
+    return work()

@@ -1,0 +1,372 @@
+"""Vector search: an exact scan of small collections, and candidates by bit codes in large ones.
+
+The bit code of a document is the signs of its vector, 48 bytes at 384 dimensions. A query keeps its signs and
+four bits of magnitude per dimension. The distance is the sum of magnitudes where the signs differ. It is an
+integer and therefore the same on every processor. On real vectors it needs two to four times fewer candidates
+than the Hamming distance. The candidates are then scored with their full vectors.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from ctypes import c_int32, c_int64, c_void_p
+from threading import Thread
+from typing import Any, NamedTuple
+
+from resift._internal.arrays import Array, np
+from resift.native.library import native_kernel
+from resift.stores.sqlite.rows import ABSENT, BLOCK_ROWS, RowList, read_vector_matrix
+from resift.stores.sqlite.tables import IndexCorruptedError, checksum
+
+EXACT_UP_TO = 100_000
+"""Number of documents up to which all vectors are compared; measured in docs/scale.md."""
+
+MAX_DIMENSION = 4096
+"""Longer vectors have distances of more than 16 bits."""
+
+_SCAN_ROWS = 512
+# BLAS stays in the calling thread for this few rows. The scan is bound by memory, so more threads do not
+# help, and waiting for one on a busy machine costs ten times the scan.
+_MARGIN = 1e-5  # error bound of float32 sums of a few hundred products
+_BATCH = 500
+_MAX_BATCHES = 32
+
+_BITS = 4
+_MAX_LEVEL = (1 << _BITS) - 1
+_CLIP = 2.5  # standard deviations; larger values are rare and would coarsen the levels of all others
+_MASKED = 65_535
+_BLOCKS_FOR_TWO_THREADS = 256  # from this size, half a scan takes longer than starting a thread
+
+
+class Neighbors(NamedTuple):
+    """(row, cosine) of the best k and of all that may tie with the last of them."""
+
+    matches: list[tuple[int, float]]
+    approximate: bool
+
+
+class VectorView:
+    """The vectors of one generation: all of them in memory, or their codes, or neither."""
+
+    def __init__(
+        self, rows: RowList, codes: dict[int, Array] | None, vectors: dict[int, Array] | None
+    ) -> None:
+        self.rows = rows
+        self.codes = codes
+        self.vectors = vectors
+        self._table = None if codes is None else CodeTable([codes[block] for block in rows.blocks])
+
+    def search(
+        self, connection: sqlite3.Connection, query: Array, k: int, allowed: Sequence[int] | None
+    ) -> Neighbors:
+        """Return the best k by cosine.
+
+        A float32 scan selects them, and their scores are then summed in float64. So the scores depend neither
+        on a row's position in memory nor on the number of threads.
+        """
+        if not self.rows.blocks:
+            return Neighbors([], approximate=False)
+        mask = self.rows.mask(allowed)
+        if self._table is None:
+            return Neighbors(self._scan(connection, query, k, mask), approximate=False)
+        # Codes order only roughly, so several times k vectors are read.
+        batch = max(_BATCH, 5 * k)
+        # Documents that pass a filter may be anywhere in the order of the codes, so more of them are read.
+        if int(mask.sum()) <= (batch if allowed is None else 4 * batch):
+            candidates = _Candidates(connection, query)
+            candidates.read(self.rows.rows_at(mask.nonzero()[0]))
+            return Neighbors(candidates.best(k), approximate=False)
+        rows = self.rows.rows_at(self._table.nearest(quantize_query(query), batch * _MAX_BATCHES, mask))
+        candidates = _Candidates(connection, query)
+        candidates.read(rows[:batch])
+        before: set[int] = set()
+        for start in range(batch, len(rows), batch):
+            best = candidates.best_rows(k)
+            # The last batch changed nothing, and the codes of all further rows are more distant.
+            if best == before:
+                break
+            before = best
+            candidates.read(rows[start : start + batch])
+        return Neighbors(candidates.best(k), approximate=True)
+
+    def _scan(
+        self, connection: sqlite3.Connection, query: Array, k: int, mask: Array
+    ) -> list[tuple[int, float]]:
+        scores = np.empty(len(mask), dtype=np.float32)
+        start = 0
+        for block in self.rows.blocks:
+            if self.vectors is None:
+                matrix = read_block_vectors(connection, self.rows, block, len(query))
+            else:
+                matrix = self.vectors[block]
+            for offset in range(0, BLOCK_ROWS, _SCAN_ROWS):
+                out = scores[start + offset : start + offset + _SCAN_ROWS]
+                np.dot(matrix[offset : offset + _SCAN_ROWS], query, out=out)
+            start += BLOCK_ROWS
+        # Filtered after the scan: gathering the rows first would copy most of the matrix.
+        scores[mask == 0] = -np.inf
+        slots = _select_top(scores, min(k, int(mask.sum())))
+        rows = self.rows.rows_at(slots)
+        if self.vectors is None:
+            candidates = _Candidates(connection, query)
+            candidates.read(rows)
+            return candidates.best(k)
+        vectors = np.empty((len(slots), len(query)), dtype=np.float32)
+        # Slots ascend, so each block is one slice of them.
+        positions = slots // BLOCK_ROWS
+        edges = np.flatnonzero(np.diff(positions, prepend=-1, append=-1))
+        for first, last in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
+            block = self.rows.blocks[int(positions[first])]
+            np.take(self.vectors[block], slots[first:last] % BLOCK_ROWS, axis=0, out=vectors[first:last])
+        return list(zip(rows.tolist(), _exact_cosines(vectors, query), strict=True))
+
+
+class VectorIndex:
+    """Keeps one VectorView up to date with the rows; call with the store's lock held."""
+
+    def __init__(self, exact: bool | None) -> None:
+        self._exact = exact
+        self._view: VectorView | None = None
+
+    def view(self, connection: sqlite3.Connection, rows: RowList) -> VectorView:
+        """Return the view of these rows."""
+        old = self._view
+        if old is not None and old.rows is rows:
+            return old
+        self._view = self._load(connection, rows, old)
+        return self._view
+
+    def _load(self, connection: sqlite3.Connection, rows: RowList, old: VectorView | None) -> VectorView:
+        dimension = rows.file.dimension
+        if rows.file.documents <= EXACT_UP_TO and self._exact is not False:
+            vectors = _keep_unchanged(rows, old, None if old is None else old.vectors)
+            for block in rows.blocks:
+                if block not in vectors:
+                    vectors[block] = read_block_vectors(connection, rows, block, dimension)
+            return VectorView(rows, None, vectors)
+        if self._exact or not 0 < words_per_code(dimension) * 64 <= MAX_DIMENSION:
+            return VectorView(rows, None, None)
+        codes = _keep_unchanged(rows, old, None if old is None else old.codes)
+        missing = [block for block in rows.blocks if block not in codes]
+        codes.update(read_codes(connection, missing, dimension))
+        return VectorView(rows, codes, None)
+
+
+class _Candidates:
+    """Vectors read from the file so far, with their approximate cosines to a query."""
+
+    def __init__(self, connection: sqlite3.Connection, query: Array) -> None:
+        self._connection = connection
+        self._query = query
+        self._rows = np.zeros(0, dtype=np.int64)
+        self._scores = np.zeros(0, dtype=np.float32)
+        self._matrix = np.zeros((0, len(query)), dtype=np.float32)
+
+    def read(self, rows: Array) -> None:
+        """Read further rows."""
+        rows = np.sort(rows)
+        matrix = read_vector_matrix(self._connection, rows.tolist(), len(self._query))
+        self._matrix = np.concatenate([self._matrix, matrix])
+        self._rows = np.concatenate([self._rows, rows])
+        self._scores = np.concatenate([self._scores, matrix @ self._query])
+
+    def best_rows(self, k: int) -> set[int]:
+        """Return the rows of the best k so far and of those that may tie."""
+        return set(self._rows[_select_top(self._scores, k)].tolist())
+
+    def best(self, k: int) -> list[tuple[int, float]]:
+        """Return (row, cosine) of the best k and of all that may tie with the last of them."""
+        top = _select_top(self._scores, k)
+        cosines = _exact_cosines(self._matrix[top], self._query)
+        return list(zip(self._rows[top].tolist(), cosines, strict=True))
+
+
+def read_block_vectors(connection: sqlite3.Connection, rows: RowList, block: int, dimension: int) -> Array:
+    """Return the vectors of a block as one matrix, with zeros for absent rows."""
+    matrix = np.zeros((BLOCK_ROWS, dimension), dtype=np.float32)
+    statement = "SELECT row, vector, checksum FROM vectors WHERE row BETWEEN ? AND ?"
+    missing = sum(length != ABSENT for length in rows.lengths_by_block[block])
+    first = block * BLOCK_ROWS
+    for row, vector, stored in connection.execute(statement, (first, first + BLOCK_ROWS - 1)):
+        if checksum(row, vector) != stored or len(vector) != 4 * dimension:
+            raise IndexCorruptedError("vectors", row)
+        matrix[row % BLOCK_ROWS] = np.frombuffer(vector, dtype="<f4")
+        missing -= 1
+    if missing:
+        raise IndexCorruptedError("vectors", f"{first} and following")
+    return matrix
+
+
+def _keep_unchanged(
+    rows: RowList, old: VectorView | None, arrays: dict[int, Array] | None
+) -> dict[int, Array]:
+    """Return the arrays of blocks that have not changed."""
+    if old is None or arrays is None:
+        return {}
+    before, now = old.rows.lengths_by_block, rows.lengths_by_block
+    return {block: item for block, item in arrays.items() if block in now and before[block] is now[block]}
+
+
+def _select_top(scores: Array, k: int) -> Array:
+    """Return the positions of the best k and of all that may tie with the last of them."""
+    if len(scores) > k > 0:
+        last = np.partition(scores, len(scores) - k)[len(scores) - k]
+        return np.flatnonzero(scores >= last - _MARGIN)
+    return np.flatnonzero(scores > -np.inf) if k else np.zeros(0, dtype=np.int64)
+
+
+def _exact_cosines(vectors: Array, query: Array) -> list[float]:
+    cosines: list[float] = (vectors * query.astype("float64")).sum(axis=1).tolist()
+    return cosines
+
+
+# Bit codes
+
+
+class QuantizedQuery(NamedTuple):
+    """A query in bit planes: row 0 has its signs, row 1 + b has bit b of its magnitudes."""
+
+    planes: Array
+
+    @property
+    def max_distance(self) -> int:
+        """The largest possible distance."""
+        words: int = self.planes.shape[1]
+        return _MAX_LEVEL * 64 * words
+
+
+class CodeTable:
+    """The codes of all blocks in memory."""
+
+    def __init__(self, blocks: list[Array]) -> None:
+        self.blocks = blocks
+        self.addresses = np.array([block.ctypes.data for block in blocks], dtype=np.uint64)
+
+    def nearest(self, query: QuantizedQuery, count: int, mask: Array) -> Array:
+        """Return the slots of the `count` smallest distances and of all that tie, nearest first."""
+        distances, histogram = self._distances(query, mask)
+        cumulative = np.cumsum(histogram)
+        limit = int(np.searchsorted(cumulative, min(count, int(cumulative[-1]))))
+        slots = np.flatnonzero(distances <= limit)
+        return slots[np.argsort(distances[slots], kind="stable")]
+
+    def _distances(self, query: QuantizedQuery, mask: Array) -> tuple[Array, Array]:
+        distances = np.empty(len(self.blocks) * BLOCK_ROWS, dtype=np.uint16)
+        compiled = _compiled_function()
+        if compiled is None:
+            for i, block in enumerate(self.blocks):
+                distances[i * BLOCK_ROWS : (i + 1) * BLOCK_ROWS] = _distances_with_numpy(block, query)
+            distances[mask == 0] = _MASKED
+            return distances, np.bincount(distances[mask != 0], minlength=query.max_distance + 1)
+        histograms = np.zeros((2, query.max_distance + 1), dtype=np.int64)
+
+        def scan(start: int, end: int, histogram: Array) -> None:
+            slots = slice(start * BLOCK_ROWS, end * BLOCK_ROWS)
+            compiled(
+                self.addresses[start:end].ctypes.data,
+                end - start,
+                query.planes.shape[1],
+                query.planes.ctypes.data,
+                mask[slots].ctypes.data,
+                distances[slots].ctypes.data,
+                histogram.ctypes.data,
+            )
+
+        half = len(self.blocks) // 2 if len(self.blocks) >= _BLOCKS_FOR_TWO_THREADS else 0
+        other = Thread(target=scan, args=(0, half, histograms[0]))
+        if half:
+            other.start()
+        scan(half, len(self.blocks), histograms[1])
+        if half:
+            other.join()
+        return distances, histograms.sum(axis=0)
+
+
+def words_per_code(dimension: int) -> int:
+    """Return the number of 64-bit words in the code of a vector."""
+    return -(-dimension // 64)
+
+
+def encode_vectors(vectors: Array) -> Array:
+    """Return the sign bits of vectors, one row of 64-bit words each."""
+    wide = np.zeros((len(vectors), words_per_code(vectors.shape[1]) * 64), dtype=bool)
+    wide[:, : vectors.shape[1]] = vectors > 0
+    return np.packbits(wide, axis=1, bitorder="little").view("<u8")
+
+
+def quantize_query(query: Array) -> QuantizedQuery:
+    """Return the bit planes of a query vector."""
+    magnitudes = np.abs(query.astype(np.float64))
+    scale = _CLIP * np.sqrt(np.mean(magnitudes * magnitudes)) or 1.0
+    levels = np.minimum(np.rint(magnitudes * (_MAX_LEVEL / scale)), _MAX_LEVEL).astype(np.uint8)
+    planes = [(levels >> bit & 1).astype(np.float32) for bit in range(_BITS)]
+    return QuantizedQuery(np.ascontiguousarray(encode_vectors(np.stack([query, *planes]))))
+
+
+def read_codes(
+    connection: sqlite3.Connection, blocks: Sequence[int], dimension: int
+) -> Iterator[tuple[int, Array]]:
+    """Yield (block, codes): word-major arrays of 64-bit words, one column per row."""
+    size = words_per_code(dimension) * BLOCK_ROWS * 8
+    for block in blocks:
+        yield block, _unpack_codes(block, _select_codes(connection, block), size)
+
+
+def write_codes(connection: sqlite3.Connection, block: int, vectors: Mapping[int, bytes]) -> None:
+    """Set the codes of some rows of a block, by their offset in it."""
+    new = encode_vectors(np.frombuffer(b"".join(vectors.values()), dtype="<f4").reshape(len(vectors), -1))
+    stored = _select_codes(connection, block)
+    if stored is None:
+        codes = np.zeros((new.shape[1], BLOCK_ROWS), dtype="<u8")
+    else:
+        codes = _unpack_codes(block, stored, new.shape[1] * BLOCK_ROWS * 8).copy()
+    # Word-major, so that a scan reads memory in one direction.
+    codes[:, list(vectors)] = new.T
+    packed = codes.tobytes()
+    connection.execute(
+        "INSERT OR REPLACE INTO code_blocks VALUES (?, ?, ?)", (block, packed, checksum(block, packed))
+    )
+
+
+def _select_codes(connection: sqlite3.Connection, block: int) -> tuple[bytes, int] | None:
+    statement = "SELECT codes, checksum FROM code_blocks WHERE block = ?"
+    stored: tuple[bytes, int] | None = connection.execute(statement, (block,)).fetchone()
+    return stored
+
+
+def _unpack_codes(block: int, stored: tuple[bytes, int] | None, size: int) -> Array:
+    if stored is None or checksum(block, stored[0]) != stored[1] or len(stored[0]) != size:
+        raise IndexCorruptedError("code_blocks", block)
+    return np.frombuffer(stored[0], dtype="<u8").reshape(-1, BLOCK_ROWS)
+
+
+def _distances_with_numpy(block: Array, query: QuantizedQuery) -> Array:
+    """Return the same numbers as the compiled function, more slowly."""
+    total = np.zeros(BLOCK_ROWS, dtype=np.uint16)
+    signs, *planes = query.planes
+    for word in range(len(block)):
+        differing = block[word] ^ signs[word]
+        for bit, plane in enumerate(planes):
+            if plane[word]:
+                total += _count_bits(differing & plane[word]).astype(np.uint16) << np.uint16(bit)
+    return total
+
+
+def _count_bits(words: Array) -> Array:
+    if hasattr(np, "bitwise_count"):
+        return np.bitwise_count(words)
+    table = np.array([bin(byte).count("1") for byte in range(256)], dtype=np.uint8)
+    counts: Array = table[words.view(np.uint8)].reshape(len(words), 8).sum(axis=1)
+    return counts
+
+
+def _compiled_function() -> Any:
+    """Return the C function for this processor, or None if there is no compiled code."""
+    kernel = native_kernel()
+    if kernel.name is None:
+        return None
+    function = kernel.function("code_distances")
+    function.argtypes = (c_void_p, c_int64, c_int32, c_void_p, c_void_p, c_void_p, c_void_p)
+    function.restype = None
+    return function

@@ -1,0 +1,414 @@
+"""Write transactions: documents in, out and replaced, and the conversion of older files."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from array import array
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from resift.errors import StoreError, shell_path
+from resift.stores.sqlite.attributes import list_attributes
+from resift.stores.sqlite.lexical_index import (
+    SegmentBuilder,
+    add_segment,
+    encode_list,
+    iterate_legacy_terms,
+    merge_segments,
+    write_segment,
+)
+from resift.stores.sqlite.rows import (
+    ABSENT,
+    BLOCK_ROWS,
+    RowList,
+    StoredRow,
+    iterate_documents,
+    pack_lengths,
+    read_lengths,
+    read_rows,
+    read_rows_by_id,
+    read_vectors,
+    unpack_lengths,
+)
+from resift.stores.sqlite.tables import (
+    DERIVED_TABLES,
+    LISTS_INDEXED_SINCE,
+    SCHEMA_VERSION,
+    Connection,
+    FileMetadata,
+    IndexCorruptedError,
+    Segment,
+    checksum,
+    initial_metadata,
+    read_metadata,
+    sign_definitions,
+    sign_metadata,
+    write_metadata,
+    write_segments,
+)
+from resift.stores.sqlite.vector_index import read_block_vectors, read_codes, write_codes
+from resift.text import Analysis, Analyzer
+from resift.types import Hit, Metadata, to_json
+
+_MIN_BLOCK_DOCUMENTS = BLOCK_ROWS // 4
+"""A block with fewer documents is emptied into the newest one, so that deletions free memory."""
+
+
+class FileUser(NamedTuple):
+    """The store that uses a file, and its embedder (None without one)."""
+
+    path: str
+    store: str
+    embedder: str | None
+
+    def check_embedder(self, file: FileMetadata, *, dimension: int = 0, adding: bool = False) -> None:
+        """Raise StoreError unless the embedder is the one that the file was built with."""
+        if not file.dimension or (self.embedder is None and not adding):
+            return
+        built = f"{self.path} was built with {file.embedder!r} ({file.dimension} dimensions)"
+        if self.embedder is None:
+            raise StoreError(f"{built}; open it with that embedder to add documents.", store=self.store)
+        if self.embedder != file.embedder or dimension not in (0, file.dimension):
+            now = f"{self.embedder!r}" + (f" ({dimension} dimensions)" if dimension else "")
+            raise StoreError(
+                f"{built}, not with {now}. Open it with {file.embedder!r}, or index again into a new file.",
+                store=self.store,
+            )
+
+    def check_analyzer(self, file: FileMetadata, analyzer: Analyzer) -> None:
+        """Raise StoreError if another version of the text analysis made the terms of the file."""
+        if file.analyzer != analyzer.version:
+            raise StoreError(
+                f"The keyword index of {self.path} was made by another version of the text analysis. Rebuild "
+                f"it, nothing is lost: resift index --upgrade --store {shell_path(self.path)}",
+                store=self.store,
+            )
+
+
+class Batch(NamedTuple):
+    """Documents to write, with their analyses and vectors."""
+
+    hits: Sequence[Hit]
+    analyses: Mapping[str, Analysis]
+    vectors: Mapping[str, bytes]
+
+    @classmethod
+    def join(cls, batches: Iterable[Batch]) -> Batch:
+        """Return several batches, whose ids differ, as one."""
+        hits: list[Hit] = []
+        analyses: dict[str, Analysis] = {}
+        vectors: dict[str, bytes] = {}
+        for batch in batches:
+            hits += batch.hits
+            analyses |= batch.analyses
+            vectors |= batch.vectors
+        return cls(hits, analyses, vectors)
+
+    def select(self, ids: Collection[str]) -> Batch:
+        """Return the batch reduced to these ids."""
+        return self._replace(hits=[hit for hit in self.hits if hit.id in ids])
+
+
+class WriteTransaction:
+    """The changes of one transaction. `finish` writes the blocks, the keyword index and the totals."""
+
+    def __init__(self, connection: Connection, analyzer: Analyzer) -> None:
+        self.file = read_metadata(connection)
+        self._connection = connection
+        self._analyzer = analyzer
+        self._languages = set(self.file.languages)
+        self._documents, self._tokens = self.file.documents, self.file.tokens
+        self._segment = SegmentBuilder()
+        self._lengths: dict[int, array[int]] = {}
+        self._vectors: dict[int, dict[int, bytes]] = {}
+        self._sums: dict[tuple[str, object], tuple[int, int]] = {}
+        row = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'documents'").fetchone()
+        self._last_row: int = 0 if row is None else row[0]
+
+    def add(self, hit: Hit, analysis: Analysis, vector: bytes | None) -> None:
+        """Insert a document whose id is not in the file."""
+        self._last_row += 1
+        row, metadata = self._last_row, encode_metadata(hit)
+        stored = StoredRow(row, hit.id, hit.text, metadata)
+        self._connection.execute("INSERT INTO documents VALUES (?, ?, ?, ?, ?)", (*stored, stored.checksum()))
+        if vector is not None:
+            self._connection.execute(
+                "INSERT INTO vectors VALUES (?, ?, ?)", (row, vector, checksum(row, vector))
+            )
+            self._vectors.setdefault(row // BLOCK_ROWS, {})[row % BLOCK_ROWS] = vector
+        # A search returns what JSON preserves, so filters use the same.
+        self.add_attributes(row, list_attributes(json.loads(metadata)))
+        self.index_terms(row, analysis)
+        self._block(row // BLOCK_ROWS)[row % BLOCK_ROWS] = len(analysis.terms)
+        self._documents += 1
+
+    def index_terms(self, row: int, analysis: Analysis) -> None:
+        """Add a document to the keyword index."""
+        self._segment.add(row, analysis.terms)
+        self._languages |= analysis.languages
+        self._tokens += len(analysis.terms)
+
+    def add_attributes(self, row: int, attributes: Iterable[tuple[str, object]]) -> None:
+        """Insert the attributes of a document."""
+        for key, value in attributes:
+            self._connection.execute("INSERT INTO attributes VALUES (?, ?, ?)", (key, value, row))
+            self._count(key, value, row, 1)
+
+    def remove(self, rows: Collection[StoredRow]) -> int:
+        """Delete documents and return their number. Posting lists keep the rows until they are merged."""
+        for stored in rows:
+            row = stored.row
+            self._connection.execute("DELETE FROM vectors WHERE row = ?", (row,))
+            for key, value in list_attributes(stored.decode_metadata()):
+                self._connection.execute(
+                    "DELETE FROM attributes WHERE key = ? AND value = ? AND row = ?", (key, value, row)
+                )
+                self._count(key, value, row, -1)
+            self._connection.execute("DELETE FROM documents WHERE row = ?", (row,))
+            lengths = self._block(row // BLOCK_ROWS)
+            # Deleting a row twice would make the totals wrong from then on.
+            if lengths[row % BLOCK_ROWS] == ABSENT:
+                raise IndexCorruptedError("row_blocks", row // BLOCK_ROWS)
+            self._documents -= 1
+            self._tokens -= lengths[row % BLOCK_ROWS]
+            lengths[row % BLOCK_ROWS] = ABSENT
+        return len(rows)
+
+    def finish(self) -> None:
+        """Empty sparse blocks, then write the blocks, the keyword index and the totals."""
+        rows = read_rows(self._connection, self._list_sparse_rows())
+        vectors = read_vectors(self._connection, list(rows))
+        # The block follows from the row number, so a document moves by getting a new number.
+        for row in rows.values():
+            self.remove([row])
+            hit = Hit(row.id, row.text, metadata=row.decode_metadata())
+            self.add(hit, self._analyzer.analyze(row.text), vectors.get(row.row))
+        self._write_blocks()
+        self._write_sums()
+        connection = self._connection
+        segments = add_segment(
+            connection, self.file.segments, self._segment, self._documents, make_row_test(connection)
+        )
+        write_segments(connection, segments)
+        totals = {
+            "documents": self._documents,
+            "tokens": self._tokens,
+            "languages": " ".join(sorted(self._languages)),
+        }
+        write_metadata(connection, totals)
+
+    def _list_sparse_rows(self) -> list[int]:
+        """Return the rows of changed blocks with few documents, except the newest block."""
+        (newest,) = self._connection.execute("SELECT max(row) FROM documents").fetchone()
+        return [
+            block * BLOCK_ROWS + offset
+            for block, lengths in self._lengths.items()
+            if newest is None or block != newest // BLOCK_ROWS
+            if BLOCK_ROWS - lengths.count(ABSENT) < _MIN_BLOCK_DOCUMENTS
+            for offset, length in enumerate(lengths)
+            if length != ABSENT
+        ]
+
+    def _write_blocks(self) -> None:
+        for block, lengths in self._lengths.items():
+            # An empty record stays: readers must learn that the block has no documents.
+            packed = pack_lengths(lengths)
+            self._connection.execute(
+                "INSERT OR REPLACE INTO row_blocks VALUES (?, ?, ?, ?)",
+                (block, self.file.generation + 1, packed, checksum(block, packed)),
+            )
+            if not packed:
+                self._connection.execute("DELETE FROM code_blocks WHERE block = ?", (block,))
+            elif block in self._vectors:
+                write_codes(self._connection, block, self._vectors[block])
+
+    def _write_sums(self) -> None:
+        changed = [(*pair, *sums) for pair, sums in self._sums.items() if sums != (0, 0)]
+        self._connection.executemany(
+            "INSERT INTO attribute_sums VALUES (?, ?, ?, ?) ON CONFLICT (key, value) "
+            "DO UPDATE SET rows = rows + excluded.rows, total = total + excluded.total",
+            changed,
+        )
+        fewer = [(key, value) for key, value, rows, _ in changed if rows < 0]
+        gone = "DELETE FROM attribute_sums WHERE key = ? AND value = ? AND rows = 0"
+        self._connection.executemany(gone, fewer)
+
+    def _count(self, key: str, value: object, row: int, step: int) -> None:
+        rows, total = self._sums.get((key, value), (0, 0))
+        self._sums[key, value] = rows + step, total + step * row
+
+    def _block(self, block: int) -> array[int]:
+        if block not in self._lengths:
+            statement = "SELECT lengths, checksum FROM row_blocks WHERE block = ?"
+            stored = self._connection.execute(statement, (block,)).fetchone()
+            empty = array("i", [ABSENT]) * BLOCK_ROWS
+            self._lengths[block] = empty if stored is None else unpack_lengths(block, *stored)
+        return self._lengths[block]
+
+
+def write_batch(connection: Connection, batch: Batch, user: FileUser, analyzer: Analyzer) -> list[Hit]:
+    """Write the documents; return those that another writer changed since their texts were compared.
+
+    `batch.vectors` has the newly embedded documents. All others had the same text in the file and keep their
+    vector. If that is no longer true, they must be embedded and written again.
+    """
+    transaction = WriteTransaction(connection, analyzer)
+    vectors = batch.vectors
+    dimension = len(next(iter(vectors.values()))) // 4 if vectors else 0
+    user.check_embedder(transaction.file, dimension=dimension, adding=True)
+    user.check_analyzer(transaction.file, analyzer)
+    # The first vectors decide which embedder the file belongs to.
+    if dimension and not transaction.file.dimension:
+        write_metadata(connection, {"embedder": user.embedder, "dimension": dimension})
+    # Read again inside the transaction: another process may have written since the comparison.
+    before = read_rows_by_id(connection, [hit.id for hit in batch.hits])
+    stale = [
+        hit
+        for hit in batch.hits
+        if user.embedder is not None
+        and hit.id not in vectors
+        and (hit.id not in before or before[hit.id].text != hit.text)
+    ]
+    stale_ids = {hit.id for hit in stale}
+    ready = [hit for hit in batch.hits if hit.id not in stale_ids]
+    replaced = {hit.id: before[hit.id] for hit in ready if hit.id in before}
+    kept = read_vectors(connection, [row.row for id, row in replaced.items() if id not in vectors])
+    transaction.remove(replaced.values())
+    for hit in ready:
+        old = replaced.get(hit.id)
+        vector = vectors.get(hit.id) or (None if old is None else kept.get(old.row))
+        transaction.add(hit, batch.analyses[hit.id], vector)
+    transaction.finish()
+    return stale
+
+
+def delete_documents(connection: Connection, ids: Sequence[str], analyzer: Analyzer) -> int:
+    """Delete the documents and return how many existed."""
+    transaction = WriteTransaction(connection, analyzer)
+    removed = transaction.remove(read_rows_by_id(connection, ids).values())
+    transaction.finish()
+    return removed
+
+
+def encode_metadata(hit: Hit) -> str:
+    """Return the metadata in its stored form."""
+    return to_json(dict(hit.metadata))
+
+
+def is_unchanged(row: StoredRow, hit: Hit) -> bool:
+    """Return whether the stored document equals this one."""
+    return row.text == hit.text and row.metadata == encode_metadata(hit)
+
+
+def make_row_test(connection: sqlite3.Connection) -> Callable[[int], bool]:
+    """Return a function that tells whether a row exists. The blocks are read on its first call."""
+    blocks: dict[int, array[int]] = {}
+
+    def is_present(row: int) -> bool:
+        if not blocks:
+            blocks.update(read_lengths(connection))
+        lengths = blocks.get(row // BLOCK_ROWS)
+        return lengths is not None and lengths[row % BLOCK_ROWS] != ABSENT
+
+    return is_present
+
+
+# Maintenance
+
+
+def merge_keyword_index(connection: Connection) -> None:
+    """Merge all segments into one without deleted rows."""
+    file = read_metadata(connection)
+    listed = sum(segment.documents for segment in file.segments)
+    if len(file.segments) > 1 or (file.segments and listed > file.documents):
+        test = make_row_test(connection)
+        merged = merge_segments(connection, file.segments, len(file.segments), file.documents, test)
+        write_segments(connection, merged)
+
+
+def rebuild_codes(connection: sqlite3.Connection) -> int:
+    """Rebuild bit codes that are damaged or missing from the vectors; return the number of blocks."""
+    file = read_metadata(connection)
+    if not file.dimension:
+        return 0
+    blocks = {
+        block: lengths for block, lengths in read_lengths(connection) if lengths.count(ABSENT) < BLOCK_ROWS
+    }
+    rows = RowList(file, blocks)
+    damaged = 0
+    for block, lengths in blocks.items():
+        try:
+            next(read_codes(connection, [block], file.dimension))
+        except IndexCorruptedError:
+            matrix = read_block_vectors(connection, rows, block, file.dimension)
+            connection.execute("DELETE FROM code_blocks WHERE block = ?", (block,))
+            present = [offset for offset, length in enumerate(lengths) if length != ABSENT]
+            write_codes(connection, block, {i: matrix[i].astype("<f4").tobytes() for i in present})
+            damaged += 1
+    return damaged
+
+
+def convert_file(connection: Connection) -> None:
+    """Bring a file of version 2 or 3 to the current version; part of the first write to it."""
+    file = read_metadata(connection)
+    if file.version < LISTS_INDEXED_SINCE:
+        _index_lists(connection)
+
+    connection.execute(f"CREATE {DERIVED_TABLES['postings']}")
+    terms = iterate_legacy_terms(connection)
+    write_segment(connection, 1, (encode_list(term, rows) for term, rows in terms))
+    write_segments(connection, (Segment(1, file.documents),) if file.documents else ())
+    connection.execute("DROP TABLE temp.instances")
+    connection.execute("DROP TABLE terms")
+    connection.execute("DROP TABLE term_checks")
+    sign_definitions(connection)
+    sign_metadata(connection)
+    connection.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
+
+
+def _index_lists(connection: Connection) -> None:
+    """Add the attributes that files of version 2 lack: items of lists."""
+    added: dict[tuple[str, object], list[int]] = {}
+    for row in iterate_documents(connection):
+        if "[" in row.metadata:
+            metadata: Metadata = row.decode_metadata()
+            scalars = list_attributes(metadata, lists=False)
+            for pair in list_attributes(metadata):
+                if pair not in scalars:
+                    added.setdefault(pair, []).append(row.row)
+    for (key, value), rows in added.items():
+        connection.executemany("INSERT INTO attributes VALUES (?, ?, ?)", [(key, value, row) for row in rows])
+        connection.execute(
+            "INSERT INTO attribute_sums VALUES (?, ?, ?, ?) ON CONFLICT (key, value) "
+            "DO UPDATE SET rows = rows + excluded.rows, total = total + excluded.total",
+            (key, value, len(rows), sum(rows)),
+        )
+    write_metadata(connection, {"lists": "1"})
+
+
+def reanalyze(connection: Connection, analyzer: Analyzer) -> None:
+    """Rebuild the keyword index and the row blocks with another version of the text analysis."""
+    file = read_metadata(connection)
+    connection.execute("DELETE FROM postings")
+    languages: set[str] = set()
+    builder, tokens = SegmentBuilder(), 0
+    blocks: dict[int, array[int]] = {}
+    for row in iterate_documents(connection):
+        analysis = analyzer.analyze(row.text)
+        builder.add(row.row, analysis.terms)
+        languages |= analysis.languages
+        tokens += len(analysis.terms)
+        empty = array("i", [ABSENT]) * BLOCK_ROWS
+        blocks.setdefault(row.row // BLOCK_ROWS, empty)[row.row % BLOCK_ROWS] = len(analysis.terms)
+    write_segment(connection, 1, builder.build())
+    write_segments(connection, (Segment(1, builder.documents),) if builder.documents else ())
+    for block, lengths in blocks.items():
+        packed = pack_lengths(lengths)
+        connection.execute(
+            "UPDATE row_blocks SET generation = ?, lengths = ?, checksum = ? WHERE block = ?",
+            (file.generation + 1, packed, checksum(block, packed), block),
+        )
+    fresh = initial_metadata(analyzer.language, analyzer.version)
+    totals = {"tokens": tokens, "languages": " ".join(sorted(languages))}
+    write_metadata(connection, {name: fresh[name] for name in ("language", "analyzer")} | totals)
