@@ -19,13 +19,18 @@ ROOT = Path(__file__).parent.parent
 
 CLEAN = [
     "src/resift/_internal",
+    "src/resift/batch",
     "src/resift/explain",
+    "src/resift/ingest",
+    "src/resift/integrations",
     "src/resift/ranking/fusion",
     "src/resift/ranking/gate",
     "src/resift/resilience",
     "src/resift/telemetry",
     "src/resift/text",
     "tests/_internal",
+    "tests/batch",
+    "tests/ingest",
     "tests/ranking/gate",
     "tests/test_exports.py",
     "tests/test_forking.py",

@@ -33,7 +33,7 @@ INLINE = InlineEngine()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LengthWork:
-    """Counts characters; dies on the word `die`, fails on `fail`, and kills itself once where told to."""
+    """Counts characters; dies on the word `die`, fails on `fail`, and kills itself once if configured."""
 
     kill_once: str = ""
     kind = "length"
@@ -103,7 +103,7 @@ def test_a_second_run_skips_what_is_there_and_another_job_is_refused(tmp_path):
         run_batch(LengthWork(), other, tmp_path / "out", engine=INLINE, shard_rows=2)
 
 
-def test_workers_are_started_only_for_what_is_left(tmp_path):
+def test_workers_start_only_for_missing_shards(tmp_path):
     """A job that is run again hears at once of what was done, and gives its engine the other shards."""
     asked: list[list[int]] = []
 
@@ -122,7 +122,7 @@ def test_workers_are_started_only_for_what_is_left(tmp_path):
     assert [(one.rows, one.skipped) for one in seen][-3:] == [(4, 4), (6, 4), (6, 4)]
 
 
-def test_a_shard_that_was_damaged_since_is_named(tmp_path):
+def test_a_damaged_shard_is_named(tmp_path):
     source = write_parquet(tmp_path / "in.parquet", ["a"])
     run_batch(LengthWork(), source, tmp_path / "out", engine=INLINE)
     [shard] = (tmp_path / "out").glob("part-*")
@@ -144,7 +144,7 @@ def test_a_killed_worker_changes_no_byte(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_row_that_kills_its_worker_is_set_aside(tmp_path):
+def test_a_row_that_kills_its_worker_fails(tmp_path):
     """Found by going row by row after two deaths; the others of its shard are done."""
     source = write_parquet(tmp_path / "in.parquet", ["a", "die", "bb", "fail", None])
     report = run_batch(LengthWork(), source, tmp_path / "out", workers=1, shard_rows=5)
@@ -240,7 +240,7 @@ def test_inputs_are_files_folders_patterns_and_addresses(tmp_path):
     assert run_batch(LengthWork(), f"file://{one}", tmp_path / "out", engine=INLINE).written == 1
 
 
-def test_a_folder_that_cannot_be_looked_into_ends_the_job(tmp_path, monkeypatch):
+def test_a_folder_that_cannot_be_listed_stops_the_job(tmp_path, monkeypatch):
     """Its rows would be missing from the output without a word."""
     for folder in ("open", "closed", ".hidden"):
         (tmp_path / folder).mkdir()

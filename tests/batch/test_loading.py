@@ -65,7 +65,7 @@ def held_in(store_file: Path) -> dict[str, Any]:
     """Return what the store holds: the count, one document and the vectors of all."""
     store = open_store(str(store_file), DEFAULT_EMBEDDER)
 
-    async def asked() -> dict[str, Any]:
+    async def search() -> dict[str, Any]:
         try:
             [hit] = await store.get(["d7"])
             found = await store.vectors_of([f"d{n}" for n in range(ROWS)])
@@ -73,7 +73,7 @@ def held_in(store_file: Path) -> dict[str, Any]:
         finally:
             await store.close()
 
-    return run_sync(asked())
+    return run_sync(search())
 
 
 def check(store_file: Path) -> None:
@@ -92,7 +92,7 @@ def pipeline_file(folder: Path, **store: Any) -> Path:
     return path
 
 
-def test_an_index_file_is_filled_by_one_writer_and_again_is_no_harm(tmp_path, chunks):
+def test_an_index_file_has_one_writer_and_loading_is_idempotent(tmp_path, chunks):
     report = load_shards(chunks, tmp_path / "n.db", engine=InlineEngine())
     assert (report.written, report.workers) == (ROWS, 1)
     check(tmp_path / "n.db")
@@ -101,7 +101,7 @@ def test_an_index_file_is_filled_by_one_writer_and_again_is_no_harm(tmp_path, ch
     check(tmp_path / "n.db")
 
 
-def test_a_load_that_was_interrupted_goes_on(tmp_path, chunks):
+def test_an_interrupted_load_resumes(tmp_path, chunks):
     """Half of the shards loaded, one of them without its receipt: the rest is loaded, nothing twice."""
     load_shards(chunks, tmp_path / "n.db", engine=InlineEngine())
     [receipts] = (chunks / ".loaded").iterdir()
@@ -113,7 +113,7 @@ def test_a_load_that_was_interrupted_goes_on(tmp_path, chunks):
     check(tmp_path / "n.db")
 
 
-def test_receipts_of_a_store_that_is_gone_are_forgotten(tmp_path, chunks):
+def test_receipts_of_a_deleted_store_are_ignored(tmp_path, chunks):
     load_shards(chunks, tmp_path / "n.db", engine=InlineEngine())
     for path in tmp_path.glob("n.db*"):
         path.unlink()

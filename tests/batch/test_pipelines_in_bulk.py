@@ -89,7 +89,7 @@ def test_the_command_records_and_names_what_is_next(tmp_path, pipeline, capsys):
 
 
 @pytest.mark.parametrize("given", [{"a": 1, "b": None}, ["a"], [{"id": "a", "grade": 1}], [("a", 1)]])
-def test_judgements_come_in_several_forms(given):
+def test_relevance_grades_have_several_forms(given):
     from resift.batch.pipeline_work import read_grades
 
     assert read_grades(given) == {"a": 1}
@@ -97,7 +97,7 @@ def test_judgements_come_in_several_forms(given):
         read_grades([{"no": "id"}])
 
 
-def test_one_bar_tells_rate_time_left_and_failed_rows(monkeypatch):
+def test_the_progress_bar_shows_rate_and_failed_rows(monkeypatch):
     class Terminal(io.StringIO):
         def isatty(self) -> bool:
             return True

@@ -123,7 +123,7 @@ def test_files_that_are_gone_stay_until_pruned(workplace: Workplace) -> None:
     assert part.documents == 2  # a.txt was not named, but it is not gone
 
 
-def test_one_bad_file_stops_nobody(workplace: Workplace) -> None:
+def test_a_bad_file_does_not_stop_the_others(workplace: Workplace) -> None:
     workplace.write("a.txt", b"\0\1\2binary")
     workplace.write("b.jsonl", '{"text": "fine"}\nnot json\n')
     workplace.write("c.txt", "Käse".encode("cp1252"))
@@ -139,7 +139,7 @@ def test_one_bad_file_stops_nobody(workplace: Workplace) -> None:
     assert report.files[1].flags == ("not UTF-8, read as Windows-1252",)
 
 
-def test_an_interrupted_run_goes_on(workplace: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_run_resumes(workplace: Workplace, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run that dies between batches leaves whole batches; the next embeds only what is missing."""
     workplace.write("a.jsonl", "\n".join(f'{{"id": "r{n}", "text": "row {n} of many"}}' for n in range(300)))
     real = SQLiteStore.write
@@ -194,7 +194,7 @@ def test_later_files_are_embedded_while_earlier_ones_are_written(workplace: Work
     assert min(ahead[:-1]) >= 1
 
 
-def test_an_id_belongs_to_the_first_file_however_far_ahead_is_read(workplace: Workplace) -> None:
+def test_an_id_belongs_to_the_first_file_despite_reading_ahead(workplace: Workplace) -> None:
     for name in ("a", "b", "c"):
         workplace.write(f"{name}.jsonl", f'{{"id": "same", "text": "row of {name}"}}\n')
     report = workplace.index()

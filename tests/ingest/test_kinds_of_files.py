@@ -108,7 +108,7 @@ def test_books_are_read_chapter_by_chapter(tmp_path):
         ("a.toml", '[server]\nport = 8080\nhosts = ["alpha", "beta"]\n'),
     ],
 )
-def test_settings_are_lines_with_the_names_that_lead_to_them(tmp_path, name, content):
+def test_settings_become_lines_with_their_paths(tmp_path, name, content):
     (section,) = read(tmp_path / name, content)
     assert section.text == "server › port: 8080\nserver › hosts: alpha\nserver › hosts: beta"
 
@@ -119,7 +119,7 @@ def test_a_json_list_of_objects_is_rows(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["a.json", "a.yaml", "a.toml", "a.xml"])
-def test_what_does_not_parse_is_still_text(tmp_path, name):
+def test_invalid_files_are_read_as_text(tmp_path, name):
     (section,) = read(tmp_path / name, "{{ template }} : [unclosed\n<words & more>")
     assert "template" in section.text
     assert "read as plain text" in section.flag
@@ -151,7 +151,7 @@ def test_html_charset_is_the_declared_one(tmp_path):
         ("utf-16", "Große Städte"),
     ],
 )  # fmt: skip
-def test_old_encodings_are_recognised(tmp_path, encoding, text):
+def test_legacy_encodings_are_detected(tmp_path, encoding, text):
     (section,) = read(tmp_path / "a.txt", text.encode(encoding))
     assert section.text == text
     assert bool(section.flag) == (encoding != "utf-16")
@@ -173,14 +173,14 @@ def test_markdown_that_is_only_headings_is_not_empty(tmp_path):
     assert [(one.context, one.text) for one in found] == [("Parts", "Pump"), ("Parts", "Seal")]
 
 
-def test_columns_of_one_name_keep_their_cells_whatever_the_others_are_called(tmp_path):
+def test_columns_with_equal_names_keep_their_cells(tmp_path):
     """`a, a 3, a` had two columns "a 3", and the cell of one was lost."""
     (row,) = read(tmp_path / "a.csv", "a,a 3,a\none,two,three\n")
     assert row.text.split("\n") == ["a: one", "a 3: two", "a 4: three"]
 
 
 @pytest.mark.slow
-def test_a_row_of_very_many_columns_takes_no_longer_than_as_many_rows(tmp_path):
+def test_many_columns_take_linear_time(tmp_path):
     """Each name was looked for in a list of all before it: half a megabyte took minutes."""
     started = time.process_time()
     (row,) = read(tmp_path / "a.csv", "a," * 100_000 + "\n" + "1," * 100_000 + "\n")
@@ -188,7 +188,7 @@ def test_a_row_of_very_many_columns_takes_no_longer_than_as_many_rows(tmp_path):
     assert time.process_time() - started < 10  # half a second; a busy machine may take longer
 
 
-def test_a_huge_name_of_a_column_does_not_stand_in_every_row(tmp_path):
+def test_long_column_names_are_cut(tmp_path):
     rows = read(tmp_path / "a.csv", "k" * 100_000 + ",b\n" + "1,2\n" * 50)
     assert len(rows) == 50
     assert sum(len(row.text) + len(str(row.metadata)) for row in rows) < 100_000
@@ -217,7 +217,7 @@ def test_a_book_that_lists_a_page_many_times_has_it_once(tmp_path):
     assert [one.text for one in read_sections(path, name="a.epub")] == ["Snow fell."]
 
 
-def test_long_names_do_not_stand_before_every_value(tmp_path):
+def test_long_paths_are_cut(tmp_path):
     nested: object = [1] * 1000
     for _ in range(20):
         nested = {"n" * 200: nested}
@@ -226,7 +226,7 @@ def test_long_names_do_not_stand_before_every_value(tmp_path):
     assert sum(len(one.text) for one in found) < 400_000
 
 
-def test_values_that_are_too_many_or_too_deep_are_told(tmp_path):
+def test_values_beyond_the_limits_are_reported(tmp_path):
     """They were left out without a word."""
     many = read(tmp_path / "a.json", json.dumps([1] * 500_001))
     assert [one.problem for one in many if one.problem] == ["values after the first 500,000 were not read"]
@@ -239,7 +239,7 @@ def test_values_that_are_too_many_or_too_deep_are_told(tmp_path):
 
 
 @pytest.mark.parametrize("key", ["title", "tag"])
-def test_what_stands_with_every_passage_of_a_row_is_bounded(tmp_path, key):
+def test_repeated_title_and_metadata_are_bounded(tmp_path, key):
     """A row of a megabyte, half of it a title or a tag, became 200 MB of passages."""
     line = {
         key: "lorem " * 20_000 if key == "title" else "lorem/" * 20_000,
@@ -255,13 +255,13 @@ def test_what_stands_with_every_passage_of_a_row_is_bounded(tmp_path, key):
     assert found[0]["metadata"][key] == line[key].strip() or found[0]["metadata"][key] == line[key]
 
 
-def test_a_huge_heading_is_text_and_not_before_every_chunk(tmp_path):
+def test_a_huge_heading_is_read_as_text(tmp_path):
     found = read(tmp_path / "a.md", "# " + "word " * 20_000 + "\n\nBody.\n")
     assert found[0].context == ""
     assert len(found[0].text) > 99_000
 
 
-def test_scanned_pages_of_a_pdf_are_told(tmp_path):
+def test_scanned_pages_are_flagged(tmp_path):
     """A page that is a picture has no text to find; a blank one has nothing to tell."""
     pypdf = pytest.importorskip("pypdf")
     generic = pypdf.generic
@@ -279,7 +279,7 @@ def test_scanned_pages_of_a_pdf_are_told(tmp_path):
     assert (found.text, "OCR" in found.flag) == ("", True)
 
 
-def test_a_book_without_one_of_its_chapters_is_told(tmp_path):
+def test_missing_chapters_are_reported(tmp_path):
     pytest.importorskip("selectolax")
     whole = samples.epub("Winter", "<p>Snow fell.</p>", "<p>It thawed.</p>")
     path = tmp_path / "a.epub"
@@ -292,7 +292,7 @@ def test_a_book_without_one_of_its_chapters_is_told(tmp_path):
     assert [one.text for one in found if one.text] == ["Snow fell."]
 
 
-def test_columns_that_are_too_many_are_told(tmp_path):
+def test_columns_beyond_the_limit_are_reported(tmp_path):
     pytest.importorskip("openpyxl")
     found = read(tmp_path / "a.xlsx", samples.xlsx([["name"] * 502, ["bolt"] * 502]))
     assert [one.problem for one in found if one.problem] == [
@@ -304,7 +304,7 @@ def test_columns_that_are_too_many_are_told(tmp_path):
 @pytest.mark.parametrize(
     "content", [b"", b"PK\x03\x04 broken", b"\x1f\x8b\x08 broken", b"%PDF-1.7 broken", b"{}"]
 )
-def test_broken_files_are_one_error_of_ours(tmp_path, name, content):
+def test_broken_files_raise_data_format_error(tmp_path, name, content):
     if (name, content) == ("a.md.gz", b""):
         assert read(tmp_path / name, content) == []  # packed or not, nothing is nothing
         return
@@ -329,7 +329,7 @@ def test_bombs_are_refused_before_they_unpack(tmp_path):
     assert sum(len(one.text) for one in found) < 20_000_000
 
 
-def test_more_pages_than_allowed_are_a_problem_and_not_a_silence(tmp_path):
+def test_pages_beyond_the_limit_are_reported(tmp_path):
     pypdf = pytest.importorskip("pypdf")
     writer = pypdf.PdfWriter()
     for _ in range(3):
@@ -340,7 +340,7 @@ def test_more_pages_than_allowed_are_a_problem_and_not_a_silence(tmp_path):
     assert [one.problem for one in found] == ["page 3 and those after it were not read: too many"]
 
 
-def test_a_long_line_is_passed_over_and_a_long_text_comes_in_pieces(tmp_path):
+def test_long_lines_are_skipped_and_long_texts_split(tmp_path):
     rows = '{"text": "a"}\n{"text": "' + "x" * 3_000_000 + '"}\n{"text": "c"}\n'
     found = read(tmp_path / "a.jsonl", rows, Limits(line_bytes=1 << 20))
     assert [one.text or one.problem for one in found] == ["a", "line 2: longer than 1 MB", "c"]

@@ -32,8 +32,8 @@ def read(path: Path, content: bytes | str) -> list[Section]:
         ("Käse \x81".encode("latin-1"), "Latin-1"),
     ],
 )
-def test_encodings_are_recognised_or_flagged(data: bytes, flag: str) -> None:
-    """BOMs and UTF-8 are read as they are; a guess is told."""
+def test_encodings_are_detected_or_flagged(data: bytes, flag: str) -> None:
+    """BOMs and UTF-8 are read as they are; a guess is flagged."""
     decoded = decode(data, file="x.txt")
     assert decoded.text.startswith("Käse")
     assert flag in decoded.flag
@@ -117,14 +117,14 @@ def test_jsonl_rows_are_documents(tmp_path: Path) -> None:
         ("[" * 100_000, "line 2: not a JSON object"),
     ],
 )
-def test_a_bad_line_is_a_problem_and_the_others_are_taken(tmp_path: Path, line: str, problem: str) -> None:
+def test_a_bad_line_is_reported_and_the_others_are_read(tmp_path: Path, line: str, problem: str) -> None:
     found = read(tmp_path / "a.jsonl", f'{{"id": 1, "text": "a"}}\n{line}\n{{"id": 3, "text": "c"}}\n')
     assert [one.text for one in found if not one.problem] == ["a", "c"]
     assert [problem in one.problem for one in found if one.problem] == [True]
 
 
 def test_jsonl_of_other_encodings_and_odd_numbers(tmp_path: Path) -> None:
-    """UTF-16 files are read whole; NaN is left out and told; everything else stays."""
+    """UTF-16 files are read whole; NaN is left out with a flag; the rest stays."""
     lines = '{"id": "a", "text": "one", "v": NaN, "w": 1}\n{"id": "b", "text": "two"}\n'
     found = read(tmp_path / "a.jsonl", lines.encode("utf-16"))
     assert [(one.id, one.text) for one in found] == [("a", "one"), ("b", "two")]
@@ -175,7 +175,7 @@ def small_pdf(text: str) -> bytes:
     )
 
 
-def test_folders_give_known_files_and_no_hidden_ones(tmp_path: Path) -> None:
+def test_folders_are_listed_without_hidden_files(tmp_path: Path) -> None:
     for name in ("b.md", "a.txt", "code.py", ".hidden.md", ".git/c.md", "sub/d.JSONL", "README"):
         path = tmp_path / name
         path.parent.mkdir(exist_ok=True)

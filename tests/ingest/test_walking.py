@@ -75,7 +75,7 @@ def test_every_path_is_read_or_has_a_reason(tmp_path):
     assert "d.log" in names(folder, gitignore=False)
 
 
-def test_include_and_exclude_choose(tmp_path):
+def test_include_and_exclude_select_files(tmp_path):
     write(tmp_path, **{"a.py": "a", "docs/b.md": "b", "docs/old/c.md": "c", "d.txt": "d"})
     assert names(tmp_path, include=("*.md", "*.py")) == ["a.py", "docs/b.md", "docs/old/c.md"]
     assert names(tmp_path, exclude=("docs/old/",)) == ["a.py", "d.txt", "docs/b.md"]
@@ -95,7 +95,7 @@ def test_an_unreadable_folder_is_a_failure_with_a_reason(tmp_path):
     assert [(one.reason, one.failed) for one in walk.found.skipped] == [("Permission denied", True)]
 
 
-def test_gitignore_rules_are_those_of_git(tmp_path):
+def test_gitignore_rules_match_git(tmp_path):
     """Random rules and paths, compared with git itself."""
     if subprocess.run(["git", "--version"], capture_output=True).returncode:
         pytest.skip("git is not installed")
@@ -133,7 +133,7 @@ def left_out(rules, path: str) -> bool:
     return bool(is_ignored(rules, path, folder=False))
 
 
-def test_hostile_patterns_take_no_time():
+def test_hostile_patterns_are_fast():
     started = time.process_time()
     path = "/".join(["a" * 200] * 30) + "b"
     patterns = ["*a" * 400, "**/a*/" * 3 + "x", "[a-z]" * 150]
@@ -164,7 +164,7 @@ def contents(store_path: Path) -> dict[str, str]:
     return asyncio.run(run())
 
 
-def test_rows_of_two_files_with_one_id_are_refused_by_name_and_not_lost(tmp_path):
+def test_an_id_used_in_two_files_is_reported(tmp_path):
     """The second file's row is a problem until the id is free or the ids have paths."""
     write(
         tmp_path,
@@ -205,7 +205,7 @@ def test_prune_refuses_more_than_half(tmp_path):
     assert indexed(db, tmp_path / "d", prune=True, prune_all=True).count("removed") == 3
 
 
-def test_a_file_name_that_is_no_text_is_shown_in_hex_and_found_again(tmp_path):
+def test_undecodable_file_names_are_shown_in_hex(tmp_path):
     folder = os.fsencode(tmp_path / "d")
     os.mkdir(folder)
     try:
@@ -222,7 +222,7 @@ def test_a_file_name_that_is_no_text_is_shown_in_hex_and_found_again(tmp_path):
     assert (gone.count("indexed"), gone.count("removed")) == (1, 1)
 
 
-def test_bad_lines_are_told_on_every_run(tmp_path):
+def test_bad_lines_are_reported_on_every_run(tmp_path):
     write(
         tmp_path,
         **{"d/a.jsonl": '{"id": "1", "text": "a"}\n{"n": ' + "9" * 5000 + '}\n{"id": "3", "text": "c"}\n'},
@@ -235,7 +235,7 @@ def test_bad_lines_are_told_on_every_run(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["pipe", "/dev/zero"])
-def test_what_never_ends_is_refused(tmp_path, name):
+def test_pipes_and_devices_are_refused(tmp_path, name):
     path = Path(name) if name.startswith("/") else tmp_path / name
     if not name.startswith("/"):
         os.mkfifo(path)
@@ -245,7 +245,7 @@ def test_what_never_ends_is_refused(tmp_path, name):
     assert (report.files[0].outcome, "regular file" in report.files[0].reason) == ("failed", True)
 
 
-def test_a_file_that_takes_too_long_is_given_up(tmp_path, monkeypatch):
+def test_a_file_that_takes_too_long_is_abandoned(tmp_path, monkeypatch):
     """A page of a PDF with an endless loop in its reader; the next file is read all the same."""
     write(tmp_path, **{"a.eml": "Subject: x\n\n" + "body " * 20_000, "b.eml": "Subject: y\n\nbody"})
 
@@ -267,7 +267,7 @@ def test_a_file_that_takes_too_long_is_given_up(tmp_path, monkeypatch):
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="no job control here")
-def test_a_run_that_is_stopped_and_goes_on_loses_nothing(tmp_path):
+def test_a_suspended_run_loses_nothing(tmp_path):
     """Ctrl-Z and fg: what the reading process was just sending arrives whole."""
     lines = [f"{number} {'seal ' * 30_000}\n" for number in range(40)]
     write(tmp_path, **{"big.txt": "".join(lines)})
@@ -333,7 +333,7 @@ def test_ctrl_c_ends_reading_at_once(tmp_path):
     assert "Traceback" not in errors
 
 
-def test_watching_sees_what_came_and_went(tmp_path):
+def test_watch_reports_added_and_deleted_files(tmp_path):
     """Yields at once, after each change, and not in between; the clock is the test's own."""
     write(tmp_path, **{"a.txt": "a"})
     looks = 0

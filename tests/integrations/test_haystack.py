@@ -1,4 +1,4 @@
-"""Haystack: components that are saved, loaded and run; the order of `resift.rerank`; failures told."""
+"""Haystack: components that are saved, loaded and run; the order of `resift.rerank`; failures reported."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_a_deadline_is_kept():
     assert time.monotonic() - started < 10  # the scorer would take 30 s
 
 
-def test_meta_fields_are_judged_with_the_text():
+def test_meta_fields_are_scored_with_the_text():
     given = [Document(content="it is so", meta={"title": "late returns cost"}), Document(content="late")]
     ranker = ResiftRanker(scorer=OverlapScorer("overlap"), meta_fields_to_embed=["title"])
     assert ranker.run(QUERY, given)["documents"][0].meta["title"] == "late returns cost"
@@ -126,7 +126,7 @@ def test_pipelines_saved_by_0_2_are_loaded():
     assert done.stdout.split() == ["2", "5"]
 
 
-def test_what_cannot_be_saved_says_so():
+def test_unsavable_components_raise():
     with pytest.raises(InputError, match="name it with reranker"):
         ResiftRanker(scorer=OverlapScorer("mine")).to_dict()
     with pytest.raises(InputError, match="give it a path"):

@@ -1,4 +1,4 @@
-"""LangChain: its own conformance suites, the order of `resift.rerank`, failures told, deadlines kept."""
+"""LangChain: its own conformance suites, the order of `resift.rerank`, failures reported, deadlines kept."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_a_deadline_is_kept():
 
 
 class Seen(BaseCallbackHandler):
-    """Remembers the runs it was told of."""
+    """Remembers the runs that it sees."""
 
     def __init__(self) -> None:
         self.events: list[str] = []

@@ -88,7 +88,7 @@ def test_writing_is_there_only_when_allowed(index):
         ("rerank", {"query": "x", "documents": ["y" * 200]}, "send at most 100"),
     ],
 )
-def test_mistakes_are_told_in_words(index, tool, arguments, reason):
+def test_mistakes_are_reported_in_words(index, tool, arguments, reason):
     async def steps(client: Client) -> Any:
         return await client.call_tool(tool, arguments)
 
@@ -160,7 +160,7 @@ def test_the_server_offers_the_tools_over_http(index, tmp_path):
     keys = tmp_path / "keys.txt"
     keys.write_text("secret\n")
 
-    async def found(address: str, path: str) -> Any:
+    async def search(address: str, path: str) -> Any:
         async with (
             httpx2.AsyncClient(headers={"Authorization": "Bearer secret"}) as http,
             Client(streamable_http_client(f"{address}{path}", http_client=http)) as client,
@@ -173,7 +173,7 @@ def test_the_server_offers_the_tools_over_http(index, tmp_path):
     )
     try:
         for path in ("/mcp", "/mcp/"):
-            assert [hit["id"] for hit in asyncio.run(found(server.url, path))["hits"]] == ["b"]
+            assert [hit["id"] for hit in asyncio.run(search(server.url, path))["hits"]] == ["b"]
             assert server.post(path, {}).status == 401
     finally:
         assert server.stop() == 0

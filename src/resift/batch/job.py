@@ -109,7 +109,7 @@ def run_batch(
         ("workers", workers, "processes", 1),
     ):
         if value is not None and value < minimum:
-            raise InputError(f"{name} is {value}; give a whole number of {unit}, {minimum} or more.")
+            raise InputError(f"{name} is {value}; give {minimum} or more {unit}.")
     folder = Path(out)
     started = time.monotonic()
     files, shards = plan_inputs(find_inputs(inputs, out=folder), shard_rows=shard_rows, columns=work.columns)

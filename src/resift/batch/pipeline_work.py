@@ -14,9 +14,9 @@ from resift._internal.sync import run_sync
 from resift.batch.job import MANIFEST
 from resift.batch.work import OutputRow, Row, StopJobError, map_rows, require_query, text_or_none, to_batch
 from resift.errors import InputError, ResiftError, require
-from resift.evaluation.recording import Header, Recorded, header_line, header_of, query_line, raw_scores
-from resift.evaluation.running import code_digest, work_key
-from resift.evaluation.systems import Subject, subject_named
+from resift.evaluation.recording import Header, Recorded, header_line, make_header, query_line, raw_scores
+from resift.evaluation.running import cache_key, code_digest
+from resift.evaluation.systems import System, find_system
 from resift.pipeline.pipeline import Pipeline
 from resift.protocols import OpensVectors
 from resift.types import to_json
@@ -102,7 +102,7 @@ class RecordWork:
         """Return the options, the digest of the pipeline and its stores, and the recording's header."""
         identity = _pipeline_identity(self.pipeline)
         pipeline, system = _open_pipeline(self.pipeline), _find_system(self.pipeline)
-        header = header_of(pipeline, system, key=identity["key"], depth=self.depth)
+        header = make_header(pipeline, system, key=identity["key"], depth=self.depth)
         return {"query": self.query_column, **identity, "header": asdict(header)}
 
     def __call__(self, batch: RecordBatch) -> RecordBatch:
@@ -165,9 +165,9 @@ def read_grades(qrels: object) -> dict[str, int]:
         raise InputError("qrels are neither id -> grade, nor structs with id and grade, nor ids.") from None
 
 
-def _find_system(file: str) -> Subject:
+def _find_system(file: str) -> System:
     """Return the pipeline of a file, whose stores must exist."""
-    system = subject_named(file)
+    system = find_system(file)
     if system.needs_corpus:
         raise InputError(f"{file}: name a pipeline file whose stores exist, each with its path.")
     return system
@@ -179,7 +179,7 @@ def _pipeline_identity(file: str) -> dict[str, str]:
     # An index file counts its writes, including those that are still in the write-ahead log.
     owners = [ref.owner for ref in _open_pipeline(file).stores]
     writes = [owner.facts().generation if isinstance(owner, OpensVectors) else None for owner in owners]
-    return {"pipeline": system.name, "key": work_key(code_digest(), system.identity["file"], writes)}
+    return {"pipeline": system.name, "key": cache_key(code_digest(), system.identity["file"], writes)}
 
 
 @cache

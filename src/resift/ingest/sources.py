@@ -93,7 +93,7 @@ class Encoding(NamedTuple):
 
 
 class Line(NamedTuple):
-    """A line of a text file. `text` is None if the line exceeds the limit."""
+    """A line of a text file. A line over the limit has no `text`."""
 
     number: int
     text: str | None

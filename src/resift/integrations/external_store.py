@@ -35,7 +35,7 @@ _MAX_FETCH = 2_000
 
 
 class Found(NamedTuple):
-    """One document that the index found. `score` is None if the index returns only an order."""
+    """One document that the index found. Without a `score`, only the order counts."""
 
     id: str
     text: str
@@ -322,7 +322,7 @@ def make_fusion_pipeline(
 class HitMetadata(TypedDict):
     """Metadata that every adapter adds to a framework's document.
 
-    `relevance_score` is None if the document was not scored. `why` explains its rank in words.
+    An unscored document has no `relevance_score`. `why` explains its rank in words.
     """
 
     relevance_score: float | None

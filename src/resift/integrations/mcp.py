@@ -192,7 +192,7 @@ class AnswerSource(BaseModel):
 
 
 class AskAnswer(BaseModel):
-    """An answer with the numbers of its sources, or a statement that there is none."""
+    """An answer with the numbers of its sources, or a statement that there is no answer."""
 
     answer: str
     found: bool
