@@ -33,8 +33,7 @@ from resift.evaluation.significance import bootstrap_interval
 from resift.evaluation.systems import Subject, subject_named
 from resift.pipeline.pipeline import Pipeline
 from resift.pipeline.stages import Rerank
-from resift.rerankers.score_cache import CachedScorer
-from resift.rerankers.score_stores import SQLiteScores
+from resift.rerankers.score_cache import CachedScorer, SQLiteScores
 
 MEASURE = "nDCG@10"
 WORK = Path(tempfile.gettempdir()) / "resift-default-table"

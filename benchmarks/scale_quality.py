@@ -22,9 +22,8 @@ from resift.models.embedder import DEFAULT_EMBEDDER, Embedder
 from resift.pipeline.defaults import default_options
 from resift.pipeline.pipeline import Pipeline
 from resift.pipeline.stages import AdaptiveDepth, Rerank
-from resift.rerankers.score_cache import CachedScorer
-from resift.rerankers.score_stores import SQLiteScores
-from resift.rerankers.shared_model import SharedCrossEncoder
+from resift.rerankers.cross_encoder import CrossEncoderReranker
+from resift.rerankers.score_cache import CachedScorer, SQLiteScores
 from resift.stores.sqlite import SQLiteStore
 from resift.types import StageKind
 
@@ -53,7 +52,7 @@ def compare(name: str, cache: Path, questions: int) -> dict[str, Any]:
     data = Path(os.environ.get("RESIFT_DATA") or HERE.parent.parent / "shared" / "data")
     collection = read_collection(data / name)
     index = build_index(collection, cache, embedder=DEFAULT_EMBEDDER)
-    scorer = CachedScorer(SharedCrossEncoder(), SQLiteScores(cache / f"scores-{name}.db"))
+    scorer = CachedScorer(CrossEncoderReranker(lazy=True), SQLiteScores(cache / f"scores-{name}.db"))
     judge = Judge(collection.qrels, ("nDCG@10",))
     found = {}
     for how, exact in (("exact", True), ("approximate", False)):

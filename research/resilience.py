@@ -18,9 +18,9 @@ from pathlib import Path
 
 from benchmarks.harness import ENVS, HERE, Peer, interleaved_ms, median_ms, peer_env, write_results
 from resift.deadline import Deadline
-from resift.rerankers.bm25 import PoolBM25
+from resift.rerankers.semantic_bm25 import PoolBM25
 from resift.rerankers.score_cache import CachedScorer
-from resift.rerankers.score_stores import MemoryScores
+from resift.rerankers.score_cache import MemoryScores
 from resift.resilience import Budget, CircuitBreaker, Tiered
 from resift.types import Hit, Scores
 

@@ -12,7 +12,7 @@ import pytest
 from resift._internal.forking import ForkSafeLock
 from resift.deadline import Deadline
 from resift.rerankers.hosted import HostedReranker
-from resift.rerankers.hosted.limits import ConcurrencyLimit
+from resift.rerankers.hosted.transport import ConcurrencyLimit
 from resift.resilience import Budget, CircuitBreaker, State, breakers
 from resift.testing import FakeClock
 from resift.types import Hit

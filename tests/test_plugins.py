@@ -249,7 +249,7 @@ def test_a_hosted_reranker_without_a_key_says_which_variable_to_set(monkeypatch)
 
 
 # What a pipeline file leaves out has the value of the default pipeline, not of the Python constructor.
-DEFAULT_PIPELINE_OPTIONS = ("cross-encoder.max_windows", "cross-encoder.skim")
+DEFAULT_PIPELINE_OPTIONS = ("cross-encoder.max_windows", "cross-encoder.first_pass_windows")
 
 
 @pytest.mark.parametrize(

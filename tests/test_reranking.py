@@ -17,7 +17,7 @@ import pytest
 
 import resift
 from resift.deadline import Deadline
-from resift.rerankers import shared_model
+from resift.rerankers import cross_encoder
 from resift.rerankers.cross_encoder import CrossEncoderReranker
 from resift.rerankers.rescore import rescore
 from resift.types import Hit
@@ -154,12 +154,12 @@ def test_a_deadline_returns_all_candidates_in_time_and_says_so():
 
 
 def test_a_deadline_that_passes_while_the_model_loads_is_kept(monkeypatch):
-    monkeypatch.setattr("resift.rerankers.shared_model._rerankers", {})
+    monkeypatch.setattr(cross_encoder, "_pair_models", {})
     gate = threading.Event()
-    monkeypatch.setattr("resift.rerankers.shared_model.CrossEncoderReranker", lambda *a, **k: gate.wait(5))
+    monkeypatch.setattr(cross_encoder, "load_pair_model", lambda key: gate.wait(5))
     ranking = resift.rerank(QUERY, [CELLS, PARIS], deadline_s=0.02)
     gate.set()
-    with shared_model._lock:  # the loading thread is done with what is patched here
+    with cross_encoder._lock:  # the loading thread is done with what is patched here
         assert ranking.ids == ["0", "1"]
     assert "loading" in ranking.reason
 

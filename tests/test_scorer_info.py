@@ -24,10 +24,8 @@ from resift.rerankers.hosted import HostedReranker
 from resift.rerankers.late_interaction import LateInteractionReranker
 from resift.rerankers.llm import LLMReranker
 from resift.rerankers.rescore import rescore
-from resift.rerankers.score_cache import CachedScorer
-from resift.rerankers.score_stores import MemoryScores
+from resift.rerankers.score_cache import CachedScorer, MemoryScores
 from resift.rerankers.semantic_bm25 import SemanticBM25Reranker
-from resift.rerankers.shared_model import SharedCrossEncoder
 from resift.rerankers.zero_shot import ZeroShotReranker
 from resift.resilience.tiered import Tiered
 from resift.server.rerank_routes import TokenCounter, score_normalizer
@@ -63,11 +61,17 @@ def record_of(scorer):
 
 
 SPEC = builtin_spec("cross-encoder/ms-marco-MiniLM-L-12-v2")
+
+
+def lazy_cross_encoder():
+    return CrossEncoderReranker(lazy=True)
+
+
 BUILT_IN = {
     "cross-encoder": (CrossEncoderReranker, "logit", ("en",), True),
-    "shared": (SharedCrossEncoder, "logit", ("en",), True),
-    "cascade": (lambda: CascadeReranker(SharedCrossEncoder()), "logit", ("en",), False),
-    "cached": (lambda: CachedScorer(SharedCrossEncoder(), MemoryScores()), "logit", ("en",), True),
+    "lazy": (lazy_cross_encoder, "logit", ("en",), True),
+    "cascade": (lambda: CascadeReranker(lazy_cross_encoder()), "logit", ("en",), False),
+    "cached": (lambda: CachedScorer(lazy_cross_encoder(), MemoryScores()), "logit", ("en",), True),
     "late-interaction": (LateInteractionReranker, "unknown", ("en",), True),
     "zero-shot": (ZeroShotReranker, "probability", ("en",), True),
     "semantic-bm25": (SemanticBM25Reranker, "probability", "any", False),
@@ -78,8 +82,18 @@ BUILT_IN = {
         True,
     ),
     "llm": (lambda: LLMReranker("https://chat.example.org", "m", api_key="k"), "unknown", "any", False),
-    "same tiers": (lambda: Tiered(SharedCrossEncoder(), SharedCrossEncoder()), "logit", ("en",), True),
-    "other tiers": (lambda: Tiered(SharedCrossEncoder(), SemanticBM25Reranker()), "unknown", "any", False),
+    "same tiers": (
+        lambda: Tiered(lazy_cross_encoder(), lazy_cross_encoder()),
+        "logit",
+        ("en",),
+        True,
+    ),
+    "other tiers": (
+        lambda: Tiered(lazy_cross_encoder(), SemanticBM25Reranker()),
+        "unknown",
+        "any",
+        False,
+    ),
 }
 
 

@@ -40,7 +40,7 @@ ROOMS = {
         "resift.rerankers.cascade",
         "resift.rerankers.semantic_bm25",
         "resift.rerankers.score_cache",
-        "resift.rerankers.score_stores",
+        "resift.rerankers.score_cache",
         "resift.rerankers.hosted",
         "resift.rerankers.llm",
     ],

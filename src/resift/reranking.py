@@ -12,7 +12,7 @@ from resift.external.candidates import Candidates, MissingText, hits_from
 from resift.external.records import check_text_keys, list_documents, no_text, text_from
 from resift.models.pairs import Progress
 from resift.protocols import Scorer
-from resift.rerankers.cross_encoder import DEFAULT_MODEL
+from resift.rerankers.cross_encoder import DEFAULT_MODEL, CrossEncoderReranker
 from resift.rerankers.probability import (
     Calibration,
     ScoreFormat,
@@ -21,7 +21,6 @@ from resift.rerankers.probability import (
     check_scale,
 )
 from resift.rerankers.rescore import rescore
-from resift.rerankers.shared_model import SharedCrossEncoder
 from resift.types import Hit, Ranking, StageKind, StageRecord, Trace, record_of
 from resift.validation import check_query
 
@@ -57,7 +56,7 @@ async def arerank(
     `resift calibrate`. The order is the same; a hit that was not judged has no score then.
     """
     deadline = Deadline.after(deadline_s)
-    scorer = scorer or SharedCrossEncoder(model, folder=folder, on_progress=on_progress)
+    scorer = scorer or CrossEncoderReranker(model, folder=folder, on_progress=on_progress, lazy=True)
     check_query(query, allow_empty=True)
     wanted = check_scale(scores, calibration)
     calibrator = calibrator_for(scorer, calibration) if wanted else None

@@ -79,7 +79,7 @@ def test_a_full_disk_keeps_the_previous_file(tmp_path):
 @pytest.mark.slow
 def test_a_vector_cache_on_a_full_disk_keeps_the_previous_file(tmp_path):
     """`VectorCache.save` is atomic: the vectors saved before still load."""
-    from resift.models.token_vectors import VectorCache
+    from resift.rerankers.late_interaction import VectorCache
 
     path = tmp_path / "vectors.npz"
     cache = VectorCache(64, model="m")
@@ -95,7 +95,7 @@ def test_a_vector_cache_on_a_full_disk_keeps_the_previous_file(tmp_path):
 @pytest.mark.slow
 def test_damaged_vector_files_raise_an_error_with_their_name(tmp_path):
     """A truncated file, or one with a changed byte, loads unchanged or raises an error with its name."""
-    from resift.models.token_vectors import VectorCache
+    from resift.rerankers.late_interaction import VectorCache
 
     path = tmp_path / "vectors.npz"
     cache = VectorCache(64, model="m")
@@ -111,7 +111,7 @@ def test_damaged_vector_files_raise_an_error_with_their_name(tmp_path):
 def load_or_error(path):
     """Return the vectors that a new cache loads, or "error" if it raises an error with the file's name."""
     from resift.errors import DataFormatError
-    from resift.models.token_vectors import VectorCache
+    from resift.rerankers.late_interaction import VectorCache
 
     cache = VectorCache(64, model="m")
     try:

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from resift.errors import ResiftError
-from resift.models.token_vectors import VectorCache
 from resift.rerankers import SQLiteScores
+from resift.rerankers.late_interaction import VectorCache
 from resift.stores.sqlite import SQLiteStore
 from resift.types import Hit, Ranking
 from tests.hardening.report import Outcome

@@ -15,7 +15,7 @@ import numpy as np
 
 from resift._internal.atomic_files import atomic_write
 from resift.errors import ResiftError
-from resift.models.token_vectors import VectorCache
+from resift.rerankers.late_interaction import VectorCache
 from resift.stores.sqlite import SQLiteStore
 from tests.hardening.damage import SeededEmbedder
 from tests.hardening.durability import crash_test

@@ -298,7 +298,7 @@ def _model_entry_points(folder: Path) -> list[EntryPoint]:
         EntryPoint("Embedder", resift.Embedder, {"model_name": "BAAI/bge-small-en-v1.5", "folder": None}),
         EntryPoint("Embedder.embed", embedder.embed, {"texts": ["a text"], "kind": "query"}),
         EntryPoint("Embedder.embed_sync", embedder.embed_sync, {"texts": ["a text"], "kind": "document"}),
-        EntryPoint("CrossEncoderReranker windows", resift.CrossEncoderReranker, {"folder": folder / "no-model", "aggregate": "max", "max_windows": 2, "skim": 1}),
+        EntryPoint("CrossEncoderReranker windows", resift.CrossEncoderReranker, {"folder": folder / "no-model", "aggregate": "max", "max_windows": 2, "first_pass_windows": 1}),
         EntryPoint("ZeroShotReranker", ZeroShotReranker, {"model_name": "cross-encoder/nli-deberta-v3-xsmall", "hypothesis": "It is about {}.", "folder": None}),
         EntryPoint("LateInteractionReranker", LateInteractionReranker, {"model_name": "answerdotai/answerai-colbert-small-v1", "folder": None, "max_windows": 2, "cache_mb": 1.0}),
         EntryPoint("LateInteractionReranker.encode_documents", late.encode_documents, {"texts": ["a text"]}),

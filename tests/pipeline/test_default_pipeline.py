@@ -172,14 +172,14 @@ def test_a_store_in_memory_is_asked_by_both():
 
 def test_the_model_loads_inside_the_deadline(monkeypatch):
     """Making a pipeline loads nothing; a first search without the time for it answers without the model."""
-    from resift.rerankers import shared_model
+    from resift.rerankers import cross_encoder
 
-    monkeypatch.setattr(shared_model, "_rerankers", {})
+    monkeypatch.setattr(cross_encoder, "_pair_models", {})
     release = threading.Event()
-    monkeypatch.setattr(shared_model, "CrossEncoderReranker", lambda *_, **__: release.wait(5))
+    monkeypatch.setattr(cross_encoder, "load_pair_model", lambda key: release.wait(5))
     pipe = Pipeline.default(Answers("a", ["x", "y"]))
     ranking = pipe.rank("q", deadline_s=0.3)
     release.set()
-    with shared_model._lock:  # the loading thread is done with what is patched here
+    with cross_encoder._lock:  # the loading thread is done with what is patched here
         assert ranking.ids == ["x", "y"]
     assert "while the model was loading" in ranking.reason

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from resift.errors import InputError
-from resift.rerankers.bm25 import PoolBM25
+from resift.rerankers.semantic_bm25 import PoolBM25
 from resift.text import words
 from resift.text.plurals import variants
 
@@ -95,10 +95,10 @@ def test_the_best_of_a_bad_pool_stays_low():
 
 
 def test_counted_texts_are_bounded(monkeypatch):
-    monkeypatch.setattr("resift.rerankers.bm25.CACHED_TEXTS", 3)
+    monkeypatch.setattr("resift.rerankers.semantic_bm25.CACHED_TEXTS", 3)
     bm25 = PoolBM25()
     first = bm25.scores("x", [f"x {number}" for number in range(10)])
-    assert len(bm25._counted) == 3
+    assert len(bm25._cache) == 3
     assert bm25.scores("x", [f"x {number}" for number in range(10)]) == first
 
 

@@ -162,7 +162,7 @@ def test_of_a_long_text_the_windows_that_hold_the_question_are_read_and_told():
     """The answer stands far behind: the best windows find it, and the record says which were read."""
     filler = "The canteen serves lunch from noon until two o'clock on every working day. " * 60
     hits = [Hit("long", f"{filler}{PARIS} {filler}"), Hit("hopeless", filler * 2), Hit("short", CELLS)]
-    skimming = CrossEncoderReranker(max_windows=3, skim=1)
+    skimming = CrossEncoderReranker(max_windows=3, first_pass_windows=1)
     ranking = asyncio.run(rescore(skimming, CAPITAL, hits, k=3))
     assert ranking.ids[0] == "long"
     notes = ranking.trace[0].notes

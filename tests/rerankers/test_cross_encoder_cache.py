@@ -9,8 +9,7 @@ import pytest
 from resift.deadline import Deadline
 from resift.events import ListSink
 from resift.rerankers.cross_encoder import CrossEncoderReranker
-from resift.rerankers.score_cache import CachedScorer
-from resift.rerankers.score_stores import MemoryScores
+from resift.rerankers.score_cache import CachedScorer, MemoryScores
 from resift.types import Hit
 
 pytestmark = pytest.mark.real_model

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 
 from resift.deadline import Deadline
 from resift.errors import DataFormatError
-from resift.models.token_vectors import VectorCache, max_sim
 from resift.protocols import Reranker, Scorer
-from resift.rerankers.late_interaction import LateInteractionReranker
+from resift.rerankers.late_interaction import LateInteractionReranker, VectorCache, max_sim
 from resift.types import Hit
 
 pytestmark = pytest.mark.real_model

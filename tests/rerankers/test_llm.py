@@ -11,10 +11,7 @@ from resift.deadline import Deadline
 from resift.errors import ConfigError, InputError, ProviderBadAnswer, ProviderServerError, ProviderTimeout
 from resift.plugins import RERANKERS, load_plugin, load_reranker
 from resift.rerankers.hosted import ChatClient
-from resift.rerankers.llm import LLMReranker
-from resift.rerankers.llm.answer import read_order
-from resift.rerankers.llm.prompt import one_line, ranking_messages
-from resift.rerankers.llm.scorer import starts
+from resift.rerankers.llm import LLMReranker, ranking_messages, read_order, to_one_line, window_starts
 from resift.rerankers.rescore import rescore
 from resift.testing.contracts import check_reranker, check_scorer
 from resift.types import Hit
@@ -120,18 +117,18 @@ def test_no_document_can_forge_a_numbered_line(text):
 
 
 def test_texts_are_cut_to_their_limits():
-    assert one_line("word " * 100_000, 20) == "word word word word "
+    assert to_one_line("word " * 100_000, 20) == "word word word word "
     messages = ranking_messages("q" * 50, ["d" * 50], max_query_chars=5, max_passage_chars=7)
     assert "Query: qqqqq\n" in messages[1]["content"]
     assert "[1] ddddddd\n" in messages[1]["content"]
 
 
 def test_windows_slide_from_the_end_and_overlap():
-    assert starts(40, window=20, step=10) == [20, 10, 0]
-    assert starts(45, window=20, step=10) == [25, 15, 5, 0]
-    assert starts(20, window=20, step=10) == [0]
-    assert starts(3, window=20, step=10) == [0]
-    assert starts(1, window=20, step=10) == starts(0, window=20, step=10) == []
+    assert window_starts(40, window=20, step=10) == [20, 10, 0]
+    assert window_starts(45, window=20, step=10) == [25, 15, 5, 0]
+    assert window_starts(20, window=20, step=10) == [0]
+    assert window_starts(3, window=20, step=10) == [0]
+    assert window_starts(1, window=20, step=10) == window_starts(0, window=20, step=10) == []
 
 
 def test_the_contracts_hold(server):

@@ -11,8 +11,7 @@ import pytest
 from resift.deadline import Deadline
 from resift.errors import InputError, ProviderServerError
 from resift.events import ListSink
-from resift.rerankers.score_cache import CachedScorer
-from resift.rerankers.score_stores import MemoryScores, SQLiteScores
+from resift.rerankers.score_cache import CachedScorer, MemoryScores, SQLiteScores
 from resift.rerankers.semantic_bm25 import SemanticBM25Reranker
 from resift.testing.clock import FakeClock
 from resift.types import Hit, Scores
@@ -201,12 +200,12 @@ def test_a_damaged_score_in_a_file_is_taken_for_unknown(tmp_path):
     """A bit changed in a score, or a score under another key, is asked for again and never handed out."""
     store = SQLiteScores(tmp_path / "scores.db")
     store.put_many({b"a" * 32: 0.25, b"b" * 32: 0.5})
-    with store._connected() as db:
+    with store._connection() as db:
         ((held,),) = db.execute("SELECT score FROM scores WHERE key = ?", (b"a" * 32,)).fetchall()
         changed = bytes([held[0] ^ 1]) + held[1:]
         db.execute("UPDATE scores SET score = ? WHERE key = ?", (changed, b"a" * 32))
     assert store.get_many([b"a" * 32, b"b" * 32]) == {b"b" * 32: 0.5}
-    with store._connected() as db:
+    with store._connection() as db:
         db.execute("UPDATE scores SET score = ? WHERE key = ?", (held, b"b" * 32))
         db.execute("UPDATE scores SET score = 0.75 WHERE key = ?", (b"a" * 32,))
     assert store.get_many([b"a" * 32, b"b" * 32]) == {}

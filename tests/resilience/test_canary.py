@@ -12,8 +12,7 @@ from resift.deadline import Deadline
 from resift.errors import ProviderServerError, ResiftError
 from resift.events import ListSink, LogSink
 from resift.rerankers.rescore import rescore
-from resift.rerankers.score_cache import CachedScorer
-from resift.rerankers.score_stores import MemoryScores
+from resift.rerankers.score_cache import CachedScorer, MemoryScores
 from resift.rerankers.semantic_bm25 import SemanticBM25Reranker
 from resift.resilience import Budget, CircuitBreaker, Tiered, breakers, key_id
 from resift.types import Hit, Scores

@@ -34,6 +34,7 @@ RENAMED = {
     "resift.models.embedding": "resift.models.embedder",
     "resift.models.model_files": "resift.models.registry",
     "resift.models.model_options": "resift.models.embedder",
+    "resift.models.token_vectors": "resift.rerankers.late_interaction",
     "resift.models.usable_cores": "resift.models.engine",
     "resift.evaluation.beir": "resift.evaluation.readers",
     "resift.evaluation.trec": "resift.evaluation.readers",
@@ -62,6 +63,14 @@ RENAMED = {
     "resift.stores.qdrant_store": "resift.stores.qdrant",
     "resift.stores.ladybug_store": "resift.stores.graph.ladybug",
     "resift.stores.cypher_guard": "resift.stores.graph.cypher_guard",
+    "resift.rerankers.bm25": "resift.rerankers.semantic_bm25",
+    "resift.rerankers.cosine": "resift.rerankers.semantic_bm25",
+    "resift.rerankers.hosted.chat": "resift.rerankers.hosted.client",
+    "resift.rerankers.hosted.dialects": "resift.rerankers.hosted.providers",
+    "resift.rerankers.hosted.factories": "resift.rerankers.hosted.scorer",
+    "resift.rerankers.hosted.hosted_options": "resift.rerankers.hosted.scorer",
+    "resift.rerankers.score_stores": "resift.rerankers.score_cache",
+    "resift.rerankers.shared_model": "resift.rerankers.cross_encoder",
 }
 """Old module path -> new module path. The longest entry that is a prefix of an import decides."""
 

@@ -30,9 +30,9 @@ from resift.errors import InputError, ResiftError, StoreError, redacted
 from resift.events import Sink
 from resift.pipeline.waiting import DeadlinePassed, run_until
 from resift.protocols import Embedder
-from resift.rerankers.bm25 import PoolBM25
 from resift.rerankers.cross_encoder import CrossEncoderReranker
 from resift.rerankers.rescore import rescore
+from resift.rerankers.semantic_bm25 import PoolBM25
 from resift.stores.base import embed_texts as unit_vectors
 from resift.stores.base import embedder_name as identity_of
 from resift.types import (

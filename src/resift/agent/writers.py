@@ -28,10 +28,9 @@ from resift.agent.multi_doc import (
 from resift.deadline import Deadline
 from resift.errors import DeadlineExceeded, ProviderBadAnswer, UnfamiliarTextError
 from resift.protocols import Embedder, Scorer
-from resift.rerankers.bm25 import PoolBM25
-from resift.rerankers.cosine import cosines
 from resift.rerankers.hosted import ChatClient
-from resift.rerankers.hosted.chat import Message
+from resift.rerankers.hosted.client import Message
+from resift.rerankers.semantic_bm25 import PoolBM25, cosines
 from resift.resilience import Budget, CircuitBreaker, breakers
 from resift.stores.base import embedder_name as identity_of
 from resift.text.sentences import sentences

@@ -147,14 +147,13 @@ def _print_rows(ranking: Ranking, found: Documents) -> None:
 
 def _print(ranking: Ranking, args: argparse.Namespace) -> None:
     from resift.cli.render import print_text, table
-    from resift.rerankers.cross_encoder import DEFAULT_MODEL
+    from resift.rerankers.cross_encoder import DEFAULT_MODEL, CrossEncoderReranker
     from resift.rerankers.probability import relevance, shipped_calibrator_for
-    from resift.rerankers.shared_model import SharedCrossEncoder
 
     scale = scale_of(args)
     shown: Sequence[float | None] = [hit.score for hit in ranking]
     if scale == "relevance":
-        calibrator = shipped_calibrator_for(SharedCrossEncoder(args.model or DEFAULT_MODEL))
+        calibrator = shipped_calibrator_for(CrossEncoderReranker(args.model or DEFAULT_MODEL, lazy=True))
         values = zip(relevance(ranking, calibrator), ranking.scores(), strict=True)
         shown = [None if score is None else value for value, score in values]
     form = "+.2f" if scale == "raw" else ".2f"

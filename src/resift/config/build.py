@@ -35,7 +35,7 @@ from resift.ranking.gate.profiles import OWN_SCORE, Profile, profile_named
 from resift.ranking.shape.blending import Blend
 from resift.ranking.shape.composing import ShapePolicy
 from resift.ranking.shape.guarding import Guard
-from resift.rerankers.hosted.hosted_options import HostedOptions
+from resift.rerankers.hosted.scorer import HostedOptions
 from resift.resilience.breaker import CircuitBreaker
 from resift.resilience.budget import Budget, BudgetOptions
 from resift.resilience.circuit import BreakerOptions
@@ -307,7 +307,7 @@ def unset_key_variables(settings: Settings) -> list[str]:
     """Return the variable that a hosted scorer reads its key from if it is not set; empty if it is off."""
     if settings.get("cross_encoder_reranking_enabled") is False or settings.get("api_key_file"):
         return []
-    dialect = settings.options.dialect if isinstance(settings.options, HostedOptions) else None
+    dialect = settings.options.provider if isinstance(settings.options, HostedOptions) else None
     usual = dialect.key_env if dialect is not None and dialect.needs_key else ()
     names = (settings["api_key_env"],) if settings.get("api_key_env") else usual
     return [] if any(os.environ.get(name) for name in names) else list(names[:1])

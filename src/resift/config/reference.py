@@ -30,7 +30,7 @@ def reference_page(*, packages: Sequence[str] | None = ("resift",)) -> str:
 
 def default_file(store: str = "docs.db") -> str:
     """Return the default pipeline on an index as a commented file; every value is the effective one."""
-    from resift.rerankers.cross_encoder import DEFAULT_MODEL, SKIM, WINDOWS
+    from resift.rerankers.cross_encoder import DEFAULT_MODEL, PIPELINE_FIRST_PASS, PIPELINE_MAX_WINDOWS
 
     guard = GuardSection()
     quoted = json.dumps(store, ensure_ascii=False)  # a JSON string is a YAML string
@@ -55,8 +55,8 @@ fusion:
 rerank:                     # the rerank depth follows the fused scores; `depth: 20` fixes it
   kind: cross-encoder
   model: {DEFAULT_MODEL}
-  max_windows: {WINDOWS}            # maximum number of windows of a long text that are scored
-  skim: {SKIM}                   # windows that are scored first; the others only if one of these is relevant
+  max_windows: {PIPELINE_MAX_WINDOWS}            # maximum number of windows of a long text that are scored
+  first_pass_windows: {PIPELINE_FIRST_PASS}     # scored first; the others only if one of these is relevant
 
 guard:
   blend: {str(guard.blend).lower()}               # the final order blends first-stage and reranker scores

@@ -10,8 +10,11 @@ from resift.pipeline.shaping import Shape
 from resift.pipeline.stages import AdaptiveDepth, Rerank
 from resift.protocols import DocStore, OpensVectors
 from resift.ranking.fusion.weighted import WeightedReranker
-from resift.rerankers.cross_encoder import SKIM, WINDOWS
-from resift.rerankers.shared_model import SharedCrossEncoder
+from resift.rerankers.cross_encoder import (
+    PIPELINE_FIRST_PASS,
+    PIPELINE_MAX_WINDOWS,
+    CrossEncoderReranker,
+)
 from resift.types import Hit, JsonObject, Where
 
 FETCH = OverFetch(factor=30, minimum=300, cap=1000)
@@ -22,7 +25,10 @@ def default_options(store: Any, *, rerank: bool) -> JsonObject:
     """Return the arguments of the default `Pipeline` for a store."""
     options: JsonObject = {"stores": views(store), "fuse": WeightedReranker(), "fetch": FETCH}
     if rerank:
-        options["rerank"] = Rerank(SharedCrossEncoder(max_windows=WINDOWS, skim=SKIM), depth=AdaptiveDepth())
+        scorer = CrossEncoderReranker(
+            max_windows=PIPELINE_MAX_WINDOWS, first_pass_windows=PIPELINE_FIRST_PASS, lazy=True
+        )
+        options["rerank"] = Rerank(scorer, depth=AdaptiveDepth())
         options["guard"] = Shape(name="guard")
     return options
 

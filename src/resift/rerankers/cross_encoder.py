@@ -1,57 +1,62 @@
-"""Cross-encoder reranking: query and document read together by one model on this machine."""
+"""Cross-encoder reranking: one model on this machine reads query and document together."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from resift._internal.forking import ForkSafeLock
 from resift.deadline import Deadline
-from resift.errors import InputError, ModelLoadError, ModelNotAllowedError
+from resift.errors import DeadlineExceeded, InputError, ModelLoadError, ModelNotAllowedError
 from resift.external.candidates import first_text
 from resift.models.loading import Model, ModelFolder, load, model_option
 from resift.models.pairs import MAX_WINDOWS, Aggregate, PairCall, PairModel, PairOptions, Progress
-from resift.models.registry import builtin_ids, check_kind
+from resift.models.registry import ModelSpec, builtin_ids, check_kind
 from resift.rerankers.fusing import fuse_then_rescore
 from resift.types import Hit, JsonObject, ScorerInfo, Scores
 from resift.validation import check_arguments, check_k, check_list, check_query, option
 
 DEFAULT_MODEL = "cross-encoder/ms-marco-MiniLM-L-12-v2"
-ALLOWED_MODELS = builtin_ids("cross-encoder")
+ALLOWED_MODELS = frozenset(builtin_ids("cross-encoder"))
 
-SKIM, WINDOWS = 2, 3
-"""Windows of a long text that the default pipeline reads first, and at most (docs/blending.md)."""
+PIPELINE_FIRST_PASS, PIPELINE_MAX_WINDOWS = 2, 3
+"""Windows of a long text that the default pipeline scores first, and at most (docs/blending.md)."""
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
 class CrossEncoderOptions(ModelFolder):
-    """What a pipeline file can say of a cross-encoder."""
+    """Options of a cross-encoder in a pipeline file."""
 
     model_name: str = model_option("cross-encoder", default=DEFAULT_MODEL)
-    aggregate: Aggregate = option("What a long document's windows add up to.", default="max")
-    max_windows: int = option("Most windows of one document that are read.", default=WINDOWS, min=1)
-    skim: int = option(
-        "Read this many windows of a long document first, the others only if one of them is not hopeless. "
-        "The value of `max_windows` reads all of them.",
-        default=SKIM,
+    aggregate: Aggregate = option("How the window scores of a long document are combined.", default="max")
+    max_windows: int = option("Maximum number of windows per document.", default=PIPELINE_MAX_WINDOWS, min=1)
+    first_pass_windows: int = option(
+        "Score this many windows of a long document first, and the others only if one of them is promising. "
+        "The value of `max_windows` scores all of them.",
+        default=PIPELINE_FIRST_PASS,
         min=1,
+        aliases=("skim",),
     )
 
 
 class CrossEncoderReranker:
-    """Orders results by a cross-encoder's judgement of each (query, document) pair.
+    """Orders results by a cross-encoder's score of each (query, document) pair.
 
     Raises ValueError for a model that is not allowed, before anything is loaded, and for one whose output is
     not that of a cross-encoder. Any other failure to load is logged and leaves `_model` None: `rerank` then
-    returns its input, and `score` raises, so that a pipeline says `degraded`.
+    returns its input, and `score` raises, so that a pipeline reports `degraded`. With `lazy`, the first
+    `score` loads the model, within its deadline.
     """
 
     Options = CrossEncoderOptions
     name = "cross-encoder"
-    pointwise = True  # one pair per run: a score does not depend on its neighbours
+    pointwise = True  # one pair per run: a score does not depend on the other hits
 
     @check_arguments
     def __init__(
@@ -61,71 +66,113 @@ class CrossEncoderReranker:
         folder: Path | str | None = None,
         aggregate: Aggregate = "max",
         max_windows: int = MAX_WINDOWS,
-        skim: int | None = None,
+        first_pass_windows: int | None = None,
         on_progress: Progress | None = None,
+        lazy: bool = False,
+        skim: int | None = None,
     ) -> None:
+        if skim is not None:
+            warnings.warn("skim= is now first_pass_windows=", DeprecationWarning, stacklevel=3)
+            first_pass_windows = skim
+        check_k(max_windows, name="max_windows", min=1)
+        check_k(1 if first_pass_windows is None else first_pass_windows, name="first_pass_windows", min=1)
         self.model_name = model_name
         self.on_progress = on_progress
         self.failure = ""
         self._model: PairModel | None = None
         spec = check_kind(model_name, "cross-encoder")
-        # All that a score depends on besides the texts: what a score cache must tell apart.
-        self.revision = f"{spec.revision} {aggregate} {max_windows}{'' if skim is None else f' {skim}'}"
-        self.model_digest = spec.pin(spec.onnx).sha256
+        # Everything a score depends on apart from the texts: part of the key of a score cache.
+        first_pass = "" if first_pass_windows is None else f" {first_pass_windows}"
+        self.revision = f"{spec.revision} {aggregate} {max_windows}{first_pass}"
+        self.model_digest = spec.model_digest
         self.info = spec.scorer_info(self.name)
-        options = PairOptions(aggregate=aggregate, max_windows=max_windows, first_pass_windows=skim)
-        try:
-            self._model = PairModel(load(model_name, kind="cross-encoder", folder=folder), options)
-        except ModelNotAllowedError:
-            raise
-        # Without a model the pipeline still answers, degraded; the reason waits for the first score.
-        except Exception as exc:
-            self.failure = str(exc)
-            log.warning("CrossEncoderReranker failed to load model '%s': %s", model_name, exc)
+        options = PairOptions(
+            aggregate=aggregate, max_windows=max_windows, first_pass_windows=first_pass_windows
+        )
+        self._key: ModelKey = (model_name, spec, None if folder is None else str(folder), options)
+        self._lazy = lazy
+        if not lazy:
+            self._load()
 
     @property
     def loaded_model(self) -> Model | None:
-        """The loaded model, with its tokenizer and what is known of it; None where it did not load."""
+        """The loaded model with its tokenizer and description; None if it is not loaded."""
         return None if self._model is None else self._model.model
 
     def rerank(self, query: str, results: Sequence[JsonObject], top_k: int = 5) -> list[JsonObject]:
         """Return copies of the best top_k results with `ce_score` (raw logit), best first.
 
-        Without a model: all results unchanged, not truncated.
+        Without a model, all results are returned unchanged and not truncated.
         """
         check_query(query, allow_empty=True)
         rows = check_list(results, "results", "dicts")
         if any(not isinstance(row, Mapping) for row in rows):
-            raise InputError("results holds something else than dicts; pass dicts with `content` or `title`.")
+            raise InputError("results must contain only dicts with `content` or `title`.")
         check_k(top_k, name="top_k")
         if self._model is None or not rows:
             return rows
         scores = self._model.predict([(query, first_text(row, ("content", "title"))) for row in rows])
         scored = [{**row, "ce_score": float(score)} for row, score in zip(rows, scores, strict=True)]
-        # Equal scores keep the order of the input: sorted() is stable, also in reverse.
+        # Equal scores keep the order of the input: sorted() is stable, even in reverse.
         return sorted(scored, key=lambda row: row["ce_score"], reverse=True)[:top_k]
 
     async def score(
         self, query: str, hits: Sequence[Hit], *, deadline: Deadline, on_progress: Progress | None = None
     ) -> Scores:
-        """Return one raw logit per hit; None where the deadline came first."""
+        """Return one raw logit per hit; None if the deadline came first.
+
+        A lazy reranker raises DeadlineExceeded if the deadline passes while the model is loading.
+        """
+        if self._lazy and self._model is None:
+            self._model = _pair_models.get(self._key)
+        if self._lazy and self._model is None:
+            try:
+                await asyncio.wait_for(asyncio.to_thread(self._load), deadline.timeout_s)
+            except TimeoutError:
+                # The thread goes on, so that a later call finds the model ready.
+                raise DeadlineExceeded("the deadline passed while the model was loading") from None
         if self._model is None:
             raise ModelLoadError(self.failure)
         texts = [hit.text for hit in hits]
         progress = on_progress or self.on_progress
         call = await self._model.score(query, texts, deadline=deadline, on_progress=progress)
         notes = {hit.id: call.text_notes[hit.text] for hit in hits if hit.text in call.text_notes}
-        return replace(scores_of(call, self.info), notes=notes)
+        return replace(collect_scores(call, self.info), notes=notes)
 
     async def fuse(
         self, per_store: Sequence[Sequence[Hit]], *, k: int, query: str | None = None
     ) -> list[Hit]:
-        """Pool the lists by reciprocal rank and return the best k of the pool by this model."""
+        """Fuse the lists by reciprocal rank and return the best k by this model."""
         return await fuse_then_rescore(self, per_store, k=k, query=query)
 
+    def _load(self) -> None:
+        try:
+            with _lock:
+                # A lazy reranker lives for one call: it takes the model that an earlier one loaded.
+                if not self._lazy or self._key not in _pair_models:
+                    _pair_models[self._key] = load_pair_model(self._key)
+                self._model = _pair_models[self._key]
+        except ModelNotAllowedError:
+            raise
+        # Without a model the pipeline still answers, degraded. `score` raises with the reason.
+        except Exception as exc:
+            self.failure = str(exc)
+            log.warning("CrossEncoderReranker failed to load model '%s': %s", self.model_name, exc)
 
-def scores_of(call: PairCall, info: ScorerInfo) -> Scores:
-    """Return a call's values as scores that say how many the deadline left out."""
+
+ModelKey = tuple[str, ModelSpec, str | None, PairOptions]
+_lock = ForkSafeLock()
+_pair_models: dict[ModelKey, PairModel] = {}
+
+
+def load_pair_model(key: ModelKey) -> PairModel:
+    """Load a model of that name and folder, to score with these options."""
+    model_name, _, folder, options = key
+    return PairModel(load(model_name, kind="cross-encoder", folder=folder), options)
+
+
+def collect_scores(call: PairCall, info: ScorerInfo) -> Scores:
+    """Return the scores of a call, degraded if the deadline left some hits unscored."""
     values = call.result()
     missing = sum(value is None for value in values)
     reason = f"deadline: {len(values) - missing} of {len(values)} hits scored" if missing else None

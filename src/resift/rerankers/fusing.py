@@ -1,4 +1,4 @@
-"""The way from a scorer to a reranker: fuse the stores' lists into one pool, then let the scorer order it."""
+"""Use a scorer as a reranker of several lists: fuse them into one pool, then let the scorer order it."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ async def fuse_then_rescore(
     query: str | None,
     deadline: Deadline | None = None,
 ) -> Fused:
-    """Pool the lists by reciprocal rank, score every hit of the pool, return the best k.
+    """Fuse the lists by reciprocal rank, score every hit of the pool, return the best k.
 
-    A scorer that fails leaves the fused order; the record then says why.
+    If the scorer fails, the fused order remains and the record has the reason.
     """
     if query is None or not check_query(query, allow_empty=True).strip():
         raise InputError(f"{name_of(scorer)!r} scores hits against the query; pass it as query= to fuse.")

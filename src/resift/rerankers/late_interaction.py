@@ -1,24 +1,36 @@
-"""Late interaction: token vectors of query and document compared by MaxSim; documents' are kept."""
+"""Late interaction: token vectors of query and document, compared by MaxSim; document vectors are cached.
+
+MaxSim is Khattab & Zaharia, "ColBERT" (SIGIR 2020): the sum over the query's tokens of the best match in the
+document.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import json
 import threading
-from collections.abc import Sequence
+import zipfile
+import zlib
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
-from resift._internal.arrays import Array
+from resift._internal.arrays import Array, np
+from resift._internal.files import atomic_file
+from resift._internal.forking import ForkSafeLock
 from resift.deadline import Deadline
+from resift.errors import DataFormatError
 from resift.models.engine import Task, shared_engine
-from resift.models.loading import Lazy, ModelFolder, load, model_option
+from resift.models.loading import Lazy, Model, ModelFolder, load, model_option
 from resift.models.pairs import MAX_WINDOWS, Progress, report_progress
 from resift.models.registry import check_kind
-from resift.models.token_vectors import GiveUp, TokenEncoder, VectorCache, max_sim
-from resift.models.tokenizer import check_language
+from resift.models.tokenizer import check_language, replace_surrogates, split_windows
 from resift.rerankers.fusing import fuse_then_rescore
-from resift.types import Hit, JsonObject, Scores
+from resift.types import Hit, Scores
 from resift.validation import check_arguments, check_number, check_path
 
 DEFAULT_MODEL = "answerdotai/answerai-colbert-small-v1"
@@ -26,15 +38,15 @@ DEFAULT_MODEL = "answerdotai/answerai-colbert-small-v1"
 
 @dataclass(frozen=True, kw_only=True)
 class LateInteractionOptions(ModelFolder):
-    """What a pipeline file can say of late interaction."""
+    """Options of late interaction in a pipeline file."""
 
     model_name: str = model_option("late-interaction", default=DEFAULT_MODEL)
 
 
 class LateInteractionReranker:
-    """Orders hits by MaxSim. Vectors of documents seen before cost nothing; `save` keeps them for later.
+    """Orders hits by MaxSim. Documents seen before are not encoded again; `save` stores their vectors.
 
-    The model is loaded at the first use. Raises ValueError for a model that is not allowed.
+    The model is loaded on first use. Raises ValueError for a model that is not allowed.
     """
 
     Options = LateInteractionOptions
@@ -58,87 +70,87 @@ class LateInteractionReranker:
         self.on_progress = on_progress
         self.info = spec.scorer_info(self.name)
         self.revision = f"{spec.revision} {max_windows}"
-        self.vectors = VectorCache(cache_mb, model=f"{spec.id}@{spec.pin(spec.onnx).sha256[:16]}")
+        self.vectors = VectorCache(cache_mb, model=f"{spec.id}@{spec.model_digest[:16]}")
         self._max_windows = max_windows
-        self._loaded = Lazy(
+        self._encoder = Lazy(
             lambda: TokenEncoder(
                 load(model_name, kind="late-interaction", folder=folder), max_windows=max_windows
             )
         )
 
     async def score(self, query: str, hits: Sequence[Hit], *, deadline: Deadline) -> Scores:
-        """Return one MaxSim per hit; None where the deadline came first."""
-        encoder = await asyncio.to_thread(self._loaded)
-        call = _Call(deadline, self.on_progress, total=len({hit.text for hit in hits}))
+        """Return one MaxSim per hit; None if the deadline came first."""
+        encoder = await asyncio.to_thread(self._encoder)
         texts = list(dict.fromkeys(hit.text for hit in hits))
         check_language(encoder.model.tokenizer, self.model_name, query, texts)
-        await self._run(encoder, call, query, texts)
+        call = _Call(deadline, self.on_progress, total=len(texts))
+
+        def begin() -> list[Task]:
+            call.query = encoder.encode(query, "query")
+            # Without a deadline, longest first balances the workers best.
+            order = texts if deadline.timeout_s is not None else sorted(texts, key=len, reverse=True)
+            return [partial(self._compare, encoder, call, text) for text in order]
+
+        await shared_engine().run([begin], deadline=deadline)
         values = [call.scores.get(hit.text) for hit in hits]
         missing = sum(value is None for value in values)
+        query_tokens = 0 if call.query is None else len(call.query)
         reason = f"deadline: {len(values) - missing} of {len(values)} hits scored" if missing else None
-        note = f"longest texts: their first {self._max_windows} windows were read" if call.cut else ""
-        tokens = sum(call.sizes.get(hit.text, 0) for hit in hits) + (
-            0 if call.query is None else len(call.query)
-        )
+        note = f"longest texts: their first {self._max_windows} windows were read" if call.truncated else ""
         return Scores(
             values,
             self.name,
             degraded=missing > 0,
             reason=reason,
             note=note,
-            tokens=tokens,
+            tokens=sum(call.token_counts.get(hit.text, 0) for hit in hits) + query_tokens,
             scorer=self.info,
         )
 
     async def fuse(
         self, per_store: Sequence[Sequence[Hit]], *, k: int, query: str | None = None
     ) -> list[Hit]:
-        """Pool the lists by reciprocal rank and return the best k of the pool by this model."""
+        """Fuse the lists by reciprocal rank and return the best k by this model."""
         return await fuse_then_rescore(self, per_store, k=k, query=query)
 
     @check_arguments
     def encode_documents(self, texts: Sequence[str]) -> list[Array]:
-        """Return each text's token vectors, float32 of shape (tokens, width), and keep them."""
-        encoder = self._loaded()
-        made: JsonObject = {}
+        """Return each text's token vectors, float32 of shape (tokens, width), and cache them."""
+        encoder = self._encoder()
+        vectors: dict[str, Array] = {}
 
         def encode(text: str) -> None:
-            made[text] = self._document(encoder, text)
+            encoded = self._encode_document(encoder, text)
+            if encoded is not None:
+                vectors[text] = encoded
 
         tasks: list[Task] = [partial(encode, text) for text in dict.fromkeys(texts)]
         shared_engine().submit(tasks).future.result()
-        return [made[text] for text in texts]
+        return [vectors[text] for text in texts]
 
     def save(self, path: Path | str) -> None:
-        """Write all kept document vectors to one .npz file."""
+        """Write all cached document vectors to one .npz file."""
         self.vectors.save(check_path(path, "path"))
 
     def restore(self, path: Path | str) -> int:
-        """Take over the document vectors of a file and return how many; refuses those of another model."""
+        """Add the document vectors of a file to the cache and return their number; refuses other models'."""
         return self.vectors.load(check_path(path, "path"))
 
-    async def _run(self, encoder: TokenEncoder, call: _Call, query: str, texts: list[str]) -> None:
-        def ask() -> list[Task]:
-            call.query = encoder.encode(query, "query")
-            order = texts if deadline_set else sorted(texts, key=len, reverse=True)
-            return [partial(self._compare, encoder, call, text) for text in order]
-
-        deadline_set = call.deadline.timeout_s is not None
-        await shared_engine().run([ask], deadline=call.deadline)
-
     def _compare(self, encoder: TokenEncoder, call: _Call, text: str) -> None:
-        vectors = self._document(encoder, text, give_up=lambda: call.deadline.expired)
+        vectors = self._encode_document(encoder, text, give_up=lambda: call.deadline.expired)
         if vectors is None or call.query is None:
             return
         score = max_sim(call.query, vectors)
         with call.lock:
             call.scores[text] = score
-            call.sizes[text] = len(vectors)
-            call.cut = call.cut or len(vectors) >= encoder.most_tokens
+            call.token_counts[text] = len(vectors)
+            call.truncated = call.truncated or len(vectors) >= encoder.max_tokens
             done = len(call.scores)
         report_progress(call.on_progress, done, call.total)
 
-    def _document(self, encoder: TokenEncoder, text: str, *, give_up: GiveUp | None = None) -> Array | None:
+    def _encode_document(
+        self, encoder: TokenEncoder, text: str, *, give_up: Callable[[], bool] | None = None
+    ) -> Array | None:
         vectors = self.vectors.get(text)
         if vectors is None:
             vectors = encoder.encode(text, "document", give_up=give_up)
@@ -149,13 +161,123 @@ class LateInteractionReranker:
 
 @dataclass(slots=True, repr=False)
 class _Call:
-    """One call under way, filled in by the workers. Its repr shows no text."""
+    """One call in progress, filled in by the workers. Its repr shows no text."""
 
     deadline: Deadline
     on_progress: Progress | None
     total: int
     query: Array | None = None
     scores: dict[str, float] = field(default_factory=dict)
-    sizes: dict[str, int] = field(default_factory=dict)
-    cut: bool = False
+    token_counts: dict[str, int] = field(default_factory=dict)
+    truncated: bool = False
     lock: threading.Lock = field(default_factory=threading.Lock)
+
+
+def max_sim(query: Array, document: Array) -> float:
+    """Return the sum over query tokens of the best cosine with a document token."""
+    return float((query @ document.T).max(axis=1).sum(dtype="float64"))
+
+
+class TokenEncoder:
+    """Turns texts into arrays of shape (tokens, width) with unit rows."""
+
+    def __init__(self, model: Model, *, max_windows: int) -> None:
+        self.model = model
+        self.max_windows = max_windows
+        self.max_tokens = max_windows * model.spec.max_length
+
+    def encode(
+        self, text: str, kind: Literal["query", "document"], *, give_up: Callable[[], bool] | None = None
+    ) -> Array | None:
+        """Return the vectors of a text, or of its first windows; None if `give_up` returns True."""
+        spec, template = self.model.spec, self.model.tokenizer.template
+        marker = spec.query_marker_id if kind == "query" else spec.document_marker_id
+        prefix = spec.query_prefix if kind == "query" else spec.document_prefix
+        ids = self.model.tokenizer.ids(prefix + text, give_up=give_up)
+        if ids is None:
+            return None
+        budget = spec.max_length - len(template.before) - len(template.after) - (marker is not None)
+        states: list[Array] = []
+        for start, end in split_windows(len(ids), budget)[: self.max_windows]:
+            if states and give_up is not None and give_up():
+                return None
+            states.append(self.model.forward(*template.single(ids[start:end], marker=marker)))
+        vectors = np.concatenate(states).astype(np.float32)
+        lengths: Array = np.linalg.norm(vectors, axis=1, keepdims=True)
+        return vectors / np.maximum(lengths, 1e-12)
+
+
+_FORMAT = "resift token vectors 1"
+
+
+class VectorCache:
+    """Document vectors by text; the least recently used are dropped first. Safe to share between threads."""
+
+    def __init__(self, limit_mb: float, *, model: str) -> None:
+        self._limit_bytes = int(limit_mb * 1_000_000)
+        self._model = model
+        self._size_bytes = 0
+        self._vectors: OrderedDict[str, Array] = OrderedDict()
+        self._lock = ForkSafeLock()
+
+    def __len__(self) -> int:
+        return len(self._vectors)
+
+    def get(self, text: str) -> Array | None:
+        """Return a text's vectors or None."""
+        key = _digest(text)
+        with self._lock:
+            if key in self._vectors:
+                self._vectors.move_to_end(key)
+            return self._vectors.get(key)
+
+    def put(self, text: str, vectors: Array) -> None:
+        """Cache a text's vectors."""
+        self._put(_digest(text), vectors)
+
+    def save(self, path: Path | str) -> None:
+        """Write all vectors to one .npz file; it contains digests instead of texts."""
+        with self._lock:
+            vectors = dict(self._vectors)
+        head = {"format": _FORMAT, "model": self._model, "keys": list(vectors)}
+        head_bytes = np.frombuffer(json.dumps(head).encode(), dtype=np.uint8)
+        with atomic_file(path) as file:
+            arrays = {f"v{i}": array for i, array in enumerate(vectors.values())}
+            np.savez(file, allow_pickle=False, head=head_bytes, **arrays)
+
+    def load(self, path: Path | str) -> int:
+        """Add the vectors of a file that `save` wrote and return their number; never unpickles."""
+        try:
+            # Opened here, because numpy leaves a damaged file open.
+            with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as stored:
+                head = json.loads(stored["head"].tobytes())
+                entries = [(key, stored[f"v{i}"]) for i, key in enumerate(head["keys"])]
+        except (
+            OSError, ValueError, KeyError, TypeError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error,
+        ) as exc:  # fmt: skip
+            raise DataFormatError(
+                f"not a file of token vectors: {type(exc).__name__}", file=str(path)
+            ) from exc
+        if head.get("format") != _FORMAT or head.get("model") != self._model:
+            actual = f"{head.get('format')!r} of {head.get('model')!r}"
+            raise DataFormatError(
+                f"contains {actual}; needed: {_FORMAT!r} of {self._model!r}", file=str(path)
+            )
+        # MaxSim would silently broadcast over arrays of other shapes.
+        if any(array.ndim != 2 or array.dtype != "float32" for _, array in entries):
+            raise DataFormatError("contains arrays that are not float32 matrices", file=str(path))
+        for key, vectors in entries:
+            self._put(key, vectors)
+        return len(entries)
+
+    def _put(self, key: str, vectors: Array) -> None:
+        with self._lock:
+            old = self._vectors.pop(key, None)
+            self._size_bytes += vectors.nbytes - (old.nbytes if old is not None else 0)
+            self._vectors[key] = vectors
+            while self._size_bytes > self._limit_bytes and self._vectors:
+                self._size_bytes -= self._vectors.popitem(last=False)[1].nbytes
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(replace_surrogates(text).encode()).hexdigest()

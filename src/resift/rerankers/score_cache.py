@@ -1,4 +1,7 @@
-"""CachedScorer: asks a scorer only about texts whose score for this query is not known yet."""
+"""Score caches: `CachedScorer` sends a scorer only the texts whose score for this query is unknown.
+
+Scores are stored in memory or in one SQLite file. Keys are digests; no text is ever stored.
+"""
 
 from __future__ import annotations
 
@@ -6,26 +9,50 @@ import asyncio
 import hashlib
 import logging
 import math
-from collections.abc import Callable, Sequence
+import os
+import sqlite3
+import struct
+import time
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import Protocol, TypeVar, runtime_checkable
+from zlib import crc32
 
+from resift._internal.forking import ForkSafeLock
 from resift.deadline import Deadline
 from resift.errors import InputError, ResiftError
 from resift.events import Event, Sink, emit
 from resift.protocols import OfModel, Scorer, describe_scorer, name_of
 from resift.rerankers.fusing import fuse_then_rescore
-from resift.rerankers.score_stores import ScoreStore
 from resift.types import Hit, ScorerInfo, Scores
-from resift.validation import check_arguments
+from resift.validation import check_arguments, is_finite_number
 
 T = TypeVar("T")
 
 log = logging.getLogger("resift.rerankers")
 
 
+@runtime_checkable
+class ScoreStore(Protocol):
+    """Stores scores by key. `blocking` means that its methods belong in a worker thread."""
+
+    blocking: bool
+
+    def get_many(self, keys: Sequence[bytes]) -> dict[bytes, float]:
+        """Return the scores that are known and fresh."""
+        ...
+
+    def put_many(self, scores: Mapping[bytes, float]) -> None:
+        """Store these scores."""
+        ...
+
+
 class ScoreCacheUsed(Event, name="score_cache"):
-    """A pool went through a score cache; `failed` says that the cache itself did not work."""
+    """A pool went through a score cache; `failed` means that the cache itself did not work."""
 
     provider: str
     hits: int
@@ -34,11 +61,11 @@ class ScoreCacheUsed(Event, name="score_cache"):
 
 
 class CachedScorer:
-    """Scores from the cache, and the rest from the scorer, by (model, revision, query, text).
+    """Takes scores from the cache, and the rest from the scorer, by (model, revision, query, text).
 
-    Only for a pointwise scorer, whose score of a text does not depend on the other texts. A cache that
-    fails is a cache that knows nothing. When the scorer fails, its error is raised although some
-    scores are known: a few cached ones must not hide a failing provider from its breaker.
+    Only for a pointwise scorer, whose score of a text does not depend on the other texts. A cache that fails
+    counts as empty. If the scorer fails, its error is raised even if some scores are cached: they must not
+    hide a failing provider from its breaker.
     """
 
     pointwise = True
@@ -55,23 +82,28 @@ class CachedScorer:
         sink: Sink | None = None,
     ) -> None:
         self.name = name_of(scorer)
-        judged_alone = describe_scorer(scorer).pointwise if pointwise is None else pointwise
-        if judged_alone is not True:
+        is_pointwise = describe_scorer(scorer).pointwise if pointwise is None else pointwise
+        if is_pointwise is not True:
             raise InputError(
                 f"Scores of {self.name!r} may depend on the whole pool, so they cannot be cached per text. "
                 "Cache a pointwise scorer, or pass pointwise=True if you know that this one is."
             )
+        model_name = scorer.model_name if isinstance(scorer, OfModel) else None
+        model = model or getattr(scorer, "model", None) or model_name
+        if not isinstance(model, str):
+            raise InputError(f"{self.name!r} does not declare its model; pass model=.")
+        revision = str(revision or getattr(scorer, "revision", None) or "")
         self._scorer = scorer
         self._cache = cache
         self._sink = sink
-        # The name too: two providers may serve one model and score it differently.
-        self._prefix = _digest(self.name, *_identity(scorer, model, revision))
+        # Includes the name: two providers may serve one model and score it differently.
+        self._prefix = _digest(self.name, model, revision)
 
     def __repr__(self) -> str:
         return f"CachedScorer({self._scorer!r}, {self._cache!r})"
 
-    def __getattr__(self, name: str) -> Any:
-        # What tiers and stores ask a scorer: its breaker, what it needs, how to close it.
+    def __getattr__(self, name: str) -> object:
+        # Attributes of a scorer that tiers and pipelines read.
         if name in ("aclose", "breaker", "breaker_key", "model", "requires", "revision"):
             return getattr(self._scorer, name)
         raise AttributeError(f"CachedScorer has no attribute {name!r}")
@@ -82,25 +114,25 @@ class CachedScorer:
         return replace(describe_scorer(self._scorer), pointwise=True)
 
     async def score(self, query: str, hits: Sequence[Hit], *, deadline: Deadline) -> Scores:
-        """Return one score per hit; the scorer sees only the texts that are not known."""
+        """Return one score per hit; the scorer receives only the texts without a cached score."""
         keys = [_digest(self._prefix, query, hit.text) for hit in hits]
-        nothing: dict[bytes, float] = {}
-        known, failed = await self._try(lambda: self._cache.get_many(keys), nothing)
-        values: list[float | None] = [_usable(known.get(key)) for key in keys]
-        unknown = [at for at, value in enumerate(values) if value is None]
+        empty: dict[bytes, float] = {}
+        cached, failed = await self._try(lambda: self._cache.get_many(keys), empty)
+        values: list[float | None] = [_finite_or_none(cached.get(key)) for key in keys]
+        unknown = [i for i, value in enumerate(values) if value is None]
         event = ScoreCacheUsed(
             provider=self.name, hits=len(hits) - len(unknown), misses=len(unknown), failed=failed
         )
         emit(self._sink, event)
         if not unknown:
             return Scores(values, self.name, note="from the score cache", scorer=self.info)
-        scores = await self._scorer.score(query, [hits[at] for at in unknown], deadline=deadline)
+        scores = await self._scorer.score(query, [hits[i] for i in unknown], deadline=deadline)
         if len(scores.values) != len(unknown):
             raise ResiftError(f"{self.name} gave {len(scores.values)} scores for {len(unknown)} hits.")
-        for at, value in zip(unknown, scores.values, strict=True):
-            values[at] = value
-        fresh = {keys[at]: float(value) for at in unknown if (value := _usable(values[at])) is not None}
-        # A cache that just failed would only fail again, and a locked file costs time.
+        for i, value in zip(unknown, scores.values, strict=True):
+            values[i] = value
+        fresh = {keys[i]: float(value) for i in unknown if (value := _finite_or_none(values[i])) is not None}
+        # A cache that just failed would fail again, and waiting for a locked file costs time.
         if fresh and not failed:
             await self._try(lambda: self._cache.put_many(fresh), None)
         return replace(scores, values=values, scorer=scores.scorer or self.info)
@@ -108,23 +140,16 @@ class CachedScorer:
     async def fuse(
         self, per_store: Sequence[Sequence[Hit]], *, k: int, query: str | None = None
     ) -> list[Hit]:
-        """Pool the lists by reciprocal rank and return the k that score best."""
+        """Fuse the lists by reciprocal rank and return the k with the best scores."""
         return await fuse_then_rescore(self, per_store, k=k, query=query)
 
-    async def _try(self, work: Callable[[], T], otherwise: T) -> tuple[T, bool]:
+    async def _try(self, work: Callable[[], T], default: T) -> tuple[T, bool]:
+        """Return the result and False, or the default and True if the cache failed."""
         try:
             return (await asyncio.to_thread(work) if self._cache.blocking else work()), False
         except Exception as exc:
             log.warning("score cache of %s failed: %s", self.name, type(exc).__name__)
-            return otherwise, True
-
-
-def _identity(scorer: Scorer, model: str | None, revision: str | None) -> tuple[str, str]:
-    named = scorer.model_name if isinstance(scorer, OfModel) else None
-    model = model or getattr(scorer, "model", None) or named
-    if not isinstance(model, str):
-        raise InputError(f"{name_of(scorer)!r} does not say which model it is; pass model=.")
-    return model, str(revision or getattr(scorer, "revision", None) or "")
+            return default, True
 
 
 def _digest(*parts: str | bytes) -> bytes:
@@ -137,5 +162,193 @@ def _digest(*parts: str | bytes) -> bytes:
     return digest.digest()
 
 
-def _usable(value: float | None) -> float | None:
+def _finite_or_none(value: float | None) -> float | None:
     return value if isinstance(value, (int, float)) and math.isfinite(value) else None
+
+
+class MemoryScores:
+    """Keeps the most recently used scores, at most `max_items`, each for at most `ttl_s` seconds."""
+
+    blocking = False
+
+    def __init__(
+        self,
+        max_items: int = 100_000,
+        ttl_s: float | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        _check_limits(max_items, ttl_s)
+        self._max_items = max_items
+        self._ttl_s = math.inf if ttl_s is None else ttl_s
+        self._clock = clock
+        self._lock = ForkSafeLock()
+        self._scores: OrderedDict[bytes, tuple[float, float]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._scores)
+
+    def __repr__(self) -> str:
+        return f"MemoryScores({len(self)} of {self._max_items})"
+
+    def get_many(self, keys: Sequence[bytes]) -> dict[bytes, float]:
+        """Return the scores that are known and fresh, and count them as used."""
+        oldest = self._clock() - self._ttl_s
+        scores: dict[bytes, float] = {}
+        with self._lock:
+            for key in keys:
+                entry = self._scores.get(key)
+                if entry is None:
+                    continue
+                # Expired scores are dropped on access; nothing else looks for them.
+                if entry[0] <= oldest:
+                    del self._scores[key]
+                    continue
+                self._scores.move_to_end(key)
+                scores[key] = entry[1]
+        return scores
+
+    def put_many(self, scores: Mapping[bytes, float]) -> None:
+        """Store these scores and drop the least recently used ones."""
+        now = self._clock()
+        with self._lock:
+            for key, score in scores.items():
+                self._scores[key] = (now, score)
+                self._scores.move_to_end(key)
+            while len(self._scores) > self._max_items:
+                self._scores.popitem(last=False)
+
+
+_KEYS_PER_STATEMENT = 500  # SQLite's oldest limit is 999 parameters
+
+
+class SQLiteScores:
+    """Keeps scores in a file that processes can share; the oldest beyond `max_items` are dropped.
+
+    Ages are wall-clock time, because the file outlives the process. Raises sqlite3.Error for a file that is
+    broken or locked for longer than `wait_s`; `CachedScorer` then goes on without it.
+    """
+
+    blocking = True
+
+    def __init__(
+        self,
+        path: Path | str,
+        max_items: int = 1_000_000,
+        ttl_s: float | None = None,
+        *,
+        wait_s: float = 0.2,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        _check_limits(max_items, ttl_s)
+        self._path = str(path)
+        self._max_items = max_items
+        self._ttl_s = math.inf if ttl_s is None else ttl_s
+        self._wait_s = wait_s
+        self._clock = clock
+        self._lock = ForkSafeLock()
+        self._db: sqlite3.Connection | None = None
+        self._pid = 0
+        self._unchecked = max_items  # scores stored since the size was last checked
+
+    def __repr__(self) -> str:
+        return f"SQLiteScores({Path(self._path).name!r})"
+
+    def get_many(self, keys: Sequence[bytes]) -> dict[bytes, float]:
+        """Return the scores that are known and fresh."""
+        oldest = self._clock() - self._ttl_s if math.isfinite(self._ttl_s) else -1e300
+        scores: dict[bytes, float] = {}
+        with self._connection() as db:
+            for start in range(0, len(keys), _KEYS_PER_STATEMENT):
+                part = keys[start : start + _KEYS_PER_STATEMENT]
+                marks = ",".join("?" * len(part))
+                rows = db.execute(
+                    f"SELECT key, score FROM scores WHERE key IN ({marks}) AND at > ?",  # noqa: S608 - marks only
+                    (*part, oldest),
+                )
+                scores.update((key, score) for key, data in rows if (score := _unpack(key, data)) is not None)
+        return scores
+
+    def put_many(self, scores: Mapping[bytes, float]) -> None:
+        """Store these scores and drop the oldest ones beyond the limit."""
+        now = self._clock()
+        with self._connection() as db:
+            db.executemany(
+                "INSERT OR REPLACE INTO scores (key, score, at) VALUES (?, ?, ?)",
+                [(key, _pack(key, score), now) for key, score in scores.items()],
+            )
+            self._unchecked += len(scores)
+            # Counting a million rows for every pool would cost more than the pool.
+            if self._unchecked * 100 < self._max_items:
+                return
+            (count,) = db.execute("SELECT COUNT(*) FROM scores").fetchone()
+            self._unchecked = 0
+            if count > self._max_items:
+                db.execute(
+                    "DELETE FROM scores WHERE key IN (SELECT key FROM scores ORDER BY at, key LIMIT ?)",
+                    (count - self._max_items,),
+                )
+
+    def close(self) -> None:
+        """Close the file; the next use opens it again."""
+        with self._lock:
+            self._disconnect()
+
+    @contextmanager
+    def _connection(self) -> Iterator[sqlite3.Connection]:
+        """Lock and yield the connection; commits at the end, disconnects after an error."""
+        with self._lock:
+            try:
+                if self._db is None or self._pid != os.getpid():
+                    self._db = self._connect()
+                    self._pid = os.getpid()
+                with self._db:
+                    yield self._db
+            except sqlite3.Error:
+                self._disconnect()
+                raise
+
+    def _connect(self) -> sqlite3.Connection:
+        # Any worker thread may use it, one at a time because of the lock.
+        db = sqlite3.connect(self._path, timeout=self._wait_s, check_same_thread=False)
+        # Without it, an object that is never closed leaves a warning and a file handle behind.
+        weakref.finalize(self, db.close)
+        try:
+            # Readers in other processes do not wait for a writer. A power cut may lose recent scores.
+            db.execute("PRAGMA journal_mode=WAL")
+            db.execute("PRAGMA synchronous=NORMAL")
+            db.execute(
+                "CREATE TABLE IF NOT EXISTS scores "
+                "(key BLOB PRIMARY KEY, score REAL NOT NULL, at REAL NOT NULL)"
+            )
+            db.execute("CREATE INDEX IF NOT EXISTS scores_at ON scores (at)")
+        except sqlite3.Error:
+            db.close()
+            raise
+        return db
+
+    def _disconnect(self) -> None:
+        if self._db is not None and self._pid == os.getpid():
+            self._db.close()
+        self._db = None
+
+
+def _pack(key: bytes, score: float) -> bytes:
+    """Return a score with a checksum over key and score, because SQLite does not detect damaged values."""
+    packed = struct.pack("<d", score)
+    return packed + struct.pack("<I", crc32(key + packed))
+
+
+def _unpack(key: bytes, data: object) -> float | None:
+    """Return the score, or None if the checksum does not match."""
+    if not isinstance(data, bytes) or len(data) != struct.calcsize("<dI"):
+        return None
+    score: float = struct.unpack_from("<d", data)[0]
+    return score if data == _pack(key, score) else None
+
+
+def _check_limits(max_items: int, ttl_s: float | None) -> None:
+    if isinstance(max_items, bool) or not isinstance(max_items, int) or max_items < 1:
+        raise InputError(f"max_items is {max_items!r}; pass a whole number ≥ 1.")
+    if ttl_s is not None and not (is_finite_number(ttl_s) and 0 < ttl_s < 1e15):
+        raise InputError(f"ttl_s is {ttl_s!r}; pass seconds > 0, or None to keep scores forever.")

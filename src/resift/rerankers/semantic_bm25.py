@@ -1,54 +1,63 @@
-"""The fallback tier: cosine and BM25 blended 70 to 30, BM25 alone where there are no vectors."""
+"""The fallback tier: cosine and BM25 blended 70 to 30; BM25 alone if there are no vectors.
+
+BM25 (Robertson et al., 1994) is computed over the pool of one query, so only the query's words are scored.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import mul
+from typing import NamedTuple
 
+from resift._internal.arrays import Array, np
+from resift._internal.forking import ForkSafeLock
 from resift.deadline import Deadline
 from resift.errors import InputError, ResiftError, redacted
 from resift.models.embedder import EmbedderOptions, embedding_models
 from resift.protocols import Embedder
-from resift.rerankers.bm25 import PoolBM25
-from resift.rerankers.cosine import Vector, cosines
 from resift.rerankers.fusing import fuse_then_rescore
 from resift.resilience.budget import Budget
+from resift.text.analysis import Analyzer
 from resift.text.bm25 import POOL
 from resift.types import Hit, ScorerInfo, Scores
 from resift.validation import check_arguments, option
 
-CACHED_VECTORS = 2048
-"""How many texts keep the vector that the embedder gave; the oldest go first."""
+CACHED_TEXTS = 2048
+"""Texts whose word counts or vectors are cached; the oldest are dropped first."""
 
 INLINE_CHARACTERS = 300_000
-"""A pool with more text than this is counted in a worker thread, so that the loop stays free."""
+"""A pool with more text than this is scored in a worker thread, so that the event loop stays free."""
+
+Vector = Sequence[float] | Array
 
 
 @dataclass(frozen=True, kw_only=True)
 class SemanticBM25Options(EmbedderOptions):
-    """What a pipeline file can say of this scorer."""
+    """Options of this scorer in a pipeline file."""
 
-    semantic_weight: float = option("Weight of the meaning.", default=0.7, min=0)
-    bm25_weight: float = option("Weight of the words.", default=0.3, min=0)
+    semantic_weight: float = option("Weight of the cosine.", default=0.7, min=0)
+    bm25_weight: float = option("Weight of BM25.", default=0.3, min=0)
     embedder: str | None = option(
-        "Model for the meaning; without one, words alone decide.", default=None, choices=embedding_models
+        "Model for the cosine; without one, BM25 decides alone.", default=None, choices=embedding_models
     )
 
 
 class SemanticBM25Reranker:
     """Scores by `(semantic_weight × max(0, cosine) + bm25_weight × BM25) / total`, from 0 to 1.
 
-    Vectors come from `hit.metadata["vector"]` or the embedder; BM25 counts within the pool (see
-    `PoolBM25` for its scale). Without vectors, or without time to make them, BM25 scores alone and
-    the scores say so. A score depends on the pool, so it must not be cached per text.
+    Vectors come from `hit.metadata["vector"]` or the embedder. BM25 is relative to the pool (see `PoolBM25`
+    for its scale). Without vectors, or without time to compute them, BM25 decides alone and the scores
+    report it. A score depends on the pool, so it must not be cached per text.
     """
 
     Options = SemanticBM25Options
     name = "semantic-bm25"
     pointwise = False
-    # BM25 and cosines, both from 0 to 1; the words of a text are found in every language.
+    # Both parts range from 0 to 1, and BM25 works in every language.
     info = ScorerInfo(name="semantic-bm25", score_scale="probability")
 
     @check_arguments
@@ -63,19 +72,24 @@ class SemanticBM25Reranker:
         language: str = "auto",
         vector_key: str = "vector",
     ) -> None:
-        total = _total(semantic_weight, bm25_weight)
+        for name, weight in (("semantic_weight", semantic_weight), ("bm25_weight", bm25_weight)):
+            if isinstance(weight, bool) or not math.isfinite(weight) or weight < 0:
+                raise InputError(f"{name} is {weight}; pass a number ≥ 0.")
+        total = semantic_weight + bm25_weight
+        if total <= 0:
+            raise InputError("semantic_weight and bm25_weight are both 0; at least one must be above 0.")
         self.semantic_weight = semantic_weight / total
         self.bm25_weight = bm25_weight / total
         self._embedder = embedder
         self._bm25 = PoolBM25(k1=k1, b=b, language=language)
         self._vector_key = vector_key
         self._vectors: dict[str, Vector] = {}
-        # Local embedding has no round trip: only the measured time per text decides.
+        # Local embedding has no round trip: only the measured time per text counts.
         self._budget = Budget(0.0, 0.02, reserve_s=0.01)
 
     def __repr__(self) -> str:
-        with_model = "" if self._embedder is None else ", with embedder"
-        return f"SemanticBM25Reranker({self.semantic_weight:.3g}, {self.bm25_weight:.3g}{with_model})"
+        embedder = "" if self._embedder is None else ", with embedder"
+        return f"SemanticBM25Reranker({self.semantic_weight:.3g}, {self.bm25_weight:.3g}{embedder})"
 
     async def score(
         self,
@@ -85,7 +99,7 @@ class SemanticBM25Reranker:
         deadline: Deadline,
         query_vector: Vector | None = None,
     ) -> Scores:
-        """Return one score per hit; `query_vector` is compared with the vectors that the hits carry."""
+        """Return one score per hit. `query_vector` is compared with the vectors in the hits' metadata."""
         texts = [hit.text for hit in hits]
         if sum(map(len, texts)) > INLINE_CHARACTERS:
             lexical = await asyncio.to_thread(self._bm25.scores, query, texts)
@@ -94,36 +108,32 @@ class SemanticBM25Reranker:
         if self.semantic_weight == 0.0:
             return Scores(lexical, self.name, scorer=self.info, note="BM25 alone: semantic_weight is 0")
         try:
-            semantic = await self._cosines(query, hits, deadline, query_vector)
+            semantic = await self._compute_cosines(query, hits, deadline, query_vector)
         except Exception as exc:
-            # The text of a stranger's exception may quote a document; its type cannot.
-            cause = redacted(exc)
-            reason = f"BM25 alone: {cause}"
+            # The text of another package's exception may quote a document; its type cannot.
+            reason = f"BM25 alone: {redacted(exc)}"
             return Scores(lexical, self.name, scorer=self.info, degraded=True, reason=reason, note=reason)
         if semantic is None:
             return Scores(lexical, self.name, scorer=self.info, note="BM25 alone: no vectors and no embedder")
         blended = [
-            self.semantic_weight * max(0.0, cosine) + self.bm25_weight * word
-            for cosine, word in zip(semantic, lexical, strict=True)
+            self.semantic_weight * max(0.0, cosine) + self.bm25_weight * bm25
+            for cosine, bm25 in zip(semantic, lexical, strict=True)
         ]
-        return Scores(
-            blended,
-            self.name,
-            note=f"{self.semantic_weight:.2g} cosine + {self.bm25_weight:.2g} BM25",
-            scorer=self.info,
-        )
+        note = f"{self.semantic_weight:.2g} cosine + {self.bm25_weight:.2g} BM25"
+        return Scores(blended, self.name, note=note, scorer=self.info)
 
     async def fuse(
         self, per_store: Sequence[Sequence[Hit]], *, k: int, query: str | None = None
     ) -> list[Hit]:
-        """Pool the lists by reciprocal rank and return the k that score best."""
+        """Fuse the lists by reciprocal rank and return the k with the best scores."""
         return await fuse_then_rescore(self, per_store, k=k, query=query)
 
-    async def _cosines(
+    async def _compute_cosines(
         self, query: str, hits: Sequence[Hit], deadline: Deadline, query_vector: Vector | None
     ) -> list[float] | None:
-        given = [hit.metadata.get(self._vector_key) for hit in hits]
-        missing = [hit.text for hit, vector in zip(hits, given, strict=True) if vector is None]
+        """Return one cosine per hit; None if vectors are missing and there is no embedder."""
+        stored = [hit.metadata.get(self._vector_key) for hit in hits]
+        missing = [hit.text for hit, vector in zip(hits, stored, strict=True) if vector is None]
         if self._embedder is not None:
             new = [text for text in dict.fromkeys(missing) if text not in self._vectors]
             if new or query_vector is None:
@@ -134,11 +144,12 @@ class SemanticBM25Reranker:
             return None
         vectors = [
             self._vectors.get(hit.text) if vector is None else vector
-            for hit, vector in zip(hits, given, strict=True)
+            for hit, vector in zip(hits, stored, strict=True)
         ]
-        found = cosines(query_vector, vectors)
-        self._forget()
-        return found
+        values = cosines(query_vector, vectors)
+        for text in list(self._vectors)[: max(0, len(self._vectors) - CACHED_TEXTS)]:
+            self._vectors.pop(text, None)
+        return values
 
     async def _embed(
         self,
@@ -148,6 +159,7 @@ class SemanticBM25Reranker:
         deadline: Deadline,
         query_vector: Vector | None,
     ) -> Vector:
+        """Add the texts' vectors to the cache and return the query's vector."""
         if not self._budget.allows(len(texts) + 1, deadline):
             raise ResiftError(f"no time to embed {len(texts) + 1} texts")
         started_s = deadline.clock()
@@ -155,21 +167,99 @@ class SemanticBM25Reranker:
             if query_vector is None:
                 query_vector = (await embedder.embed([query], kind="query"))[0]
             if texts:
-                made = await embedder.embed(texts, kind="document")
-                self._vectors.update(zip(texts, made, strict=True))
+                vectors = await embedder.embed(texts, kind="document")
+                self._vectors.update(zip(texts, vectors, strict=True))
         self._budget.record(len(texts) + 1, deadline.clock() - started_s)
         return query_vector
 
-    def _forget(self) -> None:
-        for text in list(self._vectors)[: max(0, len(self._vectors) - CACHED_VECTORS)]:
-            self._vectors.pop(text, None)
+
+class _TermCounts(NamedTuple):
+    terms: Mapping[str, int]
+    length: int
+    languages: frozenset[str]
 
 
-def _total(semantic_weight: float, bm25_weight: float) -> float:
-    for name, weight in (("semantic_weight", semantic_weight), ("bm25_weight", bm25_weight)):
-        if isinstance(weight, bool) or not math.isfinite(weight) or weight < 0:
-            raise InputError(f"{name} is {weight}; pass a number ≥ 0.")
-    total = semantic_weight + bm25_weight
-    if total <= 0:
-        raise InputError("semantic_weight and bm25_weight are both 0; at least one must be above 0.")
-    return total
+class PoolBM25:
+    """Scores texts by the share of the query's information that they cover, from 0 to 1.
+
+    The score is BM25 divided by the maximum that any text could reach for this query. It is 0 if no word
+    matches, and about 0.4 if each word of the query occurs once in a text of average length. It does not
+    become 1 just because the rest of the pool is worse.
+    """
+
+    def __init__(self, *, k1: float = POOL.k1, b: float = POOL.b, language: str = "auto") -> None:
+        if not (math.isfinite(k1) and k1 >= 0):
+            raise InputError(f"k1 is {k1}; pass a number ≥ 0, such as 1.5.")
+        if not 0 <= b <= 1:
+            raise InputError(f"b is {b}; pass a number from 0 to 1, such as 0.75.")
+        self.k1 = k1
+        self.b = b
+        self._analyzer = Analyzer(language)
+        self._lock = ForkSafeLock()
+        self._cache: dict[str, _TermCounts] = {}
+
+    def scores(self, query: str, texts: Sequence[str]) -> list[float]:
+        """Return one score per text; idf and average length come from the texts themselves."""
+        documents = [self._count_terms(text) for text in texts]
+        languages = frozenset[str]().union(*(document.languages for document in documents))
+        # "cell" and "cells" in one query are one word.
+        words = list(dict.fromkeys(self._analyzer.query_words(query, languages=languages)))
+        if not words or not texts:
+            return [0.0] * len(texts)
+        # The average is 0 if no text has any word.
+        average = sum(document.length for document in documents) / len(texts) or 1.0
+        norms = [self.k1 * (1 - self.b + self.b * document.length / average) for document in documents]
+        parts: list[list[float]] = [[] for _ in documents]
+        weights: list[float] = []
+        for spellings in words:
+            rows = [[document.terms.get(term, 0) for document in documents] for term in spellings]
+            counts = rows[0] if len(rows) == 1 else [sum(column) for column in zip(*rows, strict=True)]
+            # A word that no text contains counts like one in a single text: its absence lowers all scores.
+            containing = max(sum(map(bool, counts)), 1)
+            weight = math.log(1 + (len(texts) - containing + 0.5) / (containing + 0.5))
+            weights.append(weight)
+            for part, count, norm in zip(parts, counts, norms, strict=True):
+                if count:
+                    part.append(weight * count / (count + norm))
+        maximum = math.fsum(weights)
+        return [min(1.0, math.fsum(part) / maximum) for part in parts]
+
+    def _count_terms(self, text: str) -> _TermCounts:
+        counts = self._cache.get(text)
+        if counts is None:
+            analyzed = self._analyzer.analyze(text)
+            counts = _TermCounts(Counter(analyzed.terms), len(analyzed.terms), analyzed.languages)
+            with self._lock:
+                while len(self._cache) >= CACHED_TEXTS:
+                    del self._cache[next(iter(self._cache))]
+                self._cache[text] = counts
+        return counts
+
+
+def cosines(query: Vector, vectors: Sequence[Vector | None]) -> list[float]:
+    """Return the cosine of the query's vector with each vector; 0 if one of the two has length 0.
+
+    Uses numpy if the query's vector is an array, otherwise plain Python. Raises InputError for vectors of
+    another dimension or with values that are not finite.
+    """
+    matching = [vector for vector in vectors if vector is not None and len(vector) == len(query)]
+    if len(matching) < len(vectors):
+        raise InputError(f"vectors differ in length; the query's has {len(query)} values.")
+    if hasattr(query, "dtype"):
+        matrix = np.asarray([np.asarray(vector, dtype=np.float64) for vector in matching])
+        row = np.asarray(query, dtype=np.float64)
+        # One sum per row: a matrix product may round differently for another number of rows.
+        dots = (matrix * row).sum(axis=1) if matching else np.zeros(0)
+        norms = np.sqrt((matrix * matrix).sum(axis=1)) * math.sqrt(float((row * row).sum()))
+        values: list[float] = np.divide(dots, norms, out=np.zeros_like(dots), where=norms != 0).tolist()
+    else:
+        query_norm = math.hypot(*query)
+        lengths = [query_norm * math.hypot(*vector) for vector in matching]
+        values = [
+            sum(map(mul, query, vector)) / length if length else 0.0
+            for vector, length in zip(matching, lengths, strict=True)
+        ]
+    if not all(map(math.isfinite, values)):
+        raise InputError("a vector has a value that is not a finite number.")
+    # Rounding can leave the range by a hair.
+    return [max(-1.0, min(1.0, value)) for value in values]

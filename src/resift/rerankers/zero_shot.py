@@ -1,10 +1,10 @@
-"""Zero-shot scoring: does the document entail a statement made from the query? By an NLI model."""
+"""Zero-shot scoring: an NLI model decides whether a document entails a statement made from the query."""
 
 from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from resift.models.loading import Lazy, ModelFolder, load, model_option
 from resift.models.pairs import PairModel, PairOptions, Progress
 from resift.models.registry import check_kind
 from resift.models.tokenizer import check_language
-from resift.rerankers.cross_encoder import scores_of
+from resift.rerankers.cross_encoder import collect_scores
 from resift.rerankers.fusing import fuse_then_rescore
 from resift.types import Hit, Scores
 from resift.validation import check_arguments, option
@@ -26,16 +26,18 @@ HYPOTHESIS = "This text is about {}."
 
 @dataclass(frozen=True, kw_only=True)
 class ZeroShotOptions(ModelFolder):
-    """What a pipeline file can say of zero-shot scoring."""
+    """Options of zero-shot scoring in a pipeline file."""
 
     model_name: str = model_option("nli", default=DEFAULT_MODEL)
-    hypothesis: str = option("What a relevant text says; {} stands for the question.", default=HYPOTHESIS)
+    hypothesis: str = option(
+        "The statement that a relevant text entails; {} stands for the query.", default=HYPOTHESIS
+    )
 
 
 class ZeroShotReranker:
     """Orders hits by the probability that they entail the hypothesis, in which {} stands for the query.
 
-    Needs no training on queries: the hypothesis says what relevant means. The model is loaded at the first
+    It needs no training on queries: the hypothesis defines what relevant means. The model is loaded on first
     use. Raises ValueError for a model that is not allowed and for a hypothesis without {}.
     """
 
@@ -59,41 +61,38 @@ class ZeroShotReranker:
         self.hypothesis = hypothesis
         self.on_progress = on_progress
         self.info = spec.scorer_info(self.name)
-        # The hypothesis decides the scores, so a score cache must tell two of them apart.
+        # The hypothesis decides the scores, so it is part of the key of a score cache.
         self.revision = f"{spec.revision} {hypothesis}"
-        self._folder = folder
-        self._loaded = Lazy(self._load)
+        self._model = Lazy(lambda: _load_model(model_name, folder))
 
     async def score(self, query: str, hits: Sequence[Hit], *, deadline: Deadline) -> Scores:
-        """Return one probability of entailment per hit; None where the deadline came first."""
-        model = await asyncio.to_thread(self._loaded)
+        """Return one probability of entailment per hit; None if the deadline came first."""
+        model = await asyncio.to_thread(self._model)
         statement = self.hypothesis.replace("{}", query)
         texts = [hit.text for hit in hits]
         check_language(model.model.tokenizer, self.model_name, query, texts)
         call = await model.score(statement, texts, deadline=deadline, on_progress=self.on_progress)
-        return scores_of(call, self.info)
+        return collect_scores(call, self.info)
 
     async def fuse(
         self, per_store: Sequence[Sequence[Hit]], *, k: int, query: str | None = None
     ) -> list[Hit]:
-        """Pool the lists by reciprocal rank and return the best k of the pool by this model."""
+        """Fuse the lists by reciprocal rank and return the best k by this model."""
         return await fuse_then_rescore(self, per_store, k=k, query=query)
 
-    def _load(self) -> PairModel:
-        model = load(self.model_name, kind="nli", folder=self._folder)
-        at = model.spec.entailment_index
-        if at is None or not 0 <= at < model.width:
-            raise ModelLoadError(
-                f"{self.model_name!r} has {model.width} labels and entailment_index {at}; "
-                "say which label is entailment."
-            )
-        return PairModel(model, PairOptions(document_first=True, read_score=_probability_of(at)))
 
+def _load_model(model_name: str, folder: Path | str | None) -> PairModel:
+    model = load(model_name, kind="nli", folder=folder)
+    label = model.spec.entailment_index
+    if label is None or not 0 <= label < model.width:
+        raise ModelLoadError(
+            f"{model_name!r} has {model.width} labels and entailment_index {label}; "
+            "pass the index of the entailment label."
+        )
 
-def _probability_of(label: int) -> Callable[[Array], float]:
-    def read(logits: Array) -> float:
+    def softmax_of_label(logits: Array) -> float:
         highest = float(logits.max())
         powers = [math.exp(float(logit) - highest) for logit in logits.reshape(-1)]
         return powers[label] / math.fsum(powers)
 
-    return read
+    return PairModel(model, PairOptions(document_first=True, read_score=softmax_of_label))

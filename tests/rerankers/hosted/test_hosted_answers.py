@@ -18,11 +18,9 @@ from resift.errors import (
     ProviderRejected,
     ProviderServerError,
 )
-from resift.rerankers.hosted.answers import scores_in
-from resift.rerankers.hosted.batches import split, worst
-from resift.rerankers.hosted.bodies import UnusableBody, dump_json, parse_json, read_capped
-from resift.rerankers.hosted.dialects import DIALECTS
-from resift.rerankers.hosted.statuses import error_for, retry_after_s
+from resift.rerankers.hosted.providers import DIALECTS, read_scores, retry_after_s, status_error
+from resift.rerankers.hosted.scorer import split_batches, worst_failure
+from resift.rerankers.hosted.transport import UnusableBody, dump_body, parse_body, read_body
 
 # Written from the providers' documentation, not from the code.
 REQUESTS = {
@@ -98,7 +96,7 @@ def test_a_request_has_exactly_the_documented_fields(provider):
 
 @pytest.mark.parametrize("provider", ANSWERS)
 def test_an_answer_becomes_scores_by_document_number(provider):
-    assert scores_in(ANSWERS[provider], DIALECTS[provider], count=2) == [0.1, 0.9]
+    assert read_scores(ANSWERS[provider], DIALECTS[provider], count=2) == [0.1, 0.9]
 
 
 def test_every_dialect_is_covered_here():
@@ -125,7 +123,7 @@ def test_every_dialect_is_covered_here():
 def test_no_answer_is_half_believed(rows, count):
     """Whatever the rows, the result is one finite score per document or a ProviderBadAnswer."""
     try:
-        scores = scores_in(rows, DIALECTS["tei"], count=count)
+        scores = read_scores(rows, DIALECTS["tei"], count=count)
     except ProviderBadAnswer:
         return
     assert len(scores) == count
@@ -151,15 +149,15 @@ def test_no_answer_is_half_believed(rows, count):
 )
 def test_a_body_that_is_not_json_is_refused_without_quoting_it(body):
     with pytest.raises(UnusableBody) as caught:
-        parse_json(body)
+        parse_body(body)
     assert caught.value.__cause__ is None
     assert len(str(caught.value)) < 50
 
 
 def test_a_body_with_more_parts_than_asked_for_is_not_parsed():
-    assert len(parse_json(b"[" + b"1," * 99 + b"1]", most_parts=100)) == 100
-    with pytest.raises(UnusableBody, match="more parts"):
-        parse_json(b"[" + b"1," * 100 + b"1]", most_parts=100)
+    assert len(parse_body(b"[" + b"1," * 99 + b"1]", max_values=100)) == 100
+    with pytest.raises(UnusableBody, match="more values"):
+        parse_body(b"[" + b"1," * 100 + b"1]", max_values=100)
 
 
 async def _chunks(*parts):
@@ -167,8 +165,8 @@ async def _chunks(*parts):
         yield part
 
 
-def _read(*parts, encoding="", cap=100):
-    return asyncio.run(read_capped(_chunks(*parts), encoding, cap=cap))
+def _read(*parts, encoding="", limit=100):
+    return asyncio.run(read_body(_chunks(*parts), encoding, limit=limit))
 
 
 def test_the_cap_holds_after_decompression_and_exactly_at_the_limit():
@@ -195,7 +193,7 @@ def test_a_broken_or_unasked_compression_is_refused(data, encoding):
 
 
 def test_lone_surrogates_do_not_break_a_request():
-    assert json.loads(dump_json({"query": "a\ud800b"})) == {"query": "a?b"}
+    assert json.loads(dump_body({"query": "a\ud800b"})) == {"query": "a?b"}
 
 
 @pytest.mark.parametrize(
@@ -224,7 +222,7 @@ def test_lone_surrogates_do_not_break_a_request():
     ],
 )
 def test_a_status_becomes_the_error_that_the_breaker_knows(status, headers, kind):
-    error = error_for("voyage", status, headers)
+    error = status_error("voyage", status, headers)
     assert type(error) is kind
     assert (error.provider, error.status) == ("voyage", status)
 
@@ -243,7 +241,7 @@ def test_retry_after_is_seconds_or_a_date_by_the_servers_own_clock():
 
 
 def test_a_providers_message_is_told_only_in_harmless_words():
-    told = str(error_for("voyage", 400, {}, message="Unknown model 'x' for query 'secret plans of Q3'"))
+    told = str(status_error("voyage", 400, {}, message="Unknown model 'x' for query 'secret plans of Q3'"))
     assert told.endswith("Its message mentions: unknown, model, query.")
     assert "secret" not in told
 
@@ -256,7 +254,7 @@ def test_a_providers_message_is_told_only_in_harmless_words():
     st.integers(1, 1000),
 )
 def test_batches_are_disjoint_ordered_complete_and_within_the_caps(sizes, over, size, documents, most):
-    batches = split(sizes, batch_over=over, batch_size=size, max_documents=documents, max_bytes=most)
+    batches = split_batches(sizes, batch_over=over, batch_size=size, max_documents=documents, max_bytes=most)
     assert [at for batch in batches for at in batch] == list(range(len(sizes)))
     for batch in batches:
         assert 0 < len(batch) <= min(documents, max(size, over))
@@ -265,7 +263,9 @@ def test_batches_are_disjoint_ordered_complete_and_within_the_caps(sizes, over, 
 
 def test_over_80_goes_in_60s_and_80_stays_together():
     def lengths(count, most=1000):
-        batches = split([1] * count, batch_over=80, batch_size=60, max_documents=most, max_bytes=10**6)
+        batches = split_batches(
+            [1] * count, batch_over=80, batch_size=60, max_documents=most, max_bytes=10**6
+        )
         return [len(batch) for batch in batches]
 
     assert lengths(80) == [80]
@@ -279,7 +279,7 @@ def test_the_failure_reported_for_all_is_the_one_that_holds_the_breaker_longest(
     server, auth = ProviderServerError("s"), ProviderAuthError("a")
     short, long = ProviderRateLimited("r", retry_after_s=1), ProviderRateLimited("r", retry_after_s=9)
     rejected = ProviderRejected("no")
-    assert worst([rejected, server]) is server
-    assert worst([server, short, long]) is long
-    assert worst([long, auth, server]) is auth
-    assert worst([rejected]) is rejected
+    assert worst_failure([rejected, server]) is server
+    assert worst_failure([server, short, long]) is long
+    assert worst_failure([long, auth, server]) is auth
+    assert worst_failure([rejected]) is rejected

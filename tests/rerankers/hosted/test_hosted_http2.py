@@ -23,7 +23,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from resift.deadline import Deadline
-from resift.rerankers.hosted import HostedReranker, close_connections, http_clients
+from resift.rerankers.hosted import HostedReranker, close_connections, transport
 
 ANSWER_S = 0.1
 
@@ -55,9 +55,9 @@ def certificate(tmp_path, monkeypatch):
     file.write_bytes(private + made.public_bytes(serialization.Encoding.PEM))
     monkeypatch.setenv("SSL_CERT_FILE", str(file))
     # Certificates are read once per process.
-    http_clients._tls.cache_clear()
+    transport._tls_context.cache_clear()
     yield file
-    http_clients._tls.cache_clear()
+    transport._tls_context.cache_clear()
 
 
 class TlsServer:

@@ -20,10 +20,9 @@ from resift.errors import (
 )
 from resift.plugins import load_reranker
 from resift.rerankers.hosted import DIALECTS, close_connections
-from resift.rerankers.hosted.limits import ConcurrencyLimit, shared_limit
+from resift.rerankers.hosted.transport import ConcurrencyLimit, shared_limit
 from resift.rerankers.rescore import rescore
-from resift.rerankers.score_cache import CachedScorer
-from resift.rerankers.score_stores import MemoryScores
+from resift.rerankers.score_cache import CachedScorer, MemoryScores
 from resift.testing.contracts import check_reranker, check_scorer
 from resift.types import Hit
 from tests.providers.forms import overlap
@@ -69,7 +68,9 @@ def test_one_failing_batch_of_four_leaves_its_hits_last_in_old_order(server, rer
     ranking = asyncio.run(rescore(reranker(), QUERY, hits, k=200))
     assert ranking.partial
     assert ranking.degraded
-    assert ranking.reason == "1 of 4 batches failed: voyage answered 500: it failed inside. Try later."
+    assert (
+        ranking.reason == "1 of 4 batches failed: voyage answered 500: it failed internally. Try again later."
+    )
     assert ranking.ids[140:] == [hit.id for hit in hits[60:120]] == list(ranking.unscored)
     assert sorted(ranking.ids) == [hit.id for hit in hits]
     scored = [(-hit.score, hit.id) for hit in ranking[:140]]

@@ -25,7 +25,7 @@ def voyage(sdk, server):
 
 def cohere(sdk, server):
     client = sdk.ClientV2(api_key="k", base_url=server.base_url("cohere"))
-    rows = client.rerank(model="rerank-v3.5", query=QUERY, documents=TEXTS, top_n=3).results
+    rows = client.rerank(model="rerank-v4.0-pro", query=QUERY, documents=TEXTS, top_n=3).results
     return {row.index: row.relevance_score for row in rows}
 
 

@@ -8,17 +8,16 @@ import pytest
 
 from resift.errors import ConfigError
 from resift.rerankers.hosted import (
-    DIALECTS,
+    PROVIDERS,
     HostedReranker,
-    factories,
     get_production_cross_encoder_reranker,
     hosted_reranker,
+    scorer,
 )
-from resift.rerankers.hosted.endpoint import endpoint
-from resift.rerankers.hosted.keys import find_key
+from resift.rerankers.hosted.endpoints import check_endpoint, find_key
 
-KEYED = [name for name, dialect in DIALECTS.items() if dialect.needs_key]
-OWN = [name for name, dialect in DIALECTS.items() if not dialect.needs_key]
+KEYED = [name for name, provider in PROVIDERS.items() if provider.needs_key]
+OWN = [name for name, provider in PROVIDERS.items() if not provider.needs_key]
 
 
 @pytest.mark.parametrize(
@@ -50,8 +49,8 @@ OWN = [name for name, dialect in DIALECTS.items() if not dialect.needs_key]
         ("https://exa mple.org", "characters"),
         ("https://example.org\\@evil.org", "user name"),
         ("https://example.org\\evil", "characters"),
-        ("https://example.org:99999", "no URL"),
-        ("https://[::1", "no URL"),
+        ("https://example.org:99999", "not a URL"),
+        ("https://[::1", "not a URL"),
         ("ftp://example.org", "https://host"),
         ("file:///etc/passwd", "https://host"),
         ("//example.org", "https://host"),
@@ -62,7 +61,7 @@ OWN = [name for name, dialect in DIALECTS.items() if not dialect.needs_key]
 )
 def test_an_unsafe_base_url_is_refused_in_one_sentence(url, message):
     with pytest.raises(ConfigError, match=message) as caught:
-        endpoint("voyage", url, allow_loopback=True)
+        check_endpoint("voyage", url, allow_loopback=True)
     assert "pass@" not in str(caught.value)
 
 
@@ -95,32 +94,34 @@ def test_an_unsafe_base_url_is_refused_in_one_sentence(url, message):
 )
 def test_loopback_needs_explicit_leave(url):
     with pytest.raises(ConfigError, match="allow_loopback=True"):
-        endpoint("tei", url)
-    assert endpoint("tei", url, allow_loopback=True).loopback
+        check_endpoint("tei", url)
+    assert check_endpoint("tei", url, allow_loopback=True).loopback
 
 
 def test_a_server_in_a_private_network_is_asked_over_https_where_that_is_allowed():
-    assert not endpoint("tei", "https://10.1.2.3", allow_private=True).loopback
+    assert not check_endpoint("tei", "https://10.1.2.3", allow_private=True).loopback
     with pytest.raises(ConfigError, match="not https"):
-        endpoint("tei", "http://10.1.2.3", allow_private=True)
+        check_endpoint("tei", "http://10.1.2.3", allow_private=True)
     with pytest.raises(ConfigError, match="metadata"):
-        endpoint("tei", "https://169.254.169.254", allow_private=True, allow_loopback=True)
+        check_endpoint("tei", "https://169.254.169.254", allow_private=True, allow_loopback=True)
     for public in (
         "https://8.8.8.8",
         "https://api.example.org",
         "https://[2606:4700::1111]",
         "https://127.example.org",
     ):
-        assert endpoint("tei", public).base_url == public
+        assert check_endpoint("tei", public).base_url == public
 
 
 def test_a_version_that_base_url_and_path_share_is_written_once():
     assert (
-        endpoint("voyage", "https://api.voyageai.com/v1/").url("/v1/rerank")
+        check_endpoint("voyage", "https://api.voyageai.com/v1/").url("/v1/rerank")
         == "https://api.voyageai.com/v1/rerank"
     )
     assert (
-        endpoint("voyage", "https://gate.example.org/voyage").url("/v1/rerank").endswith("/voyage/v1/rerank")
+        check_endpoint("voyage", "https://gate.example.org/voyage")
+        .url("/v1/rerank")
+        .endswith("/voyage/v1/rerank")
     )
 
 
@@ -135,9 +136,9 @@ def test_a_version_that_base_url_and_path_share_is_written_once():
         ({"batch_over": -5}, "batch_over is -5"),
         ({"max_chars": 0}, "max_chars is 0"),
         ({"api_key": ""}, "api_key is empty"),
-        ({"api_key": "two words"}, "is no key"),
-        ({"api_key": "line\nbreak"}, "is no key"),
-        ({"api_key": "schlüssel"}, "is no key"),
+        ({"api_key": "two words"}, "is not a key"),
+        ({"api_key": "line\nbreak"}, "is not a key"),
+        ({"api_key": "schlüssel"}, "is not a key"),
     ],
 )
 def test_an_option_out_of_range_is_refused_by_name(options, message):
@@ -196,10 +197,10 @@ def test_argument_beats_file_beats_environment(tmp_path, monkeypatch):
 @pytest.mark.parametrize("provider", KEYED)
 def test_none_without_a_key_and_an_error_only_when_asked_for_directly(provider, monkeypatch, caplog):
     assert hosted_reranker(provider) is None
-    assert "is not set; what is built goes without it" in caplog.text
-    with pytest.raises(ConfigError, match=DIALECTS[provider].key_env[0]):
+    assert "is not set; continuing without this reranker" in caplog.text
+    with pytest.raises(ConfigError, match=PROVIDERS[provider].key_env[0]):
         HostedReranker(provider)
-    for variable in DIALECTS[provider].key_env:
+    for variable in PROVIDERS[provider].key_env:
         monkeypatch.setenv(variable, "k")
         assert hosted_reranker(provider).name == provider
         monkeypatch.setenv(variable, "")
@@ -236,7 +237,7 @@ def test_two_keys_have_two_breakers_and_neither_shows():
 @pytest.fixture
 def no_production_reranker(monkeypatch):
     """Start without the process's reranker, and without it for the tests that follow."""
-    monkeypatch.setattr(factories, "_production", None)
+    monkeypatch.setattr(scorer, "_production", None)
 
 
 def test_the_process_has_one_production_reranker(monkeypatch, no_production_reranker):

@@ -1,4 +1,4 @@
-"""Rerankers behind an HTTP API: one client, vendors as data. Needs the extra `hosted` when one is built."""
+"""Rerankers behind an HTTP API: one client, providers as data. Needs the extra `hosted` at run time."""
 
 from __future__ import annotations
 
@@ -7,24 +7,25 @@ from resift._internal.lazy_exports import lazy_exports
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from resift.rerankers.hosted.chat import ChatClient as ChatClient
-    from resift.rerankers.hosted.chat import Completion as Completion
-    from resift.rerankers.hosted.dialects import DIALECTS as DIALECTS
-    from resift.rerankers.hosted.dialects import Dialect as Dialect
-    from resift.rerankers.hosted.factories import (
+    from resift.rerankers.hosted.client import ChatClient as ChatClient
+    from resift.rerankers.hosted.client import Completion as Completion
+    from resift.rerankers.hosted.providers import DIALECTS as DIALECTS
+    from resift.rerankers.hosted.providers import PROVIDERS as PROVIDERS
+    from resift.rerankers.hosted.providers import Dialect as Dialect
+    from resift.rerankers.hosted.providers import Provider as Provider
+    from resift.rerankers.hosted.scorer import HostedReranker as HostedReranker
+    from resift.rerankers.hosted.scorer import (
         get_production_cross_encoder_reranker as get_production_cross_encoder_reranker,
     )
-    from resift.rerankers.hosted.factories import hosted_reranker as hosted_reranker
-    from resift.rerankers.hosted.http_clients import close_connections as close_connections
-    from resift.rerankers.hosted.scorer import HostedReranker as HostedReranker
+    from resift.rerankers.hosted.scorer import hosted_reranker as hosted_reranker
+    from resift.rerankers.hosted.transport import close_connections as close_connections
 else:
     __getattr__, __dir__, __all__ = lazy_exports(
         __name__,
         """
-        chat: ChatClient Completion
-        dialects: DIALECTS Dialect
-        factories: get_production_cross_encoder_reranker hosted_reranker
-        http_clients: close_connections
-        scorer: HostedReranker
+        client: ChatClient Completion
+        providers: DIALECTS PROVIDERS Dialect Provider
+        scorer: HostedReranker get_production_cross_encoder_reranker hosted_reranker
+        transport: close_connections
         """,
     )

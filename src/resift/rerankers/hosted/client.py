@@ -1,11 +1,12 @@
-"""The one place that talks HTTP to providers: rerankers and chat endpoints go through `ProviderClient`."""
+"""Clients of providers and of chat endpoints; the only place that sends HTTP requests to them."""
 
 from __future__ import annotations
 
 import asyncio
-import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypedDict, Unpack
 
 from resift.deadline import Deadline
 from resift.errors import (
@@ -17,49 +18,109 @@ from resift.errors import (
     ProviderUnreachable,
     require,
 )
-from resift.rerankers.hosted.bodies import (
+from resift.rerankers.hosted.endpoints import Endpoint, Secret, check_endpoint, find_key
+from resift.rerankers.hosted.providers import find_message, status_error
+from resift.rerankers.hosted.transport import (
     UnusableBody,
     close_if_trailing_data,
-    dump_json,
-    parse_json,
-    parts_in,
-    read_capped,
+    count_values,
+    dump_body,
+    parse_body,
+    preload,
+    read_body,
+    shared_limit,
+    warm_client,
 )
-from resift.rerankers.hosted.endpoint import Endpoint
-from resift.rerankers.hosted.http_clients import prepare, warm_client
-from resift.rerankers.hosted.keys import Secret
-from resift.rerankers.hosted.limits import shared_limit
-from resift.rerankers.hosted.statuses import error_for, message_in
-from resift.types import JsonValue
+from resift.types import JsonMapping, JsonValue
+from resift.validation import check_arguments, is_finite_number
 
 if TYPE_CHECKING:
     import httpx
 
-# Enough for any message; an error page may be of any size, and nobody waits for it.
-_ERROR_BODY = 64 * 1024
+# Enough for any message. An error page may have any size, and nobody waits for it.
+_ERROR_BODY_BYTES = 64 * 1024
 _ERROR_BODY_S = 0.1
-# A pool may hold several connections that one restart of the server closed.
-_STALE_TRIES = 3
+# A pool may have several connections that one restart of the server closed.
+_STALE_RETRIES = 3
+
+
+class ConnectionOptions(TypedDict, total=False):
+    """Options of every reranker and chat model behind an address.
+
+    api_key           the key; otherwise the content of `api_key_file`; otherwise the value of the variable
+                      that `api_key_env` names
+    allow_loopback    allow plain http to this machine
+    allow_private     allow an address in a private network
+    timeout_s         maximum time for one request
+    max_concurrency   maximum number of requests in flight
+    """
+
+    api_key: str | None
+    api_key_file: str | os.PathLike[str] | None
+    api_key_env: str | None
+    allow_loopback: bool
+    allow_private: bool
+    timeout_s: float
+    max_concurrency: int
+
+
+def connect(
+    provider: str,
+    base_url: str,
+    options: ConnectionOptions,
+    *,
+    message_at: Sequence[str],
+    key_env: Sequence[str] = (),
+    needs_key: bool = False,
+) -> ProviderClient:
+    """Return the client for an address; `key_env` are the provider's own variables.
+
+    Raises ConfigError for an unsafe address, and if a key is needed or named but missing.
+    """
+    named = options.get("api_key_env")
+    variables = (named,) if named else key_env
+    key = find_key(
+        provider,
+        api_key=options.get("api_key"),
+        api_key_file=options.get("api_key_file"),
+        env=variables,
+    )
+    # A variable that is named but empty is a mistake, even if no key is needed.
+    if key is None and (needs_key or named):
+        raise ConfigError(
+            f"{provider}: no key. Set {' or '.join(variables)}, or pass api_key= or api_key_file=."
+        )
+    endpoint = check_endpoint(
+        provider,
+        base_url,
+        allow_loopback=options.get("allow_loopback", False),
+        allow_private=options.get("allow_private", False),
+    )
+    timeout_s = options.get("timeout_s", 10.0)
+    max_concurrency = options.get("max_concurrency", 8)
+    return ProviderClient(
+        endpoint, key, timeout_s=timeout_s, max_concurrency=max_concurrency, message_at=message_at
+    )
 
 
 class _StaleConnection(Exception):
-    """A warm connection was closed by the server just as we took it: the request was not looked at."""
+    """The server closed a warm connection just as we used it; the request was not processed."""
 
 
-class _Seen:
-    """How far one request got, as httpx traces it."""
+class _RequestTrace:
+    """Progress of one request, as httpx reports it."""
 
     def __init__(self) -> None:
-        self.connect = False
-        self.answer = False
+        self.connected = False
+        self.answered = False
 
-    async def trace(self, event: str, _info: object) -> None:
+    async def record(self, event: str, _info: object) -> None:
         if event.startswith("connection.connect"):
-            self.connect = True
+            self.connected = True
 
 
 class ProviderClient:
-    """Posts JSON to one provider and returns JSON, or raises a ProviderError that says what went wrong.
+    """Posts JSON to one provider and returns JSON, or raises a ProviderError with the reason.
 
     Connections stay warm per event loop, and all clients of one provider share a concurrency limit.
     """
@@ -73,89 +134,93 @@ class ProviderClient:
         max_concurrency: int,
         message_at: Sequence[str] = (),
     ) -> None:
-        prepare(endpoint)
+        preload(endpoint)
         self._httpx = require("httpx", extra="hosted")
-        at_least(endpoint.provider, "timeout_s", timeout_s, above=0)
-        at_least(endpoint.provider, "max_concurrency", max_concurrency, least=1)
+        if not is_finite_number(timeout_s) or timeout_s <= 0:
+            raise ConfigError(f"{endpoint.provider}: timeout_s is {timeout_s!r}; it must be above 0.")
+        check_at_least(endpoint.provider, "max_concurrency", max_concurrency, 1)
         self.endpoint = endpoint
         self.key = key
         self.timeout_s = timeout_s
         self._message_at = tuple(message_at)
         self._limit = shared_limit(endpoint.provider, endpoint.origin, max_concurrency)
 
-    def breaker_key(self, model: str | None) -> tuple[str, str, str, str]:
-        """Return what fails together: provider, base URL, model, and a name for the key that hides it."""
-        return (self.endpoint.provider, self.endpoint.base_url, model or "", self.key.id if self.key else "")
-
     def __repr__(self) -> str:
         return f"ProviderClient({self.endpoint.provider!r}, {self.endpoint.base_url!r})"
+
+    def breaker_key(self, model: str | None) -> tuple[str, str, str, str]:
+        """Return provider, base URL, model and an identifier of the key: calls with these fail together."""
+        return (self.endpoint.provider, self.endpoint.base_url, model or "", self.key.id if self.key else "")
 
     async def post(self, path: str, payload: object, *, deadline: Deadline) -> JsonValue:
         """Return the parsed answer of a 200, within the deadline and the client's own timeout.
 
-        Raises DeadlineExceeded when time ran out before the provider was asked, ProviderTimeout after.
+        Raises DeadlineExceeded if time ran out before the request was sent, ProviderTimeout after.
         """
         provider = self.endpoint.provider
-        content = dump_json(payload)
+        content = dump_body(payload)
         until = deadline.sooner(self.timeout_s)
         if until.expired:
             raise DeadlineExceeded(f"No time left to ask {provider}.")
+        model = payload.get("model") if isinstance(payload, Mapping) else None
         # The breaker must not count a wait for our own limit against the provider.
-        asked = False
+        sent = False
         try:
             async with asyncio.timeout(until.timeout_s), self._limit.permit():
-                asked = True
-                body = await self._exchange(path, content)
+                sent = True
+                body = await self._exchange(path, content, model)
         except TimeoutError as exc:
             if isinstance(exc, ProviderError):
                 raise
-            if not asked:
+            if not sent:
                 raise DeadlineExceeded(f"No free connection to {provider} in the time given.") from None
             raise ProviderTimeout(
                 f"{provider} gave no complete answer in the time given.", provider=provider
             ) from None
         try:
-            # Answers grow with what was asked: a row per document, and some echo the documents.
-            return parse_json(body, most_parts=20_000 + 16 * parts_in(content))
+            # Answers grow with the request: one row per document, and some repeat the documents.
+            return parse_body(body, max_values=20_000 + 16 * count_values(content))
         except UnusableBody as exc:
             raise self._bad_answer(exc) from None
 
-    async def _exchange(self, path: str, content: bytes) -> bytes:
-        for _ in range(_STALE_TRIES):
+    async def _exchange(self, path: str, content: bytes, model: str | None) -> bytes:
+        for _ in range(_STALE_RETRIES):
             try:
-                return await self._attempt(path, content)
+                return await self._attempt(path, content, model)
             except _StaleConnection:
                 continue
-        return await self._attempt(path, content, stale_is_failure=True)
+        return await self._attempt(path, content, model, stale_is_failure=True)
 
-    async def _attempt(self, path: str, content: bytes, *, stale_is_failure: bool = False) -> bytes:
+    async def _attempt(
+        self, path: str, content: bytes, model: str | None, *, stale_is_failure: bool = False
+    ) -> bytes:
         httpx = self._httpx
         client = await warm_client(self.endpoint)
-        seen = _Seen()
+        trace = _RequestTrace()
         try:
             async with client.stream(
                 "POST",
                 self.endpoint.url(path),
                 content=content,
                 headers=self._headers(),
-                extensions={"trace": seen.trace},
+                extensions={"trace": trace.record},
             ) as response:
-                seen.answer = True
+                trace.answered = True
                 if response.status_code != 200:
-                    raise await self._refusal(response)
+                    raise await self._status_error(response, model)
                 encoding = response.headers.get("content-encoding", "").strip().lower()
-                body = await read_capped(response.aiter_raw(), encoding)
+                body = await read_body(response.aiter_raw(), encoding)
                 if await close_if_trailing_data(response):
-                    raise UnusableBody("something follows after its end")
+                    raise UnusableBody("data follows after its end")
                 return body
         except UnusableBody as exc:
             raise self._bad_answer(exc) from None
-        # Not chained: a transport error holds the request, and with it the key and the texts.
+        # Not chained: a transport error contains the request, and with it the key and the texts.
         except (httpx.TransportError, httpx.StreamError) as exc:
-            if seen.answer and isinstance(exc, httpx.RemoteProtocolError):
+            if trace.answered and isinstance(exc, httpx.RemoteProtocolError):
                 raise self._bad_answer(UnusableBody("it broke off before its end")) from None
-            # Neither a new connection nor an answer: a warm one was dead, and nothing was processed.
-            if not (seen.answer or seen.connect or stale_is_failure):
+            # Neither a new connection nor an answer: a warm connection was dead, nothing was processed.
+            if not (trace.answered or trace.connected or stale_is_failure):
                 raise _StaleConnection from None
             raise self._unreachable(exc) from None
 
@@ -163,51 +228,133 @@ class ProviderClient:
         headers = {
             "Content-Type": "application/json",
             "Accept": "application/json",
-            # Only what is unpacked within the cap of the body.
-            "Accept-Encoding": "gzip",
+            "Accept-Encoding": "gzip",  # the only encoding that `read_body` can bound
             "User-Agent": "resift",
         }
         if self.key is not None:
             headers["Authorization"] = f"Bearer {self.key.reveal()}"
         return headers
 
-    async def _refusal(self, response: httpx.Response) -> ProviderError:
+    async def _status_error(self, response: httpx.Response, model: str | None) -> ProviderError:
         message = ""
-        # A 5xx has no message about the request, and its body may be anything.
+        # A 5xx says nothing about the request, and its body may be anything.
         if 400 <= response.status_code < 500:
-            message = await self._message(response)
-        return error_for(self.endpoint.provider, response.status_code, response.headers, message=message)
+            encoding = response.headers.get("content-encoding", "")
+            # A slow or broken error body counts as no message.
+            try:
+                async with asyncio.timeout(_ERROR_BODY_S):
+                    body = await read_body(response.aiter_raw(), encoding, limit=_ERROR_BODY_BYTES)
+                message = find_message(parse_body(body), self._message_at)
+            except (UnusableBody, TimeoutError, self._httpx.HTTPError):
+                message = ""
+        return status_error(
+            self.endpoint.provider, response.status_code, response.headers, message=message, model=model
+        )
 
-    async def _message(self, response: httpx.Response) -> str:
-        """Read what the error answer says; an answer that is slow or broken says nothing."""
-        encoding = response.headers.get("content-encoding", "")
-        try:
-            async with asyncio.timeout(_ERROR_BODY_S):
-                body = await read_capped(response.aiter_raw(), encoding, cap=_ERROR_BODY)
-            return message_in(parse_json(body), self._message_at)
-        except (UnusableBody, TimeoutError, self._httpx.HTTPError):
-            return ""
-
-    def _bad_answer(self, why: UnusableBody) -> ProviderBadAnswer:
+    def _bad_answer(self, reason: UnusableBody) -> ProviderBadAnswer:
         provider = self.endpoint.provider
-        return ProviderBadAnswer(f"{provider} answered 200, but {why}.", provider=provider, status=200)
+        return ProviderBadAnswer(f"{provider} answered 200, but {reason}.", provider=provider, status=200)
 
     def _unreachable(self, exc: Exception) -> ProviderUnreachable:
         provider = self.endpoint.provider
-        kind = type(exc).__name__
-        what = "No connection to" if "Connect" in kind else "The connection broke to"
-        hint = "Check the network and base_url."
+        error = type(exc).__name__
+        problem = "No connection to" if "Connect" in error else "The connection broke to"
+        advice = "Check the network and base_url."
         if "SSL" in str(exc):
-            hint = "TLS failed: check that base_url is an https server whose certificate this machine trusts."
-        return ProviderUnreachable(f"{what} {provider} ({kind}). {hint}", provider=provider)
+            advice = (
+                "TLS failed: check that base_url is an https server whose certificate this machine trusts."
+            )
+        return ProviderUnreachable(f"{problem} {provider} ({error}). {advice}", provider=provider)
 
 
-def at_least(
-    provider: str, name: str, value: float, *, least: float | None = None, above: float | None = None
-) -> None:
-    """Raise ConfigError unless the number is in range."""
-    number = isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
-    if number and (least is None or value >= least) and (above is None or value > above):
-        return
-    allowed = f"at least {least:g}" if least is not None else f"above {above:g}"
-    raise ConfigError(f"{provider}: {name} is {value!r}; it must be {allowed}.")
+def check_at_least(provider: str, name: str, value: float, minimum: float) -> None:
+    """Raise ConfigError unless the value is a number of at least `minimum`."""
+    if not is_finite_number(value) or value < minimum:
+        raise ConfigError(f"{provider}: {name} is {value!r}; it must be at least {minimum:g}.")
+
+
+# --- Chat: any OpenAI-compatible endpoint, for the LLM reranker and answer writers --------------------------
+
+
+class Message(TypedDict):
+    """One turn of a conversation."""
+
+    role: Literal["system", "user", "assistant"]
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """A model's answer; `finished` is False if the length limit cut it off."""
+
+    text: str
+    finished: bool = True
+
+    def __repr__(self) -> str:
+        return f"Completion({len(self.text)} characters, finished={self.finished})"
+
+
+class ChatClient:
+    """Sends conversations to one model at one OpenAI-compatible endpoint.
+
+    No key is sent unless one is passed or `api_key_env` names it: one vendor's key must not travel to another
+    vendor's address. `body` adds fields to each request; a value of None drops one.
+    """
+
+    @check_arguments
+    def __init__(
+        self,
+        base_url: str,
+        model: str,
+        *,
+        body: JsonMapping | None = None,
+        max_tokens: int = 1024,
+        temperature: float = 0.0,
+        name: str = "chat",
+        **connection: Unpack[ConnectionOptions],
+    ) -> None:
+        if not isinstance(model, str) or not model:
+            raise ConfigError(f"{name}: model is {model!r}; name the model that the endpoint serves.")
+        check_at_least(name, "max_tokens", max_tokens, 1)
+        check_at_least(name, "temperature", temperature, 0)
+        options: ConnectionOptions = {"timeout_s": 30.0, "max_concurrency": 4, **connection}
+        self._client = connect(name, base_url, options, message_at=("error", "message"))
+        self.name = name
+        self.model = model
+        self._body = {"temperature": temperature, "max_tokens": max_tokens, **(body or {})}
+
+    def __repr__(self) -> str:
+        return f"ChatClient({self._client.endpoint.base_url!r}, {self.model!r})"
+
+    @property
+    def timeout_s(self) -> float:
+        """Maximum time for one request, whatever the deadline."""
+        return self._client.timeout_s
+
+    @property
+    def breaker_key(self) -> tuple[str, str, str, str]:
+        """Identity of the upstream: calls with the same key fail together."""
+        return self._client.breaker_key(self.model)
+
+    async def complete(
+        self, messages: Sequence[Message], *, deadline: Deadline, max_tokens: int | None = None
+    ) -> Completion:
+        """Return the model's answer within the deadline; raises a ProviderError otherwise."""
+        fields = {**self._body, **({"max_tokens": max_tokens} if max_tokens else {})}
+        payload = {
+            "model": self.model,
+            "messages": [dict(message) for message in messages],
+            "stream": False,
+            **{key: value for key, value in fields.items() if value is not None},
+        }
+        answer = await self._client.post("/v1/chat/completions", payload, deadline=deadline)
+        try:
+            choice = answer["choices"][0]
+            text = choice["message"]["content"]
+        except (TypeError, KeyError, IndexError):
+            text = None
+        if not isinstance(text, str) or not text.strip():
+            raise ProviderBadAnswer(
+                f"{self.name} answered 200, but there is no text in it.", provider=self.name, status=200
+            )
+        return Completion(text, finished=choice.get("finish_reason") != "length")

@@ -1,30 +1,45 @@
-"""Any provider's rerank API as a scorer: split, ask in parallel, check, merge."""
+"""Any provider's rerank API as a scorer: split, send in parallel, check, merge; options and factories."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import Unpack
+import dataclasses
+import logging
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Unpack
+from urllib.parse import urlsplit
 
+from resift._internal.environment import ALLOWED_VARIABLES, is_allowed
+from resift._internal.forking import ForkSafeLock
 from resift.deadline import Deadline
-from resift.errors import ConfigError, DeadlineExceeded, InputError, ProviderError
+from resift.errors import (
+    ConfigError,
+    DeadlineExceeded,
+    InputError,
+    ProviderAuthError,
+    ProviderError,
+    ProviderRateLimited,
+    ProviderRejected,
+)
 from resift.rerankers.fusing import fuse_then_rescore
-from resift.rerankers.hosted.answers import scores_in
-from resift.rerankers.hosted.batches import split, worst
-from resift.rerankers.hosted.client import at_least
-from resift.rerankers.hosted.connecting import ConnectionOptions, connect
-from resift.rerankers.hosted.dialects import Dialect, dialect_of
+from resift.rerankers.hosted.client import ConnectionOptions, check_at_least, connect
+from resift.rerankers.hosted.endpoints import find_key, find_reach
+from resift.rerankers.hosted.providers import Provider, find_provider, read_scores
 from resift.types import Hit, ScorerInfo, Scores
-from resift.validation import check_arguments
+from resift.validation import Options, check_arguments, option
 
-_Outcome = list[float] | ProviderError | DeadlineExceeded
+log = logging.getLogger(__name__)
+
+BatchResult = list[float] | ProviderError | DeadlineExceeded
 
 
 class HostedReranker:
-    """Scores hits by a provider's rerank model: voyage, cohere, jina, mixedbread, tei, vllm, infinity.
+    """Scores hits with a provider's rerank model: voyage, cohere, jina, mixedbread, tei, vllm, infinity.
 
-    Raises ConfigError at once for an unknown provider, a missing key, an unsafe base URL or a number
-    out of range. Pools over `batch_over` go in parallel requests of `batch_size`.
+    Raises ConfigError at once for an unknown provider, a missing key, an unsafe base URL or a number out of
+    range. Pools over `batch_over` are sent in parallel requests of `batch_size`.
     """
 
     @check_arguments
@@ -39,21 +54,27 @@ class HostedReranker:
         max_chars: int = 100_000,
         **connection: Unpack[ConnectionOptions],
     ) -> None:
-        dialect = dialect_of(provider)
-        at_least(provider, "batch_size", batch_size, least=1)
-        at_least(provider, "batch_over", batch_over, least=0)
-        at_least(provider, "max_chars", max_chars, least=1)
-        self._dialect = dialect
+        row = find_provider(provider)
+        check_at_least(provider, "batch_size", batch_size, 1)
+        check_at_least(provider, "batch_over", batch_over, 0)
+        check_at_least(provider, "max_chars", max_chars, 1)
+        address = base_url if base_url is not None else row.base_url
+        if address is None:
+            raise ConfigError(
+                f"{provider}: base_url is missing. It is your own server: "
+                "pass its address, e.g. base_url='https://rerank.example.org'."
+            )
+        self._provider = row
         self._client = connect(
             provider,
-            _address(dialect, base_url),
+            address,
             connection,
-            message_at=dialect.message_at,
-            key_env=dialect.key_env,
-            needs_key=dialect.needs_key,
+            message_at=row.message_at,
+            key_env=row.key_env,
+            needs_key=row.needs_key,
         )
         self.name = provider
-        self.model = model or dialect.default_model
+        self.model = model or row.default_model
         self.requires = (f"net.{provider}",)
         self._batch_over = batch_over
         self._batch_size = batch_size
@@ -64,46 +85,58 @@ class HostedReranker:
 
     @property
     def base_url(self) -> str:
-        """The address that is asked."""
+        """Address of the service."""
         return self._client.endpoint.base_url
 
     @property
     def pointwise(self) -> bool:
         """Whether a score depends on its own text alone, so that requests can be merged and scores cached."""
-        return self.model not in self._dialect.listwise_models
+        return self.model not in self._provider.listwise_models
 
     @property
     def info(self) -> ScorerInfo:
-        """Description of the provider's model; which languages it knows is the provider's business."""
-        return ScorerInfo(name=self.name, score_scale=self._dialect.score_scale, pointwise=self.pointwise)
+        """Description of the provider's model; its languages are unknown here."""
+        return ScorerInfo(name=self.name, score_scale=self._provider.score_scale, pointwise=self.pointwise)
 
     @property
     def breaker_key(self) -> tuple[str, str, str, str]:
-        """What fails together."""
+        """Identity of the upstream: calls with the same key fail together."""
         return self._client.breaker_key(self.model)
 
     async def score(self, query: str, hits: Sequence[Hit], *, deadline: Deadline) -> Scores:
-        """Return one score per hit; None for hits of a request that failed, and for empty texts.
+        """Return one score per hit; None for hits of a failed request, and for empty texts.
 
-        Raises the worst ProviderError when every request failed.
+        Raises the worst ProviderError if every request failed.
         """
         if not query.strip():
             raise InputError(f"The query is empty; {self.name} scores hits against a query.")
         query = query[: self._max_chars]
-        # Empty texts are not sent: there is nothing to judge.
-        asked = [at for at, hit in enumerate(hits) if hit.text.strip()]
-        texts = [hits[at].text[: self._max_chars] for at in asked]
-        batches, left_out = self._plan(query, texts)
-        outcomes = await self._ask(query, [[texts[at] for at in batch] for batch in batches], deadline)
-        failures = [outcome for outcome in outcomes if not isinstance(outcome, list)]
+        # Empty texts are not sent: there is nothing to score.
+        sent = [i for i, hit in enumerate(hits) if hit.text.strip()]
+        texts = [hits[i].text[: self._max_chars] for i in sent]
+        batches = self._plan_batches(query, texts)
+        async with asyncio.TaskGroup() as group:
+            tasks = [
+                group.create_task(self._score_batch(query, [texts[i] for i in batch], deadline))
+                for batch in batches
+            ]
+        results = [task.result() for task in tasks]
+        failures = [result for result in results if not isinstance(result, list)]
         if failures and len(failures) == len(batches):
-            raise worst(failures)
+            raise worst_failure(failures)
         values: list[float | None] = [None] * len(hits)
-        for batch, outcome in zip(batches, outcomes, strict=True):
-            if isinstance(outcome, list):
-                for at, value in zip(batch, outcome, strict=True):
-                    values[asked[at]] = value
-        reason = _reason(batches, failures, left_out)
+        for batch, result in zip(batches, results, strict=True):
+            if isinstance(result, list):
+                for i, value in zip(batch, result, strict=True):
+                    values[sent[i]] = value
+        reason = None
+        unsent = len(texts) - sum(map(len, batches))
+        if failures:
+            reason = f"{len(failures)} of {len(batches)} batches failed: {failures[0]}"
+        elif unsent:
+            reason = (
+                f"{unsent} hits had no place in one request, and this model's scores compare only within one"
+            )
         return Scores(
             values,
             self.name,
@@ -116,58 +149,235 @@ class HostedReranker:
     async def fuse(
         self, per_store: Sequence[Sequence[Hit]], *, k: int, query: str | None = None
     ) -> list[Hit]:
-        """Pool the lists by reciprocal rank and return the k that the provider scores best."""
+        """Fuse the lists by reciprocal rank and return the k with the provider's best scores."""
         deadline = Deadline.after(self._client.timeout_s)
         return await fuse_then_rescore(self, per_store, k=k, query=query, deadline=deadline)
 
-    def _plan(self, query: str, texts: Sequence[str]) -> tuple[list[range], int]:
-        """Return the requests to make, and how many texts have no place in them."""
+    def _plan_batches(self, query: str, texts: Sequence[str]) -> list[range]:
         # Providers count the query once per document.
-        each = _bytes(query)
-        batches = split(
-            [each + _bytes(text) for text in texts],
+        query_bytes = len(query.encode("utf-8", "replace"))
+        batches = split_batches(
+            [query_bytes + len(text.encode("utf-8", "replace")) for text in texts],
             batch_over=self._batch_over if self.pointwise else len(texts),
             batch_size=self._batch_size,
-            max_documents=self._dialect.max_documents,
-            max_bytes=self._dialect.max_bytes,
+            max_documents=self._provider.max_documents,
+            max_bytes=self._provider.max_bytes,
         )
-        if self.pointwise or len(batches) < 2:
-            return batches, 0
-        # Scores of two listwise requests are two scales: what the first has no room for stays unscored.
-        return batches[:1], len(texts) - len(batches[0])
+        # Two listwise requests have two scales, so only the first is sent and the rest stays unscored.
+        return batches if self.pointwise else batches[:1]
 
-    async def _ask(self, query: str, batches: list[list[str]], deadline: Deadline) -> list[_Outcome]:
-        async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(self._batch(query, batch, deadline)) for batch in batches]
-        return [task.result() for task in tasks]
-
-    async def _batch(self, query: str, texts: list[str], deadline: Deadline) -> _Outcome:
-        body = self._dialect.request(query, texts, model=self.model)
+    async def _score_batch(self, query: str, texts: list[str], deadline: Deadline) -> BatchResult:
+        body = self._provider.request(query, texts, model=self.model)
         try:
-            answer = await self._client.post(self._dialect.path, body, deadline=deadline)
-            return scores_in(answer, self._dialect, count=len(texts))
-        # Returned, not raised: the other batches' scores still count.
+            answer = await self._client.post(self._provider.path, body, deadline=deadline)
+            return read_scores(answer, self._provider, count=len(texts))
+        # Returned, not raised: the scores of the other batches still count.
         except (ProviderError, DeadlineExceeded) as exc:
             return exc
 
 
-def _bytes(text: str) -> int:
-    return len(text.encode("utf-8", "replace"))
+def split_batches(
+    sizes: Sequence[int], *, batch_over: int, batch_size: int, max_documents: int, max_bytes: int
+) -> list[range]:
+    """Return disjoint ranges over documents of these sizes in bytes, in order, each within the limits.
+
+    A pool of at most `batch_over` documents stays together if the provider's limits allow it.
+    """
+    max_count = min(len(sizes) if len(sizes) <= batch_over else batch_size, max_documents)
+    batches: list[range] = []
+    start = batch_bytes = 0
+    for i, size in enumerate(sizes):
+        if i > start and (i - start >= max_count or batch_bytes + size > max_bytes):
+            batches.append(range(start, i))
+            start, batch_bytes = i, 0
+        batch_bytes += size
+    return [*batches, range(start, len(sizes))] if sizes else []
 
 
-def _address(dialect: Dialect, base_url: str | None) -> str:
-    address = base_url if base_url is not None else dialect.base_url
-    if address is None:
-        raise ConfigError(
-            f"{dialect.name}: base_url is missing. It is your own server: "
-            "pass its address, e.g. base_url='https://rerank.example.org'."
-        )
-    return address
+def worst_failure(failures: Sequence[ProviderError | DeadlineExceeded]) -> ProviderError | DeadlineExceeded:
+    """Return the failure to report for all: the one that opens the breaker longest, then the first."""
+
+    def severity(failure: ProviderError | DeadlineExceeded) -> tuple[int, float]:
+        if isinstance(failure, ProviderAuthError):
+            return 4, 0.0
+        if isinstance(failure, ProviderRateLimited):
+            return 3, failure.retry_after_s or 0.0
+        # A malformed or unsent request says nothing about the provider's health.
+        if isinstance(failure, ProviderRejected):
+            return 1, 0.0
+        return (0, 0.0) if isinstance(failure, DeadlineExceeded) else (2, 0.0)
+
+    return max(failures, key=severity)
 
 
-def _reason(batches: Sequence[range], failures: Sequence[Exception], left_out: int) -> str | None:
-    if failures:
-        return f"{len(failures)} of {len(batches)} batches failed: {failures[0]}"
-    if left_out:
-        return f"{left_out} hits had no place in one request, and this model's scores compare only within one"
-    return None
+# --- Options in pipeline files ------------------------------------------------------------------------------
+
+_KEY_HELP = (
+    "Environment variable that contains the key, if not the provider's own. "
+    "If it is unset, this tier is skipped."
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EndpointOptions(Options):
+    """Key and connection of a service; subclasses have `base_url`."""
+
+    key_hosts: ClassVar[Mapping[str, str]] = {}
+    """Variables whose keys belong to one host: they are sent to it only."""
+
+    api_key_env: str | None = option(_KEY_HELP, default=None, kind="variable")
+    api_key_file: str | None = option(
+        "File that contains the key, relative to the pipeline file.",
+        default=None,
+        kind="key file",
+        must_exist=True,
+    )
+    allow_loopback: bool = option("Allow plain http to this machine.", default=False)
+    allow_private: bool = option("Allow an address in a private network.", default=False)
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Yield an address that would receive the key of another host."""
+        address = getattr(self, "base_url", None)
+        if address is None or self.api_key_file is not None:
+            return
+        host = urlsplit(address).hostname or ""
+        for variable in (self.api_key_env,) if self.api_key_env else self.key_hosts:
+            key_host = self.key_hosts.get(variable, host)
+            if host != key_host and find_reach(host) != "loopback" and not is_allowed(variable):
+                yield (
+                    "base_url",
+                    f".base_url would send the key of {key_host} to {host}. If that is intended, allow its "
+                    f"variable outside the file: export {ALLOWED_VARIABLES}={variable}",
+                )
+                return
+
+
+@dataclass(frozen=True, kw_only=True)
+class HostedOptions(EndpointOptions):
+    """Options of every provider; `options_for` adds the provider's own variables and address."""
+
+    provider: ClassVar[Provider]
+
+    model: str | None = option("The provider's model.", default=None)
+    base_url: str | None = option(
+        "Address of the service, if not the provider's own.", default=None, kind="address"
+    )
+    timeout_s: float = option("Maximum time for one request, in seconds.", default=10.0, gt=0)
+    cross_encoder_reranking_enabled: bool | None = option(
+        "`false` switches it off; so does the variable RESIFT_CROSS_ENCODER_RERANKING_ENABLED.", default=None
+    )
+    max_concurrency: int = option("Maximum number of requests in flight.", default=8, min=1)
+    batch_over: int = option("Pools larger than this are split.", default=80, min=0)
+    batch_size: int = option("Size of the parts.", default=60, min=1)
+
+
+def options_for(provider: Provider) -> type[HostedOptions]:
+    """Return the options of one provider: its key comes from the variables that it declares."""
+    host = urlsplit(provider.base_url or "").hostname
+    key_option = option(_KEY_HELP, default=None, kind="variable", variables=provider.key_env)
+    made: type[HostedOptions] = dataclasses.make_dataclass(
+        "HostedOptions",
+        [("api_key_env", str | None, key_option)],
+        bases=(HostedOptions,),
+        namespace={
+            "__doc__": f"Options of {provider.name} in a pipeline file.",
+            "provider": provider,
+            "key_hosts": dict.fromkeys(provider.key_env, host) if host else {},
+        },
+        frozen=True,
+        kw_only=True,
+    )
+    return made
+
+
+# --- Factories: targets of the entry points in `resift.rerankers` -------------------------------------------
+
+ENABLED_VARIABLE = "RESIFT_CROSS_ENCODER_RERANKING_ENABLED"
+_ON = frozenset({"1", "true", "yes", "on"})
+_OFF = frozenset({"0", "false", "no", "off"})
+
+
+@check_arguments
+def hosted_reranker(
+    provider: str, *, cross_encoder_reranking_enabled: bool | None = None, **options: Any
+) -> HostedReranker | None:
+    """Return the provider's reranker; None if its key is unset or hosted reranking is switched off.
+
+    None is a choice, not a failure: `Tiered(None, fallback)` uses the fallback and is not degraded.
+    """
+    row = find_provider(provider)
+    if not is_enabled(cross_encoder_reranking_enabled):
+        return None
+    named = options.get("api_key_env")
+    variables = (named,) if named else row.key_env
+    key = find_key(
+        provider,
+        api_key=options.get("api_key"),
+        api_key_file=options.get("api_key_file"),
+        env=variables,
+    )
+    if key is None and (row.needs_key or named):
+        log.warning("%s: %s is not set; continuing without this reranker", provider, " or ".join(variables))
+        return None
+    return HostedReranker(provider, **options)
+
+
+_production: HostedReranker | None = None
+_production_lock = ForkSafeLock()
+
+
+def get_production_cross_encoder_reranker(
+    *, cross_encoder_reranking_enabled: bool | None = None
+) -> HostedReranker | None:
+    """Return this process's Voyage reranker, the same object for every caller in every thread.
+
+    All callers share its limit of concurrent requests and its warm connections. None while VOYAGE_API_KEY is
+    not set or hosted reranking is switched off. The key is read when it is first found.
+    """
+    global _production
+    if not is_enabled(cross_encoder_reranking_enabled):
+        return None
+    with _production_lock:
+        if _production is None:
+            _production = hosted_reranker("voyage", cross_encoder_reranking_enabled=True)
+        return _production
+
+
+def is_enabled(setting: bool | None) -> bool:
+    """Return the setting, otherwise that of the environment, otherwise True."""
+    if setting is not None:
+        return setting
+    word = os.environ.get(ENABLED_VARIABLE, "").strip().lower()
+    if word and word not in _ON | _OFF:
+        raise ConfigError(f"{ENABLED_VARIABLE} is {word!r}; write true or false.")
+    return word not in _OFF
+
+
+class HostedFactory:
+    """Target of a provider's entry point: creates its reranker, or returns None without a key."""
+
+    def __init__(self, provider: str) -> None:
+        self.provider = provider
+        self.Options = options_for(find_provider(provider))
+
+    def __call__(self, **options: Any) -> HostedReranker | None:
+        """Return the provider's reranker; None if its key is unset or it is switched off."""
+        return hosted_reranker(self.provider, **options)
+
+    def required(
+        self, *, cross_encoder_reranking_enabled: bool | None = None, **options: Any
+    ) -> HostedReranker:
+        """Return the provider's reranker; raises ConfigError if something is missing."""
+        if not is_enabled(cross_encoder_reranking_enabled):
+            raise ConfigError(f"{self.provider} is switched off: {ENABLED_VARIABLE} or its option is false.")
+        return HostedReranker(self.provider, **options)
+
+
+voyage = HostedFactory("voyage")
+cohere = HostedFactory("cohere")
+cohere_v1 = HostedFactory("cohere-v1")
+jina = HostedFactory("jina")
+mixedbread = HostedFactory("mixedbread")
+tei = HostedFactory("tei")
+vllm = HostedFactory("vllm")
+infinity = HostedFactory("infinity")

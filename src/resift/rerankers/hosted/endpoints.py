@@ -1,0 +1,230 @@
+"""Where requests may go and with which key: base URLs, address checks, and keys that are never printed."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, NoReturn
+from urllib.parse import SplitResult, urlsplit
+
+from resift.errors import ConfigError
+from resift.resilience import key_id
+
+_VERSIONS = ("/v1", "/v2")
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A checked base URL of one provider."""
+
+    provider: str
+    base_url: str
+    loopback: bool
+
+    def url(self, path: str) -> str:
+        """Return the address of a path; a version in both parts is written once."""
+        for version in _VERSIONS:
+            if self.base_url.endswith(version) and path.startswith(f"{version}/"):
+                return self.base_url + path.removeprefix(version)
+        return self.base_url + path
+
+    @property
+    def origin(self) -> str:
+        """Scheme, host and port, which share connections and a concurrency limit."""
+        parts = urlsplit(self.base_url)
+        return f"{parts.scheme}://{parts.netloc}"
+
+
+def check_endpoint(
+    provider: str, base_url: str, *, allow_loopback: bool = False, allow_private: bool = False
+) -> Endpoint:
+    """Return the endpoint, or raise ConfigError with the rule that the base URL breaks.
+
+    Plain http is allowed to this machine only; this machine and private networks only on request.
+    """
+    parts = _split_url(provider, base_url)
+    reach = find_reach(parts.hostname or "")
+    if reach == "link-local":
+        raise ConfigError(
+            f"{provider}: base_url {base_url!r} is a link-local or metadata address, where machines keep "
+            "their own credentials. Use the address of the provider."
+        )
+    if reach == "loopback" and not allow_loopback:
+        raise ConfigError(
+            f"{provider}: base_url {base_url!r} is this machine. "
+            "Pass allow_loopback=True if that is intended."
+        )
+    if reach == "private" and not allow_private:
+        raise ConfigError(
+            f"{provider}: base_url {base_url!r} is in a private network. "
+            "Pass allow_private=True if that is intended."
+        )
+    if parts.scheme != "https" and reach != "loopback":
+        raise ConfigError(
+            f"{provider}: base_url {base_url!r} is not https. "
+            "Use https; plain http is only for loopback with allow_loopback=True."
+        )
+    return Endpoint(provider, base_url.rstrip("/"), reach == "loopback")
+
+
+def _split_url(provider: str, base_url: str) -> SplitResult:
+    problem = None
+    form = "Write it as https://host[:port][/path]."
+    try:
+        parts = urlsplit(str(base_url or ""))
+        _ = parts.port  # parsed, and refused, on access
+    except ValueError:
+        raise ConfigError(f"{provider}: base_url is not a URL. {form}") from None
+    if "@" in parts.netloc:
+        # Not quoted: the part before the @ is a credential.
+        raise ConfigError(
+            f"{provider}: base_url has a user name or password. Pass the key as api_key instead."
+        )
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        problem = "is not https://host[:port][/path]"
+    elif not all("!" <= char <= "~" for char in base_url) or "\\" in base_url:
+        problem = "has characters that do not belong in a URL"
+    elif parts.query or parts.fragment or "?" in base_url or "#" in base_url:
+        problem = "has a query or a fragment"
+    if problem:
+        raise ConfigError(f"{provider}: base_url {base_url!r} {problem}. {form}")
+    return parts
+
+
+# --- What a host reaches, by its spelling alone: no name is looked up ---------------------------------------
+
+Reach = Literal["public", "loopback", "private", "link-local"]
+IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+# Names under which clouds serve the credentials of the requesting machine.
+_METADATA_NAMES = frozenset(
+    {"metadata.google.internal", "metadata.goog", "instance-data", "instance-data.ec2.internal"}
+)
+# Outside 169.254.0.0/16: Amazon over IPv6, Oracle and Alibaba.
+_METADATA_ADDRESSES = frozenset(
+    map(ipaddress.ip_address, ("fd00:ec2::254", "192.0.0.192", "100.100.100.200"))
+)
+# Names of this machine in the hosts files of Debian and Red Hat.
+_LOOPBACK_NAMES = frozenset({"localhost", "ip6-localhost", "ip6-loopback", "localhost4", "localhost6"})
+_LOOPBACK_SUFFIXES = (".localhost", ".localdomain", ".localdomain4", ".localdomain6")
+_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+
+
+def find_reach(host: str) -> Reach:
+    """Return which network a host is in, as far as its spelling tells; other names count as public.
+
+    Every spelling of an address that a resolver accepts is recognized: 127.1, 2130706433, 0x7f.1,
+    [::ffff:127.0.0.1], localhost with a final dot.
+    """
+    name = host.rstrip(".").lower()
+    if name in _LOOPBACK_NAMES or name.endswith(_LOOPBACK_SUFFIXES):
+        return "loopback"
+    if name in _METADATA_NAMES:
+        return "link-local"
+    address = _parse_address(name)
+    if address is None:
+        return "public"
+    if address.is_link_local or address in _METADATA_ADDRESSES:
+        return "link-local"
+    # 0.0.0.0 and :: reach this machine on most systems.
+    if address.is_loopback or address.is_unspecified or address in ipaddress.ip_network("0.0.0.0/8"):
+        return "loopback"
+    return "public" if address.is_global and not address.is_multicast else "private"
+
+
+def _parse_address(name: str) -> IPAddress | None:
+    try:
+        address: IPAddress = ipaddress.ip_address(name.partition("%")[0])
+    except ValueError:
+        try:
+            # Old spellings: 127.1, octal, hexadecimal, a single number. This only parses.
+            address = ipaddress.IPv4Address(socket.inet_aton(name))
+        except (OSError, UnicodeError):
+            return None
+    if isinstance(address, ipaddress.IPv4Address):
+        return address
+    # The IPv4 address that an IPv6 one stands for.
+    inner = address.ipv4_mapped or address.sixtofour or (address.teredo[1] if address.teredo else None)
+    if inner is None and (address in _NAT64 or (int(address) >> 32 == 0 and int(address) > 1)):
+        inner = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+    return inner or address
+
+
+# --- Keys ---------------------------------------------------------------------------------------------------
+
+_MAX_KEY_CHARS = 8192
+
+
+class Secret:
+    """A key that is shown by `reveal` only."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: str) -> None:
+        self._value = value
+
+    def reveal(self) -> str:
+        """Return the key itself."""
+        return self._value
+
+    @property
+    def id(self) -> str:
+        """A short identifier for breakers and reports that does not reveal the key."""
+        return key_id(self._value)
+
+    def __repr__(self) -> str:
+        return "Secret(***)"
+
+    __str__ = __repr__
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("A key is not pickled. Create the reranker in the process that needs it.")
+
+
+def find_key(
+    provider: str,
+    *,
+    api_key: str | None = None,
+    api_key_file: str | os.PathLike[str] | None = None,
+    env: Sequence[str] = (),
+) -> Secret | None:
+    """Return the key, otherwise the file's, otherwise that of the first set variable, otherwise None.
+
+    Raises ConfigError for an unusable key or file; the message never quotes the key.
+    """
+    if api_key is not None:
+        return _check_key(api_key, provider, "api_key")
+    if api_key_file is not None:
+        try:
+            with Path(api_key_file).open(encoding="utf-8") as file:
+                content = file.read(_MAX_KEY_CHARS + 1)
+        except (OSError, UnicodeDecodeError) as exc:
+            cause = exc.strerror if isinstance(exc, OSError) else "it is not UTF-8 text"
+            # Not chained: the exception may quote the file's bytes.
+            raise ConfigError(
+                f"{provider}: api_key_file {str(api_key_file)!r} cannot be read: {cause}. "
+                "Pass the path of a readable file that contains only the key."
+            ) from None
+        return _check_key(content, provider, f"api_key_file {str(api_key_file)!r}")
+    for variable in env:
+        value = os.environ.get(variable, "").strip()
+        if value:
+            return _check_key(value, provider, f"the environment variable {variable}")
+    return None
+
+
+def _check_key(value: str, provider: str, origin: str) -> Secret:
+    value = value.strip() if isinstance(value, str) else ""
+    if not value:
+        raise ConfigError(f"{provider}: {origin} is empty. Put the key there, or leave it out.")
+    # A key goes into a header, and HTTP libraries quote bad header values in their errors.
+    if len(value) > _MAX_KEY_CHARS or not all("!" <= char <= "~" for char in value):
+        raise ConfigError(
+            f"{provider}: {origin} is not a key: only printable ASCII without spaces, "
+            f"at most {_MAX_KEY_CHARS} characters, is allowed."
+        )
+    return Secret(value)

@@ -1,0 +1,286 @@
+"""The rerank APIs as data, and how their answers are read. The code has no branch per vendor.
+
+To update a default model or add a provider, edit a row of `PROVIDERS`.
+"""
+
+from __future__ import annotations
+
+import email.utils
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from resift.errors import (
+    ConfigError,
+    ProviderAuthError,
+    ProviderBadAnswer,
+    ProviderError,
+    ProviderRateLimited,
+    ProviderRejected,
+    ProviderServerError,
+    did_you_mean,
+)
+from resift.types import JsonMapping, JsonObject, ScoreScale
+from resift.validation import is_finite_number
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Provider:
+    """A provider's names for the parts of a rerank request and its answer.
+
+    `rows_at` is None if the answer is a bare array. `listwise_models` score a document relative to the other
+    documents of the request, so their scores from two requests cannot be compared.
+    """
+
+    name: str
+    path: str
+    base_url: str | None = None
+    default_model: str | None = None
+    needs_key: bool = False
+    key_env: tuple[str, ...] = ()
+    documents_field: str = "documents"
+    model_field: str | None = "model"
+    cutoff_field: str | None = "top_n"
+    fixed: JsonMapping = field(default_factory=dict)
+    rows_at: str | None = "results"
+    score_field: str = "relevance_score"
+    message_at: tuple[str, ...] = ("message",)
+    max_documents: int = 1000
+    max_bytes: int = 1_000_000
+    listwise_models: frozenset[str] = frozenset()
+    score_scale: ScoreScale = "probability"
+
+    def request(self, query: str, documents: list[str], *, model: str | None) -> JsonObject:
+        """Return the request body that asks for a score of every document."""
+        body: JsonObject = {"query": query, self.documents_field: documents, **self.fixed}
+        if self.model_field and model:
+            body[self.model_field] = model
+        if self.cutoff_field:
+            # Some APIs omit rows by default, and a missing row looks like a failure.
+            body[self.cutoff_field] = len(documents)
+        return body
+
+
+PROVIDERS: Mapping[str, Provider] = {
+    provider.name: provider
+    for provider in (
+        Provider(
+            name="voyage",
+            path="/v1/rerank",
+            base_url="https://api.voyageai.com",
+            default_model="rerank-2.5",
+            needs_key=True,
+            key_env=("VOYAGE_API_KEY",),
+            cutoff_field="top_k",
+            fixed={"truncation": True, "return_documents": False},
+            rows_at="data",
+            message_at=("detail",),
+            # 600,000 tokens per request; two bytes per token is safe for every script.
+            max_bytes=1_200_000,
+        ),
+        Provider(
+            name="cohere",
+            path="/v2/rerank",
+            base_url="https://api.cohere.com",
+            default_model="rerank-v4.0-pro",
+            needs_key=True,
+            key_env=("COHERE_API_KEY", "CO_API_KEY"),
+        ),
+        Provider(
+            name="cohere-v1",
+            path="/v1/rerank",
+            base_url="https://api.cohere.com",
+            default_model="rerank-multilingual-v3.0",
+            needs_key=True,
+            key_env=("COHERE_API_KEY", "CO_API_KEY"),
+            fixed={"return_documents": False},
+        ),
+        Provider(
+            name="jina",
+            path="/v1/rerank",
+            base_url="https://api.jina.ai",
+            default_model="jina-reranker-v2-base-multilingual",
+            needs_key=True,
+            key_env=("JINA_API_KEY",),
+            fixed={"return_documents": False},
+            message_at=("detail",),
+            listwise_models=frozenset({"jina-reranker-v3", "jina-reranker-v3.5"}),
+        ),
+        Provider(
+            name="mixedbread",
+            path="/v1/reranking",
+            base_url="https://api.mixedbread.com",
+            default_model="mixedbread-ai/mxbai-rerank-large-v2",
+            needs_key=True,
+            key_env=("MXBAI_API_KEY",),
+            documents_field="input",
+            cutoff_field="top_k",
+            fixed={"return_input": False},
+            rows_at="data",
+            score_field="score",
+            message_at=("detail",),
+        ),
+        Provider(
+            name="tei",
+            path="/rerank",
+            key_env=("TEI_API_KEY",),
+            documents_field="texts",
+            model_field=None,
+            cutoff_field=None,
+            fixed={"truncate": True, "raw_scores": False, "return_text": False},
+            rows_at=None,
+            score_field="score",
+            message_at=("error",),
+            max_documents=32,
+        ),
+        Provider(
+            name="vllm",
+            path="/v1/rerank",
+            key_env=("VLLM_API_KEY",),
+            message_at=("error", "message"),
+        ),
+        Provider(
+            name="infinity",
+            path="/rerank",
+            key_env=("INFINITY_API_KEY",),
+            fixed={"return_documents": False, "raw_scores": False},
+            message_at=("error", "message"),
+        ),
+    )
+}
+
+
+def find_provider(name: str) -> Provider:
+    """Return the provider of that name, or raise ConfigError with the known ones."""
+    if name not in PROVIDERS:
+        raise ConfigError(f"Unknown provider {name!r}. {did_you_mean(name, PROVIDERS)}")
+    return PROVIDERS[name]
+
+
+def read_scores(answer: object, provider: Provider, *, count: int) -> list[float]:
+    """Return one score per document; raises ProviderBadAnswer unless each has exactly one."""
+    rows = answer
+    if provider.rows_at is not None:
+        rows = answer.get(provider.rows_at) if isinstance(answer, Mapping) else None
+    if not isinstance(rows, list):
+        where = f"no list under {provider.rows_at!r}" if provider.rows_at else "no list"
+        raise _bad_answer(provider, f"it has {where}")
+    if len(rows) != count:
+        raise _bad_answer(provider, f"it has {len(rows)} rows for {count} documents")
+    scores: dict[int, float] = {}
+    for row in rows:
+        index = row.get("index") if isinstance(row, Mapping) else None
+        # bool is a subclass of int, and True would silently mean document 1.
+        if not isinstance(index, int) or isinstance(index, bool):
+            raise _bad_answer(provider, "a row has no whole number as its index")
+        if not 0 <= index < count:
+            raise _bad_answer(provider, f"a row's index is not in 0…{count - 1}")
+        if index in scores:
+            raise _bad_answer(provider, f"it has document {index} twice")
+        score = row.get(provider.score_field)
+        if not is_finite_number(score):
+            raise _bad_answer(provider, f"document {index} has a score that is not a finite number")
+        scores[index] = float(score)
+    return [scores[index] for index in range(count)]
+
+
+def _bad_answer(provider: Provider, problem: str) -> ProviderBadAnswer:
+    return ProviderBadAnswer(
+        f"{provider.name} answered 200, but {problem}.", provider=provider.name, status=200
+    )
+
+
+# --- HTTP statuses as typed errors: breakers and tiers decide by their class --------------------------------
+
+_TEMPORARY = frozenset({408, 424, 425})
+_ADVICE = {
+    400: "Check model and options.",
+    402: "The account has no credit left; add credit, or use another key.",
+    404: "Check base_url and model.",
+    410: "Check base_url and model.",
+    413: "The request is too large: lower batch_size or shorten the texts.",
+    422: "Check model and options.",
+}
+# A provider's message may quote the query, a document or the key, so only these words of it are repeated.
+# fmt: off
+_REPEATABLE = frozenset(
+    {
+        "api", "batch", "billing", "chunks", "document", "documents", "empty", "field", "input", "key",
+        "length", "limit", "long", "max", "model", "models", "parameter", "query", "quota", "required",
+        "supported", "tier", "token", "tokens", "top_k", "top_n", "unknown",
+    }
+)
+# fmt: on
+
+
+def status_error(
+    provider: str, status: int, headers: Mapping[str, str], *, message: str = "", model: str | None = None
+) -> ProviderError:
+    """Return the error for a status other than 200."""
+    wait_s = retry_after_s(headers)
+    prefix = f"{provider} answered {status}"
+    if status == 429 or (status == 503 and wait_s is not None):
+        pause = "" if wait_s is None else f" for {wait_s:g} s"
+        return ProviderRateLimited(
+            f"{prefix}: it asks for a pause{pause}.", provider=provider, status=status, retry_after_s=wait_s
+        )
+    words = dict.fromkeys(re.findall(r"[a-z_]+", message[:2000].lower()))
+    mentioned = [word for word in words if word in _REPEATABLE]
+    error: type[ProviderError]
+    if status in (401, 403):
+        error, reason = ProviderAuthError, "the key was refused. Check the key and its permissions."
+    elif status == 402:
+        error, reason = ProviderAuthError, _ADVICE[402]
+    elif status >= 500 or status in _TEMPORARY:
+        error, reason = ProviderServerError, "it failed internally. Try again later."
+    elif status >= 400:
+        error, reason = (
+            ProviderRejected,
+            f"the request was refused. {_ADVICE.get(status, _ADVICE[400])}",
+        )
+        if model and status in (400, 404, 410, 422) and {"model", "models"} & set(mentioned):
+            reason += f" If {provider} has retired {model!r}, pass a current model=."
+    elif status >= 300:
+        reason = "redirects are not followed. Set base_url to the final address."
+        error = ProviderRejected
+    else:
+        error, reason = ProviderBadAnswer, "this status has no scores."
+    if mentioned:
+        reason += f" Its message mentions: {', '.join(mentioned)}."
+    return error(f"{prefix}: {reason}", provider=provider, status=status)
+
+
+def find_message(answer: object, path: Sequence[str]) -> str:
+    """Return the text at a path of keys in an error answer, or an empty string."""
+    for key in path:
+        answer = answer.get(key) if isinstance(answer, Mapping) else None
+    return answer if isinstance(answer, str) else ""
+
+
+def retry_after_s(headers: Mapping[str, str]) -> float | None:
+    """Return the seconds of a Retry-After header, a number or a date; None if unusable."""
+    value = headers.get("retry-after", "").strip()
+    try:
+        seconds = float(value)
+    except ValueError:
+        date = _parse_date(value)
+        if date is None:
+            return None
+        # The server's clock if it sends one: ours may be wrong by hours.
+        now = _parse_date(headers.get("date", "")) or datetime.now(UTC)
+        return max(0.0, (date - now).total_seconds())
+    return max(0.0, seconds) if math.isfinite(seconds) else None
+
+
+def _parse_date(value: str) -> datetime | None:
+    try:
+        date = email.utils.parsedate_to_datetime(value)
+    except (ValueError, TypeError, IndexError):
+        return None
+    return date if date.tzinfo else date.replace(tzinfo=UTC)
+
+
+Dialect = Provider  # OLD NAME: remove
+DIALECTS = PROVIDERS  # OLD NAME: remove

@@ -1,0 +1,315 @@
+"""HTTP below the provider client: warm connections per event loop, a concurrency limit, bounded bodies."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+import zlib
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from functools import cache
+from http.cookiejar import CookieJar, DefaultCookiePolicy
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, NoReturn
+from weakref import WeakKeyDictionary
+
+from resift._internal.forking import ForkSafeLock, after_fork, leak
+from resift.errors import require
+from resift.rerankers.hosted.endpoints import Endpoint
+from resift.types import JsonValue
+
+if TYPE_CHECKING:
+    import httpx
+
+# --- Warm connections: one httpx client per event loop and provider, closed with its loop -------------------
+
+Clients = dict[tuple[str, str], tuple["httpx.AsyncClient", AsyncGenerator[None, None]]]
+"""The open clients of one event loop, by provider and origin."""
+
+
+class _LoopClients:
+    """The open clients of every event loop; a forked child starts without any."""
+
+    def __init__(self) -> None:
+        self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, Clients] = WeakKeyDictionary()
+        self._lock = ForkSafeLock()
+        after_fork(self)
+
+    def get(self, loop: asyncio.AbstractEventLoop) -> Clients:
+        """Return the clients of a loop, to look up and to add to."""
+        with self._lock:
+            if loop not in self._clients:
+                # The transports of a loop that was closed abruptly keep it alive: drop them.
+                for closed in [other for other in self._clients if other.is_closed()]:
+                    del self._clients[closed]
+            return self._clients.setdefault(loop, {})
+
+    def pop(self, loop: asyncio.AbstractEventLoop) -> Clients:
+        """Remove a loop and return its clients."""
+        with self._lock:
+            return self._clients.pop(loop, {})
+
+    def reset_after_fork(self) -> None:
+        """Leave the parent's connections alone: two processes on one TLS stream would break both."""
+        leak(dict(self._clients))
+        self._clients = WeakKeyDictionary()
+
+
+_loop_clients = _LoopClients()
+
+
+def preload(endpoint: Endpoint) -> None:
+    """Import now what the first request would import: together it takes longer than some deadlines."""
+    require("httpx", extra="hosted")
+    for module in ("httpcore", "h2.connection", "anyio._backends._asyncio"):
+        with suppress(ImportError):
+            import_module(module)
+    _tls_context(plain=endpoint.base_url.startswith("http:"))
+
+
+async def warm_client(endpoint: Endpoint) -> httpx.AsyncClient:
+    """Return the running loop's httpx.AsyncClient for an endpoint; the first use opens it."""
+    clients = _loop_clients.get(asyncio.get_running_loop())
+    key = (endpoint.provider, endpoint.origin)
+    if key not in clients:
+        client = _open_client(endpoint)
+        lifetime = _close_at_loop_end(client)
+        # No other task runs between the check above and this line: this anext never suspends.
+        await anext(lifetime)
+        clients[key] = (client, lifetime)
+    return clients[key][0]
+
+
+async def close_connections() -> None:
+    """Close all warm connections of the running loop; the next call opens new ones."""
+    for _, lifetime in _loop_clients.pop(asyncio.get_running_loop()).values():
+        await lifetime.aclose()
+
+
+async def _close_at_loop_end(client: httpx.AsyncClient) -> AsyncGenerator[None, None]:
+    # asyncio.run closes every open async generator before it closes its loop, and so the sockets.
+    try:
+        yield
+    finally:
+        await client.aclose()
+
+
+def _open_client(endpoint: Endpoint) -> httpx.AsyncClient:
+    library = require("httpx", extra="hosted")
+    client: httpx.AsyncClient = library.AsyncClient(
+        # A redirect could send the key and the texts to another address.
+        follow_redirects=False,
+        # Over TLS the server chooses the version; many requests then share one HTTP/2 connection.
+        http2=find_spec("h2") is not None,
+        timeout=None,  # the deadline is enforced around the whole exchange
+        verify=_tls_context(plain=endpoint.base_url.startswith("http:")),
+        trust_env=not endpoint.loopback,  # a proxy from the environment must not see loopback traffic
+        # No cookies: a provider's session must not link requests of different callers.
+        cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),
+        limits=library.Limits(max_connections=None, max_keepalive_connections=32, keepalive_expiry=60.0),
+    )
+    return client
+
+
+@cache
+def _tls_context(*, plain: bool) -> ssl.SSLContext:
+    # Loading certificates takes tens of milliseconds: once per process, and never for plain http.
+    if plain:
+        return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context: ssl.SSLContext = require("httpx", extra="hosted").create_ssl_context()
+    return context
+
+
+# --- Concurrency: one limit per provider for the whole process ----------------------------------------------
+
+SWEEP_S = 0.25
+"""How often a waiting request looks for permits whose event loop was closed during a call."""
+
+
+class _Permit:
+    """The right of one request to be in flight."""
+
+    __slots__ = ("granted", "loop")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.granted: asyncio.Future[None] = loop.create_future()
+
+    def wake(self) -> bool:
+        """Resume the waiting task; False if its loop is closed."""
+        try:
+            self.loop.call_soon_threadsafe(self._grant)
+        except RuntimeError:
+            return False
+        return True
+
+    def _grant(self) -> None:
+        if not self.granted.done():
+            self.granted.set_result(None)
+
+
+class ConcurrencyLimit:
+    """A first-in, first-out semaphore for tasks of several event loops and threads.
+
+    asyncio.Semaphore belongs to one loop, but a provider's limit applies to the process. A loop that is
+    closed during a call never finishes its tasks, so their permits are reclaimed.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self._active: set[_Permit] = set()
+        self._waiting: deque[_Permit] = deque()
+        self._lock = ForkSafeLock()
+        after_fork(self)
+
+    @property
+    def in_use(self) -> int:
+        """Number of requests in flight."""
+        with self._lock:
+            self._reclaim()
+            return len(self._active)
+
+    def narrow(self, capacity: int) -> None:
+        """Lower the limit; a higher number changes nothing."""
+        with self._lock:
+            self.capacity = min(self.capacity, capacity)
+
+    def reset_after_fork(self) -> None:
+        """Start from zero in a forked child: the parent's requests are not in flight here."""
+        self._active = set()
+        self._waiting = deque()
+
+    @asynccontextmanager
+    async def permit(self) -> AsyncIterator[None]:
+        """Wait for a free place and hold it for the block."""
+        permit = _Permit(asyncio.get_running_loop())
+        with self._lock:
+            self._reclaim()
+            # Nobody overtakes those who wait.
+            is_active = len(self._active) < self.capacity and not self._waiting
+            if is_active:
+                self._active.add(permit)
+            else:
+                self._waiting.append(permit)
+        try:
+            # Polls, because nobody returns the permit of a closed loop.
+            while not is_active and not permit.granted.done():
+                await asyncio.wait({permit.granted}, timeout=SWEEP_S)
+                self._grant_waiting()
+            yield
+        finally:
+            with self._lock:
+                # Active from the moment of the grant, whether or not its task woke up.
+                self._active.discard(permit)
+                if permit in self._waiting:
+                    self._waiting.remove(permit)
+            self._grant_waiting()
+
+    def _grant_waiting(self) -> None:
+        with self._lock:
+            self._reclaim()
+            while self._waiting and len(self._active) < self.capacity:
+                permit = self._waiting.popleft()
+                if permit.wake():
+                    self._active.add(permit)
+
+    def _reclaim(self) -> None:
+        self._active.difference_update([permit for permit in self._active if permit.loop.is_closed()])
+
+
+_limits: dict[tuple[str, str], ConcurrencyLimit] = {}
+_lock = ForkSafeLock()
+
+
+def shared_limit(provider: str, origin: str, capacity: int) -> ConcurrencyLimit:
+    """Return the limit of that provider; if instances request different ones, the lowest applies."""
+    with _lock:
+        limit = _limits.setdefault((provider, origin), ConcurrencyLimit(capacity))
+    limit.narrow(capacity)
+    return limit
+
+
+# --- Bodies: a size limit that holds after decompression, and bounded parsing -------------------------------
+
+MAX_BODY_BYTES = 8 * 1024 * 1024
+_GZIP = 16 + zlib.MAX_WBITS
+# httpx response -> httpcore connection -> h11 state. httpx has no public access to it, so a test covers it.
+_H11_STATE = ("stream", "_stream", "_httpcore_stream", "_stream", "_connection", "_h11_state")
+
+
+class UnusableBody(Exception):
+    """A body that cannot be used; the message never quotes it."""
+
+
+async def read_body(chunks: AsyncIterator[bytes], encoding: str, *, limit: int = MAX_BODY_BYTES) -> bytes:
+    """Return the decoded body; stops as soon as it exceeds the limit."""
+    if encoding not in ("", "identity", "gzip", "x-gzip"):
+        raise UnusableBody("it has a compression that was not requested")
+    unzip = zlib.decompressobj(_GZIP) if encoding in ("gzip", "x-gzip") else None
+    parts: list[bytes] = []
+    size = 0
+    async for chunk in chunks:
+        part = chunk
+        if unzip is not None:
+            try:
+                # A kilobyte of gzip can contain a megabyte, so the limit must act inside zlib.
+                part = unzip.decompress(chunk, limit + 1 - size)
+            except zlib.error:
+                raise UnusableBody("its gzip stream is broken") from None
+        size += len(part)
+        if size > limit:
+            raise UnusableBody(f"it is longer than {limit // 1024} KiB")
+        parts.append(part)
+    if unzip is not None and not (unzip.eof and not unzip.unused_data):
+        raise UnusableBody("its gzip stream is cut short or has data after its end")
+    return b"".join(parts)
+
+
+def count_values(body: bytes) -> int:
+    """Return an upper bound for the number of values in a JSON text, without parsing it."""
+    return body.count(b",") + body.count(b"[") + body.count(b"{")
+
+
+def parse_body(body: bytes, *, max_values: int = 20_000) -> JsonValue:
+    """Return the JSON value of a body; refuses NaN and Infinity, which are not JSON.
+
+    Eight mebibytes of `[],[],` take seconds to parse and would block the event loop, so a body with more
+    than `max_values` values is not parsed.
+    """
+    if not body.strip():
+        raise UnusableBody("it is empty")
+    if count_values(body) > max_values:
+        raise UnusableBody("it has far more values than requested")
+
+    def refuse_constant(constant: str) -> NoReturn:
+        raise ValueError(constant)
+
+    try:
+        return json.loads(body.decode("utf-8"), parse_constant=refuse_constant)
+    except (ValueError, RecursionError):
+        # Not chained: these exceptions contain the whole body.
+        actual = "an HTML page" if body.lstrip()[:1] == b"<" else "not JSON"
+        raise UnusableBody(f"it is {actual}") from None
+
+
+def dump_body(value: object) -> bytes:
+    """Return a request body; lone surrogates, which no server can decode, become question marks."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return text.encode("utf-8", "replace")
+
+
+async def close_if_trailing_data(response: httpx.Response) -> bool:
+    """Close the connection of a fully read response if data follows it; return whether it did.
+
+    On a warm connection these bytes would become the answer to the next query.
+    """
+    state: object = response
+    for name in _H11_STATE:
+        state = getattr(state, name, None)
+    trailing, _ended = getattr(state, "trailing_data", (b"", False))
+    if trailing:
+        await response.extensions["network_stream"].aclose()
+    return bool(trailing)
