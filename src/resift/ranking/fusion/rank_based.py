@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from math import fsum, ldexp
+from math import fsum
 from typing import Unpack
 
 from resift.errors import InputError
 from resift.ranking.fusion.dialects import DialectName, fuse_as
 from resift.ranking.fusion.lists import (
-    FixedPoint,
     Identity,
     ListOptions,
-    RankedList,
     Rankings,
     Weights,
     fuse_values,
@@ -44,11 +42,13 @@ def rrf(
     if isinstance(k_param, bool) or not isinstance(k_param, (int, float)) or not 0 <= k_param < 1e9:
         raise InputError(f"k_param is {k_param!r}; pass a number ≥ 0 (60 is the paper's).")
     lists = prepare_lists(rankings, **options)
-    # Weights of 1 and ranks without gaps, nearly always: the reciprocals come from a table.
-    if all(ranked.weight == 1.0 and isinstance(ranked.ranks, range) for ranked in lists):
-        floats, fixed_point = _unit_reciprocals(lists, k_param)
-        return fuse_values(lists, floats, name="rrf", k=k, fixed_point=fixed_point)
-    values = [[ranked.weight / (k_param + rank) for rank in ranked.ranks] for ranked in lists]
+    values: list[Sequence[float]] = [
+        # Weight 1 and ranks without gaps, nearly always: the reciprocals come from a cache.
+        _reciprocals(k_param, len(ranked.hits))
+        if ranked.weight == 1.0 and isinstance(ranked.ranks, range)
+        else [ranked.weight / (k_param + rank) for rank in ranked.ranks]
+        for ranked in lists
+    ]
     return fuse_values(lists, values, name="rrf", k=k)
 
 
@@ -100,18 +100,6 @@ def borda(rankings: Rankings, *, k: int | None = None, **options: Unpack[ListOpt
     return fuse_values(lists, values, name="borda", k=k, total=lambda parts: fsum([*parts, base]))
 
 
-def _unit_reciprocals(
-    lists: Sequence[RankedList], k_param: float
-) -> tuple[list[Sequence[float]], FixedPoint]:
-    """Return 1 / (k_param + rank) per list, as floats and as integers of one scale."""
-    longest = max((len(ranked.hits) for ranked in lists), default=0)
-    # A float has 53 bits; those of the smallest reciprocal start this much further down.
-    bits = 53 + int(k_param + longest).bit_length()
-    columns = [_reciprocals(k_param, len(ranked.hits), bits) for ranked in lists]
-    return [floats for floats, _ in columns], FixedPoint([integers for _, integers in columns], bits)
-
-
 @lru_cache(maxsize=64)  # searches fetch lists of few different lengths
-def _reciprocals(k_param: float, count: int, bits: int) -> tuple[tuple[float, ...], tuple[int, ...]]:
-    floats = tuple(1.0 / (k_param + rank) for rank in range(1, count + 1))
-    return floats, tuple(int(ldexp(value, bits)) for value in floats)
+def _reciprocals(k_param: float, count: int) -> tuple[float, ...]:
+    return tuple(1.0 / (k_param + rank) for rank in range(1, count + 1))
