@@ -104,8 +104,12 @@ class SegmentBuilder:
                 lists[term] = row, [row], data
             else:
                 _, last, data = entry
-                _append_integer(data, row - last[0])
+                gap = row - last[0]
                 last[0] = row
+                if gap < 0x80:  # most numbers are one byte; a call for each would double the time
+                    data.append(gap)
+                else:
+                    _append_integer(data, gap)
             if count < 0x80:
                 data.append(count)
             else:
@@ -113,7 +117,8 @@ class SegmentBuilder:
 
     def build(self) -> Iterator[PostingList]:
         """Yield the lists in term order."""
-        for term, (first, (last,), data) in sorted(self._lists.items()):
+        for term in sorted(self._lists):
+            first, (last,), data = self._lists[term]
             yield PostingList(term, first, last, bytes(data))
 
 
