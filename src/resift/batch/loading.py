@@ -20,7 +20,7 @@ from resift._internal.sync import run_sync
 from resift.batch.job import MANIFEST, BatchEngine, BatchProgress, BatchReport, EngineName, run_batch
 from resift.batch.work import StopJobError, to_batch
 from resift.errors import InputError, StoreError, require
-from resift.stores.base import embedder_name as identity_of
+from resift.stores.base import embedder_name
 from resift.stores.sqlite import SQLiteStore
 
 if TYPE_CHECKING:
@@ -128,9 +128,9 @@ def open_store(file: str, model: str) -> Any:
     embedder = getattr(store, "embedder", None)
     if embedder is None or not callable(getattr(store, "add", None)):
         raise InputError(f"The store of {file} takes no vectors; give it `embedder: {model}`.")
-    if identity_of(embedder) != model:
+    if embedder_name(embedder) != model:
         raise InputError(
-            f"The store of {file} has vectors of {identity_of(embedder)}; the shards, of {model}."
+            f"The store of {file} has vectors of {embedder_name(embedder)}; the shards, of {model}."
         )
     store.embedder = vectors
     return store

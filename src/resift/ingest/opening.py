@@ -26,7 +26,7 @@ def open_index(
     if text_only:
         return store
     try:
-        metadata = store.facts()
+        metadata = store.metadata()
         # None while the file is empty: it can still be built with or without an embedder.
         built_with = metadata.embedder or ("" if metadata.generation else None)
         if built_with is not None and embedder not in (None, built_with):

@@ -21,8 +21,7 @@ from resift.pipeline.pipeline import Pipeline
 from resift.protocols import DocStore, Embedder, Reranker, Scorer
 from resift.ranking.fusion.rerankers import RRFReranker
 from resift.resilience import CircuitBreaker
-from resift.stores.base import SearchHits
-from resift.stores.base import is_empty_search as nothing_to_find
+from resift.stores.base import SearchHits, is_empty_search
 from resift.stores.filters import matches
 from resift.stores.sqlite import SQLiteStore
 from resift.types import Hit, Metadata, Ranking, Where
@@ -69,7 +68,7 @@ class ExternalStore:
 
     async def search(self, query: str, *, k: int, where: Where | None = None) -> list[Hit]:
         """Return at most k hits, best first, whose metadata matches `where`."""
-        if nothing_to_find(query, k, where):
+        if is_empty_search(query, k, where):
             return []
         limit = k if where is None else k * _FILTER_OVERFETCH
         while True:
