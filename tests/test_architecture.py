@@ -33,7 +33,7 @@ LEVELS = [
     {"config", "explain"},
     {"agent", "evaluation"},
     {"index"},
-    {"testing", "demo", "bill_of_materials"},
+    {"testing", "demo"},
     {"server"},
     {"integrations", "batch"},
     {"cli"},

@@ -15,8 +15,8 @@ import resift
 from resift import Hit, Index
 from resift.batch import IndexWork, RerankWork
 from resift.batch.model_work import candidate_text as batch_candidate_text
-from resift.cli.documents import read_documents
 from resift.cli.main import main
+from resift.cli.rerank import read_documents
 from resift.errors import InputError
 from resift.external.candidates import hits_from
 from resift.external.records import read_metadata, read_text

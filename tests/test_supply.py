@@ -1,8 +1,7 @@
-"""Pinned requirements, the list of parts, and what SECURITY.md says of the carrier."""
+"""Pinned requirements, and what SECURITY.md states about the model package."""
 
 from __future__ import annotations
 
-import json
 import re
 import tomllib
 from importlib import metadata
@@ -12,8 +11,6 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from resift.bill_of_materials import bill_of_materials
-from resift.cli.main import main
 from resift.models.registry import builtin_ids, builtin_spec
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -115,25 +112,6 @@ def test_the_tools_that_decide_a_check_have_exact_versions():
     for name in TOOLS:
         assert str(wanted[name].specifier).startswith("==")
     assert all("==" in one for one in pyproject()["build-system"]["requires"])
-
-
-def test_the_list_of_parts_names_packages_models_and_their_bytes(capsys, tmp_path):
-    assert main(["sbom", "-o", str(tmp_path / "bill.json")]) == 0
-    bill = json.loads((tmp_path / "bill.json").read_text(encoding="utf-8"))
-    assert bill == json.loads(json.dumps(bill_of_materials()))
-    assert (bill["bomFormat"], bill["metadata"]["component"]["name"]) == ("CycloneDX", "resift")
-    parts = {part["name"]: part for part in bill["components"]}
-    assert parts["pyyaml"]["version"] == metadata.version("PyYAML")
-    assert {name for name in builtin_ids() if builtin_spec(name)} <= set(parts) | {
-        alias for name in builtin_ids() if (spec := builtin_spec(name)) for alias in spec.aliases
-    }
-    for name in parts:
-        spec = builtin_spec(name) if "/" in name else None
-        if spec is not None:
-            hashes = {file["name"]: file["hashes"][0]["content"] for file in parts[name]["components"]}
-            assert hashes == {pinned.name: pinned.sha256 for pinned in spec.files}
-    refs = {part["bom-ref"] for part in bill["components"]} | {bill["metadata"]["component"]["bom-ref"]}
-    assert all({row["ref"], *row["dependsOn"]} <= refs for row in bill["dependencies"])
 
 
 def test_security_says_what_the_carrier_brings():

@@ -115,7 +115,7 @@ SCREENS: dict[str, list[str]] = {
         f"ask {ASKED} --store library.db",
         "ask How many bees live in a hive? --pack fruit.lbug -k 2 --explain",
     ],
-    "store": ["store optimise library.db"],
+    "store": ["store optimize library.db"],
     "batch": ["batch rerank questions.jsonl -o reranked --workers 1"],
     "bench": ["bench --checkout handbook"],  # benchmarks print facts about the machine
     "mcp": ["mcp --store library.db", "mcp"],
@@ -123,7 +123,6 @@ SCREENS: dict[str, list[str]] = {
         "serve --store library.db --embedder none --port 0 --drain-delay 0",
         "serve --store missing.db",
     ],
-    "sbom": ["sbom -o bill.json"],
     "completion": ["completion bash", "completion zsh", "completion fish", "completion tcsh"],
 }
 """Command -> what is run of it, in this order: later ones use what earlier ones wrote."""

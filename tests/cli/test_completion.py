@@ -14,7 +14,7 @@ source "$1"
 shift
 COMP_WORDS=("$@")
 COMP_CWORD=$(($# - 1))
-_resift
+_shtab_resift
 echo "${COMPREPLY[@]}"
 """
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
+from packaging.requirements import Requirement
 
-from resift.cli import diagnosis
-from resift.cli.diagnosis import Finding, extra_finding
+from resift.cli import doctor as checks
+from resift.cli.doctor import Finding, check_extra
 from resift.cli.main import main
 from resift.errors import install_command
 
@@ -20,7 +21,7 @@ def doctor(capsys, *words: str) -> tuple[int, dict]:
 @pytest.fixture
 def without_models(monkeypatch):
     """Leave out the model files, whose digests take seconds."""
-    monkeypatch.setattr(diagnosis, "model_findings", list)
+    monkeypatch.setattr(checks, "check_models", list)
 
 
 def test_findings_cover_extras_models_and_a_self_test(capsys):
@@ -38,16 +39,17 @@ def test_findings_cover_extras_models_and_a_self_test(capsys):
 
 
 def test_extras_are_judged_by_presence_and_version():
-    assert extra_finding("x", ["PyYAML>=6"]).state == "ok"
-    assert extra_finding("x", ["PyYAML>=999"]).state == "broken"
-    gone = extra_finding("x", ["PyYAML>=6", "no-such-package-at-all>=1"])
+    assert check_extra("x", [Requirement("PyYAML>=6")]).state == "ok"
+    assert check_extra("x", [Requirement("PyYAML>=999")]).state == "broken"
+    gone = check_extra("x", [Requirement("PyYAML>=6"), Requirement("no-such-package-at-all>=1")])
     assert (gone.state, gone.fix) == ("absent", install_command("x"))
 
 
 def test_an_extra_that_was_asked_for_must_be_there(capsys, monkeypatch, without_models):
     """Exit code 1 and the pip line when a named extra is absent; 0 when it was not named."""
-    real = diagnosis.extras()
-    monkeypatch.setattr(diagnosis, "extras", lambda: {**real, "moon": ["no-such-package-at-all"]})
+    real = checks.read_extras()
+    moon = [Requirement("no-such-package-at-all")]
+    monkeypatch.setattr(checks, "read_extras", lambda: {**real, "moon": moon})
     assert doctor(capsys)[0] == 0
     code, told = doctor(capsys, "moon")
     assert (code, told["next"]) == (1, install_command("moon"))
@@ -55,7 +57,7 @@ def test_an_extra_that_was_asked_for_must_be_there(capsys, monkeypatch, without_
 
 def test_something_broken_is_exit_code_1(capsys, monkeypatch):
     damaged = Finding("model", "m", "broken", "m: bytes were changed")
-    monkeypatch.setattr(diagnosis, "model_findings", lambda: [damaged])
+    monkeypatch.setattr(checks, "check_models", lambda: [damaged])
     code, told = doctor(capsys)
     assert (code, told["ok"]) == (1, False)
 

@@ -42,7 +42,7 @@ def test_pipelines_side_by_side(folder, tmp_path, capsys):
     assert err == ""
     _, again, err = answered(capsys, *words)
     assert again["results"][0]["mean"] == data["results"][0]["mean"]
-    assert "bm25: 5 of 5 answers are from an earlier run" in err
+    assert "bm25: 5 of 5 results are from an earlier run" in err
 
 
 def test_a_report_says_when_how_and_with_what_it_was_made(folder, tmp_path, capsys):

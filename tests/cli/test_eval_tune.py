@@ -78,7 +78,7 @@ def test_a_wrong_floor_is_refused(recording, capsys):
 
 def test_the_best_setting_is_a_sound_pipeline_file(tmp_path):
     """With stores added, `resift config check` accepts what tune writes."""
-    from resift.cli.tune import as_yaml
+    from resift.cli.tune import tuned_yaml
     from resift.config import load_plain
     from resift.evaluation.recording import Header
     from resift.evaluation.replay import Setting
@@ -94,7 +94,7 @@ def test_the_best_setting_is_a_sound_pipeline_file(tmp_path):
         Setting(method="weighted", depth=5, floor=("docs.vectors", 0.4)),
     ]
     for setting in settings:
-        read = load_plain({**yaml.safe_load(as_yaml(setting, header)), "stores": stores})
+        read = load_plain({**yaml.safe_load(tuned_yaml(setting, header)), "stores": stores})
         assert read["fusion"]["method"] == setting.method
         assert (read["rerank"] is None) == (setting.depth == 0)
         assert (read["gate"] is None) == (setting.floor is None)

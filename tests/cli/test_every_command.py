@@ -32,7 +32,7 @@ READERS = {
     "serve": ["serve", "--port", "0", "--pipeline", "FILE"],
     "tune": ["tune", "FILE"],
 }
-NO_FILE = {"batch", "bench", "mcp", "sbom", "serve", "store", "completion", "demo", "doctor"}
+NO_FILE = {"batch", "bench", "mcp", "serve", "store", "completion", "demo", "doctor"}
 NEEDS = {"ask": "ladybug", "graph": "ladybug", "eval": "ir_measures", "compare": "ir_measures"}
 
 
@@ -248,7 +248,7 @@ def run(args):
     threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
     return run_sync(asyncio.to_thread(time.sleep, 60))
 
-demo.run, sys.argv = run, ["resift", "demo"]
+demo.run_demo, sys.argv = run, ["resift", "demo"]
 sys.exit(main.main())
 """
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=40, check=False)
@@ -381,9 +381,9 @@ def test_an_unknown_language_gets_the_list_and_no_far_guess(tmp_path, monkeypatc
 )
 def test_python_arguments_become_flags_that_the_command_has(message, told):
     """`some_flag=True` is advice for Python; a shell gets `--some-flag` if the command has that option."""
-    from resift.cli.main import in_shell_terms
+    from resift.cli.main import to_shell_terms
 
-    assert in_shell_terms(message, ["--text-only", "-k"]) == told
+    assert to_shell_terms(message, ["--text-only", "-k"]) == told
 
 
 def test_a_failing_command_suggests_only_its_own_flags(place, capsys):

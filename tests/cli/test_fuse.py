@@ -88,7 +88,7 @@ def test_compare_shows_engines(lists, capsys):
         (b"q1 \x00", [], "binary"),
         (b'"a"\n', ["--method", "rff"], "Did you mean 'rrf'"),
         (b'"a"\n', ["--weights", "x"], "--weights is 'x'"),
-        (b'"a"\n', ["--normalize", "rank"], "rrf takes no --normalize"),
+        (b'"a"\n', ["--normalize", "rank"], "rrf has no option --normalize"),
         (b'{"id": "a", "score": NaN}\n', [], "finite number"),
     ],
 )

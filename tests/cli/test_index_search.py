@@ -109,7 +109,7 @@ def test_people_get_cards(
     docs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a terminal: a summary with the next command, and a card per hit."""
-    monkeypatch.setattr("resift.cli.render.in_pipe", lambda: False)
+    monkeypatch.setattr("resift.cli.search.in_pipe", lambda: False)
     assert main(["index", "docs", "--store", "d.db", "--text-only"]) == 0
     assert "Next: resift search" in capsys.readouterr().out
     assert main(["search", "bamboo", "--store", "d.db", "--no-rerank", "--explain"]) == 0

@@ -31,8 +31,8 @@ DONE = """
 """
 PROGRAM = """
 import threading, time
-from resift.cli.interrupts import ended_by_interrupt
-with ended_by_interrupt():
+from resift.cli.main import end_on_interrupt
+with end_on_interrupt():
 {body}
 print("done", flush=True)
 time.sleep(30 if {stays} else 0)

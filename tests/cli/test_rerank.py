@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from resift.cli.documents import read_documents
 from resift.cli.main import main
+from resift.cli.rerank import read_documents
 from resift.errors import DataFormatError
 
 LYON, PARIS, CELLS = "Lyon is famous for its cheese.", "Paris is where the government sits.", "Cells divide."
@@ -53,7 +53,7 @@ def test_lines_jsonl_json_and_csv_are_told_apart():
     [
         ("a.jsonl", '{"text": "x"}\n{oops\n', r"a\.jsonl:2: not JSON"),
         ("a.jsonl", "[1, 2", r"a\.jsonl: not JSON"),
-        ("a.jsonl", "3\n", "a int; each document must be an object or a string"),
+        ("a.jsonl", "3\n", "an int; each document must be an object or a string"),
         ("a.jsonl", "\n \n", "the file is empty"),
         ("a.txt", b"\x00\x01\x02", "Binary data"),
         ("a.jsonl", b"\xff\xfe\x00", "Starts like utf-16 but is not"),
@@ -66,14 +66,14 @@ def test_unusable_files_are_named(name, content, told):
 
 
 def test_too_large_is_refused(monkeypatch):
-    monkeypatch.setattr("resift.cli.documents.MAX_BYTES", 10)
+    monkeypatch.setattr("resift.cli.rerank.MAX_BYTES", 10)
     with pytest.raises(DataFormatError, match="resift index"):
         rows("a.txt", "more than ten bytes")
 
 
 def test_odd_encodings_are_read_and_flagged():
     found = read_documents(write("a.txt", "Zürich\n".encode("cp1252")))
-    assert (found.rows[0]["text"], found.flags) == ("Zürich", ["not UTF-8, read as Windows-1252"])
+    assert (found.rows[0]["text"], found.warnings) == ("Zürich", ["not UTF-8, read as Windows-1252"])
     assert rows("b.txt", "Zürich\n".encode("utf-16")) == [{"id": "1", "text": "Zürich"}]
 
 
@@ -139,12 +139,12 @@ class TestWithTheModel:
         assert (code, [hit["id"] for hit in out["hits"]]) == (0, ["u2", "u1"])
 
     def test_missing_texts_and_nan_are_flagged(self, capsys):
-        """NaN is read as null, documents without text stand last; both are told, nothing is lost."""
+        """NaN is read as null, documents without text come last; both are reported and nothing is lost."""
         content = '{"id": "a", "text": ""}\n{"id": "b", "text": "Paris", "score": NaN, "price": NaN}\n'
         code, out, err = rerank(capsys, write("a.jsonl", content))
         assert (code, [hit["id"] for hit in out["hits"]]) == (0, ["b", "a"])
-        assert "line 2: NaN is no JSON value" in err
-        assert "1 of 2 documents have no text and stand last" in err
+        assert "line 2: NaN is not a JSON value" in err
+        assert "1 of 2 documents have no text and come last" in err
 
     def test_stdin(self, capsys, monkeypatch):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(f"{CELLS}\n{PARIS}\n".encode())))
@@ -152,7 +152,7 @@ class TestWithTheModel:
         assert (code, [hit["id"] for hit in out["hits"]]) == (0, ["2", "1"])
 
     def test_people_get_a_table(self, capsys, monkeypatch):
-        monkeypatch.setattr("resift.cli.render.in_pipe", lambda: False)
+        monkeypatch.setattr("resift.cli.rerank.in_pipe", lambda: False)
         assert main(["rerank", "capital of France", write("a.txt", f"{CELLS}\n{PARIS}\n"), "-k", "1"]) == 0
         told = capsys.readouterr().out
         assert "Paris" in told

@@ -9,8 +9,16 @@ import sys
 import pytest
 
 from resift.cli.main import main
-from resift.cli.render import Progress, prose, table
-from resift.cli.terminal import COLOUR, json_visible, visible, write
+from resift.cli.terminal import (
+    PALETTE,
+    STYLE_MARK,
+    Progress,
+    escape_controls,
+    escape_in_json,
+    print_table,
+    wrap,
+    write,
+)
 from tests.cli.test_every_command import on_a_terminal
 
 HOSTILE = "a\x1b[2J\x1b]52;c;ZXZpbA==\x07\x9b31m\r\x08\u202e\u2066\u200f\u2028\x00\U000e0041\ufeffz"
@@ -18,23 +26,24 @@ ACTIVE = "\x1b\x07\x9b\x08\u202e\u2066\u200f\u2028\x00\U000e0041\ufeff"
 
 
 def test_what_acts_is_shown_as_an_escape():
-    shown = visible(HOSTILE)
+    shown = escape_controls(HOSTILE)
     assert not set(shown) & set(ACTIVE + "\r")
     assert shown.startswith(r"a\x1b[2J\x1b]52;c;ZXZpbA==\x07\x9b31m\x0d\x08\u202e")
     family = "नमस्ते می‌خواهم 👨‍👩‍👧 שלום\tok\n"
-    assert visible(family) == family, "joiners and letters of every script stay"
+    assert escape_controls(family) == family, "joiners and letters of every script stay"
 
 
-def test_only_our_own_colours_become_escape_sequences():
+def test_only_our_own_styles_become_escape_sequences():
     out = io.StringIO()
-    write(f"{COLOUR}[31mred{COLOUR}[0m \x1b[32mnot green\n", out)
+    out.isatty = lambda: True
+    write(f"{STYLE_MARK}[31mred{STYLE_MARK}[0m \x1b[32mnot green", out)
     assert out.getvalue() == "\x1b[31mred\x1b[0m \\x1b[32mnot green\n"
 
 
 def test_json_for_a_terminal_keeps_its_value():
     data = json.dumps({"id": HOSTILE}, ensure_ascii=False)
-    assert json.loads(json_visible(data)) == {"id": HOSTILE}
-    assert not set(json_visible(data)) & set(ACTIVE)
+    assert json.loads(escape_in_json(data)) == {"id": HOSTILE}
+    assert not set(escape_in_json(data)) & set(ACTIVE)
 
 
 @pytest.mark.parametrize("options", [[], ["--json"], ["--compare"]])
@@ -67,49 +76,49 @@ def test_an_id_cannot_forge_lines_of_a_trec_run(name, tmp_path, capsys):
     assert "--json" in err
 
 
-def test_a_table_that_is_too_wide_goes_on_below_and_cuts_no_number(monkeypatch):
+def test_a_table_that_is_too_wide_continues_below_and_clips_no_number(monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "40")
-    rows = [["a long name of a pipeline", *(f"{at}.1234567" for at in range(6))]]
-    shown = table(["pipeline", *(f"measure {at}" for at in range(6))], rows, stretch=0)
+    rows = [["a long name of a pipeline", *(f"{i}.1234567" for i in range(6))]]
+    print_table(["pipeline", *(f"measure {i}" for i in range(6))], rows, stretch=0)
+    shown = capsys.readouterr().out
     assert all(len(line) <= 40 for line in shown.splitlines())
-    assert all(f"{at}.1234567" in shown for at in range(6))
+    assert all(f"{i}.1234567" in shown for i in range(6))
     assert shown.count("a long name") == shown.count("pipeline ") == 3
 
 
-def test_text_that_leaves_no_room_for_itself_gets_lines_of_its_own(monkeypatch):
+def test_text_that_leaves_no_room_gets_its_own_lines(monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "40")
     text = "the head of the unit signs"
-    shown = table(["#", "id", "found at", "text"], [[1, "x" * 12, "words:1 vectors:2", text]])
-    assert f"1  {text}" in shown.splitlines()
-    assert table(["n", "x"], [[1, 2]]).splitlines()[-1] == "1  2"
+    print_table(["#", "id", "ranks", "text"], [[1, "x" * 12, "words:1 vectors:2", text]])
+    assert f"1  {text}" in [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    print_table(["n", "x"], [[1, 2]])
+    assert capsys.readouterr().out.splitlines()[-1].rstrip() == "1  2"
 
 
 def test_a_number_stays_with_its_unit(monkeypatch):
     monkeypatch.setenv("COLUMNS", "40")
-    assert prose("231 passages were all indexed in just 5.7 s, and more").splitlines() == [
+    assert wrap("231 passages were all indexed in just 5.7 s, and more").splitlines() == [
         "231 passages were all indexed in just",
         "5.7 s, and more",
     ]
 
 
-def test_the_time_left_does_not_count_what_an_earlier_run_did(monkeypatch):
-    """After resuming at 900 of 1000, ten a second for the hundred that remain, not nine hundred at once."""
+def test_the_time_left_does_not_count_work_of_an_earlier_run(monkeypatch):
+    """After resuming at 900 of 1000 with ten per second, nine seconds are left."""
     screen = io.StringIO()
     screen.isatty = lambda: True
     monkeypatch.setattr(sys, "stderr", screen)
     now = iter(range(100, 200))
-    meter = Progress("rows", 1000, clock=lambda: float(next(now)))
-    meter.show(900)
-    assert "left" not in screen.getvalue()
-    meter.show(910)
-    assert screen.getvalue().split("\r")[-1].startswith("rows")
-    assert "9 s left" in screen.getvalue().split("\r")[-1]
+    with Progress("rows", 1000, clock=lambda: float(next(now))) as progress:
+        progress.show(900)
+        assert "00:" not in screen.getvalue()
+        progress.show(910)
+        assert "00:09" in screen.getvalue()
+    assert screen.getvalue().endswith("\x1b[?25h\r\x1b[1A\x1b[2K") or "\x1b[?25h" in screen.getvalue()
 
 
 def test_every_color_can_be_read_on_black_and_on_white():
     """Contrast of at least 3.9 to 1 with both backgrounds (WCAG's formula)."""
-    from resift.cli.render import PALETTE
-
     levels = (0, 95, 135, 175, 215, 255)
     for name, number in PALETTE.items():
         assert 16 <= number <= 231, "a color of the cube, which themes do not redefine"

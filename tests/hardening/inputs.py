@@ -140,7 +140,7 @@ COMMANDS = (
     ["index", "{word}", "--text-only", "--store", "i.db"], ["search", "{word}", "--store", "{file}"], ["search", "q", "--store", "{word}"], ["config", "check", "{file}"],
     ["config", "show", "{file}"], ["calibrate", "{file}"], ["eval", "{word}"], ["eval", "{file}"], ["compare", "{file}", "{file}"], ["tune", "{file}"],
     ["record", "{word}", "-o", "{file}"], ["graph", "info", "{file}"], ["ask", "q", "--pack", "{file}"], ["{word}"], ["{word}", "{file}"], ["completion", "{word}"],
-    ["doctor", "{word}"], ["sbom", "{word}"], ["search", "q", "--store", "i.db", "-k", "{word}"], ["search", "q", "--store", "i.db", "--where", "{word}"],
+    ["doctor", "{word}"], ["search", "q", "--store", "i.db", "-k", "{word}"], ["search", "q", "--store", "i.db", "--where", "{word}"],
 )  # fmt: skip
 WORDS = (
     "",

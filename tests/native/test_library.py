@@ -9,7 +9,7 @@ import subprocess
 
 import pytest
 
-from resift.cli.diagnosis import kernel_finding
+from resift.cli.doctor import check_engine
 from resift.errors import ConfigError
 from resift.models.onnx_bert import UnknownArchitectureError
 from resift.models.session import NativeSession
@@ -57,7 +57,7 @@ def test_a_library_of_another_version_is_refused_in_words(use_library, monkeypat
     assert "pip install" in kernel.fix
     with pytest.raises(UnknownArchitectureError, match="pip install"):
         NativeSession(b"")
-    finding = kernel_finding()
+    finding = check_engine()
     assert (finding.state, finding.fix) == ("broken", kernel.fix)
     monkeypatch.setenv(library.SWITCH, "portable")
     with pytest.raises(ConfigError, match=r"has no effect.*other sources"):

@@ -68,9 +68,9 @@ def made(options):
 
 def main() -> int:
     parser = argparse.ArgumentParser()
-    serve.configure(parser)
+    serve.configure_serve(parser)
     args = parser.parse_args()
-    options, listening = serve.server_options(args), serve.listening_of(args)
+    options, listening = serve.server_options(args), serve.listening_options(args)
     listener = bind_socket(listening)
     sys.stderr.write(f"Resift is at http://127.0.0.1:{listener.getsockname()[1]}\n")
     sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""`resift ask`: a question answered from an index or a pack, with sources."""
+"""`resift ask`: answer a question with sources; `resift graph`: build or inspect a knowledge pack."""
 
 from __future__ import annotations
 
@@ -6,8 +6,19 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from resift.cli.options import add_repeated, at_least_one
+from resift.cli.arguments import add_deadline, add_json, add_repeated, positive_int
+from resift.cli.terminal import (
+    Progress,
+    print_error,
+    print_json,
+    print_table,
+    print_text,
+    style,
+    width,
+    wrap,
+)
 from resift.errors import ConfigError, shell_path
+from resift.explain.escaping import clip_words
 from resift.types import JsonObject
 
 if TYPE_CHECKING:
@@ -15,10 +26,13 @@ if TYPE_CHECKING:
 
 DEFAULT_HOPS = 1
 
+MAX_LISTED = 10
+"""Skipped files that are listed; --json lists all."""
+
 EXAMPLES = """\
-An index (--store) is what `resift index` makes; a pack (--pack) is a knowledge graph that `resift graph
-build` makes. Without either the shipped sample is asked: lighthouses and finding one's way at sea. Without
---endpoint the answer is extractive: sentences of the sources, word for word.
+An index (--store) is made by `resift index`, a knowledge pack (--pack) by `resift graph build`. Without
+either, the bundled sample about lighthouses and navigation at sea is used. Without --endpoint the answer is
+extractive: sentences of the sources, word for word.
 
 examples:
   resift ask who built the first Eddystone lighthouse
@@ -28,15 +42,27 @@ examples:
   resift ask "Why knots?" --endpoint https://llm.example/v1 --model some-model --api-key-env LLM_KEY
 """
 
+GRAPH_EXAMPLES = """\
+A pack contains articles, their sections with embeddings, and the links between them, in one file. Sources are
+all files that `resift index` reads, including PDF and Word; a JSONL row ({"title", "text", "links"}) is an
+article. Links are [[Title]], [[Title|words]], Markdown links and hrefs. A build that was stopped continues
+when started again; the pack appears when it is complete.
 
-def configure(parser: argparse.ArgumentParser) -> None:
+examples:
+  resift graph build notes/ -o notes.lbug
+  resift graph build wikipedia.jsonl -o wikipedia.lbug
+  resift graph info notes.lbug
+"""
+
+
+def configure_ask(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `resift ask`."""
     parser.epilog = EXAMPLES
-    parser.add_argument("question", nargs="+", metavar="WORD", help="what you want to know; no quotes needed")
+    parser.add_argument("question", nargs="+", metavar="WORD", help="the question; quotes are not needed")
     source = parser.add_mutually_exclusive_group()
-    source.add_argument("--store", type=Path, default=None, metavar="FILE", help="the index to ask")
+    source.add_argument("--store", type=Path, default=None, metavar="FILE", help="the index")
     source.add_argument(
-        "--pack", type=Path, default=None, metavar="PACK", help="the pack (default: the sample)"
+        "--pack", type=Path, default=None, metavar="PACK", help="the knowledge pack (default: the sample)"
     )
     parser.add_argument(
         "--cross-encoder",
@@ -47,39 +73,32 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "-k",
         "--max-results",
-        type=at_least_one,
+        type=positive_int,
         default=5,
         metavar="N",
-        help="how many passages (default: 5)",
+        help="number of passages (default: 5)",
     )
     add_repeated(
-        parser,
-        "--where",
-        "TEST",
-        "use only passages whose metadata passes: topic=food, 'path=*.md' (--store)",
+        parser, "--where", "TEST", "only passages whose metadata match: topic=food, 'path=*.md' (--store)"
     )
     parser.add_argument(
         "--hops", type=int, default=DEFAULT_HOPS, metavar="N", help="links to follow, 0 to 3 (default: 1)"
     )
+    add_deadline(parser)
     parser.add_argument(
-        "--deadline", type=float, default=None, metavar="SECONDS", help="time for the whole answer"
+        "--endpoint", default=None, metavar="URL", help="OpenAI-compatible endpoint that writes the answer"
     )
-    parser.add_argument(
-        "--endpoint", default=None, metavar="URL", help="OpenAI-compatible endpoint that writes"
-    )
-    parser.add_argument("--model", default=None, help="the endpoint's model")
-    parser.add_argument("--api-key-env", default=None, metavar="VARIABLE", help="where the endpoint's key is")
-    parser.add_argument("--allow-loopback", action="store_true", help="the endpoint may be on this machine")
-    parser.add_argument("--explain", action="store_true", help="say how each passage got its place")
-    parser.add_argument("--json", action="store_true", help="write everything as JSON")
+    parser.add_argument("--model", default=None, help="model of the endpoint")
+    parser.add_argument("--api-key-env", metavar="VARIABLE", help="environment variable with the API key")
+    parser.add_argument("--allow-loopback", action="store_true", help="allow an endpoint on this machine")
+    parser.add_argument("--explain", action="store_true", help="explain the position of each passage")
+    add_json(parser, "the answer with all details")
 
 
-def run(args: argparse.Namespace) -> int:
-    """Ask and show; exit code 0 also when the pack has no answer."""
-    from resift.cli.render import print_json
-
+def run_ask(args: argparse.Namespace) -> int:
+    """Answer the question; exit code 0 even if there is no answer."""
     question = " ".join(args.question)
-    answer = _from_pack(args, question) if args.store is None else _from_index(args, question)
+    answer = _ask_pack(args, question) if args.store is None else _ask_index(args, question)
     if args.json:
         print_json(answer)
     else:
@@ -87,7 +106,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _from_index(args: argparse.Namespace, question: str) -> JsonObject:
+def _ask_index(args: argparse.Namespace, question: str) -> JsonObject:
     from resift.index import Index
     from resift.stores.filters import where_from
 
@@ -99,23 +118,29 @@ def _from_index(args: argparse.Namespace, question: str) -> JsonObject:
             k=args.max_results,
             where=where_from(args.where) or None,
             deadline_s=args.deadline,
-            writer=_writer(args),
+            writer=_create_writer(args),
             explain=args.explain,
         )
 
 
-def _from_pack(args: argparse.Namespace, question: str) -> JsonObject:
+def _ask_pack(args: argparse.Namespace, question: str) -> JsonObject:
+    from resift._internal.sync import run_sync
     from resift.agent.knowledge_graph_agent import KnowledgeGraphAgent
+    from resift.agent.lighthouse_sample import sample_pack
 
-    if args.pack is not None and _is_index(args.pack):
-        raise ConfigError(
-            f"{args.pack} is an index, not a pack. Ask it with: --store {shell_path(args.pack)}"
-        )
+    pack: Path | None = args.pack
+    if pack is not None and pack.is_file():
+        with pack.open("rb") as file:
+            if file.read(15) == b"SQLite format 3":
+                raise ConfigError(f"{pack} is an index, not a pack. Use: --store {shell_path(pack)}")
     if args.where:
-        raise ConfigError("--where goes with --store: passages of a pack have no metadata to test.")
-    writer = _writer(args)
+        raise ConfigError("--where goes with --store: passages of a pack have no metadata.")
+    writer = _create_writer(args)
+    if pack is None:
+        with Progress("building the sample pack") as progress:
+            pack = run_sync(sample_pack(progress=progress.update))
     with KnowledgeGraphAgent(
-        args.pack or _sample(),
+        pack,
         enable_cross_encoder=args.cross_encoder,
         max_results=args.max_results,
         hops=args.hops,
@@ -124,19 +149,11 @@ def _from_pack(args: argparse.Namespace, question: str) -> JsonObject:
         return agent.query(question, deadline_s=args.deadline, explain=args.explain)
 
 
-def _is_index(path: Path) -> bool:
-    """Whether a file is one of SQLite's, as indexes are and packs are not."""
-    if not path.is_file():
-        return False
-    with path.open("rb") as file:
-        return file.read(15) == b"SQLite format 3"
-
-
-def _writer(args: argparse.Namespace) -> Writer | None:
+def _create_writer(args: argparse.Namespace) -> Writer | None:
     if args.endpoint is None:
         return None
     if args.model is None:
-        raise ConfigError("--endpoint needs --model: name the model that the endpoint serves.")
+        raise ConfigError("--endpoint needs --model: name a model that the endpoint serves.")
     from resift.agent.writers import ChatWriter
     from resift.rerankers.hosted import ChatClient
 
@@ -146,48 +163,96 @@ def _writer(args: argparse.Namespace) -> Writer | None:
     return ChatWriter(client)
 
 
-def _sample() -> Path:
-    from resift._internal.sync import run_sync
-    from resift.agent.lighthouse_sample import sample_pack
-    from resift.cli.render import Progress
-
-    with Progress("building the sample pack") as meter:
-        return run_sync(sample_pack(progress=meter.update))
-
-
 def _print_answer(answer: JsonObject) -> None:
-    from resift.cli.render import complain, paint, print_text, prose
-
     for warning in answer["warnings"]:
-        complain(warning)
+        print_error(warning)
     if answer["degraded"]:
-        complain(f"degraded: {answer['reason']}")
+        print_error(f"degraded: {answer['reason']}")
     if answer["found"] and answer["extractive"]:
-        print_text(paint("Extractive answer, quoted from the sources:", "dim"))
+        print_text(style("Extractive answer, quoted from the sources:", "dim"))
     for line in answer["answer"].splitlines():
-        print_text(paint(prose(line), "bold"))
+        print_text(style(wrap(line), "bold"))
     if answer["sources"]:
         print_text()
     for source in answer["sources"]:
-        _print_source(source)
-    for place, row in enumerate(answer.get("explanation", ()), start=1):
+        label, name = f"[{source['number']}]", source["heading"] or source["title"]
+        label += f" {name} ({source['id']})" if name and name != source["id"] else f" {source['id']}"
+        if "page" in source:
+            label += f", page {source['page']}"
+        print_text(style(clip_words(label, width()), "cyan" if source["cited"] else "dim"))
+        if source["cited"]:
+            print_text(f"    {clip_words(source['excerpt'], width() - 4)}")
+    for rank, row in enumerate(answer.get("explanation", ()), start=1):
         print_text()
-        print_text(paint(f"{place}. {row['title']}", "bold"))
-        print_text(prose(row["why"]))
+        print_text(style(f"{rank}. {row['title']}", "bold"))
+        print_text(wrap(row["why"]))
     for note in answer["notes"]:
-        print_text(paint(prose(f"note: {note}"), "dim"))
+        print_text(style(wrap(f"note: {note}"), "dim"))
 
 
-def _print_source(source: JsonObject) -> None:
-    from resift.cli.render import paint, print_text, width
-    from resift.explain.escaping import clip_words
+def configure_graph(parser: argparse.ArgumentParser) -> None:
+    """Declare the actions of `resift graph`."""
+    parser.epilog = GRAPH_EXAMPLES
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    build = actions.add_parser("build", help="build a pack from a folder or a file")
+    build.add_argument("source", type=Path, metavar="SOURCE", help="folder or file to read")
+    build.add_argument("-o", "--output", type=Path, required=True, metavar="PACK", help="the pack to write")
+    build.add_argument("--embedder", default=None, metavar="MODEL", help="embedding model of the pack")
+    add_json(build, "the report")
+    info = actions.add_parser("info", help="show counts, embedder and the most linked articles")
+    info.add_argument("pack", type=Path, metavar="PACK", help="the pack to inspect")
+    add_json(info)
 
-    mark = f"[{source['number']}]"
-    style = "cyan" if source["cited"] else "dim"
-    name = source["heading"] or source["title"]
-    label = f"{mark} {name} ({source['id']})" if name and name != source["id"] else f"{mark} {source['id']}"
-    if "page" in source:
-        label += f", page {source['page']}"
-    print_text(paint(clip_words(label, width()), style))
-    if source["cited"]:
-        print_text(f"    {clip_words(source['excerpt'], width() - 4)}")
+
+def run_graph(args: argparse.Namespace) -> int:
+    """Build or describe a pack; exit code 1 if some files could not be read."""
+    return _build_pack(args) if args.action == "build" else _print_pack(args)
+
+
+def _build_pack(args: argparse.Namespace) -> int:
+    from resift._internal.sync import run_sync
+    from resift.agent.pack_build import build_pack
+    from resift.models.embedder import DEFAULT_EMBEDDER, Embedder
+
+    embedder = Embedder(args.embedder or DEFAULT_EMBEDDER)
+    with Progress("embedding sections") as progress:
+        report = run_sync(build_pack(args.source, args.output, embedder=embedder, progress=progress.update))
+    for problem in report.failed:
+        print_error(problem)
+    code = 1 if report.failed else 0
+    if args.json:
+        counts = {name: getattr(report, name) for name in ("articles", "sections", "links", "resumed")}
+        lists = {"failed": list(report.failed), "not_read": list(report.not_read)}
+        print_json({"pack": str(args.output), **counts, **lists})
+        return code
+    resumed = f" ({report.resumed} articles from an earlier run)" if report.resumed else ""
+    print_text(
+        f"{args.output} has {report.articles} articles, {report.sections} sections "
+        f"and {report.links} links{resumed}."
+    )
+    if report.not_read:
+        more = f" and {len(report.not_read) - MAX_LISTED} more" if len(report.not_read) > MAX_LISTED else ""
+        print_text(f"Skipped: {'; '.join(report.not_read[:MAX_LISTED])}{more}.")
+    print_text(f'Next: resift ask "your question" --pack {shell_path(args.output)}')
+    return code
+
+
+def _print_pack(args: argparse.Namespace) -> int:
+    from resift.agent.pack import Pack
+
+    pack = Pack.open(args.pack)
+    try:
+        info = pack.info()
+    finally:
+        pack.close()
+    names = ("articles", "sections", "links", "embedder", "dimension", "version")
+    facts = {name: getattr(info, name) for name in names}
+    if args.json:
+        linked = [{"title": title, "links": links} for title, links in info.most_linked]
+        print_json({"pack": str(args.pack), **facts, "most_linked": linked, "meta": dict(info.meta)})
+        return 0
+    print_table(("property", "value"), [(name, str(value)) for name, value in facts.items()])
+    if info.most_linked:
+        print_text()
+        print_table(("most linked article", "links"), info.most_linked)
+    return 0

@@ -1,15 +1,15 @@
-"""`resift batch`: embed, index, rerank or ask in bulk, resumable, on this machine or on Ray."""
+"""`resift batch`: embed, index, rerank or search in bulk, resumable, on this machine or on Ray."""
 
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from resift.cli.options import add_count, add_text_keys, at_least_one, at_least_zero, price
+from resift.cli.arguments import add_count, add_json, add_text_keys, non_negative_int, positive_int, price
+from resift.cli.terminal import Progress, count, print_error, print_json, print_text, wrap
 from resift.errors import InputError, shell_path
 
 if TYPE_CHECKING:
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 EXAMPLES = """\
 INPUT is Parquet or JSONL: files, folders, patterns, or anything that fsspec can open. OUT gets Parquet
-shards, failed.parquet with the rows that could not be done and why, and at last manifest.json. Run the same
-command again after any fault: it goes on where it stopped, to the same bytes.
+shards, failed.parquet with the rows that failed and why, and finally manifest.json. After any interruption
+run the same command again: it continues and writes the same bytes.
 
   rerank   rows with query and candidates   ->  order, scores, tier, degraded
   embed    rows with text                   ->  vector
   index    rows with text (id, title, …)    ->  chunks with vectors; with --store also into an index
-  eval     rows with query                  ->  answers of --pipeline with their trace
-  record   rows with query, id (qrels)      ->  what --pipeline's stores and reranker say, for: resift tune
+  eval     rows with query                  ->  results of --pipeline with their trace
+  record   rows with query, id (qrels)      ->  scores of --pipeline's stores and reranker, for: resift tune
 
 examples:
   resift batch rerank questions.parquet -o reranked/ --workers 2
@@ -35,35 +35,35 @@ examples:
   resift batch eval questions.jsonl -o answers/ --pipeline mine.yaml
 """
 
-
 KINDS = ("rerank", "embed", "index", "eval", "record")
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
+def configure_batch(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `resift batch`."""
     parser.epilog = EXAMPLES
     parser.add_argument("kind", choices=KINDS, help="what to do with each row")
     parser.add_argument("inputs", nargs="+", metavar="INPUT", help="Parquet or JSONL")
     parser.add_argument("-o", "--out", type=Path, required=True, metavar="OUT", help="the folder to write")
     parser.add_argument(
-        "--engine", choices=("local", "ray"), default="local", help="who does it (default: local)"
+        "--engine", choices=("local", "ray"), default="local", help="where to run (default: local)"
     )
     parser.add_argument(
-        "--address", metavar="ADDRESS", help="ray: the cluster (default: RAY_ADDRESS, or one started here)"
+        "--address", metavar="ADDRESS", help="ray: the cluster (default: RAY_ADDRESS, or a new local one)"
     )
     parser.add_argument(
-        "--workers", type=at_least_one, metavar="N", help="processes or actors (default: cores)"
+        "--workers", type=positive_int, metavar="N", help="processes or actors (default: cores)"
     )
-    add_count(parser, "--shard-rows", 1000, "rows a shard")
+    add_count(parser, "--shard-rows", 1000, "rows per shard")
     parser.add_argument(
+        "--max-failed",
         "--most-failed",
-        type=at_least_zero,
+        type=non_negative_int,
         default=1000,
         metavar="N",
-        help="stop after so many failed rows (default: 1000)",
+        help="stop after this many failed rows (default: 1000)",
     )
-    parser.add_argument("--model", metavar="ID", help="an allowed model (default: the usual one)")
-    parser.add_argument("-k", type=at_least_one, metavar="K", help="rerank, eval: keep the best K")
+    parser.add_argument("--model", metavar="ID", help="an allowed model (default: the default model)")
+    parser.add_argument("-k", type=positive_int, metavar="K", help="rerank, eval: keep the best K")
     add_text_keys(parser)
     parser.add_argument(
         "--store",
@@ -71,54 +71,64 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="index: load the chunks into this index, or into the store of this pipeline file (YAML)",
     )
-    parser.add_argument("--pipeline", metavar="FILE", help="eval, record: the pipeline file to ask")
-    add_count(parser, "--depth", 20, "record: hits that are reranked")
-    parser.add_argument("--price", type=price, metavar="P", help="cost of an hour, to price a million rows")
-    parser.add_argument("--json", action="store_true", help="write the summary as JSON")
+    parser.add_argument("--pipeline", metavar="FILE", help="eval, record: the pipeline file")
+    add_count(parser, "--depth", 20, "record: rerank depth")
+    parser.add_argument("--price", type=price, metavar="P", help="price of an hour, to estimate the cost")
+    add_json(parser, "the summary")
 
 
-def run(args: argparse.Namespace) -> int:
-    """Do the job; exit code 1 if rows failed, after all others were done."""
-    from resift.batch.job import run_batch
+def run_batch(args: argparse.Namespace) -> int:
+    """Run the job; exit code 1 if some rows failed."""
+    from resift.batch import write_recording
+    from resift.batch.job import run_batch as run_job
+    from resift.batch.loading import load_shards
 
-    work = _work(args)
-    with _meter("rows") as progress:
-        report = run_batch(
+    work = _create_work(args)
+    with show_progress("rows") as on_progress:
+        report = run_job(
             work,
             args.inputs,
             args.out,
-            engine=_engine(args),
+            engine=_choose_engine(args),
             workers=args.workers,
             shard_rows=args.shard_rows,
-            max_failed=args.most_failed,
-            on_progress=progress,
+            max_failed=args.max_failed,
+            on_progress=on_progress,
         )
-    loaded = _load(args) if args.store is not None else None
-    _print(args, report, loaded)
+    loaded: BatchReport | None = None
+    if args.store is not None:
+        with show_progress("loading") as on_progress:
+            loaded = load_shards(
+                args.out,
+                args.store,
+                engine=_choose_engine(args),
+                workers=args.workers,
+                on_progress=on_progress,
+            )
+    recording = str(write_recording(args.out)) if args.kind == "record" else None
+    print_summary = _print_data if args.json else _print_report
+    print_summary(args, report, loaded, recording)
     return 1 if report.failed or (loaded is not None and loaded.failed) else 0
 
 
 @contextmanager
-def _meter(label: str) -> Iterator[Callable[[BatchProgress], None]]:
-    """Give a function that draws one bar over all shards, with rate and failed rows."""
-    from resift.cli.render import Progress
+def show_progress(label: str) -> Iterator[Callable[[BatchProgress], None]]:
+    """Yield a function that draws one bar for all shards, with rate and failed rows."""
+    with Progress(f"{label} (starting)") as progress:
 
-    meter = Progress(label)
+        def draw(state: BatchProgress) -> None:
+            if state.rows:
+                if progress.label.endswith("(starting)"):
+                    progress.close()  # the time of the start must not count as speed
+                rate = (state.rows - state.skipped) / max(state.seconds, 0.001)
+                failed = f", {state.failed} failed" if state.failed else ""
+                progress.label = f"{label} ({rate:.1f}/s{failed})"
+            progress.update(state.rows, state.total)
 
-    def progress(state: BatchProgress) -> None:
-        if not state.rows:  # drawn by another bar: the time to start tells nothing of the time left
-            Progress(f"{label} (starting)").update(0, state.total)
-            return
-        fresh = (state.rows - state.skipped) / max(state.seconds, 0.001)
-        failed = f", {state.failed} failed" if state.failed else ""
-        meter.label = f"{label} ({fresh:.1f}/s{failed})"
-        meter.update(state.rows, state.total)
-
-    with meter:
-        yield progress
+        yield draw
 
 
-def _engine(args: argparse.Namespace) -> EngineName | BatchEngine:
+def _choose_engine(args: argparse.Namespace) -> EngineName | BatchEngine:
     if args.address is None:
         name: EngineName = args.engine
         return name
@@ -129,42 +139,32 @@ def _engine(args: argparse.Namespace) -> EngineName | BatchEngine:
     return RayEngine(args.workers, address=args.address)
 
 
-def _work(args: argparse.Namespace) -> BatchWork:
+def _create_work(args: argparse.Namespace) -> BatchWork:
     from resift import batch
 
     if args.text_key and args.kind in ("eval", "record"):
         raise InputError("--text-key goes with: resift batch rerank, embed or index")
-    options = {"text_keys": args.text_key, **({"model": args.model} if args.model else {})}
     if args.store is not None and args.kind != "index":
         raise InputError("--store goes with: resift batch index")
     if args.kind in ("eval", "record"):
         if not args.pipeline:
-            raise InputError(f"{args.kind} needs --pipeline FILE: the pipeline to ask.")
-        pipeline = str(Path(args.pipeline).absolute())  # workers may be elsewhere
+            raise InputError(f"{args.kind} needs --pipeline FILE: the pipeline to run.")
+        pipeline = str(Path(args.pipeline).absolute())  # workers may run in another folder
         if args.kind == "record":
             return batch.RecordWork(pipeline=pipeline, depth=args.depth)
         return batch.EvaluateWork(pipeline=pipeline, k=args.k or 100)
+    options = {"text_keys": args.text_key, **({"model": args.model} if args.model else {})}
     if args.kind == "rerank":
         return batch.RerankWork(k=args.k, **options)
     return batch.EmbedWork(**options) if args.kind == "embed" else batch.IndexWork(**options)
 
 
-def _load(args: argparse.Namespace) -> BatchReport:
-    from resift.batch.loading import load_shards
-
-    with _meter("loading") as progress:
-        return load_shards(
-            args.out, args.store, engine=_engine(args), workers=args.workers, on_progress=progress
-        )
-
-
-def _print(args: argparse.Namespace, report: BatchReport, loaded: BatchReport | None) -> None:
-    from resift.cli.render import complain, print_json, print_text, prose
-
-    recording = _recording(args)
+def _print_data(
+    args: argparse.Namespace, report: BatchReport, loaded: BatchReport | None, recording: str | None
+) -> None:
     hours = report.hours_per_million
-    if args.json:
-        data = {
+    print_json(
+        {
             "out": str(report.folder),
             "rows": report.rows,
             "written": report.written,
@@ -178,42 +178,30 @@ def _print(args: argparse.Namespace, report: BatchReport, loaded: BatchReport | 
             "loaded": None if loaded is None else loaded.written,
             "recording": recording,
         }
-        print_json(data)
-        return
+    )
+
+
+def _print_report(
+    args: argparse.Namespace, report: BatchReport, loaded: BatchReport | None, recording: str | None
+) -> None:
     for name in report.empty:
-        complain(f"{name} has no rows")
+        print_error(f"{name} has no rows")
     if report.failed:
-        complain(f"{_rows(report.failed)} failed; see {report.folder / 'failed.parquet'}")
-    again = f", {report.skipped} of {report.shards} shards were there" if report.skipped else ""
-    print_text(prose(f"{_rows(report.rows)}, {report.written} written, {report.seconds:.1f} s{again}."))
+        print_error(f"{count(report.failed, 'row')} failed; see {report.folder / 'failed.parquet'}")
+    resumed = f", {report.skipped} of {report.shards} shards from an earlier run" if report.skipped else ""
+    rows = count(report.rows, "row")
+    print_text(wrap(f"{rows}, {report.written} written, {report.seconds:.1f} s{resumed}."))
+    hours = report.hours_per_million
     if hours is not None:
-        price = f", {hours * args.price:.2f} at {args.price:g} an hour" if args.price else ""
-        workers = f"{report.workers} worker{'s' if report.workers > 1 else ''}"
-        print_text(prose(f"A million rows cost {_hours(hours)} of {workers} on this hardware{price}."))
+        time = f"{hours:.1f} h" if hours >= 1 else f"{hours * 60:.1f} min"
+        cost = f", {hours * args.price:.2f} at {args.price:g} an hour" if args.price else ""
+        workers = count(report.workers, "worker")
+        print_text(wrap(f"A million rows take {time} with {workers} on this hardware{cost}."))
     if loaded is not None:
-        # Not "holds": chunks of the same id replace one another.
-        print_text(f"{loaded.written} chunks are loaded into {args.store} ({loaded.seconds:.1f} s).")
-        print_text(_next(args.store))
+        # Not the number of chunks in the index: chunks with the same id replace one another.
+        print_text(f"Loaded {loaded.written} chunks into {args.store} ({loaded.seconds:.1f} s).")
+        is_pipeline = args.store.suffix.lower() in (".yaml", ".yml")
+        command = "resift store optimize" if is_pipeline else "resift search … --store"
+        print_text(f"Next: {command} {shell_path(args.store)}")
     if recording is not None:
         print_text(f"Next: resift tune {shell_path(recording)}")
-    sys.stdout.flush()
-
-
-def _recording(args: argparse.Namespace) -> str | None:
-    from resift.batch import write_recording
-
-    return str(write_recording(args.out)) if args.kind == "record" else None
-
-
-def _rows(count: int) -> str:
-    return "1 row" if count == 1 else f"{count} rows"
-
-
-def _hours(hours: float) -> str:
-    return f"{hours:.1f} h" if hours >= 1 else f"{hours * 60:.1f} min"
-
-
-def _next(store: Path) -> str:
-    if store.suffix.lower() in (".yaml", ".yml"):
-        return f"Next: resift store optimise {shell_path(store)}"
-    return f"Next: resift search … --store {shell_path(store)}"

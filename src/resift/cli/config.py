@@ -1,4 +1,4 @@
-"""`resift config`: write the default pipeline file, check a file, show what it means, print all keys."""
+"""`resift config`: write the default pipeline file, check or show a file, print all keys."""
 
 from __future__ import annotations
 
@@ -6,29 +6,35 @@ import argparse
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-from resift.cli.render import paint, print_json, print_note, print_text, table
+from resift.cli.arguments import add_json
+from resift.cli.terminal import count, print_json, print_note, print_table, print_text, style
+from resift.errors import ConfigError, InputError, shell_path
 
-_EXAMPLES = """examples:
+if TYPE_CHECKING:
+    from resift.config.reading import Settings
+
+EXAMPLES = """\
+examples:
   resift config init -o pipeline.yaml   the default pipeline as a commented file
-  resift config check pipeline.yaml     every mistake with its line, or OK
+  resift config check pipeline.yaml     all mistakes with their lines, or OK
   resift config show pipeline.yaml      the file with all defaults filled in
-  resift config reference               every key there is, as Markdown
+  resift config reference               all keys, as Markdown
 """
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
-    """Add the subcommands."""
-    parser.epilog = _EXAMPLES
+def configure_config(parser: argparse.ArgumentParser) -> None:
+    """Declare the actions of `resift config`."""
+    parser.epilog = EXAMPLES
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     for name, summary in (
-        ("check", "find every mistake in a file"),
+        ("check", "find all mistakes in a file"),
         ("show", "print a file with all defaults"),
     ):
         sub = actions.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".")
-        sub.add_argument("file", type=Path, help="the pipeline file (YAML)")
-        sub.add_argument("--json", action="store_true", help="write JSON, also on a terminal")
+        sub.add_argument("file", type=Path, metavar="FILE", help="the pipeline file (YAML)")
+        add_json(sub)
     init = actions.add_parser(
         "init",
         help="write the default pipeline as a file",
@@ -41,21 +47,22 @@ def configure(parser: argparse.ArgumentParser) -> None:
     actions.add_parser("reference", help="print the reference of all keys as Markdown")
 
 
-def run(args: argparse.Namespace) -> int:
-    """Run one subcommand; exit code 1 when the file has mistakes."""
-    if args.action == "reference":
-        from resift.config.reference import reference_page
-
-        sys.stdout.write(reference_page())
-        return 0
+def run_config(args: argparse.Namespace) -> int:
+    """Run one action; exit code 1 if the file has mistakes."""
     if args.action == "init":
         return _init(args)
-    return _check(args) if args.action == "check" else _show(args)
+    if args.action == "check":
+        return _check(args)
+    if args.action == "show":
+        return _show(args)
+    from resift.config.reference import reference_page
+
+    sys.stdout.write(reference_page())
+    return 0
 
 
 def _init(args: argparse.Namespace) -> int:
     from resift.config.reference import default_file
-    from resift.errors import InputError, shell_path
 
     # Paths in the file are relative to it, those on the command line to the current folder.
     folder = Path() if args.output is None else args.output.parent
@@ -67,14 +74,13 @@ def _init(args: argparse.Namespace) -> int:
         with args.output.open("x", encoding="utf-8") as file:
             file.write(text)
     except FileExistsError:
-        raise InputError(f"{args.output} exists and stays as it is. Choose another file for -o.") from None
+        raise InputError(f"{args.output} exists and was not changed. Choose another file for -o.") from None
     print_text(f"Wrote {args.output}. Next: resift config check {shell_path(args.output)}")
     return 0
 
 
 def _check(args: argparse.Namespace) -> int:
     from resift.config import inspect_yaml
-    from resift.errors import ConfigError
 
     try:
         settings, problems = inspect_yaml(args.file)
@@ -82,41 +88,50 @@ def _check(args: argparse.Namespace) -> int:
     except ConfigError as exc:
         settings, mistakes = None, [str(exc)]
     if mistakes or settings is None:
-        _tell_mistakes(mistakes, as_json=args.json)
+        if args.json:
+            print_json({"ok": False, "mistakes": mistakes})
+            return 1
+        for line in mistakes:
+            print_note(" ".join(line.split()))
+        print_note(style(count(len(mistakes), "mistake"), "red", stream=sys.stderr))
         return 1
-    summary = _summary(settings)
+    rows = _summarize(settings)
     if args.json:
-        print_json(
-            {"ok": True, "mistakes": [], "summary": [{"part": part, "is": value} for part, value in summary]}
-        )
+        summary = [{"part": part, "is": value} for part, value in rows]
+        print_json({"ok": True, "mistakes": [], "summary": summary})
     else:
-        print_text(f"{paint('OK', 'green', 'bold')}  {args.file}\n")
-        print_text(table(["part", "setting"], summary, wrap=True))
+        print_text(f"{style('OK', 'green', 'bold')}  {args.file}\n")
+        print_table(["part", "setting"], rows, wrap=True)
     return 0
 
 
-def _tell_mistakes(mistakes: list[str], *, as_json: bool) -> None:
-    if as_json:
-        print_json({"ok": False, "mistakes": mistakes})
-        return
-    for line in mistakes:
-        print_note(" ".join(line.split()))
-    many = "1 mistake" if len(mistakes) == 1 else f"{len(mistakes)} mistakes"
-    print_note(paint(many, "red", stream=sys.stderr))
+def _show(args: argparse.Namespace) -> int:
+    import yaml
+
+    from resift.config import inspect_yaml
+
+    settings, problems = inspect_yaml(args.file, expand=False)
+    problems.raise_first()
+    data = {} if settings is None else settings.plain()
+    if args.json:
+        print_json(data)
+    else:
+        sys.stdout.write(yaml.safe_dump(data, sort_keys=False, allow_unicode=True))
+    return 0
 
 
-def _summary(settings: Any) -> list[tuple[str, str]]:
+def _summarize(settings: Settings) -> list[tuple[str, str]]:
+    """Return (part, setting) rows."""
     from resift.config.build import unset_key_variables
     from resift.pipeline.defaults import FETCH
     from resift.pipeline.over_fetch import OverFetch
     from resift.ranking.fusion.weighted import NAME as WEIGHTED
 
-    rows = []
+    rows: list[tuple[str, str]] = []
     for store in settings["stores"]:
         place = next((str(store[key]) for key in ("path", "url") if store.get(key)), "")
         place = place.removeprefix(f"{Path.cwd()}/")
-        label = " ".join(part for part in (store["name"], f"({store['kind']})", place) if part)
-        rows.append(("store", label))
+        rows.append(("store", f"{store['name']} ({store['kind']}) {place}".rstrip()))
     fetch = FETCH if settings["fetch"] is None else settings["fetch"].part(OverFetch)
     rows.append(("fetch", f"{fetch(settings['k'])} hits from each store"))
     rows.append(("fusion", settings["fusion"]["method"]))
@@ -141,18 +156,3 @@ def _summary(settings: Any) -> list[tuple[str, str]]:
         if capability not in settings["capabilities"]:
             rows.append(("note", f"{capability} is not granted: every search will be refused"))
     return rows
-
-
-def _show(args: argparse.Namespace) -> int:
-    import yaml
-
-    from resift.config import inspect_yaml
-
-    settings, problems = inspect_yaml(args.file, expand=False)
-    problems.raise_first()
-    data = {} if settings is None else settings.plain()
-    if args.json:
-        print_json(data)
-    else:
-        sys.stdout.write(yaml.safe_dump(data, sort_keys=False, allow_unicode=True))
-    return 0

@@ -1,19 +1,33 @@
-"""`resift demo`: reranking at work on a shipped sample, in one command."""
+"""`resift demo`: reranking at work on a bundled sample, in one command."""
 
 from __future__ import annotations
 
 import argparse
 from typing import TYPE_CHECKING
 
-from resift.types import JsonObject
+from resift.cli.arguments import add_json
+from resift.cli.terminal import (
+    Progress,
+    bar,
+    in_pipe,
+    print_error,
+    print_json,
+    print_table,
+    print_text,
+    style,
+    style_picture,
+    width,
+    wrap,
+)
+from resift.explain.escaping import clip
 
 if TYPE_CHECKING:
     from resift.demo.demo_run import Shown
 
 EXAMPLES = """\
-Indexes 231 short passages of a made-up trust that keeps a lighthouse (handbook, wiki, tickets, chat), asks 60
-judged questions full of traps, and shows who rose and who fell on one of them. Everything runs here and now,
-in a temporary folder: no key, no download.
+Indexes 231 short passages of a fictional trust that maintains a lighthouse (handbook, wiki, tickets, chat),
+runs 60 judged queries full of traps, and shows how one of the rankings came about. Everything is computed on
+this machine in a temporary folder, without API keys or downloads.
 
 examples:
   resift demo
@@ -23,121 +37,96 @@ examples:
 """
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
+def configure_demo(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `resift demo`."""
     from resift.demo.demo_run import SHOWN
 
     parser.epilog = EXAMPLES
     parser.add_argument("--question", default=SHOWN, metavar="TEXT", help=f"show this one (default: {SHOWN})")
     parser.add_argument("--page", metavar="FILE", help="also write the rank flow as a .html or .svg file")
-    parser.add_argument("--json", action="store_true", help="write the numbers and the ranking as JSON")
+    add_json(parser, "the numbers and the ranking")
 
 
-def run(args: argparse.Namespace) -> int:
-    """Run the demo; exit code 0 also where models are missing, which the output says."""
+def run_demo(args: argparse.Namespace) -> int:
+    """Run the demo; exit code 0 even if models are missing, which the output mentions."""
     from resift._internal.sync import run_sync
-    from resift.cli.render import Progress, print_json
-    from resift.demo.demo_run import run_demo
+    from resift.demo import demo_run
 
-    meters: dict[str, Progress] = {}
+    with Progress("") as progress:
 
-    def progress(label: str, done: int, total: int) -> None:
-        meters.setdefault(label, Progress(label, total)).show(done)
+        def show_progress(label: str, done: int, total: int) -> None:
+            if progress.label != label:
+                progress.close()
+                progress.label = label
+            progress.update(done, total)
 
-    try:
-        shown = run_sync(run_demo(question=args.question, progress=progress))
-    finally:
-        for meter in meters.values():
-            meter.close()
+        result = run_sync(demo_run.run_demo(question=args.question, progress=show_progress))
     if args.page:
-        shown.ranking.explain(query=shown.question).save(args.page)
+        result.ranking.explain(query=result.question).save(args.page)
     if args.json:
-        print_json(_data(shown))
-    else:
-        _print(shown, args)
-    return 0
-
-
-def _data(shown: Shown) -> JsonObject:
-    return {
-        "passages": shown.passages,
-        "questions": len(shown.questions),
-        "seconds": round(shown.total_s, 2),
-        "missing": shown.missing,
-        "quality": [
-            {"name": row.name, "nDCG@10": row.ndcg, "MRR": row.mrr, "p50_ms": round(row.p50_ms, 2)}
-            for row in shown.rows
-        ],
-        "question": shown.question,
-        "grades": shown.grades,
-        "ranking": shown.ranking.to_dict(),
-    }
-
-
-def _print(shown: Shown, args: argparse.Namespace) -> None:
-    from resift.cli.render import complain, paint, print_text, width
-    from resift.explain.escaping import clip
-
-    if shown.missing:
-        complain(f"Words alone are searched, nothing is reranked. {shown.missing}")
-    print_text(paint(clip(shown.question, width()), "bold"))
+        print_json(
+            {
+                "passages": result.passages,
+                "questions": len(result.questions),
+                "seconds": round(result.total_s, 2),
+                "missing": result.missing,
+                "quality": [
+                    {"name": row.name, "nDCG@10": row.ndcg, "MRR": row.mrr, "p50_ms": round(row.p50_ms, 2)}
+                    for row in result.rows
+                ],
+                "question": result.question,
+                "grades": result.grades,
+                "ranking": result.ranking.to_dict(),
+            }
+        )
+        return 0
+    if result.missing:
+        print_error(f"Keyword search only, without reranking. {result.missing}")
+    print_text(style(clip(result.question, width()), "bold"))
     print_text()
-    _print_flow(shown)
+    _print_flow(result)
     print_text()
-    _print_quality(shown)
+    _print_quality(result)
     if args.page:
         print_text(f"The rank flow as a page: {args.page}")
     print_text()
     print_text("Next: resift index YOUR-FILES --store my.db")
     print_text("      resift search your question --store my.db")
+    return 0
 
 
-def _print_flow(shown: Shown) -> None:
-    from resift.cli.render import in_pipe, paint, painter, print_text, prose, width
-    from resift.explain.escaping import clip
-
-    explanation = shown.ranking.explain(top=max(1, len(shown.ranking)))
-    print_text(explanation.text(width=width(), paint=painter(), curves=not in_pipe()))
-    if not len(shown.ranking):
+def _print_flow(result: Shown) -> None:
+    explanation = result.ranking.explain(top=max(1, len(result.ranking)))
+    print_text(explanation.text(width=width(), paint=style_picture, curves=not in_pipe()))
+    if not len(result.ranking):
         return
-    best = shown.ranking[0]
-    grade = {2: ("answers the question", "green"), 1: ("helps", "yellow")}.get(shown.grades.get(best.id, 0))
+    best = result.ranking[0]
+    grades = {2: style(" (answers the question)", "green"), 1: style(" (helps)", "yellow")}
     print_text()
-    verdict = paint(f" ({grade[0]})", grade[1]) if grade else ""
-    print_text(f"1st: {paint(best.id, 'bold')}{verdict}")
-    print_text(prose(clip(best.text, 240)))
+    print_text(f"1st: {style(best.id, 'bold')}{grades.get(result.grades.get(best.id, 0), '')}")
+    print_text(wrap(clip(best.text, 240)))
 
 
-def _print_quality(shown: Shown) -> None:
-    from resift.cli.render import bar, paint, print_text, prose, table, width
-
-    size = 12 if width() >= 70 else 0
+def _print_quality(result: Shown) -> None:
+    has_bars = width() >= 70
     rows = [
         (
             row.name,
             f"{row.ndcg:.3f}",
-            *([bar(row.ndcg, 1.0, size)] if size else []),
+            *([bar(row.ndcg, 1.0)] if has_bars else []),
             f"{row.mrr:.3f}",
             f"{row.p50_ms:.1f}",
         )
-        for row in shown.rows
+        for row in result.rows
     ]
-    heads = ["way of ranking", "nDCG@10", *([""] if size else []), "MRR", "p50 ms"]
-    print_text(table(heads, rows, stretch=0))
-    print_text(
-        paint(
-            prose(
-                f"{shown.passages} passages, {len(shown.questions)} judged questions, all computed just now: "
-                f"{shown.index_s:.1f} s to index, {shown.total_s:.1f} s in all."
-            ),
-            "dim",
-        )
-    )
-    reranked = {row.name: row.ndcg for row in shown.rows}
-    if reranked.get("fused, cross-encoder only", 0.0) > reranked.get("default pipeline", 1.0):
-        print_text(
-            paint(
-                prose("Here the cross-encoder alone is ahead of the default blend; resift tune finds yours."),
-                "dim",
-            )
-        )
+    headers = ["pipeline", "nDCG@10", *([""] if has_bars else []), "MRR", "p50 ms"]
+    print_table(headers, rows, stretch=0)
+    notes = [
+        f"{result.passages} passages, {len(result.questions)} judged queries, all computed just now: "
+        f"{result.index_s:.1f} s to index, {result.total_s:.1f} s in total."
+    ]
+    ndcg = {row.name: row.ndcg for row in result.rows}
+    if ndcg.get("fused, cross-encoder only", 0.0) > ndcg.get("default pipeline", 1.0):
+        notes.append("On this sample the cross-encoder alone beats the default blend; try resift tune.")
+    for note in notes:
+        print_text(style(wrap(note), "dim"))

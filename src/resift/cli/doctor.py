@@ -1,19 +1,32 @@
-"""`resift doctor`: what is installed, which models are verified, whether reranking works, what to do next."""
+"""`resift doctor`: check packages, models and a small reranking, and suggest the next step."""
 
 from __future__ import annotations
 
 import argparse
 import itertools
 import platform
+import sqlite3
+import subprocess
+import sys
+import time
+from dataclasses import asdict, dataclass
+from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
+
+from resift import __version__
+from resift.cli.arguments import add_json
+from resift.cli.terminal import count, print_json, print_text, style, width, wrap
+from resift.errors import InputError, did_you_mean, install_command, shell_path
 
 if TYPE_CHECKING:
-    from resift.cli.diagnosis import Finding
+    from packaging.requirements import Requirement
+
+State = Literal["ok", "absent", "broken"]
 
 EXAMPLES = """\
-Nothing is fetched and nothing is changed. Exit code 1 if something that is here is broken, or if an EXTRA
-that you name is not here.
+Nothing is downloaded and nothing is changed. The exit code is 1 if something is broken, or if an EXTRA that
+you name is not installed.
 
 examples:
   resift doctor
@@ -22,121 +35,249 @@ examples:
   resift doctor --store docs.db
 """
 
+_HEADINGS = {"extra": "extras", "model": "models", "self-test": "self-test", "store": "store"}
+_MARKS = {"ok": ("✓", "green"), "absent": ("·", "dim"), "broken": ("✕", "red")}
 
-def configure(parser: argparse.ArgumentParser) -> None:
+_WORKER = """
+from resift.reranking import rerank
+from resift.server import serve_app
+serve_app()
+rerank("is this a worker?", ["yes", "no"])
+rows = dict(line.split(":", 1) for line in open("/proc/self/status") if ":" in line)
+print(int(rows["VmRSS"].split()[0]) // 1024)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The result of one check."""
+
+    group: str
+    name: str
+    state: State
+    message: str
+    fix: str = ""
+
+
+def configure_doctor(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `resift doctor`."""
     parser.epilog = EXAMPLES
-    parser.add_argument(
-        "extras", nargs="*", metavar="EXTRA", help="extras that must be there, for example local"
-    )
-    parser.add_argument("--store", type=Path, metavar="FILE", help="examine this index instead, end to end")
-    parser.add_argument("--json", action="store_true", help="write the findings as JSON")
+    parser.add_argument("extras", nargs="*", metavar="EXTRA", help="required extras, for example local")
+    parser.add_argument("--store", type=Path, metavar="FILE", help="check this index instead")
+    add_json(parser, "the findings")
 
 
-def run(args: argparse.Namespace) -> int:
-    """Look and tell."""
-    from dataclasses import asdict
-
-    from resift import __version__
-    from resift.cli.render import print_json
-
-    findings = _findings(args.extras) if args.store is None else _store_findings(args.store)
-    sick = [
-        one for one in findings if one.state == "broken" or (one.name in args.extras and one.state != "ok")
-    ]
-    step = _next_step(findings, sick)
-    if args.json:
-        print_json(
-            {
-                "version": __version__,
-                "ok": not sick,
-                "next": step,
-                "findings": [asdict(one) for one in findings],
-            }
-        )
-    else:
-        _print(findings, sick, step)
-    return 1 if sick else 0
-
-
-def _store_findings(path: Path) -> list[Finding]:
+def run_doctor(args: argparse.Namespace) -> int:
+    """Run all checks and show the findings."""
     from resift._internal.sync import run_sync
-    from resift.cli.diagnosis import store_findings
 
-    return run_sync(store_findings(path))
+    findings = _check_all(args.extras) if args.store is None else run_sync(check_store(args.store))
+    broken = [
+        finding
+        for finding in findings
+        if finding.state == "broken" or (finding.name in args.extras and finding.state != "ok")
+    ]
+    fixes = [finding.fix for finding in broken if finding.fix]
+    if fixes:
+        next_step = fixes[0]
+    elif args.store is not None:
+        next_step = "nothing to do"
+    elif any(finding.name == "local" and finding.state != "ok" for finding in findings):
+        next_step = install_command("local")
+    else:
+        next_step = "resift demo"
+    if args.json:
+        rows = [asdict(finding) for finding in findings]
+        print_json({"version": __version__, "ok": not broken, "next": next_step, "findings": rows})
+    else:
+        _print_findings(findings, broken)
+        print_text(f"Next: {next_step}")
+    return 1 if broken else 0
 
 
-def _findings(asked: list[str]) -> list[Finding]:
-    from importlib.metadata import PackageNotFoundError
-
-    from resift.cli import diagnosis
-    from resift.errors import InputError, did_you_mean
-
+def _check_all(required: list[str]) -> list[Finding]:
     try:
-        extras = diagnosis.extras()
-    except PackageNotFoundError:
+        extras = read_extras()
+    except metadata.PackageNotFoundError:
         raise InputError(
             "Resift is on the path but not installed, so plugins are not found. Run: pip install ."
         ) from None
-    for name in asked:
+    for name in required:
         if name not in extras:
             raise InputError(f"Unknown extra {name!r}. {did_you_mean(name, extras)}")
-    findings = [diagnosis.extra_finding(name, needs) for name, needs in extras.items()]
-    local = next((one for one in findings if one.name == "local"), None)
-    findings += diagnosis.model_findings()
-    findings.append(diagnosis.search_finding())
-    findings.append(diagnosis.kernel_finding())
-    if local is not None and local.state == "ok":
-        findings.append(diagnosis.rerank_finding())
-        if any(one.name == "server" and one.state == "ok" for one in findings):
-            findings += filter(None, [diagnosis.worker_finding()])
+    findings = [check_extra(name, requirements) for name, requirements in extras.items()]
+    installed = {finding.name for finding in findings if finding.state == "ok"}
+    findings += [*check_models(), check_keyword_search(), check_engine()]
+    if "local" in installed:
+        findings.append(check_reranking())
+        if "server" in installed:
+            findings += filter(None, [check_worker()])
     return findings
 
 
-def _next_step(findings: list[Finding], sick: list[Finding]) -> str:
-    from resift.errors import install_command
+def read_extras() -> dict[str, list[Requirement]]:
+    """Return the requirements of each extra for users, as the installed package declares them."""
+    from packaging.requirements import Requirement
 
-    for one in sick:
-        if one.fix:
-            return one.fix
-    if any(one.group == "store" for one in findings):
-        return "nothing to do"
-    if any(one.name == "local" and one.state != "ok" for one in findings):
-        return install_command("local")
-    return "resift demo"
-
-
-_GROUPS = {"extra": "extras", "model": "models", "self-test": "self-test", "store": "store"}
-_MARKS = {"ok": ("✓", "green"), "absent": ("·", "dim"), "broken": ("✕", "red")}
-
-
-def _print(findings: list[Finding], sick: list[Finding], step: str) -> None:
-    from resift import __version__
-    from resift.cli.render import paint, print_text, prose
-
-    system = f"{platform.system()} {platform.machine()}"
-    print_text(paint(prose(f"Resift {__version__}, Python {platform.python_version()}, {system}"), "bold"))
-    for group, members in itertools.groupby(findings, key=lambda one: one.group):
-        print_text()
-        print_text(paint(_GROUPS[group], "bold"))
-        _print_group(list(members), sick)
-    print_text()
-    print_text(f"Next: {step}")
+    requirements = [Requirement(line) for line in metadata.requires("resift") or ()]
+    names = sorted(set(metadata.metadata("resift").get_all("Provides-Extra") or ()) - {"all", "dev"})
+    extras = {
+        name: [
+            requirement
+            for requirement in requirements
+            if requirement.marker is not None
+            and requirement.marker.evaluate({"extra": name})
+            and not requirement.marker.evaluate({"extra": ""})
+        ]
+        for name in names
+    }
+    return {name: wanted for name, wanted in extras.items() if wanted}
 
 
-def _print_group(findings: list[Finding], sick: list[Finding]) -> None:
-    """Write names and messages in two columns, or below each other where the terminal is narrow."""
-    from resift.cli.render import paint, print_text, prose, width
+def check_extra(extra: str, requirements: list[Requirement]) -> Finding:
+    """Check whether the packages of an extra are installed in suitable versions."""
+    installed: list[str] = []
+    missing: list[str] = []
+    wrong: list[str] = []
+    for requirement in requirements:
+        try:
+            version = metadata.version(requirement.name)
+        except metadata.PackageNotFoundError:
+            missing.append(requirement.name)
+            continue
+        suitable = requirement.specifier.contains(version, prereleases=True)
+        (installed if suitable else wrong).append(f"{requirement.name} {version}")
+    fix = install_command(extra)
+    if wrong:
+        return Finding("extra", extra, "broken", f"wrong version: {', '.join(wrong)}", fix)
+    if missing:
+        return Finding("extra", extra, "absent", f"not installed: {', '.join(missing)}", fix)
+    return Finding("extra", extra, "ok", ", ".join(installed))
 
-    size = min(44, max(len(one.name) for one in findings))
-    beside = width() - 4 - size >= 24
-    for one in findings:
-        mark, style = _MARKS["broken" if one in sick else one.state]
-        # Wrapped, never cut: what a finding says at its end is often the reason.
-        lines = prose(one.message, indent=" " * (4 + size if beside else 2)).splitlines() or [""]
-        if beside:
-            print_text(f"{paint(mark, style)} {one.name:<{size}}  {lines.pop(0).strip()}")
+
+def check_models() -> list[Finding]:
+    """Check the files of every built-in model against their pinned digests, without downloads."""
+    from resift.errors import ModelError
+    from resift.models.locate import resolve
+    from resift.models.registry import builtin_ids, builtin_spec
+
+    findings = []
+    for name in sorted(builtin_ids()):
+        spec = builtin_spec(name)
+        kind = spec.kind if spec else "model"
+        try:
+            files = resolve(name, download=False)
+            findings.append(Finding("model", name, "ok", f"{kind}, verified, from the {files.source}"))
+        except ModelError as exc:
+            absent = str(exc).startswith("No files of")
+            message = f"{kind}, not on this machine" if absent else str(exc)
+            findings.append(Finding("model", name, "absent" if absent else "broken", message))
+    return findings
+
+
+def check_keyword_search() -> Finding:
+    """Check whether SQLite has full-text search."""
+    try:
+        sqlite3.connect(":memory:").execute("create virtual table t using fts5(x)").connection.close()
+    except sqlite3.Error:
+        message, fix = "the SQLite of this Python has no FTS5", "install another Python"
+        return Finding("self-test", "keyword search", "broken", message, fix)
+    return Finding("self-test", "keyword search", "ok", f"SQLite {sqlite3.sqlite_version} with FTS5")
+
+
+def check_engine() -> Finding:
+    """Check which engine computes the models, and why."""
+    from resift.errors import ConfigError
+    from resift.models.engine import usable_cores
+    from resift.native.library import native_kernel
+
+    try:
+        kernel = native_kernel()
+    except ConfigError as exc:
+        return Finding("self-test", "engine", "broken", str(exc), "unset RESIFT_NATIVE")
+    threads = count(usable_cores(), "thread")
+    if kernel.name is None:
+        state: State = "broken" if kernel.fix else "ok"
+        return Finding("self-test", "engine", state, f"ONNX Runtime, {threads}: {kernel.reason}", kernel.fix)
+    return Finding("self-test", "engine", "ok", f"native, {kernel.name}, {threads}: {kernel.reason}")
+
+
+def check_reranking() -> Finding:
+    """Rerank two sentences and check which one wins."""
+    from resift.reranking import rerank
+
+    started = time.perf_counter()
+    texts = ["Lyon is famous for its cheese.", "Paris is where the French government sits."]
+    ranking = rerank("what is the capital of France?", texts)
+    elapsed = f"{(time.perf_counter() - started) * 1000:.0f} ms including loading"
+    if ranking.degraded:
+        reason = ranking.reason or "degraded"
+        return Finding("self-test", "reranking", "broken", reason, install_command("local"))
+    if ranking.ids[0] != "1":
+        return Finding("self-test", "reranking", "broken", f"the wrong sentence won ({elapsed})")
+    return Finding("self-test", "reranking", "ok", f"the right sentence won, {elapsed}")
+
+
+def check_worker() -> Finding | None:
+    """Measure the memory of a worker of `resift serve` with the default model; None outside Linux."""
+    command = [sys.executable, "-c", _WORKER]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)  # noqa: S603
+    if done.returncode or not done.stdout.strip().isdecimal():
+        return None
+    message = f"{done.stdout.strip()} MB of memory per worker of resift serve, with the default reranker"
+    return Finding("self-test", "server", "ok", message)
+
+
+async def check_store(path: Path) -> list[Finding]:
+    """Check an index file: its contents, its integrity and the recall of its approximate search."""
+    from resift.stores.sqlite import SQLiteStore
+
+    store = SQLiteStore(path, read_only=True)
+    try:
+        facts = store.facts()
+        vectors = f"{facts.embedder} ({facts.dimension} dimensions)" if facts.dimension else "keywords only"
+        if facts.version == 1:
+            upgrade = f"resift index --upgrade --store {shell_path(path)}"
+            message = f"version 1, {vectors}; to write to it: {upgrade}"
+            findings = [Finding("store", path.name, "absent", message)]
         else:
-            print_text(f"{paint(mark, style)} {one.name}")
-        for line in lines:
-            print_text(line)
+            message = (
+                f"version {facts.version}, {facts.documents} documents, {vectors}, language {facts.language}"
+            )
+            findings = [Finding("store", path.name, "ok", message)]
+        problems = await store.verify()
+        fix = f"Restore a copy, or move {path} away and index again"
+        findings += [Finding("store", "damage", "broken", problem, fix) for problem in problems]
+        if not problems:
+            message = "all documents, vectors, codes and words are intact"
+            findings.append(Finding("store", "integrity", "ok", message))
+            if facts.dimension and facts.version > 1:
+                recall = await store.recall()
+                message = f"bit codes find {recall:.1%} of the exact top 10 (20 documents as queries)"
+                findings.append(Finding("store", "recall", "ok", message))
+        return findings
+    finally:
+        await store.close()
+
+
+def _print_findings(findings: list[Finding], broken: list[Finding]) -> None:
+    """Print names and messages in two columns, or below each other on a narrow terminal."""
+    system = f"{platform.system()} {platform.machine()}"
+    print_text(style(wrap(f"Resift {__version__}, Python {platform.python_version()}, {system}"), "bold"))
+    for group, members in itertools.groupby(findings, key=lambda finding: finding.group):
+        print_text()
+        print_text(style(_HEADINGS[group], "bold"))
+        members_list = list(members)
+        size = min(44, max(len(finding.name) for finding in members_list))
+        two_columns = width() - 4 - size >= 24
+        for finding in members_list:
+            mark, color = _MARKS["broken" if finding in broken else finding.state]
+            # Wrapped, never clipped: the reason is often at the end.
+            lines = wrap(finding.message, indent=" " * (4 + size if two_columns else 2)).splitlines() or [""]
+            if two_columns:
+                print_text(f"{style(mark, color)} {finding.name:<{size}}  {lines.pop(0).strip()}")
+            else:
+                print_text(f"{style(mark, color)} {finding.name}")
+            for line in lines:
+                print_text(line)
+    print_text()

@@ -1,27 +1,27 @@
-"""`resift explain`: why a ranking is as it is, as a picture in the terminal or a page."""
+"""`resift explain`: explain a ranking, as a picture in the terminal or as a page."""
 
 from __future__ import annotations
 
 import argparse
 import json
-import sys
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-from resift.cli.options import add_count
-from resift.types import JsonObject
+from resift.cli.arguments import add_count, add_json
+from resift.cli.rerank import choose_input, read_input, refuse_index
+from resift.cli.terminal import in_pipe, print_json, print_note, print_text, style_picture, width, wrap
+from resift.errors import DataFormatError, InputError
+from resift.types import Hit, JsonObject, Ranking
 
 if TYPE_CHECKING:
     from resift.explain import Explanation
-    from resift.types import Hit, Ranking
 
 MAX_BYTES = 256 << 20
 
 EXAMPLES = """\
-FILE is a ranking as JSON: what search, rerank, fuse and demo write with --json, or `Ranking.to_json()`.
-Without FILE the standard input is read. The page is one file that loads nothing; it holds the texts, so it
-is as private.
+FILE is a ranking as JSON: the output of search, rerank, fuse or demo with --json, or of `Ranking.to_json()`.
+Without FILE, standard input is read. The page is a single file that loads nothing else. It contains the
+texts, so keep it as private as they are.
 
 examples:
   resift search "rotate the keys" --store docs.db --explain --json | resift explain
@@ -30,130 +30,95 @@ examples:
 """
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
+def configure_explain(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `resift explain`."""
     parser.epilog = EXAMPLES
     parser.add_argument(
-        "file", metavar="FILE", nargs="?", help="a ranking as JSON (default, and -: the standard input)"
+        "file", metavar="FILE", nargs="?", help="a ranking as JSON (default, and -: standard input)"
     )
     parser.add_argument("-o", "--output", metavar="PAGE", help="write a .html, .svg or .txt file instead")
-    parser.add_argument("--id", metavar="ID", help="say of this hit alone why it stands there or is absent")
+    parser.add_argument("--id", metavar="ID", help="explain only this hit, or why it is missing")
     add_count(parser, "--top", 10, "draw the first N")
-    add_count(parser, "--line", 1, "of JSONL: which ranking")
-    parser.add_argument("--json", action="store_true", help="write places and reasons as JSON")
+    add_count(parser, "--line", 1, "ranking to explain if FILE is JSONL")
+    add_json(parser, "positions and reasons")
 
 
-def run(args: argparse.Namespace) -> int:
-    """Explain; exit code 0 unless the file is no ranking."""
-    from resift.cli.documents import input_file
-    from resift.cli.render import in_pipe, painter, print_json, print_note, print_text, prose, width
-
-    ranking, query = _read(input_file(args.file, expected="a ranking as JSON"), args.line)
+def run_explain(args: argparse.Namespace) -> int:
+    """Explain a ranking; exit code 0 unless the file is not a ranking."""
+    ranking, query = _read_ranking(choose_input(args.file, expected="a ranking as JSON"), args.line)
     if args.id:
         reason = ranking.why(args.id)
         if args.json:
             print_json({"id": args.id, "why": reason})
         else:
-            print_text(prose(reason))
+            print_text(wrap(reason))
         return 0
     explanation = ranking.explain(query=query, top=args.top)
     if args.output:
-        written = explanation.save(args.output)
-        print_note(str(written))
+        print_note(str(explanation.save(args.output)))
     elif args.json:
-        print_json(_data(explanation))
+        print_json(_explanation_data(explanation))
     else:
-        print_text(explanation.text(width=width(), paint=painter(), curves=not in_pipe()))
+        print_text(explanation.text(width=width(), paint=style_picture, curves=not in_pipe()))
     return 0
 
 
-def _read(file: str, line: int) -> tuple[Ranking, str]:
-    from resift.errors import DataFormatError, InputError
-    from resift.types import Ranking
-
-    name = "stdin" if file == "-" else file
-    data = _parsed(_text(file, name), name, line)
-    ranking = data.get("ranking", data)
-    if not isinstance(ranking, dict) or not isinstance(ranking.get("hits"), list):
-        raise DataFormatError('no ranking: there is no list of "hits"', file=name)
-    query = data.get("query") or data.get("question") or ""
-    try:
-        read = Ranking.from_dict(ranking)
-        # Short JSON leaves out the dropped candidates, but its trace has them.
-        read = read if "cut" in ranking else replace(read, cut=_dropped(read))
-        return read, query if isinstance(query, str) else ""
-    except (InputError, TypeError, AttributeError, ValueError) as exc:
-        raise DataFormatError(f"no ranking: {exc}", file=name) from exc
-
-
-def _dropped(ranking: Ranking) -> tuple[Hit, ...]:
-    """Return the candidates that the stages of the trace dropped, without their texts."""
-    from resift.types import Hit
-
-    kept = set(ranking.ids)
-    dropped = [id for record in ranking.trace for id in record.left_out if id not in kept]
-    return tuple(Hit(id) for id in dict.fromkeys(dropped))
-
-
-def _text(file: str, name: str) -> str:
-    from resift.cli.documents import refuse_index
-    from resift.errors import DataFormatError
+def _read_ranking(file: str, line: int) -> tuple[Ranking, str]:
     from resift.ingest.sources import decode
 
-    if file == "-":
-        data = sys.stdin.buffer.read(MAX_BYTES + 1)
-    elif not Path(file).is_file():
-        raise DataFormatError("no such file" if not Path(file).exists() else "not a file", file=name)
-    else:
-        with Path(file).open("rb") as opened:
-            data = opened.read(MAX_BYTES + 1)
-    if len(data) > MAX_BYTES:
-        raise DataFormatError(f"larger than {MAX_BYTES >> 20} MiB", file=name)
-    refuse_index(data, name, "a ranking as JSON, from: resift search … --store INDEX --explain --json")
-    return decode(data, file=name).text
+    name = "stdin" if file == "-" else file
+    content = read_input(file, max_bytes=MAX_BYTES)
+    refuse_index(content, name, "a ranking as JSON, from: resift search … --store INDEX --explain --json")
+    data = _parse_object(decode(content, file=name).text, name, line)
+    ranking = data.get("ranking", data)
+    if not isinstance(ranking, dict) or not isinstance(ranking.get("hits"), list):
+        raise DataFormatError('not a ranking: there is no list of "hits"', file=name)
+    query = data.get("query") or data.get("question") or ""
+    try:
+        result = Ranking.from_dict(ranking)
+        if "cut" not in ranking:
+            # Short JSON leaves out the dropped candidates, but the trace has their ids.
+            kept = set(result.ids)
+            ids = [id for record in result.trace for id in record.left_out if id not in kept]
+            result = replace(result, cut=tuple(Hit(id) for id in dict.fromkeys(ids)))
+    except (InputError, TypeError, AttributeError, ValueError) as exc:
+        raise DataFormatError(f"not a ranking: {exc}", file=name) from exc
+    return result, query if isinstance(query, str) else ""
 
 
-def _parsed(text: str, name: str, line: int) -> JsonObject:
+def _parse_object(text: str, name: str, line: int) -> JsonObject:
     """Return the JSON object of a file, or of one line of JSONL."""
-    from resift.errors import DataFormatError
-
     lines = [part for part in text.split("\n") if part.strip()]
     if not lines:
         raise DataFormatError("the file is empty; expected a ranking as JSON", file=name)
     try:
         data = json.loads(text)
-        count = 1
+        rankings = 1
     except (ValueError, RecursionError):
-        count = len(lines)
-        data = None
-    if line > count:
-        raise DataFormatError(f"--line {line}, but there is {count} here", file=name)
+        data, rankings = None, len(lines)
+    if line > rankings:
+        raise DataFormatError(f"--line {line}, but the file has only {rankings}", file=name)
     if data is None:
         try:
             data = json.loads(lines[line - 1])
         except (ValueError, RecursionError):
             raise DataFormatError("not JSON; expected a ranking as JSON", file=name) from None
     if not isinstance(data, dict):
-        raise DataFormatError('no ranking: expected an object with "hits"', file=name)
+        raise DataFormatError('not a ranking: expected an object with "hits"', file=name)
     return data
 
 
-def _data(explanation: Explanation) -> JsonObject:
+def _explanation_data(explanation: Explanation) -> JsonObject:
     from resift.explain.moves import move_of
 
     flow = explanation.flow
-    hits = [
-        {
-            "id": path.id,
-            "place": path.final,
-            "move": move_of(path, flow).up,
-            "reason": move_of(path, flow).reason,
-            "ranks": {
-                column.label: path.places[column.key].rank
-                for column in flow.columns
-                if column.key in path.places
-            },
+    hits = []
+    for path in (*flow.kept, *flow.cut):
+        move = move_of(path, flow)
+        ranks = {
+            column.label: path.places[column.key].rank for column in flow.columns if column.key in path.places
         }
-        for path in (*flow.kept, *flow.cut)
-    ]
+        hits.append(
+            {"id": path.id, "place": path.final, "move": move.up, "reason": move.reason, "ranks": ranks}
+        )
     return {"query": flow.query, "columns": [column.label for column in flow.columns], "hits": hits}

@@ -1,21 +1,28 @@
-"""`resift fuse`: ranked lists from files, fused into one."""
+"""`resift fuse`: fuse ranked lists from files."""
 
 from __future__ import annotations
 
 import argparse
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from resift.cli.options import at_least_one
+from resift.cli.arguments import Suggestions, add_json, positive_int
+from resift.cli.terminal import bar, in_pipe, print_json, print_table, print_text, print_tsv
+from resift.errors import DataFormatError, InputError
+from resift.explain.escaping import clip, short_id
+from resift.plugins import FUSION, available_fusions, load_plugin
 from resift.types import JsonObject, JsonValue
+from resift.validation import declared_options, options_class
 
 if TYPE_CHECKING:
+    from resift.evaluation.readers import Retrieved
     from resift.types import Ranking
 
 EXAMPLES = """\
-A file is JSONL (one candidate a line, best first: {"id": …, "text": …, "score": …}, or a bare string id)
-or a TREC run (qid Q0 docid rank score tag). Run files are fused per query. In a pipe each line is: rank,
-score, id, found at, text.
+A file is JSONL (one candidate per line, best first: {"id": …, "text": …, "score": …}, or just an id as a
+string) or a TREC run (qid Q0 docid rank score tag). Run files are fused per query. In a pipe each line has
+rank, score, id, ranks in the lists, and text.
 
 examples:
   resift fuse bm25.jsonl dense.jsonl -k 10
@@ -26,52 +33,99 @@ examples:
 """
 
 
-def configure(parser: argparse.ArgumentParser) -> None:
+def configure_fuse(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `resift fuse`."""
     parser.epilog = EXAMPLES
     parser.add_argument("files", nargs="+", metavar="FILE", help="a ranked list: JSONL, or a TREC run file")
     parser.add_argument(
-        "-k", type=at_least_one, default=None, help="keep the best K (default: 10 on a terminal, else all)"
+        "-k", type=positive_int, default=None, help="keep the best K (default: 10 on a terminal, else all)"
     )
-    parser.add_argument("--method", default="rrf", help="fusion method (default: rrf)")
+    parser.add_argument(
+        "--method",
+        default="rrf",
+        metavar="NAME",
+        choices=Suggestions(available_fusions),
+        help="fusion method (default: rrf)",
+    )
     parser.add_argument("--k-param", type=float, default=None, help="the constant of rrf (default: 60)")
     parser.add_argument("--weights", default=None, help="one weight per file, for example 0.7,0.3")
-    parser.add_argument("--normalize", default=None, help="min-max, z-score, rank or none, for score fusions")
-    parser.add_argument("--dialect", default=None, help="compute as this engine does, for example langchain")
-    parser.add_argument("--compare", action="store_true", help="show how engines would disagree")
+    parser.add_argument(
+        "--normalize",
+        metavar="NAME",
+        choices=Suggestions(lambda: _option_choices("linear", "normalize")),
+        help="for score fusion: min-max, z-score, rank or none",
+    )
+    parser.add_argument(
+        "--dialect",
+        metavar="ENGINE",
+        choices=Suggestions(lambda: _option_choices("rrf", "dialect")),
+        help="fuse like this engine, for example langchain",
+    )
+    parser.add_argument("--compare", action="store_true", help="compare the orders of different engines")
     parser.add_argument("--trec", action="store_true", help="write a TREC run file")
-    parser.add_argument("--json", action="store_true", help="write JSON lines, one query a line")
+    add_json(parser, "one line per query")
 
 
-def run(args: argparse.Namespace) -> int:
+def run_fuse(args: argparse.Namespace) -> int:
     """Read the files, fuse per query, write the result."""
-    from resift.cli.ranked_files import read_ranked_file
-    from resift.cli.render import in_pipe
     from resift.ranking.fusion import fuse
 
-    per_file = [read_ranked_file(Path(file)) for file in args.files]
-    names = _names(args.files)
-    options = _options(args)
-    queries = list(dict.fromkeys(query for lists in per_file for query in lists))
-    as_data = args.trec or args.json or in_pipe()
-    k = args.k if args.k is not None or as_data else 10
-    for query in queries:
-        lists = {name: lists.get(query, []) for name, lists in zip(names, per_file, strict=True)}
+    files = [read_ranked_file(Path(file)) for file in args.files]
+    names = list_names([Path(file).stem for file in args.files])
+    options = _fusion_options(args)
+    for_programs = args.trec or args.json or in_pipe()
+    k = args.k if args.k is not None or for_programs else 10
+    for query in dict.fromkeys(query for lists in files for query in lists):
+        lists = {name: lists.get(query, []) for name, lists in zip(names, files, strict=True)}
         if args.compare:
             _print_comparison(query, lists, options, k=10 if k is None else k, as_json=args.json)
-            continue
-        _print_ranking(query, fuse(lists, k=k, method=args.method, **options), args)
+        else:
+            _print_ranking(query, fuse(lists, k=k, method=args.method, **options), args)
     return 0
 
 
-def _names(files: list[str]) -> list[str]:
-    """Name each list by its file's stem; a stem that comes twice gets its place added."""
-    stems = [Path(file).stem for file in files]
-    return [stem if stems.count(stem) == 1 else f"{stem}#{at}" for at, stem in enumerate(stems, start=1)]
+def _option_choices(method: str, name: str) -> list[str]:
+    declared = options_class(load_plugin(FUSION, method))
+    options = () if declared is None else declared_options(declared)
+    return [choice for option in options if option.name == name for choice in option.allowed()]
 
 
-def _options(args: argparse.Namespace) -> JsonObject:
-    from resift.errors import InputError
+def list_names(stems: list[str]) -> list[str]:
+    """Return unique names of files: a stem that occurs twice gets its position added."""
+    return [stem if stems.count(stem) == 1 else f"{stem}#{i}" for i, stem in enumerate(stems, start=1)]
+
+
+def read_ranked_file(path: Path) -> dict[str, list[JsonValue]]:
+    """Return the candidates of each query, best first; a JSONL file has one query without a name."""
+    from resift.evaluation.readers import in_trec_order, numbered, run_lines
+
+    lines = numbered(path, expected="JSONL or a TREC run")
+    if lines[0][1].lstrip()[0] in '{["':
+        return {"": [_parse_candidate(path, number, line) for number, line in lines]}
+    per_query: dict[str, list[Retrieved]] = {}
+    for row in run_lines(path, lines):
+        per_query.setdefault(row.query, []).append(row)
+    return {
+        query: [{"id": row.id, "score": row.score} for row in in_trec_order(rows)]
+        for query, rows in per_query.items()
+    }
+
+
+def _parse_candidate(path: Path, number: int, line: str) -> JsonValue:
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError):
+        message = "not JSON; write one JSON value per line"
+        raise DataFormatError(message, file=str(path), line=number) from None
+    if not isinstance(value, (str, dict)):
+        raise DataFormatError("expected an object or a string id", file=str(path), line=number)
+    if isinstance(value, dict) and not any(key in value for key in ("id", "_id", "doc_id")):
+        raise DataFormatError('no "id"; lists are fused by id', file=str(path), line=number)
+    return value
+
+
+def _fusion_options(args: argparse.Namespace) -> JsonObject:
+    from resift.ranking.fusion.methods import fusion_method, options_of
 
     options: JsonObject = {}
     if args.weights is not None:
@@ -80,68 +134,52 @@ def _options(args: argparse.Namespace) -> JsonObject:
         except ValueError:
             raise InputError(f"--weights is {args.weights!r}; write numbers with commas: 0.7,0.3") from None
     for name in ("k_param", "normalize", "dialect"):
-        value = getattr(args, name)
-        if value is not None:
-            options[name] = value
-    return _accepted(args.method, options)
-
-
-def _accepted(method: str, options: JsonObject) -> JsonObject:
-    from resift.errors import InputError
-    from resift.ranking.fusion.methods import fusion_method, options_of
-
-    allowed = options_of(fusion_method(method))
+        if getattr(args, name) is not None:
+            options[name] = getattr(args, name)
+    allowed = options_of(fusion_method(args.method))
     for name in options:
         if name not in allowed:
-            raise InputError(f"{method} takes no --{name.replace('_', '-')}.")
+            raise InputError(f"{args.method} has no option --{name.replace('_', '-')}.")
     return options
 
 
 def _print_ranking(query: str, ranking: Ranking, args: argparse.Namespace) -> None:
-    from resift.cli.render import bar, in_pipe, print_json, print_text, print_tsv, table
-    from resift.explain.escaping import clip, short_id
-
     if args.trec:
         for line in _trec_lines(query or "1", ranking, args.method):
             print_text(line)
-        return
-    if args.json:
-        whole = ranking.to_dict()
-        data = {"hits": whole["hits"], "trace": whole["trace"]}
-        print_json({"query": query, **data} if query else data)
-        return
-    if in_pipe():
+    elif args.json:
+        data = ranking.to_dict()
+        print_json({**({"query": query} if query else {}), "hits": data["hits"], "trace": data["trace"]})
+    elif in_pipe():
         for rank, hit in enumerate(ranking, start=1):
-            found = _found(ranking, hit.id)
-            print_tsv(*([query] if query else []), rank, hit.score, hit.id, found, hit.text)
-        return
-    most = max((hit.score or 0.0 for hit in ranking), default=0.0)
-    rows = [
-        (
-            rank,
-            short_id(hit.id, 24),
-            f"{hit.score or 0.0:.5f}",
-            bar(hit.score or 0.0, most, 10),
-            _found(ranking, hit.id),
-            clip(hit.text, 200),
-        )
-        for rank, hit in enumerate(ranking, start=1)
-    ]
-    if query:
-        print_text(f"query {query}")
-    print_text(table(["#", "id", "score", "", "found at", "text"], rows))
-    if ranking.cut:
-        print_text(f"… and {len(ranking.cut)} more; -k shows them.")
+            values = rank, hit.score, hit.id, _ranks_in_lists(ranking, hit.id), hit.text
+            print_tsv(*([query] if query else []), *values)
+    else:
+        best = max((hit.score or 0.0 for hit in ranking), default=0.0)
+        rows = [
+            (
+                rank,
+                short_id(hit.id, 24),
+                f"{hit.score or 0.0:.5f}",
+                bar(hit.score or 0.0, best, 10),
+                _ranks_in_lists(ranking, hit.id),
+                clip(hit.text, 200),
+            )
+            for rank, hit in enumerate(ranking, start=1)
+        ]
+        if query:
+            print_text(f"query {query}")
+        print_table(["#", "id", "score", "", "ranks", "text"], rows)
+        if ranking.cut:
+            print_text(f"… and {len(ranking.cut)} more; -k shows them.")
 
 
 def _trec_lines(query: str, ranking: Ranking, method: str) -> list[str]:
-    """Return the ranking as lines of a run file, where white space ends a field and a line end a row."""
-    from resift.errors import InputError
-
+    """Return the lines of a run file, in which white space separates fields and lines."""
     for name in (query, *ranking.ids):
         if not name or name != "".join(name.split()) or not name.isprintable():
             raise InputError(
-                f"The id {name!r} has white space or control characters, which a TREC run cannot hold. "
+                f"The id {name!r} has white space or control characters, which a TREC run cannot contain. "
                 "Write --json instead."
             )
     return [
@@ -150,35 +188,31 @@ def _trec_lines(query: str, ranking: Ranking, method: str) -> list[str]:
     ]
 
 
-def _found(ranking: Ranking, id: str) -> str:
+def _ranks_in_lists(ranking: Ranking, id: str) -> str:
     from resift.types import StageKind
 
-    lists = [step for step in ranking.path(id) if step.kind is StageKind.RETRIEVE]
-    return " ".join(f"{step.source}:{step.rank}" for step in lists)
+    steps = [step for step in ranking.path(id) if step.kind is StageKind.RETRIEVE]
+    return " ".join(f"{step.source}:{step.rank}" for step in steps)
 
 
 def _print_comparison(
     query: str, lists: dict[str, list[JsonValue]], options: JsonObject, *, k: int, as_json: bool
 ) -> None:
-    from resift.cli.render import print_json, print_text, table
-    from resift.errors import InputError
-    from resift.explain.escaping import short_id
     from resift.external.candidates import hits_from
     from resift.ranking.fusion import compare
 
+    for name in options.keys() - {"weights"}:
+        flag = f"--{name.replace('_', '-')}"
+        raise InputError(f"--compare uses the options of each engine: leave {flag} out.")
     hits = [
         hits_from(candidates, source=name, strings_are="id", unique=False)
         for name, candidates in lists.items()
     ]
-    for name in options.keys() - {"weights"}:
-        raise InputError(
-            f"--compare fuses as each engine does by itself: leave --{name.replace('_', '-')} out."
-        )
     comparison = compare(hits, k=k, weights=options.get("weights"))
+    disagreements = comparison.disagreements()
     if as_json:
-        print_json({"query": query, "ranks": comparison.ranks(), "disagreements": comparison.disagreements()})
+        print_json({"query": query, "ranks": comparison.ranks(), "disagreements": disagreements})
         return
     rows = [(short_id(id, 20), *ranks.values()) for id, ranks in comparison.ranks().items()]
-    print_text(table(["id", *comparison.orders], rows, stretch=0))
-    moved = comparison.disagreements()
-    print_text(f"{len(moved)} of {len(rows)} hits have no place that all engines agree on.")
+    print_table(["id", *comparison.orders], rows, stretch=0)
+    print_text(f"The engines disagree about the rank of {len(disagreements)} of {len(rows)} hits.")

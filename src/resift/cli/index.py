@@ -1,4 +1,4 @@
-"""`resift index`: files into one searchable file."""
+"""`resift index`: index files into one searchable file; `resift store`: maintain the indexes of stores."""
 
 from __future__ import annotations
 
@@ -7,22 +7,34 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from resift.cli.options import add_repeated, add_store, add_text_keys
+from resift.cli.arguments import add_json, add_repeated, add_store, add_text_keys
+from resift.cli.terminal import (
+    Progress,
+    count,
+    print_error,
+    print_json,
+    print_note,
+    print_table,
+    print_text,
+    style,
+    wrap,
+)
 from resift.errors import InputError, shell_path
 
 if TYPE_CHECKING:
     from resift.ingest.indexing import IndexReport
+    from resift.ingest.walking import Choice
     from resift.stores.sqlite import SQLiteStore
 
 
 EXAMPLES = """\
-Reads source code and any other text, Markdown, HTML, JSON, JSONL, CSV, YAML, TOML, XML, PDF, Word, Excel,
-PowerPoint, notebooks, mail, e-books, and .gz of these (extra: files). Files that did not change are skipped,
-changed ones replaced. A run that was stopped goes on where it was when started again. Rows of JSONL and CSV
-with an id of their own are kept whole; everything else is cut into overlapping chunks. The text of a row is
-its title and every other text field, or what --text-key names. Folders of installed packages and caches
-(node_modules, __pycache__, virtual environments) are not read unless you name them. What is not read is
-counted by reason at the end; -v names it.
+Reads source code and other text, Markdown, HTML, JSON, JSONL, CSV, YAML, TOML, XML, PDF, Word, Excel,
+PowerPoint, notebooks, e-mail, e-books, and .gz files of these (extra: files). Unchanged files are skipped,
+changed files are replaced. A run that was stopped continues when started again. JSONL and CSV rows with an id
+are kept whole; everything else is split into overlapping chunks. The text of a row is its title and all other
+text fields, or the fields named by --text-key. Folders of installed packages and caches (node_modules,
+__pycache__, virtual environments) are skipped unless you name them. Skipped files are counted by reason at
+the end; -v lists them.
 
 examples:
   resift index docs/ --store docs.db
@@ -32,54 +44,56 @@ examples:
   resift index docs/ --store docs.db --prune --watch
 """
 
+STORE_EXAMPLES = """\
+examples:
+  resift store optimize docs.db          merge the keyword index of a file
+  resift store optimize pipeline.yaml    build the vector index of each of its stores
+"""
 
-def configure(parser: argparse.ArgumentParser) -> None:
+
+def configure_index(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `resift index`."""
     parser.epilog = EXAMPLES
     parser.add_argument("paths", nargs="*", type=Path, metavar="PATH", help="files and folders to index")
     add_store(parser)
     parser.add_argument("--embedder", default=None, metavar="MODEL", help="embedding model of a new index")
     parser.add_argument(
-        "--language", default=None, metavar="NAME", help="stems of a new index: auto (default), german, none"
+        "--language",
+        default=None,
+        metavar="NAME",
+        help="stemming of a new index: auto (default), german, none",
     )
-    parser.add_argument("--text-only", action="store_true", help="index words only: no model, no vectors")
-    _choosing(parser)
-    _chunking(parser)
-    parser.add_argument("--prune", action="store_true", help="forget indexed files that no longer exist")
-    parser.add_argument("--yes", action="store_true", help="let --prune forget more than half of them")
-    parser.add_argument(
-        "--upgrade", action="store_true", help="first bring an index of an older Resift up to date"
-    )
-    parser.add_argument("--watch", action="store_true", help="go on, and index what changes, until Ctrl-C")
-    parser.add_argument("-v", "--verbose", action="store_true", help="name every path that was not read")
-    parser.add_argument("--json", action="store_true", help="write the report as JSON")
-
-
-def _choosing(parser: argparse.ArgumentParser) -> None:
-    add_repeated(parser, "--include", "GLOB", "of folders only these files")
+    parser.add_argument("--text-only", action="store_true", help="keyword index only: no model, no vectors")
+    add_repeated(parser, "--include", "GLOB", "only these files of folders")
     add_repeated(parser, "--exclude", "GLOB", "not these files")
-    parser.add_argument("--no-gitignore", action="store_true", help="read what .gitignore leaves out, too")
-
-
-def _chunking(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--no-gitignore", action="store_true", help="also read files ignored by .gitignore")
     parser.add_argument(
         "--chunk-size", type=int, default=200, metavar="WORDS", help="words per chunk (default: 200)"
     )
     parser.add_argument(
-        "--overlap", type=int, default=40, metavar="WORDS", help="words shared by neighbours (default: 40)"
+        "--overlap",
+        type=int,
+        default=40,
+        metavar="WORDS",
+        help="words shared by adjacent chunks (default: 40)",
     )
     parser.add_argument(
         "--row-ids",
         choices=("own", "path"),
         default="own",
-        help="ids of rows: their own (default), or the file's path before them",
+        help="ids of rows: their own (default), or prefixed with the path of the file",
     )
-
     add_text_keys(parser)
+    parser.add_argument("--prune", action="store_true", help="remove files that no longer exist")
+    parser.add_argument("--yes", action="store_true", help="let --prune remove more than half of the files")
+    parser.add_argument("--upgrade", action="store_true", help="first upgrade an index of an older Resift")
+    parser.add_argument("--watch", action="store_true", help="keep indexing changes until Ctrl-C")
+    parser.add_argument("-v", "--verbose", action="store_true", help="list all skipped files")
+    add_json(parser, "the report")
 
 
-def run(args: argparse.Namespace) -> int:
-    """Index the paths; exit code 1 if something could not be read, after all else was, or nothing was."""
+def run_index(args: argparse.Namespace) -> int:
+    """Index the paths; exit code 1 if some files could not be read, or if no text was found."""
     from resift._internal.sync import run_sync
     from resift.ingest.opening import open_index
     from resift.ingest.walking import check_paths
@@ -91,16 +105,16 @@ def run(args: argparse.Namespace) -> int:
     if not args.paths:
         raise InputError("Name the files and folders to index, for example: resift index docs/")
     if args.yes and not args.prune:
-        raise InputError("--yes is for --prune: it lets it forget more than half of the indexed files.")
-    # Before the store is opened: a typo in a path must not leave an empty index behind.
+        raise InputError("--yes goes with --prune: it allows the removal of more than half of the files.")
+    # Checked first: a typo in a path must not leave an empty index behind.
     check_paths(args.paths)
+    is_new = not args.store.exists()
     store = open_index(args.store, embedder=args.embedder, text_only=args.text_only, language=args.language)
-    return run_sync(_watched(store, args) if args.watch else _once(store, args))
+    return run_sync(_watch(store, args) if args.watch else _index_once(store, args, is_new=is_new))
 
 
 def _upgrade(path: Path) -> None:
     from resift._internal.sync import run_sync
-    from resift.cli.render import print_text
     from resift.stores.sqlite import SQLiteStore
 
     store = SQLiteStore(path)
@@ -108,68 +122,74 @@ def _upgrade(path: Path) -> None:
         upgraded = run_sync(store.upgrade())
     finally:
         store.release()
-    print_text(f"{path} was upgraded; every document is there." if upgraded else f"{path} is up to date.")
+    print_text(f"{path} was upgraded with all documents." if upgraded else f"{path} is up to date.")
 
 
-async def _once(store: SQLiteStore, args: argparse.Namespace) -> int:
+async def _index_once(store: SQLiteStore, args: argparse.Namespace, *, is_new: bool) -> int:
     try:
-        return await _indexed(store, args)
+        report = await _index(store, args)
     finally:
         await store.close()
+    if is_new and not report.documents:
+        args.store.unlink(missing_ok=True)
+    return _exit_code(report, args)
 
 
-async def _watched(store: SQLiteStore, args: argparse.Namespace) -> int:
-    from resift.cli.render import print_text
+async def _watch(store: SQLiteStore, args: argparse.Namespace) -> int:
     from resift.ingest.walking import changes
 
     code = 0
     try:
-        async for _ in changes(args.paths, _choice(args), index=args.store):
-            code = await _indexed(store, args)
+        async for _ in changes(args.paths, _file_filter(args), index=args.store):
+            code = _exit_code(await _index(store, args), args)
             if not args.json:
-                print_text("Watching for changes. Ctrl-C ends it.")
+                print_text("Watching for changes. Press Ctrl-C to stop.")
     finally:
         await store.close()
     return code
 
 
-async def _indexed(store: SQLiteStore, args: argparse.Namespace) -> int:
-    from resift.cli.render import Progress
+async def _index(store: SQLiteStore, args: argparse.Namespace) -> IndexReport:
     from resift.ingest.chunking import ChunkSize
     from resift.ingest.indexing import index_paths
 
-    meter = Progress("indexing KB")
-    started = time.monotonic()
-    passages = 0
+    started, passages = time.monotonic(), 0
 
-    def progress(done: int, total: int) -> None:
-        meter.label = f"{_rate(passages, time.monotonic() - started)}, KB"
-        meter.update(min(done, total) // 1024, total // 1024)
+    def show_progress(done: int, total: int) -> None:
+        progress.label = f"{_rate(passages, time.monotonic() - started)}, KB"
+        progress.update(min(done, total) // 1024, total // 1024)
 
-    def written(count: int) -> None:
+    def add_passages(count: int) -> None:
         nonlocal passages
         passages += count
 
-    with meter:
+    with Progress("indexing KB") as progress:
         report = await index_paths(
             store,
             args.paths,
             size=ChunkSize(args.chunk_size, args.overlap),
-            file_filter=_choice(args),
+            file_filter=_file_filter(args),
             row_ids=args.row_ids,
             text_keys=args.text_key,
             prune=args.prune,
             prune_all=args.yes,
-            progress=progress,
-            written=written,
+            progress=show_progress,
+            written=add_passages,
         )
-    show = _print_data if args.json else _print_report
-    show(report, args, time.monotonic() - started)
-    return 0 if report.complete and not _nothing_read(report, args) else 1
+    for file in report.files:
+        if file.reason:
+            print_error(file.reason)
+    print_report = _print_data if args.json else _print_report
+    print_report(report, args, time.monotonic() - started)
+    return report
 
 
-def _nothing_read(report: IndexReport, args: argparse.Namespace) -> bool:
-    """Whether the run left the index empty, or all files were passed over; --prune may empty an index."""
+def _exit_code(report: IndexReport, args: argparse.Namespace) -> int:
+    return 0 if report.complete and not _is_empty(report, args) else 1
+
+
+def _is_empty(report: IndexReport, args: argparse.Namespace) -> bool:
+    """Whether the index is empty or all files were skipped; --prune may empty an index."""
     return not args.prune and (not report.documents or not report.files)
 
 
@@ -177,18 +197,13 @@ def _rate(passages: int, seconds: float) -> str:
     return f"{passages / max(seconds, 1e-3):.0f} passages/s"
 
 
-def _choice(args: argparse.Namespace) -> Any:
+def _file_filter(args: argparse.Namespace) -> Choice:
     from resift.ingest.walking import Choice
 
     return Choice(tuple(args.include), tuple(args.exclude), gitignore=not args.no_gitignore)
 
 
 def _print_data(report: IndexReport, args: argparse.Namespace, seconds: float) -> None:
-    from resift.cli.render import complain, print_json
-
-    for file in report.files:
-        if file.reason:
-            complain(file.reason)
     files = [
         {"path": file.path, "outcome": file.outcome, "chunks": file.chunks, "flags": list(file.flags)}
         | ({"reason": file.reason} if file.reason else {})
@@ -202,55 +217,89 @@ def _print_data(report: IndexReport, args: argparse.Namespace, seconds: float) -
             "files": files,
             "text_fields": list(report.text_fields),
             "not_read": report.reasons(),
-            "skipped": [{"path": _shown(one.path), "reason": one.reason} for one in report.skipped],
+            "skipped": [{"path": _show_path(file.path), "reason": file.reason} for file in report.skipped],
         }
     )
 
 
 def _print_report(report: IndexReport, args: argparse.Namespace, seconds: float) -> None:
-    from resift.cli.render import complain, paint, print_note, print_text, table
     from resift.external.records import text_from
     from resift.ingest.indexing import Outcome
 
     for file in report.files:
-        if file.reason:
-            complain(file.reason)
         for flag in file.flags:
-            print_text(paint(f"{file.path}: {flag}", "yellow"))
-    for one in report.skipped:
-        if one.failed:
-            complain(f"{_shown(one.path)}: {one.reason}")
+            print_text(style(f"{file.path}: {flag}", "yellow"))
+    for skipped in report.skipped:
+        if skipped.failed:
+            print_error(f"{_show_path(skipped.path)}: {skipped.reason}")
         elif args.verbose:
-            print_text(f"not read: {_shown(one.path)} ({one.reason})")
-    rows = [
-        (outcome, report.count(outcome), sum(file.chunks for file in report.files if file.outcome == outcome))
+            print_text(f"skipped: {_show_path(skipped.path)} ({skipped.reason})")
+    chunks = {
+        outcome: sum(file.chunks for file in report.files if file.outcome == outcome)
         for outcome in get_args(Outcome)
         if report.count(outcome)
-    ]
-    if rows:
-        print_text(table(("outcome", "files", "chunks"), rows))
-    _print_skipped(report, verbose=args.verbose)
-    passages = sum(file.chunks for file in report.files if file.outcome in ("indexed", "partial"))
-    speed = f", {_rate(passages, seconds)}" if passages else ""
+    }
+    if chunks:
+        rows = [(outcome, report.count(outcome), total) for outcome, total in chunks.items()]
+        print_table(("outcome", "files", "chunks"), rows)
+    if report.skipped:
+        reasons = ", ".join(f"{files} {reason}" for reason, files in report.reasons().items())
+        print_text(f"Skipped: {reasons}." + ("" if args.verbose else " -v lists them."))
     if report.text_fields:
         print_note(text_from(report.text_fields).capitalize())
-    documents = "1 document" if report.documents == 1 else f"{report.documents} documents"
-    print_text(f"{args.store} holds {documents}. Took {seconds:.1f} s{speed}.")
-    if _nothing_read(report, args):
-        named = ", ".join(_shown(path) for path in args.paths)
-        if report.complete:  # otherwise the lines above already name the files and the reasons
-            complain(f"no text was found in {named}, so nothing was added to the index")
-    elif report.documents:
-        print_text(f'Next: resift search "your question" --store {shell_path(args.store)}')
+    passages = chunks.get("indexed", 0) + chunks.get("partial", 0)
+    speed = f", {_rate(passages, seconds)}" if passages else ""
+    print_text(f"{args.store} has {count(report.documents, 'document')}. Took {seconds:.1f} s{speed}.")
+    if not _is_empty(report, args):
+        if report.documents:
+            print_text(f'Next: resift search "your question" --store {shell_path(args.store)}')
+    elif report.complete:  # otherwise the files and reasons are listed above
+        paths = ", ".join(map(_show_path, args.paths))
+        print_error(f"no text was found in {paths}, so nothing was added to the index")
 
 
-def _print_skipped(report: IndexReport, *, verbose: bool) -> None:
-    from resift.cli.render import print_text
-
-    if report.skipped:
-        counted = ", ".join(f"{count} {reason}" for reason, count in report.reasons().items())
-        print_text(f"Not read: {counted}." + ("" if verbose else " Name them with -v."))
-
-
-def _shown(path: Path) -> str:
+def _show_path(path: Path) -> str:
     return str(path).encode("utf-8", "backslashreplace").decode()
+
+
+def configure_store(parser: argparse.ArgumentParser) -> None:
+    """Declare the actions of `resift store`."""
+    parser.epilog = STORE_EXAMPLES
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    optimize = actions.add_parser(
+        "optimize",
+        aliases=["optimise"],
+        help="build or rebuild the search indexes",
+        description="Build or rebuild the search indexes of stores.",
+    )
+    optimize.add_argument("file", type=Path, metavar="FILE", help="an index, or a pipeline file (YAML)")
+
+
+def run_store(args: argparse.Namespace) -> int:
+    """Optimize every store of the file that has an index to build."""
+    from resift._internal.sync import run_sync
+
+    stores: list[Any]
+    if args.file.suffix.lower() in (".yaml", ".yml"):
+        from resift.pipeline.pipeline import Pipeline
+
+        owners = [ref.owner for ref in Pipeline.from_yaml(args.file).stores]
+        stores = list({id(store): store for store in owners}.values())
+    else:
+        from resift.stores.sqlite import SQLiteStore
+
+        stores = [SQLiteStore(args.file)]
+    return run_sync(_optimize(stores))
+
+
+async def _optimize(stores: list[Any]) -> int:
+    from resift.protocols import Optimises
+
+    try:
+        for store in stores:
+            result = await store.optimise() if isinstance(store, Optimises) else "has no index to build"
+            print_text(wrap(f"{store.name}: {result}"))
+    finally:
+        for store in stores:
+            await store.close()
+    return 0

@@ -1,4 +1,4 @@
-"""The command line: parse, hand over to one module per command, turn errors into one line."""
+"""The command line: parse the arguments, run one command, print errors as one line."""
 
 from __future__ import annotations
 
@@ -9,42 +9,49 @@ import importlib
 import io
 import os
 import re
+import signal
 import sys
 import textwrap
-from collections.abc import Collection, Sequence
+import threading
+import time
+from collections.abc import Collection, Iterator, Sequence
 from itertools import groupby
-from typing import NoReturn
+from pathlib import Path
+from typing import Any, NoReturn
 
 from resift import __version__
-from resift.cli.interrupts import EXIT_INTERRUPTED, ended_by_interrupt
-from resift.cli.render import complain
 from resift.errors import ResiftError, did_you_mean
 
 COMMANDS = {
-    "ask": "ask a question of an index or a knowledge pack, with sources",
-    "batch": "embed, index, rerank or ask in bulk, resumable",
+    "ask": "answer a question from an index or a knowledge pack, with sources",
+    "batch": "embed, index, rerank or search in bulk, resumable",
     "bench": "run the benchmarks of a source checkout",
-    "calibrate": "turn judged scores into probabilities",
-    "compare": "say whether a pipeline is better than another, or by chance",
-    "completion": "write a completion script for bash, zsh or fish",
-    "config": "check or show a pipeline file, or list every key",
-    "demo": "see reranking work on a shipped sample",
-    "doctor": "see what is installed, what works, and what to do next",
-    "eval": "measure pipelines or run files: quality and latency",
-    "explain": "see why a ranking is as it is, as a picture or a page",
+    "calibrate": "fit a calibration that turns scores into probabilities",
+    "compare": "test whether one pipeline is significantly better than another",
+    "completion": "print a completion script for bash, zsh or fish",
+    "config": "check or show a pipeline file, or list all keys",
+    "demo": "see reranking at work on a bundled sample",
+    "doctor": "check the installation and suggest the next step",
+    "eval": "measure quality and latency of pipelines or run files",
+    "explain": "explain a ranking, as a picture or a web page",
     "fuse": "fuse ranked lists (JSONL or TREC run files) into one",
-    "graph": "build a knowledge pack from linked texts, or look into one",
+    "graph": "build or inspect a knowledge pack of linked texts",
     "index": "index files and folders into one searchable file",
     "mcp": "offer an index to assistants as MCP tools",
-    "record": "write down what stores and reranker say, for tune",
-    "rerank": "put documents from a file or a pipe into a better order",
-    "sbom": "list packages and model files with their digests (CycloneDX)",
-    "search": "search an index and rerank what is found",
-    "serve": "answer rerank, embedding and search requests over HTTP",
-    "store": "build the indexes that searches use",
+    "record": "record scores of stores and reranker for tune",
+    "rerank": "rerank documents from a file or a pipe",
+    "search": "search an index and rerank the results",
+    "serve": "serve reranking, embeddings and search over HTTP",
+    "store": "build the search indexes of stores",
     "tune": "find the best fusion, depth and blend on a recording",
 }
-"""Command name -> one-line help. The module of `config check` is resift.cli.config, and so on."""
+"""Command -> one-line help."""
+
+_MODULES = {
+    "bench": "evaluate", "compare": "evaluate", "eval": "evaluate", "graph": "ask", "mcp": "serve",
+    "record": "tune", "store": "index",
+}  # fmt: skip
+"""Modules of commands that share one; all others have their own. Each has `configure_X` and `run_X`."""
 
 GROUPS = {
     "start here": ("demo", "doctor"),
@@ -52,171 +59,219 @@ GROUPS = {
     "answer": ("graph", "ask"),
     "serve": ("serve", "mcp", "batch"),
     "measure and tune": ("eval", "compare", "record", "tune", "calibrate", "bench"),
-    "set up": ("config", "store", "completion", "sbom"),
+    "set up": ("config", "store", "completion"),
 }
-"""How `resift --help` lists the commands."""
+"""Sections of `resift --help`."""
 
-_COUNTS = ("--limit", "--top", "--top-k", "--count", "-n")
-"""Options of other programs that mean -k."""
+_REMOVED = {"sbom": "Every release has its SBOM as a file: resift-VERSION.cdx.json"}
 
+_SYNONYMS_OF_K = ("--limit", "--top", "--top-k", "--count", "-n")
 _PYTHON_FLAG = re.compile(r"\b([a-z]+(?:_[a-z]+)*)=True\b(?:, --[a-z-]+)?")
 _PYTHON_CALL = re.compile(r"\ballow_local\b")
-"""Advice of the library that no command has an option for."""
 
-EXIT_OK, EXIT_FAILED, EXIT_USAGE = 0, 1, 2
+_COMPLETE_FILES = {
+    "bash": "_shtab_compgen_files",
+    "zsh": "_files",
+    "fish": "(__fish_complete_path (commandline -ct))",
+}
 
+EXIT_OK, EXIT_FAILED, EXIT_USAGE, EXIT_INTERRUPTED = 0, 1, 2, 130
 
-class _Help(argparse.RawDescriptionHelpFormatter):
-    """Wraps prose to the terminal; examples and lists, which are indented, stay line by line."""
-
-    def _fill_text(self, text: str, width: int, indent: str) -> str:
-        lines: list[str] = []
-        for prose, run in groupby(text.splitlines(), key=lambda line: bool(line) and line[0] != " "):
-            if prose:
-                lines += textwrap.wrap(" ".join(run), width, break_on_hyphens=False)
-            else:
-                lines += [part for line in run for part in _indented(line, width)]
-        return "\n".join(indent + line for line in lines)
-
-
-def _indented(line: str, width: int) -> list[str]:
-    """Return an indented line within the width: a second column goes on below itself, a command too."""
-    if len(line) <= width:
-        return [line]
-    # What stands before a gap of two spaces or more is a name, what follows its text.
-    _, gap, rest = line.lstrip(" ").partition("  ")
-    column = len(line) - len(rest.lstrip(" "))
-    if gap and 3 * column <= 2 * width:
-        return textwrap.wrap(line, width, subsequent_indent=" " * column, break_on_hyphens=False)
-    options = {"subsequent_indent": "      ", "break_on_hyphens": False, "break_long_words": False}
-    *first, last = textwrap.wrap(line, width - 2, **options)  # type: ignore[arg-type]
-    return [*(f"{part} \\" for part in first), last]
-
-
-class _Parser(argparse.ArgumentParser):
-    """Tells wrong use in one line, as every other error."""
-
-    def error(self, message: str) -> NoReturn:
-        complain(f"{message}. See: {self.prog} --help")
-        sys.exit(EXIT_USAGE)
-
-
-def build_parser(only: str | None = None) -> argparse.ArgumentParser:
-    """Return the parser; with `only`, just that command's options are loaded."""
-    parser = _Parser(
-        prog="resift",
-        usage="resift COMMAND …",
-        description="Re-sift search results: fuse, rerank, explain.",
-        epilog=_overview(),
-        formatter_class=_Help,
-    )
-    parser.add_argument("--version", action="version", version=f"resift {__version__}")
-    commands = parser.add_subparsers(
-        dest="command", metavar="COMMAND", required=True, help=argparse.SUPPRESS, prog="resift"
-    )
-    for name, summary in COMMANDS.items():
-        sub = commands.add_parser(
-            name,
-            description=summary[0].upper() + summary[1:] + ".",
-            formatter_class=_Help,
-        )
-        if only in (None, name):
-            module = importlib.import_module(f"resift.cli.{name}")
-            module.configure(sub)
-            sub.set_defaults(run=module.run, command_parser=sub)
-    return parser
-
-
-def _overview() -> str:
-    lines = []
-    for title, names in GROUPS.items():
-        lines += [f"{title}:", *(f"  {name:<11} {COMMANDS[name]}" for name in names), ""]
-    return "\n".join([*lines, "resift COMMAND --help shows options and examples. Start with: resift demo"])
-
-
-def _parsed(words: list[str]) -> argparse.Namespace:
-    asked = next((word for word in words if not word.startswith("-")), "")
-    parser = build_parser(only=asked)
-    if not words:
-        parser.print_help(sys.stderr)
-        sys.exit(EXIT_USAGE)
-    if asked and asked not in COMMANDS:
-        parser.error(f"Unknown command {asked!r}. {did_you_mean(asked, COMMANDS).rstrip('.')}")
-    args, unknown = parser.parse_known_args(words, argparse.Namespace(words=words))
-    if unknown:
-        _refuse(unknown, getattr(args, "command_parser", parser))
-    return args
-
-
-def _refuse(unknown: list[str], parser: argparse.ArgumentParser) -> NoReturn:
-    """Name the first argument that the command does not have, and the option that was probably meant."""
-    name = unknown[0].partition("=")[0]
-    options = _option_names(parser)
-    meant = [name] if name in options else difflib.get_close_matches(name, options, n=1, cutoff=0.7)
-    if name in _COUNTS and "-k" in options:
-        meant = ["-k"]
-    hint = f". Did you mean {meant[0]}?" if meant and meant != [name] else "."
-    complain(f"Unknown argument {name}{hint} See: {parser.prog} --help")
-    sys.exit(EXIT_USAGE)
-
-
-def _option_names(parser: argparse.ArgumentParser) -> list[str]:
-    """Return the options of a command, as its help lists them."""
-    return [*dict.fromkeys(re.findall(r"(?<![\w-])--?[a-z][\w-]*", parser.format_help()))]
-
-
-def in_shell_terms(message: str, options: Collection[str]) -> str:
-    """Return an error of the library with flags instead of Python arguments: --text-only.
-
-    Advice that the command has no option for is marked as Python.
-    """
-
-    def flag(match: re.Match[str]) -> str:
-        name = f"--{match[1].replace('_', '-')}"
-        return name if name in options else f"{match[1]}=True in Python"
-
-    return _PYTHON_CALL.sub(lambda match: f"{match[0]} in Python", _PYTHON_FLAG.sub(flag, message))
+GRACE_S = 0.8
+"""Time to clean up after Ctrl-C before the process is ended."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code: 0 done, 1 failed, 2 wrong use, 130 interrupted."""
+    """Run one command and return its exit code: 0 success, 1 failure, 2 wrong usage, 130 interrupted."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal that knows no bars gets question marks
+            stream.reconfigure(errors="replace")  # for terminals whose encoding lacks a character
     words = list(sys.argv[1:] if argv is None else argv)
     parser: argparse.ArgumentParser | None = None
     try:
-        with ended_by_interrupt() if argv is None else contextlib.nullcontext():
-            args = _parsed(words)
+        with end_on_interrupt() if argv is None else contextlib.nullcontext():
+            args = _parse(words)
             parser = args.command_parser
             code: int = args.run(args)
             sys.stdout.flush()
     except ResiftError as exc:
         options = [] if parser is None else _option_names(parser)
-        return complain(in_shell_terms(str(exc), options))
+        return _print_error(to_shell_terms(str(exc), options))
     except KeyboardInterrupt:
-        complain("interrupted")
+        _print_error("interrupted")
         if argv is None:
-            _end_now(EXIT_INTERRUPTED)
+            # Threads may be loading a model or writing an index, which survives a kill at any point.
+            for stream in (sys.stdout, sys.stderr):
+                with contextlib.suppress(OSError, ValueError):
+                    stream.flush()
+            os._exit(EXIT_INTERRUPTED)
         return EXIT_INTERRUPTED
     except BrokenPipeError:
-        # The reader of our output went away (`| head`): not an error, but Python would print one.
+        # The reader closed the pipe (`| head`). Without this, Python prints an error at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_OK
     except OSError as exc:
-        return complain(f"{exc.filename or 'I/O'}: {exc.strerror or exc}")
+        return _print_error(f"{exc.filename or 'I/O'}: {exc.strerror or exc}")
     return code
 
 
-def _end_now(code: int) -> None:
-    """End this process without waiting for threads: one may be loading a model or writing a large index.
+def _print_error(message: str) -> int:
+    from resift.cli.terminal import print_error
 
-    What was opened was closed on the way here, and an index takes a kill at any point.
+    return print_error(message)
+
+
+def build_parser(only: str | None = None, *, for_completion: bool = False) -> argparse.ArgumentParser:
+    """Return the parser; with `only`, just the options of that command are loaded.
+
+    The help lists the commands in groups, so the list of argparse is hidden, except from shtab.
     """
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError):
-            stream.flush()
-    os._exit(code)
+    overview = []
+    for title, names in GROUPS.items():
+        overview += [f"{title}:", *(f"  {name:<11} {COMMANDS[name]}" for name in names), ""]
+    overview.append("resift COMMAND --help shows options and examples. Start with: resift demo")
+    parser = _Parser(
+        prog="resift",
+        usage="resift COMMAND …",
+        description="Re-sift search results: fuse, rerank, explain.",
+        epilog="\n".join(overview),
+        formatter_class=_HelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"resift {__version__}")
+    commands = parser.add_subparsers(
+        dest="command",
+        metavar="COMMAND",
+        required=True,
+        help="the command" if for_completion else argparse.SUPPRESS,
+        prog="resift",
+    )
+    for name, summary in COMMANDS.items():
+        description = summary[0].upper() + summary[1:] + "."
+        sub = commands.add_parser(name, help=summary, description=description, formatter_class=_HelpFormatter)
+        if only in (None, name):
+            module = importlib.import_module(f"resift.cli.{_MODULES.get(name, name)}")
+            getattr(module, f"configure_{name}")(sub)
+            sub.set_defaults(run=getattr(module, f"run_{name}"), command_parser=sub)
+    return parser
+
+
+class _Parser(argparse.ArgumentParser):
+    """Reports wrong usage in one line, like every other error."""
+
+    def add_argument(self, *names: str, **options: Any) -> argparse.Action:
+        """Declare an argument; shtab completes those that are paths with file names."""
+        action = super().add_argument(*names, **options)
+        if options.get("type") is Path or options.get("metavar") in ("FILE", "DATA"):
+            action.complete = _COMPLETE_FILES  # type: ignore[attr-defined]  # the interface of shtab
+        return action
+
+    def error(self, message: str) -> NoReturn:
+        _print_error(f"{message}. See: {self.prog} --help")
+        sys.exit(EXIT_USAGE)
+
+
+class _HelpFormatter(argparse.RawDescriptionHelpFormatter):
+    """Wraps paragraphs to the terminal; indented examples and lists keep their lines."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        lines: list[str] = []
+        for is_paragraph, run in groupby(text.splitlines(), key=lambda line: bool(line) and line[0] != " "):
+            if is_paragraph:
+                lines += textwrap.wrap(" ".join(run), width, break_on_hyphens=False)
+            else:
+                lines += [part for line in run for part in _wrap_indented(line, width)]
+        return "\n".join(indent + line for line in lines)
+
+
+def _wrap_indented(line: str, width: int) -> list[str]:
+    """Wrap an indented line: the second column below itself, a command with backslashes."""
+    if len(line) <= width:
+        return [line]
+    # Two or more spaces separate a name from its description.
+    _, gap, rest = line.lstrip(" ").partition("  ")
+    column = len(line) - len(rest.lstrip(" "))
+    if gap and 3 * column <= 2 * width:
+        return textwrap.wrap(line, width, subsequent_indent=" " * column, break_on_hyphens=False)
+    *first, last = textwrap.wrap(
+        line, width - 2, subsequent_indent=" " * 6, break_on_hyphens=False, break_long_words=False
+    )
+    return [*(f"{part} \\" for part in first), last]
+
+
+def _parse(words: list[str]) -> argparse.Namespace:
+    command = next((word for word in words if not word.startswith("-")), "")
+    parser = build_parser(only=command)
+    if not words:
+        parser.print_help(sys.stderr)
+        sys.exit(EXIT_USAGE)
+    if command in _REMOVED:
+        parser.error(f"The command {command!r} was removed. {_REMOVED[command]}")
+    if command and command not in COMMANDS:
+        parser.error(f"Unknown command {command!r}. {did_you_mean(command, COMMANDS).rstrip('.')}")
+    args, unknown = parser.parse_known_args(words, argparse.Namespace(words=words))
+    if not unknown:
+        return args
+    parser = getattr(args, "command_parser", parser)
+    name, options = unknown[0].partition("=")[0], _option_names(parser)
+    close = [] if name in options else difflib.get_close_matches(name, options, n=1, cutoff=0.7)
+    if name in _SYNONYMS_OF_K and "-k" in options:
+        close = ["-k"]
+    hint = f". Did you mean {close[0]}?" if close else "."
+    _print_error(f"Unknown argument {name}{hint} See: {parser.prog} --help")
+    sys.exit(EXIT_USAGE)
+
+
+def _option_names(parser: argparse.ArgumentParser) -> list[str]:
+    return [*dict.fromkeys(re.findall(r"(?<![\w-])--?[a-z][\w-]*", parser.format_help()))]
+
+
+def to_shell_terms(message: str, options: Collection[str]) -> str:
+    """Return an error of the library with flags instead of Python arguments: --text-only.
+
+    Advice that the command has no option for is marked as Python.
+    """
+
+    def to_flag(match: re.Match[str]) -> str:
+        name = f"--{match[1].replace('_', '-')}"
+        return name if name in options else f"{match[1]}=True in Python"
+
+    return _PYTHON_CALL.sub(lambda match: f"{match[0]} in Python", _PYTHON_FLAG.sub(to_flag, message))
+
+
+@contextlib.contextmanager
+def end_on_interrupt() -> Iterator[None]:
+    """Let Ctrl-C end the process within a second, even if KeyboardInterrupt is lost or its cleanup blocks.
+
+    Python raises KeyboardInterrupt wherever the main thread happens to be: in a callback that must not raise,
+    in a library that catches everything, or while it waits for a lock. The signal also writes a byte to a
+    pipe, and a thread that reads it works in all these cases. Commands with their own handler, such as a
+    server that drains, are not affected.
+    """
+    has_default_handler = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    # Windows has no os.set_blocking for pipes before Python 3.12.
+    if not has_default_handler or not in_main_thread or not hasattr(os, "set_blocking"):
+        yield
+        return
+    reader, writer = os.pipe()
+    os.set_blocking(writer, False)  # a signal must never wait
+    signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+    threading.Thread(target=_watch, args=(reader,), name="resift-interrupts", daemon=True).start()
+    try:
+        yield
+    finally:
+        # Ctrl-C during the shutdown of the interpreter would end the process by the signal.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _watch(reader: int) -> None:
+    while received := os.read(reader, 1):
+        if received[0] == signal.SIGINT and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            time.sleep(GRACE_S)
+            if os.isatty(2):
+                os.write(2, b"\r\x1b[K\x1b[?25h")  # a progress bar hides the cursor
+            os.write(2, b"resift: interrupted\n")
+            os._exit(EXIT_INTERRUPTED)
 
 
 if __name__ == "__main__":

@@ -1,26 +1,55 @@
-"""`resift rerank`: documents from a file or a pipe, in the order of a cross-encoder."""
+"""`resift rerank`: rerank documents from a file or a pipe with a cross-encoder.
+
+The format of the input follows from its name and content. In a pipe the rows are written in the format they
+came in, so that the command works as a filter between two others.
+"""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+import csv
+import io
+import json
+import re
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
 
-from resift.cli.options import add_scores, add_text_keys, at_least_one, scale_of, seconds
-from resift.types import JsonObject
+from resift.cli.arguments import (
+    Suggestions,
+    add_deadline,
+    add_json,
+    add_scores,
+    add_text_keys,
+    positive_int,
+    score_scale,
+)
+from resift.cli.terminal import (
+    Progress,
+    in_pipe,
+    print_error,
+    print_json,
+    print_note,
+    print_table,
+    print_text,
+)
+from resift.errors import DataFormatError, InputError, shell_path
+from resift.types import JsonObject, JsonValue
+from resift.validation import type_name
 
 if TYPE_CHECKING:
-    from resift.cli.documents import Documents
     from resift.types import Ranking
 
 EXAMPLES = """\
-FILE has one document a line, or is JSONL (objects with text and an id), a JSON list, or CSV with a header;
-without FILE the standard input is read. Of an object or a row the title and every other text field is read,
-or what --text-key names. PDF, Word, HTML and e-books are read as passages. On a terminal you see a table. In
-a pipe it is a filter: lines come out as lines, best first; JSONL and CSV as they were, with score and rank
-added. Documents without text come last, and documents that are not scored in time follow the scored ones in
-their old order. The table shows a relevance from 0 to 1; --scores raw, and every other output, shows the
-logits of the model.
+FILE has one document per line, or is JSONL (objects with a text and an id), a JSON list, or CSV with a
+header. Without FILE, standard input is read. The text of an object or a row is its title and all other text
+fields, or the fields named by --text-key. PDF, Word, HTML and e-books are split into passages. On a terminal
+the result is a table. In a pipe the command is a filter: lines come out as lines, best first; JSONL and CSV
+rows get a score and a rank. Documents without text come last. Documents that were not scored in time follow
+the scored ones in their old order. The table shows a relevance from 0 to 1; --scores raw, and every other
+output, shows the logits of the model.
 
 examples:
   resift rerank "who signs off travel costs?" notes.txt -k 3
@@ -30,63 +59,71 @@ examples:
   resift rerank "travel costs" faq.csv --json | resift explain
 """
 
+MAX_BYTES = 64 << 20
+_PASSAGE_SUFFIXES = {
+    ".html", ".htm", ".xhtml", ".pdf", ".docx", ".docm", ".pptx", ".pptm", ".xlsx", ".xlsm", ".epub", ".eml",
+    ".ipynb",
+}  # fmt: skip
 
-def configure(parser: argparse.ArgumentParser) -> None:
+
+def configure_rerank(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `resift rerank`."""
     parser.epilog = EXAMPLES
-    parser.add_argument("query", help="what to rank for")
+    parser.add_argument("query", help="the query")
     parser.add_argument(
-        "file", metavar="FILE", nargs="?", help="the documents (default, and -: the standard input)"
+        "file", metavar="FILE", nargs="?", help="the documents (default, and -: standard input)"
     )
-    parser.add_argument("-k", type=at_least_one, default=None, help="keep the best K (default: all)")
-    parser.add_argument("--model", default=None, metavar="ID", help="an allowed cross-encoder")
+    parser.add_argument("-k", type=positive_int, default=None, help="keep the best K (default: all)")
+    parser.add_argument(
+        "--model", metavar="ID", choices=Suggestions(_cross_encoders), help="an allowed cross-encoder"
+    )
     add_scores(parser)
-    parser.add_argument("--format", choices=("lines", "jsonl", "csv"), help="instead of guessing it")
+    parser.add_argument("--format", choices=("lines", "jsonl", "csv"), help="format of FILE")
     add_text_keys(parser)
-    parser.add_argument("--id-key", metavar="KEY", help="where the id is (default: id, _id, doc_id)")
-    parser.add_argument(
-        "--deadline", type=seconds, default=None, metavar="S", help="return within so many seconds"
-    )
-    parser.add_argument("--json", action="store_true", help="write the whole ranking as JSON")
+    parser.add_argument("--id-key", metavar="KEY", help="field with the id (default: id, _id, doc_id)")
+    add_deadline(parser)
+    add_json(parser, "the full ranking")
 
 
-def run(args: argparse.Namespace) -> int:
-    """Rerank and show; exit code 1 when nothing could be scored."""
-    from resift.cli.documents import input_file, read_documents
-    from resift.cli.render import complain, in_pipe, print_json, print_note
+def _cross_encoders() -> list[str]:
+    from resift.models.registry import model_ids
 
+    return model_ids("cross-encoder")
+
+
+def run_rerank(args: argparse.Namespace) -> int:
+    """Rerank and show the result; exit code 1 if nothing could be scored."""
     if not args.query.strip():
-        from resift.errors import InputError
-
         raise InputError("The query is empty; pass the words or the question to rank for.")
-    _refuse_missing_query(args)
-    file = input_file(args.file, expected="documents")
-    found = read_documents(file, form=args.format)
-    candidates = _candidates(found, args)
-    ranking = _reranked(args, candidates)
+    path = Path(args.query)
+    if args.file is None and len(path.suffix) > 1 and " " not in path.suffix and path.is_file():
+        raise InputError(
+            f"{args.query} is a file, and there is no query. "
+            f'Write: resift rerank "your question" {shell_path(args.query)}'
+        )
+    documents = read_documents(choose_input(args.file, expected="documents"), form=args.format)
+    ranking = _rerank(args, _candidates(documents, args))
     if ranking.trace and ranking.trace[0].note:
-        print_note(f"{found.name}: {ranking.trace[0].note}")
-    for flag in found.flags[:5]:
-        complain(f"{found.name}: {flag}")
+        print_note(f"{documents.name}: {ranking.trace[0].note}")
+    for warning in documents.warnings[:5]:
+        print_error(f"{documents.name}: {warning}")
     if ranking.degraded:
-        complain(ranking.reason or "degraded")
+        print_error(ranking.reason or "degraded")
     if args.json:
         print_json({"query": args.query, **ranking.to_dict()})
     elif in_pipe():
-        _print_rows(ranking, found)
+        write_documents(sys.stdout, documents, list(zip(ranking.indices(), ranking.scores(), strict=True)))
     else:
-        _print(ranking, args)
+        _print_ranking(ranking, args)
     scored = len(ranking) + len(ranking.cut) - len(ranking.unscored)
     return 0 if scored else 1
 
 
-def _reranked(args: argparse.Namespace, candidates: list[JsonObject]) -> Ranking:
-    from resift.cli.render import Progress
+def _rerank(args: argparse.Namespace, candidates: list[JsonObject]) -> Ranking:
     from resift.rerankers.cross_encoder import DEFAULT_MODEL
     from resift.reranking import rerank
 
-    meter = Progress("reranking", len(candidates))
-    try:
+    with Progress("reranking", len(candidates)) as progress:
         return rerank(
             args.query,
             candidates,
@@ -94,73 +131,234 @@ def _reranked(args: argparse.Namespace, candidates: list[JsonObject]) -> Ranking
             model=args.model or DEFAULT_MODEL,
             deadline_s=args.deadline,
             text_keys=args.text_key,
-            on_progress=lambda done, total: meter.show(done),
-            scores="probability" if scale_of(args) == "probability" else "raw",
+            on_progress=lambda done, total: progress.show(done),
+            scores="probability" if score_scale(args) == "probability" else "raw",
             calibration=args.calibration,
         )
-    finally:
-        meter.close()
 
 
-def _refuse_missing_query(args: argparse.Namespace) -> None:
-    from pathlib import Path
-
-    from resift.errors import InputError, shell_path
-
-    path = Path(args.query)
-    if args.file is None and len(path.suffix) > 1 and " " not in path.suffix and path.is_file():
-        raise InputError(
-            f"{args.query} is a file, and there is no query. "
-            f'Write: resift rerank "your question" {shell_path(args.query)}'
-        )
-
-
-def _candidates(found: Documents, args: argparse.Namespace) -> list[JsonObject]:
-    """Return the rows with the ids asked for, each with its place in the file as the first step."""
-    from resift.errors import DataFormatError
+def _candidates(documents: Documents, args: argparse.Namespace) -> list[JsonObject]:
+    """Return the rows with the requested ids; report rows without text."""
     from resift.external.records import check_text_keys, no_text, read_text
 
     keys = check_text_keys(args.text_key)
     candidates = []
-    for place, row in enumerate(found.rows, start=1):
-        named = {**row, "id": row.get(args.id_key)} if args.id_key else row
-        if args.id_key and named["id"] in (None, ""):
-            raise DataFormatError(f"document {place} has no {args.id_key!r}", file=found.name)
-        candidates.append(dict(named))
-    bare = sum(not read_text(row, keys).text.strip() for row in found.rows)
-    if bare == len(found.rows):
-        why = no_text(found.rows[:50], keys, "--text-key")
-        raise DataFormatError(f"no document has text: {why}", file=found.name)
-    if bare:
-        found.flags.append(f"{bare} of {len(found.rows)} documents have no text and stand last")
+    for position, row in enumerate(documents.rows, start=1):
+        candidate = {**row, "id": row.get(args.id_key)} if args.id_key else dict(row)
+        if args.id_key and candidate["id"] in (None, ""):
+            raise DataFormatError(f"document {position} has no {args.id_key!r}", file=documents.name)
+        candidates.append(candidate)
+    empty = sum(not read_text(row, keys).text.strip() for row in documents.rows)
+    if empty == len(documents.rows):
+        reason = no_text(documents.rows[:50], keys, "--text-key")
+        raise DataFormatError(f"no document has text: {reason}", file=documents.name)
+    if empty:
+        documents.warnings.append(f"{empty} of {len(documents.rows)} documents have no text and come last")
     return candidates
 
 
-def _print_rows(ranking: Ranking, found: Documents) -> None:
-    """Write the rows of the file in the new order, for the next program of a pipe."""
-    import sys
-
-    from resift.cli.documents import write_documents
-
-    write_documents(sys.stdout, found, list(zip(ranking.indices(), ranking.scores(), strict=True)))
-
-
-def _print(ranking: Ranking, args: argparse.Namespace) -> None:
-    from resift.cli.render import print_text, table
+def _print_ranking(ranking: Ranking, args: argparse.Namespace) -> None:
     from resift.rerankers.cross_encoder import DEFAULT_MODEL, CrossEncoderReranker
     from resift.rerankers.probability import relevance, shipped_calibrator_for
 
-    scale = scale_of(args)
-    shown: Sequence[float | None] = [hit.score for hit in ranking]
+    scale = score_scale(args)
+    scores: Sequence[float | None] = [hit.score for hit in ranking]
     if scale == "relevance":
         calibrator = shipped_calibrator_for(CrossEncoderReranker(args.model or DEFAULT_MODEL, lazy=True))
-        values = zip(relevance(ranking, calibrator), ranking.scores(), strict=True)
-        shown = [None if score is None else value for value, score in values]
+        pairs = zip(relevance(ranking, calibrator), ranking.scores(), strict=True)
+        scores = [None if score is None else value for value, score in pairs]
     form = "+.2f" if scale == "raw" else ".2f"
     rows = [
         (rank, None if score is None else format(score, form), hit.id, hit.text)
-        for rank, (hit, score) in enumerate(zip(ranking, shown, strict=True), start=1)
+        for rank, (hit, score) in enumerate(zip(ranking, scores, strict=True), start=1)
     ]
-    print_text(table(("#", "score" if scale == "raw" else scale, "id", "text"), rows))
+    print_table(("#", "score" if scale == "raw" else scale, "id", "text"), rows)
     if ranking.cut:
         print_text(f"… and {len(ranking.cut)} more; -k shows them.")
+
+
+@dataclass
+class Documents:
+    """Rows of one file, with warnings about them."""
+
+    name: str
+    form: str
+    rows: list[JsonObject] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    delimiter: str = ","
+
+
+def choose_input(file: str | None, *, expected: str) -> str:
+    """Return the file to read, or `-` if input is piped in."""
+    if file is not None:
+        return file
+    if sys.stdin is None or sys.stdin.isatty():
+        raise InputError(f"Name a file with {expected}, or pipe them in.")
+    return "-"
+
+
+def read_input(file: str, *, max_bytes: int, hint: str = "") -> bytes:
+    """Return the content of a file, or of standard input for `-`."""
+    name = "stdin" if file == "-" else file
+    if file == "-":
+        data = sys.stdin.buffer.read(max_bytes + 1)
+    else:
+        path = Path(file)
+        if not path.exists():
+            raise DataFormatError("no such file", file=name)
+        if path.is_dir():
+            raise DataFormatError("this is a folder; name a file", file=name)
+        with path.open("rb") as stream:
+            data = stream.read(max_bytes + 1)
+    if len(data) > max_bytes:
+        raise DataFormatError(f"larger than {max_bytes >> 20} MiB{hint}", file=name)
+    return data
+
+
+def refuse_index(data: bytes, name: str, expected: str) -> None:
+    """Raise DataFormatError for an index if something else is needed; it starts like any SQLite file."""
+    if data.startswith(b"SQLite format 3\0"):
+        raise DataFormatError(f"this is an index or another SQLite file; pass {expected}", file=name)
+
+
+def read_documents(file: str, *, form: str | None = None) -> Documents:
+    """Read the rows of a file, or of standard input for `-`; an empty one is refused."""
+    from resift.ingest.readers import suffix_by_content
+    from resift.ingest.sources import decode
+
+    name = "stdin" if file == "-" else file
+    data = read_input(file, max_bytes=MAX_BYTES, hint="; index it with resift index and search the index")
+    if form is None and Path(file).suffix.lower() in _PASSAGE_SUFFIXES:
+        return _read_passages(file)
+    if file == "-" and suffix_by_content(data) == ".pdf":
+        raise DataFormatError("a PDF; name the file instead of piping it in", file=name)
+    refuse_index(data, name, "documents to rerank; search it with: resift search")
+    decoded = decode(data, file=name)
+    documents = Documents(name, form or _detect_format(file, decoded.text))
+    if decoded.flag:
+        documents.warnings.append(decoded.flag)
+    read_rows = {"lines": _read_lines, "jsonl": _read_json, "csv": _read_csv}[documents.form]
+    documents.rows.extend(read_rows(decoded.text, documents))
+    if not documents.rows:
+        raise DataFormatError("the file is empty; expected one document per line, JSONL or CSV", file=name)
+    return documents
+
+
+def _read_passages(file: str) -> Documents:
+    """Read a PDF, an office document, a web page or an e-mail as the passages that `resift index` makes."""
+    from collections import Counter
+
+    from resift._internal.sync import run_sync
+    from resift.ingest.chunking import ChunkSize, passages_of
+    from resift.ingest.worker import FileReader
+
+    documents = Documents(file, "jsonl")
+
+    async def read() -> None:
+        copies, reader = Counter[str](), FileReader()
+        try:
+            async for section in reader.sections(Path(file), name=file):
+                documents.warnings += filter(None, (section.flag, section.problem))
+                for row in passages_of(section, file, size=ChunkSize(), row_ids="own", copies=copies):
+                    documents.rows.append({key: row[key] for key in ("id", "text", "metadata")})
+        finally:
+            await reader.close()
+
+    run_sync(read())
+    if not documents.rows:
+        raise DataFormatError("it contains no text", file=file)
+    return documents
+
+
+def write_documents(out: TextIO, documents: Documents, results: Iterable[tuple[int, float | None]]) -> None:
+    """Write the rows at these positions of the file, with their scores, in the format of the file.
+
+    Lines stay unchanged. Other rows get `score` and `rank`; existing values under these names move to
+    `input_score` and `input_rank`, with another `input_` each time the rows pass through.
+    """
+    if documents.form == "lines":
+        out.writelines(f"{documents.rows[position]['text']}\n" for position, _ in results)
+        return
+    rows = []
+    for rank, (position, score) in enumerate(results, start=1):
+        row = dict(documents.rows[position])
+        for key in ("score", "rank"):
+            if key in row:
+                new_name = f"input_{key}"
+                while new_name in documents.rows[position]:
+                    new_name = f"input_{new_name}"
+                row = {new_name if name == key else name: value for name, value in row.items()}
+        rows.append({**row, "score": score, "rank": rank})
+    if documents.form == "csv":
+        columns = list(dict.fromkeys(key for row in rows for key in row))
+        writer = csv.DictWriter(out, columns, delimiter=documents.delimiter, lineterminator="\n", restval="")
+        writer.writeheader()
+        writer.writerows(rows)
+        return
+    out.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+
+
+def _detect_format(file: str, text: str) -> str:
+    from resift.external.records import BODY_NAMES
+
+    suffix = Path(file).suffix.lower()
+    if suffix in (".csv", ".tsv"):
+        return "csv"
+    if suffix in (".jsonl", ".ndjson", ".json") or text.lstrip()[:1] == "{":
+        return "jsonl"
+    # A pipe has no file name: a first line that names columns, one of them a text, is a CSV header.
+    names = {name.strip().strip('"').lower() for name in re.split(r"[,;\t]", text.partition("\n")[0])}
+    has_text = not names.isdisjoint({"title", *BODY_NAMES}) and not any(" " in name for name in names)
+    return "csv" if not suffix and len(names) > 1 and has_text else "lines"
+
+
+def _read_lines(text: str, documents: Documents) -> Iterator[JsonObject]:
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.strip():
+            yield {"id": str(number), "text": line.strip()}
+
+
+def _read_json(text: str, documents: Documents) -> Iterator[JsonObject]:
+    if text.lstrip()[:1] == "[":
+        for item in _parse_json(text, documents, line=None):
+            yield _as_row(item, documents, line=None)
+        return
+    for number, line in enumerate(text.split("\n"), start=1):
+        if line.strip():
+            yield _as_row(_parse_json(line, documents, line=number), documents, line=number)
+
+
+def _parse_json(text: str, documents: Documents, *, line: int | None) -> JsonValue:
+    def read_constant(word: str) -> None:
+        prefix = f"line {line}: " if line else ""
+        documents.warnings.append(f"{prefix}{word} is not a JSON value and was read as null")
+
+    try:
+        return json.loads(text, parse_constant=read_constant)
+    except (ValueError, RecursionError):
+        message = "not JSON; write one JSON object per line"
+        raise DataFormatError(message, file=documents.name, line=line) from None
+
+
+def _as_row(item: object, documents: Documents, *, line: int | None) -> JsonObject:
+    if isinstance(item, str):
+        return {"text": item}
+    if not isinstance(item, dict):
+        message = f"{type_name(item)}; each document must be an object or a string"
+        raise DataFormatError(message, file=documents.name, line=line)
+    return item
+
+
+def _read_csv(text: str, documents: Documents) -> Iterator[JsonObject]:
+    csv.field_size_limit(MAX_BYTES)
+    try:
+        dialect: type[csv.Dialect] = csv.Sniffer().sniff(text[:4096], delimiters=",;\t|")
+    except csv.Error:
+        dialect = csv.excel
+    documents.delimiter = dialect.delimiter
+    reader = csv.DictReader(io.StringIO(text, newline=""), dialect=dialect, restkey="more", restval="")
+    try:
+        for row in reader:
+            yield {str(key).strip(): value for key, value in row.items() if key is not None}
+    except csv.Error as exc:
+        raise DataFormatError(f"not CSV: {exc}", file=documents.name, line=reader.line_num) from exc

@@ -1,4 +1,4 @@
-"""`resift search`: a question to an index, answered by the default pipeline."""
+"""`resift search`: search an index with the default pipeline or a pipeline file."""
 
 from __future__ import annotations
 
@@ -7,23 +7,40 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from resift.cli.options import (
+from resift.cli.arguments import (
+    add_deadline,
+    add_json,
     add_repeated,
     add_scores,
     add_store,
-    at_least_one,
     number,
-    scale_of,
-    seconds,
+    positive_int,
+    score_scale,
 )
+from resift.cli.terminal import (
+    bar,
+    in_pipe,
+    print_error,
+    print_json,
+    print_rich,
+    print_text,
+    print_tsv,
+    style,
+    width,
+    wrap,
+)
+from resift.explain.escaping import cells, clip, clip_phrase, short_id
 
 if TYPE_CHECKING:
-    from resift.types import Ranking
+    from rich.text import Text
+
+    from resift.types import Hit, Ranking
 
 EXAMPLES = """\
-Words and vectors are searched, fused, and the best reranked by the cross-encoder where it is installed. In a
-pipe each hit is a line: rank, score, id, snippet, with tabs between. The score is from 0 to 1 and falls with
-the rank: how well a hit answers, by the reranker. --scores raw shows the numbers that decided the order.
+Keyword and vector search are fused, and the best hits are reranked by the cross-encoder if it is installed.
+In a pipe each hit is a line with tabs: rank, score, id, snippet. The score is between 0 and 1 and decreases
+with the rank: how well a hit answers the query according to the reranker. --scores raw shows the scores that
+determined the order.
 
 examples:
   resift search how do I rotate the keys --store docs.db
@@ -34,65 +51,64 @@ examples:
   resift search "rotate keys" --store docs.db --where path=docs/keys.md --json
 """
 
+_BAR_COLUMNS = 8
+_MARGIN = "   "
 
-def configure(parser: argparse.ArgumentParser) -> None:
+DisplayScores = Sequence[float | None]
+"""Scores on the displayed scale: of the hits, then of those below --min-score."""
+
+
+def configure_search(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `resift search`."""
     parser.epilog = EXAMPLES
-    parser.add_argument("query", nargs="+", metavar="WORD", help="what to look for; quotes are not needed")
+    parser.add_argument("query", nargs="+", metavar="WORD", help="the query; quotes are not needed")
     add_store(parser)
-    parser.add_argument("--pipeline", type=Path, metavar="FILE", help="search as this pipeline file says")
-    parser.add_argument("-k", type=at_least_one, default=10, help="how many hits (default: 10)")
+    parser.add_argument("--pipeline", type=Path, metavar="FILE", help="use this pipeline file")
+    parser.add_argument("-k", type=positive_int, default=10, help="number of hits (default: 10)")
     add_repeated(
-        parser, "--where", "TEST", "only hits whose metadata passes: topic=food, 'price>=10', 'path=*.md'"
+        parser, "--where", "TEST", "only hits whose metadata match: topic=food, 'price>=10', 'path=*.md'"
     )
     parser.add_argument("--no-rerank", action="store_true", help="show the order of the first stage")
-    parser.add_argument("--text-only", action="store_true", help="search words only, load no model")
-    parser.add_argument(
-        "--deadline", type=seconds, default=None, metavar="S", help="answer within so many seconds"
-    )
+    parser.add_argument("--text-only", action="store_true", help="keyword search only, without models")
+    add_deadline(parser)
     add_scores(parser)
     parser.add_argument(
-        "--min-score", type=number, metavar="X", help="leave out hits whose score, as it is shown, is lower"
+        "--min-score", type=number, metavar="X", help="drop hits with a lower displayed score"
     )
-    parser.add_argument("--full", action="store_true", help="show whole texts instead of snippets")
-    parser.add_argument("--ids", action="store_true", help="write ids only, one a line")
-    parser.add_argument("--explain", action="store_true", help="say why each hit stands where it stands")
-    parser.add_argument("--json", action="store_true", help="write the whole ranking as JSON")
+    parser.add_argument("--full", action="store_true", help="show full texts instead of snippets")
+    parser.add_argument("--ids", action="store_true", help="print only ids, one per line")
+    parser.add_argument("--explain", action="store_true", help="explain the position of each hit")
+    add_json(parser, "the full ranking")
 
 
-def run(args: argparse.Namespace) -> int:
-    """Search and show; exit code 0 also when nothing was found."""
+def run_search(args: argparse.Namespace) -> int:
+    """Search and show the hits; exit code 0 even if nothing was found."""
     from resift._internal.sync import run_sync
-    from resift.cli.render import complain, in_pipe
 
     query = " ".join(args.query)
-    ranking, shown = run_sync(_search(args, query))
+    ranking, scores = run_sync(_search(args, query))
     if args.json:
-        _print_data(query, ranking, None if scale_of(args) == "raw" else shown, explain=args.explain)
+        _print_data(query, ranking, None if score_scale(args) == "raw" else scores, explain=args.explain)
         return 0
-    _print_degraded(ranking)
+    for warning in ranking.warnings:
+        print_error(warning)
+    if ranking.degraded or ranking.failures:
+        failures = "; ".join(f"{store}: {reason}" for store, reason in ranking.failures.items())
+        print_error(". ".join(part for part in (ranking.reason, failures) if part) or "degraded")
     if not ranking.hits:
-        complain(_nothing(shown, args.min_score))
+        best = max((score for score in scores if score is not None), default=None)
+        if args.min_score is None or best is None:
+            print_error("nothing found")
+        else:
+            print_error(f"no hit has a score of {args.min_score:g} or more; the best has {best:.3g}")
     elif args.ids or (in_pipe() and not args.explain):
-        _print_rows(ranking, shown, query, ids=args.ids, full=args.full)
+        _print_rows(ranking, scores, query, args)
     else:
-        _print_hits(ranking, shown, query, args)
+        _print_hits(ranking, scores[: len(ranking)], query, args)
     return 0
 
 
-Shown = Sequence[float | None]
-"""The scores as they are shown: of the hits, then of those under --min-score."""
-
-
-def _nothing(shown: Shown, min_score: float | None) -> str:
-    """Return why there is nothing to show."""
-    scores = [score for score in shown if score is not None]
-    if min_score is None or not scores:
-        return "nothing found"
-    return f"no hit has a score of {min_score:g} or more; the best has {max(scores):.3g}"
-
-
-async def _search(args: argparse.Namespace, query: str) -> tuple[Ranking, Shown]:
+async def _search(args: argparse.Namespace, query: str) -> tuple[Ranking, DisplayScores]:
     from resift.ingest.opening import open_index
     from resift.pipeline.pipeline import Pipeline
     from resift.pipeline.scored_search import search_with_relevance, search_with_scores
@@ -103,18 +119,13 @@ async def _search(args: argparse.Namespace, query: str) -> tuple[Ranking, Shown]
         pipeline = Pipeline.from_yaml(args.pipeline)
     else:
         store = open_index(args.store, text_only=args.text_only, read_only=True)
-        asked = store.text if args.text_only else store
-        pipeline = Pipeline.default(asked, rerank=not (args.no_rerank or args.text_only))
+        rerank = not (args.no_rerank or args.text_only)
+        pipeline = Pipeline.default(store.text if args.text_only else store, rerank=rerank)
     try:
-        scale = scale_of(args)
+        scale = score_scale(args)
         if scale == "relevance" and args.calibration is None:
             return await search_with_relevance(
-                pipeline,
-                query,
-                k=args.k,
-                where=where,
-                deadline_s=args.deadline,
-                min_score=args.min_score,
+                pipeline, query, k=args.k, where=where, deadline_s=args.deadline, min_score=args.min_score
             )
         ranking = await search_with_scores(
             pipeline,
@@ -131,13 +142,11 @@ async def _search(args: argparse.Namespace, query: str) -> tuple[Ranking, Shown]
         await pipeline.close()
 
 
-def _print_data(query: str, ranking: Ranking, shown: Shown | None, *, explain: bool) -> None:
-    from resift.cli.render import print_json
-
+def _print_data(query: str, ranking: Ranking, scores: DisplayScores | None, *, explain: bool) -> None:
     data = {"query": query, "candidates": len(ranking) + len(ranking.cut), **ranking.to_dict()}
-    if shown is not None:
-        for hit, value in zip(data["hits"], shown, strict=False):
-            hit["relevance"] = value
+    if scores is not None:
+        for hit, score in zip(data["hits"], scores, strict=False):
+            hit["relevance"] = score
     if explain:
         data["why"] = ranking.why_all()
     else:
@@ -145,39 +154,103 @@ def _print_data(query: str, ranking: Ranking, shown: Shown | None, *, explain: b
     print_json(data)
 
 
-def _print_degraded(ranking: Ranking) -> None:
-    from resift.cli.render import complain
-
-    for warning in ranking.warnings:
-        complain(warning)
-    if ranking.degraded or ranking.failures:
-        failed = "; ".join(f"{store}: {why}" for store, why in ranking.failures.items())
-        complain(". ".join(part for part in (ranking.reason, failed) if part) or "degraded")
-
-
-def _print_rows(ranking: Ranking, shown: Shown, query: str, *, ids: bool, full: bool) -> None:
-    """Write one line per hit for other programs."""
-    from resift.cli.render import print_tsv
+def _print_rows(ranking: Ranking, scores: DisplayScores, query: str, args: argparse.Namespace) -> None:
     from resift.text import snippet
 
-    for rank, (hit, score) in enumerate(zip(ranking, shown, strict=False), start=1):
-        if ids:
+    for rank, (hit, score) in enumerate(zip(ranking, scores, strict=False), start=1):
+        if args.ids:
             print_tsv(hit.id)
         else:
-            print_tsv(rank, score, hit.id, hit.text if full else snippet(hit.text, query).text)
+            print_tsv(rank, score, hit.id, hit.text if args.full else snippet(hit.text, query).text)
 
 
-def _print_hits(ranking: Ranking, shown: Shown, query: str, args: argparse.Namespace) -> None:
-    from resift.cli.cards import cards, title_of
-    from resift.cli.render import paint, print_text, prose, width
-    from resift.explain.escaping import short_id
+def _print_hits(ranking: Ranking, scores: DisplayScores, query: str, args: argparse.Namespace) -> None:
+    """Show each hit with its title, place, matching words and what moved it."""
+    from resift.explain.flow import flow_of
+    from resift.explain.moves import move_of
 
-    for line in cards(
-        ranking, query, scores=shown[: len(ranking)], full=args.full, bars=scale_of(args) != "raw"
-    ):
-        print_text(line)
+    flow = flow_of(ranking, query=query)
+    moves = {path.id: move_of(path, flow) for path in flow.kept}
+    for rank, (hit, score) in enumerate(zip(ranking, scores, strict=True), start=1):
+        if rank > 1:
+            print_text()
+        _print_title(rank, hit, score, bars=score_scale(args) != "raw")
+        place = _place(hit)
+        if place:
+            _print_dim(place)
+        for line in _snippet_lines(hit, query, max_lines=None if args.full else 2):
+            print_rich(line)
+        move = moves.get(hit.id)
+        if move is not None:
+            _print_dim(clip_phrase(f"{move.sign} {move.reason}", width() - len(_MARGIN)))
     if args.explain:
         for rank, hit in enumerate(ranking, start=1):
             print_text()
-            print_text(paint(f"{rank:>2} {short_id(title_of(hit), width() - 3)}", "bold"))
-            print_text(prose(ranking.why(hit.id), indent="   "))
+            print_text(style(f"{rank:>2} {short_id(_title(hit), width() - 3)}", "bold"))
+            print_text(wrap(ranking.why(hit.id), indent=_MARGIN))
+
+
+def _title(hit: Hit) -> str:
+    """Return title › heading, or else the file name, or else the id."""
+    title, heading = (str(hit.metadata.get(key) or "").strip() for key in ("title", "heading"))
+    path = str(hit.metadata.get("path") or "")
+    return " › ".join(part for part in (title, heading) if part) or path.rpartition("/")[2] or hit.id
+
+
+def _print_title(rank: int, hit: Hit, score: float | None, *, bars: bool) -> None:
+    """Print rank and title on the left, bar and score on the right; only scores from 0 to 1 have a bar."""
+    text = "–" if score is None else f"{score:.2f}" if bars else f"{score:.3g}"
+    tail = f"{text:>7}"
+    if bars and width() >= 60:
+        tail = f"{bar(score or 0.0, 1.0, _BAR_COLUMNS)} {tail}"
+    room = width() - len(_MARGIN) - cells(tail)
+    title = short_id(_title(hit), room - 1)
+    gap = " " * max(1, room - cells(title))
+    print_text(f"{rank:>2} {style(title, 'bold')}{gap}{style(tail, 'cyan')}")
+
+
+def _place(hit: Hit) -> str:
+    """Return path, page and id of a hit, as far as the title does not show them."""
+    parts = []
+    path = str(hit.metadata.get("path") or "")
+    if path:
+        parts.append(short_id(path, width() - len(_MARGIN) - 12))
+    for key, label in (("page", "p. "), ("slide", "slide "), ("sheet", "sheet "), ("line", "line ")):
+        if hit.metadata.get(key) is not None:
+            parts.append(f"{label}{hit.metadata[key]}")
+    if not path and _title(hit) != hit.id:
+        parts.append(hit.id)
+    return "" if parts == [_title(hit)] else "  ".join(parts)
+
+
+def _print_dim(text: str) -> None:
+    print_text(_MARGIN + style(clip(text, width() - len(_MARGIN)), "dim"))
+
+
+def _snippet_lines(hit: Hit, query: str, *, max_lines: int | None) -> list[Text]:
+    """Return the wrapped text of a hit: matches in bold, all but the best sentence dim."""
+    from rich.console import Console
+    from rich.text import Text
+
+    from resift.text.snippets import snippet
+
+    body, columns = hit.text, width() - len(_MARGIN)
+    for key in ("heading", "title"):
+        # Indexing puts the heading before each chunk, and the title line shows it already.
+        head = str(hit.metadata.get(key) or "")
+        if head and body.startswith(head) and body[len(head) :].strip():
+            body = body[len(head) :].lstrip()
+            break
+    part = snippet(body, query, length=len(body) + 1 if max_lines is None else 2 * columns - 8)
+    text = Text("".join(char if char.isprintable() else " " for char in part.text))
+    if part.matches and style("x", "dim") != "x":
+        text.stylize("dim", 0, part.best[0])
+        text.stylize("dim", part.best[1])
+        for match in part.matches:
+            text.stylize("bold not dim color(130)", *match)
+    lines = list(text.wrap(Console(width=columns), columns))
+    if max_lines is not None and len(lines) > max_lines:
+        lines = lines[:max_lines]
+        lines[-1].truncate(columns - 1)
+        lines[-1].append("…")
+    return [Text.assemble(_MARGIN, line) for line in lines]

@@ -1,4 +1,4 @@
-"""`resift serve`: reranking, embeddings and search behind HTTP, for clients that exist already."""
+"""`resift serve`: reranking, embeddings and search over HTTP; `resift mcp`: the same for assistants."""
 
 from __future__ import annotations
 
@@ -7,21 +7,22 @@ import errno
 import socket
 import sys
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from resift.cli.options import add_count, add_repeated, at_least_one, port, seconds_or_zero
+from resift.cli.arguments import add_count, add_repeated, non_negative_seconds, port, positive_int
+from resift.cli.terminal import print_note
 from resift.errors import InputError
 
 if TYPE_CHECKING:
     from resift.server.keys import Keys
-    from resift.server.options import ListenOptions as Listening
-    from resift.server.options import ServerOptions
+    from resift.server.options import ListenOptions, ServerOptions
 
 EXAMPLES = """\
-Clients of Cohere, Jina, Voyage, TEI, vLLM and infinity change only their base URL; so do OpenAI's
-for embeddings.
-Open the address in a browser for the playground. Without keys everybody who reaches the port may ask.
+Clients of Cohere, Jina, Voyage, TEI, vLLM and infinity only need another base URL, and so do OpenAI clients
+for embeddings. Open the address in a browser for the playground. Without API keys, everybody who can reach
+the port can use the server.
 
 examples:
   resift serve
@@ -31,148 +32,126 @@ examples:
   resift serve --pipeline pipeline.yaml --workers 2 --host 0.0.0.0 --api-key-file keys.txt
 """
 
+MCP_EXAMPLES = """\
+For the configuration of an assistant, which starts this command. Tools: search, ask, rerank, why, fetch;
+documents are resources. Nothing is written without --allow-write. `resift serve --mcp` offers the same tools
+over HTTP at /mcp.
 
-def configure(parser: argparse.ArgumentParser) -> None:
+examples:
+  resift mcp --store notes.db
+  resift mcp --store notes.db --pack graph.lbug
+  resift mcp --store notes.db --allow-write
+"""
+
+_LIMITS = {
+    "max_pairs": "pairs scored at the same time",
+    "max_requests": "requests at the same time",
+    "max_documents": "documents per request",
+    "max_text_chars": "characters per text",
+    "max_body_bytes": "bytes per request",
+    "max_connections": "connections at the same time",
+}
+
+
+def configure_serve(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `resift serve`."""
+    from resift.models.embedder import DEFAULT_EMBEDDER
+    from resift.rerankers.cross_encoder import DEFAULT_MODEL
+    from resift.server.options import Limits
+
     parser.epilog = EXAMPLES
-    _where(parser.add_argument_group("where"))
-    _what(parser.add_argument_group("what"))
-    _limits(parser.add_argument_group("limits"))
+    _add_network_options(parser.add_argument_group("network"))
+    content = parser.add_argument_group("models and content")
+    content.add_argument("--model", default=DEFAULT_MODEL, help=f"the reranker (default: {DEFAULT_MODEL})")
+    content.add_argument("--embedder", default=DEFAULT_EMBEDDER, help="the embedding model, or none")
+    add_repeated(content, "--alias", "NAME=MODEL", "another name of a model; may be repeated")
+    content.add_argument("--any-model", action="store_true", help="treat unknown model names as the default")
+    content.add_argument("--strict", action="store_true", help="reject unknown fields")
+    content.add_argument("--zero-means-all", action="store_true", help="top_n 0 returns all, as in vLLM")
+    content.add_argument("--mcp", action="store_true", help="offer --store and --pack as MCP tools at /mcp")
+    content.add_argument(
+        "--store", type=Path, action="append", default=[], metavar="FILE", help="an index; may be repeated"
+    )
+    content.add_argument("--pipeline", type=Path, metavar="FILE", help="pipeline file: stores, tiers, shape")
+    content.add_argument("--pack", type=Path, metavar="PACK", help="knowledge pack for /v1/ask")
+    content.add_argument("--judgements", type=Path, metavar="FOLDER", help="save ratings as a BEIR folder")
+    content.add_argument("--no-playground", action="store_true", help="no page at /")
+    limits = parser.add_argument_group("limits")
+    for name, help in _LIMITS.items():
+        add_count(limits, "--" + name.replace("_", "-"), getattr(Limits(), name), help)
 
 
-def _where(group: argparse._ArgumentGroup) -> None:
+def _add_network_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument("--host", default="127.0.0.1", help="address to listen on (default: 127.0.0.1)")
-    group.add_argument("--port", type=port, default=8787, help="port; 0 takes a free one (default: 8787)")
-    group.add_argument("--workers", type=at_least_one, default=1, metavar="N", help="processes on one port")
-    group.add_argument("--api-key-file", type=Path, metavar="FILE", help="keys, one a line; may change")
+    group.add_argument("--port", type=port, default=8787, help="port; 0 chooses a free one (default: 8787)")
+    group.add_argument("--workers", type=positive_int, default=1, metavar="N", help="number of processes")
+    group.add_argument(
+        "--api-key-file",
+        type=Path,
+        metavar="FILE",
+        help="API keys, one per line; reloaded when the file changes",
+    )
     group.add_argument(
         "--api-key-env",
         default="RESIFT_API_KEYS",
         metavar="NAME",
-        help="variable with keys, with commas between (default: RESIFT_API_KEYS)",
+        help="environment variable with API keys, separated by commas (default: RESIFT_API_KEYS)",
     )
-    add_repeated(group, "--cors-origin", "URL", "web page that may ask; repeat")
+    add_repeated(group, "--cors-origin", "URL", "web page that may send requests; may be repeated")
     group.add_argument("--tls-cert", type=Path, metavar="FILE", help="certificate, for https")
     group.add_argument("--tls-key", type=Path, metavar="FILE", help="its private key")
     group.add_argument(
         "--drain-delay",
-        type=seconds_or_zero,
+        type=non_negative_seconds,
         default=2.0,
         metavar="S",
-        help="from not ready to closed (default: 2)",
+        help="seconds between not ready and closed (default: 2)",
     )
     group.add_argument(
         "--drain",
-        type=seconds_or_zero,
+        type=non_negative_seconds,
         default=20.0,
         metavar="S",
-        help="time for work in flight (default: 20)",
+        help="seconds for requests in progress (default: 20)",
     )
-    group.add_argument("--no-access-log", action="store_true", help="write no line per request")
+    group.add_argument("--no-access-log", action="store_true", help="do not log requests")
 
 
-def _what(group: argparse._ArgumentGroup) -> None:
-    from resift.models.embedder import DEFAULT_EMBEDDER
-    from resift.rerankers.cross_encoder import DEFAULT_MODEL
-
-    group.add_argument("--model", default=DEFAULT_MODEL, help=f"the reranker (default: {DEFAULT_MODEL})")
-    group.add_argument("--embedder", default=DEFAULT_EMBEDDER, help="the embedding model, or none")
-    add_repeated(group, "--alias", "NAME=MODEL", "another name for a model; repeat")
-    group.add_argument("--any-model", action="store_true", help="take every model name for the default one")
-    group.add_argument("--strict", action="store_true", help="refuse fields that are not known")
-    group.add_argument("--zero-means-all", action="store_true", help="top_n 0 asks for all, as with vLLM")
-    group.add_argument("--mcp", action="store_true", help="offer --store and --pack as MCP tools at /mcp")
-    group.add_argument(
-        "--store", type=Path, action="append", default=[], metavar="FILE", help="index to search; repeat"
-    )
-    group.add_argument("--pipeline", type=Path, metavar="FILE", help="pipeline file: stores, tiers, shape")
-    group.add_argument("--pack", type=Path, metavar="PACK", help="knowledge pack for /v1/ask")
-    group.add_argument("--judgements", type=Path, metavar="FOLDER", help="keep ratings as a BEIR folder")
-    group.add_argument("--no-playground", action="store_true", help="serve no page at /")
-
-
-def _limits(group: argparse._ArgumentGroup) -> None:
-    from resift.server.options import Limits
-
-    usual = Limits()
-    for name, help in (
-        ("max_pairs", "pairs worked on at once"),
-        ("max_requests", "requests at once"),
-        ("max_documents", "documents in a request"),
-        ("max_text_chars", "characters of one text"),
-        ("max_body_bytes", "bytes of a request"),
-        ("max_connections", "connections at once"),
-    ):
-        add_count(group, "--" + name.replace("_", "-"), getattr(usual, name), help)
-
-
-def run(args: argparse.Namespace) -> int:
-    """Serve until a signal comes; exit code 0 after an orderly end."""
+def run_serve(args: argparse.Namespace) -> int:
+    """Serve until a signal arrives; exit code 0 after a clean shutdown."""
     from resift.errors import require
 
     for module in ("starlette", "uvicorn", "prometheus_client"):
         require(module, extra="server")
+    from resift.server.app import serve_app
     from resift.server.running import serve
 
-    options, listening = server_options(args), listening_of(args)
-    keys = _checked(options)
+    make_app: Callable[[ServerOptions], object] = serve_app
+    if args.mcp:
+        from resift.integrations.mcp import app_with_mcp
+
+        make_app = app_with_mcp
+    options, listening = server_options(args), listening_options(args)
+    keys = _check_options(options)
     listener = _listen(listening)
-    _say_where(listening, listener.getsockname()[1], guarded=keys.needed)
-    return serve(options, listening, listener=listener, make_app=_app_factory(args))
-
-
-def _listen(listening: Listening) -> socket.socket:
-    from resift.server.running import bind_socket
-
-    try:
-        return bind_socket(listening)
-    except (socket.gaierror, UnicodeError) as exc:
-        raise InputError(
-            f"--host {listening.host}: no such address. Use 127.0.0.1 for this machine alone, or 0.0.0.0."
-        ) from exc
-    except OSError as exc:
-        option = "--host" if exc.errno == errno.EADDRNOTAVAIL else "--port"
-        reason = f"{listening.host}:{listening.port}: {exc.strerror or exc}"
-        raise InputError(f"Cannot listen on {reason}. Choose another {option}.") from exc
-
-
-def _app_factory(args: argparse.Namespace) -> Callable[[ServerOptions], Any]:
-    from resift.server.app import serve_app
-
-    if not args.mcp:
-        return serve_app
-    from resift.integrations.mcp import app_with_mcp
-
-    return app_with_mcp
-
-
-def _checked(options: ServerOptions) -> Keys:
-    """Tell mistakes before anything listens; what takes longer is found out while the server starts."""
-    from resift.models.registry import check_kind
-    from resift.server.keys import Keys
-    from resift.stores.sqlite import SQLiteStore
-
-    check_kind(options.model, "cross-encoder")
-    if options.embedder is not None:
-        check_kind(options.embedder, "bi-encoder")
-    for file in options.stores:
-        SQLiteStore(file, read_only=True).release()
-    if options.pipeline is not None:
-        from resift.config import load_yaml
-
-        load_yaml(options.pipeline)
-    return Keys(file=options.key_file, env=options.key_env)
+    _print_address(listening, listener.getsockname()[1], needs_key=keys.needed)
+    return serve(options, listening, listener=listener, make_app=make_app)
 
 
 def server_options(args: argparse.Namespace) -> ServerOptions:
-    """Return the options of the server that these arguments describe."""
+    """Return the options of the server."""
     from resift.server.options import Limits, ServerOptions
 
-    limits = {name: getattr(args, name) for name in Limits.__slots__ if hasattr(args, name)}
+    aliases = {}
+    for alias in args.alias:
+        name, _, model = alias.partition("=")
+        if not name or not model:
+            raise InputError(f"--alias {alias!r}: write NAME=MODEL, for example --alias rerank-v3.5=MODEL")
+        aliases[name] = model
     return ServerOptions(
         model=args.model,
         embedder=None if args.embedder.lower() == "none" else args.embedder,
-        aliases=dict(map(_alias, args.alias)),
+        aliases=aliases,
         any_model=args.any_model,
         strict=args.strict,
         zero_means_all=args.zero_means_all,
@@ -185,20 +164,20 @@ def server_options(args: argparse.Namespace) -> ServerOptions:
         cors_origins=tuple(args.cors_origin),
         playground=not args.no_playground,
         access_log=not args.no_access_log,
-        limits=Limits(**limits),
+        limits=Limits(**{name: getattr(args, name) for name in _LIMITS}),
     )
 
 
-def listening_of(args: argparse.Namespace) -> Listening:
-    """Return where and how the server listens."""
-    from resift.server.options import ListenOptions as Listening
+def listening_options(args: argparse.Namespace) -> ListenOptions:
+    """Return the address and the shutdown times of the server."""
+    from resift.server.options import ListenOptions
 
     if (args.tls_cert is None) != (args.tls_key is None):
         raise InputError("--tls-cert and --tls-key belong together: give both.")
     tls = {}
     if args.tls_cert is not None:
         tls = {"ssl_certfile": str(args.tls_cert), "ssl_keyfile": str(args.tls_key)}
-    return Listening(
+    return ListenOptions(
         host=args.host,
         port=args.port,
         workers=args.workers,
@@ -208,18 +187,83 @@ def listening_of(args: argparse.Namespace) -> Listening:
     )
 
 
-def _alias(written: str) -> tuple[str, str]:
-    name, equals, model = written.partition("=")
-    if not (name and equals and model):
-        raise InputError(f"--alias {written!r}: write NAME=MODEL, for example --alias rerank-v3.5=MODEL")
-    return name, model
+def _check_options(options: ServerOptions) -> Keys:
+    """Report mistakes before the server listens; slower checks run while it starts."""
+    from resift.config import load_yaml
+    from resift.models.registry import check_kind
+    from resift.server.keys import Keys
+    from resift.stores.sqlite import SQLiteStore
+
+    check_kind(options.model, "cross-encoder")
+    if options.embedder is not None:
+        check_kind(options.embedder, "bi-encoder")
+    for file in options.stores:
+        SQLiteStore(file, read_only=True).release()
+    if options.pipeline is not None:
+        load_yaml(options.pipeline)
+    return Keys(file=options.key_file, env=options.key_env)
 
 
-def _say_where(listening: Listening, port: int, *, guarded: bool) -> None:
+def _listen(listening: ListenOptions) -> socket.socket:
+    from resift.server.running import bind_socket
+
+    try:
+        return bind_socket(listening)
+    except (socket.gaierror, UnicodeError) as exc:
+        raise InputError(
+            f"--host {listening.host}: no such address. Use 127.0.0.1 for this machine only, or 0.0.0.0."
+        ) from exc
+    except OSError as exc:
+        option = "--host" if exc.errno == errno.EADDRNOTAVAIL else "--port"
+        reason = f"{listening.host}:{listening.port}: {exc.strerror or exc}"
+        raise InputError(f"Cannot listen on {reason}. Choose another {option}.") from exc
+
+
+def _print_address(listening: ListenOptions, port: int, *, needs_key: bool) -> None:
     scheme = "https" if listening.tls else "http"
     host = f"[{listening.host}]" if ":" in listening.host else listening.host
-    who = "a key is needed" if guarded else "no key is needed"
-    sys.stderr.write(f"Resift is at {scheme}://{host}:{port} ({who}); Ctrl+C ends it.\n")
-    if not guarded and not listening.host.startswith("127.") and listening.host not in ("localhost", "::1"):
-        sys.stderr.write("Everybody who reaches this address may ask. Keys: --api-key-file FILE\n")
+    access = "API key required" if needs_key else "no API key required"
+    print_note(f"Resift is at {scheme}://{host}:{port} ({access}). Press Ctrl-C to stop.")
+    is_local = listening.host.startswith("127.") or listening.host in ("localhost", "::1")
+    if not needs_key and not is_local:
+        print_note("Everybody who can reach this address can use it. Require keys with: --api-key-file FILE")
     sys.stderr.flush()
+
+
+def configure_mcp(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of `resift mcp`."""
+    parser.epilog = MCP_EXAMPLES
+    parser.add_argument("--store", type=Path, metavar="FILE", help="the index")
+    parser.add_argument("--pack", type=Path, metavar="PACK", help="a knowledge pack")
+    parser.add_argument("--allow-write", action="store_true", help="also offer add and delete")
+
+
+def run_mcp(args: argparse.Namespace) -> int:
+    """Serve until the client closes the pipe."""
+    from resift.agent.knowledge_graph_agent import KnowledgeGraphAgent
+    from resift.index import Index
+    from resift.integrations.mcp import create_mcp_server
+
+    if args.store is None and args.pack is None:
+        raise InputError("Name what to search: --store FILE, --pack PACK, or both.")
+    if sys.stdin.isatty():
+        print_note("Waiting for an assistant: use this command in its configuration. Press Ctrl-D to stop.")
+    with ExitStack() as stack:
+        index = agent = None
+        if args.store is not None:
+            index = stack.enter_context(Index(args.store, read_only=not args.allow_write))
+        if args.pack is not None:
+            agent = stack.enter_context(KnowledgeGraphAgent(args.pack, enable_cross_encoder=True))
+        server = create_mcp_server(index, agent=agent, allow_write=args.allow_write)
+        try:
+            server.run("stdio")
+        except* BrokenPipeError:
+            # The assistant closed the pipe before the answer. Python 3.13 and later report that again when
+            # the stream of the MCP library is freed.
+            sys.unraisablehook = _ignore_broken_pipe
+    return 0
+
+
+def _ignore_broken_pipe(unraisable: sys.UnraisableHookArgs) -> None:
+    if not isinstance(unraisable.exc_value, BrokenPipeError):
+        sys.__unraisablehook__(unraisable)

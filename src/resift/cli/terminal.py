@@ -1,48 +1,299 @@
-"""Text on its way to a terminal: what a document or a file name brings along must not act there.
+"""Output: text, tables and progress for people, JSON and tab-separated lines for programs.
 
-A document can hold escape sequences that clear the screen, set the clipboard or hide a line, and
-characters that turn the direction of what follows. They are shown as escapes instead. Our own colours
-travel as a mark that no document can know, and become escape sequences last.
+Documents and file names can contain escape sequences that clear the screen or hide a line, and characters
+that change the direction of text. They are shown as escapes. Our own styles use a private character instead
+of ESC, which is replaced last. rich draws tables, progress and styled text; it is imported on first use.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import re
-from typing import TextIO
+import shutil
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Self, TextIO
 
-# Controls but tab and line feed; signs of direction; separators of lines; tags; halves of characters.
+from resift.explain.escaping import cells, one_line
+from resift.types import to_json
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.progress import Progress as RichProgress
+    from rich.progress import TaskID
+
+PALETTE = {"red": 196, "green": 28, "yellow": 130, "blue": 27, "magenta": 163, "cyan": 30}
+"""Colors of the 256-color palette that are readable on black and on white; themes redefine the first 16."""
+
+_CODES = {"bold": "1", "dim": "2", **{name: f"38;5;{number}" for name, number in PALETTE.items()}}
+
+# Control characters except tab and line feed, direction marks, line separators, tags and lone surrogates.
 _ACTIVE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
     "\ud800-\udfff\U000e0000-\U000e0fff]"
 )
+# Replaces ESC in our own styles. It differs in each process, so no document can contain it on purpose.
+STYLE_MARK = chr(0xF0000 + int.from_bytes(os.urandom(2)) % 0xFFF0)
 
-COLOUR = chr(0xF0000 + int.from_bytes(os.urandom(2)) % 0xFFF0)
-"""Stands for ESC until the text is written: a private character, another one in each process."""
-
-
-def visible(text: str) -> str:
-    """Return the text with everything that acts on a terminal written as an escape, such as an ESC."""
-    return _ACTIVE.sub(_escaped, text)
+_NUMBER_AND_UNIT = re.compile(r"(?<![\d.,])(\d[\d.,]*) (s|ms|min|h|MB|%)(?![\w])")
+_EIGHTHS = " ▏▎▍▌▋▊▉█"
+_MIN_NAME_COLUMNS, _MIN_TEXT_COLUMNS = 8, 20
 
 
-def json_visible(text: str) -> str:
-    """Return JSON text with the same characters in JSON's own escapes: its value does not change."""
-    return _ACTIVE.sub(_json_escaped, text)
+def in_pipe() -> bool:
+    """Whether the output goes to a file or another program instead of a terminal."""
+    return not sys.stdout.isatty()
+
+
+def width() -> int:
+    """Return the columns of the terminal, between 40 and 120."""
+    return max(40, min(120, shutil.get_terminal_size((80, 24)).columns))
+
+
+def print_text(text: str = "") -> None:
+    """Write a line for people."""
+    write(text, sys.stdout)
+
+
+def print_note(text: str) -> None:
+    """Write a line for people to stderr."""
+    write(text, sys.stderr)
+
+
+def print_error(message: str) -> int:
+    """Write one line to stderr and return the exit code 1."""
+    print_note(f"{style('resift:', 'red', stream=sys.stderr)} {' '.join(message.split())}")
+    return 1
+
+
+def print_json(data: object) -> None:
+    """Write canonical JSON, indented on a terminal, one line in a pipe."""
+    if in_pipe():
+        sys.stdout.write(to_json(data) + "\n")
+    else:
+        sys.stdout.write(escape_in_json(to_json(data, indent=2)) + "\n")
+
+
+def print_tsv(*values: object) -> None:
+    """Write a line of tab-separated values for other programs; line ends and tabs in them become spaces."""
+    texts = [f"{value:.6g}" if isinstance(value, float) else str(value or "") for value in values]
+    sys.stdout.write("\t".join(map(one_line, texts)) + "\n")
+
+
+def print_table(
+    headers: Sequence[str], rows: Iterable[Sequence[object]], *, stretch: int = -1, wrap: bool = False
+) -> None:
+    """Write a table that fits the terminal; the column `stretch` is clipped if space is short.
+
+    Numbers are aligned right and never clipped: if there are too many columns, the others follow in a second
+    table with the first column repeated. With `wrap` the last column is wrapped instead of clipped.
+    """
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    body = [[_cell(value) for value in row] for row in rows]
+    flexible = range(len(headers))[-1 if wrap else stretch]
+    sizes = [max([cells(head), *(cells(row[i]) for row in body)]) for i, head in enumerate(headers)]
+    plain = not _has_styles(sys.stdout)
+    for i, columns in enumerate(_split_columns(headers, sizes, flexible)):
+        if i:
+            print_text()
+        table = Table(
+            box=SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0),
+            header_style="" if plain else "bold", border_style="" if plain else "dim",
+        )  # fmt: skip
+        for column in columns:
+            numeric = bool(body) and all(_is_number(row[column]) for row in body)
+            table.add_column(
+                headers[column],
+                width=sizes[column],
+                justify="right" if numeric else "left",
+                no_wrap=not (wrap and column == flexible),
+                overflow="fold" if wrap else "ellipsis",
+            )
+        for row in body:
+            table.add_row(*(row[column] for column in columns))
+        print_rich(table)
+
+
+def _split_columns(headers: Sequence[str], sizes: list[int], flexible: int) -> list[list[int]]:
+    """Return the columns of each table, and set the sizes that fit the terminal."""
+
+    def total(columns: Sequence[int]) -> int:
+        return sum(sizes[i] for i in columns) + 2 * (len(columns) - 1)
+
+    # Columns without a heading are bars, which are dropped first.
+    fits = total(range(len(sizes))) <= width()
+    columns = [i for i, head in enumerate(headers) if head or fits]
+    first, natural = columns[0], list(sizes)
+    minimum = min(natural[flexible], _MIN_NAME_COLUMNS if flexible == first else _MIN_TEXT_COLUMNS)
+    sizes[flexible] = max(minimum, natural[flexible] + min(0, width() - total(columns)))
+    if total(columns) <= width():
+        return [columns]
+    sizes[first] = min(natural[first], width() // 3)
+    tables = [[first]]
+    for i in columns[1:]:
+        if len(tables[-1]) > 1 and total([*tables[-1], i]) > width():
+            tables.append([first])
+        tables[-1].append(i)
+    for table in tables:
+        for i in {table[-1], flexible} & set(table) - {first}:
+            sizes[i] = max(4, min(natural[i], width() - total(table) + sizes[i]))
+    return tables
+
+
+def print_rich(renderable: RenderableType) -> None:
+    """Write something that rich can draw; its text must be free of control characters."""
+    _console(sys.stdout).print(renderable, soft_wrap=True)
+
+
+def _console(stream: TextIO) -> Console:
+    from rich.console import Console
+
+    return Console(file=stream, width=width(), highlight=False, markup=False, emoji=False)
 
 
 def write(text: str, stream: TextIO) -> None:
-    """Write text for people: nothing in it acts on the terminal but our own colours."""
-    stream.write(visible(text).replace(COLOUR, "\x1b"))
+    """Write a line of text in which only our own styles act on the terminal."""
+    safe = escape_controls(text)
+    if STYLE_MARK not in safe:
+        stream.write(safe + "\n")
+        return
+    from rich.text import Text
+
+    _console(stream).print(Text.from_ansi(safe.replace(STYLE_MARK, "\x1b")), soft_wrap=True)
 
 
-def _escaped(match: re.Match[str]) -> str:
-    code = ord(match[0])
-    if code < 0x100:
-        return f"\\x{code:02x}"
-    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+def style(text: str, *styles: str, stream: TextIO | None = None) -> str:
+    """Return text in bold, dim or a color if the stream is a terminal and NO_COLOR is not set."""
+    if not styles or not _has_styles(stream or sys.stdout):
+        return text
+    return f"{STYLE_MARK}[{';'.join(_CODES[name] for name in styles)}m{text}{STYLE_MARK}[0m"
 
 
-def _json_escaped(match: re.Match[str]) -> str:
-    units = match[0].encode("utf-16-be", "surrogatepass")
-    return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
+def style_picture(text: str, name: str) -> str:
+    """Return a part of a picture in one style; none for an empty name."""
+    return style(text, name) if name else text
+
+
+def _has_styles(stream: TextIO) -> bool:
+    return stream.isatty() and not os.environ.get("NO_COLOR")
+
+
+def escape_controls(text: str) -> str:
+    r"""Return the text with everything that acts on a terminal written as an escape, such as \x1b."""
+
+    def escape(match: re.Match[str]) -> str:
+        code = ord(match[0])
+        if code < 0x100:
+            return f"\\x{code:02x}"
+        return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+    return _ACTIVE.sub(escape, text)
+
+
+def escape_in_json(text: str) -> str:
+    """Return JSON text with the same characters as JSON escapes: its value does not change."""
+
+    def escape(match: re.Match[str]) -> str:
+        units = match[0].encode("utf-16-be", "surrogatepass")
+        return "".join(f"\\u{units[i]:02x}{units[i + 1]:02x}" for i in range(0, len(units), 2))
+
+    return _ACTIVE.sub(escape, text)
+
+
+def wrap(text: str, *, indent: str = "") -> str:
+    """Return text in lines that fit the terminal; a number stays with its unit."""
+    glued = _NUMBER_AND_UNIT.sub("\\1\N{NO-BREAK SPACE}\\2", text)
+    lines = textwrap.wrap(glued, width() - len(indent), break_on_hyphens=False)
+    return "\n".join(indent + line for line in lines).replace("\N{NO-BREAK SPACE}", " ")
+
+
+def bar(value: float, maximum: float, columns: int = 12) -> str:
+    """Return a horizontal bar of up to that many columns."""
+    if maximum <= 0 or value <= 0:
+        return " " * columns
+    full, part = divmod(round(min(1.0, value / maximum) * columns * 8), 8)
+    return (_EIGHTHS[8] * full + (_EIGHTHS[part] if part else "")).ljust(columns)
+
+
+def count(number: int, noun: str) -> str:
+    """Return a count with its noun: "1 row", "2 rows"."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+class Progress:
+    """A progress bar on stderr, redrawn at most ten times a second; silent in pipes.
+
+    The time left follows from recent steps: work of an earlier run does not count.
+    """
+
+    def __init__(self, label: str, total: int = 1, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self.label = label
+        self.total = total
+        self._clock = clock
+        self._drawn_at = float("-inf")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def update(self, done: int, total: int) -> None:
+        """Draw the state of work whose size may have changed."""
+        self.total = max(1, total)
+        self.show(done)
+
+    def show(self, done: int) -> None:
+        """Draw the state; cheap to call often."""
+        if not sys.stderr.isatty():
+            return
+        now = self._clock()
+        if now - self._drawn_at < 0.1 and done < self.total:
+            return
+        self._drawn_at = now
+        display, task = self._display
+        display.update(
+            task, completed=done, total=self.total, description=escape_controls(self.label), refresh=True
+        )
+
+    def close(self) -> None:
+        """Remove the bar."""
+        if "_display" in self.__dict__:
+            self._display[0].stop()
+            del self._display
+
+    @functools.cached_property
+    def _display(self) -> tuple[RichProgress, TaskID]:
+        from rich import progress
+
+        display = progress.Progress(
+            progress.TextColumn("{task.description}", markup=False),
+            progress.BarColumn(24),
+            progress.MofNCompleteColumn(),
+            progress.TimeRemainingColumn(compact=True),
+            console=_console(sys.stderr),
+            auto_refresh=False,
+            transient=True,
+            get_time=lambda: self._drawn_at,
+        )
+        display.start()
+        return display, display.add_task(self.label, total=self.total)
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return "–" if value is None else escape_controls(str(value)).replace("\n", " ").replace("\t", " ")
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text.removesuffix("%").removesuffix("×").replace("–", "0") or 0)
+    except ValueError:
+        return False
+    return True

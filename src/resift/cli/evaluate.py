@@ -1,0 +1,407 @@
+"""`resift eval`, `resift compare` and `resift bench`: measure pipelines, run files and the benchmarks."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import shlex
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from resift.cli.arguments import add_json, add_repeated
+from resift.cli.fuse import list_names
+from resift.cli.terminal import (
+    Progress,
+    print_json,
+    print_note,
+    print_table,
+    print_text,
+    style,
+    width,
+    wrap,
+)
+from resift.errors import DataFormatError, InputError
+from resift.types import JsonObject
+
+if TYPE_CHECKING:
+    from resift.evaluation.differences import Difference, MovedQuery
+    from resift.evaluation.readers import Collection
+    from resift.evaluation.running import Outcome
+    from resift.evaluation.systems import Subject
+
+EVAL_EXAMPLES = """\
+DATA is a BEIR folder: corpus.jsonl, queries.jsonl, qrels/<split>.tsv. A pipeline is a YAML file or one of
+bm25, dense, rrf, linear, cross-encoder, late-interaction, default. `default:approximate` uses bit codes for
+vector search, like a large index; `default:exact` compares all vectors. In a file, a store with
+`path: ${RESIFT_COLLECTION}` is the index of DATA, which is built once and kept. An evaluation that was
+stopped continues; existing results are reused unless you pass --fresh.
+
+examples:
+  resift eval data/scifact --pipeline bm25 --pipeline rrf
+  resift eval data/scifact --pipeline default --pipeline mine.yaml --report report.html
+  resift eval data/scifact --pipeline default:exact --pipeline default:approximate
+  resift eval --qrels qrels.txt bm25.run fused.run --per-query
+"""
+
+COMPARE_EXAMPLES = """\
+Compares every pipeline with the first one. p comes from a paired randomization test with Holm's correction
+for multiple tests. The interval is the 95 % bootstrap interval of the mean difference.
+
+examples:
+  resift compare data/scifact rrf default
+  resift compare data/scifact old.yaml new.yaml --report report.html
+  resift compare --qrels qrels.txt bm25.run fused.run
+"""
+
+BENCH_EXAMPLES = """\
+The benchmarks, and the environments of the libraries that they compare with, are in the source checkout, not
+in the installed package. Run this command inside a checkout, or name one.
+
+examples:
+  resift bench --quick
+  resift bench fusion stores
+  resift bench --checkout ~/src/resift
+"""
+
+
+@dataclass(frozen=True)
+class Measurements:
+    """Results of several systems on the same data."""
+
+    title: str
+    outcomes: list[Outcome]
+    qrels: dict[str, dict[str, int]]
+    queries: dict[str, str]
+    models: tuple[str, ...] = ()
+
+
+def configure_eval(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of `resift eval`."""
+    parser.epilog = EVAL_EXAMPLES
+    parser.add_argument("data", nargs="*", metavar="DATA", help="a BEIR folder; with --qrels: TREC run files")
+    add_repeated(parser, "--pipeline", "NAME|FILE", "what to evaluate; may be repeated")
+    _add_data_options(parser)
+    parser.add_argument("--per-query", action="store_true", help="show the values of every query")
+
+
+def configure_compare(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of `resift compare`."""
+    parser.epilog = COMPARE_EXAMPLES
+    parser.add_argument(
+        "data",
+        nargs="+",
+        metavar="DATA",
+        help="a BEIR folder and two or more pipelines; with --qrels: run files",
+    )
+    _add_data_options(parser)
+    parser.add_argument(
+        "--moved", type=int, default=5, metavar="N", help="show the N queries with the largest changes"
+    )
+
+
+def _add_data_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--split", default="test", help="which qrels/<split>.tsv (default: test)")
+    parser.add_argument("--qrels", type=Path, default=None, metavar="FILE", help="measure TREC run files")
+    parser.add_argument(
+        "--measures",
+        default=None,
+        metavar="LIST",
+        help="measures, separated by commas (default: nDCG@10,AP,RR,R@100,P@10)",
+    )
+    parser.add_argument(
+        "--complete",
+        action="store_true",
+        help="count judged queries that a run file lacks as 0 (trec_eval -c) instead of skipping them",
+    )
+    parser.add_argument("--cache", type=Path, metavar="DIR", help="folder for indexes and results")
+    parser.add_argument("--fresh", action="store_true", help="ignore results of earlier runs")
+    parser.add_argument("--report", type=Path, metavar="FILE", help="write a report as HTML")
+    add_json(parser)
+
+
+def run_eval(args: argparse.Namespace) -> int:
+    """Evaluate and show the results; exit code 0 unless an input is broken."""
+    measured = _measure(args, args.pipeline)
+    outcomes = measured.outcomes
+    if args.report:
+        _write_report(args, measured)
+    if args.json:
+        results = [_outcome_data(each, args) for each in outcomes]
+        print_json({"data": measured.title, "judged": len(measured.qrels), "results": results})
+        return 0
+    measures = list(outcomes[0].quality.per_query)
+    _print_means(outcomes, measures, complete=args.complete)
+    for measure in measures if args.per_query else ():
+        print_text()
+        print_text(measure)
+        values = [each.quality.per_query[measure] for each in outcomes]
+        rows = []
+        for query in dict.fromkeys(query for each in values for query in each):
+            numbers = [each.get(query) for each in values]
+            rows.append([query, *("–" if number is None else f"{number:.4f}" for number in numbers)])
+        print_table(["query", *(each.name for each in outcomes)], rows)
+    return 0
+
+
+def _print_means(outcomes: list[Outcome], measures: list[str], *, complete: bool) -> None:
+    """Print means and latencies, one row per system."""
+    timed = any(outcome.latency for outcome in outcomes)
+    counts = [len(outcome.quality.per_query[measures[0]]) for outcome in outcomes]
+    has_counts = len(set(counts)) > 1
+    rows: list[list[object]] = []
+    for outcome, queries in zip(outcomes, counts, strict=True):
+        means = outcome.quality.means(complete=complete)
+        row: list[object] = [outcome.name, *(f"{means[measure]:.4f}" for measure in measures)]
+        row += [queries] if has_counts else []
+        row += [f"{outcome.latency.get(name, 0):.1f}" for name in ("p50", "p95", "p99")] if timed else []
+        rows.append(row)
+    headers = ["pipeline" if timed else "run", *measures, *(["queries"] if has_counts else [])]
+    print_table([*headers, *(("p50 ms", "p95 ms", "p99 ms") if timed else ())], rows, stretch=0)
+    if not has_counts:
+        print_text(style(f"{counts[0]} queries", "dim"))
+
+
+def _outcome_data(outcome: Outcome, args: argparse.Namespace) -> JsonObject:
+    quality = outcome.quality
+    data: JsonObject = {
+        "name": outcome.name,
+        "mean": quality.means(complete=args.complete),
+        "mean_complete": quality.means(complete=True),
+        "queries": len(next(iter(quality.per_query.values()))),
+        "missing": list(quality.missing),
+        "unjudged": list(quality.unjudged),
+        "latency_ms": outcome.latency,
+        "degraded": outcome.degraded,
+        "reused": outcome.reused,
+    }
+    if args.per_query:
+        data["per_query"] = {measure: dict(values) for measure, values in quality.per_query.items()}
+    return data
+
+
+def run_compare(args: argparse.Namespace) -> int:
+    """Compare and show the differences."""
+    from resift.evaluation.differences import differences, moved
+
+    pipelines: list[str] = []
+    if args.qrels is None:
+        args.data, pipelines = args.data[:1], args.data[1:]
+    if len(pipelines or args.data) < 2:
+        raise InputError("Name two or more to compare: resift compare DATA rrf default")
+    measured = _measure(args, pipelines)
+    base, *others = measured.outcomes
+    measures = list(base.quality.per_query)
+    rows = differences(measured.outcomes, measures)
+    limit = max(0, args.moved)
+    changes = {each.name: moved(base, each, measures[0], measured.qrels, limit=limit) for each in others}
+    if args.report:
+        _write_report(args, measured)
+    if args.json:
+        print_json(
+            {
+                "data": measured.title,
+                "base": base.name,
+                "differences": [{**asdict(row), "difference": row.mean} for row in rows],
+                "moved": {name: [asdict(query) for query in queries] for name, queries in changes.items()},
+            }
+        )
+        return 0
+    for i, (name, queries) in enumerate(changes.items()):
+        if i:
+            print_text()
+        _print_differences(base.name, name, [row for row in rows if row.other == name])
+        print_text()
+        print_text(style(f"{measures[0]}: largest changes from {base.name} to {name}", "bold"))
+        _print_changes(queries, measured.queries)
+    return 0
+
+
+def _print_differences(base: str, other: str, rows: list[Difference]) -> None:
+    from resift.evaluation.significance import format_p
+
+    cells = [
+        [
+            row.measure,
+            f"{row.base_mean:.4f}",
+            f"{row.other_mean:.4f}",
+            f"{row.mean:+.4f}",
+            f"{row.low:+.4f} to {row.high:+.4f}",
+            format_p(row.p_holm),
+            f"{row.wins}/{row.ties}/{row.losses}",
+        ]
+        for row in rows
+    ]
+    headers = ["measure", base, other, "difference", "95 % interval", "p (Holm)", "won/tied/lost"]
+    print_table(headers, cells, stretch=0)
+
+
+def _print_changes(changes: list[MovedQuery], texts: dict[str, str]) -> None:
+    from resift.explain.escaping import clip_words
+
+    if not changes:
+        print_text("No changes.")
+    for change in changes:
+        values = f"{change.before:.4f} → {change.after:.4f}  query {change.query}"
+        print_text(clip_words(f"{values}  {texts.get(change.query, '')}", width()))
+        for document in change.documents[:3]:
+            ranks = f"{document.before or 'absent'} → {document.after or 'absent'}"
+            reason = f" because {document.why}" if document.why else ""
+            print_text(wrap(f"{document.id} (grade {document.grade}): {ranks}{reason}", indent="    "))
+
+
+def _measure(args: argparse.Namespace, pipelines: list[str]) -> Measurements:
+    """Measure pipelines on a folder, or run files against judgments."""
+    if args.qrels is not None:
+        if pipelines:
+            raise InputError(
+                "--qrels measures run files; pipelines need a BEIR folder. Leave one of them out."
+            )
+        return _measure_run_files(args)
+    if len(args.data) != 1:
+        raise InputError("Name one BEIR folder, or with --qrels FILE one or more run files.")
+    if not pipelines:
+        raise InputError("Name a pipeline: --pipeline rrf, or --pipeline mine.yaml.")
+    return _measure_pipelines(args, pipelines)
+
+
+def _measure_pipelines(args: argparse.Namespace, pipelines: list[str]) -> Measurements:
+    from resift.evaluation.measures import Judge
+    from resift.evaluation.running import evaluate
+
+    measures = _measure_names(args)
+    collection, subjects, index, cache = open_collection(args, pipelines)
+    judge = Judge(collection.qrels, measures)
+    outcomes = []
+    for subject in subjects:
+        with Progress(subject.name) as progress:
+            outcome = evaluate(
+                subject,
+                collection,
+                judge,
+                index=index,
+                cache=cache,
+                fresh=args.fresh,
+                progress=progress.update,
+            )
+        outcomes.append(outcome)
+        if outcome.reused:
+            results = f"{outcome.reused} of {len(outcome.answers)} results"
+            _note(f"{outcome.name}: {results} are from an earlier run")
+        if outcome.degraded:
+            reason = next(iter(outcome.degraded.values()))
+            _note(
+                f"{outcome.name}: {len(outcome.degraded)} results are degraded, the first because: {reason}"
+            )
+    title = f"{collection.name} ({collection.split})"
+    models = tuple(dict.fromkeys(model for subject in subjects for model in subject.models))
+    return Measurements(title, outcomes, collection.qrels, dict(collection.queries), models)
+
+
+def open_collection(
+    args: argparse.Namespace, pipelines: list[str]
+) -> tuple[Collection, list[Subject], Path | None, Path]:
+    """Return the collection, the pipelines, their index and the cache folder."""
+    from resift._internal.cache_folders import cache_folder
+    from resift.evaluation.readers import read_collection
+    from resift.evaluation.running import index_for
+    from resift.evaluation.systems import subjects_named
+
+    subjects = subjects_named(pipelines)
+    collection = read_collection(Path(args.data[0]), split=args.split)
+    cache = args.cache or cache_folder("evaluation")
+    cache.mkdir(parents=True, exist_ok=True)
+    with Progress("indexing") as progress:
+        index = index_for(subjects, collection, cache, progress=progress.update)
+    return collection, subjects, index, cache
+
+
+def _measure_run_files(args: argparse.Namespace) -> Measurements:
+    from resift.evaluation.measures import Judge
+    from resift.evaluation.readers import read_qrels, read_run
+    from resift.evaluation.running import Outcome
+
+    if not args.data:
+        raise InputError("Name at least one run file to measure against --qrels.")
+    qrels, _ = read_qrels(args.qrels)
+    judge = Judge(qrels, _measure_names(args))
+    names = list_names([Path(file).name.removesuffix(".gz").removesuffix(".run") for file in args.data])
+    outcomes = []
+    for file, name in zip(args.data, names, strict=True):
+        run = read_run(Path(file))
+        if not set(run) & set(qrels):
+            message = f"none of its {len(run)} queries is judged in {args.qrels}; do the query ids match?"
+            raise DataFormatError(message, file=str(file))
+        quality = judge.quality(run)
+        outcomes.append(Outcome(name, quality, run, {}))
+        if quality.missing:
+            rule = "they are skipped, as in trec_eval; --complete counts them as 0"
+            rule = "they count as 0" if args.complete else rule
+            _note(f"{name}: {len(quality.missing)} judged queries are missing; {rule}")
+        if quality.unjudged:
+            _note(f"{name}: {len(quality.unjudged)} queries are not judged and do not count")
+    return Measurements(args.qrels.name, outcomes, qrels, {})
+
+
+def _measure_names(args: argparse.Namespace) -> Sequence[str]:
+    from resift.evaluation.measures import DEFAULT_MEASURES, measure_name
+
+    names = (args.measures or "").split(",")
+    return [measure_name(name) for name in names if name.strip()] or DEFAULT_MEASURES
+
+
+def _write_report(args: argparse.Namespace, measured: Measurements) -> None:
+    from resift._internal.files import atomic_write
+    from resift.evaluation.report import report
+
+    installed = {dist.name for dist in metadata.distributions()}
+    packages = [name for name in ("resift", "numpy", "tokenizers", "ir-measures") if name in installed]
+    versions = ", ".join(f"{name} {metadata.version(name)}" for name in packages)
+    facts = {
+        "date": datetime.now().astimezone().strftime("%Y-%m-%d %H:%M %Z"),
+        "command": f"resift {shlex.join(args.words)}",
+        **({"models": ", ".join(measured.models)} if measured.models else {}),
+        "versions": f"{versions}, Python {platform.python_version()}, {platform.machine()}",
+    }
+    page = report(measured.title, measured.outcomes, measured.qrels, measured.queries, facts=facts)
+    atomic_write(args.report, page)
+    _note(f"report: {args.report}")
+
+
+def _note(text: str) -> None:
+    print_note(f"resift: {text}")
+
+
+def configure_bench(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of `resift bench`."""
+    parser.epilog = BENCH_EXAMPLES
+    parser.add_argument("names", nargs="*", metavar="NAME", help="benchmarks to run (default: all)")
+    parser.add_argument("--quick", action="store_true", help="a short test run of each; nothing is written")
+    parser.add_argument("--summary", action="store_true", help="only write benchmarks/RESULTS.md")
+    parser.add_argument("--checkout", type=Path, default=None, metavar="DIR", help="the source checkout")
+
+
+def run_bench(args: argparse.Namespace) -> int:
+    """Run benchmarks and return their exit code."""
+    source = Path(__file__).resolve()
+    candidates = [Path.cwd(), *Path.cwd().parents, *source.parents[3:4]]
+    for folder in candidates if args.checkout is None else [args.checkout]:
+        if (folder / "benchmarks" / "harness.py").is_file() and (folder / "src" / "resift").is_dir():
+            root = folder.resolve()
+            break
+    else:
+        raise InputError(
+            f"{args.checkout or 'This'} is not a checkout of Resift, and benchmarks are not part of the "
+            "installed package. Get the sources (git clone or sdist), then run there: resift bench --quick"
+        )
+    flags = [f"--{name}" for name in ("quick", "summary") if getattr(args, name)]
+    paths = [str(root), str(root / "src"), os.environ.get("PYTHONPATH", "")]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in paths if path)}
+    command = [sys.executable, "-m", "benchmarks", *args.names, *flags]
+    return subprocess.run(command, cwd=root, env=env, check=False).returncode  # noqa: S603 - our own module
