@@ -150,3 +150,26 @@ def test_the_default_pipeline_uses_words_vectors_and_the_cross_encoder(
     assert ranking["hits"][0]["text"] == "Giant pandas eat bamboo."
     sources = {record.get("source") for record in ranking["trace"]}
     assert {"sqlite.vectors", "cross-encoder"} <= sources
+
+
+def test_a_folder_without_text_leaves_no_index_behind(tmp_path, monkeypatch, capsys):
+    """Exit code 1 and no empty file; an index that existed before stays."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "empty").mkdir()
+    assert main(["index", "empty", "--store", "new.db", "--text-only"]) == 1
+    assert "Nothing to index" in capsys.readouterr().err
+    (tmp_path / "empty" / "blank.txt").write_text(" ")
+    assert main(["index", "empty", "--store", "new.db", "--text-only"]) == 1
+    assert "no text was found" in capsys.readouterr().err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["empty"]
+    (tmp_path / "note.txt").write_text("A note.")
+    assert main(["index", "note.txt", "--store", "new.db", "--text-only"]) == 0
+    main(["index", "empty", "--store", "new.db", "--text-only"])
+    assert (tmp_path / "new.db").exists()
+
+
+def test_a_removed_command_names_its_replacement(capsys):
+    with pytest.raises(SystemExit) as caught:
+        main(["sbom"])
+    assert caught.value.code == 2
+    assert "cdx.json" in capsys.readouterr().err

@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 
 from resift.cli.main import COMMANDS
-from resift.explain.escaping import cells
+from resift.explain.shorten import display_width
 from tests.cli.screen_shots import MARK, SCREENS
 
 pytestmark = pytest.mark.real_model
@@ -151,7 +151,7 @@ def test_screens_fit(command, output, screens):
         for line in screens[output][command].splitlines()
         if not line.startswith(("$ resift", "2> ", "exit code"))
     ]
-    wide = [line for line in lines if cells(line) > int(output) and " " in line]
+    wide = [line for line in lines if display_width(line) > int(output) and " " in line]
     assert not wide, wide
 
 

@@ -18,7 +18,7 @@ from resift.cli.terminal import (
     wrap,
 )
 from resift.errors import ConfigError, shell_path
-from resift.explain.escaping import clip_words
+from resift.explain.shorten import clip_words
 from resift.types import JsonObject
 
 if TYPE_CHECKING:

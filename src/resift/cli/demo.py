@@ -19,7 +19,7 @@ from resift.cli.terminal import (
     width,
     wrap,
 )
-from resift.explain.escaping import clip
+from resift.explain.shorten import clip
 
 if TYPE_CHECKING:
     from resift.demo.demo_run import Shown

@@ -169,7 +169,7 @@ def check_models() -> list[Finding]:
             files = resolve(name, download=False)
             findings.append(Finding("model", name, "ok", f"{kind}, verified, from the {files.source}"))
         except ModelError as exc:
-            absent = str(exc).startswith("No files of")
+            absent = "has no files of" in str(exc)
             message = f"{kind}, not on this machine" if absent else str(exc)
             findings.append(Finding("model", name, "absent" if absent else "broken", message))
     return findings

@@ -243,7 +243,7 @@ def _print_differences(base: str, other: str, rows: list[Difference]) -> None:
 
 
 def _print_changes(changes: list[MovedQuery], texts: dict[str, str]) -> None:
-    from resift.explain.escaping import clip_words
+    from resift.explain.shorten import clip_words
 
     if not changes:
         print_text("No changes.")

@@ -109,12 +109,12 @@ def _parse_object(text: str, name: str, line: int) -> JsonObject:
 
 
 def _explanation_data(explanation: Explanation) -> JsonObject:
-    from resift.explain.moves import move_of
+    from resift.explain.flow import find_move
 
     flow = explanation.flow
     hits = []
     for path in (*flow.kept, *flow.cut):
-        move = move_of(path, flow)
+        move = find_move(path, flow)
         ranks = {
             column.label: path.places[column.key].rank for column in flow.columns if column.key in path.places
         }

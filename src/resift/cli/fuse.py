@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from resift.cli.arguments import Suggestions, add_json, positive_int
 from resift.cli.terminal import bar, in_pipe, print_json, print_table, print_text, print_tsv
 from resift.errors import DataFormatError, InputError
-from resift.explain.escaping import clip, short_id
+from resift.explain.shorten import clip, short_id
 from resift.plugins import FUSION, available_fusions, load_plugin
 from resift.types import JsonObject, JsonValue
 from resift.validation import declared_options, options_class
@@ -125,7 +125,7 @@ def _parse_candidate(path: Path, number: int, line: str) -> JsonValue:
 
 
 def _fusion_options(args: argparse.Namespace) -> JsonObject:
-    from resift.ranking.fusion.methods import fusion_method, options_of
+    from resift.ranking.fusion.methods import fusion_method, method_options
 
     options: JsonObject = {}
     if args.weights is not None:
@@ -136,7 +136,7 @@ def _fusion_options(args: argparse.Namespace) -> JsonObject:
     for name in ("k_param", "normalize", "dialect"):
         if getattr(args, name) is not None:
             options[name] = getattr(args, name)
-    allowed = options_of(fusion_method(args.method))
+    allowed = method_options(fusion_method(args.method))
     for name in options:
         if name not in allowed:
             raise InputError(f"{args.method} has no option --{name.replace('_', '-')}.")

@@ -23,7 +23,7 @@ from resift.errors import InputError, shell_path
 
 if TYPE_CHECKING:
     from resift.ingest.indexing import IndexReport
-    from resift.ingest.walking import Choice
+    from resift.ingest.walking import FileFilter
     from resift.stores.sqlite import SQLiteStore
 
 
@@ -127,20 +127,20 @@ def _upgrade(path: Path) -> None:
 
 async def _index_once(store: SQLiteStore, args: argparse.Namespace, *, is_new: bool) -> int:
     try:
-        report = await _index(store, args)
+        return _exit_code(await _index(store, args), args)
     finally:
+        is_empty = is_new and not store.facts().documents
         await store.close()
-    if is_new and not report.documents:
-        args.store.unlink(missing_ok=True)
-    return _exit_code(report, args)
+        if is_empty:
+            args.store.unlink(missing_ok=True)
 
 
 async def _watch(store: SQLiteStore, args: argparse.Namespace) -> int:
-    from resift.ingest.walking import changes
+    from resift.ingest.walking import watch
 
     code = 0
     try:
-        async for _ in changes(args.paths, _file_filter(args), index=args.store):
+        async for _ in watch(args.paths, _file_filter(args), index=args.store):
             code = _exit_code(await _index(store, args), args)
             if not args.json:
                 print_text("Watching for changes. Press Ctrl-C to stop.")
@@ -197,10 +197,10 @@ def _rate(passages: int, seconds: float) -> str:
     return f"{passages / max(seconds, 1e-3):.0f} passages/s"
 
 
-def _file_filter(args: argparse.Namespace) -> Choice:
-    from resift.ingest.walking import Choice
+def _file_filter(args: argparse.Namespace) -> FileFilter:
+    from resift.ingest.walking import FileFilter
 
-    return Choice(tuple(args.include), tuple(args.exclude), gitignore=not args.no_gitignore)
+    return FileFilter(tuple(args.include), tuple(args.exclude), gitignore=not args.no_gitignore)
 
 
 def _print_data(report: IndexReport, args: argparse.Namespace, seconds: float) -> None:

@@ -249,7 +249,7 @@ def _read_passages(file: str) -> Documents:
     from collections import Counter
 
     from resift._internal.sync import run_sync
-    from resift.ingest.chunking import ChunkSize, passages_of
+    from resift.ingest.chunking import ChunkSize, split_section
     from resift.ingest.worker import FileReader
 
     documents = Documents(file, "jsonl")
@@ -259,7 +259,7 @@ def _read_passages(file: str) -> Documents:
         try:
             async for section in reader.sections(Path(file), name=file):
                 documents.warnings += filter(None, (section.flag, section.problem))
-                for row in passages_of(section, file, size=ChunkSize(), row_ids="own", copies=copies):
+                for row in split_section(section, file, size=ChunkSize(), row_ids="own", copies=copies):
                     documents.rows.append({key: row[key] for key in ("id", "text", "metadata")})
         finally:
             await reader.close()

@@ -29,7 +29,7 @@ from resift.cli.terminal import (
     width,
     wrap,
 )
-from resift.explain.escaping import cells, clip, clip_phrase, short_id
+from resift.explain.shorten import clip, clip_phrase, display_width, short_id
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -166,11 +166,10 @@ def _print_rows(ranking: Ranking, scores: DisplayScores, query: str, args: argpa
 
 def _print_hits(ranking: Ranking, scores: DisplayScores, query: str, args: argparse.Namespace) -> None:
     """Show each hit with its title, place, matching words and what moved it."""
-    from resift.explain.flow import flow_of
-    from resift.explain.moves import move_of
+    from resift.explain.flow import find_move, read_flow
 
-    flow = flow_of(ranking, query=query)
-    moves = {path.id: move_of(path, flow) for path in flow.kept}
+    flow = read_flow(ranking, query=query)
+    moves = {path.id: find_move(path, flow) for path in flow.kept}
     for rank, (hit, score) in enumerate(zip(ranking, scores, strict=True), start=1):
         if rank > 1:
             print_text()
@@ -203,9 +202,9 @@ def _print_title(rank: int, hit: Hit, score: float | None, *, bars: bool) -> Non
     tail = f"{text:>7}"
     if bars and width() >= 60:
         tail = f"{bar(score or 0.0, 1.0, _BAR_COLUMNS)} {tail}"
-    room = width() - len(_MARGIN) - cells(tail)
+    room = width() - len(_MARGIN) - display_width(tail)
     title = short_id(_title(hit), room - 1)
-    gap = " " * max(1, room - cells(title))
+    gap = " " * max(1, room - display_width(title))
     print_text(f"{rank:>2} {style(title, 'bold')}{gap}{style(tail, 'cyan')}")
 
 

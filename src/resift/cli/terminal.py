@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Self, TextIO
 
-from resift.explain.escaping import cells, one_line
+from resift.explain.shorten import display_width, one_line
 from resift.types import to_json
 
 if TYPE_CHECKING:
@@ -96,7 +96,9 @@ def print_table(
 
     body = [[_cell(value) for value in row] for row in rows]
     flexible = range(len(headers))[-1 if wrap else stretch]
-    sizes = [max([cells(head), *(cells(row[i]) for row in body)]) for i, head in enumerate(headers)]
+    sizes = [
+        max([display_width(head), *(display_width(row[i]) for row in body)]) for i, head in enumerate(headers)
+    ]
     plain = not _has_styles(sys.stdout)
     for i, columns in enumerate(_split_columns(headers, sizes, flexible)):
         if i:

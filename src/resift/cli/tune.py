@@ -282,7 +282,7 @@ def tuned_yaml(setting: Setting, header: Header) -> str:
     if setting.method == "rrf":
         data["fusion"]["k_param"] = setting.k_param
     if setting.method == "weighted":
-        data["fusion"]["vectors"] = setting.vectors
+        data["fusion"]["dense_weight"] = setting.vectors
     if setting.weights:
         data["fusion"]["weights"] = dict(zip(header.stores, setting.weights, strict=True))
     if setting.floor is not None:
