@@ -40,10 +40,6 @@ VOLATILE = [
     (re.compile(r"(http://[\d.]+:)\d+"), r"\1PORT"),
     (re.compile(r'"id":"[0-9a-f]{32}"|"ms":[\d.]+|"version":"[^"]+"'), "…"),
     (re.compile(r'("\w+":|\\"\w+\\": )-?\d+\.\d{4,}'), r"\1N"),  # scores in JSON
-    # Every command, option and value: what completion offers is for other tests to say.
-    (re.compile(r'(?m)(^ +"[^"\n]*"\) .*\n)+'), "    …\n"),
-    (re.compile(r'(?m)^    case " .* " in'), '    case " … " in'),
-    (re.compile(r"(?m)(?<=for resift\n)(complete -c resift .*\n)+"), "…\n"),
 ]
 
 FOR_PROGRAMS = ("completion", "mcp")

@@ -22,7 +22,7 @@ from resift.cli.terminal import (
 from resift.explain.shorten import clip
 
 if TYPE_CHECKING:
-    from resift.demo.demo_run import Shown
+    from resift.demo.demo_run import DemoResult
 
 EXAMPLES = """\
 Indexes 231 short passages of a fictional trust that maintains a lighthouse (handbook, wiki, tickets, chat),
@@ -39,10 +39,15 @@ examples:
 
 def configure_demo(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `resift demo`."""
-    from resift.demo.demo_run import SHOWN
+    from resift.demo.demo_run import EXAMPLE_QUESTION
 
     parser.epilog = EXAMPLES
-    parser.add_argument("--question", default=SHOWN, metavar="TEXT", help=f"show this one (default: {SHOWN})")
+    parser.add_argument(
+        "--question",
+        default=EXAMPLE_QUESTION,
+        metavar="TEXT",
+        help=f"show this one (default: {EXAMPLE_QUESTION})",
+    )
     parser.add_argument("--page", metavar="FILE", help="also write the rank flow as a .html or .svg file")
     add_json(parser, "the numbers and the ranking")
 
@@ -95,7 +100,7 @@ def run_demo(args: argparse.Namespace) -> int:
     return 0
 
 
-def _print_flow(result: Shown) -> None:
+def _print_flow(result: DemoResult) -> None:
     explanation = result.ranking.explain(top=max(1, len(result.ranking)))
     print_text(explanation.text(width=width(), paint=style_picture, curves=not in_pipe()))
     if not len(result.ranking):
@@ -107,7 +112,7 @@ def _print_flow(result: Shown) -> None:
     print_text(wrap(clip(best.text, 240)))
 
 
-def _print_quality(result: Shown) -> None:
+def _print_quality(result: DemoResult) -> None:
     has_bars = width() >= 70
     rows = [
         (

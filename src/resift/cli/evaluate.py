@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from resift.evaluation.differences import Difference, MovedQuery
     from resift.evaluation.readers import Collection
     from resift.evaluation.running import Outcome
-    from resift.evaluation.systems import Subject
+    from resift.evaluation.systems import System
 
 EVAL_EXAMPLES = """\
 DATA is a BEIR folder: corpus.jsonl, queries.jsonl, qrels/<split>.tsv. A pipeline is a YAML file or one of
@@ -188,7 +188,7 @@ def _outcome_data(outcome: Outcome, args: argparse.Namespace) -> JsonObject:
 
 def run_compare(args: argparse.Namespace) -> int:
     """Compare and show the differences."""
-    from resift.evaluation.differences import differences, moved
+    from resift.evaluation.differences import differences, moved_queries
 
     pipelines: list[str] = []
     if args.qrels is None:
@@ -200,7 +200,9 @@ def run_compare(args: argparse.Namespace) -> int:
     measures = list(base.quality.per_query)
     rows = differences(measured.outcomes, measures)
     limit = max(0, args.moved)
-    changes = {each.name: moved(base, each, measures[0], measured.qrels, limit=limit) for each in others}
+    changes = {
+        each.name: moved_queries(base, each, measures[0], measured.qrels, limit=limit) for each in others
+    }
     if args.report:
         _write_report(args, measured)
     if args.json:
@@ -276,13 +278,13 @@ def _measure_pipelines(args: argparse.Namespace, pipelines: list[str]) -> Measur
     from resift.evaluation.running import evaluate
 
     measures = _measure_names(args)
-    collection, subjects, index, cache = open_collection(args, pipelines)
+    collection, systems, index, cache = open_collection(args, pipelines)
     judge = Judge(collection.qrels, measures)
     outcomes = []
-    for subject in subjects:
-        with Progress(subject.name) as progress:
+    for system in systems:
+        with Progress(system.name) as progress:
             outcome = evaluate(
-                subject,
+                system,
                 collection,
                 judge,
                 index=index,
@@ -300,26 +302,26 @@ def _measure_pipelines(args: argparse.Namespace, pipelines: list[str]) -> Measur
                 f"{outcome.name}: {len(outcome.degraded)} results are degraded, the first because: {reason}"
             )
     title = f"{collection.name} ({collection.split})"
-    models = tuple(dict.fromkeys(model for subject in subjects for model in subject.models))
+    models = tuple(dict.fromkeys(model for system in systems for model in system.models))
     return Measurements(title, outcomes, collection.qrels, dict(collection.queries), models)
 
 
 def open_collection(
     args: argparse.Namespace, pipelines: list[str]
-) -> tuple[Collection, list[Subject], Path | None, Path]:
+) -> tuple[Collection, list[System], Path | None, Path]:
     """Return the collection, the pipelines, their index and the cache folder."""
     from resift._internal.cache_folders import cache_folder
     from resift.evaluation.readers import read_collection
     from resift.evaluation.running import index_for
-    from resift.evaluation.systems import subjects_named
+    from resift.evaluation.systems import find_systems
 
-    subjects = subjects_named(pipelines)
+    systems = find_systems(pipelines)
     collection = read_collection(Path(args.data[0]), split=args.split)
     cache = args.cache or cache_folder("evaluation")
     cache.mkdir(parents=True, exist_ok=True)
     with Progress("indexing") as progress:
-        index = index_for(subjects, collection, cache, progress=progress.update)
-    return collection, subjects, index, cache
+        index = index_for(systems, collection, cache, progress=progress.update)
+    return collection, systems, index, cache
 
 
 def _measure_run_files(args: argparse.Namespace) -> Measurements:

@@ -97,16 +97,16 @@ def list_names(stems: list[str]) -> list[str]:
 
 def read_ranked_file(path: Path) -> dict[str, list[JsonValue]]:
     """Return the candidates of each query, best first; a JSONL file has one query without a name."""
-    from resift.evaluation.readers import in_trec_order, numbered, run_lines
+    from resift.evaluation.readers import numbered_lines, run_lines, sort_like_trec
 
-    lines = numbered(path, expected="JSONL or a TREC run")
+    lines = numbered_lines(path, expected="JSONL or a TREC run")
     if lines[0][1].lstrip()[0] in '{["':
         return {"": [_parse_candidate(path, number, line) for number, line in lines]}
     per_query: dict[str, list[Retrieved]] = {}
     for row in run_lines(path, lines):
         per_query.setdefault(row.query, []).append(row)
     return {
-        query: [{"id": row.id, "score": row.score} for row in in_trec_order(rows)]
+        query: [{"id": row.id, "score": row.score} for row in sort_like_trec(rows)]
         for query, rows in per_query.items()
     }
 

@@ -149,7 +149,11 @@ def _split_columns(headers: Sequence[str], sizes: list[int], flexible: int) -> l
 
 def print_rich(renderable: RenderableType) -> None:
     """Write something that rich can draw; its text must be free of control characters."""
-    _console(sys.stdout).print(renderable, soft_wrap=True)
+    console = _console(sys.stdout)
+    with console.capture() as capture:
+        console.print(renderable, soft_wrap=True)
+    # rich pads lines to the full width.
+    sys.stdout.writelines(line.rstrip() + "\n" for line in capture.get().splitlines())
 
 
 def _console(stream: TextIO) -> Console:

@@ -71,16 +71,16 @@ def run_record(args: argparse.Namespace) -> int:
     from resift.cli.evaluate import open_collection
     from resift.evaluation.readers import read_collection
     from resift.evaluation.recording import record
-    from resift.evaluation.running import work_file_key
+    from resift.evaluation.running import answer_cache_key
 
     splits = args.split or ["test"]
     args.split = splits[0]
-    first, subjects, index, _ = open_collection(args, [args.pipeline])
+    first, systems, index, _ = open_collection(args, [args.pipeline])
     collections = [first, *(read_collection(Path(args.data[0]), split=split) for split in splits[1:])]
-    key = work_file_key(subjects[0], first)
+    key = answer_cache_key(systems[0], first)
     with Progress("recording") as progress:
         new = record(
-            subjects[0],
+            systems[0],
             collections,
             args.out,
             index=index,
@@ -236,15 +236,15 @@ def _print_report(tuned: Tuned, row: Difference, trained_on: int, *, adopt: bool
 def _fit_clicks(args: argparse.Namespace) -> int:
     from resift.evaluation.clicks import fit, read_clicks
     from resift.evaluation.recording import read_recording, record
-    from resift.evaluation.systems import subject_of
+    from resift.evaluation.systems import system_from_file
     from resift.ranking.adaptive_weights import Trust
 
     clicks = read_clicks(args.clicks)
-    subject = subject_of(args.recording)
+    system = system_from_file(args.recording)
     with Progress("searching") as progress, TemporaryDirectory() as folder:
         out = Path(folder) / "clicks.jsonl"
         depth = Trust().most
-        record(subject, [clicks], out, index=None, key="clicks", depth=depth, progress=progress.update)
+        record(system, [clicks], out, index=None, key="clicks", depth=depth, progress=progress.update)
         recording = read_recording(out)
     fitted = fit(recording)
     adopt = not fitted.reason
