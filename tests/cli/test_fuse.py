@@ -82,8 +82,8 @@ def test_compare_shows_engines(lists, capsys):
         (b'{"id": "a"}\n[1]\n', [], "list.txt:2: expected an object"),
         (b'{"text": "a"}\n', [], 'no "id"'),
         (b"q1 Q0 a 1 0.5\n", [], "5 columns"),
-        (b"q1 Q0 a 1 nan x\n", [], "no finite number"),
-        (b"q1 Q0 a 1 high x\n", [], "no finite number"),
+        (b"q1 Q0 a 1 nan x\n", [], "not a finite number"),
+        (b"q1 Q0 a 1 high x\n", [], "not a finite number"),
         (b"\xff\xfe\x00a", [], "not UTF-8"),
         (b"q1 \x00", [], "binary"),
         (b'"a"\n', ["--method", "rff"], "Did you mean 'rrf'"),
@@ -110,7 +110,7 @@ def test_missing_files_and_folders(tmp_path, monkeypatch, capsys):
     for name, message in [
         ("nowhere.run", "no such file"),
         (".", "a folder"),
-        ("x.gz", "not a whole gzip file"),
+        ("x.gz", "not a complete gzip file"),
     ]:
         assert main(["fuse", name]) == 1
         assert message in capsys.readouterr().err
