@@ -29,8 +29,10 @@ SUPPORTING_COSINE, SUPPORTING_COVERAGE = 0.63, 0.75
 """A cosine, or a share of the question's words, that supports an uncertain cross-encoder."""
 MIN_COVERAGE, SUFFICIENT_COVERAGE = 0.15, 0.5
 """Share of the question's words that is enough next to a model, and without one."""
-MIN_PROBABILITY = 0.45
+MIN_PROBABILITY = {CROSS_ENCODER: 0.25, VECTORS: 0.45, WORDS: 0.45}
 """Sentences with a lower probability are not quoted."""
+MEAN_HEADING_LOGIT = -7.3
+"""Logit of a typical heading, for sentences without one."""
 
 _CAPITAL = re.compile(r"(?<=[\w,;:'’)\"”] )[^\W\d_a-z][\w'’-]+")
 _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
@@ -78,6 +80,8 @@ _MONEY = (
     r"|guineas?)\b"
 )
 _PAYMENT = r"\b(?:cost|pay|paid|price|fee|charge|fine|earn|salary|worth|money|profit|spend)"
+_DISTANCE = r"(?:is|are|was|were|do|does|did|can|could|away|from|off)\b"
+_WHEN = r"^(?:(?:since|until|by|from|and|so) )?when\b"
 _LONG_OBJECTS = r"\b(?:cord|cable|rope|bridge|canal|tunnel|river|wall|road|ship|wire)\b"
 
 # (answer type, pattern of the question, pattern of a sentence that can answer it). The first match counts.
@@ -85,7 +89,7 @@ _ANSWER_TYPES = (
     ("price", r"\bhow much\b.*" + _PAYMENT, _MONEY),
     ("price", r"\bwhat\b.*\b(?:costs?|price|fee|charge|salary|fine)\b", r"[$€£¥]|\bfree\b|" + _NUMERAL),
     ("age", r"\bhow old\b", r"\d|\b(?:age|aged|years?|born|centur)"),
-    ("length", r"\bhow (?:tall|high|deep|wide|far|thick)\b", _LENGTH + r"|\d ?m\b"),
+    ("length", r"\bhow (?:tall|high|deep|wide|thick)\b|\bhow far " + _DISTANCE, _LENGTH + r"|\d ?m\b"),
     (
         "weight",
         r"\bhow (?:heavy|much\b.*\bweigh)",
@@ -104,7 +108,8 @@ _ANSWER_TYPES = (
         r"\b(?:what|which) (?:percent|share|number|temperature|size|age|height|speed|weight|distance)",
         _NUMERAL,
     ),
-    ("date", r"\bwhen\b|\b(?:what|which) (?:year|date|day|month|century|time|weekday|season)\b", _DATE),
+    # "When" inside a question starts a clause: "What does it mean when the light changes?"
+    ("date", _WHEN + r"|\b(?:what|which) (?:year|date|day|month|century|time|weekday|season)\b", _DATE),
     ("person", r"\bwho(?:m|se)?\b", _PERSON),
 )
 _COMPILED = tuple((name, re.compile(ask), re.compile(answer)) for name, ask, answer in _ANSWER_TYPES)
@@ -237,6 +242,7 @@ class _Weights(NamedTuple):
 
     bias: float
     score: float
+    above_heading: float
     missing_predicate: float
     missing_nearby: float
     wrong_type: float
@@ -246,13 +252,17 @@ class _Weights(NamedTuple):
 
 # Fitted with the bundled models on the development questions (docs/agent.md).
 _WEIGHTS = {
-    CROSS_ENCODER: _Weights(1.20, 0.306, -2.70, -0.26, -1.23, -1.08, -2.05),
-    VECTORS: _Weights(-7.09, 13.2, -2.84, -0.51, -1.43, -1.24, -2.04),
+    CROSS_ENCODER: _Weights(-0.98, 0.20, 0.25, -2.23, 0.0, -4.31, -1.63, -3.25),
+    VECTORS: _Weights(-7.09, 13.2, 0.0, -2.84, -0.51, -1.43, -1.24, -2.04),
 }
 
 
-def answer_probability(scorer: str, score: float, fit: Fit) -> float:
-    """Return the probability that a sentence answers the question."""
+def answer_probability(scorer: str, score: float, fit: Fit, *, above_heading: float = 0.0) -> float:
+    """Return the probability that a sentence answers the question.
+
+    `above_heading` is the score of the sentence minus that of its heading. A sentence that only shares the
+    topic of the question scores little more than the heading.
+    """
     if scorer == WORDS:
         doubt = 0.6 if fit.wrong_type or fit.missing_number else 1.0
         return 0.9 * (1 - fit.missing_nearby) * doubt
@@ -261,6 +271,7 @@ def answer_probability(scorer: str, score: float, fit: Fit) -> float:
         (
             weights.bias,
             weights.score * max(-100.0, min(100.0, score)),
+            weights.above_heading * max(-100.0, min(100.0, above_heading)),
             weights.missing_predicate * fit.missing_predicate,
             weights.missing_nearby * fit.missing_nearby,
             weights.wrong_type * fit.wrong_type,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -11,6 +12,7 @@ from typing import NamedTuple
 from resift.agent.evidence import (
     COSINES,
     CROSS_ENCODER,
+    MEAN_HEADING_LOGIT,
     MIN_PROBABILITY,
     VECTORS,
     WORDS,
@@ -91,11 +93,13 @@ class ExtractiveWriter:
             return WrittenAnswer((), self.name)
         scorer, scores, notes = await self._score(question, candidates, deadline)
         analyzed = Question(question)
+        heading_scores: dict[str, float] = {}
 
         def probability(scorer: str, i: int) -> float:
             sentence = candidates[i]
             fit = analyzed.fit(sentence.text, sentence.heading, sentence.passage)
-            return answer_probability(scorer, scores[i], fit)
+            above_heading = scores[i] - heading_scores.get(sentence.heading, MEAN_HEADING_LOGIT)
+            return answer_probability(scorer, scores[i], fit, above_heading=above_heading)
 
         has_known_cosines = self._embedder is not None and identity_of(self._embedder) in COSINES
         if scorer == WORDS or (scorer == VECTORS and not has_known_cosines):
@@ -105,15 +109,19 @@ class ExtractiveWriter:
             order = order[: self._max_sentences]
         else:
             order = sorted(range(len(candidates)), key=lambda i: (-scores[i], i))[: self._max_sentences]
+            if scorer == CROSS_ENCODER:
+                headings = {candidates[i].heading for i in order} - {""}
+                heading_scores = await self._score_headings(question, sorted(headings), deadline)
             probabilities = {i: probability(scorer, i) for i in order}
         best = order[0]
-        if probabilities[best] < MIN_PROBABILITY:
+        min_probability = MIN_PROBABILITY[scorer]
+        if probabilities[best] < min_probability:
             return WrittenAnswer((), self.name, (*notes, "no sentence answers the question"))
         min_score = scores[best] - _MARGIN[scorer]
         quoted = tuple(
             Sentence(candidates[i].text, (candidates[i].number,))
             for i in order
-            if scores[i] >= min_score and probabilities[i] >= MIN_PROBABILITY
+            if scores[i] >= min_score and probabilities[i] >= min_probability
         )
         notes.append(f"sentences chosen by {scorer}")
         return WrittenAnswer(quoted, self.name, tuple(notes), confidence=probabilities[best])
@@ -148,6 +156,17 @@ class ExtractiveWriter:
         if all(value is None for value in values):
             return None
         return [float("-inf") if value is None else float(value) for value in values]
+
+    async def _score_headings(
+        self, question: str, headings: list[str], deadline: Deadline
+    ) -> dict[str, float]:
+        try:
+            scores = await self._score_by_model(question, headings, deadline) if headings else None
+        except Exception as exc:
+            log.warning("headings could not be scored: %s", type(exc).__name__)
+            scores = None
+        known = zip(headings, scores or [], strict=False)
+        return {heading: score for heading, score in known if math.isfinite(score)}
 
     async def _score_by_vectors(
         self, question: str, texts: list[str], deadline: Deadline
