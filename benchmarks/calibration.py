@@ -30,8 +30,8 @@ from resift.evaluation.running import build_index
 from resift.models.embedder import DEFAULT_EMBEDDER, Embedder
 from resift.models.registry import check_kind
 from resift.pipeline.pipeline import Pipeline
+from resift.ranking.calibration import FILE
 from resift.ranking.shape import Platt
-from resift.ranking.shape.shipped_calibrations import FILE
 from resift.rerankers.cross_encoder import DEFAULT_MODEL, CrossEncoderReranker
 from resift.stores.memory import MemoryStore
 from resift.stores.sqlite import SQLiteStore

@@ -113,7 +113,7 @@ def _stages():  # type: ignore[no-untyped-def]
     from resift.types import Scores
 
     documents, queries = _cranfield()
-    shuffle = random.Random(1)  # noqa: S311 - test data
+    shuffle = random.Random(1)
 
     class Listed:
         def __init__(self, name: str, kind: str) -> None:
@@ -152,7 +152,7 @@ def _cranfield() -> tuple[list[dict[str, str]], list[str]]:
         documents = [{"id": row["_id"], "text": f"{row['title']} {row['text']}"} for row in rows]
         lines = (folder / "queries.jsonl").read_text().splitlines()
         return [row for row in documents if row["text"].strip()], [json.loads(line)["text"] for line in lines]
-    draw = random.Random(1)  # noqa: S311 - test data
+    draw = random.Random(1)
     words = ["".join(draw.choices("abcdefghilmnoprstu", k=draw.randint(2, 9))) for _ in range(4000)]
     texts = [" ".join(draw.choices(words, k=150)) for _ in range(1400)]
     queries = [" ".join(draw.choices(words, k=9)) for _ in range(200)]

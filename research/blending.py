@@ -23,10 +23,10 @@ import numpy as np
 from benchmarks.harness import write_results
 from resift.fusion import fuse
 from resift.shape import Blend, ShapePolicy, blend, shape
-from resift.shape.blending import ABOVE, USUAL_SPREAD
-from resift.shape.evidence import evidence
-from resift.shape.first_stage import first_stage_values
-from resift.shape.neighbours import pulls
+from resift.ranking.blend import ABOVE, USUAL_SPREAD
+from resift.ranking.evidence import evidence
+from resift.ranking.evidence import first_stage_values
+from resift.ranking.blend import pulls
 from resift.types import Hit, Ranking, StageKind, record_of, rescored
 
 TUNED = ("scifact.test", "nfcorpus.test", "cranfield.test")

@@ -108,7 +108,7 @@ DOORS = {
     "Embedder": (Embedder, ["model_name"]),
     "CrossEncoderReranker": (CrossEncoderReranker, ["model_name"]),
     "OverFetch": (OverFetch, ["factor", "minimum", "cap"]),
-    "Blend": (Blend, ["weight", "method", "temperature", "neighbours"]),
+    "Blend": (Blend, ["weight", "method", "temperature", "neighbors"]),
     "Guard": (Guard, ["firsts", "margin", "opinions"]),
     "Precedence": (Precedence, ["order", "margin", "scales"]),
     "Quota": (lambda **options: Quota(**{"key": "x", **options}), ["at_most", "share", "at_least"]),

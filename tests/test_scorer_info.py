@@ -14,8 +14,7 @@ from resift.deadline import Deadline
 from resift.errors import InputError
 from resift.models.registry import builtin_ids, builtin_spec
 from resift.pipeline.pipeline import Pipeline
-from resift.pipeline.shaping import Shape
-from resift.pipeline.stages import Rerank
+from resift.pipeline.stages import Rerank, Shape
 from resift.protocols import describe_scorer
 from resift.ranking.fusion.weighted import WeightedReranker
 from resift.rerankers.cascade import CascadeReranker

@@ -19,16 +19,16 @@ from resift import Hit, Ranking
 from resift.errors import InputError, InvalidHitError
 from resift.explain.reasons import ordinal
 from resift.types import (
-    Fused,
+    FusedHits,
     Scores,
     StageKind,
     StageRecord,
     Trace,
-    by_score,
     cut_record,
-    record_of,
+    get_trace,
+    make_record,
+    sort_key,
     to_json,
-    trace_of,
     with_scores,
 )
 from resift.types.hit import lazy_hits
@@ -51,7 +51,7 @@ def test_a_hit_has_the_names_of_citations():
     assert (hit.doc_id, hit.source_store) == ("a", "bm25")
     with pytest.raises((AttributeError, TypeError)):
         hit.doc_id = "b"
-    with pytest.raises(InvalidHitError, match="one field"):
+    with pytest.raises(InvalidHitError, match="same field"):
         Hit("a", doc_id="b")
     assert Hit("a", doc_id="a").id == "a"
 
@@ -137,7 +137,7 @@ def test_the_rerank_provider_is_read_from_metadata():
 def test_what_nobody_judged_sorts_last():
     """The one order of hits is (-score, id); None is below every number."""
     hits = [Hit("d"), Hit("b", score=-5.0), Hit("c", score=1.0), Hit("a", score=1.0), Hit("e")]
-    assert [hit.id for hit in sorted(hits, key=by_score)] == ["a", "c", "b", "d", "e"]
+    assert [hit.id for hit in sorted(hits, key=sort_key)] == ["a", "c", "b", "d", "e"]
 
 
 json_values = st.recursive(
@@ -253,7 +253,7 @@ def test_a_trace_is_a_sequence_of_records():
     assert [record.kind for record in trace] == ["retrieve", "retrieve", "fuse", "cut"]
     assert len(trace) == 4
     assert trace[:1] == (trace[0],)
-    assert [record.source for record in trace.of(StageKind.RETRIEVE)] == ["bm25", "dense"]
+    assert [record.source for record in trace.by_kind(StageKind.RETRIEVE)] == ["bm25", "dense"]
 
 
 def test_a_path_has_a_step_per_stage():
@@ -308,7 +308,7 @@ def test_why_of_an_unscored_hit():
 def test_why_of_a_stage_that_only_places():
     """A record without scores and source tells the place alone."""
     hits = (Hit("b"), Hit("a"))
-    ranking = Ranking(hits, trace=Trace((record_of(StageKind.GUARD, "guard", hits),)))
+    ranking = Ranking(hits, trace=Trace((make_record(StageKind.GUARD, "guard", hits),)))
     assert ranking.why("a").endswith(" Guard: 2nd.")
 
 
@@ -355,10 +355,10 @@ def test_a_cut_keeps_what_it_leaves_out():
 def test_a_traced_list_brings_its_trace():
     """Rankings and fused lists know how they came about; plain lists do not."""
     record = StageRecord(kind=StageKind.FUSE, name="rrf", ids=("a",))
-    assert trace_of(Fused([Hit("a")], record)) == Trace((record,))
-    assert trace_of(Ranking((Hit("a"),), trace=Trace((record,)))) == Trace((record,))
-    assert trace_of([Hit("a")]) == Trace()
-    assert Fused([Hit("a")], record) == [Hit("a")]
+    assert get_trace(FusedHits([Hit("a")], record)) == Trace((record,))
+    assert get_trace(Ranking((Hit("a"),), trace=Trace((record,)))) == Trace((record,))
+    assert get_trace([Hit("a")]) == Trace()
+    assert FusedHits([Hit("a")], record) == [Hit("a")]
 
 
 def test_partial_means_some_but_not_all():
@@ -426,7 +426,7 @@ def test_every_field_of_a_record_survives_json():
         note="all",
         notes={"b": "late"},
         merged={"c": "a"},
-        searched="vector",
+        retrieval_mode="vector",
         weights={"words": 0.2},
         evidence={"marks": 0.1},
         score_scale="logit",

@@ -10,7 +10,7 @@ import pytest
 
 from resift import Hit, Ranking
 from resift.errors import InputError, InvalidHitError
-from resift.types import Fused, StageKind, StageRecord, Trace, record_of
+from resift.types import FusedHits, StageKind, StageRecord, Trace, make_record
 
 HIT = {"id": "a", "text": "t", "score": 0.5, "source": "s", "metadata": {"page": 1}}
 STAGE = {"kind": "fuse", "name": "rrf", "ids": ["a"], "scores": [0.5]}
@@ -20,14 +20,14 @@ RANKING = {"hits": [HIT], "trace": [STAGE]}
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"id": 3}, "id of a hit is a int; it must be text."),
+        ({"id": 3}, "id of a hit is an int; it must be text."),
         ({"text": None}, "text of a hit is a NoneType; it must be text."),
         ({"score": "high"}, "score of a hit is a str; it must be a finite number."),
         ({"score": True}, "score of a hit is a bool; it must be a finite number."),
         ({"score": float("nan")}, "score of a hit is a float; it must be a finite number."),
-        ({"score": 10**400}, "score of a hit is a int; it must be a finite number."),
+        ({"score": 10**400}, "score of a hit is an int; it must be a finite number."),
         ({"metadata": [1]}, "metadata of a hit is a list; it must be a mapping."),
-        ({"metadata": {1: 2}}, "metadata.1 of a hit is a int; it must be text."),
+        ({"metadata": {1: 2}}, "metadata.1 of a hit is an int; it must be text."),
     ],
 )
 def test_a_field_of_a_hit_that_is_something_else(change, message):
@@ -41,11 +41,11 @@ def test_a_field_of_a_hit_that_is_something_else(change, message):
     ("change", "message"),
     [
         ({"kind": "guess"}, "kind of a stage of the trace is unknown; it must be one of retrieve, fuse, "),
-        ({"kind": 3}, "kind of a stage of the trace is a int; it must be one of retrieve, fuse, "),
+        ({"kind": 3}, "kind of a stage of the trace is an int; it must be one of retrieve, fuse, "),
         ({"ids": "abc"}, "ids of a stage of the trace is a str; it must be a list."),
-        ({"ids": [1]}, "ids[0] of a stage of the trace is a int; it must be text."),
+        ({"ids": [1]}, "ids[0] of a stage of the trace is an int; it must be text."),
         ({"scores": [0.5, 1.0]}, "A stage of the trace has 2 scores for 1 ids; give one each, or none."),
-        ({"kept": -1}, "kept of a stage of the trace is a int; it must be a whole number ≥ 0."),
+        ({"kept": -1}, "kept of a stage of the trace is an int; it must be a whole number ≥ 0."),
         ({"kept": True}, "kept of a stage of the trace is a bool; it must be a whole number ≥ 0."),
         (
             {"parts": {"words": [1]}},
@@ -73,8 +73,8 @@ def test_a_record_without_what_it_needs(missing):
         ([], "a ranking is a list; it must be a mapping."),
         ({**RANKING, "hits": {}}, "hits of a ranking is a dict; it must be a list."),
         ({**RANKING, "hits": ["a"]}, "hits[0] of a ranking is a str; it must be a mapping."),
-        ({**RANKING, "degraded": 1}, "degraded of a ranking is a int; it must be true or false."),
-        ({**RANKING, "failures": {"s": 1}}, "failures.s of a ranking is a int; it must be text."),
+        ({**RANKING, "degraded": 1}, "degraded of a ranking is an int; it must be true or false."),
+        ({**RANKING, "failures": {"s": 1}}, "failures.s of a ranking is an int; it must be text."),
         ({**RANKING, "trace": "none"}, "trace of a ranking is a str; it must be a list."),
     ],
 )
@@ -138,7 +138,7 @@ def test_the_better_place_of_an_id_that_is_listed_twice_counts():
 
 def test_what_is_cut_before_any_order_keeps_the_place_of_its_list():
     """One list is an order; of several lists none is."""
-    lists = [record_of(StageKind.RETRIEVE, "retrieve", [Hit("b"), Hit("a")], source=name) for name in "xy"]
+    lists = [make_record(StageKind.RETRIEVE, "retrieve", [Hit("b"), Hit("a")], source=name) for name in "xy"]
     gate = StageRecord(kind=StageKind.GATE, name="gate", ids=("b", "a"), kept=1)
     assert [step.rank for step in Trace((lists[0], gate)).path("a")] == [2, 2]
     late = StageRecord(kind=StageKind.GATE, name="gate", ids=("c", "a"), kept=0)
@@ -148,8 +148,8 @@ def test_what_is_cut_before_any_order_keeps_the_place_of_its_list():
         (2, True),
     ]
     assert Trace(lists).order() == ()
-    assert Fused([Hit("a")]).records == ()
-    longer = Trace(lists).then(gate)
+    assert FusedHits([Hit("a")]).records == ()
+    longer = Trace(lists).append(gate)
     assert longer.order() == ("b",)
     ranking = Ranking((Hit("b"),), trace=longer)
     assert ranking.why_all() == {"b": ranking.why("b")}

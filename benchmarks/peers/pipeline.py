@@ -12,8 +12,7 @@ import zlib
 
 from resift import Hit
 from resift.pipeline.pipeline import Pipeline
-from resift.pipeline.shaping import Shape
-from resift.pipeline.stages import Rerank
+from resift.pipeline.stages import Rerank, Shape
 from resift.types import Scores
 
 

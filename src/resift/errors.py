@@ -1,9 +1,9 @@
 """Every exception Resift raises, and nothing else.
 
     ResiftError
-    ├── InputError (ValueError)              a caller's mistake in an argument or in data
-    │   ├── InvalidHitError                  a candidate without id, with a score that is no number, …
-    │   ├── DuplicateIdError                 one list, one id, two candidates
+    ├── InputError (ValueError)              an invalid argument or invalid data
+    │   ├── InvalidHitError                  a candidate without an id, or with an invalid score
+    │   ├── DuplicateIdError                 two candidates of one list have the same id
     │   └── DataFormatError                  a file that cannot be read: names file and line
     ├── FileWriteError (OSError)             a file that cannot be written: names it
     ├── ConfigError (ValueError)             a pipeline file with a mistake: names file and line
@@ -14,14 +14,14 @@
     │   ├── PluginClashError                 two packages offer the same name
     │   └── MissingExtraError (ImportError)  an optional package is not installed
     ├── ModelError
-    │   ├── UnfamiliarTextError (ValueError) a question or texts in a language that the model does not know
+    │   ├── UnsupportedLanguageError (ValueError) a language that the model was not trained on
     │   ├── ModelNotAllowedError (ValueError)
     │   ├── ModelFileError                   a file that is missing, changed or unsafe
     │   └── ModelLoadError                   verified files that the runtime cannot load
     ├── StoreError                           a store that failed; `transient` says whether to try again
     │   └── UnsafeCypherError (ValueError)   a statement the guard refuses
     ├── RetrievalError                       every store failed: carries the failures
-    ├── CapabilityError (PermissionError)    refused before any I/O
+    ├── CapabilityError (PermissionError)    a missing capability, before any I/O
     ├── DeadlineExceeded (TimeoutError)
     └── ProviderError                        a hosted reranker or chat endpoint failed
         ├── ProviderTimeout
@@ -30,10 +30,10 @@
         ├── ProviderAuthError                401 or 403
         ├── ProviderRejected                 400, 404, 413, 422: our request is wrong
         ├── ProviderServerError              5xx, 408
-        ├── ProviderBadAnswer                200 with an answer that cannot be trusted
-        └── CircuitOpenError                 not asked, because the breaker is open
+        ├── ProviderBadAnswer                200 with an invalid answer
+        └── CircuitOpenError                 not called, because the breaker is open
 
-`transient` is what breaker and tiers read: True means that the same call may work later.
+Breakers and tiers read `transient`: True means that the same call may work later.
 """
 
 from __future__ import annotations
@@ -130,8 +130,11 @@ class ModelFileError(ModelError):
     """A model file is missing, was changed, or is of a kind that is never loaded."""
 
 
-class UnfamiliarTextError(ModelError, InputError):
-    """A question or texts in a language that the model was not made for: its order would be noise."""
+class UnsupportedLanguageError(ModelError, InputError):
+    """A query or texts in a language that the model was not trained on."""
+
+
+UnfamiliarTextError = UnsupportedLanguageError  # OLD NAME: remove
 
 
 class ModelLoadError(ModelError):
@@ -182,7 +185,7 @@ class CapabilityError(ResiftError, PermissionError):
 
 
 class DeadlineExceeded(ResiftError, TimeoutError):
-    """The time given ran out before there was anything to return."""
+    """The deadline passed before there was a result."""
 
     transient = True
 
@@ -227,23 +230,23 @@ class ProviderAuthError(ProviderError, PermissionError):
 
 
 class ProviderRejected(ProviderError):
-    """The provider calls our request wrong; trying again will not help."""
+    """The provider rejected the request; a retry will not help."""
 
 
 class ProviderServerError(ProviderError):
-    """The provider failed inside."""
+    """The provider had an internal error."""
 
     transient = True
 
 
 class ProviderBadAnswer(ProviderError):
-    """An answer arrived that would rank wrongly if it were believed."""
+    """The provider sent an invalid answer."""
 
     transient = True
 
 
 class CircuitOpenError(ProviderError):
-    """The breaker is open: the provider was not asked."""
+    """The breaker is open, so the provider was not called."""
 
     transient = True
 
@@ -283,12 +286,15 @@ def shell_path(path: object) -> str:
     return shlex.quote(str(path))
 
 
-def redacted(exc: BaseException) -> str:
-    """Return what may be shown of an exception: our own words, but of a foreign one only its type.
+def redact(exc: BaseException) -> str:
+    """Return the message of our own exceptions, and only the type of others.
 
-    A foreign exception's text may quote the query or a document.
+    The message of another exception may quote the query or a document.
     """
     return str(exc) if isinstance(exc, ResiftError) else type(exc).__name__
+
+
+redacted = redact  # OLD NAME: remove
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

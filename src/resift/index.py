@@ -1,8 +1,7 @@
-"""`resift.Index`: one file that finds by words and by meaning, reranks, and says why.
+"""`resift.Index`: hybrid search, reranking and explanations over one file.
 
-Put together from what stands below: a SQLite store, the readers of files, the default pipeline.
-Each method has an async twin, with an `a` before its name, that does the work; the plain one waits for it,
-also inside a running loop.
+It combines a SQLite store, the file readers and the default pipeline. Each method has an async version with
+an `a` before its name; the plain method waits for it, even inside a running event loop.
 """
 
 from __future__ import annotations
@@ -16,14 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from resift._internal.sync import run_sync, synced
+from resift._internal.sync import run_sync, sync_method
 from resift.deadline import Deadline
 from resift.errors import InputError, StoreError
-from resift.external.candidates import hits_from
+from resift.external.candidates import read_hits
 from resift.external.records import ID_KEYS, check_text_keys, is_columns, list_documents, no_text
 from resift.ingest.opening import open_index
 from resift.pipeline.pipeline import Pipeline
-from resift.pipeline.scored_search import scorer_of, search_with_scores
+from resift.pipeline.scored_search import search_with_scores
 from resift.rerankers.probability import Calibration, ScoreFormat
 from resift.stores.sqlite import SQLiteStore
 from resift.types import Hit, JsonObject, Metadata, Ranking, Where
@@ -39,7 +38,7 @@ Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 
 @dataclass(frozen=True, slots=True)
 class IndexStats:
-    """What an index holds."""
+    """Size and embedder of an index."""
 
     path: str
     documents: int
@@ -50,12 +49,12 @@ class IndexStats:
 
 
 class Index:
-    """Documents in one file, searched by words and vectors, fused, reranked and explained.
+    """Documents in one file, with hybrid search, reranking and explanations.
 
-    The first `add` or `add_files` creates a missing file; reading one raises StoreError. A new file remembers
-    its embedder: the default one where the extra `local` is installed, none otherwise (then words alone are
-    found), or the `embedder` named here. `pipeline` is a YAML file or a `Pipeline` to search with instead of
-    the default one. Close it, or use a `with` block.
+    The first `add` or `add_files` creates a missing file; reading one raises StoreError. A new file stores
+    the name of its embedder: `embedder`, or the default one if the extra `local` is installed. Without an
+    embedder there is keyword search only. `pipeline` is a YAML file or a `Pipeline` to use instead of the
+    default one. Close the index, or use a `with` block.
     """
 
     def __init__(
@@ -123,11 +122,11 @@ class Index:
         field, joined; `text_keys` names the fields to read instead. Returns after the documents reached the
         disk.
         """
-        hits = _documents(documents, ids, metadata, check_text_keys(text_keys))
+        hits = _read_documents(documents, ids, metadata, check_text_keys(text_keys))
         await self._open_store(create=True).add(_without_repeats(hits))
         return [hit.id for hit in hits]
 
-    add = synced(aadd)
+    add = sync_method(aadd)
 
     @check_arguments
     async def aadd_files(
@@ -138,40 +137,38 @@ class Index:
         progress: bool = False,
         text_keys: Sequence[str] | str | None = None,
     ) -> IndexReport:
-        """Bring the index up to date with files and folders; what did not change is not read again.
+        """Update the index from files and folders; unchanged files are not read again.
 
-        One file that cannot be read never stops the others: the report names each. `prune` forgets files that
-        are gone, `progress` draws a bar on stderr, and `text_keys` names the fields of records to
-        read.
+        The report names the files that cannot be read. `prune` removes files that no longer exist, `progress`
+        draws a bar on stderr, and `text_keys` names the text fields of records.
         """
         from resift.ingest.indexing import index_paths
         from resift.ingest.walking import check_paths
 
-        given = [paths] if isinstance(paths, (str, os.PathLike)) else check_list(paths, "paths", "paths")
+        listed = [paths] if isinstance(paths, (str, os.PathLike)) else check_list(paths, "paths", "paths")
         report = _progress_bar() if progress else _no_progress
-        files = [Path(check_path(path, "A path")) for path in given]
+        files = [Path(check_path(path, "A path")) for path in listed]
         check_paths(files)
         return await index_paths(
             self._open_store(create=True), files, text_keys=text_keys, prune=prune, progress=report
         )
 
-    add_files = synced(aadd_files)
+    add_files = sync_method(aadd_files)
 
     @check_arguments
     async def adelete(self, ids: Iterable[str] | str) -> int:
-        """Remove documents and return how many were there."""
+        """Remove documents and return how many were removed."""
         return await self.store.delete([ids] if isinstance(ids, str) else ids)
 
-    delete = synced(adelete)
+    delete = sync_method(adelete)
 
     @check_arguments
     async def aget(self, ids: Iterable[str] | str) -> list[Hit]:
-        """Return the documents of these ids that are there, in the order asked for."""
+        """Return the documents with these ids, in this order, without missing ones."""
         return await self.store.get([ids] if isinstance(ids, str) else ids)
 
-    get = synced(aget)
+    get = sync_method(aget)
 
-    @check_arguments
     async def asearch(
         self,
         query: str,
@@ -184,15 +181,14 @@ class Index:
         calibration: Calibration | None = None,
         min_score: float | None = None,
     ) -> Ranking:
-        """Return the best k documents for a question: words and vectors fused, the best reranked, blended.
+        """Return the best k documents for a query: hybrid search, then reranking and blending.
 
-        `where` keeps only documents with this metadata. Within `deadline_s` it answers with what is there by
-        then and says `degraded` and why; it raises only for a mistake of the caller or an unreadable file.
+        `where` keeps only documents with this metadata. At `deadline_s` it returns what it has, as a
+        `degraded` ranking with the reason; it raises only for invalid arguments or an unreadable file.
 
-        Scores are the pipeline's own and say nothing by themselves. `scores="probability"` gives each hit the
-        probability that its reranker sees, from 0 to 1, by the calibration that ships with the model or by
-        `calibration`, a file of `resift calibrate`; the order stays the pipeline's. Hits under `min_score`
-        are left out (`cut` keeps them).
+        By default, scores only order the hits. `scores="probability"` replaces them by the probability of
+        relevance, from the calibration that ships with the model or from `calibration`, a file of
+        `resift calibrate`; the order stays the same. Hits below `min_score` are dropped (they are in `cut`).
         """
         chosen = self.pipeline if pipeline is None else self._pipeline_for(pipeline)
         if scores == "raw" and calibration is None and min_score is None:
@@ -208,7 +204,7 @@ class Index:
             min_score=min_score,
         )
 
-    search = synced(asearch)
+    search = sync_method(asearch)
 
     @check_arguments
     async def aask(
@@ -223,21 +219,21 @@ class Index:
     ) -> JsonObject:
         """Answer a question: `answer`, `sources`, `found`, `confidence`, `degraded`, `reason` and more.
 
-        Without a writer (`resift.agent.ChatWriter`) the answer quotes sentences of the sources word for word.
-        Where nothing in the index answers, `found` is False and there are no sources.
+        Without a writer (`resift.agent.ChatWriter`) the answer quotes sentences of the sources.
+        If nothing in the index answers the question, `found` is False and there are no sources.
         """
         from resift.agent.answers import answer_from_ranking, clean_question, not_found
         from resift.agent.multi_doc import MultiDocSynthesizer
         from resift.agent.writers import ExtractiveWriter
 
         deadline = Deadline.after(deadline_s)
-        asked, notes = clean_question(question)
-        if not asked:
+        text, notes = clean_question(question)
+        if not text:
             return not_found(Ranking(), ["the question is empty"], explain=explain)
-        ranking = await self.asearch(asked, k=k, where=where, deadline_s=deadline.timeout_s)
-        quoting = ExtractiveWriter(scorer=scorer_of(self.pipeline), embedder=self.store.embedder)
+        ranking = await self.asearch(text, k=k, where=where, deadline_s=deadline.timeout_s)
+        quoting = ExtractiveWriter(scorer=self.pipeline.scorer, embedder=self.store.embedder)
         return await answer_from_ranking(
-            asked,
+            text,
             ranking,
             MultiDocSynthesizer(quoting, writer=writer, max_documents=k),
             embedder=self.store.facts().embedder,
@@ -246,22 +242,22 @@ class Index:
             explain=explain,
         )
 
-    ask = synced(aask)
+    ask = sync_method(aask)
 
     @property
     def pipeline(self) -> Pipeline:
-        """What `search` asks: the pipeline given, or the default one."""
+        """The pipeline of `search`: the configured one, or the default."""
         return self._pipeline_for(self._pipeline)
 
-    def _pipeline_for(self, asked: str | os.PathLike[str] | Pipeline | None) -> Pipeline:
-        if isinstance(asked, Pipeline):
-            return asked
-        key = "" if asked is None else os.fspath(asked)
+    def _pipeline_for(self, pipeline: str | os.PathLike[str] | Pipeline | None) -> Pipeline:
+        if isinstance(pipeline, Pipeline):
+            return pipeline
+        key = "" if pipeline is None else os.fspath(pipeline)
         if key not in self._pipelines:
-            # Words alone are searched if asked for, even if the file has vectors.
-            searched = self.store.text if self._text_only else self.store
+            # `text_only` applies even if the file has vectors.
+            store = self.store.text if self._text_only else self.store
             self._pipelines[key] = (
-                Pipeline.default(searched, rerank=self._rerank) if asked is None else Pipeline.from_yaml(key)
+                Pipeline.default(store, rerank=self._rerank) if pipeline is None else Pipeline.from_yaml(key)
             )
         return self._pipelines[key]
 
@@ -277,7 +273,7 @@ class Index:
             dimension=facts.dimension,
         )
 
-    stats = synced(astats)
+    stats = sync_method(astats)
 
     async def aclose(self) -> None:
         """Finish running work and close the file."""
@@ -286,7 +282,7 @@ class Index:
         if self._store is not None:
             await self._store.close()
 
-    close = synced(aclose)
+    close = sync_method(aclose)
 
     def __enter__(self) -> Self:
         return self
@@ -310,36 +306,38 @@ class Index:
         return f"Index({str(self.path)!r})"
 
 
-def _documents(
-    given: Candidates | Candidate,
+def _read_documents(
+    documents: Candidates | Candidate,
     ids: Sequence[str] | None,
     metadata: Sequence[Metadata] | None,
     text_keys: Sequence[str] | None,
 ) -> list[Hit]:
-    single = isinstance(given, (str, Hit)) or (isinstance(given, Mapping) and not is_columns(given))
-    rows: list[Any] = [given] if single else list_documents(given, "documents")
+    single = isinstance(documents, (str, Hit)) or (
+        isinstance(documents, Mapping) and not is_columns(documents)
+    )
+    rows: list[Any] = [documents] if single else list_documents(documents, "documents")
     for name, values in (("ids", ids), ("metadata", metadata)):
         if values is not None and (isinstance(values, str) or len(values) != len(rows)):
             raise InputError(f"{name} must be one per document: {len(rows)} documents were given.")
     hits = []
-    for at, row in enumerate(rows):
-        [hit] = hits_from([row], name="documents", text_keys=text_keys)
+    for i, row in enumerate(rows):
+        [hit] = read_hits([row], name="documents", text_keys=text_keys)
         if not hit.text.strip():
             why = (
                 no_text([hit.metadata], text_keys, "text_keys=")
                 if isinstance(row, Mapping)
                 else "it is empty."
             )
-            raise InputError(f"Document {at} has no text, so no search could find it: {why}")
-        own = ids[at] if ids is not None else hit.id if _has_id(row) else _id_from(hit.text)
-        extra = metadata[at] if metadata is not None else {}
-        hits.append(Hit(own, hit.text, source=hit.source, metadata={**hit.metadata, **extra}))
+            raise InputError(f"Document {i} has no text, so no search could find it: {why}")
+        id = ids[i] if ids is not None else hit.id if _has_id(row) else _hash_text(hit.text)
+        extra = metadata[i] if metadata is not None else {}
+        hits.append(Hit(id, hit.text, source=hit.source, metadata={**hit.metadata, **extra}))
     return hits
 
 
 def _without_repeats(hits: Sequence[Hit]) -> list[Hit]:
-    """Leave out texts that come again without an id: one document, the last metadata, as when added later."""
-    last = {hit.id: hit for hit in hits if hit.id == _id_from(hit.text)}
+    """Drop repeated texts without an id; the last one stays, as if it were added later."""
+    last = {hit.id: hit for hit in hits if hit.id == _hash_text(hit.text)}
     return [hit for hit in hits if last.get(hit.id, hit) is hit]
 
 
@@ -347,8 +345,8 @@ def _has_id(row: Candidate) -> bool:
     return isinstance(row, Hit) or (isinstance(row, Mapping) and any(row.get(key) for key in ID_KEYS))
 
 
-def _id_from(text: str) -> str:
-    """Name a text by its content: the same text is the same document."""
+def _hash_text(text: str) -> str:
+    """Return the id of a document without one: the same text is the same document."""
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
@@ -363,7 +361,7 @@ def _no_progress(_done: int, _total: int) -> None:
 
 
 def _progress_bar() -> OnProgress:
-    """Return a callback that draws how much was read, on stderr, where that is a terminal."""
+    """Return a callback that draws a progress bar on stderr if that is a terminal."""
 
     def show(done: int, total: int) -> None:
         if sys.stderr.isatty():
@@ -376,6 +374,6 @@ def _progress_bar() -> OnProgress:
 
 
 def _size(path: Path) -> int:
-    """Return the bytes of an index, those included that SQLite has not moved into the file yet."""
+    """Return the bytes of an index, including its write-ahead log."""
     files = (path, path.with_name(f"{path.name}-wal"))
     return sum(file.stat().st_size for file in files if file.exists())

@@ -1,4 +1,4 @@
-"""The roles that parts play: one method each, no base classes to inherit from."""
+"""Protocols of rerankers, scorers, stores and embedders: one method each, no base classes."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class Reranker(Protocol):
 
 @runtime_checkable
 class Scorer(Protocol):
-    """Says how well each hit answers the query: cross-encoders, hosted rerankers, BM25, tiers.
+    """Scores how well each hit answers the query: cross-encoders, hosted rerankers, BM25, tiers.
 
-    A scorer may describe itself in an attribute `info`, a `ScorerInfo`: what scale its scores have and which
-    languages it was trained on. `describe_scorer` reads it, with defaults for scorers without one.
+    An optional attribute `info`, a `ScorerInfo`, has the scale of its scores and the languages it was trained
+    on. `describe_scorer` reads it, with defaults for scorers without one.
     """
 
     async def score(self, query: str, hits: Sequence[Hit], *, deadline: Deadline) -> Scores:
@@ -39,7 +39,7 @@ class Scorer(Protocol):
 
 @runtime_checkable
 class VectorStore(Protocol):
-    """Finds by meaning. Embeds the query with its own embedder."""
+    """Vector search. Embeds the query with its own embedder."""
 
     async def search(self, query: str, *, k: int, where: Where | None = None) -> list[Hit]:
         """Return at most k hits, best first, whose metadata equals `where`."""
@@ -48,7 +48,7 @@ class VectorStore(Protocol):
 
 @runtime_checkable
 class DocStore(Protocol):
-    """Finds by words."""
+    """Keyword search."""
 
     async def search(self, query: str, *, k: int, where: Where | None = None) -> list[Hit]:
         """Return at most k hits, best first, whose metadata equals `where`."""
@@ -57,7 +57,7 @@ class DocStore(Protocol):
 
 @runtime_checkable
 class GraphStore(Protocol):
-    """Answers read-only Cypher."""
+    """Runs read-only Cypher."""
 
     async def query(self, cypher: str, parameters: JsonMapping | None = None, *, k: int) -> list[Hit]:
         """Return at most k hits from the rows of the statement, in row order."""
@@ -74,34 +74,43 @@ class LazyStore(Protocol):
 
 
 @runtime_checkable
+class HasVectors(Protocol):
+    """A store that can return the vectors of its documents."""
+
+    async def get_vectors(self, ids: Sequence[str]) -> Mapping[str, Array]:
+        """Return id -> vector for the ids in the store."""
+        ...
+
+
+@runtime_checkable
 class VectorKeeper(Protocol):
-    """A store that gives out the vectors it keeps."""
+    """OLD NAME: remove."""
 
     async def vectors_of(self, ids: Sequence[str]) -> Mapping[str, Array]:
-        """Return id -> vector of those that it knows."""
+        """Return id -> vector for the ids in the store."""
         ...
 
 
 @runtime_checkable
 class ScoringStage(Protocol):
-    """A stage that asks a scorer."""
+    """A stage with a scorer."""
 
     scorer: Scorer
 
 
 @runtime_checkable
 class SharesBreaker(Protocol):
-    """A scorer whose upstream is known: all that ask it share one breaker, whichever pipeline they are in."""
+    """A scorer whose pipelines share one breaker per upstream service."""
 
     @property
     def breaker_key(self) -> tuple[str, ...]:
-        """Provider, address, model and which key."""
+        """Provider, address, model and key."""
         ...
 
 
 @runtime_checkable
-class OfModel(Protocol):
-    """A scorer or embedder that says which model it reads with."""
+class HasModelName(Protocol):
+    """A scorer or embedder with the name of its model."""
 
     model_name: str
 
@@ -111,43 +120,43 @@ class CountsTokens(Protocol):
     """An embedder that counts tokens as its model does."""
 
     def count_tokens(self, texts: Sequence[str]) -> int:
-        """Return how many tokens the texts have together."""
+        """Return the number of tokens of all texts."""
         ...
 
 
-class BuiltWith(Protocol):
-    """What a file of vectors says of itself."""
+class IndexMetadata(Protocol):
+    """Properties of an index file."""
 
     @property
     def embedder(self) -> str:
-        """Name of the model that made the vectors; empty where there are none."""
+        """Name of the model of the vectors; empty without vectors."""
         ...
 
     @property
     def generation(self) -> int:
-        """Grows with every change of the file."""
+        """Increases with every change of the file."""
         ...
 
 
 @runtime_checkable
 class OpensVectors(Protocol):
-    """A store on a file that says what it was built with, and opens its vectors with another embedder."""
+    """A store on a file that can search its vectors with another embedder."""
 
-    def facts(self) -> BuiltWith:
-        """Return what the file says of itself."""
+    def facts(self) -> IndexMetadata:
+        """Return the properties of the file."""
         ...
 
     def vectors_by(self, embedder: Embedder) -> VectorStore:
-        """Return a view that searches by vectors of that embedder."""
+        """Return a view that searches with that embedder."""
         ...
 
 
 @runtime_checkable
 class Optimises(Protocol):
-    """A store with an index that can be built anew."""
+    """A store with an index that can be rebuilt."""
 
     async def optimise(self) -> str:
-        """Build it and say what was done."""
+        """Rebuild it and return a summary."""
         ...
 
 
@@ -171,37 +180,40 @@ class Embedder(Protocol):
 
 @runtime_checkable
 class Similarity(Protocol):
-    """txtai's shape of a scorer."""
+    """The scorer interface of txtai."""
 
     def __call__(self, query: str, texts: Sequence[str]) -> Iterable[tuple[int, float]]:
         """Return (index into texts, score) pairs, best first."""
         ...
 
 
-# By attribute, where roles are optional and every search asks: asking for a protocol takes 57 to 87 µs.
-def own_name(part: object) -> str:
-    """Return the name that a part gives itself, "" where it has none."""
+def declared_name(part: object) -> str:
+    """Return the attribute `name` of a part, "" without one."""
     return str(getattr(part, "name", "") or "")
 
 
-def name_of(part: object) -> str:
-    """Return the name that a part gives itself for traces, events and reasons; else that of its type."""
-    return own_name(part) or str(getattr(part, "__name__", "") or type(part).__name__)
+def display_name(part: object) -> str:
+    """Return the name of a part for traces, events and reasons: its `name`, or that of its type."""
+    return str(getattr(part, "name", "") or getattr(part, "__name__", "") or type(part).__name__)
 
 
-def needs_of(part: object) -> tuple[str, ...]:
-    """Return the capabilities that a reranker, scorer or stage says it needs; most need none."""
-    needs = getattr(part, "requires", None) or ()
-    return (needs,) if isinstance(needs, str) else tuple(needs)
+def required_capabilities(part: object) -> tuple[str, ...]:
+    """Return the capabilities in the attribute `requires` of a reranker, scorer or stage."""
+    required = getattr(part, "requires", None) or ()
+    return (required,) if isinstance(required, str) else tuple(required)
+
+
+own_name, name_of, needs_of = declared_name, display_name, required_capabilities  # OLD NAMES: remove
+OfModel, BuiltWith = HasModelName, IndexMetadata  # OLD NAMES: remove
 
 
 def describe_scorer(scorer: object) -> ScorerInfo:
-    """Return the scorer's own description (`info`); without one, an unknown scale and any language."""
+    """Return the description (`info`) of a scorer; without one, an unknown scale and any language."""
     info = getattr(scorer, "info", None)
     if isinstance(info, ScorerInfo):
         return info
     return ScorerInfo(
-        name=name_of(scorer),
+        name=display_name(scorer),
         model_digest=str(getattr(scorer, "model_digest", "") or ""),
         pointwise=getattr(scorer, "pointwise", False) is True,
     )

@@ -1,4 +1,4 @@
-"""The one-call door: `resift.rerank`."""
+"""`resift.rerank`: rerank a list of documents with one call."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from resift._internal.sync import synced
+from resift._internal.sync import sync_method
 from resift.deadline import Deadline
-from resift.external.candidates import Candidates, MissingText, hits_from
+from resift.external.candidates import Candidates, MissingText, read_hits
 from resift.external.records import check_text_keys, list_documents, no_text, text_from
 from resift.models.pairs import Progress
 from resift.protocols import Scorer
@@ -21,7 +21,7 @@ from resift.rerankers.probability import (
     check_scale,
 )
 from resift.rerankers.rescore import rescore
-from resift.types import Hit, Ranking, StageKind, StageRecord, Trace, record_of
+from resift.types import Hit, Ranking, StageKind, StageRecord, Trace, make_record
 from resift.validation import check_query
 
 
@@ -46,14 +46,14 @@ async def arerank(
     row is its title and every other text field, joined; `text_keys` names the fields to read instead, with
     dots for nested ones (`["title", "_source.body"]`). The first step of the trace notes which were read.
 
-    Works in scripts, threads and notebooks. The model is loaded at the first call and then shared. Never
-    raises for a model that is missing or fails: the order stays and the ranking says `degraded` and why,
-    with the line that installs what is missing. `scorer` replaces the model by any other scorer: a hosted
-    one, tiers, your own. Raises ValueError for a model that is not allowed and for unusable documents.
+    Works in scripts, threads and notebooks. The model is loaded at the first call and then shared. If the
+    model is missing or fails, the order stays and the ranking is `degraded` with the reason and the command
+    that installs it. `scorer` replaces the model: a hosted one, tiers, your own. Raises ValueError for a
+    model that is not allowed and for unusable documents.
 
-    Scores are what the model says, logits of a cross-encoder, unless `scores="probability"` asks for numbers
-    from 0 to 1: by the calibration that ships with the model, or by `calibration`, a file of
-    `resift calibrate`. The order is the same; a hit that was not judged has no score then.
+    Scores are those of the model, logits for a cross-encoder. `scores="probability"` returns probabilities
+    instead, from the calibration that ships with the model or from `calibration`, a file of
+    `resift calibrate`. The order is the same; an unscored hit then has no score.
     """
     deadline = Deadline.after(deadline_s)
     scorer = scorer or CrossEncoderReranker(model, folder=folder, on_progress=on_progress, lazy=True)
@@ -63,9 +63,9 @@ async def arerank(
     flags: dict[str, str] = {}
     keys = check_text_keys(text_keys)
     fields: dict[str, None] = {}
-    given = list_documents(documents, "documents")
-    hits = hits_from(
-        given,
+    items = list_documents(documents, "documents")
+    hits = read_hits(
+        items,
         name="documents",
         text_keys=keys,
         missing_text=missing_text,
@@ -77,12 +77,14 @@ async def arerank(
         query,
         hits,
         k=len(hits) if k is None else k,
-        trace=documents.trace if isinstance(documents, Ranking) else Trace((_as_given(hits, flags, fields),)),
+        trace=documents.trace
+        if isinstance(documents, Ranking)
+        else Trace((_input_record(hits, flags, fields),)),
         deadline=deadline,
         missing_text=missing_text,
         text_keys=keys,
     )
-    ranking = replace(ranking, inputs=tuple(given))
+    ranking = replace(ranking, inputs=tuple(items))
     if (
         hits
         and missing_text == "last"
@@ -94,12 +96,12 @@ async def arerank(
     return ranking if calibrator is None else as_probabilities(ranking, calibrator)
 
 
-rerank = synced(arerank)
+rerank = sync_method(arerank)
 
 
-def _as_given(hits: Sequence[Hit], flags: Mapping[str, str], fields: Mapping[str, None]) -> StageRecord:
-    """Return the record of the caller's own order, from which moves are counted."""
+def _input_record(hits: Sequence[Hit], flags: Mapping[str, str], fields: Mapping[str, None]) -> StageRecord:
+    """Return the record of the original order."""
     note = text_from(fields) if [*fields] != ["text"] else ""
-    return record_of(
+    return make_record(
         StageKind.RETRIEVE, "retrieve", hits, scored=True, source="input", note=note, notes=flags
     )

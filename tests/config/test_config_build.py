@@ -9,7 +9,7 @@ import pytest
 from resift.config import inspect_yaml, load_yaml, pipeline_from_yaml
 from resift.errors import CapabilityError, ConfigError
 from resift.pipeline import Pipeline, Rerank
-from resift.pipeline.gating import Gate
+from resift.pipeline.stages import Gate
 from resift.protocols import name_of
 from resift.ranking.shape import Blend, Precedence, ShapePolicy
 

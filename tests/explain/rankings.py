@@ -6,7 +6,7 @@ import asyncio
 
 from resift.deadline import Deadline
 from resift.pipeline import Pipeline
-from resift.pipeline.shaping import Shape
+from resift.pipeline.stages import Shape
 from resift.ranking.fusion import fuse
 from resift.rerankers.rescore import rescore
 from resift.testing import FakeStore

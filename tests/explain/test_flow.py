@@ -103,7 +103,7 @@ def test_the_deciding_part_of_the_score_comes_first():
     parts = {
         "first stage": {"a": 0.9, "b": 0.8, "c": 0.7},
         "cross-encoder": {"a": 0.2, "b": 3.721e-08, "c": 0.0},
-        "neighbours": {"b": 0.5752},
+        "neighbors": {"b": 0.5752},
     }
     order = ("b", "a", "c")
     scores = tuple(math.fsum(column.get(id, 0.0) for column in parts.values()) for id in order)

@@ -8,14 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from resift.pipeline import Fuse, Pipeline, Pool, Rerank
-from resift.pipeline.gating import Gate
 from resift.pipeline.pool import validate_stage_output
-from resift.pipeline.shaping import Shape
+from resift.pipeline.stages import Gate, Shape
 from resift.ranking.fusion.rerankers import FusionReranker, RRFReranker
 from resift.ranking.fusion.weighted import WeightedReranker
 from resift.ranking.gate import Profile
 from resift.ranking.shape import Blend, Guard, Precedence, Quota, ShapePolicy
-from resift.types import Hit, Scores, StageKind, record_of
+from resift.types import Hit, Scores, StageKind, make_record
 
 SCORES = st.sampled_from([None, -1.0, 0.0, 0.5, 0.5, 2.0])
 
@@ -43,11 +42,11 @@ def pools(draw):
             for id, kind in zip(ids, kinds, strict=True)
         )
     records = [
-        record_of(StageKind.RETRIEVE, "retrieve", hits, scored=True, source=name)
+        make_record(StageKind.RETRIEVE, "retrieve", hits, scored=True, source=name)
         for name, hits in lists.items()
     ]
     pool = Pool(query="q", k=draw(st.integers(1, 6)), lists=lists)
-    return pool.recorded(*records)
+    return pool.with_records(*records)
 
 
 fusions = st.sampled_from(

@@ -7,8 +7,7 @@ from fake_stores import Answers, Points
 from resift.errors import ProviderServerError
 from resift.events import ListSink
 from resift.pipeline import Pipeline, Pool
-from resift.pipeline.gating import Gate, closed
-from resift.pipeline.shaping import Shape
+from resift.pipeline.stages import Gate, Shape, closed
 from resift.ranking.gate import Profile
 from resift.ranking.shape import Recovery, ShapePolicy
 from resift.resilience import CircuitBreaker, Tiered

@@ -9,7 +9,7 @@ from resift import MemoryStore, Tiered
 from resift.errors import ConfigError, InputError
 from resift.events import ListSink
 from resift.pipeline import Pipeline, Rerank, StoreRef
-from resift.pipeline.gating import Gate
+from resift.pipeline.stages import Gate
 from resift.ranking.gate import MEMOSA, Profile
 from resift.resilience import CircuitBreaker
 from resift.testing import OverlapScorer

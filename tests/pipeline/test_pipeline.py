@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from resift.errors import CapabilityError, InputError, RetrievalError
 from resift.events import ListSink
 from resift.pipeline import Fuse, OnHits, OverFetch, Pipeline, Pool, Rerank
-from resift.pipeline.gating import Gate
+from resift.pipeline.stages import Gate
 from resift.ranking.fusion.rerankers import FusionReranker
 from resift.types import Hit
 

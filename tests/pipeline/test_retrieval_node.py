@@ -93,7 +93,7 @@ def test_a_graph_store_by_somebody_else_is_behind_the_guard_too(statement):
         with pytest.raises(UnsafeCypherError):
             build([ref])
     with pytest.raises(UnsafeCypherError):
-        asyncio.run(ref.ask(QUERY, k=3, where=None))
+        asyncio.run(ref.search(QUERY, k=3, where=None))
     assert graph.asked == []
 
 
@@ -388,9 +388,8 @@ def test_n5_keyboard_interrupt_of_a_store_is_not_swallowed():
     class Stop(BaseException):
         pass
 
-    with pytest.raises(BaseExceptionGroup) as caught:
+    with pytest.raises(Stop):
         retrieved(RetrievalNode([Raises("a", Stop()), Answers("b", ["x"])]))
-    assert caught.group_contains(Stop) if hasattr(caught, "group_contains") else True
 
 
 def test_cancelling_the_search_cancels_its_stores():
@@ -462,7 +461,7 @@ def test_a_reranker_that_fails_leaves_the_rrf_order():
     [
         ([], "at least one"),
         ([Answers("a"), Answers("a")], "Two stores are named 'a'"),
-        ([Graph("g")], "answers Cypher"),
+        ([Graph("g")], "needs Cypher"),
         ([object()], "without `async search`"),
         (["a"], "only a name; pass store_resolver="),
         (["my.db"], r"only a name; open it: SQLiteStore\('my.db'\)"),

@@ -11,11 +11,10 @@ from fake_stores import Points
 
 from resift import Hit
 from resift.pipeline import Fuse, Pipeline, Pool, Rerank
-from resift.pipeline.gating import Gate
-from resift.pipeline.shaping import Shape
+from resift.pipeline.stages import Gate, Shape
 from resift.ranking.gate import Profile
 from resift.ranking.shape import Blend, Guard, Precedence, Quota, Recovery, ShapePolicy
-from resift.types import StageKind, record_of, with_scores
+from resift.types import StageKind, make_record, with_scores
 
 IDS = [f"d{number}" for number in range(8)]
 POINTS = {"d0": -6.0, "d1": -5.0, "d2": -4.0, "d3": -3.0, "d4": -2.0, "d5": 8.0, "d6": 1.0, "d7": 0.5}
@@ -61,7 +60,7 @@ def test_a_doubled_reranker_counts_once():
     """The same judge asked twice says nothing new."""
     found = ranking(rerank=[Rerank(Points(POINTS)), Rerank(Points(POINTS), name="again")])
     assert order(found) == PLAIN
-    assert [record.name for record in found.trace.of(StageKind.RERANK)] == ["rerank", "again"]
+    assert [record.name for record in found.trace.by_kind(StageKind.RERANK)] == ["rerank", "again"]
 
 
 def test_a_second_look_is_read_on_its_own_scale():
@@ -78,7 +77,7 @@ def test_a_second_look_is_read_on_its_own_scale():
 def test_without_a_reranker_the_blend_leaves_the_order():
     """A missing stage is no evidence, and the record says so."""
     found = ranking(rerank=None)
-    assert found.ids == list(found.trace.of(StageKind.FUSE)[-1].ids)
+    assert found.ids == list(found.trace.by_kind(StageKind.FUSE)[-1].ids)
     assert any(record.note == "nothing to blend" for record in found.trace)
 
 
@@ -90,7 +89,7 @@ def test_a_stage_of_ones_own_counts_by_where_it_is_passed():
         return pool.reorder(with_scores(hits, [POINTS[hit.id] for hit in hits]))
 
     found = ranking(rerank=mine)
-    (record,) = found.trace.of(StageKind.RERANK)
+    (record,) = found.trace.by_kind(StageKind.RERANK)
     assert (record.name, record.scores[0]) == ("mine", 8.0)
     assert found.ids[0] == "d5"
 
@@ -99,7 +98,7 @@ def test_a_stage_may_write_its_own_record():
     """A record that a stage writes is kept as it is."""
 
     async def mine(pool: Pool) -> Pool:
-        return pool.recorded(record_of(StageKind.SHAPE, "mine", pool.hits, note="as it was"))
+        return pool.with_records(make_record(StageKind.SHAPE, "mine", pool.hits, note="as it was"))
 
     found = ranking(rerank=None, shape=mine)
     assert [record.note for record in found.trace if record.name == "mine"] == ["as it was"]
@@ -185,7 +184,7 @@ def test_a_reranker_of_the_plain_form_is_asked_without_the_query():
 
     found = ranking(rerank=None, fuse=Fuse(Interleave()), shape=Shape(ShapePolicy(blend=None, guard=None)))
     assert not found.degraded
-    assert [record.name for record in found.trace.of(StageKind.FUSE)] == ["interleave"]
+    assert [record.name for record in found.trace.by_kind(StageKind.FUSE)] == ["interleave"]
     assert found.replay() == found.ids
 
 
@@ -198,7 +197,7 @@ def test_a_reranker_without_async_is_asked_all_the_same():
 
     found = ranking(rerank=None, fuse=Fuse(First()), shape=Shape(ShapePolicy(blend=None, guard=None)))
     assert not found.degraded
-    assert [record.name for record in found.trace.of(StageKind.FUSE)] == ["first"]
+    assert [record.name for record in found.trace.by_kind(StageKind.FUSE)] == ["first"]
 
 
 def test_the_same_search_gives_the_same_trace():

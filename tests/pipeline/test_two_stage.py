@@ -139,7 +139,7 @@ def test_x1_missing_content_is_a_clear_error(rows, content, message):
 @pytest.mark.parametrize("pairs", [[(9, 1.0)], [(-1, 1.0)], [(0, 1.0), (0, 2.0)], [("0", 1.0)], [(0.0, 1.0)]])
 def test_x1_wrong_indices_are_an_error(pairs):
     """An index that is no row, or twice the same, is never a wrong answer."""
-    with pytest.raises(InputError, match="similarity gave index"):
+    with pytest.raises(InputError, match="similarity returned index"):
         TwoStage(TxtaiLike(), lambda query, texts: pairs)("apple")
 
 

@@ -15,14 +15,13 @@ from resift import Hit, Index
 from resift.cli.main import main
 from resift.errors import DataFormatError, InputError
 from resift.models.registry import check_kind
+from resift.ranking.calibration import drop_below, shipped_calibrator
 from resift.ranking.shape import Isotonic, Platt
-from resift.ranking.shape.probabilities import at_least
-from resift.ranking.shape.shipped_calibrations import shipped_calibrator
 from resift.rerankers.cross_encoder import DEFAULT_MODEL
 from resift.rerankers.probability import relevance
 from resift.testing import OverlapScorer
 from resift.types import Ranking, Scores
-from tests.ranking.shape.pools import pipeline_hits
+from tests.ranking.pools import pipeline_hits
 
 QUERY = "what is the capital of France?"
 TEXTS = ["Paris is the capital of France.", "Lyon is famous for its cheese.", "Cells have mitochondria."]
@@ -189,7 +188,7 @@ def test_relevance_is_between_0_and_1_and_falls_with_the_rank(data):
         assert list(shown) == sorted(shown, reverse=True)
         assert all(0 <= value <= 1 for value in shown)
         least = data.draw(st.sampled_from([0.0, 0.05, 0.3, *shown]))
-        kept = at_least(ranking, least, shown=shown)
+        kept = drop_below(ranking, least, shown=shown)
         assert kept.ids == ranking.ids[: len(kept)]
         assert len(kept) == sum(value >= least for value in shown)
 
@@ -213,10 +212,10 @@ def test_min_score_never_drops_a_hit_above_one_that_stays():
     """Raw scores need not fall with the rank: a later stage may have changed the order."""
     scores = (0.1, None, 0.5, 0.2, None)
     ranking = Ranking(tuple(Hit(f"d{at}", score=score) for at, score in enumerate(scores)))
-    assert at_least(ranking, 0.3).ids == ["d0", "d1", "d2"]
-    assert at_least(ranking, 0.9).ids == []
+    assert drop_below(ranking, 0.3).ids == ["d0", "d1", "d2"]
+    assert drop_below(ranking, 0.9).ids == []
     unscored = Ranking((Hit("a"), Hit("b")))
-    assert at_least(unscored, 0.9).ids == ["a", "b"]
+    assert drop_below(unscored, 0.9).ids == ["a", "b"]
 
 
 @pytest.mark.real_model

@@ -28,7 +28,7 @@ from resift.agent.writers import ExtractiveWriter
 from resift.deadline import Deadline
 from resift.errors import InputError, ResiftError, StoreError, redacted
 from resift.events import Sink
-from resift.pipeline.waiting import DeadlinePassed, run_until
+from resift.pipeline.fan_out import DeadlinePassed, run_until
 from resift.protocols import Embedder
 from resift.rerankers.cross_encoder import CrossEncoderReranker
 from resift.rerankers.rescore import rescore

@@ -124,7 +124,7 @@ def _summarize(settings: Settings) -> list[tuple[str, str]]:
     """Return (part, setting) rows."""
     from resift.config.build import unset_key_variables
     from resift.pipeline.defaults import FETCH
-    from resift.pipeline.over_fetch import OverFetch
+    from resift.pipeline.fan_out import OverFetch
     from resift.ranking.fusion.weighted import NAME as WEIGHTED
 
     rows: list[tuple[str, str]] = []

@@ -237,13 +237,13 @@ def _fit_clicks(args: argparse.Namespace) -> int:
     from resift.evaluation.clicks import fit, read_clicks
     from resift.evaluation.recording import read_recording, record
     from resift.evaluation.systems import system_from_file
-    from resift.ranking.adaptive_weights import Trust
+    from resift.ranking.adaptive_weights import AdaptiveWeights
 
     clicks = read_clicks(args.clicks)
     system = system_from_file(args.recording)
     with Progress("searching") as progress, TemporaryDirectory() as folder:
         out = Path(folder) / "clicks.jsonl"
-        depth = Trust().most
+        depth = AdaptiveWeights().max_depth
         record(system, [clicks], out, index=None, key="clicks", depth=depth, progress=progress.update)
         recording = read_recording(out)
     fitted = fit(recording)
@@ -293,7 +293,7 @@ def tuned_yaml(setting: Setting, header: Header) -> str:
             data["rerank"]["depth"] = setting.depth
         data["guard"] = {"blend": setting.blend is not None, "do_no_harm": setting.guard}
         if setting.blend is not None:
-            data["guard"] |= {"method": setting.blend, "neighbours": setting.neighbours}
+            data["guard"] |= {"method": setting.blend, "neighbors": setting.neighbours}
             if setting.blend_weight is not None:
                 data["guard"]["weight"] = setting.blend_weight
         if setting.blend == "promote":

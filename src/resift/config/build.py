@@ -22,19 +22,16 @@ from resift.errors import (
 )
 from resift.events import Sink
 from resift.pipeline.defaults import FETCH, views
-from resift.pipeline.gating import Gate, GateOptions, closed
-from resift.pipeline.over_fetch import OverFetch
+from resift.pipeline.fan_out import OverFetch, StoreRef
 from resift.pipeline.pipeline import Pipeline, PipelineOptions
 from resift.pipeline.pool import Pool, Stage
-from resift.pipeline.shaping import Shape
-from resift.pipeline.stages import AdaptiveDepth, Fuse, Rerank
-from resift.pipeline.store_ref import StoreRef
+from resift.pipeline.stages import AdaptiveDepth, Fuse, Gate, GateOptions, Rerank, Shape, closed
 from resift.plugins import build_plugin
 from resift.protocols import DocStore, GraphStore, Releasable, Reranker, Scorer, ScoringStage
+from resift.ranking.blend import Blend
 from resift.ranking.gate.profiles import OWN_SCORE, Profile, profile_named
-from resift.ranking.shape.blending import Blend
-from resift.ranking.shape.composing import ShapePolicy
-from resift.ranking.shape.guarding import Guard
+from resift.ranking.guard import Guard
+from resift.ranking.shape import ShapePolicy
 from resift.rerankers.hosted.scorer import HostedOptions
 from resift.resilience.breaker import CircuitBreaker
 from resift.resilience.budget import Budget, BudgetOptions

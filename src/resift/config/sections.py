@@ -12,9 +12,9 @@ from typing import ClassVar, Literal
 
 from resift.external.candidates import MissingText
 from resift.pipeline.defaults import FETCH
-from resift.pipeline.gating import GateOptions
-from resift.pipeline.over_fetch import OverFetch
+from resift.pipeline.fan_out import OverFetch
 from resift.pipeline.pipeline import TIMEOUT_S
+from resift.pipeline.stages import GateOptions
 from resift.plugins import (
     FUSION,
     GATE_PROFILES,
@@ -27,10 +27,10 @@ from resift.plugins import (
     available_stages,
     available_stores,
 )
+from resift.ranking.blend import Blend
 from resift.ranking.gate.profiles import Profile
-from resift.ranking.shape.blending import Blend
-from resift.ranking.shape.composing import ShapePolicy
-from resift.ranking.shape.guarding import Guard
+from resift.ranking.guard import Guard
+from resift.ranking.shape import ShapePolicy
 from resift.resilience.budget import BudgetOptions
 from resift.resilience.circuit import BreakerOptions
 from resift.types import JsonMapping

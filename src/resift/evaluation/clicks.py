@@ -8,10 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from resift.errors import DataFormatError
-from resift.evaluation.fast_replay import FastReplay
 from resift.evaluation.readers import Collection, json_rows
 from resift.evaluation.recording import Recording
-from resift.evaluation.replay import Setting, default_setting
+from resift.evaluation.replay import Replay, Setting, default_setting
 from resift.evaluation.running import asked_digest
 from resift.ranking.scaling import mean_and_deviation
 from resift.validation import check_arguments
@@ -105,8 +104,8 @@ def _steps(start: Setting, *, reranked: bool) -> dict[Setting, int]:
 
 def _gains(recording: Recording, start: Setting, tried: Sequence[Setting]) -> dict[Setting, Sequence[float]]:
     """Return per setting what each question gains over the default."""
-    fast = FastReplay(recording)
-    values = {setting: _values(recording, fast.run(setting)) for setting in tried}
+    replay = Replay(recording)
+    values = {setting: _values(recording, replay.run(setting)) for setting in tried}
     return {
         setting: [value - base for value, base in zip(row, values[start], strict=True)]
         for setting, row in values.items()

@@ -19,16 +19,15 @@ from resift.errors import DataFormatError, InputError, ResiftError
 from resift.evaluation.readers import Collection, json_rows
 from resift.evaluation.running import Progress, drop_partial_line
 from resift.evaluation.systems import VARIABLE, System
-from resift.pipeline.fan_out import failures_of, fan_out
-from resift.pipeline.neighbours import MOST, with_neighbours
-from resift.pipeline.pipeline import Pipeline
+from resift.pipeline.fan_out import fan_out
+from resift.pipeline.pipeline import MAX_NEIGHBOR_HITS, Pipeline
 from resift.pipeline.pool import Pool
 from resift.pipeline.stages import Rerank
 from resift.protocols import describe_scorer, own_name
 from resift.ranking.adaptive_weights import CODE_DENSITY, MEAN_WORD_LENGTH
+from resift.ranking.blend import Neighbors
 from resift.ranking.fusion.methods import METHODS
 from resift.ranking.fusion.weighted import weighted
-from resift.ranking.shape.neighbours import Near
 from resift.types import (
     Hit,
     JsonMapping,
@@ -95,7 +94,7 @@ class Recorded:
     lists: Mapping[str, Sequence[tuple[str, float | None]]]
     rerank: Mapping[str, float] = field(default_factory=dict)
     qrels: Mapping[str, int] = field(default_factory=dict)
-    near: Near = field(default_factory=dict)
+    near: Neighbors = field(default_factory=dict)
     marks: float | None = None
     letters: float | None = None
 
@@ -215,7 +214,7 @@ async def _record_queries(
 async def raw_scores(pipeline: Pipeline, text: str, depth: int) -> JsonObject:
     """Return the fields of `Recorded` that a query gets from stores and reranker."""
     branches = await fan_out(pipeline.stores, text, k=LIST_DEPTH)
-    failures = failures_of(branches)
+    failures = {branch.ref.name: branch.failure for branch in branches if branch.failure}
     if failures:
         raise ResiftError(f"Cannot record while stores fail: {failures}. Run the command again to continue.")
     lists = [branch.hits for branch in branches]
@@ -239,14 +238,18 @@ async def raw_scores(pipeline: Pipeline, text: str, depth: int) -> JsonObject:
     rerank = {
         hit.id: float(value) for hit, value in zip(hits, scores.values, strict=True) if value is not None
     }
-    return {**fields, "rerank": rerank, "near": await _find_neighbors(pipeline, text, fused[:MOST])}
+    return {
+        **fields,
+        "rerank": rerank,
+        "near": await _find_neighbors(pipeline, text, fused[:MAX_NEIGHBOR_HITS]),
+    }
 
 
-async def _find_neighbors(pipeline: Pipeline, text: str, hits: Sequence[Hit]) -> Near:
-    pool = await with_neighbours(pipeline.stores, Pool(query=text, k=pipeline.k, hits=tuple(hits)))
+async def _find_neighbors(pipeline: Pipeline, text: str, hits: Sequence[Hit]) -> Neighbors:
+    pool = await pipeline.add_neighbors(Pool(query=text, k=pipeline.k, hits=tuple(hits)))
     if pool.degraded:
         raise ResiftError(f"Cannot record: {'; '.join(pool.reasons)}. Run the command again to continue.")
-    return pool.near
+    return pool.neighbors
 
 
 def header_line(header: Header) -> str:

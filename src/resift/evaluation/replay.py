@@ -1,31 +1,32 @@
-"""Run the real pipeline on recorded lists and scores: other fusion, depth, floors or blend, no model call."""
+"""Replay recorded lists and scores under another setting, with the functions of the pipeline and no model."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
-from resift._internal.sync import run_sync
-from resift.deadline import Deadline
 from resift.errors import InputError
 from resift.evaluation.recording import Header, Recorded, Recording
-from resift.evaluation.running import hits_beyond_k
-from resift.pipeline.gating import Gate
-from resift.pipeline.over_fetch import OverFetch
-from resift.pipeline.pipeline import Pipeline
-from resift.pipeline.pool import Pool
-from resift.pipeline.shaping import Shape
-from resift.pipeline.stages import AdaptiveDepth, Fuse, Rerank
-from resift.protocols import Reranker, Scorer
-from resift.ranking.adaptive_weights import Trust
+from resift.ranking.adaptive_weights import CODE_DENSITY, AdaptiveWeights, rerank_depth
 from resift.ranking.fusion.methods import METHODS
-from resift.ranking.fusion.rerankers import FusionReranker
 from resift.ranking.fusion.weighted import NAME as WEIGHTED
-from resift.ranking.fusion.weighted import WeightedReranker
-from resift.ranking.gate import Profile
-from resift.ranking.shape import Blend, Guard, ShapePolicy
-from resift.ranking.shape.neighbours import Near
-from resift.types import Hit, JsonObject, ScorerInfo, Scores
+from resift.ranking.gate import Profile, gate
+from resift.ranking.shape import Blend, Guard, ShapePolicy, shape
+from resift.rerankers.rescore import order_by_scores
+from resift.types import (
+    RETRIEVAL_MODES,
+    FusedHits,
+    Hit,
+    JsonObject,
+    Scores,
+    StageKind,
+    StageRecord,
+    Trace,
+    make_record,
+)
+
+_CACHED_FUSIONS = 8
+"""Fusion settings whose fused lists are kept; tuning changes other options more often."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,13 +41,13 @@ class Setting:
 
     method: str = "rrf"
     k_param: float = 60.0
-    vectors: float = Trust().vectors
+    vectors: float = AdaptiveWeights().dense_weight
     weights: tuple[float, ...] = ()
     depth: int = 20
     blend: str | None = Blend().method
     blend_weight: float | None = Blend().weight
     temperature: float = Blend().temperature
-    neighbours: float = Blend().neighbours
+    neighbours: float = Blend().neighbors
     floor: tuple[str, float] | None = None
     guard: bool = False
 
@@ -70,153 +71,165 @@ class Setting:
 
 def default_setting(header: Header) -> Setting:
     """Return the setting that stands for the default pipeline on this recording."""
-    return Setting(method=WEIGHTED, depth=min(Trust().most, header.depth), guard=header.depth > 0)
+    return Setting(
+        method=WEIGHTED, depth=min(AdaptiveWeights().max_depth, header.depth), guard=header.depth > 0
+    )
+
+
+class Replay:
+    """Ranks the queries of a recording under many settings; settings with the same fusion share it."""
+
+    def __init__(self, recording: Recording) -> None:
+        self.recording = recording
+        header = recording.header
+        modes = [RETRIEVAL_MODES.get(kind, kind) for kind in header.kinds]
+        self._modes = modes
+        self._lists = [
+            [recorded_hits(query.lists[name], name) for name in header.stores] for query in recording.queries
+        ]
+        self._retrieved = [
+            [
+                replace(
+                    make_record(StageKind.RETRIEVE, "retrieve", hits, scored=True, source=name),
+                    retrieval_mode=mode,
+                )
+                for hits, name, mode in zip(lists, header.stores, modes, strict=True)
+            ]
+            for lists in self._lists
+        ]
+        self._fused: dict[object, list[FusedHits]] = {}
+
+    def run(self, setting: Setting, *, max_hits: int | None = None) -> dict[str, list[str]]:
+        """Return query -> ids in order, at most `max_hits` each, as the pipeline ranks them."""
+        _check_setting(setting, self.recording.header.stores)
+        blend = blend_policy(setting)
+        policy = ShapePolicy(blend=blend, guard=Guard() if setting.guard else None)
+        ranked = {}
+        for i, (query, fused) in enumerate(zip(self.recording.queries, self._fuse(setting), strict=True)):
+            ranked[query.query] = self._rank(i, query, fused, setting, policy)[:max_hits]
+        return ranked
+
+    def _fuse(self, setting: Setting) -> list[FusedHits]:
+        key = (setting.method, setting.k_param, setting.vectors, setting.weights)
+        if key not in self._fused:
+            if len(self._fused) >= _CACHED_FUSIONS:
+                self._fused.pop(next(iter(self._fused)))
+            self._fused[key] = [
+                fuse_recorded(query, lists, setting, self._modes, self.recording.header.stores)
+                for query, lists in zip(self.recording.queries, self._lists, strict=True)
+            ]
+        return self._fused[key]
+
+    def _rank(
+        self, i: int, query: Recorded, fused: FusedHits, setting: Setting, policy: ShapePolicy
+    ) -> list[str]:
+        """Gate, rerank and shape one query, and return its ids."""
+        k = self.recording.header.k
+        records: list[StageRecord] = [*self._retrieved[i], *fused.records]
+        hits: Sequence[Hit] = fused
+        if setting.floor is not None:
+            store, threshold = setting.floor
+            profile = Profile(default=threshold, signal=store)
+            gated = gate(hits, trace=Trace(records), profile=profile, rerank_top_n=k)
+            hits = gated.kept
+            records.append(gated.record)
+        if not setting.depth or not hits:
+            return [hit.id for hit in hits]
+        depth = setting.depth
+        if fused.records[0].weights:
+            rules = adaptive_weights(setting)
+            density = fused.records[0].evidence.get(CODE_DENSITY, 0.0)
+            depth = rerank_depth([hit.score or 0.0 for hit in hits], rules, code_density=density)
+        if depth:
+            info = self.recording.header.scorer
+            values = [query.rerank.get(hit.id) for hit in hits[:depth]]
+            scores = Scores(values, info.name)
+            hits, record = order_by_scores(hits[:depth], values, scores, info, rest=hits[depth:])
+            records.append(record)
+        result = shape(hits, k=k, trace=Trace(records), policy=policy, neighbors=query.near)
+        order = [*result.ids]
+        for record in result.records:
+            if record.kind is StageKind.CUT:
+                order += record.dropped
+        return order
 
 
 def replay(recording: Recording, setting: Setting) -> dict[str, list[str]]:
-    """Return query -> ids in order, as the real pipeline gives them for this setting."""
-    return run_sync(_replayed(recording, setting))
+    """Return query -> ids in order, as the pipeline ranks them under this setting."""
+    return Replay(recording).run(setting)
 
 
 def coverage(recording: Recording, setting: Setting) -> float:
-    """Return which part of what this setting would rerank has a recorded score."""
+    """Return the share of the hits that this setting would rerank which have a recorded score."""
     if not setting.depth:
         return 1.0
-    asked = known = 0
-    fuse = METHODS[setting.method]
-    known_facts = {"searched": recording.header.kinds} if setting.method == WEIGHTED else {}
-    for one in recording.queries:
-        lists = [recorded_hits(ranked, name) for name, ranked in one.lists.items()]
-        top = fuse(lists, k=setting.depth, **known_facts, **_fuse_options(setting))
-        asked += len(top)
-        known += sum(hit.id in one.rerank for hit in top)
-    return known / asked if asked else 1.0
-
-
-async def _replayed(recording: Recording, setting: Setting) -> dict[str, list[str]]:
     header = recording.header
-    stores = [_RecordedStore(name, kind) for name, kind in zip(header.stores, header.kinds, strict=True)]
-    scorer = _RecordedScorer(recording.header.scorer)
-    alike = _RecordedNear()
-    weigh = WeightedReranker(trust=trust_of(setting), weights=setting.weights or None)
-    pipeline = _pipeline(stores, scorer, alike, weigh, setting, k=header.k)
-    run = {}
-    for one in recording.queries:
-        # Recorded with the lists, as the texts they are read from are not.
-        weigh.marks, weigh.letters = one.marks, one.letters
-        for store in stores:
-            store.ranked = one.lists[store.name]
-        scorer.known, alike.near = one.rerank, one.near
-        ranking = await pipeline.search(one.query)
-        run[one.query] = [hit.id for hit in hits_beyond_k(ranking)]
-    return run
+    modes = [RETRIEVAL_MODES.get(kind, kind) for kind in header.kinds]
+    reranked = known = 0
+    for query in recording.queries:
+        lists = [recorded_hits(query.lists[name], name) for name in header.stores]
+        top = fuse_recorded(query, lists, setting, modes, header.stores)[: setting.depth]
+        reranked += len(top)
+        known += sum(hit.id in query.rerank for hit in top)
+    return known / reranked if reranked else 1.0
 
 
-def _pipeline(
-    stores: Sequence[_RecordedStore],
-    scorer: Scorer,
-    alike: _RecordedNear,
-    weigh: WeightedReranker,
+def fuse_recorded(
+    query: Recorded,
+    lists: Sequence[Sequence[Hit]],
     setting: Setting,
-    *,
-    k: int,
-) -> Pipeline:
-    _check(setting, stores)
-    stages: JsonObject = {}
-    if setting.floor is not None:
-        store, least = setting.floor
-        stages["gate"] = Gate(Profile(default=least, signal=store))
-    if setting.depth:
-        adaptive = AdaptiveDepth(trust_of(setting), otherwise=setting.depth)
-        stages["rerank"] = Rerank(scorer, depth=adaptive)
-        stages["guard"] = alike
-        stages["shape"] = Shape(
-            ShapePolicy(blend=policy_of(setting), guard=Guard() if setting.guard else None), name="guard"
-        )
-
-    def fuse(names: Sequence[str]) -> Reranker:
-        if setting.method == WEIGHTED:
-            return weigh
-        return FusionReranker(setting.method, sources=list(names), **_fuse_options(setting))
-
-    # All that was recorded: the stores' own limits were at work then.
-    whole = OverFetch(factor=1, minimum=1_000_000)
-    return Pipeline(stores, fuse=Fuse(make=fuse), k=k, fetch=whole, **stages)
+    modes: Sequence[str],
+    stores: Sequence[str],
+) -> FusedHits:
+    """Return the fused lists of one query."""
+    options: JsonObject = {"weights": list(setting.weights)} if setting.weights else {}
+    if setting.method == "rrf":
+        options["k_param"] = setting.k_param
+    if setting.method == WEIGHTED:
+        # The text properties were recorded, because the texts were not.
+        options |= {
+            "retrieval_modes": modes,
+            "adaptive_weights": adaptive_weights(setting),
+            "code_density": query.marks,
+            "mean_word_length": query.letters,
+        }
+    else:
+        options["sources"] = list(stores)
+    fused: FusedHits = METHODS[setting.method](lists, **options)
+    return fused
 
 
-def _check(setting: Setting, stores: Sequence[_RecordedStore]) -> None:
+def _check_setting(setting: Setting, stores: Sequence[str]) -> None:
     if setting.weights and len(setting.weights) != len(stores):
         raise InputError(f"{len(setting.weights)} weights for {len(stores)} stores; give one each.")
-    if setting.floor is not None and setting.floor[0] not in {store.name for store in stores}:
-        raise InputError(f"The floor is for {setting.floor[0]!r}, which is no recorded store.")
+    if setting.floor is not None and setting.floor[0] not in stores:
+        raise InputError(f"The floor is for {setting.floor[0]!r}, which is not a recorded store.")
 
 
-def policy_of(setting: Setting) -> Blend | None:
-    """Return the blend of a setting, None where it has none."""
+def blend_policy(setting: Setting) -> Blend | None:
+    """Return the blend of a setting, None without one."""
     if setting.blend is None:
         return None
     return Blend(
         weight=setting.blend_weight,
         method=setting.blend,  # type: ignore[arg-type]
         temperature=setting.temperature,
-        neighbours=setting.neighbours,
-        trust=trust_of(setting),
+        neighbors=setting.neighbours,
+        adaptive_weights=adaptive_weights(setting),
     )
 
 
-def trust_of(setting: Setting) -> Trust:
-    """Return the trust of a setting: what it says of vectors and depth, all else as by default."""
-    most = max(1, setting.depth)
-    return replace(Trust(), vectors=setting.vectors, most=most, least=min(Trust().least, most))
-
-
-def _fuse_options(setting: Setting) -> JsonObject:
-    options: JsonObject = {"weights": list(setting.weights)} if setting.weights else {}
-    if setting.method == "rrf":
-        options["k_param"] = setting.k_param
-    return options
+def adaptive_weights(setting: Setting) -> AdaptiveWeights:
+    """Return the default weights with the dense weight and the rerank depth of a setting."""
+    depth = max(1, setting.depth)
+    min_depth = min(AdaptiveWeights().min_depth, depth)
+    return AdaptiveWeights(dense_weight=setting.vectors, max_depth=depth, min_depth=min_depth)
 
 
 def recorded_hits(ranked: Sequence[tuple[str, float | None]], store: str) -> list[Hit]:
-    """Return a store's recorded list as hits."""
-    # The id stands in for the text, which a recording does not hold: a hit without text is not reranked.
+    """Return the recorded list of a store as hits."""
+    # The id replaces the text, which a recording does not have: a hit without text is not reranked.
     return [Hit(id, id, score, store) for id, score in ranked]
-
-
-class _RecordedStore:
-    """Answers what was recorded for the query at hand."""
-
-    def __init__(self, name: str, kind: str) -> None:
-        self.name = name
-        self.kind = kind
-        self.ranked: Sequence[tuple[str, float | None]] = ()
-
-    async def search(self, query: str, *, k: int, where: object = None) -> list[Hit]:
-        return recorded_hits(self.ranked, self.name)[:k]
-
-
-class _RecordedScorer:
-    """Scores what was recorded; a hit without a recorded score has none."""
-
-    def __init__(self, info: ScorerInfo) -> None:
-        self.name = info.name
-        self.info = info
-        self.known: Mapping[str, float] = {}
-
-    async def score(self, query: str, hits: Sequence[Hit], *, deadline: Deadline) -> Scores:
-        return Scores([self.known.get(hit.id) for hit in hits], self.name)
-
-
-class _RecordedNear:
-    """A stage that says what was recorded to be alike."""
-
-    name = "neighbours"
-
-    def __init__(self) -> None:
-        self.near: Near = {}
-
-    async def __call__(self, pool: Pool) -> Pool:
-        return replace(pool, near=self.near)
 
 
 def only(recording: Recording, queries: Sequence[Recorded]) -> Recording:

@@ -16,7 +16,7 @@ from pathlib import Path
 from resift.errors import InputError, did_you_mean
 from resift.ingest.opening import open_index
 from resift.models.embedder import DEFAULT_EMBEDDER, Embedder
-from resift.pipeline.over_fetch import OverFetch
+from resift.pipeline.fan_out import OverFetch
 from resift.pipeline.pipeline import Pipeline
 from resift.pipeline.stages import Rerank
 from resift.plugins import load_reranker

@@ -11,10 +11,9 @@ from itertools import product
 from typing import Any, Literal, NamedTuple
 
 from resift.errors import InputError, did_you_mean
-from resift.evaluation.fast_replay import FastReplay, is_fast
 from resift.evaluation.measures import Judge, Quality, measure_name
 from resift.evaluation.recording import Header, Recorded, Recording
-from resift.evaluation.replay import Setting, default_setting, only, replay
+from resift.evaluation.replay import Replay, Setting, default_setting, only
 from resift.ranking.fusion.weighted import NAME as WEIGHTED
 from resift.ranking.scaling import mean_and_deviation
 from resift.types import JsonMapping, JsonObject
@@ -101,7 +100,7 @@ def tune(
         raise InputError(f"budget is {budget}; try at least 1 setting.")
     space = space_of(recording.header, floors=floors, near=any(one.near for one in recording.queries))
     trial = _Trial(recording, measure, budget=budget, progress=progress)
-    # Without the guard: the fast replay does not compute it.
+    # Without the guard, which is not tuned.
     first = replace(start or default_setting(recording.header), guard=False)
     trial.value(first)
     if search == "grid":
@@ -169,7 +168,7 @@ class _Trial:
         self.known: dict[Setting, float] = {}
         self._recording = recording
         self._progress = progress
-        self._fast = FastReplay(recording)
+        self._replay = Replay(recording)
         self._judge = Judge(recording.qrels(), [self.measure])
         cutoff = self.measure.partition("@")[2]
         self._most = int(cutoff) if cutoff else None
@@ -198,9 +197,7 @@ class _Trial:
         return mean > deviation / math.sqrt(len(gains))
 
     def _quality(self, setting: Setting) -> Quality:
-        fast = is_fast(setting)
-        run = self._fast.run(setting, most=self._most) if fast else replay(self._recording, setting)
-        return self._judge.quality(run)
+        return self._judge.quality(self._replay.run(setting, max_hits=self._most))
 
 
 def _grid(trial: _Trial, space: Space, header: Header) -> None:

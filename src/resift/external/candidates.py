@@ -1,4 +1,4 @@
-"""Strings, dicts and hits in; hits out. Every entry point takes candidates through here."""
+"""Read candidates: strings, dicts and hits become hits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from resift.external.records import (
     read_metadata,
     read_text,
 )
-from resift.types import Hit, JsonMapping, finite
+from resift.types import Hit, JsonMapping, to_finite_float
 
 Candidate = str | JsonMapping | Hit
 Candidates = Iterable[Candidate] | Table
@@ -33,7 +33,7 @@ def first_text(row: JsonMapping, keys: Sequence[str]) -> str:
     return ""
 
 
-def hits_from(
+def read_hits(
     candidates: Candidates,
     *,
     name: str = "candidates",
@@ -45,17 +45,17 @@ def hits_from(
     flags: dict[str, str] | None = None,
     fields: dict[str, None] | None = None,
 ) -> list[Hit]:
-    """Return one hit per candidate, in order; `name` is what the caller calls the argument.
+    """Return one hit per candidate, in order; `name` is the name of the argument in messages.
 
     The text of a dict is read as `resift.external.records` describes; its other fields become metadata.
     Strings and dicts without an id are numbered from "0". A score that is not a finite number is refused,
-    unless there are `flags` to note it in (id -> the problem). `fields` collects the names
+    unless `flags` (id -> problem) is given to note it. `fields` collects the names
     of the text fields.
     """
-    given: list[Any] = list_documents(candidates, name)
+    items: list[Any] = list_documents(candidates, name)
     keys = check_text_keys(text_keys)
-    hits: list[Hit] = [] if set(map(type, given)) - {Hit} else given  # the usual case: all are hits already
-    for number, candidate in enumerate(given if hits is not given else ()):
+    hits: list[Hit] = [] if set(map(type, items)) - {Hit} else items  # usually, all are hits already
+    for number, candidate in enumerate(items if hits is not items else ()):
         if isinstance(candidate, Hit):
             hits.append(candidate)
         elif isinstance(candidate, str):
@@ -111,11 +111,11 @@ def _score(given: object, id: str, number: int, flags: dict[str, str] | None) ->
     if given is None:
         return None
     try:
-        return finite(given, of=f"Candidate {number}")
+        return to_finite_float(given, of=f"Candidate {number}")
     except InvalidHitError:
         if flags is None:
             raise
-        flags[id] = f"came with score {given!r}, which is no number"
+        flags[id] = f"came with score {given!r}, which is not a finite number"
         return None
 
 
@@ -139,3 +139,6 @@ def _filled(hit: Hit, policy: MissingText, keys: Sequence[str] | None) -> Hit:
         why = no_text([hit.metadata], keys, "text_keys=")
         raise InvalidHitError(f"Candidate {hit.id!r} has no text: {why}")
     raise InputError(f"missing_text is {policy!r}; pass 'last', 'empty', 'id' or 'raise'.")
+
+
+hits_from = read_hits  # OLD NAME: remove

@@ -1,13 +1,12 @@
-"""What a pipeline looks like when nothing is configured."""
+"""The default pipeline."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from resift.errors import StoreError
-from resift.pipeline.over_fetch import OverFetch
-from resift.pipeline.shaping import Shape
-from resift.pipeline.stages import AdaptiveDepth, Rerank
+from resift.pipeline.fan_out import OverFetch
+from resift.pipeline.stages import AdaptiveDepth, Rerank, Shape
 from resift.protocols import DocStore, OpensVectors
 from resift.ranking.fusion.weighted import WeightedReranker
 from resift.rerankers.cross_encoder import (
@@ -15,15 +14,15 @@ from resift.rerankers.cross_encoder import (
     PIPELINE_MAX_WINDOWS,
     CrossEncoderReranker,
 )
-from resift.types import Hit, JsonObject, Where
+from resift.types import Hit, Where
 
 FETCH = OverFetch(factor=30, minimum=300, cap=1000)
-"""How much each store is asked for: z-scores of longer lists are steadier, for 5 ms more than 100."""
+"""Candidates per store: z-scores of longer lists are more stable."""
 
 
-def default_options(store: Any, *, rerank: bool) -> JsonObject:
+def default_options(store: Any, *, rerank: bool) -> dict[str, Any]:
     """Return the arguments of the default `Pipeline` for a store."""
-    options: JsonObject = {"stores": views(store), "fuse": WeightedReranker(), "fetch": FETCH}
+    options: dict[str, Any] = {"stores": views(store), "fuse": WeightedReranker(), "fetch": FETCH}
     if rerank:
         scorer = CrossEncoderReranker(
             max_windows=PIPELINE_MAX_WINDOWS, first_pass_windows=PIPELINE_FIRST_PASS, lazy=True
@@ -34,21 +33,20 @@ def default_options(store: Any, *, rerank: bool) -> JsonObject:
 
 
 def views(store: Any) -> list[Any]:
-    """Return the two ways of finding of a store, `text` and `vectors`, where it has both; else itself."""
+    """Return the views `text` and `vectors` of a store that has both, or the store itself."""
     mode = getattr(store, "mode", "")
     if mode == "text":
-        unused = _unused_vectors(store)
-        return [store] if unused is None else [store.text, unused]
+        vectors = _reopen_vectors(store)
+        return [store] if vectors is None else [store.text, vectors]
     if mode not in ("hybrid", "vector"):
         return [store]
     sides = [getattr(store, side, None) for side in ("text", "vectors")]
-    found = [side for side in sides if isinstance(side, DocStore)]
-    return found if len(found) == len(sides) else [store]
+    return sides if all(isinstance(side, DocStore) for side in sides) else [store]
 
 
-def _unused_vectors(store: Any) -> Any:
-    """Return the vectors of a file that was opened without its embedder; None where it has none."""
-    named = store.facts().embedder if isinstance(store, OpensVectors) else None
+def _reopen_vectors(store: Any) -> Any:
+    """Return the vectors of a file that was opened without its embedder, None if it has none."""
+    named = store.facts().embedder if isinstance(store, OpensVectors) else ""
     if not named:
         return None
     from resift.models.embedder import Embedder
@@ -56,11 +54,11 @@ def _unused_vectors(store: Any) -> Any:
     try:
         return store.vectors_by(Embedder(named))
     except ValueError as exc:
-        return _Unavailable(f"{store.name}.vectors", f"{store.path} was built with {named}: {exc}")
+        return _UnavailableView(f"{store.name}.vectors", f"{store.path} was built with {named}: {exc}")
 
 
-class _Unavailable:
-    """A view that cannot be asked: the fan-out then says so, and what to do."""
+class _UnavailableView:
+    """A view that fails with the reason, which the ranking then reports."""
 
     kind = "vector"
 

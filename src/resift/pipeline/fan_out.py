@@ -1,35 +1,209 @@
-"""One question to many stores at once: each on its own time, answers in the order declared."""
+"""Query many stores at once: references to stores, the fan-out, and waiting with a deadline."""
 
 from __future__ import annotations
 
 import asyncio
+import inspect
 import logging
+import os
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from resift.deadline import Deadline
-from resift.errors import ResiftError, RetrievalError, redacted
+from resift.errors import InputError, ResiftError, RetrievalError, redact
 from resift.events import Event, Sink, emit
-from resift.external.candidates import hits_from
-from resift.pipeline.store_ref import StoreRef
-from resift.pipeline.waiting import DeadlinePassed, run_until
+from resift.external.candidates import read_hits
+from resift.protocols import DocStore, GraphStore, VectorStore, declared_name, display_name
 from resift.stores.base import APPROXIMATE, is_approximate
-from resift.stores.filters import conditions
-from resift.types import Hit, StageKind, StageRecord, Where, record_of
+from resift.stores.filters import conditions, matches
+from resift.stores.graph.cypher_guard import check_cypher_for
+from resift.types import RETRIEVAL_MODES, Hit, StageKind, StageRecord, Where
+from resift.validation import check_k, check_number, check_options, check_text, option
+
+T = TypeVar("T")
 
 LATE = "no answer in time"
-"""The failure of a store that had no time of its own and outlasted that of the search."""
+"""The failure of a store without its own timeout that outlasted the deadline of the search."""
+
+QUERY_PARAMETER = "query"
+"""The parameter of the query in Cypher: write `$query` in the statement."""
 
 log = logging.getLogger("resift.pipeline")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OverFetch:
+    """Fetch `factor` × k candidates, at least `minimum` and at most `cap`, but never fewer than k."""
+
+    factor: int = option("Multiple of k.", default=10, min=1)
+    minimum: int = option("Minimum number of candidates.", default=0, min=0)
+    cap: int | None = option("Maximum number of candidates.", default=None, min=1)
+
+    def __post_init__(self) -> None:
+        check_options(self)
+
+    def __call__(self, k: int) -> int:
+        """Return how many candidates to fetch for k hits."""
+        count = max(self.minimum, k * self.factor)
+        return max(k, count if self.cap is None else min(self.cap, count))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreRef:
+    """A store in a fan-out: its name, the store itself, and how to query it.
+
+    A graph store needs `cypher`; the query reaches it as the parameter `$query`, never as text in the
+    statement. `k` and `timeout_s` replace those of the fan-out for this store.
+    """
+
+    name: str = ""
+    store: Any = None
+    cypher: str | None = None
+    parameters: Mapping[str, object] = field(default_factory=dict)
+    k: int | None = None
+    timeout_s: float | None = None
+    kind: str = ""
+
+    @property
+    def capability(self) -> str:
+        """The capability that reading this store requires."""
+        # A view of a store (docs.text) needs the capability of the store.
+        own = declared_name(self.owner) if self.owner is not self.store else ""
+        return f"db.{own or self.name}:read"
+
+    @property
+    def owner(self) -> Any:
+        """The store behind a view of it (`stores.hybrid.StoreView`), or the store itself."""
+        # By attribute: isinstance with a protocol takes 57 to 87 µs, and every search needs this.
+        return getattr(self.store, "store", self.store)
+
+    @property
+    def provider(self) -> str:
+        """The name of the engine for events."""
+        owner = self.owner
+        return str(getattr(owner, "provider", "") or type(owner).__name__)
+
+    async def search(self, query: str, *, k: int, where: Where | None, lazy: bool = False) -> Sequence[Hit]:
+        """Query the store; `lazy` prefers its `search_lazy`."""
+        rows: Sequence[Hit]
+        if self.cypher is not None:
+            # Stores of other packages may not check the statement themselves.
+            check_cypher_for(self.store, self.cypher)
+            parameters = {**self.parameters, QUERY_PARAMETER: query}
+            rows = await self.store.query(self.cypher, parameters, k=k)
+            # The statement does not contain the filter, so it is applied here.
+            return rows if where is None else [row for row in rows if matches(row.metadata, where)]
+        # A store without filters can still serve searches without one.
+        filters = {} if where is None else {"where": where}
+        search = (getattr(self.store, "search_lazy", None) if lazy else None) or self.store.search
+        rows = await search(query, k=k, **filters)
+        return rows
+
+
+Store = VectorStore | DocStore | GraphStore
+Stores = Store | StoreRef | Iterable[Store | StoreRef]
+"""One store or several, each as it is or as a reference."""
+
+
+class ResolvedStore:
+    """A store that is looked up by name at each query."""
+
+    def __init__(self, name: str, resolve: Callable[[str], object]) -> None:
+        self.name = name
+        self.provider = ""
+        self._resolve = resolve
+
+    async def search(self, query: str, *, k: int, **filters: Any) -> Sequence[Hit]:
+        """Search the store that currently has the name."""
+        rows: Sequence[Hit] = await (await self._look_up("search")).search(query, k=k, **filters)
+        return rows
+
+    async def query(
+        self, cypher: str, parameters: Mapping[str, object] | None = None, *, k: int
+    ) -> Sequence[Hit]:
+        """Query the graph that currently has the name."""
+        rows: Sequence[Hit] = await (await self._look_up("query")).query(cypher, parameters, k=k)
+        return rows
+
+    async def _look_up(self, method: str) -> Any:
+        store = self._resolve(self.name)
+        store = await store if inspect.isawaitable(store) else store
+        if not callable(getattr(store, method, None)):
+            raise InputError(
+                f"The resolver returned a {type(store).__name__} without `async {method}` for {self.name!r}."
+            )
+        self.provider = str(getattr(store, "provider", "") or type(store).__name__)
+        return store
+
+
+def store_refs(
+    stores: Stores | str | Iterable[Store | StoreRef | str], *, resolve: Callable[[str], object] | None = None
+) -> tuple[StoreRef, ...]:
+    """Return one checked reference per store, in declared order.
+
+    Takes stores, names (looked up with `resolve` at each query) and StoreRefs; names must differ.
+    """
+    if isinstance(stores, (str, bytes)) or not isinstance(stores, Iterable):
+        stores = [stores]
+    refs = tuple([_store_ref(store, resolve) for store in stores])
+    if not refs:
+        raise InputError("No stores given; pass at least one.")
+    names = [ref.name for ref in refs]
+    repeated = next((name for name in names if names.count(name) > 1), None)
+    if repeated is not None:
+        raise InputError(
+            f"Two stores are named {repeated!r}. Give each its own name: StoreRef(name=…, store=…)."
+        )
+    return refs
+
+
+def _store_ref(store: object, resolve: Callable[[str], object] | None) -> StoreRef:
+    if isinstance(store, StoreRef):
+        ref = store
+    else:
+        ref = StoreRef(name=store) if isinstance(store, str) else StoreRef(store=store)
+    check_text(ref.name, "The name of a store")
+    if ref.store is None:
+        if resolve is None:
+            is_path = os.sep in ref.name or "." in ref.name
+            remedy = (
+                f"open it: SQLiteStore({ref.name!r})"
+                if is_path
+                else "pass store_resolver= or StoreRef(store=…)"
+            )
+            raise InputError(f"Store {ref.name!r} is only a name; {remedy}.")
+        ref = replace(ref, store=ResolvedStore(ref.name, resolve))
+    kind = ref.kind or ("graph" if ref.cypher is not None else getattr(ref.store, "kind", ""))
+    if not isinstance(kind, str) or not kind:
+        kind = {"text": "doc", "vector": "vector", "hybrid": "hybrid"}.get(
+            getattr(ref.store, "mode", ""), "search"
+        )
+    ref = replace(ref, name=ref.name or display_name(ref.store), kind=kind)
+    if ref.k is not None:
+        check_k(ref.k, name=f"Store {ref.name!r}: k", min=1)
+    if ref.timeout_s is not None:
+        check_number(ref.timeout_s, f"Store {ref.name!r}: timeout_s", gt=0)
+    if ref.cypher is not None:
+        check_text(ref.cypher, f"Store {ref.name!r}: cypher")
+        check_cypher_for(ref.store, ref.cypher)
+    method = "query" if ref.cypher is not None else "search"
+    if not callable(getattr(ref.store, method, None)):
+        what = type(ref.store).__name__
+        if method == "search" and isinstance(ref.store, GraphStore):
+            raise InputError(
+                f"Store {ref.name!r} ({what}) needs Cypher: StoreRef(store=…, cypher='MATCH … $query …')."
+            )
+        raise InputError(f"Store {ref.name!r} is a {what} without `async {method}`; see resift.protocols.")
+    return ref
+
+
 # The name belongs to the graph engine that listens for it.
 class Transition(Event, name="stargraph.transition"):
-    """One branch of a fan-out ended: `status` is ok, failed or late; `timestamp` is UTC in ISO 8601."""
+    """A store answered a query: `status` is ok, failed or late; `timestamp` is UTC in ISO 8601."""
 
     kind: str
     store: str
@@ -42,30 +216,13 @@ class Transition(Event, name="stargraph.transition"):
 
 
 @dataclass(frozen=True, slots=True)
-class Branch:
-    """What one store gave: its hits, or why there are none; `flags` say what was odd about single hits.
-
-    `approximate`: an index found them that may have passed over better ones.
-    """
+class StoreResult:
+    """The hits of one store with their record, or the reason why there are none."""
 
     ref: StoreRef
     hits: tuple[Hit, ...] = ()
     failure: str | None = None
-    flags: Mapping[str, str] = field(default_factory=dict)
-    approximate: bool = False
-
-    def record(self) -> StageRecord:
-        """Return the record of this store's list."""
-        record = record_of(
-            StageKind.RETRIEVE,
-            "retrieve",
-            self.hits,
-            scored=True,
-            source=self.ref.name,
-            note=APPROXIMATE if self.approximate else "",
-            notes=self.flags,
-        )
-        return replace(record, searched=self.ref.kind)
+    record: StageRecord | None = None
 
 
 async def fan_out(
@@ -78,102 +235,132 @@ async def fan_out(
     timeout_s: float | None = None,
     sink: Sink | None = None,
     lazy: bool = False,
-) -> list[Branch]:
-    """Ask every store at the same time and return one branch per store, in the order of `refs`.
+) -> list[StoreResult]:
+    """Query every store at the same time and return one result per store, in the order of `refs`.
 
-    `lazy` lets stores that can do so load texts and metadata when they are first used.
-    `timeout_s` is for stores without one of their own. A store that raises or is late costs only itself.
-    Raises RetrievalError when every store failed.
+    `lazy` lets stores load texts and metadata at their first use. `timeout_s` applies to stores without their
+    own. A store that fails or is late does not affect the others. Raises RetrievalError if all of them fail.
     """
-    conditions(where)  # a mistake in the filter is the caller's, not a failure of every store
+    conditions(where)  # an invalid filter is an error of the caller, not a failure of every store
     until = deadline or Deadline.never()
-    # A branch keeps its store's failure, so the group ends early only when the caller is cancelled.
-    async with asyncio.TaskGroup() as group:
-        tasks = [
-            group.create_task(
-                _branch(
-                    replace(ref, timeout_s=timeout_s if ref.timeout_s is None else ref.timeout_s),
-                    query,
-                    k=k,
-                    where=where,
-                    deadline=until,
-                    sink=sink,
-                    lazy=lazy,
-                )
-            )
-            for ref in refs
-        ]
-    branches = [task.result() for task in tasks]
-    if refs and all(branch.failure for branch in branches):
-        raise RetrievalError(failures_of(branches))
-    return branches
-
-
-def failures_of(branches: Sequence[Branch]) -> dict[str, str]:
-    """Return store name -> what went wrong, for the branches that failed."""
-    return {branch.ref.name: branch.failure for branch in branches if branch.failure}
-
-
-async def _branch(
-    ref: StoreRef,
-    query: str,
-    *,
-    k: int,
-    where: Where | None,
-    deadline: Deadline,
-    sink: Sink | None,
-    lazy: bool,
-) -> Branch:
+    limits = [until.sooner(timeout_s if ref.timeout_s is None else ref.timeout_s) for ref in refs]
     started = time.perf_counter()
-    limit = deadline.sooner(ref.timeout_s)
-    asked = ref.k or k
-    status, error = "ok", None
-    branch = Branch(ref)
+    tasks = [
+        asyncio.ensure_future(_query_store(ref, query, k=ref.k or k, where=where, sink=sink, lazy=lazy))
+        for ref in refs
+    ]
+    results: list[StoreResult] = []
     try:
-        rows = await run_until(limit, ref.ask(query, k=asked, where=where, lazy=lazy))
-        branch = _from_store(ref, rows, asked)
-    except DeadlinePassed:
-        status, error = "late", TimeoutError.__name__
-        # Which of the two limits it was: the store's own, or what the whole search had left.
-        own = ref.timeout_s is not None and limit.at_s < deadline.at_s
-        branch = Branch(ref, failure=f"{LATE} (timeout_s={ref.timeout_s:g})" if own else LATE)
+        for ref, limit, task in zip(refs, limits, tasks, strict=True):
+            if not task.done():
+                # Not wait_for, which waits until the cancelled work has ended, however long that takes.
+                await asyncio.wait({task}, timeout=limit.timeout_s)
+            if task.done():
+                results.append(task.result())
+                continue
+            own_s = timeout_s if ref.timeout_s is None else ref.timeout_s
+            own_limit = own_s is not None and limit.at_s < until.at_s
+            results.append(StoreResult(ref, failure=f"{LATE} (timeout_s={own_s:g})" if own_limit else LATE))
+            _report(sink, ref, 0, started, status="late", error=TimeoutError.__name__)
+    finally:
+        for task in tasks:
+            if not task.done():
+                _abandon(task)
+    if refs and all(result.failure for result in results):
+        raise RetrievalError({result.ref.name: result.failure or "" for result in results})
+    return results
+
+
+async def _query_store(
+    ref: StoreRef, query: str, *, k: int, where: Where | None, sink: Sink | None, lazy: bool
+) -> StoreResult:
+    started = time.perf_counter()
+    try:
+        rows = await ref.search(query, k=k, where=where, lazy=lazy)
+        notes: dict[str, str] = {}
+        # A store may return more than k, or an id twice: fusion counts it once and notes it.
+        hits = read_hits(rows, source=ref.name, unique=False, flags=notes)[:k]
+        if not {hit.source for hit in hits} <= {ref.name}:
+            hits = [hit if hit.source == ref.name else replace(hit, source=ref.name) for hit in hits]
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        return _failed(ref, ResiftError("cancelled itself"), started, sink)
     except Exception as exc:
-        status, error = "failed", type(exc).__name__
-        branch = Branch(ref, failure=_reason(exc))
-        _log_failure(ref.name, exc)
-    ms = (time.perf_counter() - started) * 1000
-    emit(
-        sink,
-        Transition(
-            kind=ref.kind,
-            store=ref.name,
-            provider=ref.provider,
-            n_hits=len(branch.hits),
-            ms=ms,
-            timestamp=datetime.now(UTC).isoformat(),
-            status=status,
-            error=error,
-        ),
+        return _failed(ref, exc, started, sink)
+    record = StageRecord(
+        kind=StageKind.RETRIEVE,
+        name="retrieve",
+        ids=tuple([hit.id for hit in hits]),
+        scores=tuple([hit.score for hit in hits]),
+        source=ref.name,
+        note=APPROXIMATE if is_approximate(rows) else "",
+        notes=notes,
+        retrieval_mode=RETRIEVAL_MODES.get(ref.kind, ref.kind),
     )
-    return branch
+    _report(sink, ref, len(hits), started)
+    return StoreResult(ref, tuple(hits), record=record)
 
 
-def _from_store(ref: StoreRef, rows: Any, k: int) -> Branch:
-    flags: dict[str, str] = {}
-    # Some stores give more than was asked for, or an id twice: fusion counts that once and says so.
-    hits = hits_from(rows, source=ref.name, unique=False, flags=flags)[:k]
-    if not {hit.source for hit in hits} <= {ref.name}:
-        # A store that knows itself by another name goes by the name it has here.
-        hits = [hit if hit.source == ref.name else replace(hit, source=ref.name) for hit in hits]
-    return Branch(ref, tuple(hits), flags=flags, approximate=is_approximate(rows))
-
-
-def _reason(exc: Exception) -> str:
-    return f"{type(exc).__name__}: {exc}" if isinstance(exc, ResiftError) else redacted(exc)
-
-
-def _log_failure(store: str, exc: Exception) -> None:
-    log.warning("store %s failed: %s", store, _reason(exc))
+def _failed(ref: StoreRef, exc: Exception, started: float, sink: Sink | None) -> StoreResult:
+    reason = f"{type(exc).__name__}: {exc}" if isinstance(exc, ResiftError) else redact(exc)
+    log.warning("store %s failed: %s", ref.name, reason)
     if log.isEnabledFor(logging.DEBUG):
-        # Frames without the exception's own message, which may quote a document.
-        log.debug("store %s failed at:\n%s", store, "".join(traceback.format_tb(exc.__traceback__)).rstrip())
+        # Frames without the message of the exception, which may quote a document.
+        frames = "".join(traceback.format_tb(exc.__traceback__)).rstrip()
+        log.debug("store %s failed at:\n%s", ref.name, frames)
+    _report(sink, ref, 0, started, status="failed", error=type(exc).__name__)
+    return StoreResult(ref, failure=reason)
+
+
+def _report(
+    sink: Sink | None,
+    ref: StoreRef,
+    n_hits: int,
+    started: float,
+    *,
+    status: str = "ok",
+    error: str | None = None,
+) -> None:
+    event = Transition(
+        kind=ref.kind,
+        store=ref.name,
+        provider=ref.provider,
+        n_hits=n_hits,
+        ms=(time.perf_counter() - started) * 1000,
+        timestamp=datetime.now(UTC).isoformat(),
+        status=status,
+        error=error,
+    )
+    emit(sink, event)
+
+
+class DeadlinePassed(TimeoutError):
+    """The deadline passed before the work ended. Internal to the pipeline."""
+
+
+async def run_until(deadline: Deadline, work: Coroutine[object, object, T]) -> T:
+    """Await the work until the deadline, then abandon it and raise DeadlinePassed.
+
+    Raises ResiftError for work that cancels itself. Work that ignores its cancellation, or waits for a thread
+    that cannot be stopped, does not block the caller. Work that never suspends runs to its end.
+    """
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.wait({task}, timeout=deadline.timeout_s)
+    except asyncio.CancelledError:
+        _abandon(task)
+        raise
+    if not task.done():
+        _abandon(task)
+        raise DeadlinePassed
+    if task.cancelled():
+        raise ResiftError("cancelled itself")
+    return task.result()
+
+
+def _abandon(task: asyncio.Future[Any]) -> None:
+    # Reading the outcome keeps asyncio from reporting an exception that was never retrieved.
+    task.add_done_callback(lambda done: None if done.cancelled() else done.exception())
+    task.cancel()

@@ -7,20 +7,19 @@ from typing import Any
 
 from resift.errors import InputError
 from resift.events import Sink
-from resift.pipeline.over_fetch import OverFetch
+from resift.pipeline.fan_out import OverFetch, StoreRef, store_refs
 from resift.pipeline.pipeline import TIMEOUT_S, Pipeline
 from resift.pipeline.stages import Fuse, Rerank
-from resift.pipeline.store_ref import StoreRef, store_refs
 from resift.protocols import Reranker, Scorer
 from resift.types import Ranking
 from resift.validation import DEFAULT_K
 
 EXACTLY = OverFetch(factor=1)
-"""A node asks each store for the k that it returns: its engine decides on anything deeper."""
+"""A node fetches k hits per store; its engine decides about more."""
 
 
 class RetrievalNode:
-    """Fans a query out over stores in parallel and fuses what they give, by RRF unless told otherwise.
+    """Queries stores in parallel and fuses their hits, by RRF unless a reranker is given.
 
     `stores` are stores, StoreRefs, or names that `store_resolver` turns into stores. `rerank` is a
     scorer (`score`, applied to the list that RRF gives) or a reranker (`fuse`, in place of RRF).
@@ -40,7 +39,7 @@ class RetrievalNode:
         fetch: OverFetch = EXACTLY,
         sink: Sink | None = None,
     ) -> None:
-        # A cross-encoder has `score` and `fuse`: it reads best what RRF has put together.
+        # A cross-encoder has `score` and `fuse`: it works best on hits fused by RRF.
         scorer = rerank if isinstance(rerank, Scorer) else None
         fuser = rerank if isinstance(rerank, Reranker) and scorer is None else None
         if rerank is not None and scorer is None and fuser is None:
@@ -59,7 +58,7 @@ class RetrievalNode:
 
     @property
     def stores(self) -> tuple[StoreRef, ...]:
-        """The branches in declared order."""
+        """The stores in declared order."""
         return self._pipeline.stores
 
     @property

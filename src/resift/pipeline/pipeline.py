@@ -1,32 +1,28 @@
-"""From a question to one ranked list: fan-out, fuse, gate, rerank, guard, shape; every stage optional."""
+"""Pipeline: query stores, then fuse, gate, rerank, guard and shape; every stage is optional."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TypedDict, Unpack
 
-from resift._internal.sync import synced
+from resift._internal.sync import sync_method
 from resift.deadline import Clock, Deadline
-from resift.errors import CapabilityError, InputError, redacted
+from resift.errors import CapabilityError, InputError, redact
 from resift.events import Sink, ambient_sink
-from resift.pipeline.fan_out import failures_of, fan_out
-from resift.pipeline.gating import Gate, closed
-from resift.pipeline.neighbours import with_neighbours
-from resift.pipeline.over_fetch import OverFetch
-from resift.pipeline.pool import AsksNeighbours, Pool, Stage, validate_stage_output
-from resift.pipeline.shaping import Shape
-from resift.pipeline.stages import Fuse, Rerank
-from resift.pipeline.store_ref import Store, StoreRef, Stores, store_refs
-from resift.pipeline.waiting import DeadlinePassed, run_until
-from resift.protocols import Reranker, Scorer, ScoringStage, name_of, needs_of
+from resift.pipeline.fan_out import DeadlinePassed, OverFetch, Store, Stores, fan_out, run_until, store_refs
+from resift.pipeline.pool import Pool, Stage, UsesNeighbors, validate_stage_output
+from resift.pipeline.stages import Fuse, Gate, Rerank, Shape, is_breaker_closed
+from resift.protocols import Reranker, Scorer, ScoringStage, display_name, required_capabilities
+from resift.ranking.blend import nearest_neighbors
 from resift.ranking.fusion.rerankers import is_built_in_fusion
-from resift.stores.base import CorruptDocumentError as DamagedDocument
+from resift.stores.base import CorruptDocumentError
 from resift.stores.filters import conditions, single_conditions
-from resift.types import JsonMapping, Ranking, StageKind, Where, cut_record
+from resift.types import Ranking, StageKind, Where, cut_record
 from resift.types.hit import load_hits
 from resift.validation import (
     DEFAULT_K,
@@ -43,25 +39,30 @@ from resift.validation import (
 log = logging.getLogger("resift.pipeline")
 
 FETCH = OverFetch(factor=10, minimum=100, cap=1000)
-"""How much each store is asked for, unless told otherwise: 100 for k=10. Deeper lists steady the blend."""
+"""Candidates per store by default: 100 for k=10. Longer lists make the z-scores of the blend more stable."""
 
 TIMEOUT_S = 30.0
-"""How long a store is waited for where neither it nor the search has a limit: nothing hangs for ever."""
+"""Timeout of a store if neither the store nor the search has a limit."""
 
 FAN_OUT_SHARE = 0.6
-"""The part of a deadline that stores may use when later stages need time too."""
+"""Share of the deadline for the stores if later stages need time too."""
 
 MARGIN_S, MARGIN_SHARE = 0.05, 0.1
-"""What is kept back of a deadline so that the answer is out before it: 50 ms, or 10 % if that is less."""
+"""Reserve before the deadline, so that the answer is out in time: 50 ms, or 10 % if that is less."""
 
 STOP_S, STOP_SHARE = 0.02, 0.05
-"""How much earlier a stage is told to stop than it is left behind: 20 ms, or 5 % if that is less."""
+"""How much earlier than its deadline a stage is asked to stop: 20 ms, or 5 % if that is less."""
+
+NEIGHBORS_STAGE = "neighbors"
+
+MAX_NEIGHBOR_HITS = 200
+"""How many hits of the pool are compared with each other; the work grows with the square."""
 
 Stages = Stage | Iterable[Stage] | None
 
 
 class PipelineParts(TypedDict, total=False):
-    """The arguments of `Pipeline` that stand beside its stores and its reranker."""
+    """The arguments of `Pipeline` except its stores and its reranker."""
 
     fuse: Reranker | Stage | None
     gate: Stages
@@ -77,17 +78,17 @@ class PipelineParts(TypedDict, total=False):
 
 
 class PipelineOptions(PipelineParts, total=False):
-    """The arguments of `Pipeline` that win over a file."""
+    """The arguments of `Pipeline` that override a file."""
 
     rerank: Scorer | Stages
 
 
 class Pipeline:
-    """Asks stores and passes what they found through stages.
+    """Queries stores and passes their hits through stages.
 
-    `rerank` takes a scorer (its top 20 are reranked) or a stage; `gate`, `guard` and `shape` take one
-    stage or several. One deadline, one event sink and one set of capabilities hold for all. `timeout_s` is
-    the longest wait for a store that has no limit of its own.
+    `rerank` takes a scorer (which reranks the top 20) or a stage; `gate`, `guard` and `shape` take one stage
+    or several. Deadline, event sink and capabilities apply to all of them. `timeout_s` is the timeout of
+    stores without their own.
     """
 
     def __init__(
@@ -109,30 +110,32 @@ class Pipeline:
     ) -> None:
         self.stores = store_refs(stores)
         slots: list[tuple[StageKind, list[Stage]]] = [
-            (StageKind.FUSE, [_fuse_stage(fuse)]),
-            (StageKind.GATE, _listed(gate)),
-            (StageKind.RERANK, _rerank_stages(rerank)),
-            (StageKind.GUARD, _listed(guard)),
-            (StageKind.SHAPE, _listed(shape)),
+            (
+                StageKind.FUSE,
+                [Fuse(fuse)] if fuse is None or isinstance(fuse, Reranker) else _list_stages(fuse),
+            ),
+            (StageKind.GATE, _list_stages(gate)),
+            (StageKind.RERANK, [Rerank(rerank)] if isinstance(rerank, Scorer) else _list_stages(rerank)),
+            (StageKind.GUARD, _list_stages(guard)),
+            (StageKind.SHAPE, _list_stages(shape)),
         ]
         self.stages = tuple(stage for _, stages in slots for stage in stages)
-        # What a stage does is what it says, else what it was passed as; never what it is called.
+        # The declared kind of a stage, or that of the argument; never its display name.
         self._kinds = tuple(getattr(stage, "kind", kind) for kind, stages in slots for stage in stages)
-        # Asked once, and not in every search: a protocol takes its time.
-        self._ask_neighbours = [
-            stage for stage in self.stages if isinstance(stage, AsksNeighbours) and stage.asks_neighbours
+        # Computed once: isinstance with a protocol is slow.
+        self._use_neighbors = [
+            stage for stage in self.stages if isinstance(stage, UsesNeighbors) and stage.uses_neighbors
         ]
-        # Behind a reranker the scores are its own; only a gate before it can meet a wrong scale.
+        # After a reranker the scores are its own, so only the scale of an earlier gate is checked.
         for kind, stage in zip(self._kinds, self.stages, strict=True):
             if kind is StageKind.RERANK:
                 break
             if isinstance(stage, Gate):
                 stage.check_scale(self.stores)
-        # The first one: it is what a gate before it leaves fewer hits to.
+        # The first scorer: its breaker decides how much a gate before it may drop.
         scorers = [stage.scorer for stage in self.stages if isinstance(stage, Rerank)]
-        self._breaker_closed = closed(scorers[0]) if scorers else None
+        self._breaker_closed = is_breaker_closed(scorers[0]) if scorers else None
         check_k(k)
-        # Wrong ones are refused now, not at the first search.
         check_seconds(deadline_s)
         check_seconds(timeout_s, "timeout_s")
         check_callable(fetch, "fetch", "an OverFetch")
@@ -154,8 +157,13 @@ class Pipeline:
         """Every capability that a search needs: stores first, then stages."""
         names = [ref.capability for ref in self.stores]
         for stage in self.stages:
-            names.extend(needs_of(stage))
+            names.extend(required_capabilities(stage))
         return tuple(dict.fromkeys(names))
+
+    @property
+    def scorer(self) -> Scorer | None:
+        """The scorer of the last rerank stage, None without one."""
+        return next((stage.scorer for stage in reversed(self.stages) if isinstance(stage, Rerank)), None)
 
     async def search(
         self,
@@ -166,69 +174,160 @@ class Pipeline:
         where: Where | None = None,
         section: str | None = None,
         capabilities: Collection[str] | None = None,
+        deadline: Deadline | None = None,
     ) -> Ranking:
-        """Return the best k hits, within the deadline, saying what failed or was skipped.
+        """Return the best k hits within the deadline; the ranking names failed and skipped parts.
 
-        Raises CapabilityError before any I/O, InputError for a wrong argument, RetrievalError when
-        every store failed.
+        `deadline` is for callers that share one with other work; it replaces `deadline_s`.
+        Raises CapabilityError before any I/O, InputError for a wrong argument, RetrievalError if every store
+        failed.
         """
-        wanted = self.k if k is None else k
-        check_k(wanted)
+        k = self.k if k is None else k
+        check_k(k)
         check_query(query)
         check_mapping(where, "where")
         if section is not None:
             check_text(section, "section")
         for granted in (self.capabilities, capabilities):
-            if granted is not None:
-                missing = [name for name in self.requires if name not in granted]
-                if missing:
-                    raise CapabilityError(missing)
-        seconds = self.deadline_s if deadline_s is None else deadline_s
-        deadline = Deadline.after(seconds, clock=self.clock)
+            missing = [] if granted is None else [name for name in self.requires if name not in granted]
+            if missing:
+                raise CapabilityError(missing)
+        if deadline is None:
+            deadline = self.deadline_after(deadline_s)
+        seconds = deadline.timeout_s
         pool = Pool(
             query=query,
-            k=wanted,
+            k=k,
             where=where,
             section=section,
-            deadline=_earlier(deadline, seconds, MARGIN_S, MARGIN_SHARE),
+            deadline=_reserve(deadline, seconds, MARGIN_S, MARGIN_SHARE),
             sink=self.sink,
             breaker_closed=self._breaker_closed,
         )
-        # Checked like any other search, but no store is asked for nothing.
-        if wanted == 0:
+        if k == 0:
             return pool.ranking()
         started = time.perf_counter()
         with ambient_sink(self.sink):
             try:
-                done = finish(await self._run_stages(pool, seconds, lazy=True))
+                done = await self._run(pool, seconds, lazy=True)
                 load_hits(done.hits)
-            except DamagedDocument:
+            except CorruptDocumentError:
                 # Again with every document verified: the store fails as a whole, and the ranking names it.
-                done = finish(await self._run_stages(pool, seconds, lazy=False))
+                done = await self._run(pool, seconds, lazy=False)
         return done.with_timing("total", (time.perf_counter() - started) * 1000).ranking()
 
-    rank = synced(search, "rank")
+    rank = sync_method(search, "rank")
 
-    async def _run_stages(self, pool: Pool, seconds: float | None, *, lazy: bool) -> Pool:
-        pool = await self._first_stage(pool, seconds, lazy=lazy)
+    def deadline_after(self, deadline_s: float | None) -> Deadline:
+        """Return the deadline of a search that starts now; the default is that of the pipeline."""
+        return Deadline.after(self.deadline_s if deadline_s is None else deadline_s, clock=self.clock)
+
+    async def _run(self, pool: Pool, seconds: float | None, *, lazy: bool) -> Pool:
+        """Query the stores, run the stages and cut to k."""
+        pool = await self._retrieve(pool, seconds, lazy=lazy)
         for kind, stage in zip(self._kinds, self.stages, strict=True):
-            if stage in self._ask_neighbours:
-                pool = await with_neighbours(self.stores, pool)
+            if stage in self._use_neighbors:
+                pool = await self.add_neighbors(pool)
             pool = await _run_stage(stage, pool, kind)
+        if len(pool.hits) > pool.k:
+            record = cut_record([hit.id for hit in pool.hits], pool.k)
+            pool = pool.reorder(pool.hits[: pool.k], *record, cut=pool.hits[pool.k :])
         return pool
+
+    async def _retrieve(self, pool: Pool, seconds: float | None, *, lazy: bool) -> Pool:
+        """Query the stores; the pool then has their lists, records and failures."""
+        started = time.perf_counter()
+        deadline = pool.deadline
+        # Fusion alone takes little time; only further stages need a share of the deadline.
+        if seconds is not None and len(self.stages) > 1:
+            deadline = deadline.sooner(seconds * FAN_OUT_SHARE)
+        results = await fan_out(
+            self.stores,
+            pool.query,
+            k=self.fetch(pool.k),
+            where=pool.where,
+            deadline=deadline,
+            timeout_s=self.timeout_s,
+            sink=pool.sink,
+            lazy=lazy,
+        )
+        failures = {result.ref.name: result.failure for result in results if result.failure}
+        reasons = pool.reasons
+        if failures:
+            reasons = (*reasons, f"{len(failures)} of {len(results)} stores failed: {', '.join(failures)}")
+        pool = replace(
+            pool,
+            lists={result.ref.name: result.hits for result in results},
+            failures=failures,
+            reasons=reasons,
+            trace=pool.trace.append(*[result.record for result in results if result.record is not None]),
+        )
+        if pool.where and not failures:
+            pool = replace(pool, warnings=await self._filter_warnings(pool))
+        return pool.with_timing("fan-out", (time.perf_counter() - started) * 1000)
+
+    async def _filter_warnings(self, pool: Pool) -> tuple[str, ...]:
+        """Return notes about conditions of the filter that no document meets, if all stores agree."""
+        hits = [hit for found in pool.lists.values() for hit in found]
+        keys = {condition.key for condition in single_conditions(conditions(pool.where))}
+        # Usually every key of the filter occurs in a hit, and no store has to be queried.
+        absent = {key for key in keys if not any(key in hit.metadata for hit in hits)}
+        owners = {id(ref.owner): ref.owner for ref in self.stores}.values()
+        if not absent or not all(hasattr(owner, "explain_filter") for owner in owners):
+            return ()
+        try:
+            notes = [await run_until(pool.deadline, owner.explain_filter(pool.where)) for owner in owners]
+        except Exception as exc:
+            log.debug("the filter could not be explained: %s", redact(exc))
+            return ()
+        agreed = absent.intersection(*notes)
+        return tuple(note for key, note in notes[0].items() if key in agreed)
+
+    async def add_neighbors(self, pool: Pool) -> Pool:
+        """Return the pool with the neighbors of its hits, computed from the vectors of one store.
+
+        Two stores may have different embedders, so the vectors of the store that knows most hits are used.
+        """
+        owners = {id(ref.owner): ref.owner for ref in self.stores}.values()
+        # `vectors_of` is the name of the method in Resift 0.2.
+        methods = [getattr(owner, "get_vectors", getattr(owner, "vectors_of", None)) for owner in owners]
+        readers = [method for method in methods if method is not None]
+        if pool.neighbors or not readers or len(pool.hits) < 2 or pool.deadline.expired:
+            return pool
+        started = time.perf_counter()
+        ids = [hit.id for hit in pool.hits[:MAX_NEIGHBOR_HITS]]
+
+        async def compute() -> Mapping[str, tuple[tuple[str, float], ...]]:
+            vectors = max([await read(ids) for read in readers], key=len)  # the first of equals
+            # In a thread, because the products would block the event loop for milliseconds.
+            return await asyncio.to_thread(nearest_neighbors, vectors) if vectors else {}
+
+        try:
+            neighbors = await run_until(pool.deadline, compute())
+        except DeadlinePassed:
+            return pool.degrade(f"{NEIGHBORS_STAGE}: no vectors in time")
+        except Exception as exc:
+            log.warning("%s: no vectors: %s", NEIGHBORS_STAGE, redact(exc))
+            return pool.degrade(f"{NEIGHBORS_STAGE}: no vectors: {redact(exc)}")
+        ms = (time.perf_counter() - started) * 1000
+        return replace(pool, neighbors=neighbors).with_timing(NEIGHBORS_STAGE, ms)
 
     async def close(self) -> None:
         """Close the stores and scorers that can be closed."""
-        asked = (stage.scorer if isinstance(stage, ScoringStage) else stage for stage in self.stages)
-        parts = [*(ref.owner for ref in self.stores), *asked]
+        scorers = (stage.scorer if isinstance(stage, ScoringStage) else stage for stage in self.stages)
+        parts = [*(ref.owner for ref in self.stores), *scorers]
         # By identity: a store with two views, or a scorer of two stages, is closed once.
         for part in {id(part): part for part in parts}.values():
-            await _closed(part)
+            close = getattr(part, "aclose", None) or getattr(part, "close", None)
+            if callable(close):
+                outcome = close()
+                if hasattr(outcome, "__await__"):
+                    await outcome
 
     @classmethod
     @check_arguments
     def default(cls, store: Store, *, rerank: bool = True, **options: Unpack[PipelineParts]) -> Pipeline:
-        """Return a sensible pipeline for one store: words and meaning fused, the top 20 reranked, blended."""
+        """Return the default pipeline of a store: hybrid search, weighted fusion, rerank, blend."""
         from resift.pipeline.defaults import default_options
 
         return cls(**{**default_options(store, rerank=rerank), **options})
@@ -236,150 +335,64 @@ class Pipeline:
     @classmethod
     def from_yaml(cls, path: str | Path, **options: Unpack[PipelineOptions]) -> Pipeline:
         """Return the pipeline that a file describes; raises ConfigError with file and line."""
-        # Config builds pipelines and stands above them; the class only lends it a door.
         from resift.config import pipeline_from_yaml
 
         return pipeline_from_yaml(path, **options)
 
     @classmethod
-    def from_config(cls, config: JsonMapping, **options: Unpack[PipelineOptions]) -> Pipeline:
+    def from_config(cls, config: Mapping[str, object], **options: Unpack[PipelineOptions]) -> Pipeline:
         """Return the pipeline that a dict describes, with the same keys as the file."""
         from resift.config import pipeline_from_config
 
         return pipeline_from_config(config, **options)
 
-    async def _first_stage(self, pool: Pool, seconds: float | None, *, lazy: bool) -> Pool:
-        started = time.perf_counter()
-        last_moment = pool.deadline
-        # Fusing alone takes next to no time; only stages behind it need a share of the time.
-        if seconds is not None and len(self.stages) > 1:
-            last_moment = last_moment.sooner(seconds * FAN_OUT_SHARE)
-        branches = await fan_out(
-            self.stores,
-            pool.query,
-            k=self.fetch(pool.k),
-            where=pool.where,
-            deadline=last_moment,
-            timeout_s=self.timeout_s,
-            sink=pool.sink,
-            lazy=lazy,
-        )
-        failures = failures_of(branches)
-        lists = {branch.ref.name: branch.hits for branch in branches}
-        # A store that failed has no list; one that found nothing has an empty one.
-        records = [branch.record() for branch in branches if not branch.failure]
-        pool = replace(pool, lists=lists, failures=failures).recorded(*records)
-        if failures:
-            pool = pool.degrade(f"{len(failures)} of {len(branches)} stores failed: {', '.join(failures)}")
-        if pool.where and not failures:
-            pool = replace(pool, warnings=await _filter_warnings(self.stores, pool))
-        return pool.with_timing("fan-out", (time.perf_counter() - started) * 1000)
-
-
-async def _filter_warnings(refs: Iterable[StoreRef], pool: Pool) -> tuple[str, ...]:
-    """Return notes about tests of the filter that no document passes, on which all stores agree."""
-    hits = [hit for found in pool.lists.values() for hit in found]
-    keys = {test.key for test in single_conditions(conditions(pool.where))}
-    # The usual search pays nothing: each key of the filter is in some hit.
-    absent = {key for key in keys if not any(key in hit.metadata for hit in hits)}
-    owners = {id(ref.owner): ref.owner for ref in refs}.values()
-    if not absent or not all(hasattr(owner, "explain_filter") for owner in owners):
-        return ()
-    try:
-        notes = [await run_until(pool.deadline, owner.explain_filter(pool.where)) for owner in owners]
-    except Exception as exc:
-        log.debug("the filter could not be explained: %s", redacted(exc))
-        return ()
-    agreed = absent.intersection(*notes)
-    return tuple(note for key, note in notes[0].items() if key in agreed)
-
-
-def finish(pool: Pool) -> Pool:
-    """Cut to k."""
-    if len(pool.hits) <= pool.k:
-        return pool
-    record = cut_record([hit.id for hit in pool.hits], pool.k)
-    return pool.reorder(pool.hits[: pool.k], *record, cut=pool.hits[pool.k :])
-
 
 async def _run_stage(stage: Stage, pool: Pool, kind: StageKind) -> Pool:
-    """Run one stage; if it fails or is late, the order stays and the pool says so."""
-    name = name_of(stage)
+    """Run one stage; if it fails or is late, the order stays and the pool is degraded."""
+    name = display_name(stage)
     started = time.perf_counter()
-    # A stage is told to stop a little before it is abandoned, so that part of its work is not lost.
-    stop = _earlier(pool.deadline, pool.deadline.timeout_s, STOP_S, STOP_SHARE)
+    # A stage is asked to stop a little before it is abandoned, so that partial results are not lost.
+    stop = _reserve(pool.deadline, pool.deadline.timeout_s, STOP_S, STOP_SHARE)
     limited = pool if stop is pool.deadline else replace(pool, deadline=stop)
+    # Subclasses are foreign: they may wait, and may break the contract.
+    own_fusion = type(stage) is Fuse and is_built_in_fusion(stage.reranker_for(pool))
     try:
-        # A stage of Resift that only computes never waits: it needs no task to be abandoned.
-        if _only_computes(stage, pool):
+        # Our own stages without I/O never wait, so they need no task that could be abandoned.
+        if own_fusion or type(stage) in (Gate, Shape):
             done = await stage(limited)
         else:
             done = await run_until(pool.deadline, stage(limited))
-        if not _keeps_candidates(stage, pool, done):
+        # Fusion may drop candidates on purpose: lists of weight 0, equal texts.
+        complete = own_fusion and len(done.hits) == len(
+            {hit.id for hits in pool.lists.values() for hit in hits}
+        )
+        if not complete and type(stage) not in (Gate, Rerank, Shape):
             done = validate_stage_output(pool, done, kind=kind, name=name)
     except DeadlinePassed:
         done = (await _fallback_order(pool)).degrade(f"{name}: no answer in time")
-    except DamagedDocument:  # a failure of the store, not of the stage
+    except CorruptDocumentError:  # a failure of the store, not of the stage
         raise
-    # Any exception: the stage may be of another package, and the old order is a better answer than none.
+    # Any exception: the stage may be foreign, and the old order is better than no answer.
     except Exception as exc:
-        log.warning("stage %s failed: %s", name, redacted(exc))
-        done = (await _fallback_order(pool)).degrade(f"{name} failed: {redacted(exc)}")
+        log.warning("stage %s failed: %s", name, redact(exc))
+        done = (await _fallback_order(pool)).degrade(f"{name} failed: {redact(exc)}")
     return done.with_timing(name, (time.perf_counter() - started) * 1000, deadline=pool.deadline)
 
 
-def _only_computes(stage: Stage, pool: Pool) -> bool:
-    """Whether the stage is one of Resift's own and does no I/O; a subclass is of another package."""
-    return type(stage) in (Gate, Shape) or (
-        type(stage) is Fuse and is_built_in_fusion(stage.reranker_for(pool))
-    )
-
-
-def _keeps_candidates(stage: Stage, before: Pool, after: Pool) -> bool:
-    """Whether a stage of Resift has accounted for every candidate; property tests cover these stages.
-
-    Fusion may leave out candidates on purpose: a list of weight 0, texts that are the same.
-    """
-    if type(stage) is Fuse and is_built_in_fusion(stage.reranker_for(before)):
-        return len(after.hits) == len({hit.id for hits in before.lists.values() for hit in hits})
-    return type(stage) in (Gate, Rerank, Shape)
-
-
 async def _fallback_order(pool: Pool) -> Pool:
-    """Return the pool in the order it had; before any order, in the order that plain RRF gives."""
+    """Return the pool in its current order, or fused by plain RRF if it has none yet."""
     return pool if pool.hits or pool.cut else await Fuse()(pool)
 
 
-def _earlier(deadline: Deadline, seconds: float | None, most_s: float, share: float) -> Deadline:
-    return deadline if seconds is None else deadline.reserve(min(most_s, seconds * share))
+def _reserve(deadline: Deadline, seconds: float | None, max_s: float, share: float) -> Deadline:
+    return deadline if seconds is None else deadline.reserve(min(max_s, seconds * share))
 
 
-def _fuse_stage(fuse: Reranker | Stage | None) -> Stage:
-    return Fuse(fuse) if fuse is None or isinstance(fuse, Reranker) else _stage(fuse)
-
-
-def _rerank_stages(rerank: Scorer | Stages) -> list[Stage]:
-    return [Rerank(rerank)] if isinstance(rerank, Scorer) else _listed(rerank)
-
-
-def _listed(stages: Stages) -> list[Stage]:
-    if stages is None:
-        return []
-    return [_stage(stage) for stage in (stages if isinstance(stages, Iterable) else [stages])]
-
-
-def _stage(stage: object) -> Stage:
-    if not callable(stage):
-        raise InputError(f"A stage is a {type(stage).__name__}; pass an async function from Pool to Pool.")
-    made: Stage = stage
-    return made
-
-
-async def _closed(part: object) -> None:
-    for method in ("aclose", "close"):
-        close = getattr(part, method, None)
-        if callable(close):
-            outcome = close()
-            if hasattr(outcome, "__await__"):
-                await outcome
-            return
+def _list_stages(stages: Stages) -> list[Stage]:
+    listed = [] if stages is None else list(stages) if isinstance(stages, Iterable) else [stages]
+    for stage in listed:
+        if not callable(stage):
+            raise InputError(
+                f"A stage is a {type(stage).__name__}; pass an async function from Pool to Pool."
+            )
+    return listed

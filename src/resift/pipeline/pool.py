@@ -1,4 +1,4 @@
-"""The value that flows through a pipeline's stages, the protocol of a stage, and the check of its output."""
+"""Pool, the value that flows through the stages of a pipeline, the Stage protocol, and the stage contract."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from resift._internal.arrays import Vector
 from resift.deadline import Deadline
 from resift.errors import ResiftError
 from resift.events import Sink
-from resift.ranking.shape.neighbours import Near
-from resift.types import Hit, JsonMapping, Ranking, StageKind, StageRecord, Trace, Where, record_of
+from resift.ranking.blend import Neighbors
+from resift.types import Hit, Ranking, StageKind, StageRecord, Trace, Where, make_record
 from resift.types.hit import same_text
 
 
@@ -21,20 +21,19 @@ class PoolChanges(TypedDict, total=False):
     tier: str | None
     unscored: tuple[str, ...]
     reasons: tuple[str, ...]
-    notes: JsonMapping
+    notes: Mapping[str, object]
 
 
-# Frozen: a stage that was left behind at its deadline may run on, and must not change what went on.
+# Frozen: a stage that was abandoned at its deadline may still run, and must not change later results.
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pool:
-    """Candidates on their way, and everything that is known about them.
+    """The candidates of one search between two stages.
 
-    `hits` is the order so far; `cut` what was left out; `trace` how both came about, a record per stage;
-    `lists` the first-stage answers per store in declared order; `k` what the caller asked for in the end;
-    `section` the part of a document that the search is for, by which gate and shape choose their rules;
-    `breaker_closed` says whether the reranker that comes later can be trusted to answer;
-    `vectors` maps ids to vectors where a stage has them, for diversity by meaning; `near` says which hits
-    are alike where a store can tell.
+    `hits` is the current order, `cut` the dropped hits, `trace` one record per stage, and `lists` the results
+    per store in declared order. `k` is the requested number of hits. `section` is the part of a document that
+    the search is for; gate and shape may have rules per section. `breaker_closed` tells whether the reranker
+    is available. `vectors` maps ids to vectors for diversity by meaning. `neighbors` has the most similar
+    candidates per id, if a store can provide them.
     """
 
     query: str
@@ -53,22 +52,22 @@ class Pool:
     unscored: tuple[str, ...] = ()
     failures: Mapping[str, str] = field(default_factory=dict)
     timings: Mapping[str, float] = field(default_factory=dict)
-    notes: JsonMapping = field(default_factory=dict)
+    notes: Mapping[str, object] = field(default_factory=dict)
     vectors: Mapping[str, Vector] = field(default_factory=dict)
-    near: Near = field(default_factory=dict)
+    neighbors: Neighbors = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        # Neither the question nor documents: logs and tracebacks show this.
+        # Neither the query nor documents: logs and tracebacks show this.
         return f"<Pool of {len(self.hits)} hits from {len(self.lists)} lists, k={self.k}>"
 
     @property
     def degraded(self) -> bool:
-        """Whether anything did less than it was asked to."""
+        """Whether a store or a stage failed, was late or was skipped."""
         return bool(self.reasons)
 
     def degrade(self, reason: str) -> Pool:
-        """Return a copy that says what went wrong."""
+        """Return a copy with this reason for a degraded result."""
         return self if reason in self.reasons else replace(self, reasons=(*self.reasons, reason))
 
     def reorder(
@@ -78,31 +77,33 @@ class Pool:
         cut: Sequence[Hit] = (),
         **changes: Unpack[PoolChanges],
     ) -> Pool:
-        """Return a copy with these hits in this order, these added to what was cut, and why in the trace."""
-        still = self.cut
-        if still:
-            # A stage may bring back what an earlier one cut; a hit is never in both.
-            back = {(hit.id, hit.source) for hit in hits}
-            still = tuple([hit for hit in still if (hit.id, hit.source) not in back])
-        trace = self.trace.then(*records) if records else self.trace
-        return replace(self, hits=tuple(hits), cut=(*still, *cut), trace=trace, **changes)
+        """Return a copy with these hits in this order, more dropped hits, and more records."""
+        dropped = self.cut
+        if dropped:
+            # A stage may bring back dropped hits; a hit is never in both.
+            returned = {(hit.id, hit.source) for hit in hits}
+            dropped = tuple([hit for hit in dropped if (hit.id, hit.source) not in returned])
+        trace = self.trace.append(*records) if records else self.trace
+        return replace(self, hits=tuple(hits), cut=(*dropped, *cut), trace=trace, **changes)
 
-    def recorded(self, *records: StageRecord) -> Pool:
+    def with_records(self, *records: StageRecord) -> Pool:
         """Return a copy whose trace has these records at the end."""
-        return replace(self, trace=self.trace.then(*records))
+        return replace(self, trace=self.trace.append(*records))
 
-    def with_notes(self, **facts: object) -> Pool:
-        """Return a copy that carries facts from one stage to later ones (a grade, a decision)."""
-        return replace(self, notes={**self.notes, **facts})
+    recorded = with_records  # OLD NAME: remove
+
+    def with_notes(self, **notes: object) -> Pool:
+        """Return a copy with notes for later stages, such as a grade."""
+        return replace(self, notes={**self.notes, **notes})
 
     def with_timing(self, stage: str, ms: float, *, deadline: Deadline | None = None) -> Pool:
         """Return a copy with the time of a stage added, and this deadline if there is one."""
-        # Added up: two stages may have one name.
+        # Added up: two stages may have the same name.
         timings = {**self.timings, stage: self.timings.get(stage, 0.0) + ms}
         return replace(self, timings=timings, deadline=deadline or self.deadline)
 
     def ranking(self) -> Ranking:
-        """Return what the caller gets."""
+        """Return the result of the search."""
         return Ranking(
             self.hits,
             degraded=self.degraded,
@@ -120,11 +121,11 @@ class Pool:
 
 @runtime_checkable
 class Stage(Protocol):
-    """One step of a pipeline: a pool in, a pool out, nothing lost, invented or changed.
+    """One step of a pipeline, from pool to pool. It must not lose, invent or change candidates.
 
-    A stage may write its own record (`Pool.recorded`); where it writes none, the pipeline does. An optional
-    attribute `name` names it in timings and reasons; `kind` is what it does, where that is not what it was
-    passed as; `requires` lists capabilities.
+    A stage may add its own record (`Pool.with_records`); otherwise the pipeline adds one. Optional attributes
+    are `name` for timings and reasons, `kind` if it differs from the argument of the pipeline, and `requires`
+    for capabilities.
     """
 
     async def __call__(self, pool: Pool) -> Pool:
@@ -133,98 +134,92 @@ class Stage(Protocol):
 
 
 @runtime_checkable
-class AsksNeighbours(Protocol):
-    """A stage that may want to know which candidates are alike before it runs."""
+class UsesNeighbors(Protocol):
+    """A stage that may need the neighbors of the candidates."""
 
     @property
-    def asks_neighbours(self) -> bool:
-        """Whether it does."""
+    def uses_neighbors(self) -> bool:
+        """Whether it needs them."""
         ...
 
 
 def validate_stage_output(before: Pool, after: Pool, *, kind: StageKind, name: str) -> Pool:
-    """Return the stage's result with its record in the trace and what it dropped silently in `cut`.
+    """Return the result of a foreign stage with its record in the trace and lost candidates in `cut`.
 
-    Raises ResiftError for hits that are not from the input, doubled, or changed, and for a shortened trace.
+    Raises ResiftError for hits that were invented, doubled or changed, and for a shortened trace.
     """
     if not isinstance(after, Pool):
         raise ResiftError(f"returned {type(after).__name__}, not a Pool")
-    # Cheap: the records are the same objects, which is seen before any field is compared.
+    # Fast: the records are the same objects, so their fields are not compared.
     if after.trace[: len(before.trace)] != before.trace:
         raise ResiftError("removed records from the trace")
-    dropped = _dropped(before, after)
+    dropped = _lost_candidates(before, after)
     done = after.reorder(after.hits, cut=dropped) if dropped or after.cut else after
-    # The question and the limits are the caller's; a stage only moves candidates.
+    # Query and limits come from the caller; a stage only moves candidates.
     return replace(
-        _recorded(before, done, dropped, kind=kind, name=name),
+        _add_missing_record(before, done, dropped, kind=kind, name=name),
         query=before.query, k=before.k, lists=before.lists, where=before.where, section=before.section,
         deadline=before.deadline, sink=before.sink, breaker_closed=before.breaker_closed,
     )  # fmt: skip
 
 
-def _dropped(before: Pool, after: Pool) -> list[Hit]:
-    """Return the candidates that the result does not mention any more."""
-    given = _given(before)
-    # Before the first order a candidate is an id, of which stores may have several hits.
-    first = not (before.hits or before.cut)
-    by_source = not first and len({hit.id for hit in given}) < len(given)
+def _lost_candidates(before: Pool, after: Pool) -> list[Hit]:
+    """Return the candidates that are neither among the hits nor among the dropped ones."""
+    ordered = bool(before.hits or before.cut)
+    # Before the first order there are only the lists of the stores.
+    given = (
+        [*before.hits, *before.cut] if ordered else [hit for hits in before.lists.values() for hit in hits]
+    )
+    # In the lists of several stores the same id is the same candidate.
+    by_source = ordered and len({hit.id for hit in given}) < len(given)
     candidates = _keys(given, by_source=by_source)
-    known = dict(zip(reversed(candidates), reversed(given), strict=True))  # of several the first
+    known = dict(zip(reversed(candidates), reversed(given), strict=True))  # the first of several
     if len(set(_keys(after.hits, by_source=True))) != len(after.hits):
         raise ResiftError("returned a hit twice")
     mentioned = [*after.hits, *after.cut]
     keys = _keys(mentioned, by_source=by_source)
     if not known.keys() >= set(keys):
         raise ResiftError("returned a hit that was not among its input")
-    # Nearly always the very same string: that is seen without reading it.
     for key, hit in zip(keys, mentioned, strict=True):
+        # Nearly always the same string object, which is not compared by character.
         if not same_text(hit, known[key]) and not any(
-            same_text(hit, other) for one, other in zip(candidates, given, strict=True) if one == key
+            same_text(hit, other) for own, other in zip(candidates, given, strict=True) if own == key
         ):
             raise ResiftError("changed the text of a hit")
-    gone = known.keys() - set(keys)
-    return [known[key] for key in dict.fromkeys(candidates) if key in gone] if gone else []
+    lost = known.keys() - set(keys)
+    return [known[key] for key in dict.fromkeys(candidates) if key in lost] if lost else []
 
 
 def _keys(hits: Iterable[Hit], *, by_source: bool) -> list[object]:
     return [(hit.id, hit.source) for hit in hits] if by_source else [hit.id for hit in hits]
 
 
-def _recorded(before: Pool, after: Pool, dropped: Sequence[Hit], *, kind: StageKind, name: str) -> Pool:
-    """Return the pool with a record of what the stage did, unless its own records say all of it."""
+def _add_missing_record(
+    before: Pool, after: Pool, dropped: Sequence[Hit], *, kind: StageKind, name: str
+) -> Pool:
+    """Return the pool with a record of the stage, unless its own records describe the result."""
     own = after.trace[len(before.trace) :]
     order = tuple([hit.id for hit in after.hits])
-    lost = [hit for hit in dropped if not any(hit.id in record.left_out for record in own)]
-    changed = not own and _rescored(before, after)
-    before_order = after.trace.order() if own else tuple([hit.id for hit in before.hits])
-    if not lost and not changed and order == before_order:
+    lost = [hit for hit in dropped if not any(hit.id in record.dropped for record in own)]
+    old_scores = {(hit.id, hit.source): hit.score for hit in before.hits}
+    rescored = not own and any(old_scores.get((hit.id, hit.source)) != hit.score for hit in after.hits)
+    recorded_order = after.trace.order() if own else tuple([hit.id for hit in before.hits])
+    if not lost and not rescored and order == recorded_order:
         return after
     merged = {other: id for record in own for other, id in record.merged.items()}
     notes = {
         hit.id: f"the same as {merged[hit.id]!r}" if hit.id in merged else f"dropped by {name}"
         for hit in lost
     }
-    if own and order == before_order:
-        # The stage's own record, with what it passed over in silence.
+    if own and order == recorded_order:
+        # The stage's own record, completed by the hits that it does not mention.
         last = own[-1]
-        whole = replace(
+        complete = replace(
             last,
             ids=(*last.ids, *(hit.id for hit in lost)),
             scores=(*last.scores, *(None for _ in lost)) if last.scores else (),
             kept=len(order),
             notes={**last.notes, **notes},
         )
-        return replace(after, trace=Trace((*after.trace[:-1], whole)))
-    return after.recorded(record_of(kind, name, after.hits, lost, scored=changed, notes=notes))
-
-
-def _rescored(before: Pool, after: Pool) -> bool:
-    old = {(hit.id, hit.source): hit.score for hit in before.hits}
-    return any(old.get((hit.id, hit.source)) != hit.score for hit in after.hits)
-
-
-def _given(pool: Pool) -> list[Hit]:
-    if pool.hits or pool.cut:
-        return [*pool.hits, *pool.cut]
-    # Before the first order there are only the stores' lists.
-    return [hit for hits in pool.lists.values() for hit in hits]
+        return replace(after, trace=Trace((*after.trace[:-1], complete)))
+    return after.with_records(make_record(kind, name, after.hits, lost, scored=rescored, notes=notes))

@@ -1,29 +1,37 @@
-"""The stages that come with retrieval: fusing lists, rescoring the top, and any function on hits."""
+"""The stages of Resift: fuse, gate, rerank, shape, and any function on hits."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
+from resift._internal.arrays import Vector
 from resift.errors import InputError
 from resift.external.candidates import MissingText
+from resift.pipeline.fan_out import StoreRef
 from resift.pipeline.pool import Pool
-from resift.protocols import Reranker, Scorer, name_of, needs_of, own_name
-from resift.ranking.adaptive_weights import CODE_DENSITY, Trust, reading_depth
+from resift.protocols import Reranker, Scorer, declared_name, display_name, required_capabilities
+from resift.ranking.adaptive_weights import CODE_DENSITY, AdaptiveWeights, rerank_depth
 from resift.ranking.fusion.rerankers import RRFReranker
+from resift.ranking.gate import NEUTRAL, Profile, gate
+from resift.ranking.gate.profiles import OWN_SCORE
+from resift.ranking.shape import ShapePolicy, shape
 from resift.rerankers.rescore import rerank_hits
-from resift.types import Fused, Hit, JsonObject, StageKind, StageRecord, record_of
+from resift.resilience import State
+from resift.resilience.tiered import own_breaker
+from resift.types import FusedHits, Hit, StageKind, make_record
 from resift.types.hit import load_hits
+from resift.validation import option
 
 
 class Fuse:
-    """Make one list of the first-stage lists, by RRF unless told otherwise.
+    """Fuse the lists of the stores into one, by RRF unless another reranker is given.
 
-    Takes a reranker, or `make`, which builds one from the store names in declared order. `keep` is how
-    many hits the reranker is asked for; None asks for all, so that later stages choose from all.
+    Takes a reranker, or `make`, which builds one from the store names in declared order. `keep` is the `k` of
+    the reranker; None fuses all candidates, so that later stages can choose from all.
     """
 
     name = "fuse"
@@ -39,27 +47,34 @@ class Fuse:
         self.reranker = reranker
         self.make = make
         self.keep = keep
-        self.requires = needs_of(reranker)
+        self.requires = required_capabilities(reranker)
         self._made: tuple[object, Reranker] | None = None  # the last one, with the names it was made for
 
     async def __call__(self, pool: Pool) -> Pool:
         """Return the pool with fused hits; hits of equal score are ordered by id."""
         per_store = [list(hits) for hits in pool.lists.values()]
-        every = sum(len(hits) for hits in per_store)
+        k = sum(map(len, per_store)) if self.keep is None else self.keep
         reranker = self.reranker_for(pool)
-        # A reranker of the plain form `fuse(per_store, *, k)` is told nothing else.
-        known: JsonObject = {"query": pool.query, "searched": _searched(pool)}
-        arguments = {name: value for name, value in known.items() if _takes(type(reranker), name)}
-        answer: Any = reranker.fuse(per_store, k=every if self.keep is None else self.keep, **arguments)
+        options: dict[str, object] = {}
+        # A reranker with the plain signature `fuse(per_store, *, k)` gets nothing else.
+        for name in _extra_arguments(type(reranker)):
+            if name == "query":
+                options["query"] = pool.query
+            else:
+                modes = {r.source: r.retrieval_mode for r in pool.trace if r.kind is StageKind.RETRIEVE}
+                options[name] = [modes.get(store, "") for store in pool.lists]
+        answer: Any = reranker.fuse(per_store, k=k, **options)
         fused = await answer if inspect.isawaitable(answer) else answer
-        records = fused.records if isinstance(fused, Fused) else (_plain_record(reranker, fused),)
-        return pool.reorder(fused, *records)
+        if isinstance(fused, FusedHits):
+            return pool.reorder(fused, *fused.records)
+        name = declared_name(reranker) or "fuse"
+        return pool.reorder(fused, make_record(StageKind.FUSE, name, fused, scored=True))
 
     def reranker_for(self, pool: Pool) -> Reranker:
         """Return the reranker for the stores of this pool."""
         if self.reranker is not None:
             return self.reranker
-        # Declared order, even for stores that found nothing: it decides whose text and metadata stay.
+        # Declared order, even for stores without hits: it decides whose text and metadata are kept.
         names = tuple(pool.lists)
         if self._made is None or self._made[0] != (names, pool.sink):
             made = self.make(names) if self.make else RRFReranker(sources=list(names), sink=pool.sink)
@@ -67,55 +82,127 @@ class Fuse:
         return self._made[1]
 
 
-def _searched(pool: Pool) -> list[str]:
-    """Return how each store looked for its list, in the order of the lists."""
-    kinds = {record.source: record.searched for record in pool.trace.of(StageKind.RETRIEVE)}
-    return [kinds.get(name, "") for name in pool.lists]
-
-
-# Kept by type: reading a signature takes longer than fusing, and every search asks.
+# Cached by type: reading a signature takes longer than fusing.
 @lru_cache(maxsize=64)
-def _takes(kind: type[Reranker], name: str) -> bool:
-    parameters = inspect.signature(kind.fuse).parameters.values()
-    return any(one.name == name or (one.kind is one.VAR_KEYWORD and name == "query") for one in parameters)
+def _extra_arguments(kind: type[Reranker]) -> tuple[str, ...]:
+    """Return which of the optional arguments `fuse` of this type takes."""
+    parameters = inspect.signature(kind.fuse).parameters
+    names = [name for name in ("query", "retrieval_modes") if name in parameters]
+    if "searched" in parameters and "retrieval_modes" not in parameters:  # the name in Resift 0.2
+        names.append("searched")
+    if "query" not in names and any(each.kind is each.VAR_KEYWORD for each in parameters.values()):
+        names.append("query")
+    return tuple(names)
 
 
-def _plain_record(reranker: Reranker, hits: Sequence[Hit]) -> StageRecord:
-    return record_of(StageKind.FUSE, own_name(reranker) or "fuse", hits, scored=True)
+@dataclass(frozen=True, kw_only=True)
+class GateOptions:
+    """Options of the gate in a pipeline file, next to the profile."""
 
+    section: str | None = option("Section of searches that do not name one.", default=None)
+    rerank_top_n: int | None = option("Hits that tightening never drops; k by default.", default=None, min=1)
+    top_k: int | None = option("Maximum number of hits after the gate.", default=None, min=1)
+
+
+class Gate:
+    """Grade the retrieval, and drop hits below the floor or after the score cliff.
+
+    `section` is the default for searches without one. Tightening never drops the first `rerank_top_n` hits
+    (k by default). `breaker_closed` tells whether the reranker is available.
+    """
+
+    name = "gate"
+    kind = StageKind.GATE
+
+    def __init__(
+        self,
+        profile: Profile = NEUTRAL,
+        *,
+        section: str | None = None,
+        rerank_top_n: int | None = None,
+        top_k: int | None = None,
+        breaker_closed: Callable[[], bool] | None = None,
+    ) -> None:
+        self.profile = profile
+        self.section = section
+        self.rerank_top_n = rerank_top_n
+        self.top_k = top_k
+        self.breaker_closed = breaker_closed
+
+    async def __call__(self, pool: Pool) -> Pool:
+        """Return the pool without the dropped hits; the grade is in `notes`."""
+        if not pool.hits:
+            return pool
+        result = gate(
+            pool.hits,
+            trace=pool.trace,
+            profile=self.profile,
+            section=pool.section or self.section,
+            rerank_top_n=self.rerank_top_n or pool.k,
+            top_k=self.top_k,
+            breaker_closed=self.breaker_closed or pool.breaker_closed,
+            sink=pool.sink,
+        )
+        done = pool.reorder(result.kept, result.record, cut=result.cut)
+        if not result.kept:
+            floor = result.result.effective_floor
+            done = done.degrade(f"{self.name}: none of {len(result.cut)} hits reached the floor {floor:g}")
+        return done.with_notes(grade=result.grade.letter)
+
+    def check_scale(self, stores: Iterable[StoreRef]) -> None:
+        """Raise InputError if the floors are for another scale than that of the scores after fusion."""
+        signal = self.profile.signal
+        scales = {ref.name: _SCALES.get(ref.kind) for ref in stores}
+        self.profile.check_scale("fused" if signal == OWN_SCORE else scales.get(signal), signal=signal)
+
+
+# The scale of the scores per kind of store.
+_SCALES = {"vector": "cosine", "doc": "bm25", "hybrid": "fused"}
+
+
+def is_breaker_closed(scorer: Scorer | None) -> Callable[[], bool]:
+    """Return a function that tells whether the breaker of a scorer is CLOSED; True without a breaker."""
+
+    def is_closed() -> bool:
+        breaker = own_breaker(scorer)
+        return breaker is None or breaker.state is State.CLOSED
+
+    return is_closed
+
+
+closed = is_breaker_closed  # OLD NAME: remove
 
 Depth = Callable[[Pool], int]
-"""How many of a pool's hits are worth reading."""
+"""Chooses how many hits of a pool to rerank."""
 
-NOT_READ = "not reranked: its texts are none that the reranker was made for"
+NOT_RERANKED = "not reranked: the texts are code, which the reranker was not trained on"
 
 
 @dataclass(frozen=True, slots=True)
 class AdaptiveDepth:
-    """A depth for `Rerank` that follows the fused scores.
+    """A depth for `Rerank` that depends on the fused scores.
 
-    Only weighted fusion gives scores on a scale that tells; of any other fused list the best `otherwise`
-    are read.
+    Only weighted fusion has comparable scores; after any other fusion the depth is `otherwise`.
     """
 
-    trust: Trust = field(default_factory=Trust)
+    adaptive_weights: AdaptiveWeights = field(default_factory=AdaptiveWeights)
     otherwise: int = 20
 
     def __call__(self, pool: Pool) -> int:
-        """Return how many of this pool's hits are worth reading."""
-        fused = pool.trace.of(StageKind.FUSE)
+        """Return how many hits of this pool to rerank."""
+        fused = next((record for record in reversed(pool.trace) if record.kind is StageKind.FUSE), None)
         scores = [hit.score for hit in pool.hits if hit.score is not None]
-        # Only weighted fusion records weights; without them, or with unjudged hits, there is no scale.
-        if not fused or not fused[-1].weights or len(scores) < len(pool.hits):
+        # Only weighted fusion records weights.
+        if fused is None or not fused.weights or len(scores) < len(pool.hits):
             return self.otherwise
-        return reading_depth(scores, self.trust, marks=fused[-1].evidence.get(CODE_DENSITY, 0.0))
+        return rerank_depth(scores, self.adaptive_weights, code_density=fused.evidence.get(CODE_DENSITY, 0.0))
 
 
 class Rerank:
-    """Let a scorer put the best `depth` hits into its own order; the others keep theirs, behind.
+    """Order the best `depth` hits by a scorer; the others follow in their order.
 
-    `depth` is a number, None for all, or a function from the pool to a number (`AdaptiveDepth`): 0 leaves
-    the pool as it is.
+    `depth` is a number, None for all hits, or a function of the pool (`AdaptiveDepth`). A depth of 0 from
+    the function leaves the pool as it is.
     """
 
     kind = StageKind.RERANK
@@ -134,19 +221,19 @@ class Rerank:
         self.depth = depth
         self.missing_text = missing_text
         self.name = name
-        self.requires = needs_of(scorer)
+        self.requires = required_capabilities(scorer)
 
     async def __call__(self, pool: Pool) -> Pool:
-        """Return the pool reranked; without time left it stays as it is and says so."""
+        """Return the reranked pool; without time left, the order stays and the pool is degraded."""
         if not pool.hits:
             return pool
         if pool.deadline.expired:
-            return pool.degrade(f"{self.name}: no time left for {name_of(self.scorer)}")
+            return pool.degrade(f"{self.name}: no time left for {display_name(self.scorer)}")
         depth = self.depth(pool) if callable(self.depth) else self.depth
         if depth == 0:
-            return pool.recorded(record_of(self.kind, self.name, pool.hits, note=NOT_READ))
+            return pool.with_records(make_record(self.kind, self.name, pool.hits, note=NOT_RERANKED))
         top = pool.hits if depth is None else pool.hits[:depth]
-        load_hits(top)  # here, so that a damaged document is no failure of the scorer
+        load_hits(top)  # here, because a corrupt document is not a failure of the scorer
         result = await rerank_hits(
             self.scorer,
             pool.query,
@@ -157,15 +244,60 @@ class Rerank:
             stage=self.name,
             sink=pool.sink,
         )
-        # Only within k: nobody expected a score of hits that are deeper.
+        # Only within k: deeper hits are not part of the answer.
         unscored = (*result.unscored, *[hit.id for hit in pool.hits[len(top) : pool.k]])
         done = pool.reorder(result.hits, result.record, tier=result.provider, unscored=unscored)
         return done.degrade(result.reason or self.name) if result.degraded else done
 
 
+class Shape:
+    """Blend, guard, fold, diversify and recover by one policy, then cut to k.
+
+    The default policy blends and guards. `section` is the default for searches without one. `vectors`
+    (id -> vector) lets diversity compare vectors instead of words.
+    """
+
+    kind = StageKind.SHAPE
+
+    def __init__(
+        self,
+        policy: ShapePolicy | None = None,
+        *,
+        section: str | None = None,
+        vectors: Mapping[str, Vector] | None = None,
+        name: str = "shape",
+    ) -> None:
+        self.policy = policy or ShapePolicy()
+        self.section = section
+        self.vectors = vectors
+        self.name = name
+
+    @property
+    def uses_neighbors(self) -> bool:
+        """Whether the blend uses the neighbors of the hits."""
+        return self.policy.blend is not None and self.policy.blend.uses_neighbors
+
+    async def __call__(self, pool: Pool) -> Pool:
+        """Return the best k hits of the pool; relaxed rules are in `notes`."""
+        if not pool.hits:  # a record without hits would only clutter the trace
+            return pool
+        result = shape(
+            pool.hits,
+            k=pool.k,
+            trace=pool.trace,
+            policy=self.policy,
+            section=pool.section or self.section,
+            vectors=self.vectors or pool.vectors,
+            neighbors=pool.neighbors,
+            sink=pool.sink,
+        )
+        done = pool.reorder(result.kept, *result.records, cut=result.cut)
+        return done.with_notes(relaxed=result.notes) if result.notes else done
+
+
 @dataclass(frozen=True, slots=True)
 class OnHits:
-    """Turn a function on hits, sync or async, into a stage: what it leaves out is cut in its name."""
+    """Use a function on hits, sync or async, as a stage; hits that it does not return are dropped."""
 
     name: str
     function: Callable[[Sequence[Hit]], Any]
@@ -173,6 +305,6 @@ class OnHits:
 
     async def __call__(self, pool: Pool) -> Pool:
         """Return the pool with the hits that the function returned."""
-        # With the trace at hand, so that functions which look evidence up find it.
-        hits = self.function(Fused(pool.hits, *pool.trace))
+        # With the trace, so that functions that need evidence find it.
+        hits = self.function(FusedHits(pool.hits, *pool.trace))
         return pool.reorder(await hits if inspect.isawaitable(hits) else hits)

@@ -14,10 +14,8 @@ from typing import Literal, get_args
 from resift.deadline import Deadline
 from resift.errors import InputError
 from resift.protocols import OfModel, Scorer, describe_scorer, name_of
-from resift.ranking.shape.calibration import Calibrator, load_calibrator
-from resift.ranking.shape.evidence import evidence
-from resift.ranking.shape.fitting import sigmoid
-from resift.ranking.shape.shipped_calibrations import shipped_calibrator
+from resift.ranking.calibration import Calibrator, load_calibrator, shipped_calibrator, sigmoid
+from resift.ranking.evidence import evidence
 from resift.rerankers.rescore import rescore
 from resift.text.analysis import Analyzer
 from resift.types import Hit, Ranking, StageKind, StageRecord, with_scores

@@ -1,19 +1,19 @@
-"""One place where scores become an order: sorting, what was not scored, the record, cut, degradation."""
+"""Turn the scores of a scorer into an order, with its record, unscored hits and failures."""
 
 from __future__ import annotations
 
 import logging
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from resift.deadline import Deadline
-from resift.errors import InvalidHitError, ResiftError, UnfamiliarTextError, redacted
+from resift.errors import InvalidHitError, ResiftError, UnsupportedLanguageError, redact
 from resift.events import Reranked, Sink, emit
 from resift.external.candidates import MissingText
 from resift.external.records import read_text
-from resift.protocols import Scorer, describe_scorer, name_of
+from resift.protocols import Scorer, describe_scorer, display_name
 from resift.types import (
     Hit,
     Ranking,
@@ -23,7 +23,7 @@ from resift.types import (
     StageRecord,
     Trace,
     cut_record,
-    trace_of,
+    get_trace,
     with_scores,
 )
 from resift.validation import check_k
@@ -33,7 +33,7 @@ log = logging.getLogger("resift.rerankers")
 
 @dataclass(frozen=True, slots=True)
 class RerankResult:
-    """Hits in the scorer's order, and the record of it; `unscored` are the ids without a score."""
+    """Hits in the order of the scorer, with its record; `unscored` are the ids without a score."""
 
     hits: list[Hit]
     record: StageRecord
@@ -59,9 +59,9 @@ async def rescore(
 ) -> Ranking:
     """Order hits by a scorer's scores and keep the best k.
 
-    Never raises for a scorer that fails: the order and the scores stay, and the ranking says `degraded` and
-    why. Hits that were not scored come last in their old order, without a score; nothing is lost (`cut`
-    holds what k left out). `trace` is how the hits got here; a ranking brings its own.
+    If the scorer fails, the order and the scores stay, and the ranking is `degraded` with the reason.
+    Unscored hits come last in their old order, without a score; `cut` has the hits after k. `trace` is the
+    trace so far; a ranking has its own.
     """
     check_k(k)
     result = await rerank_hits(
@@ -84,7 +84,7 @@ async def rescore(
         unscored=result.unscored,
         timings={stage: result.latency_ms},
         cut=tuple(result.hits[k:]),
-        trace=(trace_of(hits) if trace is None else trace).then(record, *cut_record(record.ids, k)),
+        trace=(get_trace(hits) if trace is None else trace).append(record, *cut_record(record.ids, k)),
         query=query,
         input_ids=tuple([hit.id for hit in hits]),
     )
@@ -113,20 +113,23 @@ async def rerank_hits(
         hit if hit.text and not hit.text.isspace() else _with_text(hit, missing_text, text_keys)
         for hit in hits
     ]
-    asked = [i for i, hit in enumerate(texts) if hit is not None]
-    scores = await _ask(
+    scorable = [i for i, hit in enumerate(texts) if hit is not None]
+    scores = await _score(
         scorer, query, [hit for hit in texts if hit is not None], deadline or Deadline.never()
     )
     values: list[float | None] = [None] * len(hits)
-    for i, value in zip(asked, scores.values, strict=True):
+    for i, value in zip(scorable, scores.values, strict=True):
         # The scorer of another package may return NaN, which has no place in any order.
         if value is not None and math.isfinite(number := float(value)):
             values[i] = number
     info = scores.scorer or describe_scorer(scorer)
-    ordered, record = _ordered(hits, values, set(asked), scores, info, rest=rest, stage=stage)
+    without_text = {i for i, hit in enumerate(texts) if hit is None}
+    ordered, record = order_by_scores(
+        hits, values, scores, info, without_text=without_text, rest=rest, stage=stage
+    )
     scored = sum(value is not None for value in values)
     unscored = record.ids[scored : len(hits)]
-    degraded, reason = _degraded(values, asked, scores)
+    degraded, reason = _degraded(values, scorable, scores)
     latency_ms = (time.perf_counter() - started) * 1000
     emit(
         sink,
@@ -143,52 +146,58 @@ async def rerank_hits(
     return RerankResult(ordered, record, scores.provider, unscored, degraded, reason, latency_ms)
 
 
-async def _ask(scorer: Scorer, query: str, hits: list[Hit], deadline: Deadline) -> Scores:
+async def _score(scorer: Scorer, query: str, hits: list[Hit], deadline: Deadline) -> Scores:
     if not hits:
-        return Scores((), name_of(scorer))
+        return Scores((), display_name(scorer))
     try:
         scores = await scorer.score(query, hits, deadline=deadline)
         if len(scores.values) != len(hits):
             raise ResiftError(f"{len(scores.values)} scores for {len(hits)} hits")
-    except UnfamiliarTextError as exc:
-        # Nothing failed: a model that does not know the language has no say.
-        return Scores([None] * len(hits), name_of(scorer), degraded=True, reason=str(exc))
+    except UnsupportedLanguageError as exc:
+        # Not a failure: the model was not trained on this language.
+        return Scores([None] * len(hits), display_name(scorer), degraded=True, reason=str(exc))
     except Exception as exc:
-        reason = f"{name_of(scorer)} failed: {redacted(exc)}"
+        reason = f"{display_name(scorer)} failed: {redact(exc)}"
         log.warning("reranking degraded: %s", reason)
-        return Scores([None] * len(hits), name_of(scorer), degraded=True, reason=reason)
+        return Scores([None] * len(hits), display_name(scorer), degraded=True, reason=reason)
     return scores
 
 
-def _ordered(
+def order_by_scores(
     hits: Sequence[Hit],
     values: Sequence[float | None],
-    asked: set[int],
     scores: Scores,
     info: ScorerInfo,
     *,
-    rest: Sequence[Hit],
-    stage: str,
+    without_text: Collection[int] = (),
+    rest: Sequence[Hit] = (),
+    stage: str = "rerank",
 ) -> tuple[list[Hit], StageRecord]:
-    # By (-score, id), as everywhere; the place only keeps equal ids apart.
-    scored = sorted((-value, hits[i].id, i) for i, value in enumerate(values) if value is not None)
+    """Return hits by their values, then unscored hits, then `rest`, with the record of the stage.
+
+    `without_text` are the positions of hits that were not scored because they have no text.
+    """
+    # Equal values are ordered by id; the position only separates equal ids.
+    scored = sorted([(-value, hits[i].id, i) for i, value in enumerate(values) if value is not None])
     unscored = [i for i, value in enumerate(values) if value is None]
-    order = [*(i for _, _, i in scored), *unscored]
-    given = (*(values[i] for i in order), *(None for _ in rest))
-    ranked = [*(hits[i] for i in order), *rest]
-    # Without any new score the old ones still compare with one another.
+    order = [*[i for _, _, i in scored], *unscored]
+    ordered_values = (*[values[i] for i in order], *[None] * len(rest))
+    ranked = [*[hits[i] for i in order], *rest]
+    # Without any new score, the old scores still belong to the order.
     if scored:
-        ranked = with_scores(ranked, given, provider=scores.provider)
-    unasked, why = "no text to score", scores.reason or "not scored"
-    notes = {**scores.notes, **{hits[i].id: why if i in asked else unasked for i in unscored}}
-    if rest:
-        notes |= dict.fromkeys([hit.id for hit in rest], f"below the top {len(hits)}, not reranked")
+        ranked = with_scores(ranked, ordered_values, provider=scores.provider)
+    reason = scores.reason or "not scored"
+    notes = {
+        **scores.notes,
+        **{hits[i].id: "no text to score" if i in without_text else reason for i in unscored},
+        **dict.fromkeys([hit.id for hit in rest], f"below the top {len(hits)}, not reranked"),
+    }
     record = StageRecord(
         kind=StageKind.RERANK,
         name=stage,
         source=scores.provider,
         ids=tuple([hit.id for hit in ranked]),
-        scores=given,
+        scores=ordered_values,
         note=scores.note,
         notes=notes,
         score_scale=info.score_scale,
@@ -198,12 +207,12 @@ def _ordered(
 
 
 def _degraded(
-    values: Sequence[float | None], asked: Sequence[int], scores: Scores
+    values: Sequence[float | None], scorable: Sequence[int], scores: Scores
 ) -> tuple[bool, str | None]:
-    if values and not asked:
-        return True, scores.reason or f"{scores.provider} judged nothing: no hit has text to score"
-    failed = sum(values[at] is None for at in asked)
-    reason = scores.reason or (f"{failed} of {len(asked)} hits were not scored" if failed else None)
+    if values and not scorable:
+        return True, scores.reason or f"{scores.provider} scored nothing: no hit has text"
+    failed = sum(values[i] is None for i in scorable)
+    reason = scores.reason or (f"{failed} of {len(scorable)} hits were not scored" if failed else None)
     return scores.degraded or (failed > 0 and not scores.settled), reason
 
 

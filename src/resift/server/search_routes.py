@@ -22,14 +22,12 @@ from resift.explain.svg_picture import NARROW, WIDE, picture
 from resift.external.candidates import hits_from
 from resift.ingest.opening import open_index
 from resift.pipeline.defaults import FETCH, views
-from resift.pipeline.fan_out import LATE
+from resift.pipeline.fan_out import LATE, Store, StoreRef
 from resift.pipeline.pipeline import Pipeline
 from resift.pipeline.scored_search import relevance_of
-from resift.pipeline.shaping import Shape
-from resift.pipeline.stages import AdaptiveDepth, Rerank
-from resift.pipeline.store_ref import Store, StoreRef
+from resift.pipeline.stages import AdaptiveDepth, Rerank, Shape
 from resift.protocols import Reranker
-from resift.ranking.adaptive_weights import Trust
+from resift.ranking.adaptive_weights import AdaptiveWeights
 from resift.ranking.fusion.methods import METHODS
 from resift.ranking.fusion.rerankers import FusionReranker, RRFReranker
 from resift.ranking.fusion.weighted import WeightedReranker
@@ -202,7 +200,7 @@ class SearchService:
         """Return the ranking for a request, and the relevance of each hit, from 0 to 1."""
         # Settings without a value are the same as none: the pipeline of the server.
         settings = body.settings if body.settings != SearchSettings() else None
-        depth = (settings.depth if settings else None) or Trust().most
+        depth = (settings.depth if settings else None) or AdaptiveWeights().max_depth
         texts = [each if isinstance(each, str) else each.text for each in body.documents or ()]
         pairs = count_pairs([*texts, *[""] * depth], body.query)
         deadline = request.deadline(body.deadline_ms)

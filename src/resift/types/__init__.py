@@ -1,4 +1,4 @@
-"""The values that flow through everything: Hit, Scores, Ranking and the trace. No I/O, no policy."""
+"""The values of the core: Hit, Scores, Ranking and Trace. No I/O."""
 
 from __future__ import annotations
 
@@ -8,16 +8,19 @@ TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from resift.types.hit import Hit as Hit
+    from resift.types.hit import JsonMapping as JsonMapping
+    from resift.types.hit import JsonObject as JsonObject
+    from resift.types.hit import JsonValue as JsonValue
+    from resift.types.hit import Metadata as Metadata
+    from resift.types.hit import Where as Where
     from resift.types.hit import by_score as by_score
     from resift.types.hit import finite as finite
     from resift.types.hit import rescored as rescored
+    from resift.types.hit import sort_key as sort_key
+    from resift.types.hit import to_finite_float as to_finite_float
     from resift.types.hit import with_scores as with_scores
-    from resift.types.json_values import JsonMapping as JsonMapping
-    from resift.types.json_values import JsonObject as JsonObject
-    from resift.types.json_values import JsonValue as JsonValue
-    from resift.types.json_values import Metadata as Metadata
-    from resift.types.json_values import Where as Where
     from resift.types.ranking import Ranking as Ranking
+    from resift.types.ranking import get_trace as get_trace
     from resift.types.ranking import to_json as to_json
     from resift.types.ranking import trace_of as trace_of
     from resift.types.scores import Languages as Languages
@@ -27,21 +30,25 @@ if TYPE_CHECKING:
     from resift.types.scores import check_languages as check_languages
     from resift.types.scores import check_score_scale as check_score_scale
     from resift.types.scores import is_english_only as is_english_only
+    from resift.types.trace import RETRIEVAL_MODES as RETRIEVAL_MODES
     from resift.types.trace import Fused as Fused
+    from resift.types.trace import FusedHits as FusedHits
     from resift.types.trace import StageKind as StageKind
     from resift.types.trace import StageRecord as StageRecord
     from resift.types.trace import Step as Step
     from resift.types.trace import Trace as Trace
     from resift.types.trace import cut_record as cut_record
+    from resift.types.trace import make_record as make_record
     from resift.types.trace import record_of as record_of
 else:
     __getattr__, __dir__, __all__ = lazy_exports(
         __name__,
         """
-        hit: Hit by_score finite rescored with_scores
-        json_values: JsonMapping JsonObject JsonValue Metadata Where
-        ranking: Ranking to_json trace_of
-        scores: Languages ScoreScale ScorerInfo Scores check_languages check_score_scale is_english_only
-        trace: Fused StageKind StageRecord Step Trace cut_record record_of
+        hit: Hit JsonMapping JsonObject JsonValue Metadata Where sort_key to_finite_float with_scores
+        hit: by_score finite rescored
+        ranking: Ranking get_trace to_json trace_of
+        scores: Languages ScorerInfo Scores ScoreScale check_languages check_score_scale is_english_only
+        trace: RETRIEVAL_MODES FusedHits StageKind StageRecord Step Trace cut_record make_record
+        trace: Fused record_of
         """,
     )

@@ -1,21 +1,32 @@
-"""Hit: one candidate. The only file that copies one, so a field added here is carried through every stage."""
+"""Hit: one candidate. Every copy of a hit is made in this module."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from itertools import repeat
 from operator import attrgetter
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from resift.errors import InvalidHitError
-from resift.types.json_values import JsonMapping, JsonObject, Metadata
 from resift.validation import convert
+
+# The values are Any on purpose: each reader checks them itself.
+JsonValue: TypeAlias = Any
+"""A value that `json.loads` returns."""
+JsonObject: TypeAlias = dict[str, Any]
+"""An object that `json.loads` returns, or that `json.dumps` takes."""
+JsonMapping: TypeAlias = Mapping[str, Any]
+"""A JSON object that is only read."""
+Metadata: TypeAlias = Mapping[str, Any]
+"""Properties of a document next to its text; users choose the keys."""
+Where: TypeAlias = Mapping[str, Any]
+"""Conditions on metadata: key -> value, list of values, or operator -> value."""
 
 
 class StoredContent(Protocol):
-    """Text and metadata of a document that are still as a store keeps them."""
+    """Text and metadata of a document in the encoding of a store."""
 
     def load(self) -> tuple[str, Metadata]:
         """Verify and decode both; called at their first use."""
@@ -24,11 +35,10 @@ class StoredContent(Protocol):
 
 @dataclass(frozen=True, slots=True, init=False)
 class Hit:
-    """One candidate: what it is, where it came from, and how it was judged last.
+    """One candidate: a document with the score of the last stage and the store it came from.
 
-    `score` is None where nobody judged the hit. `doc_id` and `source_store` are other names of `id` and
-    `source`. Raises InvalidHitError for an id that is no non-empty string or a score that is no finite
-    number.
+    `score` is None for an unscored hit. `doc_id` and `source_store` are other names of `id` and `source`.
+    Raises InvalidHitError unless the id is a non-empty string and the score a finite number or None.
     """
 
     id: str
@@ -37,7 +47,7 @@ class Hit:
     source: str = ""
     metadata: Metadata = field(default_factory=dict)
 
-    # Written out for the two aliases, and because it takes two thirds of the time of a generated one.
+    # Written by hand for the two aliases, and because it takes two thirds of the time of a generated one.
     def __init__(
         self,
         id: str = "",
@@ -49,7 +59,7 @@ class Hit:
         doc_id: str = "",
         source_store: str = "",
     ) -> None:
-        id = _either(id, doc_id, "id", "doc_id") if doc_id else id
+        id = _same_value(id, doc_id, "id", "doc_id") if doc_id else id
         if not isinstance(id, str) or not id:
             raise InvalidHitError(f"Hit id is {id!r}; it must be a non-empty string.")
         if not isinstance(text, str):
@@ -57,15 +67,17 @@ class Hit:
         if not isinstance(source, str) or not (metadata is None or isinstance(metadata, Mapping)):
             raise InvalidHitError(f"Hit {id!r} needs a string as its source and a dict as its metadata.")
         if score is not None and (type(score) is not float or not math.isfinite(score)):
-            score = finite(score, of=f"Hit {id!r}")
+            score = to_finite_float(score, of=f"Hit {id!r}")
         _set_id(self, id)
         _set_text(self, text)
         _set_score(self, score)
-        _set_source(self, _either(source, source_store, "source", "source_store") if source_store else source)
+        _set_source(
+            self, _same_value(source, source_store, "source", "source_store") if source_store else source
+        )
         _set_metadata(self, {} if metadata is None else metadata)
 
     def __repr__(self) -> str:
-        # Neither text nor metadata: logs and tracebacks show this, and documents do not belong there.
+        # Neither text nor metadata: logs and tracebacks show this, and must not contain documents.
         return (
             f"<Hit {self.id!r} score={self.score} source={self.source!r} text of {len(self.text)} characters>"
         )
@@ -75,17 +87,17 @@ class Hit:
 
     @property
     def doc_id(self) -> str:
-        """The id, by the name that citations use."""
+        """The id, under the name that citations use."""
         return self.id
 
     @property
     def source_store(self) -> str:
-        """The source, by the name that citations use."""
+        """The source, under the name that citations use."""
         return self.source
 
     @property
     def rerank_provider(self) -> str | None:
-        """Which provider gave the rerank score, if any did."""
+        """The provider of the rerank score, if there is one."""
         provider = self.metadata.get("rerank_provider")
         return None if provider is None else str(provider)
 
@@ -98,7 +110,7 @@ class Hit:
 
     def to_dict(self) -> JsonObject:
         """Return plain data that `from_dict` turns back into an equal hit."""
-        data = {one.name: getattr(self, one.name) for one in fields(self)}
+        data = {each.name: getattr(self, each.name) for each in fields(self)}
         return {**data, "metadata": dict(self.metadata)}
 
     @classmethod
@@ -112,15 +124,15 @@ class Hit:
         return cls(**{name: getattr(stored, name, value) for name, value in values.items()})
 
     @classmethod
-    def from_citation(cls, citation: Sequence[Any], *, text: str = "") -> Hit:
-        """Return the hit of a citation (doc_id, score, source_store, metadata); its text is elsewhere."""
+    def from_citation(cls, citation: tuple[str, float | None, str, Metadata], *, text: str = "") -> Hit:
+        """Return the hit of a citation (doc_id, score, source_store, metadata)."""
         doc_id, score, source, metadata = citation
         return cls(doc_id, text, score, source, dict(metadata))
 
 
-# A frozen class refuses plain assignment; its slots' own setters are what object.__setattr__ ends in.
+# A frozen class refuses plain assignment; object.__setattr__ would call these setters of the slots.
 _set_id, _set_text, _set_score, _set_source, _set_metadata = (
-    Hit.__dict__[one.name].__set__ for one in fields(Hit)
+    Hit.__dict__[each.name].__set__ for each in fields(Hit)
 )
 _get_text, _get_metadata = Hit.__dict__["text"].__get__, Hit.__dict__["metadata"].__get__
 _get_id, _get_source = attrgetter("id"), attrgetter("source")
@@ -138,10 +150,10 @@ def _read_metadata(hit: Hit) -> Metadata:
 
 def _load(hit: Hit) -> tuple[str, Metadata]:
     content: Any = _get_text(hit)
-    if isinstance(content, str):  # another thread has loaded it meanwhile
+    if isinstance(content, str):  # another thread has loaded it
         return content, _get_metadata(hit)
     text, metadata = content.load()
-    _set_metadata(hit, metadata)  # before the text, by which other threads see that both are there
+    _set_metadata(hit, metadata)  # before the text, which tells other threads that both are loaded
     _set_text(hit, text)
     return text, metadata
 
@@ -152,9 +164,9 @@ Hit.metadata = property(_read_metadata, _set_metadata)  # type: ignore[assignmen
 
 
 def lazy_hits(rows: Iterable[tuple[str, float, StoredContent]], *, source: str) -> list[Hit]:
-    """Return hits of (id, score, content) whose text and metadata are loaded when they are first used.
+    """Return hits of (id, score, content) that load text and metadata at their first use.
 
-    Nothing is checked: ids and scores are those of a store of Resift.
+    Ids and scores are not checked.
     """
     hits = []
     for id, score, content in rows:
@@ -174,27 +186,27 @@ def load_hits(hits: Iterable[Hit]) -> None:
         _read_text(hit)
 
 
-def some_lack_text(hits: Iterable[Hit]) -> bool:
-    """Say whether a hit has no text, without loading any: a store loads empty texts at once."""
+def any_without_text(hits: Iterable[Hit]) -> bool:
+    """Whether a hit has an empty text. No text is loaded: stores return empty texts loaded."""
     return "" in map(_get_text, hits)
 
 
 def same_text(hit: Hit, other: Hit) -> bool:
-    """Say whether two hits have the same text; copies of one hit are compared without loading it."""
+    """Whether two hits have the same text; copies of one hit are compared without loading it."""
     return _get_text(hit) is _get_text(other) or hit.text == other.text
 
 
 def with_scores(
     hits: Iterable[Hit], scores: Iterable[float | None], *, provider: str | None = None
 ) -> list[Hit]:
-    """Return copies with these scores, which must be finite or None; nothing else is checked again.
+    """Return copies with these scores, which must be finite or None.
 
-    The metadata of a hit with a score names the provider, if there is one.
+    With a provider, the metadata of each scored hit names it.
     """
     hits = list(hits)
     if set(map(type, hits)) <= {Hit} and provider is None:
         return _copy_columns(hits, list(scores))
-    if set(map(type, hits)) - {Hit}:  # of a subclass, with fields of its own
+    if set(map(type, hits)) - {Hit}:  # a subclass may have more fields
         copies = [replace(hit, score=score) for hit, score in zip(hits, scores, strict=True)]
         if provider is None:
             return copies
@@ -209,7 +221,7 @@ def with_scores(
         if provider is None or score is None:
             _set_text(copy, _get_text(hit))
             _set_metadata(copy, _get_metadata(hit))
-        else:  # loaded: content that is loaded later would replace the metadata
+        else:  # loaded now: loading it later would replace the metadata
             _set_text(copy, hit.text)
             _set_metadata(copy, {**hit.metadata, "rerank_provider": provider})
     return copies
@@ -233,26 +245,29 @@ rescored = with_scores
 """The name of `with_scores` in Resift 0.2."""
 
 
-def by_score(hit: Hit) -> tuple[bool, float, str]:
-    """Return the key of the one order of hits: best score first, equal ones by id, unjudged ones last."""
+def sort_key(hit: Hit) -> tuple[bool, float, str]:
+    """Return the sort key of hits: best score first, equal scores by id, unscored hits last."""
     return (True, 0.0, hit.id) if hit.score is None else (False, -hit.score, hit.id)
 
 
-def finite(value: Any, *, of: str) -> float:
-    """Return the value as a finite float, or raise InvalidHitError that names what it belongs to."""
-    # bool is an int to Python, but True is no score.
+def to_finite_float(value: Any, *, of: str) -> float:
+    """Return the value as a finite float; the InvalidHitError for other values names `of`."""
+    # bool is an int in Python, but True is not a score.
     try:
         number = math.nan if isinstance(value, bool) else float(value)
     except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not math.isfinite(number):
-        raise InvalidHitError(
-            f"{of} has score {value!r}; a score must be a finite number, or None where nobody judged it."
-        )
+        raise InvalidHitError(f"{of} has score {value!r}; a score must be a finite number, or None.")
     return number
 
 
-def _either(one: str, other: str, name: str, alias: str) -> str:
-    if one and one != other:
-        raise InvalidHitError(f"Hit has {name}={one!r} and {alias}={other!r}; they are one field. Give one.")
-    return other
+def _same_value(value: str, alias_value: str, name: str, alias: str) -> str:
+    if value and value != alias_value:
+        raise InvalidHitError(
+            f"Hit has {name}={value!r} and {alias}={alias_value!r}, which are the same field; pass only one."
+        )
+    return alias_value
+
+
+by_score, finite, some_lack_text = sort_key, to_finite_float, any_without_text  # OLD NAMES: remove

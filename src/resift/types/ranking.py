@@ -1,4 +1,4 @@
-"""Ranking: the final order of hits, with the truth about how they got there."""
+"""Ranking: the final order of hits, with the trace of how it came about."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from resift.errors import InputError, require
-from resift.types.hit import Hit
-from resift.types.json_values import JsonMapping, JsonObject, JsonValue, Metadata
-from resift.types.trace import Fused, StageKind, Step, Trace
+from resift.types.hit import Hit, JsonMapping, JsonObject, Metadata
+from resift.types.trace import FusedHits, StageKind, Step, Trace
 from resift.validation import check_k, check_list, check_query, check_text, convert
 
 if TYPE_CHECKING:
@@ -23,14 +22,13 @@ INTERNAL_METADATA = frozenset({"score", "ce_score", "rerank_score", "rerank_prov
 
 @dataclass(frozen=True, slots=True)
 class Ranking(Sequence[Hit]):
-    """Hits in their final order, and the truth about how they got there.
+    """Hits in their final order, and how it came about.
 
-    `cut` keeps what was left out, so that `why` can answer for it; `unscored` names hits that no
-    scorer judged; `failures` says per store what went wrong; `trace` has one record per stage; `query`
-    is the question, where one was asked; `warnings` are likely mistakes in the request, such as a filter on a
-    key that no document has; `timings` are milliseconds per stage, and no part of what makes two
-    rankings equal. `input_ids` and `inputs` are the reranked list: the ids in its order, and the objects that
-    the caller passed in.
+    `cut` has the dropped hits, which `why` can explain; `unscored` are the ids without a reranker score;
+    `failures` has an error message per failed store; `trace` has one record per stage. `warnings` are likely
+    mistakes in the request, such as a filter on a key that no document has. `timings` are milliseconds per
+    stage. `input_ids` and `inputs` are the ids and objects of the reranked list, in its order. Query, timings
+    and inputs do not count when two rankings are compared.
     """
 
     hits: tuple[Hit, ...] = ()
@@ -49,7 +47,7 @@ class Ranking(Sequence[Hit]):
 
     def __post_init__(self) -> None:
         check_list(self.hits, "hits", "Hits")
-        # Lists are taken too; a frozen value must not share one that its maker still changes.
+        # A copy: the caller may change its list later.
         object.__setattr__(self, "hits", tuple(self.hits))
         object.__setattr__(self, "cut", tuple(self.cut))
         object.__setattr__(self, "unscored", tuple(self.unscored))
@@ -63,7 +61,7 @@ class Ranking(Sequence[Hit]):
         return self.hits[index]
 
     def __repr__(self) -> str:
-        # Ids and scores alone: logs and tracebacks show this, and documents do not belong there.
+        # Ids and scores only: logs and tracebacks show this, and must not contain documents.
         source = f", by {self.tier}" if self.tier else ""
         degraded = f", degraded: {self.reason}" if self.degraded else ""
         lines = [f"<Ranking of {len(self.hits)} from {len(self.hits) + len(self.cut)}{source}{degraded}>"]
@@ -120,7 +118,7 @@ class Ranking(Sequence[Hit]):
 
     def _input_positions(self) -> dict[str, int]:
         ids = self.input_ids
-        reranked = [at for at, record in enumerate(self.trace) if record.kind is StageKind.RERANK]
+        reranked = [i for i, record in enumerate(self.trace) if record.kind is StageKind.RERANK]
         if not ids and reranked and self.trace[0].source == "input":
             # A stored ranking: the list is the order before its last rerank stage.
             ids = Trace(self.trace[: reranked[-1]]).order()
@@ -169,25 +167,25 @@ class Ranking(Sequence[Hit]):
         return 0 < len(self.unscored) < len(self.hits) + len(self.cut)
 
     def path(self, id: str) -> tuple[Step, ...]:
-        """Return every step of one hit: in which stage, by whose judgement, at what rank and score."""
+        """Return every step of one hit: stage, rank, score and note."""
         return self.trace.path(check_text(id, "The id"))
 
     def why(self, id: str) -> str:
-        """Say in words why a hit stands where it stands, or why it is absent."""
+        """Explain in words why a hit has its rank, or why it was dropped."""
         from resift.explain.reasons import why
 
         return why(self, check_text(id, "The id"))
 
     def why_all(self) -> dict[str, str]:
-        """Return `why` of every hit, by id; quicker than asking for each."""
+        """Return `why` of every hit, by id; faster than one call per hit."""
         from resift.explain.reasons import why_all
 
         return why_all(self)
 
     def snippet(self, id: str, *, length: int = 200) -> Snippet:
-        """Return the part of a hit's text that has most of the question's words; `.marked()` shows them.
+        """Return the part of a hit's text with most words of the query; `.marked()` highlights them.
 
-        Raises InputError for an id that is neither among the hits nor among those left out.
+        Raises InputError for an id that is neither kept nor dropped.
         """
         from resift.text.snippets import snippet
 
@@ -205,11 +203,11 @@ class Ranking(Sequence[Hit]):
         return Explanation(flow_of(self, query=query or self.query), top=top)
 
     def replay(self) -> list[str]:
-        """Return the ids in the order that the trace alone gives; equals `ids`."""
+        """Return the ids in the order that follows from the trace alone; equals `ids`."""
         return list(self.trace.order())
 
     def public(self) -> list[JsonObject]:
-        """Return what end users may see: no scores, no trace, no provider."""
+        """Return the hits for end users: without scores, trace and provider."""
         return [
             {
                 "id": hit.id,
@@ -218,7 +216,7 @@ class Ranking(Sequence[Hit]):
                 "metadata": {
                     key: value
                     for key, value in hit.metadata.items()
-                    # A score without its scale misleads, and a provider's name is nobody's business.
+                    # A score without its scale misleads, and the provider is internal.
                     if key not in INTERNAL_METADATA and not str(key).startswith("_")
                 },
             }
@@ -232,13 +230,13 @@ class Ranking(Sequence[Hit]):
     def to_dict(self, *, timings: bool = False) -> JsonObject:
         """Return plain data that `from_dict` turns back into an equal ranking.
 
-        Timings differ from run to run, so they are left out unless asked for.
+        Timings differ from run to run, so they are not included by default.
         """
         times = {"timings": dict(self.timings)} if timings else {}
-        asked = {"query": self.query} if self.query else {}
+        query = {"query": self.query} if self.query else {}
         warnings = {"warnings": list(self.warnings)} if self.warnings else {}
         return {
-            **asked,
+            **query,
             **warnings,
             **times,
             "hits": [hit.to_dict() for hit in self.hits],
@@ -272,7 +270,7 @@ class Ranking(Sequence[Hit]):
         )
 
     def to_json(self, *, indent: int | None = None, timings: bool = False) -> str:
-        """Return canonical JSON: same ranking, same bytes (unless timings are asked for)."""
+        """Return canonical JSON: the same ranking gives the same bytes, except for timings."""
         return to_json(self.to_dict(timings=timings), indent=indent)
 
     @classmethod
@@ -281,18 +279,21 @@ class Ranking(Sequence[Hit]):
         try:
             data = json.loads(text)
         except (TypeError, ValueError, RecursionError) as exc:
-            # Not chained: the exception carries the whole text.
+            # Not chained: the exception contains the whole text.
             raise InputError(
                 f"Not a ranking as JSON ({type(exc).__name__}). Pass what Ranking.to_json wrote."
             ) from None
         return cls.from_dict(data)
 
 
-def trace_of(hits: Sequence[Hit]) -> Trace:
-    """Return what is known of how these hits got their order: a ranking's trace, a fused list's records."""
+def get_trace(hits: Sequence[Hit]) -> Trace:
+    """Return the trace of a ranking or of fused hits, and an empty trace for other lists."""
     if isinstance(hits, Ranking):
         return hits.trace
-    return Trace(hits.records) if isinstance(hits, Fused) else Trace()
+    return Trace(hits.records) if isinstance(hits, FusedHits) else Trace()
+
+
+trace_of = get_trace  # OLD NAME: remove
 
 
 def to_json(data: object, *, indent: int | None = None) -> str:
@@ -305,7 +306,7 @@ def to_json(data: object, *, indent: int | None = None) -> str:
         raise InputError(f"Not JSON: {exc}. Keep metadata to strings, numbers, lists and dicts.") from exc
 
 
-def _plain(value: object) -> JsonValue:
+def _plain(value: object) -> object:
     for method in ("isoformat", "tolist"):  # dates; numpy scalars and arrays
         if hasattr(value, method):
             return getattr(value, method)()

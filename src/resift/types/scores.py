@@ -1,4 +1,4 @@
-"""ScorerInfo and Scores: what a scorer is, and what it returns for a list of hits."""
+"""ScorerInfo, the description of a scorer, and Scores, its result for a list of hits."""
 
 from __future__ import annotations
 
@@ -62,11 +62,11 @@ def is_english_only(languages: Languages) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """What a scorer says of a pool: one value per hit, None where it says nothing.
+    """Scores of a list of hits: one value per hit, None for unscored hits.
 
-    `settled` means that hits without a value were left out on purpose, because they cannot matter. `notes`
-    are for single hits, by id. `tokens` were read of query and texts, 0 where nobody counted. `scorer`
-    describes the scorer that gave the values, for scorers that call others.
+    `settled` means that hits without a value were skipped on purpose, because they cannot reach the top.
+    `notes` are for single hits, by id. `tokens` is the number of tokens of query and texts, 0 if unknown.
+    `scorer` describes the scorer of the values, for scorers that call others.
     """
 
     values: Sequence[float | None]
@@ -81,6 +81,6 @@ class Scores:
 
     @property
     def partial(self) -> bool:
-        """Whether some hits, but not all, were left without a score."""
+        """Whether some hits, but not all, are unscored."""
         missing = sum(value is None for value in self.values)
         return 0 < missing < len(self.values)

@@ -1,4 +1,4 @@
-"""The stored form of hits, stage records and rankings: what `from_dict` accepts from a file or a client."""
+"""Types of stored hits, stage records and rankings, which `from_dict` reads from files and clients."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from resift.types.trace import StageKind
 _MAX = sys.float_info.max
 
 FiniteFloat = Annotated[float, Meta(ge=-_MAX, le=_MAX)]
-"""A float that is neither infinite nor NaN."""
+"""A finite float."""
 
 Count = Annotated[int, Meta(ge=0)]
 
@@ -41,7 +41,7 @@ class StageRecordData(Struct):
     note: str = ""
     notes: dict[str, str] = {}
     merged: dict[str, str] = {}
-    searched: str = ""
+    retrieval_mode: str = ""
     weights: dict[str, FiniteFloat] = {}
     evidence: dict[str, FiniteFloat] = {}
     score_scale: ScoreScale | None = None

@@ -1,4 +1,4 @@
-"""The trace: one record per stage says what came out of it, in which order, by which scores, and why."""
+"""The trace: one record per stage with the order of the hits after it, their scores, and the reasons."""
 
 from __future__ import annotations
 
@@ -7,14 +7,13 @@ from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 
 from resift.errors import InputError
-from resift.types.hit import Hit
-from resift.types.json_values import JsonMapping, JsonObject
+from resift.types.hit import Hit, JsonMapping, JsonObject
 from resift.types.scores import Languages, ScoreScale
-from resift.validation import convert
+from resift.validation import convert, type_name
 
 
 class StageKind(StrEnum):
-    """What a stage does. Evidence is looked up by kind; a display name is for people only."""
+    """What a stage does. Code finds records by kind; names are for display only."""
 
     RETRIEVE = "retrieve"
     FUSE = "fuse"
@@ -27,13 +26,13 @@ class StageKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageRecord:
-    """What one stage did. The rank of an id is its place in `ids`, from 1.
+    """Result of one stage. The rank of an id is its position in `ids`, from 1.
 
-    `scores` stand beside `ids`; without any the stage only moved hits. `parts` are what totals are made of:
-    part -> id -> value. The first `kept` ids went on (None: all of them), the others were left out here.
-    `notes` are for single ids, `note` is for all that have none. `merged` maps an id that came in to the id
-    that stands for it from here on. `weights` say how much each side counted and `evidence` what that was
-    decided by; `searched` is how a store looked for its list: doc (words), vector, graph, hybrid.
+    `scores` are parallel to `ids`; a stage that only moved hits has none. `parts` has the terms of the
+    scores: part -> id -> value. The first `kept` ids stayed (None: all of them), the others were dropped.
+    `notes` are for single ids, `note` for all others. `merged` maps an id to the id that replaced it.
+    `weights` are the weights of the lists or the reranker, and `evidence` the text properties that set them.
+    `retrieval_mode` is how a store retrieved its list: lexical, dense, graph or hybrid.
     `score_scale` and `languages` describe the scorer of a rerank stage (`ScorerInfo`); None for other stages.
     """
 
@@ -47,7 +46,7 @@ class StageRecord:
     note: str = ""
     notes: Mapping[str, str] = field(default_factory=dict)
     merged: Mapping[str, str] = field(default_factory=dict)
-    searched: str = ""
+    retrieval_mode: str = ""
     weights: Mapping[str, float] = field(default_factory=dict)
     evidence: Mapping[str, float] = field(default_factory=dict)
     score_scale: ScoreScale | None = None
@@ -55,57 +54,71 @@ class StageRecord:
 
     @property
     def order(self) -> tuple[str, ...]:
-        """The ids that went on, best first."""
+        """The ids that stayed, best first."""
         return self.ids if self.kept is None else self.ids[: self.kept]
 
     @property
-    def left_out(self) -> tuple[str, ...]:
-        """The ids that this stage cut."""
+    def dropped(self) -> tuple[str, ...]:
+        """The ids that this stage dropped."""
         return () if self.kept is None else self.ids[self.kept :]
 
-    def places(self) -> dict[str, int]:
-        """Return id -> place in the columns, from 0; of an id that is listed twice the better one."""
-        # From the end, so that the better place is written last.
-        return {self.ids[at]: at for at in range(len(self.ids) - 1, -1, -1)}
+    def positions(self) -> dict[str, int]:
+        """Return id -> position from 0; the better one for an id that is listed twice."""
+        # From the end, so that the better position is written last.
+        return {self.ids[i]: i for i in range(len(self.ids) - 1, -1, -1)}
 
-    def step(self, at: int) -> Step:
-        """Return what the record says of the id at a place, from 0."""
-        id = self.ids[at]
-        parts = tuple((name, column[id]) for name, column in self.parts.items() if id in column)
+    def step(self, position: int) -> Step:
+        """Return the step of the hit at a position, from 0."""
+        id = self.ids[position]
         return Step(
             kind=self.kind,
             name=self.name,
             source=self.source,
-            rank=at + 1,
-            score=self.scores[at] if self.scores else None,
+            rank=position + 1,
+            score=self.scores[position] if self.scores else None,
             note=self.notes.get(id, self.note),
-            parts=parts,
-            cut=self.kept is not None and at >= self.kept,
-            searched=self.searched,
+            parts=tuple((name, column[id]) for name, column in self.parts.items() if id in column),
+            cut=self.kept is not None and position >= self.kept,
+            retrieval_mode=self.retrieval_mode,
         )
+
+    @property
+    def searched(self) -> str:
+        """OLD NAME: remove."""
+        return self.retrieval_mode
+
+    left_out, places = dropped, positions  # OLD NAMES: remove
 
     def to_dict(self) -> JsonObject:
         """Return plain data that `from_dict` turns back into an equal record."""
-        data = {one.name: getattr(self, one.name) for one in fields(self)}
-        given = {name: value for name, value in data.items() if name in _ALWAYS or value not in _EMPTY}
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        data: JsonObject = {
+            name: value for name, value in values.items() if name in _REQUIRED or value not in _EMPTY
+        }
         for name in ("ids", "scores", "languages"):
-            if isinstance(given.get(name), tuple):
-                given[name] = list(given[name])
+            if isinstance(data.get(name), tuple):
+                data[name] = list(data[name])
         if self.parts:
-            given["parts"] = {name: dict(column) for name, column in self.parts.items()}
-        return {**given, "kind": self.kind.value}
+            data["parts"] = {name: dict(column) for name, column in self.parts.items()}
+        return {**data, "kind": self.kind.value}
 
     @classmethod
     def from_dict(cls, data: JsonMapping) -> StageRecord:
         """Return the record that `to_dict` described; raises InputError for anything else."""
         from resift.types.stored import StageRecordData
 
+        if isinstance(data, Mapping) and "searched" in data:  # written by Resift 0.2
+            mode = data["searched"]
+            data = {**data, "retrieval_mode": RETRIEVAL_MODES.get(mode, mode)}
+
         stored = convert(data, StageRecordData, name="a stage of the trace")
         values = {field.name: getattr(stored, field.name) for field in fields(cls)}
         for name in ("ids", "scores", "languages"):
             if isinstance(values[name], list):
                 values[name] = tuple(values[name])
-        values["evidence"] = {_RENAMED.get(key, key): value for key, value in stored.evidence.items()}
+        values["evidence"] = {
+            _RENAMED_EVIDENCE.get(key, key): value for key, value in stored.evidence.items()
+        }
         record = cls(**values)
         if record.scores and len(record.scores) != len(record.ids):
             raise InputError(
@@ -115,17 +128,19 @@ class StageRecord:
         return record
 
 
-_ALWAYS = ("kind", "name", "ids")
-_RENAMED = {"marks of code per word": "code_density", "letters per word": "mean_word_length"}  # since 0.2
+RETRIEVAL_MODES = {"doc": "lexical", "text": "lexical", "vector": "dense"}
+"""Kinds of stores -> their retrieval modes; other kinds are their own mode."""
+
+_REQUIRED = ("kind", "name", "ids")
+_RENAMED_EVIDENCE = {"marks of code per word": "code_density", "letters per word": "mean_word_length"}  # 0.2
 _EMPTY: tuple[object, ...] = (None, "", (), {})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One hit in one stage: its rank, its score there (None: not judged), a note, and its score's parts.
+    """One hit in one stage: its rank, its score there (None: unscored), a note, and the parts of its score.
 
-    `cut` means that the stage dropped the hit; the rank is then the one it had before. `searched` is how the
-    list of a store was made: doc (keywords), vector, graph, hybrid.
+    `cut` means that the stage dropped the hit; the rank is then the one it had before.
     """
 
     kind: StageKind
@@ -136,7 +151,12 @@ class Step:
     note: str = ""
     parts: tuple[tuple[str, float], ...] = ()
     cut: bool = False
-    searched: str = ""
+    retrieval_mode: str = ""
+
+    @property
+    def searched(self) -> str:
+        """OLD NAME: remove."""
+        return self.retrieval_mode
 
 
 class Trace(tuple[StageRecord, ...]):
@@ -148,69 +168,65 @@ class Trace(tuple[StageRecord, ...]):
     def from_dict(cls, data: object) -> Trace:
         """Return the trace of these records as plain data; raises InputError for anything else."""
         if not isinstance(data, (list, tuple)):
-            raise InputError(f"trace is a {type(data).__name__}; it must be a list.")
+            raise InputError(f"trace is {type_name(data)}; it must be a list.")
         return cls(map(StageRecord.from_dict, data))
 
-    def then(self, *records: StageRecord) -> Trace:
+    def append(self, *records: StageRecord) -> Trace:
         """Return a trace with these records at the end."""
         return Trace((*self, *records))
 
-    def of(self, kind: StageKind) -> tuple[StageRecord, ...]:
-        """Return the records of one kind, whatever their stages are called."""
-        return tuple(record for record in self if record.kind is kind)
+    def by_kind(self, kind: StageKind) -> tuple[StageRecord, ...]:
+        """Return the records of one kind."""
+        return tuple([record for record in self if record.kind is kind])
+
+    then, of = append, by_kind  # OLD NAMES: remove
 
     def order(self) -> tuple[str, ...]:
-        """Return the ids in the order that the records alone give."""
-        # A store's list is evidence, not an order of the whole.
+        """Return the final order of the ids according to the records."""
+        # The list of a single store is not an order of all candidates.
         ordered = [record for record in self if record.kind is not StageKind.RETRIEVE]
         if ordered:
             return ordered[-1].order
-        # One list is an order; several lists are none before they are fused.
+        # Several lists have no common order before they are fused.
         return self[0].order if len(self) == 1 else ()
 
     def path(self, id: str) -> tuple[Step, ...]:
-        """Return the steps of one hit, in order; a cut that it survived is no step."""
+        """Return the steps of one hit, in order; a cut that it survived is not a step."""
         return self.paths((id,))[id]
 
     def paths(self, ids: Iterable[str]) -> dict[str, tuple[Step, ...]]:
         """Return the path of each of these hits, reading every record once."""
-        steps: dict[str, list[Step]] = {id: [] for id in ids}
-        # Steps of a hit that was merged into another belong to the one that stands for both.
-        known = {other: kept for record in self for other, kept in record.merged.items()}
-        known |= {id: id for id in steps}
+        paths: dict[str, list[Step]] = {id: [] for id in ids}
+        # Steps of a hit that was merged into another belong to the other.
+        targets = {other: kept for record in self for other, kept in record.merged.items()}
+        targets |= {id: id for id in paths}
         for record in self:
-            met: set[str] = set()
-            for at, one in enumerate(record.ids):
-                id = known.get(one)
-                # Of a hit that is listed twice the better place counts.
-                if id is not None and id in steps and id not in met:
-                    met.add(id)
-                    _add(steps[id], record, at)
-        return {id: tuple(found) for id, found in steps.items()}
+            seen: set[str] = set()
+            for i, listed in enumerate(record.ids):
+                id = targets.get(listed)
+                # The better position counts for a hit that is listed twice.
+                if id is None or id not in paths or id in seen:
+                    continue
+                seen.add(id)
+                step = record.step(i)
+                if step.cut:
+                    paths[id].append(_with_last_rank(step, paths[id]))
+                elif record.kind is not StageKind.CUT:
+                    paths[id].append(step)
+        return {id: tuple(steps) for id, steps in paths.items()}
 
 
-def _add(steps: list[Step], record: StageRecord, at: int) -> None:
-    step = record.step(at)
-    if step.cut:
-        steps.append(_cut_from(step, steps))
-    elif record.kind is not StageKind.CUT:
-        steps.append(step)
-
-
-def _cut_from(step: Step, before: Sequence[Step]) -> Step:
-    """Return the step of a hit that was left out, with the rank it had when it was."""
-    last = next((one for one in reversed(before) if one.kind is not StageKind.RETRIEVE), None)
-    # Cut before any fusion: the one list that held it is where it stood.
+def _with_last_rank(step: Step, before: Sequence[Step]) -> Step:
+    """Return the step of a dropped hit with the rank that it had before."""
+    last = next((each for each in reversed(before) if each.kind is not StageKind.RETRIEVE), None)
+    # Dropped before any fusion: its rank is the one in the only list that has it.
     if last is None and len(before) == 1:
         last = before[0]
     return step if last is None else replace(step, rank=last.rank)
 
 
-class Fused(list[Hit]):
-    """Hits in their new order, with the records of how they got it: what the rerankers of Resift return.
-
-    To everybody who does not ask for `records` it is a plain list.
-    """
+class FusedHits(list[Hit]):
+    """Hits in their new order, as a list, with the records of the fusion in `records`."""
 
     __slots__ = ("records",)
 
@@ -219,7 +235,10 @@ class Fused(list[Hit]):
         self.records = records
 
 
-def record_of(
+Fused = FusedHits  # OLD NAME: remove
+
+
+def make_record(
     kind: StageKind,
     name: str,
     kept: Sequence[Hit],
@@ -230,7 +249,7 @@ def record_of(
     note: str = "",
     notes: Mapping[str, str] | None = None,
 ) -> StageRecord:
-    """Return the record of a stage that left these hits in this order; `scored`: it judged them."""
+    """Return the record of a stage with this result; `scored` says that it changed the scores."""
     hits = [*kept, *cut] if cut else kept
     return StageRecord(
         kind=kind,
@@ -244,8 +263,11 @@ def record_of(
     )
 
 
+record_of = make_record  # OLD NAME: remove
+
+
 def cut_record(ids: Sequence[str], k: int, *, note: str = "") -> tuple[StageRecord, ...]:
-    """Return the record of a cut to the first k, or nothing where k leaves nothing out."""
+    """Return the record of a cut to the first k, or nothing if there are no more than k."""
     if k >= len(ids):
         return ()
     return (StageRecord(kind=StageKind.CUT, name="cut", ids=tuple(ids), kept=k, note=note or f"k={k}"),)

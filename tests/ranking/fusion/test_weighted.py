@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from resift import Hit
-from resift.ranking.adaptive_weights import CODE_DENSITY, Trust
+from resift.ranking.adaptive_weights import CODE_DENSITY, AdaptiveWeights
 from resift.ranking.fusion.weighted import WeightedReranker, weighted
 
 BOTH = ["doc", "vector"]
@@ -43,7 +43,7 @@ def test_texts_that_are_code_make_vectors_count():
     words = ranked("words", [("a", 9.0), ("b", 3.0), ("c", 2.0), ("d", 1.9)], code)
     meaning = ranked("meaning", [("c", 0.9), ("a", 0.8), ("b", 0.45), ("d", 0.1)], code)
     fused = weighted([words, meaning], searched=BOTH)
-    assert fused.records[0].evidence[CODE_DENSITY] > Trust().code
+    assert fused.records[0].evidence[CODE_DENSITY] > AdaptiveWeights().min_code_density
     assert fused[0].id == "c"
     assert "no prose" in fused.records[0].note
     assert weighted([words, meaning], searched=BOTH, marks=0.1)[0].id == "a"

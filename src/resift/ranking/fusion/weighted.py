@@ -10,10 +10,10 @@ from typing import Literal, Unpack
 from resift.ranking.adaptive_weights import (
     CODE_DENSITY,
     MEAN_WORD_LENGTH,
-    Trust,
+    AdaptiveWeights,
+    describe_weights,
     list_weights,
     text_evidence,
-    weights_in_words,
 )
 from resift.ranking.fusion.lists import (
     ListOptions,
@@ -35,7 +35,7 @@ MAX_SCALE_RATIO = 20
 TEXTS_PER_LIST = 10
 """How many of the first texts of each list are read to distinguish prose from code."""
 
-_DEFAULTS = Trust()  # made once: every construction checks its numbers
+_DEFAULTS = AdaptiveWeights()  # made once: every construction checks its numbers
 
 
 def weighted(
@@ -43,11 +43,11 @@ def weighted(
     *,
     k: int | None = None,
     retrieval_modes: Sequence[str] = (),
-    adaptive_weights: Trust | None = None,
+    adaptive_weights: AdaptiveWeights | None = None,
     code_density: float | None = None,
     mean_word_length: float | None = None,
     searched: Sequence[str] = (),  # OLD NAME: remove, with the three below
-    trust: Trust | None = None,
+    trust: AdaptiveWeights | None = None,
     marks: float | None = None,
     letters: float | None = None,
     **options: Unpack[ListOptions],
@@ -88,7 +88,7 @@ def weighted(
         k=k,
         weights=by_label,
         evidence=evidence,
-        note=weights_in_words(by_label, rules, marks=code_density),
+        note=describe_weights(by_label, rules, code_density=code_density),
     )
 
 
@@ -100,7 +100,7 @@ class WeightedOptions(Options):
         "What makes two hits the same; by default the id.", default=None
     )
     dense_weight: float | None = option(
-        f"Weight of vector search next to keyword search; {Trust().vectors:g} by default.",
+        f"Weight of vector search next to keyword search; {AdaptiveWeights().dense_weight:g} by default.",
         default=None,
         min=0,
         max=1,
@@ -122,14 +122,14 @@ class WeightedReranker:
         self,
         *,
         dense_weight: float | None = None,
-        adaptive_weights: Trust | None = None,
+        adaptive_weights: AdaptiveWeights | None = None,
         vectors: float | None = None,  # OLD NAME: remove, with trust
-        trust: Trust | None = None,
+        trust: AdaptiveWeights | None = None,
         **options: Unpack[ListOptions],
     ) -> None:
-        rules = adaptive_weights or trust or Trust()
+        rules = adaptive_weights or trust or AdaptiveWeights()
         dense_weight = vectors if dense_weight is None else dense_weight
-        self.adaptive_weights = rules if dense_weight is None else replace(rules, vectors=dense_weight)
+        self.adaptive_weights = rules if dense_weight is None else replace(rules, dense_weight=dense_weight)
         self.trust = self.adaptive_weights  # OLD NAME: remove
         self.options = options
         self.code_density: float | None = None
@@ -159,11 +159,11 @@ class WeightedReranker:
 
 
 def _weighted_values(
-    lists: Sequence[RankedList], rules: Trust, code_density: float
+    lists: Sequence[RankedList], rules: AdaptiveWeights, code_density: float
 ) -> tuple[list[list[float]], list[float]]:
     """Return per list the weighted z-score of each of its hits, and the weight of the list."""
     groups = _group_lists(lists)
-    group_weights = list_weights([group.retrieval_mode for group in groups], rules, marks=code_density)
+    group_weights = list_weights([group.retrieval_mode for group in groups], rules, code_density=code_density)
     values: list[list[float]] = [[] for _ in lists]
     weights = [0.0] * len(lists)
     ids: dict[str, Hit] = {}

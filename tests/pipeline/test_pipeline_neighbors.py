@@ -8,8 +8,8 @@ import pytest
 from fake_stores import Answers, Points
 
 from resift.pipeline import Pipeline, StoreRef
-from resift.pipeline.neighbours import MOST
-from resift.pipeline.shaping import Shape
+from resift.pipeline.pipeline import MAX_NEIGHBOR_HITS
+from resift.pipeline.stages import Shape
 from resift.ranking.shape import Blend, Guard, ShapePolicy
 from resift.stores.base import StoreView
 
@@ -53,15 +53,15 @@ def test_what_is_like_the_best_rises():
     assert plain.ids[-1] == "f"
     assert asked.ids.index("f") < plain.ids.index("f")
     assert "higher-scoring similar hits" in asked.why("f")
-    assert "neighbours" in asked.timings
+    assert "neighbors" in asked.timings
     assert not asked.degraded
     assert asked.replay() == asked.ids
 
 
 def test_hits_without_a_vector_stand_for_themselves():
-    """'e' has no vector: its path knows no neighbours."""
+    """'e' has no vector: its path knows no neighbors."""
     ranking = pipeline(Keeps()).rank("words")
-    assert "neighbours" not in {name for step in ranking.path("e") for name, _ in step.parts}
+    assert "neighbors" not in {name for step in ranking.path("e") for name, _ in step.parts}
 
 
 def test_two_views_of_a_store_are_asked_once():
@@ -86,21 +86,21 @@ def test_of_two_stores_the_one_that_knows_most_is_believed():
     assert both.ids == pipeline(Answers("few", IDS), many).rank("words").ids
 
 
-@pytest.mark.parametrize("blend", [Blend(weight=0), Blend(weight=1), Blend(neighbours=0)])
+@pytest.mark.parametrize("blend", [Blend(weight=0), Blend(weight=1), Blend(neighbors=0)])
 def test_nobody_is_asked_where_it_makes_no_difference(blend):
-    """The end points of the blend, and neighbours switched off, cost nothing."""
+    """The end points of the blend, and neighbors switched off, cost nothing."""
     store = Keeps()
     asked = pipeline(store, blend=blend).rank("words")
     assert store.wanted == []
     assert asked.ids == pipeline(Answers("docs", IDS), blend=blend).rank("words").ids
 
 
-def test_a_store_that_fails_costs_only_the_neighbours():
+def test_a_store_that_fails_costs_only_the_neighbors():
     """The order is that without vectors, and the answer says what was left out, without the error's text."""
     ranking = pipeline(Keeps(error=OSError("secret words"))).rank("words")
     assert ranking.ids == pipeline(Answers("docs", IDS)).rank("words").ids
     assert ranking.degraded
-    assert ranking.reason == "neighbours: no vectors: OSError"
+    assert ranking.reason == "neighbors: no vectors: OSError"
 
 
 def test_vectors_that_come_too_late_are_not_waited_for():
@@ -112,7 +112,7 @@ def test_vectors_that_come_too_late_are_not_waited_for():
 
     ranking = pipeline(Hangs()).rank("words", deadline_s=0.3)
     assert sorted(ranking.ids) == IDS
-    assert "neighbours: no vectors in time" in ranking.reason
+    assert "neighbors: no vectors in time" in ranking.reason
 
 
 def test_the_work_is_bounded():
@@ -121,5 +121,5 @@ def test_the_work_is_bounded():
     store = Keeps(ids=ids, vectors={id: [1.0, 0.0] for id in ids})
     ref = StoreRef(store=store, k=3000)
     pipeline(ref).rank("words")
-    assert MOST == 200
-    assert [len(wanted) for wanted in store.wanted] == [MOST]
+    assert MAX_NEIGHBOR_HITS == 200
+    assert [len(wanted) for wanted in store.wanted] == [MAX_NEIGHBOR_HITS]

@@ -8,7 +8,7 @@ from resift.errors import InputError
 from resift.events import ListSink
 from resift.ranking.shape import Precedence, precede
 from resift.types import Trace
-from tests.ranking.shape.pools import TYPES, everything, hit, pools, replays
+from tests.ranking.pools import TYPES, everything, hit, pools, replays
 
 POLICY = Precedence()
 

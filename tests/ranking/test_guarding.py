@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from resift.errors import InputError
 from resift.ranking.shape import Blend, Guard, blend, guard
 from resift.types import StageKind
-from tests.ranking.shape.pools import column, everything, note, pipeline_hits, replays
-from tests.ranking.shape.test_blending import reranked
+from tests.ranking.pools import column, everything, note, pipeline_hits, replays
+from tests.ranking.test_blend import reranked
 
 NAMES = [f"d{n}" for n in range(8)]
 BOTH = {"bm25": [(n, 10 - at) for at, n in enumerate(NAMES)], "dense": [("d0", 0.9), ("d5", 0.8)]}
@@ -31,7 +31,7 @@ def test_two_rerankers_that_agree_are_followed():
     hits = pipeline_hits(BOTH, AGAINST)
     again = column(StageKind.RERANK, "second look", [(hit.id, hit.score) for hit in hits], source="other")
     assert guard(hits, n=3).ids != hits.ids
-    assert guard(hits, n=3, trace=hits.trace.then(again)).ids == hits.ids
+    assert guard(hits, n=3, trace=hits.trace.append(again)).ids == hits.ids
 
 
 def test_a_wide_margin_of_the_fused_score_is_strong():

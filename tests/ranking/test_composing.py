@@ -17,7 +17,7 @@ from resift.ranking.shape import (
     ShapePolicy,
     shape,
 )
-from tests.ranking.shape.pools import everything, hit, note, pipeline_hits, pools, replays
+from tests.ranking.pools import everything, hit, note, pipeline_hits, pools, replays
 
 ALL = ShapePolicy(
     blend=Blend(),

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from resift.errors import InputError
 from resift.events import ListSink
 from resift.ranking.shape import DIVERSITY, FAIRNESS, Quota, balance
-from tests.ranking.shape.pools import everything, hit, note, pools, replays
+from tests.ranking.pools import everything, hit, note, pools, replays
 
 
 def test_one_document_cannot_take_every_place():

@@ -6,8 +6,8 @@ import random
 
 import pytest
 
+from resift.ranking.calibration import _judged_pairs, _log_loss, sigmoid
 from resift.ranking.shape import Isotonic, Platt, Temperature
-from resift.ranking.shape.fitting import judged, log_loss, sigmoid
 from tests.lazy import LazyModule
 
 np = pytest.importorskip("numpy", reason="needs resift[local]")
@@ -39,7 +39,7 @@ def test_isotonic_is_scikit_learns_at_every_score(seed):
     from sklearn.isotonic import IsotonicRegression
 
     scores, relevant = pairs(seed)
-    _, targets = judged(scores, relevant, smooth=False)
+    _, targets = _judged_pairs(scores, relevant, smooth=False)
     theirs = IsotonicRegression(out_of_bounds="clip").fit(scores, targets)
     ours = Isotonic.fit(scores, relevant)
     for score in [*sorted(set(scores)), -50.0, 50.0]:
@@ -50,10 +50,10 @@ def test_isotonic_is_scikit_learns_at_every_score(seed):
 def test_temperature_is_where_scipy_finds_the_least_loss(seed):
     """One number, found by another search."""
     scores, relevant = pairs(seed)
-    values, targets = judged(scores, relevant, smooth=False)
+    values, targets = _judged_pairs(scores, relevant, smooth=False)
 
     def loss(log_t: float) -> float:
-        return sum(log_loss(x / np.exp(log_t), t) for x, t in zip(values, targets, strict=True))
+        return sum(_log_loss(x / np.exp(log_t), t) for x, t in zip(values, targets, strict=True))
 
     best = optimize.minimize_scalar(loss, bounds=(-7, 7), method="bounded", options={"xatol": 1e-8}).x
     ours = Temperature.fit(scores, relevant)

@@ -8,7 +8,7 @@ from resift.errors import InputError
 from resift.ranking.shape import fold
 from resift.text import jaccard
 from resift.text.tokenization import words
-from tests.ranking.shape.pools import everything, hit, note, pools, replays
+from tests.ranking.pools import everything, hit, note, pools, replays
 
 
 def test_same_text_from_two_sources_takes_one_slot():

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from resift.errors import InputError
 from resift.events import ListSink
 from resift.ranking.adaptive_weights import CODE_DENSITY, MEAN_WORD_LENGTH
+from resift.ranking.blend import reranker_boosts, to_logits
+from resift.ranking.evidence import RerankScores
 from resift.ranking.scaling import mean_and_deviation
 from resift.ranking.shape import Blend, blend
-from resift.ranking.shape.blending import lifts, logits_of
-from resift.ranking.shape.evidence import Judged
 from resift.types import Hit, Ranking, StageKind, Trace
-from tests.ranking.shape.pools import column, everything, pipeline_hits, replays
+from tests.ranking.pools import column, everything, pipeline_hits, replays
 
 LISTS = {
     "bm25": [("a", 9.0), ("b", 8.0), ("c", 3.0), ("d", 2.0), ("e", 1.0)],
@@ -139,7 +139,7 @@ def test_a_list_that_ended_early_found_all_that_matches():
 
 @pytest.mark.parametrize(
     "wrong",
-    [{"weight": 1.1}, {"weight": -0.1}, {"temperature": 0}, {"method": "promot"}, {"neighbours": 1.1}],
+    [{"weight": 1.1}, {"weight": -0.1}, {"temperature": 0}, {"method": "promot"}, {"neighbors": 1.1}],
 )
 def test_wrong_policies_are_refused(wrong):
     """A policy outside its range says what is allowed."""
@@ -179,8 +179,8 @@ def test_blend_over_random_pools(hits, weight, method):
 @given(st.lists(TIED, min_size=1))
 def test_promotion_keeps_the_rerankers_order_and_sinks_nothing(values):
     """A higher score never gets a smaller lift, and no lift is below that of an unscored hit."""
-    judged = Judged("cross-encoder", [*sorted(values), None], "logit")
-    _, lifted = lifts([judged], Blend(), size=len(values) + 1)
+    judged = RerankScores("cross-encoder", [*sorted(values), None], "logit")
+    _, lifted = reranker_boosts([judged], Blend(), size=len(values) + 1)
     assert lifted[-1] == 0
     assert lifted[:-1] == sorted(lifted[:-1])
     assert min(lifted) == 0
@@ -227,15 +227,15 @@ def test_without_a_weight_it_follows_the_words_of_the_texts():
     weights = [dict(done.records[0].weights) for done in (plain, usual)]
     assert [one["cross-encoder"] for one in weights] == pytest.approx([0.95, 0.75])
     assert all(sum(one.values()) == pytest.approx(1) for one in weights)
-    assert plain.records[0].note == "cross-encoder counted 0.95: 4 letters per word"
-    assert usual.records[0].note == "cross-encoder counted 0.75"
+    assert plain.records[0].note == "cross-encoder weight 0.95: mean word length 4"
+    assert usual.records[0].note == "cross-encoder weight 0.75"
 
 
 def test_a_reranker_of_english_is_doubted_on_other_texts():
     """By the languages in the record, whatever the scorer is called."""
     hits = pipeline_hits(LISTS, LOGITS)
     foreign = with_evidence(hits, {MEAN_WORD_LENGTH: 0.0})
-    assert blend(hits, trace=foreign).records[0].note == "cross-encoder counted 0.5: no English sentences"
+    assert blend(hits, trace=foreign).records[0].note == "cross-encoder weight 0.5: not English prose"
     for languages in ("any", ("en", "de", "ja")):
         trace = Trace(
             tuple(
@@ -243,7 +243,7 @@ def test_a_reranker_of_english_is_doubted_on_other_texts():
                 for record in foreign
             )
         )
-        assert blend(hits, trace=trace).records[0].note == "cross-encoder counted 0.75"
+        assert blend(hits, trace=trace).records[0].note == "cross-encoder weight 0.75"
 
 
 def test_a_reranker_of_prose_is_not_followed_in_code():
@@ -252,28 +252,28 @@ def test_a_reranker_of_prose_is_not_followed_in_code():
     done = blend(hits, trace=with_evidence(hits, {CODE_DENSITY: 0.9, MEAN_WORD_LENGTH: 4.6}))
     assert dict(done.records[0].weights) == {"first stage": 1.0, "cross-encoder": 0.0}
     assert done.ids == blend(hits, policy=Blend(weight=0)).ids
-    assert done.records[0].note == "cross-encoder counted 0"
+    assert done.records[0].note == "cross-encoder weight 0"
 
 
 def test_probabilities_count_like_the_logits_they_come_from():
     """A hosted reranker that says sigmoid(logit) gives the order that the logits give."""
     logits = {"a": -4.0, "b": 1.0, "c": 0.5, "d": 8.0, "e": -6.0}
-    own = logits_of(list(logits.values()), "logit")
-    hosted = logits_of([sigmoid(value) for value in logits.values()], "probability")
+    own = to_logits(list(logits.values()), "logit")
+    hosted = to_logits([sigmoid(value) for value in logits.values()], "probability")
     assert hosted == pytest.approx(own)
-    assert logits_of([0.0, 1.0, 0.5], "probability") == pytest.approx([-13.8155, 13.8155, 0], abs=1e-3)
+    assert to_logits([0.0, 1.0, 0.5], "probability") == pytest.approx([-13.8155, 13.8155, 0], abs=1e-3)
 
 
 def test_probabilities_close_together_are_stretched_like_any_other_scale():
     """Relevance from 0.4 to 0.6 is another scale, not doubt."""
-    stretched = logits_of([0.4, 0.5, 0.6], "probability")
+    stretched = to_logits([0.4, 0.5, 0.6], "probability")
     assert mean_and_deviation(stretched)[1] == pytest.approx(2.8)
-    assert list(logits_of([0.7, 0.7], "probability")) == [0.0, 0.0]
+    assert list(to_logits([0.7, 0.7], "probability")) == [0.0, 0.0]
 
 
 def test_scores_outside_a_declared_range_and_cosines_are_stretched():
     """Log-odds need a probability: anything else keeps its order and gets the usual spread."""
     for scale, scores in (("probability", [-3.0, 0.5, 4.0]), ("cosine", [0.2, 0.3, 0.9])):
-        stretched = logits_of(scores, scale)
+        stretched = to_logits(scores, scale)
         assert mean_and_deviation(stretched)[1] == pytest.approx(2.8)
         assert list(stretched) == sorted(stretched)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from resift.errors import InputError
 from resift.ranking.shape import Recovery, recover
-from tests.ranking.shape.pools import everything, hit, note, pools, replays
+from tests.ranking.pools import everything, hit, note, pools, replays
 
 
 def test_up_to_eight_protected_hits_come_back():

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from resift.errors import DataFormatError, InputError
+from resift.ranking.calibration import sigmoid
 from resift.ranking.shape import Isotonic, Platt, Temperature, above, calibrate, load_calibrator
-from resift.ranking.shape.fitting import sigmoid
 from resift.types import Ranking, StageKind, Trace
-from tests.ranking.shape.pools import column, hit, note
+from tests.ranking.pools import column, hit, note
 
 
 def drawn(slope, intercept, size=4000):

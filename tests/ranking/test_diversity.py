@@ -10,7 +10,7 @@ from resift.errors import InputError
 from resift.ranking.shape import mmr
 from resift.text import jaccard
 from resift.text.tokenization import words
-from tests.ranking.shape.pools import everything, hit, pools, replays
+from tests.ranking.pools import everything, hit, pools, replays
 
 
 def test_a_copy_yields_to_something_new():

@@ -1,4 +1,4 @@
-"""Trust: what a question's own pool says about its lists and its reranker."""
+"""Adaptive weights: text properties, weights of the lists and the reranker, and the rerank depth."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 
 from resift.errors import InputError
 from resift.ranking.adaptive_weights import (
-    Trust,
-    letters_per_word,
+    AdaptiveWeights,
+    code_density,
+    describe_weights,
     list_weights,
-    marks_per_word,
-    reading_depth,
+    mean_word_length,
+    rerank_depth,
     reranker_weight,
     text_evidence,
-    weights_in_words,
 )
 
 PROSE = "The ferry leaves at noon, and bikes are free in August. Dogs pay half."
@@ -47,55 +47,55 @@ PROGRAMS = {
 @pytest.mark.parametrize("kind", WRAPPED)
 def test_prose_in_a_wrapping_is_prose(kind):
     """Turns of talk as records, with stamps, in tags, lists and tables have marks, but not those of code."""
-    rules = Trust()
-    assert rules.prose_part(marks_per_word([WRAPPED[kind]] * 5)) == 1
-    letters = letters_per_word([WRAPPED[kind]] * 5)
-    assert letters == pytest.approx(letters_per_word([TURN] * 5), abs=0.6)
+    rules = AdaptiveWeights()
+    assert rules.prose_weight(code_density([WRAPPED[kind]] * 5)) == 1
+    letters = mean_word_length([WRAPPED[kind]] * 5)
+    assert letters == pytest.approx(mean_word_length([TURN] * 5), abs=0.6)
 
 
 @given(st.lists(st.sampled_from([*WRAPPED.values(), *PROGRAMS.values(), PROSE, TURN, "", "&"]), max_size=6))
 def test_both_kinds_of_evidence_are_read_from_the_same_texts(texts):
     """Reading both at once gives the same numbers as reading each."""
-    assert text_evidence(texts) == (marks_per_word(texts), letters_per_word(texts))
+    assert text_evidence(texts) == (code_density(texts), mean_word_length(texts))
 
 
 @pytest.mark.parametrize("language", PROGRAMS)
 def test_code_of_any_language_is_no_prose(language):
     """Names joined to names, calls and assignments are in all of them."""
-    assert Trust().prose_part(marks_per_word([PROGRAMS[language]] * 5)) == 0
+    assert AdaptiveWeights().prose_weight(code_density([PROGRAMS[language]] * 5)) == 0
 
 
 def test_code_has_several_times_the_marks_of_prose():
     """Prose stays below the lower bound, code is above the upper one."""
-    rules = Trust()
-    assert marks_per_word([PROSE] * 9) < rules.prose
-    assert marks_per_word([CODE] * 9) > rules.code
-    assert rules.prose_part(marks_per_word([PROSE] * 9)) == 1
-    assert rules.prose_part(marks_per_word([CODE] * 9)) == 0
+    rules = AdaptiveWeights()
+    assert code_density([PROSE] * 9) < rules.max_prose_code_density
+    assert code_density([CODE] * 9) > rules.min_code_density
+    assert rules.prose_weight(code_density([PROSE] * 9)) == 1
+    assert rules.prose_weight(code_density([CODE] * 9)) == 0
 
 
 @pytest.mark.parametrize("text", ["", "   ", "東京の天気は、晴れです。", "Привет, как дела?", "f(x[0])"])
 def test_little_text_and_scripts_without_spaces_are_no_code(text):
     """A few words tell nothing, and marks of sentences are none of code."""
-    assert Trust().prose_part(marks_per_word([text])) == 1
-    assert marks_per_word(["東京の天気は、晴れです。"] * 99) == 0
-    assert marks_per_word([]) == 0
+    assert AdaptiveWeights().prose_weight(code_density([text])) == 1
+    assert code_density(["東京の天気は、晴れです。"] * 99) == 0
+    assert code_density([]) == 0
 
 
 def test_vectors_count_a_little_more_than_words_and_much_more_in_code():
     """The weights add up to one, whatever the number of lists and kinds."""
-    rules = Trust()
-    assert list_weights(["doc", "vector"], rules, marks=0.1) == pytest.approx([0.45, 0.55])
-    assert list_weights(["doc", "vector"], rules, marks=0.9) == pytest.approx([0.1, 0.9])
-    assert list_weights(["", "", ""], rules, marks=0.9) == pytest.approx([1 / 3] * 3)
-    assert list_weights(["doc"], Trust(vectors_in_code=1), marks=2.0) == [1.0]
-    assert list_weights([], rules, marks=0.1) == []
+    rules = AdaptiveWeights()
+    assert list_weights(["doc", "vector"], rules, code_density=0.1) == pytest.approx([0.45, 0.55])
+    assert list_weights(["doc", "vector"], rules, code_density=0.9) == pytest.approx([0.1, 0.9])
+    assert list_weights(["", "", ""], rules, code_density=0.9) == pytest.approx([1 / 3] * 3)
+    assert list_weights(["doc"], AdaptiveWeights(dense_weight_in_code=1), code_density=2.0) == [1.0]
+    assert list_weights([], rules, code_density=0.1) == []
 
 
 @given(kinds=st.lists(st.sampled_from(["doc", "vector", "graph", ""]), min_size=1), marks=st.floats(0, 3))
 def test_weights_always_add_up_to_one(kinds, marks):
     """No list is ever worth less than nothing."""
-    weights = list_weights(kinds, Trust(), marks=marks)
+    weights = list_weights(kinds, AdaptiveWeights(), code_density=marks)
     assert sum(weights) == pytest.approx(1)
     assert min(weights) >= 0
 
@@ -111,12 +111,12 @@ GERMAN = (
 
 def test_words_of_talk_are_shorter_than_those_of_a_field():
     """Of other languages it is not told, and a few words tell nothing at all."""
-    rules = Trust()
-    assert letters_per_word([TALK] * 3) < rules.plain
-    assert letters_per_word([ABSTRACT] * 3) > rules.technical
-    assert letters_per_word([GERMAN] * 5) == 0
-    assert letters_per_word(["東京の天気は、晴れです。"] * 99) == 0
-    assert letters_per_word([TALK]) is letters_per_word([]) is None
+    rules = AdaptiveWeights()
+    assert mean_word_length([TALK] * 3) < rules.short_word_length
+    assert mean_word_length([ABSTRACT] * 3) > rules.long_word_length
+    assert mean_word_length([GERMAN] * 5) == 0
+    assert mean_word_length(["東京の天気は、晴れです。"] * 99) == 0
+    assert mean_word_length([TALK]) is mean_word_length([]) is None
 
 
 @pytest.mark.parametrize(
@@ -131,75 +131,96 @@ def test_words_of_talk_are_shorter_than_those_of_a_field():
 )
 def test_a_few_small_words_make_no_english(text):
     """`a`, `i`, `in`, `is` and `of` are words of other languages, and columns and names."""
-    assert letters_per_word([text] * 9) == 0
+    assert mean_word_length([text] * 9) == 0
 
 
 def test_a_reranker_of_english_is_doubted_elsewhere():
     """One that may know other languages counts as in usual English."""
-    rules = Trust()
-    assert reranker_weight(rules, marks=0.0, letters=0.0, english_only=True) == rules.doubted
-    assert reranker_weight(rules, marks=0.0, letters=0.0) == pytest.approx(0.75)
-    assert reranker_weight(rules, marks=0.0, letters=None, english_only=True) == pytest.approx(0.75)
+    rules = AdaptiveWeights()
+    assert (
+        reranker_weight(rules, code_density=0.0, mean_word_length=0.0, english_only=True)
+        == rules.min_reranker_weight
+    )
+    assert reranker_weight(rules, code_density=0.0, mean_word_length=0.0) == pytest.approx(0.75)
+    assert reranker_weight(
+        rules, code_density=0.0, mean_word_length=None, english_only=True
+    ) == pytest.approx(0.75)
 
 
 def test_capital_letters_tell_the_same():
     """Old news and telegrams are written in capitals alone."""
-    assert letters_per_word([TALK.upper()] * 3) == letters_per_word([TALK] * 3)
-    assert letters_per_word([ABSTRACT.upper()] * 3) == letters_per_word([ABSTRACT] * 3)
+    assert mean_word_length([TALK.upper()] * 3) == mean_word_length([TALK] * 3)
+    assert mean_word_length([ABSTRACT.upper()] * 3) == mean_word_length([ABSTRACT] * 3)
 
 
 def test_a_reranker_counts_for_more_where_words_are_plain():
     """Between the bounds it falls evenly; where nothing is told as in usual English; never in code."""
-    rules = Trust()
-    told = [reranker_weight(rules, marks=0.1, letters=letters) for letters in (3.0, 4.2, 5.1, 6.0, 9.0)]
+    rules = AdaptiveWeights()
+    told = [
+        reranker_weight(rules, code_density=0.1, mean_word_length=letters)
+        for letters in (3.0, 4.2, 5.1, 6.0, 9.0)
+    ]
     assert told == pytest.approx([0.95, 0.95, 0.725, 0.5, 0.5])
-    assert reranker_weight(rules, marks=0.1, letters=None) == pytest.approx(0.75)
-    assert reranker_weight(rules, marks=1.0, letters=4.0) == 0
+    assert reranker_weight(rules, code_density=0.1, mean_word_length=None) == pytest.approx(0.75)
+    assert reranker_weight(rules, code_density=1.0, mean_word_length=4.0) == 0
 
 
 def test_a_sure_first_stage_is_read_less_deeply():
     """A leader far ahead leaves the least to read, a flat list the most, code nothing."""
-    rules = Trust()
-    assert reading_depth([9.0, *([0.0] * 99)], rules, marks=0.1) == rules.least
-    assert reading_depth([1.0] * 100, rules, marks=0.1) == rules.most
-    assert reading_depth([1.0] * 3, rules, marks=0.1) == 3
-    assert reading_depth([1.0] * 100, rules, marks=0.9) == 0
-    assert reading_depth([], rules, marks=0.1) == 0
+    rules = AdaptiveWeights()
+    assert rerank_depth([9.0, *([0.0] * 99)], rules, code_density=0.1) == rules.min_depth
+    assert rerank_depth([1.0] * 100, rules, code_density=0.1) == rules.max_depth
+    assert rerank_depth([1.0] * 3, rules, code_density=0.1) == 3
+    assert rerank_depth([1.0] * 100, rules, code_density=0.9) == 0
+    assert rerank_depth([], rules, code_density=0.1) == 0
 
 
 @given(
     scores=st.lists(st.sampled_from([0.0, 0.5, 1.0, 4.0]), min_size=1, max_size=60),
     factor=st.sampled_from([0.25, 2.0, 8.0]),
 )
-def test_reading_depth_does_not_depend_on_the_scale(scores, factor):
+def test_rerank_depth_does_not_depend_on_the_scale(scores, factor):
     """The same list in other units is read as deeply."""
     scores = sorted(scores, reverse=True)
-    depth = reading_depth(scores, Trust(), marks=0)
-    assert depth == reading_depth([factor * score for score in scores], Trust(), marks=0)
-    assert min(len(scores), Trust().least) <= depth <= Trust().most
+    depth = rerank_depth(scores, AdaptiveWeights(), code_density=0)
+    assert depth == rerank_depth([factor * score for score in scores], AdaptiveWeights(), code_density=0)
+    assert min(len(scores), AdaptiveWeights().min_depth) <= depth <= AdaptiveWeights().max_depth
 
 
 def test_weights_are_told_with_their_reason():
     """Prose needs no reason."""
-    weights = {"docs.text": 0.1, "docs.vectors": 0.9}
-    assert weights_in_words(weights, Trust(), marks=0.02) == "docs.text counted 0.1, docs.vectors counted 0.9"
-    assert weights_in_words(weights, Trust(), marks=0.9).endswith(": 0.9 marks of code per word, no prose")
-    assert weights_in_words(weights, Trust(), marks=0.19).endswith(
-        ": 0.19 marks of code per word, hardly prose"
+    rules, weights = AdaptiveWeights(), {"docs.text": 0.1, "docs.vectors": 0.9}
+    assert (
+        describe_weights(weights, rules, code_density=0.02) == "docs.text weight 0.1, docs.vectors weight 0.9"
+    )
+    assert describe_weights(weights, rules, code_density=0.9).endswith(": 0.9 signs of code per word, code")
+    assert describe_weights(weights, rules, code_density=0.19).endswith(
+        ": 0.19 signs of code per word, mixed with code"
     )
 
 
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"vectors": 1.5}, "Trust vectors is 1.5; it must be a number ≥ 0, ≤ 1."),
-        ({"prose": 0.8}, "use 0 ≤ prose < code"),
-        ({"plain": 7.0}, "use 0 ≤ plain < technical"),
-        ({"reach": -1.0}, "Trust reach is -1.0; it must be a number ≥ 0."),
-        ({"least": 30}, "use 1 ≤ least ≤ most"),
+        ({"dense_weight": 1.5}, "AdaptiveWeights dense_weight is 1.5; it must be a number ≥ 0, ≤ 1."),
+        ({"max_prose_code_density": 0.8}, "use max_prose_code_density < min_code_density"),
+        ({"short_word_length": 7.0}, "use short_word_length < long_word_length"),
+        (
+            {"depth_cutoff_sigma": -1.0},
+            "depth_cutoff_sigma is -1.0; it must be a number ≥ 0.",
+        ),
+        ({"min_depth": 30}, "use min_depth ≤ max_depth"),
     ],
 )
 def test_wrong_numbers_are_refused(wrong, message):
     """At once, and by name."""
     with pytest.raises(InputError, match=message.replace(".", r"\.")):
-        Trust(**wrong)
+        AdaptiveWeights(**wrong)
+
+
+def test_the_names_of_0_2_still_work():
+    with pytest.warns(DeprecationWarning, match="dense_weight"):
+        rules = AdaptiveWeights(vectors=0.4)
+    assert rules == AdaptiveWeights(dense_weight=0.4)
+    with pytest.warns(DeprecationWarning, match="max_depth"):
+        assert rules.most == 25

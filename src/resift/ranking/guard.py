@@ -1,0 +1,221 @@
+"""Rules that protect or prefer hits: strong first-stage hits, protected metadata, trusted source types."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from heapq import nlargest
+from types import MappingProxyType
+
+from resift.errors import InputError
+from resift.events import Sink
+from resift.ranking.blend import ShapeResult, shape_result
+from resift.ranking.evidence import Evidence, evidence
+from resift.types import Hit, StageKind, StageRecord, Trace, get_trace
+from resift.validation import DEFAULT_K, check_k, check_options, option
+
+STAGE = "guard"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guard:
+    """Which first-stage hits are strong: the first of `firsts` lists, or of the fused list by `margin`.
+
+    The margin is the lead over the second hit as a share of the range of fused scores. A hit that more than
+    `opinions` rerankers scored is not guarded.
+    """
+
+    firsts: int = option("Strong: first in this many lists.", default=2, min=1)
+    margin: float = option("Strong: leads the fused list by this share of its range.", default=0.5, min=0)
+    opinions: int = option("Hits with scores of more rerankers than this are not guarded.", default=1, min=1)
+
+    def __post_init__(self) -> None:
+        check_options(self)
+
+
+def guard(
+    hits: Sequence[Hit],
+    *,
+    n: int = DEFAULT_K,
+    trace: Trace | None = None,
+    policy: Guard | None = None,
+    strong: Mapping[str, str] | None = None,
+    sink: Sink | None = None,
+) -> ShapeResult:
+    """Move strong first-stage hits that fell below position n up to it; the others move down.
+
+    `strong` is the result of `strong_hits`, computed from the trace by default.
+    """
+    check_k(n, name="n", min=1)
+    if strong is None:
+        known = evidence(get_trace(hits) if trace is None else trace, [hit.id for hit in hits])
+        strong = strong_hits(hits, known, policy)
+    fallen = [hit for hit in hits[n:] if hit.id in strong] if strong else []
+    lifted = {hit.id for hit in fallen}
+    rest = [hit for hit in hits if hit.id not in lifted]
+    # Strong hits that are already in the top n keep their positions.
+    free = max(0, n - len(fallen))
+    top = [hit for hit in rest[:n] if hit.id in strong]
+    others = [hit for hit in rest[:n] if hit.id not in strong][: max(0, free - len(top))]
+    leading = {hit.id for hit in (*top, *others)}
+    order = [h for h in rest if h.id in leading] + fallen + [h for h in rest if h.id not in leading]
+    return shape_result(
+        STAGE,
+        hits,
+        order if fallen else hits,
+        kind=StageKind.GUARD,
+        hit_notes={hit.id: f"guarded: {strong[hit.id]}, so it stays in the top {n}" for hit in fallen},
+        protected=frozenset(strong),
+        sink=sink,
+    )
+
+
+def strong_hits(hits: Sequence[Hit], known: Evidence, policy: Guard | None = None) -> dict[str, str]:
+    """Return the ids of strong first-stage hits that too few rerankers scored, each with the reason."""
+    rules = policy or Guard()
+    leads = {id for id, lists in known.firsts.items() if lists >= rules.firsts}
+    leader = None
+    scores = [(score, i) for i, score in enumerate(known.fused.scores) if score is not None]
+    if len(scores) > 2:  # the lead of one over another is the whole range
+        (best, first), (second, _) = nlargest(2, scores)
+        if best > second and best - second >= rules.margin * (best - min(scores)[0]):
+            leader = first
+    strong: dict[str, str] = {}
+    for i, hit in enumerate(hits):
+        if (hit.id in leads or i == leader) and known.scorer_count(i) <= rules.opinions:
+            in_lists = f"first in {known.firsts[hit.id]} lists"
+            strong[hit.id] = in_lists if hit.id in leads else "first of the fused by a wide margin"
+    return strong
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Precedence:
+    """Source types in order of preference, and the margin within which scores count as equal.
+
+    The i-th of n types is boosted by scale × margin × (n − 1 − i) / n, so boosts differ by less than the
+    margin; other types get none. `scales` reduces both for providers whose scores are closer together.
+    """
+
+    order: tuple[str, ...] = option(
+        "Source types, the most trusted first.", default=("USER", "EXCEL", "COSTAR", "PDF")
+    )
+    margin: float = option("Scores this far apart are never reordered.", default=0.01, min=0)
+    key: str = option("Metadata key of the source type.", default="source_type")
+    scales: Mapping[str, float] = option(
+        "Smaller margin per provider.",
+        default_factory=lambda: MappingProxyType({"semantic-bm25": 0.5}),
+        min=0,
+    )
+
+    def __post_init__(self) -> None:
+        check_options(self)
+        if len(set(self.order)) != len(self.order):
+            raise InputError(f"Precedence order names a type twice: {', '.join(self.order)}.")
+
+    def margin_for(self, provider: str | None) -> float:
+        """Return the smallest real difference between scores of that provider."""
+        return self.margin * self.scales.get(provider or "", 1.0)
+
+    def boost(self, source_type: str, provider: str | None) -> float:
+        """Return the boost of a score of that type from that provider."""
+        size = len(self.order)
+        position = self.order.index(source_type) if source_type in self.order else size - 1
+        return self.margin_for(provider) * (size - 1 - position) / size if size else 0.0
+
+    def rank(self, source_type: str) -> int:
+        """Return the position of a type; unknown types come last."""
+        return self.order.index(source_type) if source_type in self.order else len(self.order)
+
+
+def precede(
+    hits: Sequence[Hit], *, policy: Precedence | None = None, sink: Sink | None = None
+) -> ShapeResult:
+    """Order by score plus boost, so that nearly equal scores follow the order of source types.
+
+    `Hit.score` keeps the measured relevance, so a second run changes nothing; the boosted score is in the
+    record. Unscored hits stay behind the others, in their order.
+    """
+    rules = policy or Precedence()
+    boosts: dict[tuple[str, str | None], tuple[float, int]] = {}
+    rows = []
+    notes: dict[str, str] = {}
+    for i, hit in enumerate(hits):
+        if hit.score is None:
+            rows.append((True, 0.0, 0.0, 0, "", i))
+            continue
+        kind, provider = str(hit.metadata.get(rules.key, "")), hit.metadata.get("rerank_provider")
+        if (kind, provider) not in boosts:
+            boosts[kind, provider] = rules.boost(kind, provider), rules.rank(kind)
+        boost, rank = boosts[kind, provider]
+        if boost:
+            notes[hit.id] = f"{kind} +{boost:.4g}"
+        # The plain score comes second: next to a huge score the boosts vanish, but a real gap still decides.
+        # The old position comes last: hits that are equal in everything else keep their order.
+        rows.append((False, -(hit.score + boost), -hit.score, rank, hit.id, i))
+    rows.sort()
+    kept = [hits[row[-1]] for row in rows]
+    record = StageRecord(
+        kind=StageKind.SHAPE,
+        name="precedence",
+        ids=tuple([hit.id for hit in kept]),
+        scores=tuple([None if unscored else -boosted for unscored, boosted, *_ in rows]),
+        notes=notes,
+    )
+    return shape_result("precedence", hits, kept, record=record, sink=sink)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recovery:
+    """Which hits below the cut come back, and how many.
+
+    A hit is protected if metadata[`key`] is one of `values`. `survivors` has per section how many hits of a
+    source type the result needs: {"financial_analysis": {"EXCEL": 2}}.
+    """
+
+    limit: int = option("Maximum number of hits that come back.", default=8, min=0)
+    key: str = option("Metadata key that marks protected hits.", default="stage")
+    values: tuple[str, ...] = option("Its values that protect.", default=("B",))
+    survivors: Mapping[str, Mapping[str, int]] = option(
+        "Per section, how many hits of a source type it needs: {financial_analysis: {EXCEL: 2}}.",
+        default_factory=lambda: MappingProxyType({}),
+    )
+    source_type: str = option("Metadata key of the source type.", default="source_type")
+
+    def __post_init__(self) -> None:
+        check_options(self)
+
+
+def recoverable(
+    hits: Sequence[Hit], *, k: int, policy: Recovery, section: str | None = None
+) -> dict[str, str]:
+    """Return the ids that a cut to k must keep, each with the reason."""
+    spared: dict[str, str] = {}
+    for hit in hits[k:]:
+        if len(spared) < policy.limit and str(hit.metadata.get(policy.key, "")) in policy.values:
+            spared[hit.id] = f"recovered: protected by {policy.key}={hit.metadata[policy.key]}"
+    # Those within k too, so that a later cut does not drop them.
+    for kind, number in policy.survivors.get(section or "", {}).items():
+        of_kind = [hit for hit in hits if str(hit.metadata.get(policy.source_type) or hit.source) == kind]
+        for hit in of_kind[:number]:
+            spared.setdefault(hit.id, f"survivor: {section} needs {number} of {kind}")
+    return spared
+
+
+def recover(
+    hits: Sequence[Hit],
+    *,
+    k: int,
+    policy: Recovery | None = None,
+    section: str | None = None,
+    sink: Sink | None = None,
+) -> ShapeResult:
+    """Keep the first k and, after them, the hits that come back; the result may be longer than k.
+
+    Pass all reranked hits. `protected` holds the recovered ids, so that a later cut can keep them.
+    """
+    check_k(k)
+    spared = recoverable(hits, k=k, policy=policy or Recovery(), section=section)
+    kept = [hit for i, hit in enumerate(hits) if i < k or hit.id in spared]
+    cut = [hit for hit in hits[k:] if hit.id not in spared]
+    notes = {hit.id: spared[hit.id] for hit in kept[k:]} | {hit.id: f"k={k}" for hit in cut}
+    return shape_result("recover", hits, kept, cut, hit_notes=notes, protected=frozenset(spared), sink=sink)

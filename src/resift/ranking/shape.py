@@ -1,0 +1,173 @@
+"""All shaping steps in their order: blend, precedence, guard, fold, mmr, recovery, quotas, cut. No I/O.
+
+Each step is `step(hits, ..., sink=None) -> ShapeResult`: `kept` in the new order, `cut` with the reasons in
+the record, `notes` about relaxed rules, and `protected` ids that a later cut must keep. In this order:
+
+1. blend(hits, *, policy=Blend(), neighbors=None)         one score from reranker and first stage
+2. precede(hits, *, policy=Precedence())                  nearly equal scores follow the source order
+3. guard(hits, *, n=10, policy=Guard())                   a strong first-stage hit stays in the top n
+4. fold(hits, *, threshold=1.0)                           hits with the same text become one
+5. mmr(hits, *, k, trade_off=0.7, vectors=None)           relevance against novelty
+6. recover(hits, *, k, policy=Recovery(), section=None)   protected hits and required types survive a cut
+7. balance(hits, *, k, quotas=(...), protected=())        quotas per document and source type
+8. the cut to k
+
+`shape` runs all of them; a part of the policy that is None is skipped. Pass all reranked hits, including the
+unscored ones. `neighbors` is the result of `nearest_neighbors(vectors)`.
+Calibration: Platt, Isotonic, Temperature (`fit`, `from_history`, `save`, `load_calibrator`),
+calibrate(hits, calibrators) -> hits with metadata["probability"], above(hits, threshold) -> ShapeResult.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from resift._internal.arrays import Vector
+from resift.events import Sink
+from resift.ranking.blend import (
+    Blend,
+    Neighbors,
+    ShapeApplied,
+    ShapeResult,
+    blend,
+    nearest_neighbors,
+    shape_result,
+)
+from resift.ranking.calibration import (
+    Calibrator,
+    Isotonic,
+    Platt,
+    Temperature,
+    above,
+    calibrate,
+    calibrator_from,
+    load_calibrator,
+)
+from resift.ranking.diversity import DIVERSITY, FAIRNESS, Quota, balance, fold, mmr
+from resift.ranking.evidence import evidence
+from resift.ranking.guard import (
+    Guard,
+    Precedence,
+    Recovery,
+    guard,
+    precede,
+    recover,
+    recoverable,
+    strong_hits,
+)
+from resift.types import Hit, StageRecord, Trace, cut_record, get_trace
+from resift.validation import check_k, option
+
+__all__ = [
+    "DIVERSITY",
+    "FAIRNESS",
+    "Blend",
+    "Calibrator",
+    "Guard",
+    "Isotonic",
+    "Platt",
+    "Precedence",
+    "Quota",
+    "Recovery",
+    "ShapeApplied",
+    "ShapePolicy",
+    "ShapeResult",
+    "Temperature",
+    "above",
+    "balance",
+    "blend",
+    "calibrate",
+    "calibrator_from",
+    "fold",
+    "guard",
+    "load_calibrator",
+    "mmr",
+    "nearest_neighbors",
+    "precede",
+    "recover",
+    "shape",
+]
+
+Shaped, nearest = ShapeResult, nearest_neighbors
+"""The names of Resift 0.2."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShapePolicy:
+    """Options of each step; None skips the step.
+
+    `fold` is the similarity from which texts count as equal, `mmr` the trade-off of relevance and novelty.
+    """
+
+    blend: Blend | None = field(default_factory=Blend)
+    precedence: Precedence | None = option("Nearly equal scores follow the source order.", default=None)
+    guard: Guard | None = field(default_factory=Guard)
+    fold: float | None = option(
+        "Texts at least this similar become one hit; 1 means equal.", default=None, gt=0, max=1
+    )
+    mmr: float | None = option("Relevance against novelty: 1 is relevance alone.", default=None, min=0, max=1)
+    quotas: tuple[Quota, ...] = option(
+        "Maximum and minimum number of hits per value of a metadata key.", default=()
+    )
+    recovery: Recovery | None = option("Protected hits below the cut come back.", default=None)
+
+
+def shape(
+    hits: Sequence[Hit],
+    *,
+    k: int,
+    trace: Trace | None = None,
+    policy: ShapePolicy | None = None,
+    section: str | None = None,
+    vectors: Mapping[str, Vector] | None = None,
+    neighbors: Neighbors | None = None,
+    near: Neighbors | None = None,
+    sink: Sink | None = None,
+) -> ShapeResult:
+    """Run blend, precedence, guard, fold, mmr, recovery and quotas, then cut to k.
+
+    Protected hits get their positions among the k before quotas fill the others. `near` is the name of
+    `neighbors` in Resift 0.2.
+    """
+    check_k(k)
+    rules = policy or ShapePolicy()
+    kept: tuple[Hit, ...] = tuple(hits)
+    cut: list[Hit] = []
+    notes: list[str] = []
+    records: list[StageRecord] = []
+
+    def add(result: ShapeResult) -> tuple[Hit, ...]:
+        cut.extend(result.cut)
+        notes.extend(result.notes)
+        records.extend(result.records)
+        return result.kept
+
+    strong: dict[str, str] = {}
+    if rules.blend or rules.guard:
+        # Evidence is about the hits in the order of the reranker, before any step changes it.
+        known = evidence(get_trace(hits) if trace is None else trace, [hit.id for hit in hits])
+        strong = strong_hits(hits, known, rules.guard) if rules.guard else {}
+        if rules.blend:
+            kept = add(
+                blend(hits, policy=rules.blend, known_evidence=known, neighbors=neighbors or near, sink=sink)
+            )
+    # Before the guard: a preference between nearly equal scores must not undo the guard.
+    if rules.precedence:
+        kept = add(precede(kept, policy=rules.precedence, sink=sink))
+    if strong and k:
+        kept = add(guard(kept, n=k, policy=rules.guard, strong=strong, sink=sink))
+    elif rules.guard and k and sink is not None:  # an event, but no record, if there is nothing to guard
+        shape_result("guard", kept, kept, sink=sink)
+    if rules.fold is not None:
+        kept = add(fold(kept, threshold=rules.fold, sink=sink))
+    if rules.mmr is not None:
+        kept = add(mmr(kept, k=k, trade_off=rules.mmr, vectors=vectors, sink=sink))
+    # After folding: folded hits live on in the hit that represents them.
+    spared = {hit.id: "guarded" for hit in kept if hit.id in strong} if strong else {}
+    if rules.recovery:
+        spared |= recoverable(kept, k=k, policy=rules.recovery, section=section)
+    if rules.quotas or not spared.keys() <= {hit.id for hit in kept[:k]}:
+        kept = add(balance(kept, k=k, quotas=rules.quotas, protected=spared, sink=sink))
+    records.extend(cut_record([hit.id for hit in kept], k))
+    return ShapeResult(kept[:k], (*cut, *kept[k:]), tuple(notes), frozenset(spared), tuple(records))
