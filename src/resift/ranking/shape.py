@@ -89,6 +89,8 @@ __all__ = [
     "shape",
 ]
 
+__path__: list[str] = []  # lets the table of renamed modules find resift.shape.blending and others
+
 Shaped, nearest = ShapeResult, nearest_neighbors
 """The names of Resift 0.2."""
 
