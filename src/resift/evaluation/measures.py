@@ -25,7 +25,7 @@ _NO_CUTOFF = {"Rprec", "Bpref"}
 
 @dataclass(frozen=True, slots=True)
 class Quality:
-    """What one run is worth: values per measure and query, and which judged queries it did not answer."""
+    """The values of a run per measure and query, and the judged queries that it did not answer."""
 
     per_query: Mapping[str, Mapping[str, float]]
     missing: tuple[str, ...]
@@ -57,7 +57,7 @@ def measure_name(text: str) -> str:
 
 
 class Judge:
-    """Measures runs against one set of judgements; building it once makes measuring many runs quick."""
+    """Measures runs against one set of judgments. Build it once to measure many runs."""
 
     def __init__(self, qrels: Qrels, measures: Sequence[str] = DEFAULT_MEASURES) -> None:
         _check_qrels(qrels)
@@ -65,10 +65,10 @@ class Judge:
         self._library = require("ir_measures", extra="eval")
         self.measures = tuple(dict.fromkeys(measure_name(measure) for measure in names))
         if not self.measures:
-            raise InputError("There is no measure; pass at least one, for example nDCG@10.")
+            raise InputError("The list of measures is empty; pass at least one, for example nDCG@10.")
         self.queries = tuple(qrels)
         parsed = [self._build_measure(measure) for measure in self.measures]
-        # A grade below 0 (spam) is as little relevant as 0, and the library knows none below.
+        # Grades below 0 (spam) count as 0, because the library rejects them.
         grades = {
             query: {id: max(0, int(grade)) for id, grade in judged.items()} for query, judged in qrels.items()
         }
@@ -84,8 +84,8 @@ class Judge:
     def quality(self, run: Mapping[str, Sequence[str]]) -> Quality:
         """Measure the documents of each query, given best first.
 
-        Scores are made strictly decreasing by place before they are handed over, so that no rule for
-        ties can reorder what a run ranked.
+        The scores that are passed on decrease strictly with the rank, so that no rule for ties changes
+        the order.
         """
         judged = set(self.queries)
         if not isinstance(run, Mapping):
@@ -93,13 +93,13 @@ class Judge:
         for ranked in run.values():
             _check_ids(check_list(ranked, "A ranking of the run", "ids"))
         scored = {
-            # From the end, so that an id that comes twice counts at its best place.
+            # From the end, so that a duplicate id counts at its best rank.
             query: {ids[place]: float(len(ids) - place) for place in reversed(range(len(ids)))}
             for query, ids in run.items()
             if query in judged
         }
         per_query: dict[str, dict[str, float]] = {measure: {} for measure in self.measures}
-        # trec_eval knows no query without documents; an empty answer is worth 0, not nothing.
+        # trec_eval skips queries without documents; an empty answer counts as 0.
         for query, ids in scored.items():
             if not ids:
                 for values in per_query.values():
@@ -119,11 +119,11 @@ class Judge:
 def _check_qrels(qrels: object) -> None:
     if not isinstance(qrels, Mapping) or not qrels:
         what = "are empty" if isinstance(qrels, Mapping) else f"are a {type(qrels).__name__}"
-        raise InputError(f"The judgements {what}; pass query -> {{document: grade}}, as read_qrels returns.")
+        raise InputError(f"The judgments {what}; pass query -> {{document: grade}}, as read_qrels returns.")
     _check_ids(qrels)
     for query, judged in qrels.items():
         if not isinstance(judged, Mapping) or not all(map(_is_whole, judged.values())):
-            raise InputError(f"The judgements of query {query!r} are not {{document: whole grade}}.")
+            raise InputError(f"The judgments of query {query!r} are not {{document: whole grade}}.")
         _check_ids(judged)
 
 
@@ -132,7 +132,7 @@ def _is_whole(grade: object) -> bool:
 
 
 def _check_ids(ids: Iterable[str]) -> None:
-    """Refuse ids that trec_eval's C code cannot take: it ends the process on half a character."""
+    """Reject ids that are not valid UTF-8, because trec_eval's C code would end the process."""
     try:
         text = "".join(ids)
         text.encode("utf-8")
@@ -140,6 +140,6 @@ def _check_ids(ids: Iterable[str]) -> None:
         text = "\0"
     if "\0" in text:
         raise InputError(
-            "An id is no text that can be written as UTF-8 (a lone surrogate, a NUL, or no string at all). "
+            "An id cannot be written as UTF-8: it has a lone surrogate or a NUL, or is not a string. "
             "Rename it in the run and in the judgements."
         )
