@@ -17,7 +17,8 @@
     │   ├── UnsupportedLanguageError (ValueError) a language that the model was not trained on
     │   ├── ModelNotAllowedError (ValueError)
     │   ├── ModelFileError                   a file that is missing, changed or unsafe
-    │   └── ModelLoadError                   verified files that the runtime cannot load
+    │   ├── ModelLoadError                   verified files that the runtime cannot load
+    │   └── ModelProbeError                  a model whose scores look wrong, so it is not pinned
     ├── StoreError                           a store that failed; `transient` says whether to try again
     │   └── UnsafeCypherError (ValueError)   a statement the guard refuses
     ├── RetrievalError                       every store failed: carries the failures
@@ -139,6 +140,10 @@ UnfamiliarTextError = UnsupportedLanguageError  # OLD NAME: remove
 
 class ModelLoadError(ModelError):
     """The runtime refused verified files."""
+
+
+class ModelProbeError(ModelError):
+    """The scores of a model look wrong: unrelated texts above the answer, constant or infinite scores."""
 
 
 class StoreError(ResiftError):

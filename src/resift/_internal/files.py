@@ -119,6 +119,16 @@ def cache_folder(use: Literal["models", "evaluation", "packs"]) -> Path:
     return _expand_user(str(user_cache_path("resift", appauthor=False))) / use
 
 
+def config_folder() -> Path:
+    """Return the folder of the user's settings, which may not exist yet; `RESIFT_HOME` moves it too."""
+    home = os.environ.get("RESIFT_HOME")
+    if home:
+        return _expand_user(home)
+    from platformdirs import user_config_path
+
+    return _expand_user(str(user_config_path("resift", appauthor=False)))
+
+
 def hub_cache_folder() -> Path:
     """Return the cache folder of `huggingface_hub`, by its environment variables."""
     for variable in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):

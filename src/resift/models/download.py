@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from resift._internal.file_lock import locked
+from resift._internal.files import cache_folder
 from resift.errors import ModelFileError, require
 from resift.events import Event, Sink, emit
 from resift.models.registry import HubSource, ModelSpec
@@ -94,6 +95,55 @@ def download_model(
                     raise ModelFileError(f"Cannot write to {target.parent}: {exc.strerror}.") from exc
         shutil.rmtree(staging, ignore_errors=True)
     return folder
+
+
+def download_repository(
+    repo: str, revision: str, *, notify: Callable[[str], None] = lambda line: None
+) -> tuple[Path, str]:
+    """Download the files of a hub repository that a model needs and return their folder and the exact commit.
+
+    The files have no pins yet: the caller inspects them and pins their digests.
+    """
+    from resift.models.hf_folder import needed_files
+
+    if is_offline():
+        raise ModelFileError(
+            f"{repo!r} is not downloaded: HF_HUB_OFFLINE or TRANSFORMERS_OFFLINE is set. Add a local folder: "
+            f"resift models add ./folder --name {repo}"
+        )
+    os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
+    hub = require("huggingface_hub", extra="local")
+    endpoint = hub_endpoint()
+    try:
+        info = hub.HfApi(endpoint=endpoint, token=False, user_agent="resift").model_info(
+            repo, revision=revision
+        )
+        commit = str(info.sha)
+        names = needed_files([sibling.rfilename for sibling in info.siblings or ()])
+        folder = cache_folder("models") / repo.replace("/", "--") / commit
+        for name in names:
+            if (folder / name).is_file():
+                continue
+            notify(f"downloading {name}")
+            hub.hf_hub_download(
+                repo,
+                name,
+                revision=commit,
+                endpoint=endpoint,
+                local_dir=folder,
+                token=False,
+                user_agent="resift",
+            )
+        shutil.rmtree(folder / ".cache", ignore_errors=True)  # the client's own bookkeeping
+    # The client raises its own errors, those of its HTTP library, and OSError.
+    except Exception as exc:
+        status = getattr(getattr(exc, "response", None), "status_code", None)
+        problem = f"the hub answered {status}" if status else f"{type(exc).__name__}: {exc}".rstrip(".")
+        raise ModelFileError(
+            f"Downloading {repo!r} failed: {problem}. Check the name, the network and HF_ENDPOINT, or run: "
+            f"resift models add ./folder --name {repo}"
+        ) from exc
+    return folder, commit
 
 
 @dataclass(frozen=True, slots=True)

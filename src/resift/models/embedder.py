@@ -85,6 +85,9 @@ class Embedder:
         windows: list[Array] = []
         for start, end in split_windows(len(ids), budget):
             row = template.single(ids[start:end])
+            if model.pools:
+                windows.append(_normalize(model.forward(*row)))
+                continue
             states = model.forward(*row, first=1 if use_first_token else None)
             windows.append(_normalize(states[0] if use_first_token else states.mean(axis=0)))
         vectors[text] = _normalize(sum(windows[1:], start=windows[0]))

@@ -131,14 +131,14 @@ _ITEM_BYTES = {
 _FLOAT_TYPES = {"F16": "float16", "BF16": "bfloat16", "F32": "float32", "F64": "float64"}
 
 
-def inspect_safetensors(name: str, data: bytes) -> None:
+def inspect_safetensors(name: str, data: bytes | memoryview) -> None:
     """Raise `ModelFileError` with the reason if the file must not be loaded."""
     if len(data) < 8:
         raise ModelFileError(f"{name!r} is too short to be a safetensors file.")
     length = int.from_bytes(data[:8], "little")
     if length > min(_MAX_HEADER_BYTES, len(data) - 8):
         raise ModelFileError(f"{name!r} claims a header of {length:,} bytes in a file of {len(data):,}.")
-    header = parse_json(name, data[8 : 8 + length])
+    header = parse_json(name, bytes(data[8 : 8 + length]))
     if not isinstance(header, dict) or len(header) > _MAX_TENSORS:
         raise ModelFileError(f"{name!r} has a header that is not a table of tensors.")
     body = memoryview(data)[8 + length :]

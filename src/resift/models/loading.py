@@ -61,6 +61,8 @@ class Model:
         files.verify(only_unread=True)
         self.spec = files.spec
         self.tokenizer = TextTokenizer(files.tokenizer_bytes())
+        self.pools = bool(files.spec.weights) and files.spec.kind == "bi-encoder"
+        """Whether the output is one vector per text rather than one per token."""
         self._seconds_per_token = 0.0
         query, document = (self.tokenizer.ids(text) or [] for text in _PROBE)
         probe = self.tokenizer.template.pair(query, document)
@@ -99,7 +101,7 @@ class Model:
         fits = {
             "cross-encoder": output.ndim < 2 and width == 1,
             "nli": output.ndim == 1 and width > 1,
-            "bi-encoder": per_token,
+            "bi-encoder": per_token or (self.pools and output.ndim == 1),
             "late-interaction": per_token,
         }
         if not fits[spec.kind]:
@@ -119,6 +121,10 @@ _loaded: dict[tuple[ModelSpec, str], Model] = {}
 
 def _open_session(files: ModelFiles, probe: tuple[list[int], list[int]]) -> Session:
     """Return a session of the native engine, or of ONNX Runtime for a file that only it can run."""
+    if files.spec.weights:
+        from resift.models.safetensors_model import open_safetensors
+
+        return open_safetensors(files)
     model = files.onnx_bytes()
     try:
         native = NativeSession(model)

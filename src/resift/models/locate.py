@@ -67,8 +67,17 @@ def _find_files(spec: ModelSpec, folder: Path | str | None) -> ModelFiles | None
         return ModelFiles(spec=spec, folder=real, source="folder")
     local = registry.find_local(spec.id)
     if local is not None:
-        check_folder(local.folder, names, required=required)
+        if local.spec.onnx:
+            check_folder(local.folder, names, required=required)
         return local
+    locked = registry.find_locked(spec.id)
+    if locked is not None and locked.folder is not None:
+        if not _is_complete(locked.folder, required):
+            raise ModelFileError(
+                f"{locked.folder} lacks files of {spec.id!r} that the lock file pins. Restore the folder, or "
+                f"run: resift models add {locked.folder} --name {spec.id}"
+            )
+        return ModelFiles(spec=spec, folder=locked.folder, source="local")
     candidates = [download_folder(spec)]
     if spec.hub is not None:
         repo = hub_cache_folder() / f"models--{spec.hub.repo.replace('/', '--')}"

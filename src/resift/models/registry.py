@@ -7,18 +7,22 @@ file. An id that is neither pinned nor allowed is refused before any file is rea
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from resift._internal.forking import ForkSafeLock
-from resift.errors import ModelNotAllowedError, did_you_mean
+from resift.errors import ModelFileError, ModelNotAllowedError, did_you_mean
 from resift.models.verify import PinnedFile, read_verified, verify
 from resift.types import JsonMapping, Languages, ScorerInfo, ScoreScale, check_languages
+
+if TYPE_CHECKING:
+    from resift.models.lock_file import LockedModel
 
 Kind = Literal["cross-encoder", "late-interaction", "bi-encoder", "nli"]
 
@@ -55,21 +59,30 @@ class HubSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSpec:
-    """Everything known about a model before one of its files is opened."""
+    """Everything known about a model before one of its files is opened.
+
+    The weights are either one ONNX file (`onnx`) or safetensors files (`weights`) in the layout of the hub.
+    `score_activation` turns a raw score into a probability; None means that nothing is known about it.
+    """
 
     id: str
     kind: Kind
     license: str
     revision: str
-    onnx: str
     tokenizer: str
     files: tuple[PinnedFile, ...]
+    onnx: str = ""
+    weights: tuple[str, ...] = ()
+    architecture: str = ""
+    precision: Literal["int8", "fp32"] = "int8"
+    score_activation: Literal["sigmoid", "identity"] | None = None
+    parameters: int = 0
     languages: Languages = "any"
     score_scale: ScoreScale = "unknown"
     max_length: int = 512
     query_prefix: str = ""
     document_prefix: str = ""
-    pooling: Literal["cls", "mean"] = "cls"
+    pooling: Literal["cls", "mean", "last"] = "cls"
     query_marker_id: int | None = None
     document_marker_id: int | None = None
     entailment_index: int | None = None
@@ -84,8 +97,11 @@ class ModelSpec:
 
     @property
     def model_digest(self) -> str:
-        """The sha256 of the model file."""
-        return self.pin(self.onnx).sha256
+        """The sha256 of the model file; of several weight files, that of their digests and the precision."""
+        if self.onnx:
+            return self.pin(self.onnx).sha256
+        digests = [self.pin(name).sha256 for name in self.weights]
+        return hashlib.sha256("\n".join([*digests, self.precision]).encode()).hexdigest()
 
     def pin(self, name: str) -> PinnedFile:
         """Return the pin of one file."""
@@ -146,7 +162,7 @@ class ModelFiles:
         `only_unread` skips the model and tokenizer files, which loading hashes anyway.
         """
         for pinned in self.spec.files:
-            if only_unread and pinned.name in (self.spec.onnx, self.spec.tokenizer):
+            if only_unread and pinned.name in (self.spec.onnx, self.spec.tokenizer, *self.spec.weights):
                 continue
             path = self.folder / pinned.name
             if pinned.required or path.exists():
@@ -161,11 +177,84 @@ def find_spec(model_id: str) -> ModelSpec:
     """Return the description of an allowed model without touching its files."""
     name = check_model_id(model_id)
     local = find_local(name)
-    spec = local.spec if local else builtin_spec(name)
+    locked = None if local else find_locked(name)
+    spec = local.spec if local else locked.spec if locked else builtin_spec(name)
     if spec is None:
-        hint = did_you_mean(name, {*builtin_ids(), *local_ids()})
-        raise ModelNotAllowedError(f"model_name {name!r} is not in allowed models. {hint} {_HOW_TO_ALLOW}")
+        hint = did_you_mean(name, {*builtin_ids(), *local_ids(), *locked_ids()})
+        command = f"To pin it, run: resift models add {name}" if "/" in name else _HOW_TO_ALLOW
+        raise ModelNotAllowedError(f"model_name {name!r} is not in allowed models. {hint} {command}")
     return spec
+
+
+@dataclass(frozen=True, slots=True)
+class LockedSpec:
+    """A model of the lock file; `folder` holds its files, None if they are in the download folder."""
+
+    spec: ModelSpec
+    folder: Path | None
+
+
+def find_locked(model_id: str) -> LockedSpec | None:
+    """Return the model that the lock file pins under that id, or None."""
+    return _load_locked().get(model_id)
+
+
+def locked_ids(kind: Kind | None = None) -> tuple[str, ...]:
+    """Return the ids that the lock file pins, or those of one kind, sorted."""
+    return tuple(sorted(id for id, locked in _load_locked().items() if kind in (None, locked.spec.kind)))
+
+
+def _load_locked() -> dict[str, LockedSpec]:
+    from resift.models.lock_file import default_lock_path
+
+    path = default_lock_path()
+    try:
+        status = path.stat()
+    except OSError:
+        return {}
+    return _parse_lock(path.absolute(), status.st_mtime_ns, status.st_size)
+
+
+@functools.lru_cache(maxsize=8)
+def _parse_lock(path: Path, mtime_ns: int, size: int) -> dict[str, LockedSpec]:
+    """Read a lock file again only when it has changed."""
+    from resift.models.lock_file import read_lock
+
+    models = {}
+    for id, model in read_lock(path).items():
+        hub = None if model.repo is None else HubSource(repo=model.repo, revision=model.revision)
+        folder = None if model.folder is None else (path.parent / model.folder).resolve()
+        models[id] = LockedSpec(locked_spec(model, hub), folder)
+    return models
+
+
+def locked_spec(model: LockedModel, hub: HubSource | None) -> ModelSpec:
+    """Return the description of a pinned model."""
+    kind = model.kind
+    if kind not in KINDS:
+        raise ModelFileError(
+            f"The lock file has {model.id!r} with kind {kind!r}; known are {', '.join(KINDS)}."
+        )
+    return ModelSpec(
+        id=model.id,
+        kind=kind,
+        license=model.license,
+        revision=model.revision,
+        tokenizer="tokenizer.json",
+        files=model.pins(),
+        weights=model.weights,
+        architecture=model.architecture,
+        precision="fp32" if model.precision == "fp32" else "int8",
+        score_activation="sigmoid" if model.score_activation == "sigmoid" else "identity",
+        parameters=model.parameters,
+        languages=check_languages(model.languages),
+        score_scale=SCORE_SCALES[kind],
+        max_length=model.max_length,
+        query_prefix=model.query_prefix,
+        document_prefix=model.document_prefix,
+        entailment_index=model.entailment_index,
+        hub=hub,
+    )
 
 
 def check_kind(model_id: str, kind: Kind) -> ModelSpec:
@@ -179,7 +268,7 @@ def check_kind(model_id: str, kind: Kind) -> ModelSpec:
 
 def model_ids(kind: Kind) -> list[str]:
     """Return the ids of all models of one kind that may load now: built in, or allowed by `allow_local`."""
-    return sorted({*builtin_ids(kind), *local_ids(kind)})
+    return sorted({*builtin_ids(kind), *local_ids(kind), *locked_ids(kind)})
 
 
 def builtin_ids(kind: Kind | None = None) -> tuple[str, ...]:

@@ -205,4 +205,66 @@ INLINE void multiply(const int rows, const Quantised *in, int32_t row, const Lin
     }
 }
 
+/* ---- products for activations that are quantized row by row ----
+ *
+ * A row fills the whole range of levels, so sums of 16 bits would mostly overflow. Levels less the zero point are kept
+ * as words instead, and weights are widened when they are loaded. */
+#define WORD_PRODUCTS
+
+typedef int16_t RowLevel;
+enum { ROW_TILE = 6 };
+
+/* Packed weights: [outputs / 16][inputs / 2][16][2]. */
+INLINE int64_t row_packed_size(int32_t inputs, int32_t outputs) { return (int64_t)inputs * outputs; }
+
+static void row_pack(const int8_t *weights, int32_t inputs, int32_t outputs, void *packed)
+{
+    int8_t *into = packed;
+    for (int32_t column = 0; column < outputs; column += LANES)
+        for (int32_t row = 0; row < inputs; row += 2)
+            for (int c = 0; c < LANES; c++)
+                for (int r = 0; r < 2; r++) *into++ = weights[(int64_t)(row + r) * outputs + column + c];
+}
+
+/* Store levels less the zero point, cut off as if they were bytes. */
+INLINE void store_row_levels(RowLevel *at, Ints level, int32_t zero_point)
+{
+    const __m256i low = _mm256_set1_epi32(-zero_point), high = _mm256_set1_epi32(255 - zero_point);
+    const __m256i a = _mm256_min_epi32(high, _mm256_max_epi32(low, level.a));
+    const __m256i b = _mm256_min_epi32(high, _mm256_max_epi32(low, level.b));
+    _mm256_storeu_si256((__m256i *)(void *)at, _mm256_permute4x64_epi64(_mm256_packs_epi32(a, b), 0xD8));
+}
+
+#define ROW_MULTIPLY(n)                                                                                               \
+    NOINLINE void row_multiply_##n(const RowLevel *levels, int64_t inputs, const int8_t *weights, Ints *total)        \
+    {                                                                                                                 \
+        __m256i a[n], b[n];                                                                                           \
+        UNROLL(6) for (int r = 0; r < n; r++) a[r] = b[r] = _mm256_setzero_si256();                                   \
+        for (int64_t k = 0; k < inputs; k += 2, weights += 2 * LANES) {                                               \
+            const __m128i *bytes = (const __m128i *)(const void *)weights;                                            \
+            const __m256i weight_a = _mm256_cvtepi8_epi16(_mm_load_si128(bytes));                                     \
+            const __m256i weight_b = _mm256_cvtepi8_epi16(_mm_load_si128(bytes + 1));                                 \
+            UNROLL(6) for (int r = 0; r < n; r++)                                                                     \
+            {                                                                                                         \
+                int32_t two;                                                                                          \
+                __builtin_memcpy(&two, levels + r * inputs + k, sizeof two);                                          \
+                const __m256i level = _mm256_set1_epi32(two);                                                         \
+                a[r] = _mm256_add_epi32(a[r], _mm256_madd_epi16(level, weight_a));                                    \
+                b[r] = _mm256_add_epi32(b[r], _mm256_madd_epi16(level, weight_b));                                    \
+            }                                                                                                         \
+        }                                                                                                             \
+        UNROLL(6) for (int r = 0; r < n; r++) total[r] = ints(a[r], b[r]);                                            \
+    }
+ROW_MULTIPLY(1)
+ROW_MULTIPLY(2)
+ROW_MULTIPLY(3)
+ROW_MULTIPLY(4)
+ROW_MULTIPLY(5)
+ROW_MULTIPLY(6)
+#undef ROW_MULTIPLY
+
+typedef void RowMultiply(const RowLevel *, int64_t, const int8_t *, Ints *);
+static RowMultiply *const row_multiply_table[] = {NULL,           row_multiply_1, row_multiply_2, row_multiply_3,
+                                                  row_multiply_4, row_multiply_5, row_multiply_6};
+
 #endif

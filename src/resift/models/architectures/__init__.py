@@ -1,0 +1,38 @@
+"""Model families: each module maps a config and tensor names to a `Network`.
+
+To add a family, write a module with a function `(config, tensors) -> Network` and add its `model_type`
+below.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from resift.errors import ModelFileError, did_you_mean
+from resift.models.architectures import bert, modernbert, roberta
+from resift.models.architectures.tensors import Config, Tensors
+from resift.models.network import Network
+
+Family = Callable[[Config, Tensors], Network]
+
+FAMILIES: dict[str, Family] = {
+    "bert": bert.build_bert,
+    "distilbert": bert.build_distilbert,
+    "electra": bert.build_electra,
+    "roberta": roberta.build_roberta,
+    "xlm-roberta": roberta.build_roberta,
+    "modernbert": modernbert.build_modernbert,
+}
+"""`model_type` of a config.json -> the function that builds the network."""
+
+
+def build_network(config: Config, tensors: Tensors) -> Network:
+    """Return the network of a config and its tensors; raises ModelFileError if they do not fit."""
+    kind = config.text("model_type")
+    if kind not in FAMILIES:
+        raise ModelFileError(
+            f"The architecture {kind!r} has no native implementation. {did_you_mean(kind, sorted(FAMILIES))}"
+        )
+    network = FAMILIES[kind](config, tensors)
+    tensors.check_all_used()
+    return network

@@ -1,0 +1,140 @@
+"""Typed access to a model's config and tensors, with errors that name what does not fit."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from resift._internal.arrays import Array
+from resift.errors import ModelFileError
+from resift.models.network import Activation, Dense, Norm
+
+_ACTIVATIONS: dict[str, Activation] = {
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "relu": "relu",
+}
+
+_IGNORED = re.compile(
+    r"(^|\.)(position_ids|token_type_ids)$|^(cls|lm_head|decoder|generator_\w+|discriminator_\w+|vocab_\w+)\."
+    r"|\.rotary_emb\.inv_freq$"
+)
+"""Buffers and heads of pretraining that no score or vector depends on."""
+
+
+class Config:
+    """The values of a config.json."""
+
+    def __init__(self, values: Mapping[str, object]) -> None:
+        self._values = values
+
+    def __contains__(self, name: str) -> bool:
+        return self._values.get(name) is not None
+
+    def value(self, *names: str) -> object:
+        """Return the first of these values that the config has, else None."""
+        return next((self._values[name] for name in names if self._values.get(name) is not None), None)
+
+    def text(self, *names: str, default: str | None = None) -> str:
+        """Return a string."""
+        value = self.value(*names)
+        value = default if value is None else value
+        if not isinstance(value, str):
+            raise ModelFileError(f"config.json has {names[0]} {value!r}; a string is needed.")
+        return value
+
+    def size(self, *names: str, default: int | None = None, max: int = 1 << 20) -> int:
+        """Return a whole number from 1 to `max`."""
+        value = self.value(*names)
+        value = default if value is None else value
+        if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= max:
+            raise ModelFileError(
+                f"config.json has {names[0]} {value!r}; a whole number from 1 to {max} is needed."
+            )
+        return value
+
+    def number(self, *names: str, default: float) -> float:
+        """Return a finite number above 0."""
+        value = self.value(*names)
+        value = default if value is None else value
+        if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 < value < 1e12:
+            raise ModelFileError(f"config.json has {names[0]} {value!r}; a number above 0 is needed.")
+        return float(value)
+
+    def flag(self, name: str, *, default: bool) -> bool:
+        """Return a boolean."""
+        value = self.value(name)
+        return default if value is None else bool(value)
+
+    def activation(self, *names: str, default: str = "gelu") -> Activation:
+        """Return the activation of the feed-forward layers."""
+        name = self.text(*names, default=default)
+        if name not in _ACTIVATIONS:
+            known = ", ".join(sorted(_ACTIVATIONS))
+            raise ModelFileError(f"config.json has {names[0]} {name!r}; supported are {known}.")
+        return _ACTIVATIONS[name]
+
+
+class Tensors:
+    """The tensors of a model by name; remembers which were used."""
+
+    def __init__(self, arrays: Mapping[str, Array]) -> None:
+        self._arrays = arrays
+        self._used: set[str] = set()
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._arrays
+
+    def prefix(self, *candidates: str, of: str) -> str:
+        """Return the first prefix under which a tensor exists."""
+        for candidate in candidates:
+            if candidate + of in self._arrays:
+                return candidate
+        raise ModelFileError(
+            f"The weights have no tensor {candidates[0] + of!r}; the file is not this architecture."
+        )
+
+    def take(self, name: str, *shape: int | None) -> Array:
+        """Return a tensor of a shape; None stands for any size."""
+        if name not in self._arrays:
+            raise ModelFileError(f"The weights have no tensor {name!r}, which the config asks for.")
+        array = self._arrays[name]
+        if len(array.shape) != len(shape) or any(
+            want is not None and size != want for size, want in zip(array.shape, shape, strict=True)
+        ):
+            wanted = " x ".join("any" if size is None else str(size) for size in shape)
+            raise ModelFileError(
+                f"The tensor {name!r} is {' x '.join(map(str, array.shape))}; the config asks for {wanted}."
+            )
+        self._used.add(name)
+        return array
+
+    def dense(self, name: str, outputs: int | None, inputs: int, *, bias: bool | None = True) -> Dense:
+        """Return the linear layer `name`; a bias of None is taken if it exists."""
+        weight = self.take(f"{name}.weight", outputs, inputs)
+        if bias is None:
+            bias = f"{name}.bias" in self
+        return Dense(weight, self.take(f"{name}.bias", weight.shape[0]) if bias else None)
+
+    def norm(self, name: str, width: int, *, bias: bool | None = True, epsilon: float | None = None) -> Norm:
+        """Return the layer norm `name`."""
+        if bias is None:
+            bias = f"{name}.bias" in self
+        weight = self.take(f"{name}.weight", width)
+        return Norm(weight, self.take(f"{name}.bias", width) if bias else None, epsilon)
+
+    def ignore(self, *prefixes: str) -> None:
+        """Count tensors below these prefixes as used: parts that this model does not need."""
+        self._used |= {name for name in self._arrays if name.startswith(prefixes)}
+
+    def check_all_used(self) -> None:
+        """Raise ModelFileError for weights that the network would leave out."""
+        unused: Sequence[str] = sorted(
+            name for name in self._arrays if name not in self._used and not _IGNORED.search(name)
+        )
+        if unused:
+            more = f" and {len(unused) - 3} more" if len(unused) > 3 else ""
+            raise ModelFileError(
+                f"The weights have tensors that the config does not explain: {', '.join(unused[:3])}{more}."
+            )

@@ -1,0 +1,400 @@
+"""Read a model folder in the layout of the Hugging Face hub: what the model is, and its network.
+
+Everything is decided from the files: architecture, head, pooling, activation of the score, prompts, maximum
+length and languages. Files that the model does not need (README, other formats) are ignored. Anything that
+does not fit raises ModelFileError with the reason.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Literal
+
+from resift._internal.arrays import Array
+from resift.errors import ModelFileError
+from resift.models.architectures import build_network
+from resift.models.architectures.tensors import Config, Tensors
+from resift.models.inspection import inspect_safetensors, parse_json
+from resift.models.network import Activation, Dense, Network, Norm, Pooling
+from resift.models.safetensors_reader import map_file, merge_shards, read_tensors
+
+ScoreActivation = Literal["sigmoid", "identity"]
+FolderKind = Literal["cross-encoder", "bi-encoder", "nli", "static"]
+
+CONFIG, MODULES, WEIGHTS = "config.json", "modules.json", "model.safetensors"
+SHARD_INDEX = "model.safetensors.index.json"
+_OPTIONAL = ("config_sentence_transformers.json", "sentence_bert_config.json", "tokenizer_config.json")
+_UNLIMITED = 1_000_000  # tokenizer configs write 1e30 for "no limit"
+_SHARD = re.compile(r"[\w.-]{1,100}\.safetensors")
+_MODULE_PATH = re.compile(r"[\w.-]{0,60}")
+
+_MODULE_ACTIVATIONS: dict[str, Activation | None] = {
+    "Identity": None,
+    "Tanh": "tanh",
+    "GELU": "gelu",
+    "ReLU": "relu",
+}
+
+Read = Callable[[str], bytes]
+"""Returns the bytes of a file of the folder by its name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FolderDescription:
+    """A model as its files describe it.
+
+    `files` are the files it needs, relative to the folder. `score_activation` turns raw scores, which are
+    logits, into probabilities.
+    """
+
+    kind: FolderKind
+    architecture: str
+    files: tuple[str, ...]
+    weights: tuple[str, ...]
+    parameters: int
+    max_length: int
+    pooling: Pooling = "first"
+    normalize: bool = False
+    score_activation: ScoreActivation = "identity"
+    labels: tuple[str, ...] = ()
+    query_prefix: str = ""
+    document_prefix: str = ""
+    languages: tuple[str, ...] | Literal["any"] = "any"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ModelFolder:
+    """A folder that was read: its description, and its network or, for a static embedder, its token table."""
+
+    description: FolderDescription
+    network: Network | None = None
+    table: Array | None = None
+
+
+def read_model_folder(
+    folder: Path, *, read: Read | None = None, only: Collection[str] | None = None
+) -> ModelFolder:
+    """Read a folder; `read` returns the bytes of small files. With `only`, all other files are ignored."""
+    return _FolderReader(folder, read or (lambda name: (folder / name).read_bytes()), only).read_model()
+
+
+@dataclass(slots=True, repr=False)
+class _FolderReader:
+    folder: Path
+    read: Read
+    only: Collection[str] | None = None
+    files: list[str] = field(default_factory=list)
+    weights: list[str] = field(default_factory=list)
+    parameters: int = 0
+
+    def read_model(self) -> ModelFolder:
+        config_values = self._json(CONFIG)
+        modules = self._modules()
+        if self._exists("tokenizer.json"):
+            self.files.append("tokenizer.json")
+        else:
+            raise ModelFileError(
+                f"{self.folder} lacks 'tokenizer.json'. Save the model with a fast tokenizer."
+            )
+        others = {name: self._json(name) for name in _OPTIONAL if self._exists(name)}
+        if config_values.get("model_type") == "model2vec" or _is_static(modules):
+            return self._read_static(config_values, modules, others)
+        config = Config(config_values)
+        tensors = self._tensors(_transformer_path(modules))
+        if _transformer_path(modules):
+            nested = f"{_transformer_path(modules)}/{CONFIG}"
+            config = Config(self._json(nested) if self._exists(nested) else config_values)
+        network = build_network(config, Tensors(tensors))
+        return self._describe(network, config, modules, others)
+
+    # --- files ---
+
+    def _exists(self, name: str) -> bool:
+        return (self.only is None or name in self.only) and (self.folder / name).is_file()
+
+    def _json(self, name: str) -> dict[str, object]:
+        if not self._exists(name):
+            raise ModelFileError(
+                f"{self.folder} lacks {name!r}, so it is not a model folder of the hub's layout."
+            )
+        values = parse_json(name, self.read(name))
+        if not isinstance(values, dict):
+            raise ModelFileError(f"{name!r} is not a JSON object.")
+        self.files.append(name)
+        return values
+
+    def _modules(self) -> list[tuple[str, str]]:
+        """Return (type, path) of the sentence-transformers modules, [] without modules.json."""
+        if not self._exists(MODULES):
+            return []
+        rows = parse_json(MODULES, self.read(MODULES))
+        self.files.append(MODULES)
+        if not isinstance(rows, list):
+            raise ModelFileError("modules.json is not a list of modules.")
+        modules = []
+        for row in rows:
+            kind, path = (row.get("type"), row.get("path", "")) if isinstance(row, dict) else (None, "")
+            if not isinstance(kind, str) or not isinstance(path, str) or not _MODULE_PATH.fullmatch(path):
+                raise ModelFileError("modules.json has a module without a type, or with an unusual path.")
+            modules.append((kind.rpartition(".")[2], path))
+        return modules
+
+    def _tensors(self, path: str) -> dict[str, Array]:
+        prefix = f"{path}/" if path else ""
+        if self._exists(prefix + WEIGHTS):
+            return self._read_weights(prefix + WEIGHTS)
+        if not self._exists(prefix + SHARD_INDEX):
+            raise ModelFileError(
+                f"{self.folder} has no {prefix + WEIGHTS!r}. Only safetensors weights are loaded. Convert "
+                "other formats with transformers: model.save_pretrained(folder)."
+            )
+        index = self._json(prefix + SHARD_INDEX).get("weight_map")
+        names = sorted(set(index.values())) if isinstance(index, dict) else []
+        if not names or not all(isinstance(name, str) and _SHARD.fullmatch(name) for name in names):
+            raise ModelFileError(f"{prefix + SHARD_INDEX!r} lists no usable files.")
+        return merge_shards({name: self._read_weights(prefix + name) for name in names})
+
+    def _read_weights(self, name: str) -> dict[str, Array]:
+        if not self._exists(name):
+            raise ModelFileError(f"{self.folder} lacks {name!r}.")
+        data = map_file(self.folder / name)
+        inspect_safetensors(name, data)
+        self.files.append(name)
+        self.weights.append(name)
+        tensors = read_tensors(name, data)
+        self.parameters += sum(array.size for array in tensors.values())
+        return tensors
+
+    # --- what the model is ---
+
+    def _describe(
+        self,
+        network: Network,
+        config: Config,
+        modules: Sequence[tuple[str, str]],
+        others: dict[str, dict[str, object]],
+    ) -> ModelFolder:
+        head = list(network.head)
+        pooling: Pooling = network.pooling if head else "mean"
+        normalize = False
+        for kind, path in modules:
+            if kind == "Transformer":
+                continue
+            if kind == "Pooling":
+                pooling = _pooling(self._json(f"{path}/{CONFIG}"))
+            elif kind == "Dense":
+                head += self._dense_module(path)
+            elif kind == "LayerNorm":
+                head.append(self._norm_module(path))
+            elif kind == "Normalize":
+                normalize = True
+            else:
+                raise ModelFileError(f"modules.json has a module of type {kind!r}, which is not supported.")
+        network = dataclasses.replace(network, head=tuple(head), pooling=pooling)
+        outputs = next((step.weight.shape[0] for step in reversed(head) if isinstance(step, Dense)), 0)
+        labels = _labels(config, outputs)
+        kind = _decide_kind(outputs, labels, network, modules)
+        query_prefix, document_prefix = _prompts(others.get("config_sentence_transformers.json", {}))
+        return ModelFolder(
+            FolderDescription(
+                kind=kind,
+                architecture=config.text("model_type"),
+                files=tuple(dict.fromkeys(self.files)),
+                weights=tuple(self.weights),
+                parameters=self.parameters,
+                max_length=_max_length(network.positions, others),
+                pooling=pooling,
+                normalize=normalize,
+                score_activation=_score_activation(config, others, outputs),
+                labels=labels,
+                query_prefix=query_prefix,
+                document_prefix=document_prefix,
+                languages=self._languages(network.word.shape[0]),
+            ),
+            network=network,
+        )
+
+    def _dense_module(self, path: str) -> list[Dense | Norm | Activation]:
+        config = self._json(f"{path}/{CONFIG}")
+        tensors = Tensors(self._read_weights(f"{path}/{WEIGHTS}"))
+        inputs, outputs = (Config(config).size(f"{side}_features") for side in ("in", "out"))
+        dense = tensors.dense("linear", outputs, inputs, bias=bool(config.get("bias", True)))
+        name = str(config.get("activation_function", "Tanh")).rpartition(".")[2].removesuffix("()")
+        if name not in _MODULE_ACTIVATIONS:
+            known = ", ".join(_MODULE_ACTIVATIONS)
+            raise ModelFileError(f"{path}/{CONFIG} has the activation {name!r}; supported are {known}.")
+        activation = _MODULE_ACTIVATIONS[name]
+        return [dense] if activation is None else [dense, activation]
+
+    def _norm_module(self, path: str) -> Norm:
+        width = Config(self._json(f"{path}/{CONFIG}")).size("dimension")
+        tensors = Tensors(self._read_weights(f"{path}/{WEIGHTS}"))
+        return tensors.norm("norm", width, epsilon=1e-5)
+
+    def _languages(self, vocabulary: int) -> tuple[str, ...] | Literal["any"]:
+        """Return the languages that the model card declares; without any, those of the vocabulary."""
+        if self._exists("README.md"):
+            card = (self.folder / "README.md").read_bytes()[:20_000].decode("utf-8", "replace")
+            if card.startswith("---"):
+                codes = _card_languages(card.partition("---")[2].partition("\n---")[0])
+                if codes:
+                    return "any" if len(codes) > 20 or "multilingual" in codes else codes
+        # Vocabularies for one language have 30,000 to 60,000 tokens; multilingual ones 100,000 and more.
+        return ("en",) if vocabulary < 80_000 else "any"
+
+    def _read_static(
+        self,
+        config: dict[str, object],
+        modules: Sequence[tuple[str, str]],
+        others: dict[str, dict[str, object]],
+    ) -> ModelFolder:
+        path = next((path for kind, path in modules if kind == "StaticEmbedding"), "")
+        tensors = self._tensors(path)
+        table = next((tensors[name] for name in ("embeddings", "embedding.weight") if name in tensors), None)
+        if table is None or table.ndim != 2:
+            raise ModelFileError("The weights of a static embedder have no table 'embeddings' of tokens.")
+        if set(tensors) - {"embeddings", "embedding.weight"}:
+            raise ModelFileError(
+                "The static embedder has other tensors than its token table; only plain tables are supported."
+            )
+        query_prefix, document_prefix = _prompts(others.get("config_sentence_transformers.json", {}))
+        return ModelFolder(
+            FolderDescription(
+                kind="static",
+                architecture="static",
+                files=tuple(dict.fromkeys(self.files)),
+                weights=tuple(self.weights),
+                parameters=self.parameters,
+                max_length=Config(config).size("seq_length", default=_UNLIMITED, max=_UNLIMITED),
+                pooling="mean",
+                normalize=bool(config.get("normalize", True)),
+                query_prefix=query_prefix,
+                document_prefix=document_prefix,
+                languages=self._languages(table.shape[0]),
+            ),
+            table=table,
+        )
+
+
+def _is_static(modules: Sequence[tuple[str, str]]) -> bool:
+    return any(kind == "StaticEmbedding" for kind, _ in modules)
+
+
+def _transformer_path(modules: Sequence[tuple[str, str]]) -> str:
+    return next((path for kind, path in modules if kind == "Transformer"), "")
+
+
+def _pooling(config: dict[str, object]) -> Pooling:
+    """Return the pooling of a module in either of the two forms that sentence-transformers writes."""
+    names: dict[str, Pooling] = {"cls": "first", "mean": "mean", "lasttoken": "last"}
+    mode = config.get("pooling_mode")
+    if isinstance(mode, str):
+        active = [mode]
+    else:
+        active = [
+            key.removeprefix("pooling_mode_").removesuffix("_tokens").removesuffix("_token")
+            for key, value in config.items()
+            if key.startswith("pooling_mode_") and value is True
+        ]
+    if len(active) != 1 or active[0] not in names:
+        raise ModelFileError(
+            f"The pooling is {' and '.join(active) or 'not declared'}; use one of {', '.join(names)}."
+        )
+    return names[active[0]]
+
+
+def _labels(config: Config, outputs: int) -> tuple[str, ...]:
+    table = config.value("id2label")
+    if not isinstance(table, dict) or len(table) != outputs:
+        return ()
+    return tuple(str(table.get(str(i), "")) for i in range(outputs))
+
+
+def _decide_kind(
+    outputs: int, labels: tuple[str, ...], network: Network, modules: Sequence[tuple[str, str]]
+) -> FolderKind:
+    if outputs == 1:
+        return "cross-encoder"
+    if any(kind == "Pooling" for kind, _ in modules) or not network.head:
+        return "bi-encoder"
+    if any(label.lower().startswith("entail") for label in labels):
+        return "nli"
+    raise ModelFileError(
+        f"The model has {outputs} labels. A reranker has one, and a zero-shot model has one that begins with "
+        "'entail'."
+    )
+
+
+def _score_activation(config: Config, others: dict[str, dict[str, object]], outputs: int) -> ScoreActivation:
+    """Return the activation by the rule of sentence-transformers."""
+    nested = config.value("sentence_transformers")
+    card = others.get("config_sentence_transformers.json", {})
+    declared = next(
+        (
+            value
+            for value in (
+                nested.get("activation_fn") if isinstance(nested, dict) else None,
+                config.value("sbert_ce_default_activation_function"),
+                card.get("activation_fn"),
+            )
+            if isinstance(value, str)
+        ),
+        None,
+    )
+    if declared is None:
+        return "sigmoid" if outputs == 1 else "identity"
+    return "sigmoid" if declared.rpartition(".")[2] == "Sigmoid" else "identity"
+
+
+def _prompts(card: dict[str, object]) -> tuple[str, str]:
+    """Return the prefixes of queries and documents."""
+    prompts = card.get("prompts")
+    if not isinstance(prompts, dict):
+        return "", ""
+    query = next((prompts[name] for name in ("query", "s2p_query") if isinstance(prompts.get(name), str)), "")
+    names = ("document", "passage", "corpus")
+    document = next((prompts[name] for name in names if isinstance(prompts.get(name), str)), "")
+    return str(query), str(document)
+
+
+def _max_length(positions: int, others: dict[str, dict[str, object]]) -> int:
+    limits = [positions]
+    for name, key in (
+        ("sentence_bert_config.json", "max_seq_length"),
+        ("tokenizer_config.json", "model_max_length"),
+    ):
+        value = others.get(name, {}).get(key)
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and 1 <= value < _UNLIMITED:
+            limits.append(int(value))
+    return min(limits)
+
+
+def _card_languages(front_matter: str) -> tuple[str, ...]:
+    """Return the language codes in the front matter of a model card."""
+    match = re.search(r"^language:[ \t]*(.*)$((?:\n[ \t]*-[^\n]*)*)", front_matter, flags=re.M)
+    if match is None:
+        return ()
+    words = re.findall(r"[A-Za-z]{2,12}", match.group(1) + match.group(2))
+    codes = [word.lower() for word in words if len(word) in (2, 3) or word.lower() == "multilingual"]
+    return tuple(dict.fromkeys(codes))
+
+
+def needed_files(names: Sequence[str]) -> list[str]:
+    """Return the files of a repository that a model may need: configs, tokenizer and safetensors."""
+    wanted = {CONFIG, MODULES, SHARD_INDEX, "tokenizer.json", "README.md", *_OPTIONAL}
+    chosen = []
+    for name in names:
+        path = PurePosixPath(name)
+        nested = len(path.parts) == 2 and re.match(r"\d+_", path.parts[0]) is not None
+        top = len(path.parts) == 1
+        if (
+            name in wanted
+            or (nested and path.name in (CONFIG, WEIGHTS))
+            or (top and (name == WEIGHTS or re.fullmatch(r"model-\d+-of-\d+\.safetensors", name)))
+        ):
+            chosen.append(name)
+    return chosen

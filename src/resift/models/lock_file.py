@@ -1,0 +1,110 @@
+"""`resift-models.lock`: the models that a project may load, each pinned by the sha256 of its files.
+
+The file is JSON, written by `resift models add` and meant to be committed. The one in the working folder
+applies if it exists, else the one in the user's configuration folder; `RESIFT_MODELS_LOCK` names another.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import msgspec
+
+from resift._internal.files import atomic_write, config_folder
+from resift.errors import ModelFileError
+from resift.models.verify import PinnedFile
+
+LOCK_FILE = "resift-models.lock"
+VARIABLE = "RESIFT_MODELS_LOCK"
+VERSION = 1
+_MAX_BYTES = 16 << 20
+
+
+class LockedFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Name, size and digest of one file."""
+
+    name: str
+    size: int
+    sha256: str
+
+
+class LockedModel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
+    """One pinned model.
+
+    Files come from the hub at a revision (`repo`), or from a folder, relative to the lock file if possible.
+    """
+
+    id: str
+    kind: str
+    architecture: str
+    files: tuple[LockedFile, ...]
+    weights: tuple[str, ...]
+    revision: str
+    precision: str = "int8"
+    repo: str | None = None
+    folder: str | None = None
+    license: str = "unknown"
+    languages: tuple[str, ...] | str = "any"
+    max_length: int = 512
+    pooling: str = "first"
+    normalize: bool = True
+    score_activation: str = "identity"
+    query_prefix: str = ""
+    document_prefix: str = ""
+    entailment_index: int | None = None
+    parameters: int = 0
+    probed: bool = True
+
+    def pins(self) -> tuple[PinnedFile, ...]:
+        """Return the pins of the files."""
+        return tuple(PinnedFile(name=file.name, size=file.size, sha256=file.sha256) for file in self.files)
+
+
+class _LockContents(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    version: int
+    models: tuple[LockedModel, ...]
+
+
+def default_lock_path() -> Path:
+    """Return the lock file that applies here, whether it exists or not."""
+    named = os.environ.get(VARIABLE)
+    if named:
+        return Path(named).expanduser()
+    local = Path(LOCK_FILE)
+    return local if local.is_file() else config_folder() / LOCK_FILE
+
+
+def read_lock(path: Path) -> dict[str, LockedModel]:
+    """Return the pinned models by id; a missing file pins none. Raises ModelFileError for a damaged file."""
+    try:
+        data = path.read_bytes() if path.stat().st_size <= _MAX_BYTES else None
+    except FileNotFoundError:
+        return {}
+    except OSError as exc:
+        raise ModelFileError(f"Cannot read the lock file {path}: {exc.strerror}.") from exc
+    if data is None:
+        raise ModelFileError(f"The lock file {path} is larger than {_MAX_BYTES:,} bytes.")
+    try:
+        contents = msgspec.json.decode(data, type=_LockContents)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
+        raise ModelFileError(
+            f"The lock file {path} is damaged: {exc}. Restore it, or delete it and add the models again."
+        ) from exc
+    if contents.version != VERSION:
+        raise ModelFileError(
+            f"The lock file {path} has version {contents.version}, but Resift reads {VERSION}. Update it."
+        )
+    return {model.id: model for model in contents.models}
+
+
+def write_lock(path: Path, models: dict[str, LockedModel]) -> None:
+    """Replace the lock file as a whole; models are sorted by id, so that changes are easy to review."""
+    rows = [msgspec.to_builtins(models[id]) for id in sorted(models)]
+    text = json.dumps({"version": VERSION, "models": rows}, indent=2, ensure_ascii=False) + "\n"
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        atomic_write(path, text)
+    except OSError as exc:
+        raise ModelFileError(f"Cannot write the lock file {path}: {exc.strerror or exc}.") from exc

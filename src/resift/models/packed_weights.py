@@ -1,0 +1,449 @@
+"""Weights of a `Network` laid out as the native engine reads them: the structures of native/transformer.h.
+
+Packing writes one file per model, kernel and precision. It is memory-mapped, so processes share its pages
+and a second process starts without packing again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterator
+from ctypes import POINTER, Structure, c_float, c_int32, c_int64, c_void_p
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Literal, TypedDict
+
+from resift._internal.arrays import Array, np
+from resift.errors import ModelFileError
+from resift.models.network import Dense, Network, NetworkLayer, Norm
+from resift.native.library import Kernel
+
+Precision = Literal["int8", "fp32"]
+
+LAYOUT = 1
+"""Version of the packed layout; part of a packed file's name."""
+
+PANEL = 64
+_ALIGNMENT = 64
+_MAGIC = b"RESIFTPK"
+_ACTIVATIONS = {"none": 0, "gelu": 1, "gelu_tanh": 2, "relu": 3, "tanh": 4}
+_POOLINGS = {"none": 0, "first": 1, "mean": 2, "last": 3}
+_LINEAR_STEP, _NORM_STEP, _ACTIVATION_STEP = 0, 1, 2
+
+
+class LinearStruct(Structure):
+    """`Linear` of native/bert.h."""
+
+    _fields_ = (
+        ("inputs", c_int32),
+        ("outputs", c_int32),
+        ("packed", c_void_p),
+        ("sums", c_void_p),
+        ("scales", c_void_p),
+        ("bias", c_void_p),
+    )
+
+
+class NormStruct(Structure):
+    """`LayerNorm` of native/bert.h."""
+
+    _fields_ = (("weight", c_void_p), ("bias", c_void_p))
+
+
+class LayerStruct(Structure):
+    """`TransformerLayer` of native/transformer.h."""
+
+    _fields_ = (
+        ("qkv", LinearStruct),
+        ("attention_output", LinearStruct),
+        ("ffn_up", LinearStruct),
+        ("ffn_down", LinearStruct),
+        ("attention_norm", NormStruct),
+        ("ffn_norm", NormStruct),
+        ("window", c_int32),
+        ("cosines", c_void_p),
+        ("sines", c_void_p),
+    )
+
+
+class HeadStepStruct(Structure):
+    """`HeadStep` of native/transformer.h."""
+
+    _fields_ = (
+        ("kind", c_int32),
+        ("activation", c_int32),
+        ("linear", LinearStruct),
+        ("norm", NormStruct),
+        ("norm_width", c_int32),
+        ("norm_epsilon", c_float),
+    )
+
+
+class TransformerStruct(Structure):
+    """`Transformer` of native/transformer.h."""
+
+    _fields_ = (
+        ("input_width", c_int32),
+        ("true_input_width", c_int32),
+        ("width", c_int32),
+        ("true_width", c_int32),
+        ("heads", c_int32),
+        ("head_width", c_int32),
+        ("inner", c_int32),
+        ("ffn", c_int32),
+        ("layers", c_int32),
+        ("pre_norm", c_int32),
+        ("gated", c_int32),
+        ("activation", c_int32),
+        ("pooling", c_int32),
+        ("attention_scale", c_float),
+        ("epsilon", c_float),
+        ("embedding_norm", NormStruct),
+        ("final_norm", NormStruct),
+        ("projection", LinearStruct),
+        ("layer", POINTER(LayerStruct)),
+        ("head_steps", c_int32),
+        ("outputs", c_int32),
+        ("head", POINTER(HeadStepStruct)),
+    )
+
+
+class PackedStep(TypedDict, total=False):
+    """One step of the head."""
+
+    kind: int
+    activation: int
+    width: int
+    epsilon: float
+
+
+class PackedDescription(TypedDict):
+    """The numbers of a packed network; `inputs` has the input width of each linear layer by name."""
+
+    true_input_width: int
+    true_width: int
+    width: int
+    heads: int
+    head_width: int
+    inner: int
+    ffn: int
+    layers: int
+    pre_norm: int
+    gated: int
+    activation: int
+    pooling: int
+    attention_scale: float
+    epsilon: float
+    position_offset: int
+    positions: int
+    windows: list[int]
+    rope: list[str | None]
+    inputs: dict[str, int]
+    head: list[PackedStep]
+    outputs: int
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class PackedWeights:
+    """Arrays by name and the numbers of the description, in memory or memory-mapped."""
+
+    description: PackedDescription
+    arrays: dict[str, Array]
+
+
+def pack_network(network: Network, kernel: Kernel, precision: Precision) -> PackedWeights:
+    """Lay out every weight of a network for one kernel."""
+    packer = _Packer(network, kernel, precision)
+    return PackedWeights(packer.pack(), packer.arrays)
+
+
+class _Packer:
+    """Collects the arrays of one network. Widths are filled up with zeros to whole panels."""
+
+    def __init__(self, network: Network, kernel: Kernel, precision: Precision) -> None:
+        self.network = network
+        self.precision = precision
+        self.arrays: dict[str, Array] = {}
+        self.inputs: dict[str, int] = {}
+        self._pack, self._packed_size = (
+            kernel.function("transformer_pack"),
+            kernel.function("transformer_packed_size"),
+        )
+        self._pack.argtypes, self._pack.restype = (c_void_p, c_int32, c_int32, c_void_p, c_void_p), None
+        self._packed_size.argtypes, self._packed_size.restype = (c_int32, c_int32), c_int64
+        self._pack_floats = kernel.function("transformer_pack_floats")
+        self._pack_floats.argtypes, self._pack_floats.restype = (c_void_p, c_int32, c_int32, c_void_p), None
+
+    def pack(self) -> PackedDescription:
+        net = self.network
+        rotary = any(layer.rope_theta is not None for layer in net.layers)
+        head_width = net.head_width if rotary else round_up(net.head_width, 32)
+        embedding_width = net.word.shape[1]
+        width, inner = round_up(net.hidden, PANEL), round_up(net.heads * head_width, PANEL)
+        ffn = round_up(net.ffn, PANEL)
+        self._pack_embeddings()
+        if net.embedding_norm is not None:
+            self._pack_norm("embedding_norm", net.embedding_norm, round_up(embedding_width, PANEL))
+        if net.projection is not None:
+            self._pack_linear("projection", net.projection)
+        for i, layer in enumerate(net.layers):
+            self._pack_layer(f"layer.{i}", layer, width=width, head_width=head_width, inner=inner, ffn=ffn)
+        if net.final_norm is not None:
+            self._pack_norm("final_norm", net.final_norm, width)
+        head: list[PackedStep] = []
+        outputs = net.hidden
+        for i, step in enumerate(net.head):
+            if isinstance(step, Dense):
+                self._pack_linear(f"head.{i}", step, precision="fp32")
+                outputs = step.weight.shape[0]
+                head.append({"kind": _LINEAR_STEP})
+            elif isinstance(step, Norm):
+                self._pack_norm(f"head.{i}", step, round_up(step.weight.size, PANEL))
+                epsilon = net.epsilon if step.epsilon is None else step.epsilon
+                head.append({"kind": _NORM_STEP, "width": step.weight.size, "epsilon": epsilon})
+            else:
+                head.append({"kind": _ACTIVATION_STEP, "activation": _ACTIVATIONS[step]})
+        return {
+            "true_input_width": embedding_width,
+            "true_width": net.hidden,
+            "width": width,
+            "heads": net.heads,
+            "head_width": head_width,
+            "inner": inner,
+            "ffn": ffn,
+            "layers": len(net.layers),
+            "pre_norm": int(net.pre_norm),
+            "gated": int(net.gated),
+            "activation": _ACTIVATIONS[net.activation],
+            "pooling": _POOLINGS[net.pooling],
+            "attention_scale": 1 / math.sqrt(net.head_width),
+            "epsilon": net.epsilon,
+            "position_offset": net.position_offset,
+            "windows": [layer.window for layer in net.layers],
+            "rope": [
+                None if layer.rope_theta is None else f"rope.{layer.rope_theta:g}" for layer in net.layers
+            ],
+            "positions": net.positions,
+            "inputs": self.inputs,
+            "head": head,
+            "outputs": outputs,
+        }
+
+    def _pack_embeddings(self) -> None:
+        net = self.network
+        self.arrays["word"] = net.word  # in the file's own float type; rows are converted when looked up
+        if net.position is not None:
+            self.arrays["position"] = to_float32(net.position)
+        if net.token_type is not None:
+            self.arrays["token_type"] = to_float32(net.token_type)
+
+    def _pack_layer(
+        self, name: str, layer: NetworkLayer, *, width: int, head_width: int, inner: int, ffn: int
+    ) -> None:
+        net = self.network
+        heads, true_head = net.heads, net.head_width
+
+        def split_heads(array: Array, count: int) -> Array:
+            """Fill up the rows of each head, and those of all heads together: [count * inner, …]."""
+            rest = array.shape[1:]
+            split = array.reshape(count, heads, true_head, *rest)
+            split = _fill(split, 2, head_width).reshape(count, heads * head_width, *rest)
+            return _fill(split, 1, inner).reshape(count * inner, *rest)
+
+        qkv_weight, qkv_bias = _dense_arrays(layer.qkv)
+        output_weight, output_bias = _dense_arrays(layer.attention_output)
+        up_weight, up_bias = _dense_arrays(layer.ffn_up)
+        parts = 2 if net.gated else 1
+        up_weight = _fill(up_weight.reshape(parts, net.ffn, -1), 1, ffn).reshape(parts * ffn, -1)
+        up_bias = _fill(up_bias.reshape(parts, net.ffn), 1, ffn).reshape(-1)
+        self._pack_arrays(f"{name}.qkv", split_heads(qkv_weight, 3), split_heads(qkv_bias, 3))
+        self._pack_arrays(f"{name}.attention_output", split_heads(output_weight.T, 1).T, output_bias)
+        self._pack_arrays(f"{name}.ffn_up", up_weight, up_bias)
+        self._pack_linear(f"{name}.ffn_down", layer.ffn_down)
+        if layer.attention_norm is not None:
+            self._pack_norm(f"{name}.attention_norm", layer.attention_norm, width)
+        self._pack_norm(f"{name}.ffn_norm", layer.ffn_norm, width)
+        if layer.rope_theta is not None:
+            self._pack_rope(layer.rope_theta)
+
+    def _pack_linear(self, name: str, dense: Dense, *, precision: Precision | None = None) -> None:
+        self._pack_arrays(name, *_dense_arrays(dense), precision=precision)
+
+    def _pack_arrays(
+        self, name: str, weight: Array, bias: Array, *, precision: Precision | None = None
+    ) -> None:
+        """Store one linear layer; `weight` is [outputs, inputs] in float32."""
+        outputs, inputs = (round_up(size, PANEL) for size in weight.shape)
+        weight = _fill(_fill(weight, 0, outputs), 1, inputs)
+        self.inputs[name] = inputs
+        self.arrays[f"{name}.bias"] = _fill(bias, 0, outputs)
+        if (precision or self.precision) == "fp32":
+            packed = np.empty(inputs * outputs, np.float32)
+            columns = np.ascontiguousarray(weight.T)
+            self._pack_floats(columns.ctypes.data, inputs, outputs, packed.ctypes.data)
+            self.arrays[f"{name}.packed"] = packed
+            return
+        scales = np.abs(weight).max(axis=1) / np.float32(127)
+        scales[~(scales > 0)] = 1.0
+        levels = np.ascontiguousarray(np.rint(weight / scales[:, None]).T.astype(np.int8))
+        packed_bytes = aligned_bytes(self._packed_size(inputs, outputs))
+        sums = np.empty(outputs, np.int32)
+        self._pack(levels.ctypes.data, inputs, outputs, packed_bytes.ctypes.data, sums.ctypes.data)
+        self.arrays |= {f"{name}.packed": packed_bytes, f"{name}.sums": sums, f"{name}.scales": scales}
+
+    def _pack_norm(self, name: str, norm: Norm, width: int) -> None:
+        weight = to_float32(norm.weight)
+        bias = np.zeros_like(weight) if norm.bias is None else to_float32(norm.bias)
+        self.arrays[f"{name}.weight"] = _fill(weight, 0, width)
+        self.arrays[f"{name}.bias"] = _fill(bias, 0, width)
+
+    def _pack_rope(self, theta: float) -> None:
+        name = f"rope.{theta:g}"
+        if f"{name}.cosines" in self.arrays:
+            return
+        width, positions = self.network.head_width, self.network.positions
+        # Angles are rounded to float32 as in transformers. Cosines are computed in double precision, which
+        # rounds to the same float32 on every processor.
+        exponents = np.arange(0, width, 2).astype(np.float32) / np.float32(width)
+        frequencies = np.array([np.float32(1) / np.float32(theta ** float(e)) for e in exponents], np.float32)
+        angles = np.arange(positions, dtype=np.float32)[:, None] * frequencies
+        self.arrays[f"{name}.cosines"] = np.cos(angles.astype(np.float64)).astype(np.float32)
+        self.arrays[f"{name}.sines"] = np.sin(angles.astype(np.float64)).astype(np.float32)
+
+
+def build_struct(packed: PackedWeights) -> TransformerStruct:
+    """Return the C structure whose pointers lead to the packed arrays; those must outlive it."""
+    arrays, about = packed.arrays, packed.description
+
+    def address(name: str) -> int | None:
+        return int(arrays[name].ctypes.data) if name in arrays else None
+
+    def linear(name: str) -> LinearStruct:
+        if name not in about["inputs"]:
+            return LinearStruct()
+        parts = (address(f"{name}.{part}") for part in ("packed", "sums", "scales", "bias"))
+        return LinearStruct(about["inputs"][name], arrays[f"{name}.bias"].size, *parts)
+
+    def norm(name: str) -> NormStruct:
+        return NormStruct(address(f"{name}.weight"), address(f"{name}.bias"))
+
+    layers = (LayerStruct * about["layers"])()
+    for i, layer in enumerate(layers):
+        name, rope = f"layer.{i}", about["rope"][i]
+        for part in ("qkv", "attention_output", "ffn_up", "ffn_down"):
+            setattr(layer, part, linear(f"{name}.{part}"))
+        layer.attention_norm, layer.ffn_norm = norm(f"{name}.attention_norm"), norm(f"{name}.ffn_norm")
+        layer.window = about["windows"][i]
+        if rope:
+            layer.cosines, layer.sines = address(f"{rope}.cosines"), address(f"{rope}.sines")
+    steps = (HeadStepStruct * len(about["head"]))()
+    for i, (step, made) in enumerate(zip(about["head"], steps, strict=True)):
+        made.kind, made.activation = step["kind"], step.get("activation", 0)
+        made.linear, made.norm = linear(f"head.{i}"), norm(f"head.{i}")
+        made.norm_width, made.norm_epsilon = step.get("width", 0), step.get("epsilon", 0.0)
+    return TransformerStruct(
+        input_width=round_up(about["true_input_width"], PANEL),
+        true_input_width=about["true_input_width"],
+        width=about["width"],
+        true_width=about["true_width"],
+        heads=about["heads"],
+        head_width=about["head_width"],
+        inner=about["inner"],
+        ffn=about["ffn"],
+        layers=about["layers"],
+        pre_norm=about["pre_norm"],
+        gated=about["gated"],
+        activation=about["activation"],
+        pooling=about["pooling"],
+        attention_scale=about["attention_scale"],
+        epsilon=about["epsilon"],
+        outputs=about["outputs"],
+        embedding_norm=norm("embedding_norm"),
+        final_norm=norm("final_norm"),
+        projection=linear("projection"),
+        layer=layers,
+        head_steps=len(steps),
+        head=steps,
+    )
+
+
+def save_packed(packed: PackedWeights, file: BinaryIO) -> None:
+    """Write packed weights: a header with offsets and a sha256 of everything after it, then the arrays."""
+    entries: dict[str, dict[str, object]] = {}
+    offset = 0
+    for name, array in packed.arrays.items():
+        entries[name] = {"dtype": array.dtype.str, "shape": list(array.shape), "offset": offset}
+        offset = round_up(offset + array.nbytes, _ALIGNMENT)
+    digest = hashlib.sha256()
+    for chunk in _chunks(packed):
+        digest.update(chunk)
+    header = json.dumps(
+        {"description": packed.description, "arrays": entries, "size": offset, "sha256": digest.hexdigest()}
+    ).encode()
+    header += b" " * (-(len(_MAGIC) + 8 + len(header)) % _ALIGNMENT)
+    file.write(_MAGIC + len(header).to_bytes(8, "little") + header)
+    for chunk in _chunks(packed):
+        file.write(chunk)
+
+
+def load_packed(path: Path) -> PackedWeights:
+    """Memory-map packed weights and verify them; raises ModelFileError for a damaged file."""
+    memory = np.memmap(path, dtype=np.uint8, mode="r")
+    start = len(_MAGIC) + 8
+    try:
+        if bytes(memory[: len(_MAGIC)]) != _MAGIC:
+            raise ValueError("not a file of packed weights")
+        size = int.from_bytes(bytes(memory[len(_MAGIC) : start]), "little")
+        header = json.loads(bytes(memory[start : start + size]))
+        body = memory[start + size :]
+        if body.size != header["size"] or hashlib.sha256(body.data).hexdigest() != header["sha256"]:
+            raise ValueError("its contents do not match its checksum")
+        arrays = {}
+        for name, entry in header["arrays"].items():
+            dtype, shape = np.dtype(entry["dtype"]), tuple(entry["shape"])
+            end = entry["offset"] + dtype.itemsize * math.prod(shape)
+            arrays[name] = body[entry["offset"] : end].view(dtype).reshape(shape)
+        return PackedWeights(header["description"], arrays)
+    except (ValueError, KeyError, TypeError) as exc:
+        raise ModelFileError(f"{path} is damaged: {exc}. Delete it; it is made again.") from exc
+
+
+def _chunks(packed: PackedWeights) -> Iterator[memoryview]:
+    for array in packed.arrays.values():
+        yield np.ascontiguousarray(array).view(np.uint8).reshape(-1).data
+        yield memoryview(bytes(-array.nbytes % _ALIGNMENT))
+
+
+def round_up(size: int, multiple: int) -> int:
+    """Return the next multiple."""
+    return -(-size // multiple) * multiple
+
+
+def to_float32(array: Array) -> Array:
+    """Return an array as float32; uint16 holds the upper halves of bfloat16 numbers."""
+    if array.dtype == np.uint16:
+        return (array.astype(np.uint32) << 16).view(np.float32)
+    return np.ascontiguousarray(array, dtype=np.float32)
+
+
+def aligned_bytes(size: int) -> Array:
+    """Return uninitialized bytes that begin at a cache line."""
+    memory = np.empty(size + _ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % _ALIGNMENT
+    return memory[start : start + size]
+
+
+def _dense_arrays(dense: Dense) -> tuple[Array, Array]:
+    weight = to_float32(dense.weight)
+    bias = np.zeros(weight.shape[0], np.float32) if dense.bias is None else to_float32(dense.bias)
+    return weight, bias
+
+
+def _fill(array: Array, axis: int, size: int) -> Array:
+    """Return the array with zeros added at the end of one axis."""
+    missing = size - array.shape[axis]
+    if not missing:
+        return array
+    return np.pad(array, [(0, missing if i == axis else 0) for i in range(array.ndim)])

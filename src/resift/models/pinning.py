@@ -1,0 +1,211 @@
+"""Add models to the lock file: get the files, inspect them, check their scores, pin their digests."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from resift._internal.arrays import Array, np
+from resift.errors import InputError, ModelFileError, ModelNotAllowedError
+from resift.models.download import download_repository
+from resift.models.hf_folder import FolderDescription, read_model_folder
+from resift.models.loading import Model
+from resift.models.local_models import open_folder
+from resift.models.lock_file import LockedFile, LockedModel, default_lock_path, read_lock, write_lock
+from resift.models.probe import MAX_INT8_ERROR, ProbeReport, compare_precisions, probe_scores
+from resift.models.registry import HubSource, ModelFiles, ModelSpec, check_model_id, locked_spec
+from resift.models.tokenizer import split_windows
+
+PrecisionChoice = Literal["auto", "int8", "fp32"]
+Notify = Callable[[str], None]
+"""Called with one line per step, for people who wait."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddedModel:
+    """A model that was pinned, where its files are, and what the probe found (None: not probed)."""
+
+    model: LockedModel
+    description: FolderDescription
+    folder: Path
+    lock: Path
+    probe: ProbeReport | None
+
+
+def add_model(
+    source: str | Path,
+    *,
+    name: str | None = None,
+    revision: str | None = None,
+    lock: Path | None = None,
+    precision: PrecisionChoice = "auto",
+    probe: bool = True,
+    languages: Sequence[str] | Literal["any"] | None = None,
+    license: str = "unknown",
+    notify: Notify = lambda line: None,
+) -> AddedModel:
+    """Pin a model of the hub (`org/name`) or of a local folder in the lock file.
+
+    With precision "auto", int8 is used unless its scores differ too much from fp32. Raises ModelFileError for
+    files that cannot be loaded and ModelProbeError for scores that look wrong.
+    """
+    lock_path = lock or default_lock_path()
+    folder, repo, commit = _get_files(source, revision, notify)
+    model_id = check_model_id(name or (repo or f"local/{folder.name}"))
+    description = read_model_folder(folder).description
+    notify(f"{description.kind}, {description.architecture}, {description.parameters / 1e6:.1f} M parameters")
+    if description.kind == "nli" and not any(
+        label.lower().startswith("entail") for label in description.labels
+    ):
+        raise ModelFileError("The model has no label for entailment.")
+    model = LockedModel(
+        id=model_id,
+        kind="bi-encoder" if description.kind == "static" else description.kind,
+        architecture=description.architecture,
+        files=tuple(_pin_file(folder, file) for file in description.files),
+        weights=description.weights,
+        revision=commit or "",
+        precision="int8" if precision == "auto" else precision,
+        repo=repo,
+        folder=None if repo else _relative_folder(folder, lock_path),
+        license=license,
+        languages=description.languages if languages is None else _language_codes(languages),
+        max_length=description.max_length,
+        pooling=description.pooling,
+        normalize=description.normalize,
+        score_activation=description.score_activation,
+        query_prefix=description.query_prefix,
+        document_prefix=description.document_prefix,
+        entailment_index=_entailment_index(description),
+        parameters=description.parameters,
+        probed=probe,
+    )
+    report = None
+    if probe:
+        model, report = _check_scores(model, folder, auto=precision == "auto", notify=notify)
+    models = read_lock(lock_path)
+    write_lock(lock_path, {**models, model.id: model})
+    return AddedModel(model=model, description=description, folder=folder, lock=lock_path, probe=report)
+
+
+def remove_model(model_id: str, *, lock: Path | None = None) -> Path:
+    """Remove a model from the lock file and return the file; its downloaded files stay in the cache."""
+    path = lock or default_lock_path()
+    models = read_lock(path)
+    if model_id not in models:
+        pinned = ", ".join(sorted(models)) or "none"
+        raise ModelNotAllowedError(f"{path} does not pin {model_id!r}. Pinned: {pinned}.")
+    write_lock(path, {id: model for id, model in models.items() if id != model_id})
+    return path
+
+
+def probe_model(files: ModelFiles) -> ProbeReport:
+    """Run the probe on a pinned model as it is loaded for use."""
+    return probe_scores(_scorer(files), model_id=files.spec.id, languages=files.spec.languages)
+
+
+def _get_files(
+    source: str | Path, revision: str | None, notify: Notify
+) -> tuple[Path, str | None, str | None]:
+    """Return the folder with the files and, for a model of the hub, its repository and commit."""
+    text = str(source)
+    if isinstance(source, Path) or text.startswith((".", "/", "~")) or Path(text).is_dir():
+        if revision is not None:
+            raise InputError("A revision is for models of the hub; a local folder has none.")
+        return open_folder(source), None, None
+    repo, _, tagged = text.partition("@")
+    check_model_id(repo)
+    folder, commit = download_repository(repo, revision or tagged or "main", notify=notify)
+    return folder, repo, commit
+
+
+def _check_scores(
+    model: LockedModel, folder: Path, *, auto: bool, notify: Notify
+) -> tuple[LockedModel, ProbeReport]:
+    scorers = {}
+    for precision in ("fp32", "int8"):
+        spec = dataclasses.replace(_spec(model), precision=precision)
+        scorers[precision] = _scorer(ModelFiles(spec=spec, folder=folder, source="local"))
+    error = None
+    if model.architecture != "static":
+        error = compare_precisions(scorers["int8"], scorers["fp32"])
+        if auto and error > MAX_INT8_ERROR:
+            notify(
+                f"int8 changes scores by up to {error:.0%} of their spread, so the model is pinned as fp32"
+            )
+            model = _replace(model, precision="fp32")
+        elif error > MAX_INT8_ERROR:
+            notify(f"warning: {model.precision} was requested, but int8 changes scores by up to {error:.0%}")
+    # The published answers are for full precision.
+    report = probe_scores(scorers["fp32"], model_id=model.id, languages=_spec(model).languages)
+    report = dataclasses.replace(report, int8_error=error)
+    report.require_passed(model.id)
+    return model, report
+
+
+def _scorer(files: ModelFiles) -> Callable[[str, Sequence[str]], list[float]]:
+    """Return a function that scores documents with a model: its logit, or the cosine of its vectors."""
+    model = Model(files)
+    if files.spec.kind == "bi-encoder":
+        prefixes = {"query": files.spec.query_prefix, "document": files.spec.document_prefix}
+
+        def embed(text: str, kind: str) -> Array:
+            ids = model.tokenizer.ids(prefixes[kind] + text) or []
+            _, end = split_windows(len(ids), files.spec.max_length - model.tokenizer.template.size)[0]
+            vector = model.forward(*model.tokenizer.template.single(ids[:end]))
+            return vector / max(float(np.linalg.norm(vector)), 1e-12)
+
+        def cosines(query: str, documents: Sequence[str]) -> list[float]:
+            vector = embed(query, "query")
+            return [float(vector @ embed(document, "document")) for document in documents]
+
+        return cosines
+    index = files.spec.entailment_index or 0
+
+    def logits(query: str, documents: Sequence[str]) -> list[float]:
+        rows = []
+        for document in documents:
+            pair = (model.tokenizer.ids(query) or [], model.tokenizer.ids(document) or [])
+            rows.append(float(model.forward(*model.tokenizer.template.pair(*pair))[index]))
+        return rows
+
+    return logits
+
+
+def _spec(model: LockedModel) -> ModelSpec:
+    hub = None if model.repo is None else HubSource(repo=model.repo, revision=model.revision)
+    return locked_spec(model, hub)
+
+
+def _replace(model: LockedModel, *, precision: str) -> LockedModel:
+    import msgspec
+
+    return msgspec.structs.replace(model, precision=precision)
+
+
+def _pin_file(folder: Path, name: str) -> LockedFile:
+    digest = hashlib.sha256()
+    with (folder / name).open("rb") as file:
+        while chunk := file.read(1 << 20):
+            digest.update(chunk)
+        return LockedFile(name=name, size=file.tell(), sha256=digest.hexdigest())
+
+
+def _relative_folder(folder: Path, lock: Path) -> str:
+    """Return the folder relative to the lock file if it is below it, so that a checkout can be moved."""
+    base = lock.absolute().parent.resolve()
+    return folder.relative_to(base).as_posix() if folder.is_relative_to(base) else str(folder)
+
+
+def _language_codes(languages: Sequence[str] | Literal["any"]) -> tuple[str, ...] | str:
+    return languages if isinstance(languages, str) else tuple(languages)
+
+
+def _entailment_index(description: FolderDescription) -> int | None:
+    if description.kind != "nli":
+        return None
+    return next(i for i, label in enumerate(description.labels) if label.lower().startswith("entail"))

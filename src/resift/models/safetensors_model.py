@@ -1,0 +1,124 @@
+"""Sessions for models with safetensors weights, packed once per model, kernel and precision.
+
+A packed file is named after the digests of the weights it was made from and has its own checksum. It is
+memory-mapped. It is used only if it belongs to the current user and nobody else can write to it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import stat
+from pathlib import Path
+
+from resift._internal.arrays import Array, np
+from resift._internal.files import atomic_file, cache_folder, file_lock
+from resift.errors import ModelFileError, ModelLoadError, ResiftError
+from resift.models.hf_folder import ModelFolder, read_model_folder
+from resift.models.packed_weights import (
+    LAYOUT,
+    PackedWeights,
+    Precision,
+    load_packed,
+    pack_network,
+    save_packed,
+    to_float32,
+)
+from resift.models.registry import ModelFiles
+from resift.models.session import Session
+from resift.models.transformer_session import TransformerSession
+from resift.native.library import Kernel, native_kernel
+
+log = logging.getLogger("resift.models")
+
+
+class StaticSession:
+    """A static embedder: the mean of the rows of a token table."""
+
+    def __init__(self, table: Array) -> None:
+        self._table = table
+
+    def run(self, ids: list[int], types: list[int], *, first: int | None = None) -> Array:
+        """Return the mean vector of the tokens; `types` and `first` have no meaning here."""
+        if not ids or max(ids) >= len(self._table) or min(ids) < 0:
+            raise ValueError("a token id is out of this model's range")
+        # Added up in double precision, so that the result does not depend on the processor's vector width.
+        return np.asarray(to_float32(self._table[ids]).sum(axis=0, dtype=np.float64) / len(ids), np.float32)
+
+
+def open_safetensors(files: ModelFiles, *, precision: Precision | None = None) -> Session:
+    """Return a session for verified files; packs the weights if no packed file exists yet."""
+    spec = files.spec
+    if spec.architecture == "static":
+        return StaticSession(to_float32(_require_table(_read_folder(files))))
+    kernel = native_kernel()
+    if kernel.name is None:
+        reason = "; ".join(filter(None, (kernel.reason, kernel.fix)))
+        raise ModelLoadError(f"{spec.id!r} needs Resift's native engine: {reason}.")
+    return TransformerSession(_load_or_pack(files, kernel, precision or spec.precision), kernel)
+
+
+def packed_path(files: ModelFiles, kernel: Kernel, precision: Precision) -> Path:
+    """Return where the packed weights of a model are cached."""
+    pins = "\n".join(f"{pinned.sha256} {pinned.name}" for pinned in sorted(files.spec.files))
+    key = f"{LAYOUT} {kernel.name} {precision}\n{pins}"
+    return cache_folder("models") / "packed" / f"{hashlib.sha256(key.encode()).hexdigest()[:40]}.resift"
+
+
+def _load_or_pack(files: ModelFiles, kernel: Kernel, precision: Precision) -> PackedWeights:
+    path = packed_path(files, kernel, precision)
+    packed = _load_existing(path)
+    if packed is not None:
+        return packed
+    folder = _read_folder(files)
+    if folder.network is None:
+        raise ModelFileError(f"{files.spec.id!r} has no network to pack.")
+    try:
+        # One process packs; others wait and then map the file.
+        with file_lock(path.with_suffix(".lock"), error=ModelFileError):
+            packed = _load_existing(path)
+            if packed is None:
+                with atomic_file(path) as file:
+                    save_packed(pack_network(folder.network, kernel, precision), file)
+                path.chmod(0o600)
+                packed = _load_existing(path)
+    except (OSError, ResiftError) as exc:
+        log.debug("packed weights are not cached: %s", exc)
+        packed = None
+    # Without a writable cache the weights stay in the memory of this process.
+    return packed or pack_network(folder.network, kernel, precision)
+
+
+def _load_existing(path: Path) -> PackedWeights | None:
+    """Return the packed weights at a path; None if there are none that can be trusted."""
+    try:
+        status = path.lstat()
+    except OSError:
+        return None
+    foreign = hasattr(os, "getuid") and (status.st_uid != os.getuid() or status.st_mode & 0o022)
+    if foreign or not stat.S_ISREG(status.st_mode):
+        log.warning("packed weights at %s are ignored: another user can write to them", path)
+        return None
+    try:
+        return load_packed(path)
+    except (ModelFileError, OSError) as exc:
+        log.warning("packed weights are made again: %s", exc)
+        return None
+
+
+def _read_folder(files: ModelFiles) -> ModelFolder:
+    """Read the folder of a pinned model after checking every file against its pin."""
+    files.verify()
+    pinned = {file.name for file in files.spec.files}
+
+    def read(name: str) -> bytes:
+        return files.read(name) if name in pinned else (files.folder / name).read_bytes()
+
+    return read_model_folder(files.folder, read=read, only=pinned)
+
+
+def _require_table(folder: ModelFolder) -> Array:
+    if folder.table is None:
+        raise ModelFileError("The static embedder has no token table.")
+    return folder.table
