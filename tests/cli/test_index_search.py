@@ -52,7 +52,7 @@ def test_search_opens_its_file_once(
     docs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Which embedder a file was built with is read from the file that is then searched."""
-    from resift.stores import sqlite
+    from resift.stores.sqlite import sqlite_store as sqlite
 
     run(capsys, "index", "docs", "--store", "d.db", "--text-only")
     opened: list[str] = []
