@@ -407,6 +407,6 @@ def test_a_floor_cuts_what_a_store_scored_below_it():
     whole = replay(recording, Setting(depth=0))
     cut = replay(recording, Setting(depth=0, floor=("two", 5.0)))
     assert all(set(cut[query]) < set(whole[query]) for query in whole)
-    with pytest.raises(InputError, match="no recorded store"):
+    with pytest.raises(InputError, match="recorded store"):
         replay(recording, Setting(floor=("three", 0.5)))
     assert tune(recording, budget=12, floors=[("two", 5.0)]).tried == 12
