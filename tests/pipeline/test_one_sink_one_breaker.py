@@ -59,7 +59,7 @@ def test_floors_for_cosines_are_refused_behind_fusion():
     with pytest.raises(InputError, match=r"'memosa' are for the scale 'cosine'.*'fused'.*signal"):
         Pipeline(STORES, gate=Gate(MEMOSA))
     words = StoreRef(store=MemoryStore(name="words"), kind="doc")
-    with pytest.raises(InputError, match="'words' gives 'bm25'"):
+    with pytest.raises(InputError, match="'words' has 'bm25'"):
         Pipeline([words], gate=Gate(Profile(default=0.2, signal="words", scale="cosine")))
     Pipeline(STORES, gate=Gate(Profile(default=0.01, scale="fused")))
     Pipeline(STORES, gate=Gate(Profile(name="memosa", default=0.18, signal="a", scale="cosine")))
