@@ -35,6 +35,10 @@ def why_all(ranking: Ranking) -> dict[str, str]:
     return _explain_hits(ranking, ranking.ids)
 
 
+MAX_COMPARED = 200
+"""Hits of `why_all` whose reason names the part of the score that decided."""
+
+
 @lru_cache(maxsize=1024)
 def ordinal(number: int) -> str:
     """Return 1st, 2nd, 3rd, 4th, … 11th."""
@@ -107,14 +111,16 @@ def _deciding_part(blend: StageRecord, id: str, before: Mapping[str, int], after
 def _explain_hits(ranking: Ranking, ids: Sequence[str]) -> dict[str, str]:
     ranks = {hit.id: rank for rank, hit in enumerate(ranking.hits, start=1)}
     paths = ranking.trace.paths(ids)
-    decided = deciding_parts(ranking.trace, ids)
+    # Each of these is compared with all others: for thousands of hits that would take minutes.
+    decided = deciding_parts(ranking.trace, ids[:MAX_COMPARED])
+    unscored = frozenset(ranking.unscored)
     weight_notes = _weight_notes(ranking.trace)
     pool = _count_candidates(ranking)
     explained = {}
     for id in ids:
         parts = [f"Ranked {ordinal(ranks[id])} of {len(ranking.hits)} ({pool})."]
         parts += _describe_steps(paths[id], decided.get(id, ""), skip=weight_notes)
-        if id in ranking.unscored:
+        if id in unscored:
             parts.append("No reranker scored it, so it follows the hits with a score.")
         explained[id] = " ".join(parts)
     return explained

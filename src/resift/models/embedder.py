@@ -76,21 +76,37 @@ class Embedder:
         tasks: list[Task] = [partial(self._embed_text, text, prefix, vectors) for text in unique]
         return vectors, shared_engine().submit(tasks)
 
-    def _embed_text(self, text: str, prefix: str, vectors: dict[str, Array]) -> None:
+    def _embed_text(self, text: str, prefix: str, vectors: dict[str, Array]) -> list[Task]:
+        """Embed a text of one window; for a longer text, return one task per window.
+
+        A long text has hundreds of windows. As one task it would keep a worker from all other callers, and
+        nothing could stop it.
+        """
         model = self._model()
-        ids = model.tokenizer.ids(prefix + text) or []
-        template = model.tokenizer.template
-        budget = model.spec.max_length - len(template.before) - len(template.after)
-        use_first_token = model.spec.pooling == "cls"
-        windows: list[Array] = []
-        for start, end in split_windows(len(ids), budget):
-            row = template.single(ids[start:end])
+        tokenizer, spec = model.tokenizer, model.spec
+        ids = tokenizer.ids(prefix + text) or []
+        budget = spec.max_length - len(tokenizer.template.before) - len(tokenizer.template.after)
+        spans = list(split_windows(len(ids), budget))
+        windows: dict[int, Array] = {}
+
+        def embed_window(number: int) -> None:
+            start, end = spans[number]
+            row = tokenizer.template.single(ids[start:end])
             if model.pools:
-                windows.append(_normalize(model.forward(*row)))
-                continue
-            states = model.forward(*row, first=1 if use_first_token else None)
-            windows.append(_normalize(states[0] if use_first_token else states.mean(axis=0)))
-        vectors[text] = _normalize(sum(windows[1:], start=windows[0]))
+                windows[number] = _normalize(model.forward(*row))
+            else:
+                use_first_token = spec.pooling == "cls"
+                states = model.forward(*row, first=1 if use_first_token else None)
+                windows[number] = _normalize(states[0] if use_first_token else states.mean(axis=0))
+            # Two workers may both finish last; they compute the same mean.
+            if len(windows) == len(spans):
+                parts = [windows[i] for i in range(len(spans))]
+                vectors[text] = _normalize(sum(parts[1:], start=parts[0]))
+
+        if len(spans) == 1:
+            embed_window(0)
+            return []
+        return [partial(embed_window, number) for number in range(len(spans))]
 
     def _stack(self, texts: Sequence[str], vectors: dict[str, Array]) -> Array:
         # An empty array still has the right width, so that callers can stack it.

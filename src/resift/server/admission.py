@@ -24,6 +24,11 @@ OVERLOAD_AFTER_S = 0.25
 """A queue that has not been empty for this long is overload: then nobody waits any more."""
 
 
+def count_windows(texts: Sequence[str]) -> int:
+    """Return about how many rows an embedding model will read for these texts."""
+    return sum(1 + len(text) // CHARS_PER_WINDOW for text in texts)
+
+
 def count_pairs(texts: Sequence[str], query: str = "") -> int:
     """Return about how many rows a model will read for these documents."""
     windows = len(texts)

@@ -28,7 +28,7 @@ from resift.server.endpoint import (
 from resift.server.fuse_routes import fuse_operations
 from resift.server.info_routes import info_operations, openapi_operations
 from resift.server.judge_routes import judge_operations
-from resift.server.keys import ApiKeyMiddleware
+from resift.server.keys import AccessMiddleware
 from resift.server.openapi import Operation
 from resift.server.options import ServerOptions
 from resift.server.request_errors import RequestFailed
@@ -96,8 +96,14 @@ def serve_app(
                 ],
             )
         )  # fmt: skip
-    if server.keys.needed:
-        middleware.append(Middleware(ApiKeyMiddleware, keys=server.keys))
+    middleware.append(
+        Middleware(
+            AccessMiddleware,
+            keys=server.keys,
+            allowed_hosts=server.options.allowed_hosts,
+            origins=server.options.cors_origins,
+        )
+    )
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:

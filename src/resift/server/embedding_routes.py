@@ -6,14 +6,15 @@ import asyncio
 import base64
 from typing import Annotated, Literal
 
+import msgspec
 from msgspec import Meta, Struct
 
 from resift._internal.arrays import Array
 from resift.models.embedder import EmbedKind
 from resift.protocols import CountsTokens, Embedder
-from resift.server.admission import count_pairs
+from resift.server.admission import count_windows
 from resift.server.dialects import Usage
-from resift.server.endpoint import Request, Response
+from resift.server.endpoint import Request, Response, encode_json
 from resift.server.openapi import Operation
 from resift.server.request_errors import OPENAI, TEI, RequestFailed
 from resift.server.schema import Flag, ModelName, NonEmpty, Positive, RequestReader, parse_json
@@ -68,32 +69,33 @@ def embedding_operations(server: ServerState) -> list[Operation]:
     openai = RequestReader(OpenAIEmbeddingRequest, limits, strict=strict)
     tei = RequestReader(TeiEmbeddingRequest, limits, strict=strict)
 
-    def parse(body: bytes) -> JsonValue:
-        return parse_json(body, unique_keys=strict)
+    def parse_openai(body: bytes) -> OpenAIEmbeddingRequest:
+        value = parse_json(body, unique_keys=strict)
+        _refuse_token_ids(value, "input")
+        return openai.convert(value)
+
+    def parse_tei(body: bytes) -> TeiEmbeddingRequest:
+        value = parse_json(body, unique_keys=strict)
+        _refuse_token_ids(value, "inputs")
+        return tei.convert(value)
 
     async def embed_openai(request: Request) -> Response:
-        value = await request.read(parse, dialect="openai")
-        _refuse_token_ids(value, "input")
-        body = openai.convert(value)
+        body = await request.read(parse_openai, dialect="openai")
         texts = [body.input] if isinstance(body.input, str) else body.input
         embedder = server.embedder_for(body.model)
-        vectors = await _embed(request, embedder, texts, body.input_type or "document", body.dimensions)
-        tokens = await asyncio.to_thread(_count_tokens, embedder, texts)
-        rows = vectors.tolist()
-        if body.encoding_format == "base64":
-            rows = [base64.b64encode(vector.astype("<f4").tobytes()).decode() for vector in vectors]
-        data = [EmbeddingRow("embedding", i, row) for i, row in enumerate(rows)]
+        kind = body.input_type or "document"
+        vectors, tokens = await _embed(request, embedder, texts, kind, body.dimensions, count_tokens=True)
         name = body.model or server.embedder_name
-        return Response(OpenAIEmbeddingAnswer("list", data, name, Usage(tokens, tokens)))
+        as_base64 = body.encoding_format == "base64"
+        answer = await asyncio.to_thread(_openai_answer, vectors, name, tokens, as_base64=as_base64)
+        return Response(answer)
 
     async def embed_tei(request: Request) -> Response:
-        value = await request.read(parse, dialect="tei")
-        _refuse_token_ids(value, "inputs")
-        body = tei.convert(value)
+        body = await request.read(parse_tei, dialect="tei")
         texts = [body.inputs] if isinstance(body.inputs, str) else body.inputs
         kind: EmbedKind = "query" if body.prompt_name == "query" else "document"
-        vectors = await _embed(request, server.embedder_for(None), texts, kind, body.dimensions)
-        return Response(vectors.tolist())
+        vectors, _ = await _embed(request, server.embedder_for(None), texts, kind, body.dimensions)
+        return Response(await asyncio.to_thread(_encode_rows, vectors))
 
     return [
         *(
@@ -124,17 +126,36 @@ def embedding_operations(server: ServerState) -> list[Operation]:
 
 
 async def _embed(
-    request: Request, embedder: Embedder, texts: list[str], kind: EmbedKind, dimensions: int | None
-) -> Array:
-    async def admit_and_embed() -> Array:
-        async with request.admit(count_pairs(texts), len(texts), request.deadline()):
-            return await embedder.embed(texts, kind=kind)
+    request: Request,
+    embedder: Embedder,
+    texts: list[str],
+    kind: EmbedKind,
+    dimensions: int | None,
+    *,
+    count_tokens: bool = False,
+) -> tuple[Array, int]:
+    """Return the vectors and, if asked for, the number of tokens."""
+    windows, limit = count_windows(texts), request.server.options.limits.max_windows
+    if windows > limit:
+        raise RequestFailed("too_large", f"The texts have about {windows} windows; the limit is {limit}")
+    deadline = request.deadline()
 
-    vectors = await request.cancel_on_disconnect(admit_and_embed())
+    async def embed() -> tuple[Array, int]:
+        vectors, tokens = await embedder.embed(texts, kind=kind), 0
+        # In parts: a client that hangs up stops the count between two of them.
+        for i in range(0, len(texts) if count_tokens else 0, 64):
+            tokens += await asyncio.to_thread(_count_tokens, embedder, texts[i : i + 64])
+        return vectors, tokens
+
+    async def admit_and_embed() -> tuple[Array, int]:
+        async with request.admit(windows, len(texts), deadline):
+            return await request.before_deadline(deadline, embed())
+
+    vectors, tokens = await request.cancel_on_disconnect(admit_and_embed())
     # A shorter vector keeps its meaning only for models that were trained for it.
     if dimensions not in (None, vectors.shape[1]):
         raise RequestFailed("invalid", f"dimensions must be {vectors.shape[1]} for this model, or left out")
-    return vectors
+    return vectors, tokens
 
 
 def _count_tokens(embedder: Embedder, texts: list[str]) -> int:
@@ -142,6 +163,20 @@ def _count_tokens(embedder: Embedder, texts: list[str]) -> int:
         return embedder.count_tokens(texts)
     # An estimate for embedders that do not count: four characters per token.
     return sum(map(len, texts)) // 4
+
+
+def _encode_rows(vectors: Array) -> bytes:
+    # Row by row: encoding millions of numbers at once would hold the event loop.
+    return b"[" + b",".join(encode_json(row.tolist()) for row in vectors) + b"]"
+
+
+def _openai_answer(vectors: Array, name: str, tokens: int, *, as_base64: bool) -> bytes:
+    rows = []
+    for i, vector in enumerate(vectors):
+        text = base64.b64encode(vector.astype("<f4").tobytes()).decode() if as_base64 else vector.tolist()
+        rows.append(msgspec.Raw(encode_json(EmbeddingRow("embedding", i, text))))
+    usage = Usage(tokens, tokens)
+    return encode_json({"object": "list", "data": rows, "model": name, "usage": usage})
 
 
 def _refuse_token_ids(body: JsonValue, name: str) -> None:

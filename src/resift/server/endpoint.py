@@ -10,8 +10,9 @@ import os
 import re
 import time
 import traceback
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, MutableMapping
+from concurrent.futures import Future
+from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
@@ -226,6 +227,19 @@ class Request:
         async with admission.admit(pairs, deadline=deadline, body_bytes=body_bytes):
             yield
 
+    async def before_deadline(self, deadline: Deadline, work: Awaitable[T]) -> T:
+        """Return the result of work that has no partial result, or raise RequestFailed when it is late."""
+        try:
+            async with asyncio.timeout(deadline.timeout_s):
+                return await work
+        except TimeoutError:
+            raise RequestFailed("deadline", "The deadline passed before there was a result") from None
+
+    async def run_in_thread(self, deadline: Deadline, function: Callable[[], T], *, cost: int) -> T:
+        """Run a function that would hold the event loop for too long; `cost` is in pairs of texts."""
+        async with self.admit(cost, 0, deadline), self.server.parsing:
+            return await self.before_deadline(deadline, asyncio.to_thread(function))
+
     async def cancel_on_disconnect(self, work: Awaitable[T]) -> T:
         """Return the result of the work; cancel it when the client hangs up."""
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
@@ -305,6 +319,31 @@ def route_path(scope: Scope) -> str:
     if root and (path == root or path.startswith(f"{root}/")):
         return path[len(root) :]
     return path
+
+
+async def run_in_own_loop(make_work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Run a coroutine in a thread with its own event loop; cancelling this call cancels it there.
+
+    For work that is asynchronous and nevertheless computes for a long time between two awaits.
+    """
+    started: Future[Callable[[], object]] = Future()
+
+    def run() -> T:
+        with asyncio.Runner() as runner:
+            loop = runner.get_loop()
+            task = loop.create_task(make_work())
+            started.set_result(lambda: loop.call_soon_threadsafe(task.cancel))
+            return loop.run_until_complete(task)
+
+    thread = asyncio.ensure_future(asyncio.to_thread(run))
+    try:
+        return await asyncio.shield(thread)
+    except asyncio.CancelledError:
+        if not thread.done():
+            thread.add_done_callback(lambda done: done.cancelled() or done.exception())
+            with suppress(RuntimeError):  # the loop has ended in the meantime
+                started.result(1.0)()
+        raise
 
 
 def encode_json(value: object) -> bytes:

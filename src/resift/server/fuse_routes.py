@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
@@ -11,14 +12,18 @@ from resift.errors import InputError
 from resift.ranking.fusion.entry import fuse
 from resift.ranking.fusion.methods import METHODS
 from resift.ranking.fusion.normalize import NORMALIZATIONS
-from resift.server.endpoint import Request, Response
+from resift.server.endpoint import Request, Response, encode_json
 from resift.server.openapi import Operation
+from resift.server.request_errors import RequestFailed
 from resift.server.schema import DocumentId, Fraction, RequestReader, parse_json
 from resift.server.search_routes import RankingAnswer, draw_rank_flow, ranking_data
 from resift.server.state import ServerState
 from resift.types import JsonObject, Ranking
 
 MAX_LISTS = 100
+CANDIDATES_PER_PAIR = 100
+"""Candidates whose fusion or explanation costs about as much as scoring one pair of texts."""
+
 RANK_METHODS = ("borda", "isr", "rbc")
 NORMALIZED_METHODS = ("comb-anz", "comb-max", "comb-min", "comb-mnz", "comb-sum", "linear")
 SCORE_METHODS = tuple(sorted({*METHODS} - {"rrf", *RANK_METHODS, *NORMALIZED_METHODS}))
@@ -69,7 +74,7 @@ ScoredLists: TypeAlias = (
 
 
 class FuseRequest(Struct, kw_only=True, forbid_unknown_fields=True):
-    """Fields of every fusion; `k` is at most the number of documents in a request."""
+    """Fields of every fusion."""
 
     k: Annotated[int, Meta(ge=0)] | None = None
     explain: bool | None = None
@@ -164,15 +169,34 @@ def fuse_operations(server: ServerState) -> list[Operation]:
     readers = {struct: RequestReader(struct, limits) for struct in dict.fromkeys(_REQUEST_TYPES.values())}
     explain_reader = RequestReader(ExplainRequest, limits)
 
-    async def run_fuse(request: Request) -> Response:
-        value = await request.read(parse_json)
+    def parse_fuse(body: bytes) -> Any:
+        value = parse_json(body)
         method = value.get("method") if isinstance(value, dict) else None
         struct = _REQUEST_TYPES.get(method, RrfRequest) if isinstance(method, str) else RrfRequest
-        body = readers[struct].convert(value)
-        return Response(_fuse(body))
+        return readers[struct].convert(value)
+
+    async def run_in_thread(request: Request, function: Callable[[], Any], candidates: int) -> Response:
+        if candidates > limits.max_candidates:
+            raise RequestFailed(
+                "too_large", f"The request has {candidates} candidates; the limit is {limits.max_candidates}"
+            )
+        cost = 1 + candidates // CANDIDATES_PER_PAIR
+        work = request.run_in_thread(request.deadline(), lambda: encode_json(function()), cost=cost)
+        return Response(await request.cancel_on_disconnect(work))
+
+    async def run_fuse(request: Request) -> Response:
+        body = await request.read(parse_fuse)
+        lists = body.lists.values() if isinstance(body.lists, dict) else body.lists
+        candidates = sum(len(each if isinstance(each, list) else each.hits) for each in lists)
+        return await run_in_thread(request, lambda: _fuse(body), candidates)
 
     async def run_explain(request: Request) -> Response:
-        return Response(_explain(await request.read(explain_reader.read)))
+        body = await request.read(explain_reader.read)
+        ranking = body.ranking
+        traced = [record.get("ids") for record in ranking.trace or ()]
+        candidates = len(ranking.hits) + len(ranking.cut or ())
+        candidates += sum(len(ids) for ids in traced if isinstance(ids, list))
+        return await run_in_thread(request, lambda: _explain(body), candidates)
 
     return [
         Operation(

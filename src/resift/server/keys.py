@@ -7,12 +7,12 @@ import hmac
 import logging
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from resift.deadline import Clock
 from resift.errors import ConfigError
-from resift.server.endpoint import App, Receive, Request, Scope, Send
+from resift.server.endpoint import App, Receive, Request, Scope, Send, route_path
 from resift.server.request_errors import RequestFailed
 
 DEFAULT_VARIABLE = "RESIFT_API_KEYS"
@@ -118,34 +118,67 @@ def _digest(key: str) -> bytes:
     return hashlib.sha256(key.encode("utf-8", "replace")).digest()
 
 
-class ApiKeyMiddleware:
-    """Requires a key on every path except health and the files of the playground."""
+class AccessMiddleware:
+    """Requires a key on every path except health and the files of the playground.
 
-    def __init__(self, app: App, keys: Keys) -> None:
+    Without keys, it refuses what only a web page of another site can send: requests under a foreign host name
+    (DNS rebinding), and writes from a foreign origin.
+    """
+
+    def __init__(
+        self, app: App, keys: Keys, *, allowed_hosts: Iterable[str] = (), origins: Iterable[str] = ()
+    ) -> None:
         self._app = app
         self._keys = keys
+        self._check = self._check_key if keys.needed else self._check_site
+        self._origins = frozenset(origins)
+        self._hosts = frozenset({*allowed_hosts, *(origin.partition("://")[2] for origin in self._origins)})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, or refuse it with 401."""
+        """Pass a request or a websocket on, or refuse it."""
         if scope["type"] == "http":
             request: Request = scope["resift.request"]
-            message = self._refusal(request)
-            if message:
-                await request.send(send, request.failure(RequestFailed("unauthorized", message)))
+            error = self._check(request.method, request.path, request.headers)
+            if error is not None:
+                await request.send(send, request.failure(error))
+                return
+        elif scope["type"] == "websocket":
+            headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+            if self._check("WEBSOCKET", route_path(scope), headers) is not None:
+                await receive()
+                await send({"type": "websocket.close", "code": 1008})
                 return
         await self._app(scope, receive, send)
 
-    def _refusal(self, request: Request) -> str:
-        path = request.path
-        open_path = path in OPEN_PATHS or path.startswith("/playground/")
-        if request.method in ("GET", "HEAD") and open_path:
-            return ""
+    def _check_key(self, method: str, path: str, headers: Mapping[str, str]) -> RequestFailed | None:
+        if method in ("GET", "HEAD") and (path in OPEN_PATHS or path.startswith("/playground/")):
+            return None
         # One client of TEI sends its token without "Bearer".
         tei_path = path.startswith("/tei/") or path in ("/rerank", "/embed", "/info", "/")
-        key = key_from_header(request.headers.get("authorization", ""), allow_bare=tei_path)
+        key = key_from_header(headers.get("authorization", ""), allow_bare=tei_path)
         if not key:
-            return "A key is required: Authorization: Bearer KEY"
-        return "" if self._keys.allow(key) else "The key is unknown"
+            return RequestFailed("unauthorized", "A key is required: Authorization: Bearer KEY")
+        return None if self._keys.allow(key) else RequestFailed("unauthorized", "The key is unknown")
+
+    def _check_site(self, method: str, path: str, headers: Mapping[str, str]) -> RequestFailed | None:
+        host = headers.get("host", "")
+        name = host.rpartition(":")[0] if host.rpartition(":")[2].isdecimal() else host
+        # Names without a dot and addresses are not names of other sites that resolve to this machine.
+        own = "." not in name or name.endswith(".localhost") or name.replace(".", "").isdecimal()
+        if not own and not name.startswith("[") and self._hosts.isdisjoint({host, name, "*"}):
+            return RequestFailed(
+                "foreign_host",
+                "This host name is not allowed without a key. Allow it with --allowed-host NAME, or use keys",
+            )
+        origin = headers.get("origin")
+        if origin is None or method in ("GET", "HEAD", "OPTIONS") or origin in self._origins:
+            return None
+        site = origin.partition("://")[2]
+        if site == host or not self._hosts.isdisjoint({site, "*"}):
+            return None
+        return RequestFailed(
+            "cross_site", "Pages of other sites may not write. Allow one with --cors-origin URL, or use keys"
+        )
 
 
 def key_from_header(header: str, *, allow_bare: bool = False) -> str:

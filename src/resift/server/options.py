@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +21,8 @@ class Limits:
 
     A pair is a query with a document, or with one window of a long document. `max_pairs` bounds the pairs
     admitted at once. A request that does not fit waits for at most `max_wait_s` and then gets 429.
+    `max_windows` bounds what one request may have embedded, in windows of the model.
+    `max_candidates` bounds the hits of one request that are fused or explained.
     `max_requests` bounds the requests whose bodies have been read, because parsing takes time too.
     `max_bytes_held` bounds the memory of all bodies that are being received.
     """
@@ -29,6 +32,8 @@ class Limits:
     max_documents: int = 10_000
     max_text_chars: int = 1_000_000
     max_pairs: int = 2_048
+    max_windows: int = 4_096
+    max_candidates: int = 20_000
     max_requests: int = 64
     max_bytes_held: int = 256 << 20
     max_wait_s: float = 1.0
@@ -53,7 +58,8 @@ class ServerOptions:
 
     `aliases` map names that clients send to served models; `any_model` accepts every name for the default
     model. `strict` refuses unknown fields on the routes that imitate other servers. `keys` are fixed keys;
-    `key_file` is read again whenever it changes.
+    `key_file` is read again whenever it changes. Without keys, a host name with a dot is refused unless it
+    is one of the `allowed_hosts` ("*" allows all). Addresses and names of this machine are always allowed.
     """
 
     model: str = DEFAULT_MODEL
@@ -71,12 +77,16 @@ class ServerOptions:
     key_env: str | None = "RESIFT_API_KEYS"
     keys: tuple[str, ...] = field(default=(), repr=False)
     cors_origins: tuple[str, ...] = ()
+    allowed_hosts: tuple[str, ...] = ()
     playground: bool = True
     access_log: bool = True
     limits: Limits = field(default_factory=Limits)
 
     def __post_init__(self) -> None:
         check_fields(self)
+        for origin in self.cors_origins:
+            if origin != "*" and not re.fullmatch(r"https?://[^/]+", origin):
+                raise ConfigError(f"The origin {origin!r} is not an address; write https://page.example.")
         served = [self.model, *self.more_models, *filter(None, [self.embedder])]
         for alias, model in self.aliases.items():
             if model not in served:

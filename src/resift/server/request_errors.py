@@ -10,7 +10,7 @@ from msgspec import Struct
 
 Kind = Literal[
     "invalid", "empty", "unknown_field", "unknown_model", "too_large", "unauthorized", "overloaded",
-    "unavailable", "not_found", "method", "upstream", "internal",
+    "unavailable", "not_found", "method", "upstream", "internal", "deadline", "foreign_host", "cross_site",
 ]  # fmt: skip
 
 STATUS: dict[Kind, int] = {
@@ -26,6 +26,9 @@ STATUS: dict[Kind, int] = {
     "method": 405,
     "upstream": 502,
     "internal": 500,
+    "deadline": 504,
+    "foreign_host": 421,
+    "cross_site": 403,
 }
 
 
@@ -98,6 +101,7 @@ _TEI_TYPES: Mapping[Kind, Literal["Empty", "Overloaded", "Unhealthy", "Backend"]
     "unavailable": "Unhealthy",
     "internal": "Backend",
     "upstream": "Backend",
+    "deadline": "Backend",
 }
 _OPENAI_TYPES: Mapping[Kind, str] = {
     "unauthorized": "authentication_error",
@@ -105,6 +109,7 @@ _OPENAI_TYPES: Mapping[Kind, str] = {
     "unavailable": "service_unavailable_error",
     "internal": "internal_error",
     "upstream": "internal_error",
+    "deadline": "timeout_error",
     "not_found": "not_found_error",
     "unknown_model": "not_found_error",
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import math
 import time
@@ -38,6 +39,9 @@ from resift.types import Hit, JsonObject, Ranking, Scores, StageKind
 
 SENTENCES_PER_DOCUMENT = 8
 """Pairs that are counted at admission for the spans of one document."""
+
+MAX_ON_LOOP = 500
+"""Objects whose texts are read on the event loop; more are read in a thread."""
 
 MAX_SENTENCES = 32
 """Sentences of one document that are scored one by one. Longer documents are narrowed down to this many."""
@@ -82,10 +86,14 @@ def _rerank_operation(server: ServerState, path: str) -> Operation:
             dialect, request.errors = dialects[0], dialects[0].errors
             body = await request.read(reader.read, dialect=dialect.name)
         else:
-            value = await request.read(parse)
-            dialect = choose_dialect(names, value)
-            request.errors, request.dialect = dialect.errors, dialect.name
-            body = readers[dialect.name].convert(value)
+
+            def parse_and_choose(data: bytes) -> tuple[ServedDialect, RerankRequest]:
+                value = parse(data)
+                dialect = choose_dialect(names, value)
+                request.errors, request.dialect = dialect.errors, dialect.name
+                return dialect, readers[dialect.name].convert(value)
+
+            dialect, body = await request.read(parse_and_choose)
         return await request.cancel_on_disconnect(rerank(request, dialect, body))
 
     forms = [error_form_for_path(path), *(dialect.errors for dialect in dialects)]
@@ -104,7 +112,11 @@ async def rerank(request: Request, dialect: ServedDialect, body: RerankRequest) 
     """Score the documents of a request and answer in its dialect."""
     model, scorer = request.server.model(body.model)
     documents: Sequence[str | JsonObject] = getattr(body, dialect.documents_field)
-    texts = read_texts(documents, getattr(body, "rank_fields", None))
+    rank_fields = getattr(body, "rank_fields", None)
+    if len(documents) > MAX_ON_LOOP and not isinstance(documents[0], str):
+        texts = await asyncio.to_thread(read_texts, documents, rank_fields)
+    else:
+        texts = read_texts(documents, rank_fields)
     cutoff = getattr(body, dialect.cutoff_field, None) if dialect.cutoff_field else None
     shown = min(cutoff or len(texts), len(texts))
     spans: SpanOptions | None = getattr(body, "relevant_spans", None)
@@ -221,7 +233,7 @@ async def find_relevant_spans(
 ) -> dict[str, list[Span]]:
     """Return per hit the sentences that score at least the threshold, in the order of the text."""
     texts = {hit.id: hit.text for hit in hits}
-    sentences = {id: sentence_spans(text) for id, text in texts.items()}
+    sentences = await asyncio.to_thread(lambda: {id: sentence_spans(text) for id, text in texts.items()})
     while long := [id for id, spans in sentences.items() if len(spans) > MAX_SENTENCES]:
         blocks = {id: _split_into_blocks(sentences[id]) for id in long}
         edges = {id: [(block[0][0], block[-1][1]) for block in blocks[id]] for id in long}
@@ -341,15 +353,17 @@ def _score_operation(server: ServerState, path: str) -> Operation:
         sides: RequestReader(struct, options.limits, strict=options.strict)
         for sides, struct in _SIDES.items()
     }
-    parse = functools.partial(parse_json, unique_keys=options.strict)
+
+    def parse(data: bytes) -> tuple[tuple[str, str], ScoreRequest]:
+        value = parse_json(data, unique_keys=options.strict)
+        fields = value if isinstance(value, dict) else {}
+        # A body without a complete pair of names is reported as one without the first pair.
+        complete = [pair for pair in _SIDES if all(fields.get(name) is not None for name in pair)]
+        sides = complete[0] if complete else ("queries", "documents")
+        return sides, readers[sides].convert(value)
 
     async def run(request: Request) -> Response:
-        value = await request.read(parse, dialect="vllm-score")
-        given = value if isinstance(value, dict) else {}
-        # A body without a complete pair of names is reported as one without the first pair.
-        complete = [pair for pair in _SIDES if all(given.get(name) is not None for name in pair)]
-        sides = complete[0] if complete else ("queries", "documents")
-        body = readers[sides].convert(value)
+        sides, body = await request.read(parse, dialect="vllm-score")
         left, right = (_as_list(getattr(body, name)) for name in sides)
         if len(left) == 1:
             left *= len(right)

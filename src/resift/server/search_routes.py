@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -15,6 +15,7 @@ from resift.agent.answers import answer_from_ranking, clean_question
 from resift.agent.knowledge_graph_agent import KnowledgeGraphAgent
 from resift.agent.multi_doc import MultiDocSynthesizer
 from resift.agent.writers import ExtractiveWriter
+from resift.deadline import Deadline
 from resift.errors import RetrievalError
 from resift.explain.flow import flow_of
 from resift.explain.layout import layout_of
@@ -33,8 +34,8 @@ from resift.ranking.fusion.rerankers import FusionReranker, RRFReranker
 from resift.ranking.fusion.weighted import WeightedReranker
 from resift.ranking.shape import Blend, ShapePolicy
 from resift.rerankers.semantic_bm25 import SemanticBM25Reranker
-from resift.server.admission import count_pairs
-from resift.server.endpoint import Outcome, Request, Response, encode_json
+from resift.server.admission import count_pairs, count_windows
+from resift.server.endpoint import Outcome, Request, Response, encode_json, run_in_own_loop
 from resift.server.openapi import Operation
 from resift.server.request_errors import RequestFailed
 from resift.server.schema import DocumentId, Fraction, Milliseconds, NonEmpty, NotBlank, RequestReader
@@ -49,9 +50,16 @@ RERANKERS = ("cross-encoder", "semantic-bm25", "none")
 CACHED_DOCUMENT_SETS = 8
 """Sets of documents from requests that stay indexed for the next query, the most recent ones."""
 
+CACHED_PIPELINES = 64
+"""Combinations of settings whose pipelines are kept, the most recent ones."""
+
 DEFAULT_PASSAGES = 5
 PAIRS_PER_PACK_QUESTION = 40
 """Pairs that are counted for a question to a knowledge pack: passages twice, and sentences."""
+
+INDEX_BATCH = 100
+EMBEDDING_SHARE = 0.6
+"""Part of the time before a deadline that embedding the documents of a request may take."""
 
 FLOW_HITS = 10
 
@@ -151,11 +159,9 @@ def search_operations(server: ServerState, search: SearchService, ask: AskServic
 
     async def run_search(request: Request) -> Response:
         body = await request.read(search_reader.read)
-        ranking, relevance = await request.cancel_on_disconnect(search.search(request, body))
-        data = ranking_data(ranking, query=body.query, explain=bool(body.explain))
-        for hit, value in zip(data["hits"], relevance, strict=True):
-            hit["relevance"] = value
-        return Response({"query": body.query, **data}, outcome=Outcome.from_ranking(ranking))
+        ranking, pipeline = await request.cancel_on_disconnect(search.search(request, body))
+        data = await asyncio.to_thread(_search_data, body, ranking, pipeline)
+        return Response(data, outcome=Outcome.from_ranking(ranking))
 
     async def run_ask(request: Request) -> Response:
         body = await request.read(ask_reader.read)
@@ -187,7 +193,7 @@ class SearchService:
     def __init__(self, server: ServerState) -> None:
         self._server = server
         self._stores: list[SQLiteStore] | None = None
-        self._pipelines: dict[SearchSettings, Pipeline] = {}
+        self._pipelines: OrderedDict[SearchSettings, Pipeline] = OrderedDict()
         self._document_sets: OrderedDict[str, list[MemoryStore]] = OrderedDict()
         self._lock = asyncio.Lock()
 
@@ -196,37 +202,52 @@ class SearchService:
         """Whether a search can do without documents in the request."""
         return bool(self._server.options.stores) or self._server.pipeline is not None
 
-    async def search(self, request: Request, body: SearchRequest) -> tuple[Ranking, tuple[float, ...]]:
-        """Return the ranking for a request, and the relevance of each hit, from 0 to 1."""
+    async def search(self, request: Request, body: SearchRequest) -> tuple[Ranking, Pipeline | None]:
+        """Return the ranking for a request, and the pipeline that made it if it was in time."""
         # Settings without a value are the same as none: the pipeline of the server.
         settings = body.settings if body.settings != SearchSettings() else None
         depth = (settings.depth if settings else None) or AdaptiveWeights().max_depth
         texts = [each if isinstance(each, str) else each.text for each in body.documents or ()]
-        pairs = count_pairs([*texts, *[""] * depth], body.query)
+        windows, limit = count_windows([*texts, body.query]), self._server.options.limits.max_windows
+        if windows > limit:
+            raise RequestFailed("too_large", f"The texts have about {windows} windows; the limit is {limit}")
         deadline = request.deadline(body.deadline_ms)
+        pairs = windows + count_pairs([""] * depth, body.query)
         async with request.admit(pairs, len(texts), deadline):
-            pipeline = await self._pipeline(settings, body.documents)
+            if body.documents is None:
+                pipeline = await self._pipeline(settings)
+                return await _search_pipeline(pipeline, body, deadline), pipeline
+            # Documents are analyzed in Python, for seconds if they are many. A late answer is an empty one.
+            documents = body.documents
+            work = run_in_own_loop(lambda: self._search_documents(settings, documents, body, deadline))
             try:
-                ranking = await pipeline.search(
-                    body.query, k=body.k, where=body.where, deadline_s=deadline.timeout_s
-                )
-            except RetrievalError as exc:
-                if any(why != LATE for why in exc.failures.values()):
-                    raise
-                # No store failed: the deadline of the client was too short for all of them.
-                ranking = Ranking((), degraded=True, reason=str(exc), query=body.query)
-        return ranking, relevance_of(ranking, pipeline)
+                async with asyncio.timeout(deadline.timeout_s):
+                    return await work
+            except TimeoutError:
+                reason = "deadline: the documents were not searched in time"
+                return Ranking((), degraded=True, reason=reason, query=body.query), None
+
+    async def _search_documents(
+        self,
+        settings: SearchSettings | None,
+        documents: Sequence[str | RequestDocument],
+        body: SearchRequest,
+        deadline: Deadline,
+    ) -> tuple[Ranking, Pipeline]:
+        stores, late = await self._index_documents(documents, deadline)
+        pipeline = self._make_pipeline(settings or SearchSettings(), stores)
+        ranking = await _search_pipeline(pipeline, body, deadline)
+        if late:
+            reason = "; ".join(filter(None, (late, ranking.reason)))
+            ranking = replace(ranking, degraded=True, reason=reason)
+        return ranking, pipeline
 
     async def close(self) -> None:
         """Close the indexes."""
         for store in self._stores or ():
             await store.close()
 
-    async def _pipeline(
-        self, settings: SearchSettings | None, documents: Sequence[str | RequestDocument] | None
-    ) -> Pipeline:
-        if documents is not None:
-            return self._make_pipeline(settings or SearchSettings(), await self._index_documents(documents))
+    async def _pipeline(self, settings: SearchSettings | None) -> Pipeline:
         if not self.has_index:
             raise RequestFailed(
                 "not_found",
@@ -235,9 +256,12 @@ class SearchService:
         if self._server.pipeline is not None and settings is None:
             return self._server.pipeline
         chosen = settings or SearchSettings()
-        if chosen not in self._pipelines:
-            self._pipelines[chosen] = self._make_pipeline(chosen, await self._open_stores())
-        return self._pipelines[chosen]
+        pipeline = self._pipelines.get(chosen) or self._make_pipeline(chosen, await self._open_stores())
+        self._pipelines[chosen] = pipeline
+        self._pipelines.move_to_end(chosen)
+        while len(self._pipelines) > CACHED_PIPELINES:
+            self._pipelines.popitem(last=False)
+        return pipeline
 
     def _make_pipeline(self, settings: SearchSettings, stores: Sequence[Store | StoreRef]) -> Pipeline:
         options: dict[str, Any] = {"fuse": _make_fuser(settings.fusion or "weighted"), "fetch": FETCH}
@@ -269,23 +293,47 @@ class SearchService:
             stores.append(store)
         return stores
 
-    async def _index_documents(self, documents: Sequence[str | RequestDocument]) -> list[MemoryStore]:
-        """Return stores of the documents in a request: one for keywords, one for vectors."""
+    async def _index_documents(
+        self, documents: Sequence[str | RequestDocument], deadline: Deadline
+    ) -> tuple[list[MemoryStore], str]:
+        """Return stores of the documents in a request, for keywords and for vectors.
+
+        If the deadline is too short for vectors, there are keywords only, and a note about it.
+        """
         hits = document_hits(documents)
         content = encode_json([[hit.id, hit.text, hit.metadata] for hit in hits])
         digest = hashlib.sha256(content).hexdigest()
         if digest in self._document_sets:
             self._document_sets.move_to_end(digest)
-            return self._document_sets[digest]
-        stores = [MemoryStore(name="words")]
+            return self._document_sets[digest], ""
+        words = MemoryStore(name="words")
+        for i in range(0, len(hits), INDEX_BATCH):
+            await words.add(hits[i : i + INDEX_BATCH])
+            await asyncio.sleep(0)  # here a deadline or a client that hung up stops the work
+        stores = [words]
         if self._server.embedder is not None:
-            stores.append(MemoryStore(self._server.embedder, name="vectors", mode="vector"))
-        for store in stores:
-            await store.add(hits)
+            vectors = MemoryStore(self._server.embedder, name="vectors", mode="vector")
+            left_s = deadline.timeout_s
+            try:
+                async with asyncio.timeout(None if left_s is None else left_s * EMBEDDING_SHARE):
+                    await vectors.add(hits)
+            except TimeoutError:
+                return stores, "deadline: the documents were searched by keywords only"
+            stores.append(vectors)
         self._document_sets[digest] = stores
         while len(self._document_sets) > CACHED_DOCUMENT_SETS:
             self._document_sets.popitem(last=False)
-        return stores
+        return stores, ""
+
+
+async def _search_pipeline(pipeline: Pipeline, body: SearchRequest, deadline: Deadline) -> Ranking:
+    try:
+        return await pipeline.search(body.query, k=body.k, where=body.where, deadline_s=deadline.timeout_s)
+    except RetrievalError as exc:
+        if any(why != LATE for why in exc.failures.values()):
+            raise
+        # No store failed: the deadline of the client was too short for all of them.
+        return Ranking((), degraded=True, reason=str(exc), query=body.query)
 
 
 def _make_fuser(method: str) -> Reranker:
@@ -309,6 +357,14 @@ def document_hits(documents: Sequence[str | RequestDocument]) -> list[Hit]:
         counts[hit.id] = counts.get(hit.id, 0) + 1
         hits.append(hit if counts[hit.id] == 1 else replace(hit, id=f"{hit.id} #{counts[hit.id]}"))
     return hits
+
+
+def _search_data(body: SearchRequest, ranking: Ranking, pipeline: Pipeline | None) -> JsonObject:
+    data = ranking_data(ranking, query=body.query, explain=bool(body.explain))
+    relevance = () if pipeline is None else relevance_of(ranking, pipeline)
+    for hit, value in zip(data["hits"], relevance, strict=True):
+        hit["relevance"] = value
+    return {"query": body.query, **data}
 
 
 _SHOWN_FIELDS = ("id", "text", "score", "source", "metadata")
@@ -363,16 +419,25 @@ class AskService:
         )
         ranking, _ = await self.search.search(request, query)
         _, scorer = self.server.model(None)
-        writer = ExtractiveWriter(scorer=scorer, embedder=self.server.embedder)
-        answer = await answer_from_ranking(
-            question,
-            ranking,
-            MultiDocSynthesizer(writer, max_documents=k),
-            embedder=self.server.embedder_name,
-            deadline=request.deadline(body.deadline_ms),
-            notes=notes,
-            explain=bool(body.explain),
-        )
+        deadline = request.deadline(body.deadline_ms)
+
+        def write() -> Coroutine[Any, Any, JsonObject]:
+            writer = ExtractiveWriter(scorer=scorer, embedder=self.server.embedder)
+            return answer_from_ranking(
+                question,
+                ranking,
+                MultiDocSynthesizer(writer, max_documents=k),
+                embedder=self.server.embedder_name,
+                deadline=deadline,
+                notes=notes,
+                explain=bool(body.explain),
+            )
+
+        # Documents of a request may be long, and their sentences are found in Python.
+        if body.documents:
+            answer = await request.before_deadline(deadline, run_in_own_loop(write))
+        else:
+            answer = await write()
         return Response(answer, outcome=Outcome.from_ranking(ranking))
 
     async def close(self) -> None:
