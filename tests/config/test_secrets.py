@@ -112,3 +112,55 @@ def test_a_key_file_beside_the_pipeline_file_is_read(write, folder):
     """Nothing to allow for what lies where the file lies."""
     (folder / "voyage.key").write_text("abc")
     assert inspect_yaml(write(STORE + "rerank: {kind: voyage, api_key_file: voyage.key}\n"))[1].lines() == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{name: q, kind: qdrant, url: 'https://evil.example:6333', api_key_env: QDRANT_API_KEY, embedder: M}",
+        "{name: q, kind: qdrant, url: 'http://169.254.169.254/', api_key_env: QDRANT_API_KEY, embedder: M}",
+        "{name: p, kind: postgres, dsn: 'postgresql://me:${PGPASSWORD}@db.evil.example:5433/db'}",
+        "{name: p, kind: postgres, dsn: 'postgresql://me:${PGPASSWORD}@9.9.9.9/db'}",
+    ],
+)
+def test_a_file_cannot_send_the_secret_of_a_store_to_another_host(write, text, monkeypatch):
+    """A public host that only the file names gets no secret; the owner of the machine can allow it."""
+    monkeypatch.setenv("QDRANT_API_KEY", SECRET)
+    store = text.replace("M}", "BAAI/bge-small-en-v1.5}")
+    [mistake] = inspect_yaml(write(f"stores:\n  - {store}\n"))[1].lines()
+    assert "would send" in mistake
+    assert SECRET not in mistake
+    monkeypatch.setenv("RESIFT_ALLOW_VARIABLES", "QDRANT_API_KEY,PGPASSWORD")
+    assert inspect_yaml(write(f"stores:\n  - {store}\n"))[1].lines() == []
+
+
+def test_a_store_in_the_own_network_or_named_outside_the_file_gets_its_secret(write, monkeypatch):
+    """libpq's PGHOST and QDRANT_URL name the host that a secret belongs to."""
+    monkeypatch.setenv("QDRANT_API_KEY", SECRET)
+    monkeypatch.setenv("PGHOST", "db.cloud.example")
+    monkeypatch.setenv("QDRANT_URL", "https://q.cloud.example:6333")
+    embedder = "embedder: BAAI/bge-small-en-v1.5"
+    for store in (
+        "{name: p, kind: postgres, dsn: 'postgresql://me:${PGPASSWORD}@db.cloud.example/db'}",
+        "{name: p, kind: postgres, dsn: 'postgresql://me:${PGPASSWORD}@10.1.2.3/db'}",
+        f"{{name: q, kind: qdrant, url: 'https://q.cloud.example', api_key_env: QDRANT_API_KEY, {embedder}}}",
+        f"{{name: q, kind: qdrant, url: '${{QDRANT_URL}}', api_key_env: QDRANT_API_KEY, {embedder}}}",
+        f"{{name: q, kind: qdrant, url: 'http://localhost:6333', api_key_env: QDRANT_API_KEY, {embedder}}}",
+    ):
+        assert inspect_yaml(write(f"stores:\n  - {store}\n"))[1].lines() == []
+
+
+@pytest.mark.parametrize("provider", ["tei", "vllm", "infinity"])
+def test_a_file_cannot_send_the_key_of_a_server_to_another_host(write, provider, monkeypatch):
+    """Servers of your own have no fixed address: their key leaves the network only if you allow it."""
+    variable = f"{provider.upper()}_API_KEY"
+    text = f"rerank: {{kind: {provider}, base_url: 'https://rank.evil.example'}}"
+    monkeypatch.delenv(variable, raising=False)
+    assert inspect_yaml(write(STORE + text + "\n"))[1].lines() == []
+    monkeypatch.setenv(variable, SECRET)
+    [mistake] = inspect_yaml(write(STORE + text + "\n"))[1].lines()
+    assert "would send the key" in mistake
+    near = f"rerank: {{kind: {provider}, base_url: 'https://rank.internal', allow_private: true}}"
+    monkeypatch.setenv("RESIFT_ALLOW_VARIABLES", variable)
+    for allowed in (text, near):
+        assert inspect_yaml(write(STORE + allowed + "\n"))[1].lines() == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,6 +13,7 @@ from resift._internal import environment
 from resift.config.yaml_nodes import YamlNode
 from resift.errors import ConfigError, InputError, ResiftError, did_you_mean
 from resift.plugins import load_plugin
+from resift.rerankers.hosted.endpoints import is_public_name
 from resift.types import JsonObject, JsonValue
 from resift.validation import Option, Options, declared_options, find_problems, option_values, options_class
 from resift.validation.options import (
@@ -283,6 +285,14 @@ class Reader:
                 parts[declared] = build_options(declared, arguments)
             except InputError as exc:
                 self.problems.add(node.line, f"{where}: {exc}")
+            key, url = arguments.get("api_key_env"), arguments.get("url")
+            if (
+                isinstance(key, str)
+                and isinstance(url, str)
+                and self._leaves_own_network(url, key, "QDRANT_URL")
+            ):
+                message = _leak_message(key, _host(url), "QDRANT_URL")
+                self.problems.add(node.key_lines.get("url", node.line), f"{where}.url {message}")
         for part in parts.values():
             for name, message in part.problems() if isinstance(part, Options) else ():
                 line = node.key_lines.get(name, node.line)
@@ -333,7 +343,24 @@ class Reader:
                 message = environment.forbidden_variable_message(variable, option.variables)
                 self.problems.add(node.line, f"{name} uses {message}.")
                 return None
+        for variable in environment.REFERENCE.findall(text):
+            if self._leaves_own_network(text, variable, "PGHOST"):
+                message = _leak_message(variable, _host(text), "PGHOST")
+                self.problems.add(node.line, f"{name} {message}")
+                return None
         return self._expand(text, node, name)
+
+    def _leaves_own_network(self, address: str, variable: str, host_variable: str) -> bool:
+        """Whether a secret would go to a public host that only the file names."""
+        host = _host(address)
+        own_host = os.environ.get(host_variable, "")
+        own_host = _host(own_host) if "://" in own_host else own_host
+        return (
+            "$" not in host
+            and is_public_name(host)
+            and host != own_host
+            and not environment.is_allowed_variable(variable)
+        )
 
     def _path(self, option: Option, node: YamlNode, name: str) -> str | None:
         """Return a path, relative to the file's folder; some stores accept an address instead."""
@@ -395,6 +422,21 @@ class Reader:
         if not isinstance(value, dict) or not all(problem.path for problem in problems):
             return None
         return {key: item for key, item in value.items() if key not in invalid}
+
+
+def _host(address: str) -> str:
+    """Return the host of an address whose password may be a reference such as ${PGPASSWORD}."""
+    rest = address.partition("://")[2].partition("/")[0].rpartition("@")[2]
+    if rest.startswith("["):
+        return rest[1:].partition("]")[0]
+    return rest.partition(":")[0]
+
+
+def _leak_message(variable: str, host: str, host_variable: str) -> str:
+    return (
+        f"would send {variable} to {host}. If that is intended, say so outside the file: "
+        f"export {host_variable}=… with this host, or export {environment.ALLOWED_VARIABLES}={variable}"
+    )
 
 
 def _is_address(text: str) -> bool:

@@ -150,6 +150,7 @@ class LLMOptions(EndpointOptions):
     """Options of a chat model as a reranker in a pipeline file."""
 
     key_hosts: ClassVar[Mapping[str, str]] = {"OPENAI_API_KEY": "api.openai.com"}
+    key_variables: ClassVar[tuple[str, ...]] = ("OPENAI_API_KEY",)
 
     api_key_env: str | None = option(
         "Environment variable that contains the key. If it is unset, this tier is skipped.",

@@ -104,14 +104,15 @@ IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 _METADATA_NAMES = frozenset(
     {"metadata.google.internal", "metadata.goog", "instance-data", "instance-data.ec2.internal"}
 )
-# Outside 169.254.0.0/16: Amazon over IPv6, Oracle and Alibaba.
+# Outside 169.254.0.0/16: Amazon over IPv6, Oracle, Alibaba and Azure.
 _METADATA_ADDRESSES = frozenset(
-    map(ipaddress.ip_address, ("fd00:ec2::254", "192.0.0.192", "100.100.100.200"))
+    map(ipaddress.ip_address, ("fd00:ec2::254", "192.0.0.192", "100.100.100.200", "168.63.129.16"))
 )
 # Names of this machine in the hosts files of Debian and Red Hat.
 _LOOPBACK_NAMES = frozenset({"localhost", "ip6-localhost", "ip6-loopback", "localhost4", "localhost6"})
 _LOOPBACK_SUFFIXES = (".localhost", ".localdomain", ".localdomain4", ".localdomain6")
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+_TRANSLATED = ipaddress.IPv6Network("::ffff:0:0:0/96")
 
 
 def find_reach(host: str) -> Reach:
@@ -136,6 +137,11 @@ def find_reach(host: str) -> Reach:
     return "public" if address.is_global and not address.is_multicast else "private"
 
 
+def is_public_name(host: str) -> bool:
+    """Return whether a host may be anybody's: an address or a name with a dot outside this network."""
+    return find_reach(host) in ("public", "link-local") and ("." in host.rstrip(".") or ":" in host)
+
+
 def _parse_address(name: str) -> IPAddress | None:
     try:
         address: IPAddress = ipaddress.ip_address(name.partition("%")[0])
@@ -149,7 +155,9 @@ def _parse_address(name: str) -> IPAddress | None:
         return address
     # The IPv4 address that an IPv6 one stands for.
     inner = address.ipv4_mapped or address.sixtofour or (address.teredo[1] if address.teredo else None)
-    if inner is None and (address in _NAT64 or (int(address) >> 32 == 0 and int(address) > 1)):
+    if inner is None and (
+        address in _NAT64 or address in _TRANSLATED or (int(address) >> 32 == 0 and int(address) > 1)
+    ):
         inner = ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
     return inner or address
 

@@ -25,7 +25,7 @@ from resift.errors import (
 )
 from resift.rerankers.fusing import fuse_then_rescore
 from resift.rerankers.hosted.client import ConnectionOptions, check_at_least, connect
-from resift.rerankers.hosted.endpoints import find_key, find_reach
+from resift.rerankers.hosted.endpoints import find_key, find_reach, is_public_name
 from resift.rerankers.hosted.providers import Provider, find_provider, read_scores
 from resift.types import Hit, ScorerInfo, Scores
 from resift.validation import Options, check_arguments, option
@@ -225,6 +225,9 @@ class EndpointOptions(Options):
     key_hosts: ClassVar[Mapping[str, str]] = {}
     """Variables whose keys belong to one host: they are sent to it only."""
 
+    key_variables: ClassVar[tuple[str, ...]] = ()
+    """Variables that are read for a key if the file names none."""
+
     api_key_env: str | None = option(_KEY_HELP, default=None, kind="variable")
     api_key_file: str | None = option(
         "File that contains the key, relative to the pipeline file.",
@@ -241,12 +244,15 @@ class EndpointOptions(Options):
         if address is None or self.api_key_file is not None:
             return
         host = urlsplit(address).hostname or ""
-        for variable in (self.api_key_env,) if self.api_key_env else self.key_hosts:
-            key_host = self.key_hosts.get(variable, host)
+        for variable in (self.api_key_env,) if self.api_key_env else self.key_variables:
+            key_host = self.key_hosts.get(variable)
+            if key_host is None and (not os.environ.get(variable) or not is_public_name(host)):
+                continue  # a service of your own, without a key or in your own network
             if host != key_host and find_reach(host) != "loopback" and not is_allowed(variable):
+                owner = f"of {key_host}" if key_host else f"in {variable}"
                 yield (
                     "base_url",
-                    f".base_url would send the key of {key_host} to {host}. If that is intended, allow its "
+                    f".base_url would send the key {owner} to {host}. If that is intended, allow its "
                     f"variable outside the file: export {ALLOWED_VARIABLES}={variable}",
                 )
                 return
@@ -283,6 +289,7 @@ def options_for(provider: Provider) -> type[HostedOptions]:
             "__doc__": f"Options of {provider.name} in a pipeline file.",
             "provider": provider,
             "key_hosts": dict.fromkeys(provider.key_env, host) if host else {},
+            "key_variables": provider.key_env,
         },
         frozen=True,
         kw_only=True,
