@@ -51,6 +51,7 @@ class Attack:
 ATTACKS = {
     "inputs": Attack("inputs:attack", 26_000, 400),
     "server": Attack("server:attack", 4_000, 60),
+    "availability": Attack("availability:attack", 100, 10),
     "cypher": Attack("cypher:attack", 180_000, 900),
     "breaker": Attack("breaker:attack", 100_000, 1_600),
     "fan-out": Attack("fan_out:attack", 20_000, 64),
@@ -68,7 +69,7 @@ ATTACKS = {
 """Counts are what each attack takes: mutants, schedules, rounds of every fault in every dialect, calls."""
 
 
-ALONE = ("fan-out", "faults", "interrupts", "overload", "server", "soak")
+ALONE = ("availability", "fan-out", "faults", "interrupts", "overload", "server", "soak")
 """These measure time, so no other attack runs next to them."""
 
 

@@ -60,7 +60,7 @@ def attack(seed: int, count: int) -> Outcome:
                 outcome.check(complete or bool(ranking.reason), "degraded without a reason")
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(THREADS)]
-    with _witness() as machine_ms:
+    with late_wakeups() as machine_ms:
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -83,7 +83,7 @@ def attack(seed: int, count: int) -> Outcome:
 
 
 @contextlib.contextmanager
-def _witness() -> Iterator[list[float]]:
+def late_wakeups() -> Iterator[list[float]]:
     """Note meanwhile how late a process that only sleeps wakes up: how busy others keep the machine."""
     code = (
         "import sys, time\n"

@@ -179,9 +179,10 @@ class RequestLogMiddleware:
 
 def _report_body(scope: Scope, receive: Receive, connection: Connection) -> Receive:
     """Tell the connection when the request has started and when its body is complete."""
-    names = {name for name, _ in scope["headers"]}
-    has_body = b"content-length" in names or b"transfer-encoding" in names
-    connection.request_started(has_body=has_body)
+    headers = dict(scope["headers"])
+    length = headers.get(b"content-length", b"")
+    has_body = b"transfer-encoding" in headers or length not in (b"", b"0")
+    connection.request_started(has_body=has_body, body_bytes=int(length) if length.isdigit() else None)
     if not has_body:
         return receive
 

@@ -50,7 +50,9 @@ class LimitedConnection(asyncio.Protocol):
         self._bytes = 0
         self._tail = b""
         self._body_end_s = math.inf
+        self._body_bytes: int | None = None
         self._answered = False
+        self._pipelines = False
 
     @classmethod
     def with_limits(cls, limits: Limits) -> type[LimitedConnection]:
@@ -90,11 +92,11 @@ class LimitedConnection(asyncio.Protocol):
             self._expect_header()
         self._bytes += len(data)
         if self._phase == "header":
-            size = self._header_bytes(data)
-            if size > self.limits.max_header_bytes:
+            if self._count_header(data) > self.limits.max_header_bytes:
                 self._refuse(_HEADER_TOO_LARGE)
                 return
         elif self._phase == "body":
+            self._tail = (self._tail + data[-4:])[-4:]
             # Chunk sizes and trailers are not part of the body, which the app limits.
             if self._bytes > self.limits.max_body_bytes * 1.25 + 2 * _MAX_CHUNK_BYTES:
                 self._transport.abort()
@@ -126,10 +128,10 @@ class LimitedConnection(asyncio.Protocol):
             self._write_timer = None
         self._http.resume_writing()
 
-    def request_started(self, *, has_body: bool) -> None:
+    def request_started(self, *, has_body: bool, body_bytes: int | None) -> None:
         """Start the time for the body; called by the app when the header is complete."""
         self._answered = False
-        self._bytes, self._tail = 0, b""
+        self._body_bytes = body_bytes
         self._phase = "body" if has_body else "answering"
         if has_body:
             self._body_end_s = self._loop.time() + self.limits.body_timeout_s
@@ -140,8 +142,12 @@ class LimitedConnection(asyncio.Protocol):
     def body_received(self) -> None:
         """Stop the time for the body; called by the app."""
         self._stop_timer()
-        self._bytes = 0
         self._phase = "answering"
+        # What came after the body belongs to the next request.
+        if self._body_bytes is not None:
+            self._bytes -= self._body_bytes
+        else:
+            self._bytes = 0 if self._tail.endswith(_HEADER_END) else 1  # the end of a chunked body
 
     def response_sent(self) -> None:
         """Wait for the next request; called by the app."""
@@ -150,24 +156,28 @@ class LimitedConnection(asyncio.Protocol):
             # Refused before its body was read. The client may still be sending it, for a limited time.
             self._start_timer(self._body_end_s - self._loop.time())
             return
-        pipelined = self._phase == "answering" and self._bytes > 0
+        self._pipelines |= self._phase == "answering" and self._bytes > 0
         self._phase = "idle"
-        if pipelined:
+        # A packet may hold several requests and half of another. After one such packet, the next request of
+        # this connection must come soon.
+        if self._pipelines:
             self._expect_header()
 
     def _expect_header(self) -> None:
         self._phase, self._bytes, self._tail = "header", 0, b""
         self._start_timer(self.limits.header_timeout_s)
 
-    def _header_bytes(self, data: bytes) -> int:
-        """Return how many bytes of the header are known, and note its end."""
+    def _count_header(self, data: bytes) -> int:
+        """Return how many bytes of the header have come; after its end, count the bytes behind it."""
         text = self._tail + data
         end = text.find(_HEADER_END)
-        self._tail = text[-3:]
         if end < 0:
+            self._tail = text[-3:]
             return self._bytes
-        self._phase = "header complete"
-        return self._bytes - len(text) + end
+        behind = len(text) - end - len(_HEADER_END)
+        header = self._bytes - behind
+        self._phase, self._bytes, self._tail = "header complete", behind, text[-4:]
+        return header
 
     def _start_timer(self, seconds: float) -> None:
         self._stop_timer()

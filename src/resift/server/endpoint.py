@@ -54,8 +54,8 @@ log = logging.getLogger("resift.server")
 class Connection(Protocol):
     """The TCP connection of a request, which enforces time limits; `resift serve` provides it."""
 
-    def request_started(self, *, has_body: bool) -> None:
-        """Start the time for the body."""
+    def request_started(self, *, has_body: bool, body_bytes: int | None) -> None:
+        """Start the time for the body; its length is unknown if it is chunked."""
         ...
 
     def body_received(self) -> None:

@@ -185,6 +185,10 @@ def _parse_line(line: bytes) -> JsonObject | None:
     if not isinstance(entry, dict):
         return None
     checksum = entry.pop(_CHECKSUM, None)
+    known = {"session": RatingSession.__slots__, "rating": ("session", "id", "grade")}
+    # A damaged name of the checksum would look like a line without one.
+    if entry.keys() != {"kind", *known.get(entry.get("kind", ""), ())}:
+        return None
     return entry if checksum is None or checksum == zlib.crc32(_dump(entry)) else None
 
 

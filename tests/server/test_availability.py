@@ -1,0 +1,385 @@
+"""One client cannot take the server away from the others. Each of these failed on 0.2."""
+
+from __future__ import annotations
+
+import gc
+import json
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+
+import pytest
+from starlette.applications import Starlette
+from starlette.responses import PlainTextResponse
+from starlette.routing import Mount, Route, WebSocketRoute
+from starlette.testclient import TestClient, WebSocketDenialResponse
+from starlette.websockets import WebSocketDisconnect
+
+import resift
+from resift.errors import ConfigError
+from resift.pipeline.pipeline import Pipeline
+from resift.server import ServerOptions, serve_app
+from resift.server.ratings import LOG_FILE, RatingSession, RatingsLog
+from resift.server.request_errors import RequestFailed
+from resift.server.search_routes import CACHED_PIPELINES
+from resift.testing import OverlapScorer
+from tests.hardening.availability import (
+    endless_header,
+    half_requests,
+    hang_up,
+    large_requests,
+    seconds,
+    watch_livez,
+)
+from tests.server.process import ROOT, real, start
+
+BODY = {"query": "red fox", "documents": ["a red fox", "a whale"]}
+BUSY_MS = 400
+"""A shared machine delays answers by itself; 0.2 took seconds."""
+
+
+@pytest.fixture(scope="module")
+def server():
+    server = start("--any-model")
+    yield server
+    assert server.stop() == 0
+
+
+@pytest.mark.parametrize("name", ["fuse and explain", "explain", "search in documents", "one wrong document"])
+def test_no_route_holds_the_event_loop(server, name):
+    """/livez is answered while a large request is worked on."""
+    import random
+
+    path, body = large_requests(random.Random(3))[name]
+    with watch_livez(server.port) as waits_ms:
+        status = server.post(path, body).status
+    assert status in (200, 400)
+    assert max(waits_ms) < BUSY_MS
+
+
+def test_fusions_that_are_far_too_large_are_refused(server):
+    """More candidates than the limit: 413 before any work."""
+    lists = {f"l{i}": [f"d{j}" for j in range(700)] for i in range(40)}
+    answer = server.post("/v1/fuse", {"lists": lists})
+    assert answer.status == 413
+    assert "28000 candidates" in answer.json()["message"]
+
+
+@pytest.mark.parametrize("pipelined", [False, True])
+def test_half_a_request_on_a_kept_connection_is_closed(server, pipelined):
+    """Within the time for headers, also if it came together with a whole request."""
+    assert half_requests(server.port, 12, pipelined=pipelined) < 8
+    assert server.get("/livez").status == 200
+
+
+def test_headers_have_a_limit(server):
+    """Endless header lines get 431, and the process does not keep them."""
+    before = resident_kb(server.process.pid)
+    for _ in range(5):
+        assert b" 431" in endless_header(server.port, 3 << 20)
+    assert resident_kb(server.process.pid) - before < 30_000
+    large = {"x-large": "y" * 40_000}
+    assert server.ask("GET", "/livez", None, large).status == 200
+
+
+def resident_kb(pid: int) -> int:
+    with open(f"/proc/{pid}/status", encoding="ascii") as status:
+        return int(re.search(r"VmRSS:\s+(\d+)", status.read())[1])
+
+
+SLOW_READER = """
+import sys
+from resift.server import Limits, ServerOptions, serve_app
+from resift.server.options import ListenOptions
+from resift.server.running import bind_socket, run_worker
+from tests.server.stub_server import StubScorer
+listen = ListenOptions(port=0, drain_delay_s=0.1)
+listener = bind_socket(listen)
+print(f"at :{listener.getsockname()[1]}", file=sys.stderr, flush=True)
+limits = Limits(send_timeout_s=0.5)
+make = lambda options: serve_app(options, scorer=StubScorer())
+options = ServerOptions(limits=limits, embedder=None, any_model=True)
+sys.exit(run_worker(options, listen, listener, make_app=make))
+"""
+
+
+def test_a_client_that_does_not_read_its_answer_is_cut_off():
+    """An answer of several megabytes is not kept for a client that reads nothing."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", SLOW_READER], cwd=ROOT, stderr=subprocess.PIPE, text=True
+    )
+    try:
+        assert process.stderr is not None
+        port = int(re.search(r":(\d+)$", process.stderr.readline().strip())[1])
+        time.sleep(1)
+        body = {"query": "a", "documents": ["a " * 400_000] * 12}
+        data = json.dumps(body).encode()
+        head = f"POST /jina/v1/rerank HTTP/1.1\r\nhost: x\r\ncontent-length: {len(data)}\r\n\r\n".encode()
+        connection = socket.socket()
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.connect(("127.0.0.1", port))
+        connection.sendall(head + data)
+        time.sleep(5)
+        received = 0
+        with suppress(ConnectionError):
+            while part := connection.recv(1 << 20):
+                received += len(part)
+        assert received < len(data)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+        process.stderr.close()
+
+
+@pytest.mark.parametrize("path", ["/v1/search", "/v1/ask"])
+@pytest.mark.parametrize("deadline_ms", [1, 60])
+def test_deadlines_hold_with_documents_in_the_request(server, path, deadline_ms):
+    """Indexing the documents of a request ends at its deadline, and the answer says so."""
+    texts = [f"{i} the red fox runs over the hill. " * 40 for i in range(1_000)]
+    body = {"documents": texts, "deadline_ms": deadline_ms}
+    body |= {"question": "who runs?"} if path == "/v1/ask" else {"query": "red fox"}
+    answer = []
+    took_s = seconds(lambda: answer.append(server.post(path, body)))
+    assert answer[0].status in (200, 504)
+    assert took_s < deadline_ms / 1000 + 3  # sending and parsing 1.5 MB beside a busy thread
+
+
+@pytest.mark.real_model
+def test_a_long_text_is_dropped_with_its_client_and_does_not_delay_the_end(tmp_path):
+    """Embedding stops between two windows: for a client that hung up, at a deadline, and at the end."""
+    server = real("--any-model", "--drain", "2")
+    try:
+        server.post("/v1/rerank", BODY)
+        long = "ab " * 120_000
+        hang_up(server.port, "/v1/embeddings", {"input": [long, "cd " * 110_000]}, after_s=0.4)
+        assert seconds(lambda: server.post("/v1/rerank", BODY)) < 5
+        late = server.post("/v1/embeddings", {"input": long}, x_resift_deadline_ms="150")
+        assert late.status == 504
+        assert "deadline" in late.json()["error"]["message"]
+        with ThreadPoolExecutor(1) as pool:
+            running = pool.submit(server.post, "/v1/embeddings", {"input": long})
+            time.sleep(1)
+            assert seconds(server.stop) < 20
+            assert running.result().status == 503
+        assert server.process.returncode == 0
+    finally:
+        server.stop()
+
+
+def test_windows_of_a_request_are_limited(server):
+    """Texts of more windows than a server embeds in minutes are refused."""
+    answer = server.post("/v1/embeddings", {"input": ["x" * 900_000] * 10})
+    assert answer.status == 413
+    assert "windows" in answer.json()["error"]["message"]
+
+
+async def _echo(websocket):
+    await websocket.accept()
+    await websocket.send_text("hello")
+    await websocket.close()
+
+
+def test_keys_cover_websockets_and_any_prefix():
+    """A mounted app is behind the keys in every protocol; health is open under every prefix."""
+    inner = Starlette(
+        routes=[Route("/x", lambda request: PlainTextResponse("x")), WebSocketRoute("/ws", _echo)]
+    )
+    options = ServerOptions(embedder=None, key_env=None, keys=("sesame",), access_log=False)
+    for prefix in ("/playground", "/any", ""):
+        app = serve_app(options, scorer=OverlapScorer(), mounts={"/inner": inner})
+        outer = (
+            Starlette(routes=[Mount(prefix, app)], lifespan=app.router.lifespan_context) if prefix else app
+        )
+        with TestClient(outer) as client:
+            assert client.get(f"{prefix}/livez").status_code == 200
+            assert client.get(f"{prefix}/playground/api.js").status_code == 200
+            for path in ("/metrics", "/v1/models", "/openapi.json", "/inner/x"):
+                assert client.get(f"{prefix}{path}").status_code == 401, (prefix, path)
+                key = {"authorization": "Bearer sesame"}
+                assert client.get(f"{prefix}{path}", headers=key).status_code in (200, 503)
+            with (
+                pytest.raises((WebSocketDisconnect, WebSocketDenialResponse)),
+                client.websocket_connect(f"{prefix}/inner/ws"),
+            ):
+                pass
+            with client.websocket_connect(f"{prefix}/inner/ws", headers=key) as websocket:
+                assert websocket.receive_text() == "hello"
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"host": "evil.example"}, 421),
+        ({"host": "evil.example:8787"}, 421),
+        ({"host": "127.0.0.1:8787"}, 200),
+        ({"host": "[::1]:8787"}, 200),
+        ({"host": "resift:8787"}, 200),
+        ({"host": "search.example"}, 200),
+        ({"host": "localhost", "origin": "https://evil.example"}, 403),
+        ({"host": "localhost", "origin": "null"}, 403),
+        ({"host": "localhost:8787", "origin": "http://localhost:8787"}, 200),
+        ({"host": "localhost", "origin": "https://page.example"}, 200),
+    ],
+)
+def test_foreign_hosts_and_cross_site_writes_are_refused_without_keys(headers, status):
+    """A page of another site can neither read through a name that it controls, nor write."""
+    options = ServerOptions(
+        embedder=None,
+        key_env=None,
+        access_log=False,
+        cors_origins=("https://page.example",),
+        allowed_hosts=("search.example",),
+    )
+    with TestClient(serve_app(options, scorer=OverlapScorer())) as client:
+        while client.get("/readyz").status_code != 200:
+            pass
+        answer = client.post("/v2/rerank", json=BODY, headers={"content-type": "text/plain", **headers})
+    assert answer.status_code == status
+
+
+def test_repeated_headers_are_refused(server):
+    """Of two keys or hosts, a proxy may have checked the other one."""
+    for name in (b"host", b"authorization"):
+        head = b"GET /livez HTTP/1.1\r\nhost: x\r\n" + name + b": a\r\n" + name + b": b\r\n\r\n"
+        with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
+            connection.sendall(head)
+            assert connection.recv(100).startswith(b"HTTP/1.1 400")
+
+
+@pytest.mark.parametrize("origin", ["good.example", "", "https://good.example/path"])
+def test_an_origin_that_never_matches_is_reported(origin):
+    """An origin is a scheme and a host."""
+    with pytest.raises(ConfigError, match="origin"):
+        ServerOptions(cors_origins=(origin,))
+
+
+def session(number: int) -> RatingSession:
+    texts = {f"d{i}": f"text {i} of {number}" for i in range(4)}
+    return RatingSession(
+        id=f"s{number}",
+        query=f"query {number}",
+        settings={"a": {}, "b": {}},
+        lists={"a": list(texts), "b": list(texts)},
+        shown=[("d0", "a"), ("d1", "b")],
+        documents=texts,
+    )
+
+
+def test_ratings_of_many_clients_are_all_there(tmp_path):
+    """Threads that write and read at the same time see every confirmed session."""
+    log = RatingsLog(tmp_path)
+
+    def rate(number: int) -> None:
+        log.add_session(session(number))
+        log.add_rating(f"s{number}", "d0", number % 4)
+        assert f"s{number}" in log.read().sessions
+
+    with ThreadPoolExecutor(12) as pool:
+        list(pool.map(rate, range(60)))
+    fresh = RatingsLog(tmp_path).read()
+    assert (len(fresh.sessions), fresh.count) == (60, 60)
+
+
+def test_a_damaged_log_of_ratings_is_reported_and_nothing_is_passed_over(tmp_path):
+    """Every changed byte is reported with file and line, by every request, until it is repaired."""
+    log = RatingsLog(tmp_path)
+    for number in range(3):
+        log.add_session(session(number))
+        log.add_rating(f"s{number}", "d1", 2)
+    file = tmp_path / LOG_FILE
+    whole = file.read_bytes()
+    for position in range(3, len(whole), 41):
+        damaged = bytearray(whole)
+        damaged[position] ^= 4
+        file.write_bytes(damaged)
+        for _ in range(2):
+            reader = RatingsLog(tmp_path)
+            with pytest.raises(RequestFailed, match=rf"{LOG_FILE}, line \d"):
+                reader.read()
+            with pytest.raises(RequestFailed, match="damaged"):
+                reader.add_rating("s0", "d0", 3)
+    file.write_bytes(whole)
+    assert RatingsLog(tmp_path).read().count == 3
+
+
+FULL_DISK = """
+import resource, signal, sys
+from pathlib import Path
+from resift.server.ratings import RatingsLog
+from resift.server.request_errors import RequestFailed
+from tests.server.test_availability import session
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+log = RatingsLog(Path(sys.argv[1]))
+resource.setrlimit(resource.RLIMIT_FSIZE, (9_000, 9_000))
+for number in range(200):
+    try:
+        log.add_session(session(number))
+    except RequestFailed:
+        continue
+    print(number)
+"""
+
+
+def test_a_full_disk_loses_no_confirmed_session(tmp_path):
+    """A session is confirmed only if all of it is in the log; later there is room again."""
+    command = [sys.executable, "-c", FULL_DISK, str(tmp_path)]
+    confirmed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.split()
+    assert 5 < len(confirmed) < 200
+    log = RatingsLog(tmp_path)
+    assert list(log.read().sessions) == [f"s{number}" for number in confirmed]
+    log.add_session(session(999))
+    assert "s999" in RatingsLog(tmp_path).read().sessions
+
+
+def test_an_id_cannot_forge_a_row_of_the_judgements(tmp_path):
+    """Tabs and line breaks in ids are escaped in the BEIR folder, which others cannot read."""
+    id = "evil\t3\nq1\tforged"
+    log = RatingsLog(tmp_path / "judged")
+    log.add_session(
+        RatingSession(
+            id="s",
+            query="q",
+            settings={},
+            lists={"a": [id], "b": [id]},
+            shown=[(id, "a")],
+            documents={id: "text"},
+        )
+    )
+    log.add_rating("s", id, 1)
+    rows = (tmp_path / "judged" / "qrels" / "test.tsv").read_text(encoding="utf-8").splitlines()
+    assert len(rows) == 2
+    assert (tmp_path / "judged").stat().st_mode & 0o077 == 0
+
+
+def test_settings_do_not_pile_up(tmp_path):
+    """Pipelines of old settings are dropped: a client that varies one does not fill the memory."""
+    file = tmp_path / "docs.db"
+    with resift.Index(file) as index:
+        index.add(["a red fox", "a whale"])
+    options = ServerOptions(embedder=None, key_env=None, access_log=False, stores=(file,))
+    app = serve_app(options, scorer=OverlapScorer())
+    with TestClient(app) as client:
+        while client.get("/readyz").status_code != 200:
+            pass
+        for blend in range(CACHED_PIPELINES + 6):
+            body = {"query": "red fox", "settings": {"blend": blend / 100}}
+            assert client.post("/v1/search", json=body).status_code == 200
+        pipelines = [each for each in gc.get_objects() if isinstance(each, Pipeline)]
+    assert len(pipelines) <= CACHED_PIPELINES + 2
+
+
+def test_a_filter_without_a_name_is_the_clients_mistake(tmp_path):
+    """An empty key in `where` is 400 with a sentence, and no traceback."""
+    server = start("--any-model")
+    try:
+        body = {"query": "fox", "documents": ["a red fox"], "where": {"": 1}}
+        answer = server.post("/v1/search", body)
+        assert answer.status in (200, 400)
+        assert not any("Traceback" in line for line in server.lines)
+    finally:
+        server.stop()
