@@ -368,7 +368,7 @@ def _section_hit(row: SectionRow, score: float, source: str) -> Hit:
 
 def _retrieve_record(hits: Sequence[Hit], source: str, notes: Mapping[str, str] | None = None) -> StageRecord:
     record = record_of(StageKind.RETRIEVE, "retrieve", hits, scored=True, source=source, notes=notes)
-    return replace(record, searched={VECTORS: "vector", WORDS: "doc"}.get(source, ""))
+    return replace(record, retrieval_mode={VECTORS: "dense", WORDS: "lexical"}.get(source, ""))
 
 
 def _merge_by_score(hits: Sequence[Hit], extra: Sequence[Hit], unscored: Sequence[Hit] = ()) -> Fused:
