@@ -41,6 +41,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import warnings
 from collections.abc import Iterable, Mapping
 from types import ModuleType
 
@@ -133,9 +134,6 @@ class ModelFileError(ModelError):
 
 class UnsupportedLanguageError(ModelError, InputError):
     """A query or texts in a language that the model was not trained on."""
-
-
-UnfamiliarTextError = UnsupportedLanguageError  # OLD NAME: remove
 
 
 class ModelLoadError(ModelError):
@@ -313,3 +311,14 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 def _located(message: str, file: str | None, line: int | None) -> str:
     place = ":".join(str(part) for part in (file, line) if part is not None)
     return f"{place}: {message}" if place else message
+
+
+def __getattr__(name: str) -> type[Exception]:
+    if name == "UnfamiliarTextError":
+        warnings.warn(
+            "UnfamiliarTextError is now UnsupportedLanguageError; the old name goes with Resift 0.4.",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        return UnsupportedLanguageError
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -8,7 +8,7 @@ import pytest
 
 import resift
 from resift.deadline import Deadline
-from resift.errors import UnfamiliarTextError
+from resift.errors import UnsupportedLanguageError
 from resift.models.embedder import Embedder
 from resift.pipeline.pipeline import Pipeline
 from resift.rerankers.cross_encoder import CrossEncoderReranker
@@ -102,7 +102,7 @@ def test_the_next_tier_scores_and_the_breaker_stays_closed(model):
 @pytest.mark.real_model
 def test_unsupported_texts_are_not_scored(model):
     hits = [Hit(id, text) for id, text in PASSAGES.items() if id.startswith("ja")]
-    with pytest.raises(UnfamiliarTextError, match="these texts"):
+    with pytest.raises(UnsupportedLanguageError, match="these texts"):
         asyncio.run(model.score("capital of Switzerland", hits, deadline=Deadline.never()))
 
 

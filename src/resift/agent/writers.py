@@ -28,7 +28,7 @@ from resift.agent.multi_doc import (
     unknown_citations,
 )
 from resift.deadline import Deadline
-from resift.errors import DeadlineExceeded, ProviderBadAnswer, UnfamiliarTextError
+from resift.errors import DeadlineExceeded, ProviderBadAnswer, UnsupportedLanguageError
 from resift.protocols import Embedder, Scorer
 from resift.rerankers.hosted import ChatClient
 from resift.rerankers.hosted.client import Message
@@ -135,7 +135,7 @@ class ExtractiveWriter:
         for scorer, score in ((CROSS_ENCODER, self._score_by_model), (VECTORS, self._score_by_vectors)):
             try:
                 scores = await score(question, texts, deadline)
-            except UnfamiliarTextError:
+            except UnsupportedLanguageError:
                 notes.append(f"the {scorer} was skipped, because it was not trained on this language")
                 continue
             except Exception as exc:

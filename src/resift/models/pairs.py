@@ -115,7 +115,7 @@ class PairModel:
     ) -> PairCall:
         """Score the texts on the engine's threads without blocking the event loop.
 
-        Raises UnfamiliarTextError for a language that the model does not support.
+        Raises UnsupportedLanguageError for a language that the model does not support.
         """
         check_language(self.model.tokenizer, self.model.spec.id, query, texts)
         call = self.start(query, texts, deadline=deadline, on_progress=on_progress)

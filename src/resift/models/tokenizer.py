@@ -10,7 +10,7 @@ from math import ceil
 from typing import TYPE_CHECKING
 
 from resift._internal.forking import ForkSafeLock
-from resift.errors import ModelLoadError, UnfamiliarTextError, require
+from resift.errors import ModelLoadError, UnsupportedLanguageError, require
 from resift.text.familiarity import is_familiar
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ _MAX_UNSUPPORTED = 0.75  # share of the sampled texts; a mixed index has some te
 
 
 def check_language(tokenizer: TextTokenizer, model: str, query: str, texts: Sequence[str]) -> None:
-    """Raise UnfamiliarTextError if the model does not support the language of the query or of most texts."""
+    """Raise UnsupportedLanguageError if the model does not support the query or most of the texts."""
     if not tokenizer.supports_language(query):
         subject = "this query"
     else:
@@ -112,7 +112,7 @@ def check_language(tokenizer: TextTokenizer, model: str, query: str, texts: Sequ
         if sum(1 for _ in islice(supported, needed)) == needed:
             return
         subject = "these texts"
-    raise UnfamiliarTextError(
+    raise UnsupportedLanguageError(
         f"{model} does not support the language of {subject}, so the order was left unchanged. "
         'Use a multilingual model: docs/models.md, "Other languages".'
     )
