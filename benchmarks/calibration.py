@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import option_parser, report
-from resift._internal.cache_folders import cache_folder
+from resift._internal.files import cache_folder
 from resift._internal.sync import run_sync
 from resift.deadline import Deadline
 from resift.demo.demo_run import passages, questions

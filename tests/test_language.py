@@ -88,6 +88,8 @@ ALLOWED_NAMES: frozenset[str] = frozenset()
 ALLOWED_TEXTS = frozenset(
     {
         "neighbours",  # a part of the blend in traces of 0.2
+        "resift.retrieval.neighbours",  # modules of 0.2
+        "resift.shape.neighbours",
         "normalise",  # a misspelled option in tests
     }
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from types import ModuleType
 
 import pytest
 
@@ -29,3 +30,11 @@ def test_a_submodule_of_an_old_path_is_not_loaded_twice(monkeypatch: pytest.Monk
 def test_an_unknown_path_is_still_an_import_error():
     with pytest.raises(ModuleNotFoundError, match="no_such_module"):
         importlib.import_module("resift.no_such_module")
+
+
+@pytest.mark.parametrize("old", RENAMED)
+def test_importing_an_old_path_replaces_no_function(old: str):
+    """The import system sets each submodule as an attribute of its parent, here of the renamed one."""
+    parent, _, child = old.rpartition(".")
+    module = importlib.import_module(RENAMED.get(parent, parent))
+    assert isinstance(getattr(module, child, module), ModuleType)

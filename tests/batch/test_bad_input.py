@@ -211,10 +211,10 @@ def test_the_old_name_of_max_failed_is_accepted(tmp_path):
 
 
 def test_a_folder_in_use_is_refused(tmp_path):
-    from resift._internal.file_lock import locked
+    from resift._internal.files import file_lock
 
     source = write_parquet(tmp_path / "in.parquet", ["a"])
-    with locked(tmp_path / "out" / ".lock"), pytest.raises(InputError, match="another run"):
+    with file_lock(tmp_path / "out" / ".lock"), pytest.raises(InputError, match="another run"):
         run_batch(LengthWork(), source, tmp_path / "out", engine=INLINE)
 
 

@@ -196,7 +196,7 @@ def test_places_that_cannot_be_written(name, obstacle, place, capsys):
 
 def test_an_interrupted_write_leaves_the_old_file(place, monkeypatch):
     """A file is replaced whole or not at all."""
-    from resift._internal.atomic_files import atomic_write
+    from resift._internal.files import atomic_write
 
     target = place / "kept.txt"
     target.write_text("old")

@@ -12,7 +12,7 @@ import pytest
 from resift.errors import ResiftError
 from resift.evaluation.measures import Judge
 from resift.evaluation.report import report
-from resift.evaluation.running import Answer, Outcome, Stop
+from resift.evaluation.running import Answer, Outcome, PathStep
 from resift.types import Hit, Ranking, StageKind, StageRecord, Trace
 from tests.explain.payloads import PAYLOADS
 from tests.server.browser import needs_browser, opened
@@ -80,7 +80,7 @@ def hostile_report() -> str:
         for query, text in queries.items():
             ids = (f"d{text}", f"other{text}")
             ids = ids if right else ids[::-1]
-            paths = {id: [Stop("retrieve", text, at, text)] for at, id in enumerate(ids, start=1)}
+            paths = {id: [PathStep("retrieve", text, at, text)] for at, id in enumerate(ids, start=1)}
             answers[query] = Answer(query, "x", ids, 1.0, k=10, paths=paths, reason=text)
         run = {query: answer.ids for query, answer in answers.items()}
         return Outcome(name, judge.quality(run), run, answers)

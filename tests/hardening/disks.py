@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from resift._internal.atomic_files import atomic_write
+from resift._internal.files import atomic_write
 from resift.errors import ResiftError
 from resift.rerankers.late_interaction import VectorCache
 from resift.stores.sqlite import SQLiteStore

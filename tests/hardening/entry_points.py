@@ -31,7 +31,7 @@ from resift.models import allow_local, disallow_local, resolve, write_manifest
 from resift.pipeline import OverFetch, StoreRef
 from resift.plugins import load_store
 from resift.ranking.fusion import METHODS, compare
-from resift.ranking.gate import profile_named
+from resift.ranking.gate import load_profile
 from resift.ranking.shape import (
     calibrator_from,
     load_calibrator,
@@ -148,7 +148,7 @@ def _pure_entry_points() -> list[EntryPoint]:
     return [
         *methods,
         EntryPoint("compare", compare, {"rankings": lists, "k": 3}),
-        EntryPoint("profile_named", profile_named, {"name": "memosa"}),
+        EntryPoint("load_profile", load_profile, {"name": "memosa"}),
         EntryPoint("words", words, {"text": "some words"}),
         EntryPoint("check_cypher", check_cypher, {"statement": "MATCH (n) RETURN n", "procedures": ["a"], "functions": ["b"]}),
         EntryPoint("Deadline.after", Deadline.after, {"seconds": 1.0}),

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from resift._internal.atomic_files import atomic_write
+from resift._internal.files import atomic_write
 from resift.errors import ResiftError
 from resift.stores.sqlite import SQLiteStore
 from tests.hardening.damage import SeededEmbedder

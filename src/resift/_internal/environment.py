@@ -63,11 +63,3 @@ def require_variable(name: str) -> str:
     if not value:
         raise InputError(f"{name} is not set. Run: export {name}=…")
     return value
-
-
-is_allowed = is_allowed_variable  # OLD NAME: remove
-refusal = forbidden_variable_message  # OLD NAME: remove
-filled = expand_variables  # OLD NAME: remove
-unset = unset_variables  # OLD NAME: remove
-may_hold_key = is_allowed_key_file  # OLD NAME: remove
-variable_value = require_variable  # OLD NAME: remove

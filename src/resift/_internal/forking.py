@@ -20,13 +20,6 @@ class ForkAware(Protocol):
         """Replace locks, threads and connections; called in the child before anything else runs."""
 
 
-class OldForkAware(Protocol):  # OLD NAME: remove
-    """`ForkAware` under its old method name."""
-
-    def forget_parent(self) -> None:
-        """Do the same as `reset_after_fork`."""
-
-
 class ForkSafeLock:
     """A lock that is free in a forked child, even if it was held in the parent."""
 
@@ -49,11 +42,11 @@ class ForkSafeLock:
         self._lock = threading.Lock()
 
 
-_registered: weakref.WeakSet[ForkAware | OldForkAware] = weakref.WeakSet()
+_registered: weakref.WeakSet[ForkAware] = weakref.WeakSet()
 _leaked: list[object] = []
 
 
-def after_fork(target: ForkAware | OldForkAware) -> None:
+def after_fork(target: ForkAware) -> None:
     """Call the object's `reset_after_fork` in every forked child as long as the object lives."""
     _registered.add(target)
 
@@ -63,13 +56,9 @@ def leak(*connections: object) -> None:
     _leaked.extend(connections)
 
 
-abandon = leak  # OLD NAME: remove
-
-
 def _reset_child() -> None:
     for target in list(_registered):
-        reset = getattr(target, "reset_after_fork", None) or getattr(target, "forget_parent")  # noqa: B009
-        reset()
+        target.reset_after_fork()
 
 
 if hasattr(os, "register_at_fork"):

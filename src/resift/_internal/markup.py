@@ -47,10 +47,6 @@ def html_page(title: str, body: Markup, *, style: str, script: str) -> str:
     return f"{styled}<script>{script}</script>\n</body>\n</html>\n"
 
 
-joined = join_markup  # OLD NAME: remove
-document = html_page  # OLD NAME: remove
-
-
 def _digest(text: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 
 RENAMED = {
     "resift.fusion": "resift.ranking.fusion",
+    "resift.fusion.entry": "resift.ranking.fusion.methods",
+    "resift.telemetry.metrics": "resift.telemetry",
+    "resift.telemetry.tracing": "resift.telemetry",
+    "resift.resilience.events": "resift.resilience",
     "resift.gate": "resift.ranking.gate",
     "resift.shape": "resift.ranking.shape",
     "resift.options": "resift.validation.options",

@@ -76,9 +76,6 @@ def sync_method(
     return wrapper
 
 
-synced = sync_method  # OLD NAME: remove
-
-
 def _background_loop() -> asyncio.AbstractEventLoop:
     global _loop, _pid
     with _lock:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from resift.agent.pack import Pack
 from resift.text import Analyzer, words
-from resift.text.plurals import variants
+from resift.text.stemming import plural_variants
 from resift.types import Ranking, StageKind, Trace
 
 CROSS_ENCODER, VECTORS, WORDS = "cross-encoder", "vectors", "words"
@@ -127,7 +127,7 @@ def coverage(question: str, text: str) -> float:
     if not wanted:
         return 0.0
     present = set(words(text))
-    return sum(any(form in present for form in variants(word)) for word in wanted) / len(wanted)
+    return sum(any(form in present for form in plural_variants(word)) for word in wanted) / len(wanted)
 
 
 def find_names(question: str) -> list[str]:
@@ -141,7 +141,7 @@ def missing_names(names: list[str], vocabulary: set[str] | frozenset[str]) -> li
     return [
         name
         for name in names
-        if not any(form in vocabulary for word in words(name) for form in variants(word))
+        if not any(form in vocabulary for word in words(name) for form in plural_variants(word))
     ]
 
 

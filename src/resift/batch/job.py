@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Literal, Protocol, runtime_checkable
 
 from resift import __version__
-from resift._internal.atomic_files import atomic_write
-from resift._internal.file_lock import locked
+from resift._internal.files import atomic_write, file_lock
 from resift.batch.engines import LocalEngine, RayEngine
 from resift.batch.inputs import InputFile, PathLike, Shard, find_inputs, plan_inputs
 from resift.batch.shards import FAILED, Attempts, OnRows, ShardReport, atomic_parquet, load_report
@@ -117,7 +116,7 @@ def run_batch(
     if isinstance(engine, str):
         engine = RayEngine(workers) if engine == "ray" else LocalEngine(workers)
     busy = f"{folder} is being written by another run. Wait for it, or name another folder."
-    with locked(folder / ".lock", busy=busy):
+    with file_lock(folder / ".lock", busy=busy):
         check_plan(folder, plan)
         Attempts.job_started(folder)
         tally = _Tally(sum(file.rows for file in files), max_failed, folder, on_progress, started)

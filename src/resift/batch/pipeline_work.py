@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from resift._internal.atomic_files import atomic_file
+from resift._internal.files import atomic_file
 from resift._internal.sync import run_sync
 from resift.batch.job import MANIFEST
 from resift.batch.work import OutputRow, Row, StopJobError, map_rows, require_query, text_or_none, to_batch

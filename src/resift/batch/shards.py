@@ -11,7 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from resift._internal.atomic_files import atomic_file
+from resift._internal.files import atomic_file
 from resift.batch.inputs import Shard
 from resift.batch.reading import BATCH_ROWS, ROW, FailedRow, read_shard
 from resift.batch.work import ERROR, BatchWork, StopJobError, describe_error, text_or_none

@@ -310,7 +310,7 @@ def open_collection(
     args: argparse.Namespace, pipelines: list[str]
 ) -> tuple[Collection, list[System], Path | None, Path]:
     """Return the collection, the pipelines, their index and the cache folder."""
-    from resift._internal.cache_folders import cache_folder
+    from resift._internal.files import cache_folder
     from resift.evaluation.readers import read_collection
     from resift.evaluation.running import index_for
     from resift.evaluation.systems import find_systems

@@ -29,14 +29,13 @@ from resift.pipeline.stages import AdaptiveDepth, Fuse, Gate, GateOptions, Reran
 from resift.plugins import build_plugin
 from resift.protocols import DocStore, GraphStore, Releasable, Reranker, Scorer, ScoringStage
 from resift.ranking.blend import Blend
-from resift.ranking.gate.profiles import OWN_SCORE, Profile, profile_named
+from resift.ranking.gate.profiles import OWN_SCORE, Profile, load_profile
 from resift.ranking.guard import Guard
 from resift.ranking.shape import ShapePolicy
 from resift.rerankers.hosted.scorer import HostedOptions
-from resift.resilience.breaker import CircuitBreaker
+from resift.resilience.breaker import CircuitBreaker, breakers
 from resift.resilience.budget import Budget, BudgetOptions
 from resift.resilience.circuit import BreakerOptions
-from resift.resilience.registry import breakers
 from resift.resilience.tiered import Tiered
 from resift.stores.graph.cypher_guard import check_cypher
 from resift.types import JsonObject
@@ -208,7 +207,7 @@ def build_gate(
     if signal != OWN_SCORE and signal not in stores:
         # `docs` is ambiguous if the store has both docs.text and docs.vectors.
         raise InputError(f"gate.signal is {signal!r}, which has no scores. {did_you_mean(signal, stores)}")
-    profile = profile_named(settings["profile"], **settings.arguments())
+    profile = load_profile(settings["profile"], **settings.arguments())
     # Only keys in the file replace those of the profile; defaults of the section do not.
     values = option_values(settings.part(Profile))
     changes: JsonObject = {
@@ -234,7 +233,7 @@ def _check_gate(settings: Settings, stores: Sequence[Settings], problems: Proble
     if settings["profile"] is None:
         return
     try:
-        profile = profile_named(settings["profile"])
+        profile = load_profile(settings["profile"])
     except (InputError, PluginLoadError):
         return  # reported elsewhere, or a profile with required options
     branch = signal.rpartition(".")[2]

@@ -218,7 +218,7 @@ async def raw_scores(pipeline: Pipeline, text: str, depth: int) -> JsonObject:
     if failures:
         raise ResiftError(f"Cannot record while stores fail: {failures}. Run the command again to continue.")
     lists = [branch.hits for branch in branches]
-    fused = weighted(lists, searched=[branch.ref.kind for branch in branches])
+    fused = weighted(lists, retrieval_modes=[branch.ref.kind for branch in branches])
     fields = {
         "lists": {branch.ref.name: [(hit.id, hit.score) for hit in branch.hits] for branch in branches},
         "marks": fused.records[0].evidence[CODE_DENSITY],

@@ -18,7 +18,7 @@ from resift.evaluation.report_charts import (
 )
 from resift.evaluation.running import Outcome
 from resift.evaluation.significance import bootstrap_interval, format_p
-from resift.explain.style import FLOW_STYLE
+from resift.explain.svg import FLOW_STYLE
 
 Qrels = Mapping[str, Mapping[str, int]]
 

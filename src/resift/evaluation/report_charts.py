@@ -13,16 +13,14 @@ from typing import NamedTuple
 from markupsafe import Markup
 
 from resift.evaluation.running import Answer
-from resift.explain.flow import Column, Flow, Path, Place
-from resift.explain.layout import layout_of
-from resift.explain.svg import svg_circle, svg_element, svg_line, svg_rect, svg_text
-from resift.explain.svg_picture import Frame, picture
+from resift.explain.flow import Flow, FlowColumn, FlowPosition, HitPath, make_layout
+from resift.explain.svg import PictureSize, picture, svg_circle, svg_element, svg_line, svg_rect, svg_text
 from resift.types import Hit, StageKind
 
 FLOW_HITS = 10
 """Number of first documents in a rank flow; relevant documents with lower ranks are added."""
 
-FLOW_FRAME = Frame(width=440, label=150, row=24, radius=10, top=46, left=18, name_chars=16)
+FLOW_FRAME = PictureSize(width=440, label=150, row=24, radius=10, top=46, left=18, name_chars=16)
 
 
 class Point(NamedTuple):
@@ -170,21 +168,21 @@ def rank_flow(answer: Answer, grades: Mapping[str, int]) -> Markup:
         for step in path
     }
     columns = [
-        Column(f"{kind}:{name}", name.rpartition(".")[2], name, True)
+        FlowColumn(f"{kind}:{name}", name.rpartition(".")[2], name, True)
         for kind, name in steps
         if kind == StageKind.RETRIEVE
     ]
-    columns += [Column(f"{kind}:{name}", name) for kind, name in steps if kind != StageKind.RETRIEVE]
-    columns.append(Column("final", "final"))
+    columns += [FlowColumn(f"{kind}:{name}", name) for kind, name in steps if kind != StageKind.RETRIEVE]
+    columns.append(FlowColumn("final", "final"))
     final_ranks = {id: rank for rank, id in enumerate(answer.ids, start=1)}
     paths = []
     for id, path in answer.paths.items():
-        places = {f"{step.kind}:{step.where}": Place(step.rank, None) for step in path}
+        places = {f"{step.kind}:{step.where}": FlowPosition(step.rank, None) for step in path}
         if id in final_ranks:
-            places["final"] = Place(final_ranks[id], None)
-        paths.append(Path(Hit(id), places, final_ranks.get(id), ""))
+            places["final"] = FlowPosition(final_ranks[id], None)
+        paths.append(HitPath(Hit(id), places, final_ranks.get(id), ""))
     kept = sorted((path for path in paths if path.final), key=lambda path: path.final or 0)
     flow = Flow(tuple(columns), tuple(kept), tuple(path for path in paths if not path.final))
     relevant = {id for id, grade in grades.items() if grade > 0}
-    layout = layout_of(flow, top=FLOW_HITS)
+    layout = make_layout(flow, top=FLOW_HITS)
     return picture(flow, layout, frame=FLOW_FRAME, kind="report", marked=relevant)

@@ -24,7 +24,7 @@ from resift.errors import DataFormatError
 from resift.evaluation.measures import Judge, Quality
 from resift.evaluation.readers import Collection
 from resift.evaluation.systems import System
-from resift.explain.reasons import evidence_in_words
+from resift.explain.reasons import describe_parts
 from resift.models.embedder import DEFAULT_EMBEDDER, Embedder
 from resift.pipeline.pipeline import Pipeline
 from resift.stores.sqlite import SQLiteStore
@@ -148,7 +148,7 @@ def _make_answer(
                 step.kind.value,
                 step.source if step.kind is StageKind.RETRIEVE else step.name,
                 step.rank,
-                evidence_in_words(step),
+                describe_parts(step),
             )
             for step in ranking.path(hit.id)
             if not step.cut

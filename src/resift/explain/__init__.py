@@ -5,6 +5,6 @@ trace into columns, positions and moves, `explanation` draws for terminals, `svg
 """
 
 from resift.explain.explanation import Explanation
-from resift.explain.flow import Flow, flow_of, read_flow
+from resift.explain.flow import Flow, read_flow
 
-__all__ = ["Explanation", "Flow", "flow_of", "read_flow"]
+__all__ = ["Explanation", "Flow", "read_flow"]

@@ -91,7 +91,7 @@ def read_flow(ranking: Ranking, *, query: str = "") -> Flow:
     cut_reasons = {
         id: record.notes.get(id, record.note if record.kind is StageKind.CUT else "") or record.name
         for record in trace
-        for id in record.left_out
+        for id in record.dropped
     }
     sentences = why_all(ranking)
     decided = deciding_parts(trace, ranking.ids)
@@ -126,7 +126,7 @@ def _read_columns(
     columns: list[FlowColumn] = []
     positions: dict[str, dict[str, FlowPosition]] = {id: {} for id in ids}
     merged = {other: id for record in trace for other, id in record.merged.items()}
-    lists = [record.source for record in trace.of(StageKind.RETRIEVE)]
+    lists = [record.source for record in trace.by_kind(StageKind.RETRIEVE)]
     shown = [record for record in trace if record.kind is not StageKind.CUT]
     # First-stage lists come first, even one that was searched later.
     shown.sort(key=lambda record: record.kind is not StageKind.RETRIEVE)
@@ -143,7 +143,7 @@ def _read_columns(
         label = _short_name(record.source, lists) if first else record.name
         weighs = record.kind is StageKind.GUARD and bool(record.parts)
         columns.append(FlowColumn(key, label or "list", record.source, first, weighs))
-        for id, i in record.places().items():
+        for id, i in record.positions().items():
             step = record.step(i)
             own = positions.get(merged.get(id, id) if first else id)
             if own is not None and not step.cut:
@@ -320,9 +320,3 @@ def make_layout(flow: Flow, *, top: int = 10, fallen: int = MAX_FALLEN) -> Layou
 def _sort_by_rank(column: FlowColumn, paths: Sequence[HitPath]) -> list[HitPath]:
     present = [path for path in paths if column.key in path.places]
     return sorted(present, key=lambda path: (path.places[column.key].rank, path.id))
-
-
-Column = FlowColumn  # OLD NAME: remove
-Place = FlowPosition  # OLD NAME: remove
-Path = HitPath  # OLD NAME: remove
-flow_of, layout_of, move_of = read_flow, make_layout, find_move  # OLD NAME: remove

@@ -65,20 +65,17 @@ def describe_parts(step: Step) -> str:
     return f"{text} ({step.note})" if text and step.note else text
 
 
-evidence_in_words = describe_parts  # OLD NAME: remove
-
-
 def deciding_parts(trace: Trace, ids: Iterable[str]) -> dict[str, str]:
     """Return, for each hit that the blend moved, a description of the part of its score that decided.
 
     A hit is compared with the hits that it overtook, or that overtook it. The part that differs most in the
     direction of the move decided.
     """
-    blends = [record for record in trace.of(StageKind.GUARD) if record.parts]
-    orders = trace.of(StageKind.FUSE) or trace.of(StageKind.RETRIEVE)[:1]
+    blends = [record for record in trace.by_kind(StageKind.GUARD) if record.parts]
+    orders = trace.by_kind(StageKind.FUSE) or trace.by_kind(StageKind.RETRIEVE)[:1]
     if not blends or not orders:
         return {}
-    blend, before, after = blends[-1], orders[-1].places(), blends[-1].places()
+    blend, before, after = blends[-1], orders[-1].positions(), blends[-1].positions()
     return {
         id: part
         for id in ids
@@ -151,7 +148,7 @@ def _explain_unknown(ranking: Ranking, id: str) -> str:
     failed = ", ".join(f"{store} ({reason})" for store, reason in ranking.failures.items())
     cause = f" These stores failed: {failed}." if failed else ""
     approximate = [
-        record.source for record in ranking.trace.of(StageKind.RETRIEVE) if record.note == "approximate"
+        record.source for record in ranking.trace.by_kind(StageKind.RETRIEVE) if record.note == "approximate"
     ]
     if approximate:
         cause += f" Approximate search may have missed it: {', '.join(approximate)}."
@@ -203,7 +200,7 @@ def _describe_steps(steps: Sequence[Step], decided: str = "", *, skip: Collectio
 def _list_label(step: Step) -> str:
     if step.source == "input":
         return "Input order"
-    return _LIST_LABELS.get(step.searched) or step.source or "List"
+    return _LIST_LABELS.get(step.retrieval_mode) or step.source or "List"
 
 
 def _describe_stage(step: Step, moved: int, decided: str, *, first: bool) -> list[str]:
@@ -211,7 +208,7 @@ def _describe_stage(step: Step, moved: int, decided: str, *, first: bool) -> lis
     label = name[:1].upper() + name[1:]
     score_and_note = "; ".join(filter(None, (format_score(step.score), step.note)))
     if step.kind is StageKind.FUSE:
-        return [f"Fused: {ordinal(step.rank)} ({'; '.join(filter(None, (step.name, step.note)))})."]
+        return [f"FusedHits: {ordinal(step.rank)} ({'; '.join(filter(None, (step.name, step.note)))})."]
     if step.kind is StageKind.RERANK:
         if step.score is None:
             return [f"{label}: not scored{_in_parentheses(step.note)}."]

@@ -318,6 +318,3 @@ def _hit_name(line: HitLine, node: Node, grid: Grid) -> Markup:
 def _isolate(text: str) -> Markup:
     """Return text whose direction does not affect the text next to it."""
     return html('<tspan class="isolated">{}</tspan>', text)
-
-
-Frame = PictureSize  # OLD NAME: remove

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import BinaryIO, NamedTuple
 
-from resift._internal.atomic_files import O_BINARY, O_NOFOLLOW, O_NONBLOCK
+from resift._internal.files import O_BINARY, O_NOFOLLOW, O_NONBLOCK
 from resift.errors import DataFormatError, InputError, MissingExtraError, require
 from resift.validation import check_fields
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from resift._internal.atomic_files import O_NOFOLLOW, O_NONBLOCK
+from resift._internal.files import O_NOFOLLOW, O_NONBLOCK
 from resift.errors import DataFormatError, InputError, require
 from resift.ingest.readers import GZIP, has_reader, is_readable
 from resift.ingest.sources import SAMPLE_BYTES

@@ -18,7 +18,7 @@ from dataclasses import asdict, astuple
 from pathlib import Path
 from typing import BinaryIO, TypedDict
 
-from resift._internal.atomic_files import write_whole
+from resift._internal.files import write_all
 from resift.errors import DataFormatError, ResiftError
 from resift.ingest.readers import GZIP, has_reader, read_sections
 from resift.ingest.sections import Section
@@ -147,7 +147,7 @@ def serve(requests: BinaryIO, answers: BinaryIO) -> None:
         # waiting for the parent to take a section does not count as reading.
         _set_cpu_timer(limits.seconds_for(request["size"]) + 5)
         for message in _read(request, limits):
-            write_whole(answers, _frame(message))
+            write_all(answers, _frame(message))
         _set_cpu_timer(0)
 
 

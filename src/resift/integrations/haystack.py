@@ -35,7 +35,7 @@ from resift.models.embedder import DEFAULT_EMBEDDER, Embedder, EmbedKind
 from resift.pipeline.pipeline import Pipeline
 from resift.plugins import load_reranker
 from resift.protocols import Scorer
-from resift.ranking.fusion.entry import fuse
+from resift.ranking.fusion.methods import fuse
 from resift.rerankers.cross_encoder import DEFAULT_MODEL
 from resift.reranking import arerank
 from resift.resilience import CircuitBreaker

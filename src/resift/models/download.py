@@ -14,8 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from resift._internal.file_lock import locked
-from resift._internal.files import cache_folder
+from resift._internal.files import cache_folder, file_lock
 from resift.errors import ModelFileError, require
 from resift.events import Event, Sink, emit
 from resift.models.registry import HubSource, ModelSpec
@@ -80,7 +79,7 @@ def download_model(
     endpoint, ends_at = hub_endpoint(), clock() + time_limit_s
     # Files move to their final place only after verification.
     staging = folder.with_name(folder.name + ".part")
-    with locked(folder.with_name(folder.name + ".lock"), error=ModelFileError):
+    with file_lock(folder.with_name(folder.name + ".lock"), error=ModelFileError):
         for pinned in spec.files:
             target = folder / pinned.name
             if target.exists():

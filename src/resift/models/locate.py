@@ -6,7 +6,7 @@ import importlib.util
 import os
 from pathlib import Path
 
-from resift._internal.cache_folders import cache_folder, hub_cache_folder
+from resift._internal.files import cache_folder, hub_cache_folder
 from resift.errors import ModelFileError, install_command
 from resift.events import Sink
 from resift.models import registry

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from resift._internal.forking import ForkSafeLock
 from resift.errors import ModelLoadError, UnsupportedLanguageError, require
-from resift.text.familiarity import is_familiar
+from resift.text.languages import is_supported
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -89,7 +89,7 @@ class TextTokenizer:
 
     def supports_language(self, text: str) -> bool:
         """Whether the model was trained on texts like this one, judged by the sizes of its word pieces."""
-        return is_familiar(text, lambda words: self.ids(words) or (), unknown=self._unknown)
+        return is_supported(text, lambda words: self.ids(words) or (), unknown=self._unknown)
 
     def count(self, text: str) -> int:
         """Return the number of tokens of a text."""

@@ -21,7 +21,7 @@ from resift.ranking.gate.profiles import OWN_SCORE
 from resift.ranking.shape import ShapePolicy, shape
 from resift.rerankers.rescore import rerank_hits
 from resift.resilience import State
-from resift.resilience.tiered import own_breaker
+from resift.resilience.tiered import scorer_breaker
 from resift.types import FusedHits, Hit, StageKind, make_record
 from resift.types.hit import load_hits
 from resift.validation import option
@@ -164,7 +164,7 @@ def is_breaker_closed(scorer: Scorer | None) -> Callable[[], bool]:
     """Return a function that tells whether the breaker of a scorer is CLOSED; True without a breaker."""
 
     def is_closed() -> bool:
-        breaker = own_breaker(scorer)
+        breaker = scorer_breaker(scorer)
         return breaker is None or breaker.state is State.CLOSED
 
     return is_closed

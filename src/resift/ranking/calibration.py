@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import ClassVar, Protocol, runtime_checkable
 
-from resift._internal.atomic_files import atomic_write
+from resift._internal.files import atomic_write
 from resift.errors import DataFormatError, InputError, did_you_mean
 from resift.events import Sink
 from resift.ranking.blend import ShapeResult, shape_result

@@ -45,7 +45,7 @@ from resift.ranking.calibration import (
     load_calibrator,
 )
 from resift.ranking.diversity import DIVERSITY, FAIRNESS, Quota, balance, fold, mmr
-from resift.ranking.evidence import evidence
+from resift.ranking.evidence import evidence as read_evidence
 from resift.ranking.guard import (
     Guard,
     Precedence,
@@ -148,7 +148,7 @@ def shape(
     strong: dict[str, str] = {}
     if rules.blend or rules.guard:
         # Evidence is about the hits in the order of the reranker, before any step changes it.
-        known = evidence(get_trace(hits) if trace is None else trace, [hit.id for hit in hits])
+        known = read_evidence(get_trace(hits) if trace is None else trace, [hit.id for hit in hits])
         strong = strong_hits(hits, known, rules.guard) if rules.guard else {}
         if rules.blend:
             kept = add(

@@ -22,7 +22,7 @@ from resift._internal.forking import ForkSafeLock, after_fork
 from resift.deadline import Clock, Deadline
 from resift.errors import CircuitOpenError, DeadlineExceeded, ProviderTimeout
 from resift.events import Event, Sink, emit
-from resift.protocols import Scorer, SharesBreaker, name_of
+from resift.protocols import Scorer, SharesBreaker, display_name
 from resift.resilience.circuit import (
     NEUTRAL,
     SUCCESS,
@@ -374,7 +374,7 @@ class BreakerRegistry:
         """Return the shared breaker of a scorer's provider, or a new one if it has none to share."""
         if isinstance(scorer, SharesBreaker):
             return self.for_key(*scorer.breaker_key, **options)
-        arguments: BreakerArguments = {"name": name_of(scorer), **options}
+        arguments: BreakerArguments = {"name": display_name(scorer), **options}
         return CircuitBreaker(**arguments)
 
     def snapshot(self) -> list[dict[str, object]]:

@@ -16,10 +16,10 @@ from resift.errors import (
     ProviderBadAnswer,
     ProviderTimeout,
     ResiftError,
-    redacted,
+    redact,
 )
 from resift.events import Scored, Sink, emit
-from resift.protocols import Scorer, describe_scorer, name_of, needs_of
+from resift.protocols import Scorer, describe_scorer, display_name, required_capabilities
 from resift.resilience.breaker import CircuitBreaker, breakers
 from resift.resilience.budget import Budget
 from resift.types import Hit, ScorerInfo, Scores
@@ -62,7 +62,7 @@ class Tier:
     @property
     def name(self) -> str:
         """The scorer's name."""
-        return name_of(self.scorer)
+        return display_name(self.scorer)
 
 
 class _Skip(Exception):
@@ -122,7 +122,7 @@ class Tiered:
     @property
     def requires(self) -> frozenset[str]:
         """The capabilities that any of the tiers requires."""
-        return frozenset(need for tier in self.tiers for need in needs_of(tier.scorer))
+        return frozenset(need for tier in self.tiers for need in required_capabilities(tier.scorer))
 
     @property
     def info(self) -> ScorerInfo:
@@ -190,7 +190,7 @@ class Tiered:
         except Exception as exc:
             if not skipped:
                 raise
-            raise ResiftError(f"{'; '.join(skipped)}; then {tier.name} failed: {redacted(exc)}") from exc
+            raise ResiftError(f"{'; '.join(skipped)}; then {tier.name} failed: {redact(exc)}") from exc
         scores = _mark_degraded(scores, skipped, ran=tier.name)
         emit(
             self._sink,
@@ -270,9 +270,6 @@ def scorer_breaker(scorer: Scorer | None) -> CircuitBreaker | None:
     return breaker if isinstance(breaker, CircuitBreaker) else None
 
 
-own_breaker = scorer_breaker  # OLD NAME: remove
-
-
 def _add_breaker(tier: Tier) -> Tier:
     if tier.breaker is not None or scorer_breaker(tier.scorer) is not None:
         return tier
@@ -285,7 +282,7 @@ def _to_skip(tier: Tier, exc: Exception) -> _Skip:
     if isinstance(exc, DeadlineExceeded):
         return _Skip("budget", str(exc))
     # The message of an unknown exception may quote a document; its type cannot.
-    return _Skip("api_error", f"{tier.name} failed: {redacted(exc)}", type(exc).__name__)
+    return _Skip("api_error", f"{tier.name} failed: {redact(exc)}", type(exc).__name__)
 
 
 def _mark_degraded(scores: Scores, skipped: list[str], *, ran: str = "") -> Scores:

@@ -9,9 +9,8 @@ import msgspec
 from msgspec import Meta, Struct
 
 from resift.errors import InputError
-from resift.ranking.fusion.entry import fuse
-from resift.ranking.fusion.methods import METHODS
-from resift.ranking.fusion.normalize import NORMALIZATIONS
+from resift.ranking.fusion.methods import METHODS, fuse
+from resift.ranking.fusion.score_based import NORMALIZATIONS
 from resift.server.endpoint import Request, Response, encode_json
 from resift.server.openapi import Operation
 from resift.server.request_errors import RequestFailed

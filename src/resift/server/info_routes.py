@@ -11,7 +11,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from resift import __version__
-from resift.explain.style import PICTURE_STYLE
+from resift.explain.svg import PICTURE_STYLE
 from resift.ranking.fusion.methods import METHODS
 from resift.rerankers.cross_encoder import CrossEncoderReranker
 from resift.server.endpoint import Request, Response

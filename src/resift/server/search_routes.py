@@ -17,9 +17,8 @@ from resift.agent.multi_doc import MultiDocSynthesizer
 from resift.agent.writers import ExtractiveWriter
 from resift.deadline import Deadline
 from resift.errors import RetrievalError
-from resift.explain.flow import flow_of
-from resift.explain.layout import layout_of
-from resift.explain.svg_picture import NARROW, WIDE, picture
+from resift.explain.flow import make_layout, read_flow
+from resift.explain.svg import NARROW, WIDE, picture
 from resift.external.candidates import hits_from
 from resift.ingest.opening import open_index
 from resift.pipeline.defaults import FETCH, views
@@ -382,8 +381,8 @@ def ranking_data(ranking: Ranking, *, query: str, explain: bool) -> JsonObject:
 
 def draw_rank_flow(ranking: Ranking, query: str) -> dict[str, str]:
     """Return the rank flow as SVG for a wide and a narrow screen; the playground has its style sheet."""
-    flow = flow_of(ranking, query=query)
-    layout = layout_of(flow, top=FLOW_HITS)
+    flow = read_flow(ranking, query=query)
+    layout = make_layout(flow, top=FLOW_HITS)
     if not layout.lines:
         return {}
     return {

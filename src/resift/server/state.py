@@ -195,7 +195,7 @@ class Metrics:
         self.waiting = gauge("resift_pairs_waiting", "Pairs that wait for admission.", **options)
         self.ready = gauge("resift_ready", "Workers that are ready.", **options)
         self._series: dict[tuple[str, str, int], tuple[Any, Any]] = {}
-        from resift.telemetry.metrics import PrometheusSink
+        from resift.telemetry import PrometheusSink
 
         self.sink = PrometheusSink(self.registry)
 

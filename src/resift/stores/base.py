@@ -221,7 +221,7 @@ class Workers:
         if pool is not None:
             pool.shutdown(wait=wait, cancel_futures=not wait)
 
-    def forget_parent(self) -> None:
+    def reset_after_fork(self) -> None:
         """Discard the parent's threads in a forked child."""
         self._lock = threading.Lock()
         self._pool = None

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from resift._internal.arrays import Array, Vector
-from resift._internal.forking import abandon, after_fork
+from resift._internal.forking import after_fork, leak
 from resift.errors import StoreError, require
 from resift.external.candidates import Candidate
 from resift.protocols import Embedder
@@ -162,9 +162,9 @@ class LanceDBVectorStore(EngineStore):
     vectors_of = get_vectors  # OLD NAME: remove
     optimise = optimize  # OLD NAME: remove
 
-    def forget_parent(self) -> None:
+    def reset_after_fork(self) -> None:
         """Refuse to work in a forked child: LanceDB's threads are gone there and its calls would hang."""
-        abandon(self._connection, self._table)
+        leak(self._connection, self._table)
         self._forked = self._connection is not None
         self._lock = threading.RLock()
         self._connection = self._table = None

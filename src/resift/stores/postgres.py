@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from resift._internal.arrays import Array, Vector
-from resift._internal.forking import abandon, after_fork
+from resift._internal.forking import after_fork, leak
 from resift.errors import InputError, StoreError, require
 from resift.external.candidates import Candidate
 from resift.protocols import Embedder
@@ -166,10 +166,10 @@ class PostgresStore(EngineStore):
     vectors_of = get_vectors  # OLD NAME: remove
     optimise = optimize  # OLD NAME: remove
 
-    def forget_parent(self) -> None:
+    def reset_after_fork(self) -> None:
         """Start with no connections in a forked child; the parent continues to use its own."""
         self._lock = threading.Lock()
-        abandon(self._pool)
+        leak(self._pool)
         self._pool = None
 
     async def _exists(self) -> bool:

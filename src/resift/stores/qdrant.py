@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from resift._internal.arrays import Array, Vector
-from resift._internal.environment import variable_value
-from resift._internal.forking import abandon, after_fork
+from resift._internal.environment import require_variable
+from resift._internal.forking import after_fork, leak
 from resift.errors import InputError, StoreError, require
 from resift.external.candidates import Candidate
 from resift.models.embedder import EmbedderOptions, embedding_models
@@ -67,7 +67,7 @@ class QdrantOptions(EmbedderOptions):
         """Return the arguments of the store, with the API key from its variable."""
         arguments = super().arguments()
         variable = arguments.pop("api_key_env", None)
-        return arguments if variable is None else {**arguments, "api_key": variable_value(variable)}
+        return arguments if variable is None else {**arguments, "api_key": require_variable(variable)}
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yield an error unless there is exactly one location."""
@@ -204,10 +204,10 @@ class QdrantVectorStore(EngineStore):
     vectors_of = get_vectors  # OLD NAME: remove
     optimise = optimize  # OLD NAME: remove
 
-    def forget_parent(self) -> None:
+    def reset_after_fork(self) -> None:
         """Open a new client in a forked child; a client passed by the caller stays."""
         if self._owns_client:
-            abandon(self._client)
+            leak(self._client)
             self._client = self._connect()
         if self._is_local:
             self._lock = threading.RLock()

@@ -32,10 +32,6 @@ class BM25(NamedTuple):
         """Return what one term adds to a document's score; takes numbers or arrays."""
         return idf * tf * (self.k1 + 1.0) / (tf + self.k1 * (1.0 - self.b + self.b * length / mean_length))
 
-    def checked(self) -> BM25:  # OLD NAME: remove
-        """Do the same as `validate`."""
-        return self.validate()
-
 
 POOL = BM25(k1=1.5, b=0.75)
 

@@ -217,6 +217,3 @@ def _is_unsupported(group: _Group, encode: Encode, unknown: int | None) -> bool:
         len(ids) > pieces_per_word * group.weight and letters < letters_per_piece * len(ids)
         for pieces_per_word, letters_per_piece in _SPELLED_OUT
     )
-
-
-is_familiar = is_supported  # OLD NAME: remove

@@ -142,6 +142,3 @@ def _singular(word: str) -> str:
     if word.endswith("s") and not word.endswith(("us", "ss")):
         return word[:-1]
     return word
-
-
-variants = plural_variants  # OLD NAME: remove

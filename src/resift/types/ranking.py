@@ -196,11 +196,11 @@ class Ranking(Sequence[Hit]):
 
     def explain(self, *, query: str = "", top: int = 10) -> Explanation:
         """Return the path of each hit through the stages: print it, or `.save("page.html")`."""
-        from resift.explain import Explanation, flow_of
+        from resift.explain import Explanation, read_flow
 
         check_query(query, allow_empty=True)
         check_k(top, name="top")
-        return Explanation(flow_of(self, query=query or self.query), top=top)
+        return Explanation(read_flow(self, query=query or self.query), top=top)
 
     def replay(self) -> list[str]:
         """Return the ids in the order that follows from the trace alone; equals `ids`."""

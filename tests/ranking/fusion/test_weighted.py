@@ -29,10 +29,10 @@ def order(*args, **options):
 
 def test_parts_add_up_and_the_weights_are_told():
     """Each total is the sum of what the lists added, and the record says how much each counted."""
-    fused = weighted([WORDS, MEANING], searched=BOTH)
+    fused = weighted([WORDS, MEANING], retrieval_modes=BOTH)
     record = fused.records[0]
     assert dict(record.weights) == {"words": pytest.approx(0.45), "meaning": pytest.approx(0.55)}
-    assert record.note == "words counted 0.45, meaning counted 0.55"
+    assert record.note == "words weight 0.45, meaning weight 0.55"
     for hit in fused:
         assert hit.score == pytest.approx(sum(column.get(hit.id, 0.0) for column in record.parts.values()))
 
@@ -42,11 +42,11 @@ def test_texts_that_are_code_make_vectors_count():
     code = "self.x[i] = f(a, b); return {k: v[0]} " * 9
     words = ranked("words", [("a", 9.0), ("b", 3.0), ("c", 2.0), ("d", 1.9)], code)
     meaning = ranked("meaning", [("c", 0.9), ("a", 0.8), ("b", 0.45), ("d", 0.1)], code)
-    fused = weighted([words, meaning], searched=BOTH)
+    fused = weighted([words, meaning], retrieval_modes=BOTH)
     assert fused.records[0].evidence[CODE_DENSITY] > AdaptiveWeights().min_code_density
     assert fused[0].id == "c"
-    assert "no prose" in fused.records[0].note
-    assert weighted([words, meaning], searched=BOTH, marks=0.1)[0].id == "a"
+    assert "signs of code" in fused.records[0].note
+    assert weighted([words, meaning], retrieval_modes=BOTH, code_density=0.1)[0].id == "a"
 
 
 scores = st.lists(st.sampled_from([0.0, 0.25, 0.5, 1.0, 3.0]), min_size=1, max_size=8)
@@ -60,8 +60,8 @@ def test_scale_and_shift_of_a_stores_scores_change_nothing(words, meaning, facto
     other = ranked("meaning", pairs)
     moved = ranked("meaning", [(id, factor * score + shift) for id, score in pairs])
     scaled = ranked("words", [(hit.id, factor * hit.score) for hit in one])
-    straight = {hit.id: hit.score for hit in weighted([one, other], searched=BOTH)}
-    turned = {hit.id: hit.score for hit in weighted([scaled, moved], searched=BOTH)}
+    straight = {hit.id: hit.score for hit in weighted([one, other], retrieval_modes=BOTH)}
+    turned = {hit.id: hit.score for hit in weighted([scaled, moved], retrieval_modes=BOTH)}
     assert turned == pytest.approx(straight, abs=1e-9)
 
 
@@ -72,27 +72,27 @@ def test_a_list_given_twice_counts_once(words, meaning):
     again = ranked("again", [(hit.id, hit.score) for hit in one])
     other = ranked("other", [(f"h{2 * at}", score) for at, score in enumerate(sorted(meaning, reverse=True))])
     kinds = ["doc", "doc", "vector"]
-    assert order([one, again, other], searched=kinds) == order([one, other], searched=BOTH)
+    assert order([one, again, other], retrieval_modes=kinds) == order([one, other], retrieval_modes=BOTH)
 
 
 def test_an_empty_list_changes_nothing():
     """A store that found nothing neither counts nor shifts the weights of the others."""
-    with_empty = weighted([WORDS, [], MEANING], searched=["doc", "graph", "vector"])
+    with_empty = weighted([WORDS, [], MEANING], retrieval_modes=["doc", "graph", "vector"])
     assert [(hit.id, hit.score) for hit in with_empty] == [
-        (hit.id, hit.score) for hit in weighted([WORDS, MEANING], searched=BOTH)
+        (hit.id, hit.score) for hit in weighted([WORDS, MEANING], retrieval_modes=BOTH)
     ]
     assert weighted([]) == []
-    assert weighted([[], []], searched=BOTH) == []
+    assert weighted([[], []], retrieval_modes=BOTH) == []
 
 
 def test_words_that_found_less_have_nothing_more_that_matches():
     """Two hits beside a long list of vectors: the second stands above what has no word of the question."""
     meaning = ranked("meaning", [(id, 0.9 - at / 100) for at, id in enumerate("abcdefgh")])
     few = ranked("words", [("h", 3.0), ("g", 2.9)])
-    found = order([few, meaning], searched=BOTH)
+    found = order([few, meaning], retrieval_modes=BOTH)
     assert found.index("g") < found.index("c")
     # A list that is as long as the others says nothing of what it lacks: there g is as good as its last.
-    full = order([few, meaning[:2]], searched=BOTH)
+    full = order([few, meaning[:2]], retrieval_modes=BOTH)
     assert full[-1] == "g"
 
 
@@ -110,7 +110,7 @@ def test_a_list_that_does_not_score_every_hit_is_read_by_its_ranks():
     some = ranked("graph", [("a", 9.0), ("b", None), ("c", 8.9)])
     none = ranked("graph", [("a", None), ("b", None), ("c", None)])
     told = [
-        [(hit.id, hit.score) for hit in weighted([ranks, MEANING], searched=["", "vector"])]
+        [(hit.id, hit.score) for hit in weighted([ranks, MEANING], retrieval_modes=["", "vector"])]
         for ranks in (some, none)
     ]
     assert told[0] == told[1]
@@ -121,7 +121,7 @@ def test_one_store_per_source_routes_to_the_one_that_answers():
     news = ranked("news", [("n1", 0.9), ("n2", 0.85), ("n3", 0.4)])
     law = ranked("law", [("l1", 0.5), ("l2", 0.45), ("l3", 0.41)])
     chat = ranked("chat", [("c1", 0.55), ("c2", 0.3)])
-    together = order([news, law, chat], searched=["vector"] * 3)
+    together = order([news, law, chat], retrieval_modes=["vector"] * 3)
     assert together[:2] == ["n1", "n2"]
     assert together.index("c1") < together.index("l1") < together.index("n3")
     # Of unknown scales nothing is compared: each list's first stands before any list's last.
@@ -134,30 +134,32 @@ def test_a_source_that_answers_comes_forward_however_far_ahead_it_is():
     news = ranked("news", [("n1", 30.0), ("n2", 25.0), ("n3", 18.0)])
     law = ranked("law", [("l1", 6.0), ("l2", 5.0)])
     chat = ranked("chat", [("c1", 9.0), ("c2", 2.0)])
-    assert order([news, law, chat], searched=["doc"] * 3) == ["n1", "n2", "n3", "c1", "l1", "l2", "c2"]
+    assert order([news, law, chat], retrieval_modes=["doc"] * 3) == ["n1", "n2", "n3", "c1", "l1", "l2", "c2"]
     # A hundred times the scores is another scale, and tells nothing.
     other = ranked("law", [("l1", 6000.0), ("l2", 5000.0)])
-    assert set(order([news, other], searched=["doc"] * 2)[:2]) == {"l1", "n1"}
+    assert set(order([news, other], retrieval_modes=["doc"] * 2)[:2]) == {"l1", "n1"}
 
 
 def test_three_and_more_stores_of_any_scale():
     """Words, vectors, a graph without scores and a store of unknown scale in one order."""
     graph = ranked("graph", [("d", None), ("a", None)])
     other = ranked("other", [("d", 1200.0), ("b", 3.0)])
-    fused = weighted([WORDS, MEANING, graph, other], searched=["doc", "vector", "graph", "search"])
+    fused = weighted([WORDS, MEANING, graph, other], retrieval_modes=["doc", "vector", "graph", "search"])
     assert {hit.id for hit in fused} == {"a", "b", "c", "d"}
     assert sum(fused.records[0].weights.values()) == pytest.approx(1)
 
 
 def test_own_weights_stand_on_top():
     """0 leaves a list out, and a factor moves the balance."""
-    assert order([WORDS, MEANING], searched=BOTH, weights=[1, 0]) == order([WORDS], searched=["doc"])
-    assert order([WORDS, MEANING], searched=BOTH, weights=[1, 9])[0] == "c"
+    assert order([WORDS, MEANING], retrieval_modes=BOTH, weights=[1, 0]) == order(
+        [WORDS], retrieval_modes=["doc"]
+    )
+    assert order([WORDS, MEANING], retrieval_modes=BOTH, weights=[1, 9])[0] == "c"
 
 
 def test_the_reranker_passes_everything_on():
     """As a pipeline asks it."""
-    fused = asyncio.run(WeightedReranker(vectors=1.0).fuse([WORDS, MEANING], k=2, searched=BOTH))
+    fused = asyncio.run(WeightedReranker(dense_weight=1.0).fuse([WORDS, MEANING], k=2, retrieval_modes=BOTH))
     assert [hit.id for hit in fused] == ["c", "d"]
 
 
@@ -168,7 +170,7 @@ def test_lists_of_one_kind_that_overlap_or_are_not_judged_have_their_own_scales(
     shared = [*apart[:1], [Hit("a", score=8.0, source="y"), Hit("c", score=1.0, source="y")]]
     unjudged = [*apart[:1], [Hit("b", source="y"), Hit("c", source="y")]]
     kinds = ["doc", "doc"]
-    assert weighted(apart, searched=kinds).records[0].weights == {"x": 1.0, "y": 1.0}
+    assert weighted(apart, retrieval_modes=kinds).records[0].weights == {"x": 1.0, "y": 1.0}
     for lists in (shared, unjudged):
-        weights = weighted(lists, searched=kinds).records[0].weights
+        weights = weighted(lists, retrieval_modes=kinds).records[0].weights
         assert weights == {"x": 0.5, "y": 0.5}

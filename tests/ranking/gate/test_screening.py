@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from resift.errors import InputError
 from resift.events import ListSink
-from resift.ranking.gate import MEMOSA, NEUTRAL, Profile, Relax, apply_rates, gate, profile_named
+from resift.ranking.gate import MEMOSA, NEUTRAL, Profile, Relax, apply_rates, gate, load_profile
 from resift.types import Hit, StageKind, StageRecord, Trace
 
 
@@ -46,7 +46,7 @@ STRONG = (0.90, 0.88, 0.86, 0.84, 0.50, 0.45)
 )
 def test_seed_table_of_floors(section, floor):
     """The memosa profile has these floors, 0.18 for sections it does not list."""
-    assert profile_named("memosa").floor_for(section) == floor
+    assert load_profile("memosa").floor_for(section) == floor
 
 
 def test_neutral_profile_keeps_everything():
@@ -136,7 +136,7 @@ def test_wrong_numbers_are_refused():
     with pytest.raises(InputError, match="rerank_top_n is 0"):
         gate([], rerank_top_n=0)
     with pytest.raises(InputError, match="Did you mean 'memosa'"):
-        profile_named("memossa")
+        load_profile("memossa")
 
 
 def test_apply_rate_report_per_section():

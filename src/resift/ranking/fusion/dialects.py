@@ -28,7 +28,7 @@ from resift.ranking.fusion.lists import (
     top_hits,
     unique_labels,
 )
-from resift.types import Fused, Hit, StageKind, StageRecord
+from resift.types import FusedHits, Hit, StageKind, StageRecord
 from resift.validation import check_choice, check_number
 
 DialectName = Literal["elasticsearch", "haystack", "langchain", "llama-index", "qdrant", "txtai", "weaviate"]
@@ -153,7 +153,7 @@ def fuse_as(
     weights: Weights | None = None,
     sources: Sequence[str] | None = None,
     identity: Identity | None = None,
-) -> Fused:
+) -> FusedHits:
     """Compute RRF as the named engine does, for lists in the given or declared order."""
     name = dialect_name(name)
     dialect = DIALECTS[name]
@@ -285,7 +285,7 @@ def fuse_scores_as(
     method: str,
     k: int | None = None,
     **options: Unpack[ListOptions],
-) -> Fused:
+) -> FusedHits:
     """Fuse scores as the named engine does, for lists in the given or declared order."""
     dialect = dialects[check_choice(name, dialects, f"dialect of {method}")]
     _reject_options(name, method, dialect, options.get("weights"), options.get("identity"))
@@ -361,7 +361,7 @@ def _engine_weights(
 
 def _to_fused(
     order: Sequence[_EngineTotal], labels: Sequence[str], *, method: str, engine: str, k: int | None
-) -> Fused:
+) -> FusedHits:
     """Return the totals, best first, as hits with the record of what each list added."""
     # An engine would return infinity, which is not a valid score here.
     if not all(math.isfinite(entry.total) for entry in order):

@@ -14,8 +14,8 @@ from math import fsum
 from typing import Literal, NamedTuple, TypedDict, TypeVar, cast
 
 from resift.errors import InputError, InvalidHitError, did_you_mean
-from resift.types import Fused, Hit, StageKind, StageRecord, cut_record, with_scores
-from resift.types.hit import some_lack_text
+from resift.types import FusedHits, Hit, StageKind, StageRecord, cut_record, with_scores
+from resift.types.hit import any_without_text
 from resift.validation import check_k, check_list, check_number
 
 Identity = Literal["id", "content", "id-source"] | Callable[[Hit], str]
@@ -210,7 +210,7 @@ def fuse_values(
     weights: Mapping[str, float] | None = None,
     evidence: Mapping[str, float] | None = None,
     note: str = "",
-) -> Fused:
+) -> FusedHits:
     """Add up one value per list and hit, and sort by (-total, id).
 
     The default is fsum because plain addition depends on the order of the lists and breaks exact ties.
@@ -247,7 +247,7 @@ def fuse_values(
         note=note,
     )
     texts: dict[int, str] = {}
-    if some_lack_text(hits):
+    if any_without_text(hits):
         known = {key: hit.text for ranked in reversed(lists) for key, hit in ranked.hits.items() if hit.text}
         texts = {i: known[key] for i, key in enumerate(keys) if key in known and not hits[i].text}
     return top_hits(hits, record, k=k, texts=texts)
@@ -255,14 +255,14 @@ def fuse_values(
 
 def top_hits(
     hits: Sequence[Hit], record: StageRecord, *, k: int | None, texts: Mapping[int, str] | None = None
-) -> Fused:
+) -> FusedHits:
     """Return the best k with the record's scores; `texts` are for hits without text, by index."""
     limit = len(hits) if k is None else check_k(k)
     copies = with_scores(hits[:limit], record.scores[:limit])
     for i, text in (texts or {}).items():
         if i < limit:
             copies[i] = replace(copies[i], text=text)
-    return Fused(copies, record, *cut_record(record.ids, limit))
+    return FusedHits(copies, record, *cut_record(record.ids, limit))
 
 
 def _add_up(lists: Sequence[RankedList], values: Sequence[Sequence[float]], total: Total) -> dict[str, float]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Unpack
 
 from resift.errors import InputError, did_you_mean
-from resift.external.candidates import Candidates, hits_from
+from resift.external.candidates import Candidates, read_hits
 from resift.ranking.fusion.dialects import DIALECTS, fuse_as
 from resift.ranking.fusion.lists import ListOptions, Rankings, Weights, list_names, unique_labels
 from resift.ranking.fusion.rank_based import borda, isr, rbc, rrf
@@ -27,11 +27,11 @@ from resift.ranking.fusion.score_based import (
     relative_score,
 )
 from resift.ranking.fusion.weighted import weighted
-from resift.types import Fused, Hit, Ranking, StageKind, StageRecord, Trace, cut_record, record_of
+from resift.types import FusedHits, Hit, Ranking, StageKind, StageRecord, Trace, cut_record, make_record
 from resift.validation import DEFAULT_K, check_k
 
 Lists = Mapping[str, Candidates] | Sequence[Candidates]
-FusionMethod = Callable[..., Fused]
+FusionMethod = Callable[..., FusedHits]
 
 METHODS: dict[str, FusionMethod] = {
     "borda": borda,
@@ -80,7 +80,7 @@ def fuse(
         raise InputError(f"Lists are a {kind}; pass {{source: candidates}} or a list of lists.")
     else:
         rankings = [_read_list(candidates, "") for candidates in lists]
-    # Fused without k, so that the hits beyond k keep their rank and score in `cut`.
+    # FusedHits without k, so that the hits beyond k keep their rank and score in `cut`.
     fused = method_with_options(method, options)(rankings, **options)
     kept = len(fused) if limit is None else min(limit, len(fused))
     labels = unique_labels([hits[0].source if hits else "" for hits in rankings])
@@ -103,7 +103,7 @@ def fuse(
 
 
 def _read_list(candidates: Candidates, name: str) -> list[Hit]:
-    hits = hits_from(
+    hits = read_hits(
         candidates,
         name=f"The list {name!r}" if name else "A list",
         source=name,
@@ -150,27 +150,24 @@ def method_options(method: FusionMethod) -> frozenset[str]:
     return frozenset(own | set(ListOptions.__annotations__))
 
 
-options_of = method_options  # OLD NAME: remove
-
-
 def _load_method(name: str) -> FusionMethod:
     """Return the method of another package as a function like the built-in ones."""
     from resift._internal.sync import run_sync
-    from resift.plugins import FUSION, built_by, load_plugin
+    from resift.plugins import FUSION, build_plugin, load_plugin
 
     plugin = load_plugin(FUSION, name)
     takes_sources = "sources" in inspect.signature(plugin).parameters
 
-    def fuse_installed(rankings: Rankings, *, k: int | None = None, **options: object) -> Fused:
+    def fuse_installed(rankings: Rankings, *, k: int | None = None, **options: object) -> FusedHits:
         list_names(rankings)  # raises for anything but lists of hits
         if not takes_sources:
             options.pop("sources", None)
         limit = sum(map(len, rankings)) if k is None else k  # the protocol requires a k
-        method = built_by(plugin, name, options)
+        method = build_plugin(plugin, name, options)
         hits = run_sync(method.fuse([list(hits) for hits in rankings], k=limit))
-        if isinstance(hits, Fused):
+        if isinstance(hits, FusedHits):
             return hits
-        return Fused(hits, record_of(StageKind.FUSE, name, hits, scored=True))
+        return FusedHits(hits, make_record(StageKind.FUSE, name, hits, scored=True))
 
     return fuse_installed
 

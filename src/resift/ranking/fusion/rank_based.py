@@ -17,7 +17,7 @@ from resift.ranking.fusion.lists import (
     fuse_values,
     prepare_lists,
 )
-from resift.types import Fused
+from resift.types import FusedHits
 from resift.validation import check_number
 
 
@@ -28,7 +28,7 @@ def rrf(
     k_param: float | None = None,
     dialect: DialectName | None = None,
     **options: Unpack[ListOptions],
-) -> Fused:
+) -> FusedHits:
     """Fuse by reciprocal rank: Σ w / (k_param + rank), rank from 1 (Cormack et al., SIGIR 2009).
 
     The order of the lists changes neither scores nor order; ties sort by id. The default k_param is 60.
@@ -60,12 +60,12 @@ def weighted_rrf(
     k_param: float = 60,
     sources: Sequence[str] | None = None,
     identity: Identity = "id",
-) -> Fused:
+) -> FusedHits:
     """Fuse by reciprocal rank with one weight per list; a weight of 0 ignores its list."""
     return rrf(rankings, k=k, k_param=k_param, weights=weights, sources=sources, identity=identity)
 
 
-def isr(rankings: Rankings, *, k: int | None = None, **options: Unpack[ListOptions]) -> Fused:
+def isr(rankings: Rankings, *, k: int | None = None, **options: Unpack[ListOptions]) -> FusedHits:
     """Fuse by inverse square rank: number of lists × Σ w / rank² (Mourão et al., 2014)."""
     lists = prepare_lists(rankings, **options)
     values = [[ranked.weight / rank**2 for rank in ranked.ranks] for ranked in lists]
@@ -74,7 +74,7 @@ def isr(rankings: Rankings, *, k: int | None = None, **options: Unpack[ListOptio
 
 def rbc(
     rankings: Rankings, *, k: int | None = None, phi: float = 0.8, **options: Unpack[ListOptions]
-) -> Fused:
+) -> FusedHits:
     """Fuse by rank-biased centroids: Σ w (1-φ) φ^(rank-1) (Bailey et al., SIGIR 2017)."""
     check_number(phi, "phi", gt=0, lt=1)
     lists = prepare_lists(rankings, **options)
@@ -82,7 +82,7 @@ def rbc(
     return fuse_values(lists, values, name="rbc", k=k)
 
 
-def borda(rankings: Rankings, *, k: int | None = None, **options: Unpack[ListOptions]) -> Fused:
+def borda(rankings: Rankings, *, k: int | None = None, **options: Unpack[ListOptions]) -> FusedHits:
     """Fuse by Borda count: of n candidates, the first gets n points, the second n-1, and so on.
 
     Candidates that a list does not rank share its remaining points (Aslam & Montague, SIGIR 2001).

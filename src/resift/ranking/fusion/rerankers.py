@@ -19,7 +19,7 @@ from resift.ranking.fusion.lists import ListOptions
 from resift.ranking.fusion.methods import METHODS, FuseOptions, method_options, method_with_options
 from resift.ranking.fusion.score_based import NORMALIZATIONS
 from resift.ranking.fusion.weighted import WeightedReranker
-from resift.types import Fused, Hit
+from resift.types import FusedHits, Hit
 from resift.validation import Options, check_k, option
 
 _DIALECTS: Mapping[str, Mapping[str, object]] = {
@@ -90,7 +90,9 @@ class FusionReranker:
         options = "".join(f", {key}={value!r}" for key, value in self.options.items())
         return f"{type(self).__name__}({self.name!r}{options})"
 
-    async def fuse(self, per_store: Sequence[Sequence[Hit]], *, k: int, query: str | None = None) -> Fused:
+    async def fuse(
+        self, per_store: Sequence[Sequence[Hit]], *, k: int, query: str | None = None
+    ) -> FusedHits:
         """Return the best k of the fused lists; the query is not used."""
         fused = self._fuse(per_store, k=check_k(k), **self.options)
         if self._sink is not None:

@@ -18,7 +18,7 @@ from resift.ranking.fusion.dialects import (
 )
 from resift.ranking.fusion.lists import ListOptions, RankedList, Rankings, Total, fuse_values, prepare_lists
 from resift.ranking.scaling import min_max, z_scores
-from resift.types import Fused
+from resift.types import FusedHits
 from resift.validation import check_choice, check_number
 
 Normalization = Literal["min-max", "z-score", "rank", "none"]
@@ -53,7 +53,7 @@ class Comb(Protocol):
         k: int | None = None,
         normalize: Normalization = "none",
         **options: Unpack[ListOptions],
-    ) -> Fused:
+    ) -> FusedHits:
         """Fuse the lists."""
 
 
@@ -67,7 +67,7 @@ def _comb(total: Total) -> Comb:
         k: int | None = None,
         normalize: Normalization = "none",
         **options: Unpack[ListOptions],
-    ) -> Fused:
+    ) -> FusedHits:
         lists = prepare_lists(rankings, **options)
         return fuse_values(lists, _scaled(lists, normalizer(normalize)), name=name, k=k, total=total)
 
@@ -112,7 +112,7 @@ def linear(
     k: int | None = None,
     normalize: Normalization = "min-max",
     **options: Unpack[ListOptions],
-) -> Fused:
+) -> FusedHits:
     """Fuse by a weighted mean of normalized scores; a list without the hit counts 0 (Bruch et al., 2023)."""
     lists = prepare_lists(rankings, **options)
     # Divided by the sum of weights: a threshold means the same for two lists and for five.
@@ -128,7 +128,7 @@ def relative_score(
     k: int | None = None,
     dialect: RelativeScoreDialect | None = None,
     **options: Unpack[ListOptions],
-) -> Fused:
+) -> FusedHits:
     """Fuse by the weighted sum of min-max scores, as Weaviate's relativeScoreFusion does."""
     if dialect is not None:
         return fuse_scores_as(
@@ -144,7 +144,7 @@ def dbsf(
     k: int | None = None,
     dialect: DbsfDialect | None = None,
     **options: Unpack[ListOptions],
-) -> Fused:
+) -> FusedHits:
     """Fuse by the sum of scores scaled by mean ± 3 deviations (distribution-based score fusion).
 
     The deviation is that of a sample, as in Qdrant. A `dialect` computes exactly as that engine does and
@@ -158,7 +158,7 @@ def dbsf(
 
 def log_odds(
     rankings: Rankings, *, k: int | None = None, epsilon: float = 1e-6, **options: Unpack[ListOptions]
-) -> Fused:
+) -> FusedHits:
     """Fuse probabilities by the weighted sum of their log-odds (Satopää et al., 2014).
 
     Scores must be probabilities (calibrate first). A list without the hit counts as its lowest score.

@@ -24,7 +24,8 @@ from resift.ranking.fusion.lists import (
     unique_labels,
 )
 from resift.ranking.scaling import list_z_scores
-from resift.types import Fused, Hit
+from resift.types import FusedHits, Hit
+from resift.types.trace import RETRIEVAL_MODES
 from resift.validation import Options, check_k, check_list, option
 
 NAME = "weighted"
@@ -46,12 +47,8 @@ def weighted(
     adaptive_weights: AdaptiveWeights | None = None,
     code_density: float | None = None,
     mean_word_length: float | None = None,
-    searched: Sequence[str] = (),  # OLD NAME: remove, with the three below
-    trust: AdaptiveWeights | None = None,
-    marks: float | None = None,
-    letters: float | None = None,
     **options: Unpack[ListOptions],
-) -> Fused:
+) -> FusedHits:
     """Fuse by the weighted mean of each list's z-scores over the pool.
 
     The weight of a list depends on its retrieval mode (one per list) and on the kind of texts: on their
@@ -60,18 +57,12 @@ def weighted(
     collection: their scores are compared directly, so the source that matches the query ranks first. Equal
     lists count as one. `weights` are additional factors.
     """
-    rules = adaptive_weights or trust or _DEFAULTS
-    code_density = marks if code_density is None else code_density
-    mean_word_length = letters if mean_word_length is None else mean_word_length
-    lists = [
-        ranked
-        for ranked in prepare_lists(
-            check_list(rankings, "rankings", "ranked lists"),
-            retrieval_modes=retrieval_modes or searched,
-            **options,
-        )
-        if ranked.hits
-    ]
+    rules = adaptive_weights or _DEFAULTS
+    modes = [RETRIEVAL_MODES.get(mode, mode) for mode in retrieval_modes]
+    prepared = prepare_lists(
+        check_list(rankings, "rankings", "ranked lists"), retrieval_modes=modes, **options
+    )
+    lists = [ranked for ranked in prepared if ranked.hits]
     if code_density is None or mean_word_length is None:
         measured_density, measured_length = text_evidence(_first_texts(lists))
         code_density = measured_density if code_density is None else code_density
@@ -123,19 +114,13 @@ class WeightedReranker:
         *,
         dense_weight: float | None = None,
         adaptive_weights: AdaptiveWeights | None = None,
-        vectors: float | None = None,  # OLD NAME: remove, with trust
-        trust: AdaptiveWeights | None = None,
         **options: Unpack[ListOptions],
     ) -> None:
-        rules = adaptive_weights or trust or AdaptiveWeights()
-        dense_weight = vectors if dense_weight is None else dense_weight
+        rules = adaptive_weights or _DEFAULTS
         self.adaptive_weights = rules if dense_weight is None else replace(rules, dense_weight=dense_weight)
-        self.trust = self.adaptive_weights  # OLD NAME: remove
         self.options = options
         self.code_density: float | None = None
         self.mean_word_length: float | None = None
-        self.marks: float | None = None  # OLD NAME: remove
-        self.letters: float | None = None  # OLD NAME: remove
 
     async def fuse(
         self,
@@ -144,16 +129,15 @@ class WeightedReranker:
         k: int,
         query: str | None = None,
         retrieval_modes: Sequence[str] = (),
-        searched: Sequence[str] = (),  # OLD NAME: remove
-    ) -> Fused:
+    ) -> FusedHits:
         """Return the best k of the fused lists; the query is not used."""
         return weighted(
             per_store,
             k=check_k(k),
-            retrieval_modes=retrieval_modes or searched,
+            retrieval_modes=retrieval_modes,
             adaptive_weights=self.adaptive_weights,
-            code_density=self.marks if self.code_density is None else self.code_density,
-            mean_word_length=self.letters if self.mean_word_length is None else self.mean_word_length,
+            code_density=self.code_density,
+            mean_word_length=self.mean_word_length,
             **self.options,
         )
 
@@ -172,7 +156,7 @@ def _weighted_values(
     lengths = [len({key for i in group.copies for key in lists[i].hits}) for group in groups]
     for group, weight, length in zip(groups, group_weights, lengths, strict=True):
         # A keyword search that returned less than others has no further matches.
-        exhausted = group.retrieval_mode in ("lexical", "doc") and length < max(lengths)
+        exhausted = group.retrieval_mode == "lexical" and length < max(lengths)
         z_scores = _z_scores([lists[i] for i in group.copies], list(ids), exhausted=exhausted)
         for i, copies in group.copies.items():
             weights[i] = lists[i].weight * weight / copies  # equal lists share one weight

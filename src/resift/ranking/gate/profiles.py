@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Literal
 
 from resift.errors import InputError, PluginLoadError
-from resift.plugins import GATE_PROFILES, built_by, load_plugin
+from resift.plugins import GATE_PROFILES, build_plugin, load_plugin
 from resift.validation import check_options, check_text, option
 
 OWN_SCORE = "score"
@@ -169,7 +169,7 @@ MEMOSA = Profile(
 def load_profile(name: str, **options: object) -> Profile:
     """Return an installed profile, built with the options that it declares."""
     plugin = load_plugin(GATE_PROFILES, check_text(name, "name"))
-    profile = built_by(plugin, name, options) if callable(plugin) else plugin
+    profile = build_plugin(plugin, name, options) if callable(plugin) else plugin
     if not isinstance(profile, Profile):
         raise PluginLoadError(
             f"The gate profile {name!r} is a {type(profile).__name__}; it must be a Profile."

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from resift.errors import InputError
 from resift.events import Event, Sink, emit
 from resift.ranking.gate.profiles import NEUTRAL, OWN_SCORE, Cliff, Grading, Letter, Profile
-from resift.types import Hit, StageKind, StageRecord, Trace, record_of, trace_of
+from resift.types import Hit, StageKind, StageRecord, Trace, get_trace, make_record
 
 BreakerClosed = Callable[[], bool]
 """Whether the reranker's breaker is CLOSED now; called before the cliff is searched and before it is used."""
@@ -140,7 +140,7 @@ def gate(
     for name, count in (("rerank_top_n", rerank_top_n), ("top_k", top_k)):
         if count is not None and count < 1:
             raise InputError(f"{name} is {count}; pass a number of hits ≥ 1, or None.")
-    signals = _read_signals(hits, profile.signal, trace_of(hits) if trace is None else trace)
+    signals = _read_signals(hits, profile.signal, get_trace(hits) if trace is None else trace)
     scores = [value for value in signals if value is not None]
     static = profile.floor_for(section)
     pool = _Pool(hits, signals, scores, profile, static, rerank_top_n, breaker_closed or (lambda: True))
@@ -184,7 +184,7 @@ def gate(
         tighten_skip_reason=hint.skip_reason,
     )
     emit(sink, result)
-    record = record_of(StageKind.GATE, "gate", kept, cut, note=note, notes=reasons)
+    record = make_record(StageKind.GATE, "gate", kept, cut, note=note, notes=reasons)
     return Gated(tuple(kept), tuple(cut), graded, result, record)
 
 
@@ -193,7 +193,7 @@ def _read_signals(hits: Sequence[Hit], signal: str, trace: Trace) -> list[float 
     if signal == OWN_SCORE:
         return [hit.score for hit in hits]
     known: dict[str, float | None] = {}
-    for record in trace.of(StageKind.RETRIEVE):
+    for record in trace.by_kind(StageKind.RETRIEVE):
         if record.source == signal:
             known |= dict(zip(record.ids, record.scores, strict=True))
     return [known.get(hit.id) for hit in hits]

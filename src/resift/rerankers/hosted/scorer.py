@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Unpack
 from urllib.parse import urlsplit
 
-from resift._internal.environment import ALLOWED_VARIABLES, is_allowed
+from resift._internal.environment import ALLOWED_VARIABLES, is_allowed_variable
 from resift._internal.forking import ForkSafeLock
 from resift.deadline import Deadline
 from resift.errors import (
@@ -248,7 +248,7 @@ class EndpointOptions(Options):
             key_host = self.key_hosts.get(variable)
             if key_host is None and (not os.environ.get(variable) or not is_public_name(host)):
                 continue  # a service of your own, without a key or in your own network
-            if host != key_host and find_reach(host) != "loopback" and not is_allowed(variable):
+            if host != key_host and find_reach(host) != "loopback" and not is_allowed_variable(variable):
                 owner = f"of {key_host}" if key_host else f"in {variable}"
                 yield (
                     "base_url",

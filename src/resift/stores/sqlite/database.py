@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from urllib.parse import quote
 
-from resift._internal.forking import abandon, after_fork
+from resift._internal.forking import after_fork, leak
 from resift.errors import StoreError, shell_path
 from resift.stores.sqlite.tables import (
     APPLICATION_ID,
@@ -120,10 +120,10 @@ class DatabaseFile:
                 with contextlib.closing(sqlite3.connect(uri, uri=True, timeout=0)) as last:
                     read_version(last)
 
-    def forget_parent(self) -> None:
+    def reset_after_fork(self) -> None:
         """Start with no connections in a forked child; the parent continues to use its own."""
         self._lock = threading.Lock()
-        abandon(*self._idle)
+        leak(*self._idle)
         self._idle = []
 
     @contextlib.contextmanager

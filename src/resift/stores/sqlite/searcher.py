@@ -92,7 +92,7 @@ class Searcher:
                 shares.append(len(top[0] & top[1]) / len(top[0]))
             return sum(shares) / len(shares)
 
-    def forget_parent(self) -> None:
+    def reset_after_fork(self) -> None:
         """Replace the lock in a forked child."""
         self._lock = threading.Lock()
 

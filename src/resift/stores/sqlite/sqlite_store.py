@@ -121,7 +121,7 @@ class SQLiteStore:
         self.path = check_path(path, "The index file")
         self.embedder = embedder
         self.mode: Mode = resolve_mode(mode, embedder, default="hybrid")
-        model = BM25(k1, b).checked()
+        model = BM25(k1, b).validate()
         analyzer = Analyzer(language or "auto")
         facts = initial_metadata(analyzer.language, analyzer.version) if create else None
         self._file = DatabaseFile(path, name=name, facts=facts, read_only=read_only)

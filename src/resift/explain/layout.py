@@ -1,3 +1,0 @@
-"""Old path of `resift.explain.flow`."""  # OLD PATH: remove
-
-from resift.explain.flow import *  # noqa: F403
