@@ -52,6 +52,7 @@ ATTACKS = {
     "inputs": Attack("inputs:attack", 26_000, 400),
     "server": Attack("server:attack", 4_000, 60),
     "availability": Attack("availability:attack", 100, 10),
+    "server overload": Attack("availability:attack_overload", 30, 5),
     "cypher": Attack("cypher:attack", 180_000, 900),
     "breaker": Attack("breaker:attack", 100_000, 1_600),
     "fan-out": Attack("fan_out:attack", 20_000, 64),
@@ -69,7 +70,7 @@ ATTACKS = {
 """Counts are what each attack takes: mutants, schedules, rounds of every fault in every dialect, calls."""
 
 
-ALONE = ("availability", "fan-out", "faults", "interrupts", "overload", "server", "soak")
+ALONE = ("availability", "server overload", "fan-out", "faults", "interrupts", "overload", "server", "soak")
 """These measure time, so no other attack runs next to them."""
 
 

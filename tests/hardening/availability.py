@@ -57,6 +57,55 @@ def attack(seed: int, count: int) -> Outcome:
     return outcome
 
 
+def attack_overload(seed: int, count: int) -> Outcome:
+    """Send five times more rerank requests than the real model can answer, for `count` seconds."""
+    import asyncio
+
+    from tests.hardening.overload import WORDS, late_wakeups
+    from tests.server.load import closed_loop, open_loop, request_bytes
+    from tests.server.process import real
+
+    outcome = Outcome("requests to a server with the real model at five times its capacity")
+    draw = random.Random(seed)
+    texts = [" ".join(draw.choices(WORDS, k=100)) for _ in range(60)]
+    bodies = [{"query": "what governs particles", "documents": draw.sample(texts, 12)} for _ in range(40)]
+    requests = [request_bytes("/v2/rerank", body) for body in bodies]
+    server = real("--any-model", "--embedder", "none", "--no-access-log")
+
+    async def run() -> tuple[Any, Any, Any]:
+        alone_s = max(3, count / 3)
+        before = await closed_loop(server.port, requests, connections=1, seconds=alone_s)
+        both = await closed_loop(server.port, requests, connections=2, seconds=2)
+        rate = 5 * max(before.rate(), both.rate())
+        over = await open_loop(server.port, requests, per_s=rate, seconds=count, connections=100)
+        return before, over, await closed_loop(server.port, requests, connections=1, seconds=alone_s)
+
+    try:
+        with late_wakeups() as machine_ms:
+            before, over, after = asyncio.run(run())
+    finally:
+        outcome.check(server.stop() == 0, "the server did not exit with 0")
+    machine = sorted(machine_ms)[int(0.99 * (len(machine_ms) - 1))] if machine_ms else 0.0
+    unloaded_ms = 1000 * max(before.at(0.99), after.at(0.99))
+    accepted_ms, refused_ms = 1000 * over.at(0.99), 1000 * over.at(0.99, 429)
+    outcome.tried = sum(map(len, over.answers.values()))
+    outcome.figures = {
+        "unloaded_p99_ms": round(unloaded_ms, 1),
+        "accepted_p99_ms": round(accepted_ms, 1),
+        "refused_p50_ms": round(1000 * over.at(0.5, 429), 1),
+        "refused_p99_ms": round(refused_ms, 1),
+        "machine_ms_p99": round(machine, 1),
+    }
+    outcome.check(set(over.answers) <= {200, 429}, f"statuses {sorted(over.answers)}")
+    allowed_ms = 3 * unloaded_ms + 3 * machine
+    message = f"accepted requests took {accepted_ms:.0f} ms, allowed are {allowed_ms:.0f}"
+    outcome.check(accepted_ms <= allowed_ms, message)
+    # Of a few refusals the p99 is the worst one, which tells more about the machine.
+    judged_ms = refused_ms if over.count(429) >= 300 else 1000 * over.at(0.5, 429)
+    outcome.check(judged_ms <= 50 + 3 * machine, f"refusals took {judged_ms:.0f} ms")
+    return outcome
+
+
 def large_requests(draw: random.Random) -> dict[str, tuple[str, Any]]:
     """Return path and body of requests that are expensive in Python, not in a model."""
     size = draw.randint(1_500, 3_000)

@@ -373,13 +373,62 @@ def test_settings_do_not_pile_up(tmp_path):
     assert len(pipelines) <= CACHED_PIPELINES + 2
 
 
+def index_of(file, *texts):
+    with resift.Index(file) as index:
+        index.add(list(texts))
+
+
 def test_a_filter_without_a_name_is_the_clients_mistake(tmp_path):
     """An empty key in `where` is 400 with a sentence, and no traceback."""
-    server = start("--any-model")
+    index_of(tmp_path / "docs.db", "a red fox")
+    server = start("--any-model", "--store", str(tmp_path / "docs.db"))
     try:
-        body = {"query": "fox", "documents": ["a red fox"], "where": {"": 1}}
-        answer = server.post("/v1/search", body)
-        assert answer.status in (200, 400)
+        for key in ("", "\ud800"):
+            answer = server.post("/v1/search", {"query": "fox", "where": {key: 1}})
+            assert answer.status in (200, 400), answer.body
         assert not any("Traceback" in line for line in server.lines)
     finally:
         server.stop()
+
+
+def test_an_index_that_was_replaced_is_opened_again(tmp_path):
+    """After `mv new.db docs.db` the server answers from the new file; a deleted one stays open."""
+    file = tmp_path / "docs.db"
+    index_of(file, "a red fox")
+    index_of(tmp_path / "new.db", "a red apple")
+    server = start("--any-model", "--store", str(file))
+    texts = lambda: [hit["text"] for hit in server.post("/v1/search", {"query": "red"}).json()["hits"]]  # noqa: E731
+    try:
+        assert texts() == ["a red fox"]
+        (tmp_path / "new.db").replace(file)
+        assert texts() == ["a red apple"]
+        file.unlink()
+        assert texts() == ["a red apple"]
+    finally:
+        server.stop()
+
+
+@pytest.mark.parametrize("delay_s", [0.05, 0.4])
+@pytest.mark.real_model
+def test_a_signal_before_the_server_is_ready_is_a_clean_end(delay_s):
+    """SIGTERM right after the address is printed, while models are loaded: exit code 0."""
+    server = real("--any-model", ready=False)
+    time.sleep(delay_s)
+    assert server.stop() == 0
+
+
+@pytest.mark.real_model
+def test_workers_end_with_their_supervisor():
+    """A killed supervisor leaves no process behind that keeps the port."""
+    server = real("--workers", "2", "--any-model", "--embedder", "none")
+    server.process.kill()
+    server.process.wait(10)
+    end = time.monotonic() + 30
+    while time.monotonic() < end:
+        try:
+            socket.create_connection(("127.0.0.1", server.port), timeout=2).close()
+        except ConnectionRefusedError:
+            break
+        time.sleep(0.2)
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", server.port), timeout=2)

@@ -138,6 +138,33 @@ def test_a_standing_queue_is_overload():
     asyncio.run(run())
 
 
+def test_a_model_on_this_machine_gets_little_work_ahead():
+    """A request may wait for as much work as it brings itself: answers are at most about twice as late."""
+
+    async def run():
+        now = 0.0
+        admission = Admission(Limits(), clock=lambda: now, cpu_bound=True)
+        async with admission.admit(100):
+            now = 1.0
+        assert admission.pairs_per_s == 100
+
+        async def is_admitted(pairs):
+            try:
+                async with admission.admit(pairs):
+                    return True
+            except RequestFailed:
+                return False
+
+        async with admission.admit(50):
+            assert await is_admitted(50)
+            assert await is_admitted(3)
+            async with admission.admit(50):
+                assert not await is_admitted(50)
+                assert await is_admitted(3)
+
+    asyncio.run(run())
+
+
 def test_requests_and_bytes_that_arrive_are_bounded():
     """Over the limit a request is refused before it is read."""
     admission = Admission(Limits(max_requests=2, max_bytes_held=100))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import errno
+import signal
 import socket
 import sys
 from collections.abc import Callable
@@ -98,6 +99,7 @@ def _add_network_options(group: argparse._ArgumentGroup) -> None:
         help="environment variable with API keys, separated by commas (default: RESIFT_API_KEYS)",
     )
     add_repeated(group, "--cors-origin", "URL", "web page that may send requests; may be repeated")
+    add_repeated(group, "--allowed-host", "NAME", "host name to allow without keys; may be repeated")
     group.add_argument("--tls-cert", type=Path, metavar="FILE", help="certificate, for https")
     group.add_argument("--tls-key", type=Path, metavar="FILE", help="its private key")
     group.add_argument(
@@ -121,6 +123,8 @@ def run_serve(args: argparse.Namespace) -> int:
     """Serve until a signal arrives; exit code 0 after a clean shutdown."""
     from resift.errors import require
 
+    # Until the server handles signals itself, nothing is in progress: the end is clean.
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
     for module in ("starlette", "uvicorn", "prometheus_client"):
         require(module, extra="server")
     from resift.server.app import serve_app
@@ -162,6 +166,7 @@ def server_options(args: argparse.Namespace) -> ServerOptions:
         key_file=args.api_key_file,
         key_env=args.api_key_env,
         cors_origins=tuple(args.cors_origin),
+        allowed_hosts=tuple(args.allowed_host),
         playground=not args.no_playground,
         access_log=not args.no_access_log,
         limits=Limits(**{name: getattr(args, name) for name in _LIMITS}),

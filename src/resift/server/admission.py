@@ -24,6 +24,10 @@ OVERLOAD_AFTER_S = 0.25
 """A queue that has not been empty for this long is overload: then nobody waits any more."""
 
 
+MIN_BACKLOG_S = 0.1
+"""Work that may always be ahead of a request on this machine's cores: bursts of small requests are fine."""
+
+
 def count_windows(texts: Sequence[str]) -> int:
     """Return about how many rows an embedding model will read for these texts."""
     return sum(1 + len(text) // CHARS_PER_WINDOW for text in texts)
@@ -51,6 +55,9 @@ class Admission:
     request as it has itself, and that is the number that is bounded: ten documents are admitted next to
     thousands, and a second thousand waits. A request of any size is admitted when it is alone. All methods
     run on one event loop.
+
+    A model on this machine (`cpu_bound`) gets no faster by more requests at once, only every answer gets
+    later. There, a request is admitted if the work ahead takes no longer than its own.
     """
 
     limits: Limits
@@ -60,6 +67,7 @@ class Admission:
     bytes_held: int = 0
     pairs_per_s: float = 0.0
     overloaded: bool = False
+    cpu_bound: bool = False
     _sizes: list[int] = field(default_factory=list)
     _queue: deque[_Waiter] = field(default_factory=deque)
     _queue_since_s: float = 0.0
@@ -113,7 +121,7 @@ class Admission:
             self._enter(pairs)
         else:
             left_s = deadline.timeout_s if deadline else None
-            limit_s = self.limits.max_wait_s
+            limit_s = min(self.limits.max_wait_s, self._max_backlog_s(pairs) / 4)
             await self._wait(pairs, limit_s if left_s is None else min(limit_s, left_s))
         try:
             yield
@@ -129,9 +137,17 @@ class Admission:
         # However large, a request counts for half of the room: it must not have to wait until it is alone.
         counted = min(pairs, self.limits.max_pairs // 2)
         ahead = self._pairs_ahead(counted)
-        # The throughput is known after the first work; until then the count alone decides.
-        soon = not self.pairs_per_s or ahead / self.pairs_per_s <= self.limits.max_backlog_s
+        if not self.pairs_per_s:
+            # The throughput is known after the first work; until then the count alone decides.
+            soon = not self.cpu_bound or len(self._sizes) < 2
+        else:
+            soon = ahead / self.pairs_per_s <= self._max_backlog_s(pairs)
         return soon and ahead + counted <= self.limits.max_pairs
+
+    def _max_backlog_s(self, pairs: int) -> float:
+        if not self.cpu_bound or not self.pairs_per_s:
+            return self.limits.max_backlog_s
+        return min(self.limits.max_backlog_s, max(MIN_BACKLOG_S, pairs / self.pairs_per_s))
 
     def _enter(self, pairs: int) -> None:
         if not self._sizes:

@@ -302,15 +302,18 @@ def _end_with_parent() -> None:
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
+        shutil.rmtree(os.environ.get(MULTIPROCESS_VARIABLE, ""), ignore_errors=True)
         os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _log_to_stderr() -> None:
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(message)s"))
-    for name in ("resift.server", "uvicorn.error"):
+    for name in ("resift.server", "uvicorn.error", "mcp"):
         logger = logging.getLogger(name)
         logger.handlers, logger.propagate = [handler], False
+    # The log has one line per request; the MCP SDK writes requests over several, with their ids.
+    logging.getLogger("mcp").setLevel(logging.CRITICAL)
     logging.getLogger("resift.server").setLevel(logging.INFO)
     # uvicorn reports its life at INFO; its warnings are about clients that send no valid HTTP.
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import os
 from collections import OrderedDict
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, replace
@@ -192,6 +193,8 @@ class SearchService:
     def __init__(self, server: ServerState) -> None:
         self._server = server
         self._stores: list[SQLiteStore] | None = None
+        self._files: list[tuple[int, int]] = []
+        self._closing: set[asyncio.Task[None]] = set()
         self._pipelines: OrderedDict[SearchSettings, Pipeline] = OrderedDict()
         self._document_sets: OrderedDict[str, list[MemoryStore]] = OrderedDict()
         self._lock = asyncio.Lock()
@@ -247,6 +250,14 @@ class SearchService:
             await store.close()
 
     async def _pipeline(self, settings: SearchSettings | None) -> Pipeline:
+        if self._stores is not None and self._file_ids() != self._files:
+            # An index was replaced by another file of the same name.
+            for store in self._stores:
+                task = asyncio.ensure_future(store.close())
+                self._closing.add(task)
+                task.add_done_callback(self._closing.discard)
+            self._stores = None
+            self._pipelines.clear()
         if not self.has_index:
             raise RequestFailed(
                 "not_found",
@@ -281,8 +292,16 @@ class SearchService:
                 self._stores = await asyncio.to_thread(self._open_indexes)
         return [view for store in self._stores for view in views(store)]
 
+    def _file_ids(self) -> list[tuple[int, int]]:
+        """Return device and number of each index file; a missing file keeps the ones that are open."""
+        try:
+            return [(status.st_dev, status.st_ino) for status in map(os.stat, self._server.options.stores)]
+        except OSError:
+            return self._files
+
     def _open_indexes(self) -> list[SQLiteStore]:
         files = self._server.options.stores
+        self._files = self._file_ids()
         stores = []
         for i, file in enumerate(files):
             store = open_index(file, read_only=True)

@@ -162,6 +162,7 @@ class ServerState:
                 if scorer.failure:
                     raise ModelLoadError(scorer.failure)
                 self.scorers[name] = scorer
+                self.admission.cpu_bound = True
         if self.embedder is None and self.options.embedder is not None:
             self.embedder = LocalEmbedder(self.options.embedder)
 
