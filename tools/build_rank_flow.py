@@ -13,6 +13,7 @@ import resift
 from resift.demo.demo_run import passages
 
 QUERY = "how much notice must I give after two years here?"
+DESCRIPTION = "Ranks of each hit in keyword search, vector search, fusion, reranking and blend."
 TARGET = Path(__file__).resolve().parent.parent / "docs" / "pictures" / "rank-flow.svg"
 
 
@@ -22,7 +23,8 @@ def main() -> int:
         index = resift.Index(Path(folder) / "sample.db")
         index.add(passages())
         ranking = index.search(QUERY, k=10)
-        TARGET.write_text(ranking.explain().svg(), encoding="utf-8")
+        picture = ranking.explain().svg().replace("</title>", f"</title><desc>{DESCRIPTION}</desc>", 1)
+        TARGET.write_text(picture, encoding="utf-8")
         index.close()
     sys.stderr.write(f"wrote {TARGET.name}\n")
     return 0
