@@ -24,8 +24,8 @@ from resift._internal.files import cache_folder
 from resift._internal.sync import run_sync
 from resift.deadline import Deadline
 from resift.demo.demo_run import passages, questions
+from resift.evaluation.measures import Reliability, measure_reliability
 from resift.evaluation.readers import Collection, read_collection
-from resift.evaluation.reliability import Reliability, measured
 from resift.evaluation.running import build_index
 from resift.models.embedder import DEFAULT_EMBEDDER, Embedder
 from resift.models.registry import check_kind
@@ -93,7 +93,7 @@ async def of_sample(scorer: CrossEncoderReranker) -> Pairs:
 
 def error_on(pairs: Pairs, calibrator: Platt) -> Reliability:
     """Return how far a calibrator can be believed on pairs it was not fitted to."""
-    return measured(
+    return measure_reliability(
         [calibrator.probability(score) for score, _ in pairs], [yes for _, yes in pairs], held_out=True
     )
 

@@ -30,7 +30,7 @@ from resift.evaluation.measures import Judge
 from resift.evaluation.readers import Collection, read_collection
 from resift.evaluation.running import Outcome, build_index, evaluate
 from resift.evaluation.significance import bootstrap_interval
-from resift.evaluation.systems import Subject, subject_named
+from resift.evaluation.systems import System, find_system
 from resift.pipeline.pipeline import Pipeline
 from resift.pipeline.stages import Rerank
 from resift.rerankers.score_cache import CachedScorer, SQLiteScores
@@ -60,7 +60,7 @@ def part_of(collection: Collection, most: int) -> Collection:
     )
 
 
-def timed(subject: Subject, out: Path) -> Subject:
+def timed(subject: System, out: Path) -> System:
     """Return the subject whose pipeline writes down the processor time of each search but the first."""
 
     def opened(path: Path | None) -> Pipeline:
@@ -81,7 +81,7 @@ def timed(subject: Subject, out: Path) -> Subject:
     return replace(subject, open=opened)
 
 
-def cached(subject: Subject, scores: Path) -> Subject:
+def cached(subject: System, scores: Path) -> System:
     """Return the subject whose reranker asks the cache first."""
 
     def opened(path: Path | None) -> Pipeline:
@@ -112,7 +112,7 @@ def measured(data: Path, work: Path, most: int, scores: Path | None = None) -> d
     times: dict[str, float] = {}
     for name in (*SINGLE, "default"):
         told = work / f"ms-{data.name}-{name}.txt"
-        plain = subject_named(name)
+        plain = find_system(name)
         subject = timed(plain, told) if scores is None else cached(plain, scores / f"scores-{data.name}.db")
         outcome = whole(partial(evaluate, subject, collection, judge, index=index, cache=work))
         per_query = outcome.quality.per_query[MEASURE]

@@ -28,7 +28,7 @@ from benchmarks.harness import write_results
 from resift.evaluation.readers import read_collection
 from resift.evaluation.fast_replay import FastReplay
 from resift.evaluation.measures import Judge
-from resift.evaluation.recording import Recorded, Recording, read_recording
+from resift.evaluation.recording import RecordedQuery, Recording, read_recording
 from resift.evaluation.replay import Setting, default_setting, replay
 from resift.models.loading import load
 from resift.rerankers.cross_encoder import DEFAULT_MODEL
@@ -121,7 +121,7 @@ class Questions:
         return np.where(self.prose < 1, self.shipped, row[place, np.arange(len(self.ids))])
 
 
-def _reranked(one: Recorded) -> list[str]:
+def _reranked(one: RecordedQuery) -> list[str]:
     """Return the cross-encoder's order of the best 20 of RRF over lists of 100."""
     rrf: dict[str, float] = {}
     for ranked in one.lists.values():
@@ -131,7 +131,7 @@ def _reranked(one: Recorded) -> list[str]:
     return sorted(top[:20], key=lambda id: (-one.rerank.get(id, -99.0), id)) + top[20:]
 
 
-def _facts_of(one: Recorded) -> dict[str, float]:
+def _facts_of(one: RecordedQuery) -> dict[str, float]:
     words, meaning = [[id for id, _ in ranked] for ranked in one.lists.values()]
     logits = np.array(sorted(one.rerank.values(), reverse=True)[:20] or [0.0])
     share = float(1 / np.exp(logits - logits[0]).sum())

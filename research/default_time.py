@@ -36,10 +36,10 @@ async def work(data: Path, cache: Path, most: int) -> None:
     # Only what both versions have.
     from resift.evaluation.readers import read_collection
     from resift.evaluation.running import build_index
-    from resift.evaluation.systems import subject_named
+    from resift.evaluation.systems import find_system
 
     collection = read_collection(data)
-    pipeline = subject_named("default").open(await asyncio.to_thread(build_index, collection, cache))
+    pipeline = find_system("default").open(await asyncio.to_thread(build_index, collection, cache))
     questions = asked(dict(collection.queries), most)
     await pipeline.search(questions[0], k=10)
     print(len(questions), flush=True)

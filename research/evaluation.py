@@ -20,7 +20,7 @@ TARGET_REPLAY_S, TARGET_SCIFACT_S = 10.0, 20.0
 
 def made_recording(queries: int, candidates: int):
     """Return made-up lists and scores for that many queries."""
-    from resift.evaluation.recording import Header, Recorded, Recording
+    from resift.evaluation.recording import Header, RecordedQuery, Recording
 
     draw = random.Random(4)
     rows = []
@@ -33,7 +33,7 @@ def made_recording(queries: int, candidates: int):
             for store in ("text", "vectors")
         }
         rerank = {name: draw.gauss(0, 4) for name in names}
-        rows.append(Recorded(f"q{number}", "test", lists, rerank, dict.fromkeys(draw.sample(names, 3), 1)))
+        rows.append(RecordedQuery(f"q{number}", "test", lists, rerank, dict.fromkeys(draw.sample(names, 3), 1)))
     return Recording(Header(stores=("text", "vectors"), reranker="r", depth=20, k=10), tuple(rows))
 
 
@@ -67,12 +67,12 @@ def scifact(cache: Path | None) -> dict | None:
     from resift.evaluation.readers import read_collection
     from resift.evaluation.measures import Judge
     from resift.evaluation.running import evaluate, index_for
-    from resift.evaluation.systems import subject_named
+    from resift.evaluation.systems import find_system
 
     folder = Path(os.environ.get("RESIFT_DATA", "../shared/data")) / "scifact"
     if not folder.is_dir():
         return None
-    subject, where = subject_named("rrf"), cache or cache_folder("evaluation")
+    subject, where = find_system("rrf"), cache or cache_folder("evaluation")
     where.mkdir(parents=True, exist_ok=True)
     index_for([subject], read_collection(folder), where)
     with Clock() as clock:

@@ -27,7 +27,7 @@ from resift.deadline import Deadline
 from resift.evaluation.readers import Collection, read_collection
 from resift.evaluation.running import build_index
 from resift.evaluation.significance import bootstrap_interval
-from resift.evaluation.systems import subject_named
+from resift.evaluation.systems import find_system
 from resift.fusion.weighted import weighted
 from resift.models.engine import shared_engine
 from resift.models.loading import load
@@ -74,7 +74,7 @@ def long_collection(data: Path, out: Path, size: int) -> Path:
 
 async def record(collection: Collection, index: Path, queries: list[str], out: Path) -> None:
     """Write one line per question: the lists, and every window's logit of the texts that would be read."""
-    pipeline = subject_named("default").open(index)
+    pipeline = find_system("default").open(index)
     model = load(DEFAULT_MODEL, kind="cross-encoder")
     template, length = model.tokenizer.template, model.spec.max_length
     with out.open("a", encoding="utf-8") as file:

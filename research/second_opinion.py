@@ -27,7 +27,7 @@ from resift.evaluation.readers import read_collection
 from resift.evaluation.fast_replay import FastReplay
 from resift.evaluation.measures import Judge
 from resift.evaluation.recording import Recording, read_recording
-from resift.evaluation.replay import default_setting, only, policy_of
+from resift.evaluation.replay import blend_policy, default_setting
 from resift.rerankers.late_interaction import LateInteractionReranker
 from resift.types import Hit
 
@@ -58,7 +58,7 @@ class Trials(FastReplay):
 
     def blended(self, logits: Any, *, extra: Any = 0.0) -> np.ndarray:
         """Return the values of the default's blend with these logits, NaN where nothing was read."""
-        policy = policy_of(self.setting)
+        policy = blend_policy(self.setting)
         if policy is None:
             raise ValueError("the default blends")
         weight = self._weights(policy, weighed=True)
@@ -147,7 +147,7 @@ def main(argv: list[str] | None = None) -> int:
     costs, values = {}, {}
     for path in sorted(args.recorded.glob("*.jsonl")):
         recording = read_recording(path)
-        recording = only(recording, recording.queries[: args.questions])
+        recording = Recording(recording.header, recording.queries[: args.questions])
         trials = Trials(recording)
         costs[path.stem] = asyncio.run(ask(trials, recording, args.data / path.stem))
         values[path.stem] = forms(trials)

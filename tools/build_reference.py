@@ -56,7 +56,6 @@ ROOMS = {
     "Agent": ["resift.agent"],
     "Evaluation": [
         "resift.evaluation.readers",
-        "resift.evaluation.readers",
         "resift.evaluation.measures",
         "resift.evaluation.significance",
         "resift.evaluation.differences",

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from resift.cli.main import main
-from resift.evaluation.reliability import reliability
+from resift.evaluation.measures import reliability
 from resift.ranking.shape import Isotonic, Platt, load_calibrator
 
 
@@ -63,7 +63,7 @@ def test_pairs_are_judged_by_a_calibrator_that_did_not_see_them():
         ('{"score": NaN, "label": 1}\n', 'j.jsonl:1: "score" must be a finite number'),
         ('{"score": 1}\n', 'j.jsonl:1: "label" must be true, false or a grade'),
         ('{"score": 1, "label": 1}\n', "1 relevant and 0 other pairs"),
-        ("[]\n", "one JSON object a line"),
+        ("[]\n", "JSON object"),
     ],
 )
 def test_mistakes_get_one_line(content, told, tmp_path, monkeypatch, capsys):

@@ -9,7 +9,7 @@ import pytest
 
 import resift
 from resift.cli.main import main
-from resift.evaluation.systems import subject_named
+from resift.evaluation.systems import find_system
 from tests.evaluation.small import write_collection
 
 FILE = """
@@ -59,8 +59,8 @@ def test_a_report_says_when_how_and_with_what_it_was_made(folder, tmp_path, caps
 
 
 def test_the_models_of_a_pipeline_are_known():
-    assert subject_named("bm25").models == ()
-    assert subject_named("default").models == (
+    assert find_system("bm25").models == ()
+    assert find_system("default").models == (
         "BAAI/bge-small-en-v1.5",
         "cross-encoder/ms-marco-MiniLM-L-12-v2",
     )

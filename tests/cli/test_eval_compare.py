@@ -31,7 +31,7 @@ def test_the_evidence_that_moved_a_hit_is_told(tmp_path, capsys):
     assert main(["compare", str(folder), *shown, "--cache", str(tmp_path), "--moved", "9"]) == 0
     told = capsys.readouterr().out
     assert " from one + " in told
-    assert "one counted 0.5, two counted 0.5" in told
+    assert "one weight 0.5, two weight 0.5" in told
 
 
 def test_run_files_are_compared_too(tmp_path, capsys):

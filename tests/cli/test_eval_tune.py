@@ -114,7 +114,7 @@ def test_options_without_effect_are_not_listed():
 
 def recording_where_one_store_is_right(path, queries=60):
     """Write a recording in which the second store alone knows the answer: its weight beats the default."""
-    from resift.evaluation.recording import Header, Recorded, header_line, query_line
+    from resift.evaluation.recording import Header, RecordedQuery, header_line, query_line
 
     ids = [f"d{rank}" for rank in range(10)]
     header = Header(stores=("one", "two"), reranker="", depth=0, k=10)
@@ -126,7 +126,7 @@ def recording_where_one_store_is_right(path, queries=60):
             name: [(id, 10.0 - rank) for rank, id in enumerate(order)]
             for name, order in (("one", ids), ("two", second))
         }
-        lines.append(query_line(Recorded(f"q{number}", "test", lists, {}, {right: 1})))
+        lines.append(query_line(RecordedQuery(f"q{number}", "test", lists, {}, {right: 1})))
     path.write_text("".join(lines))
 
 
@@ -159,8 +159,8 @@ def test_marks_of_users_on_an_index(tmp_path, capsys):
     words = ["tune", str(index), "--clicks", str(thumbs), "--yaml", str(best)]
     assert main(words) == 0
     told = capsys.readouterr().out
-    assert "3 questions, 3 hits marked good, 0 bad" in told
-    assert "The default stays: 3 questions are too few" in told
+    assert "3 queries, 3 hits rated good, 0 bad" in told
+    assert "The default stays: 3 queries are too few" in told
     assert "default pipeline" in told
     assert "Found by" not in best.read_text()
     assert main(["config", "check", str(best)]) == 0

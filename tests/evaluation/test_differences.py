@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from resift.evaluation.differences import differences, moved
+from resift.evaluation.differences import differences, moved_queries
 from resift.evaluation.measures import Judge
 from resift.evaluation.running import Answer, Outcome, PathStep
 
@@ -31,7 +31,7 @@ def test_an_outcome_compared_with_itself_shows_no_difference():
     for row in differences([base, outcome("b", BASE)], ["RR", "P@1"]):
         assert (row.mean, row.p, row.p_holm, row.wins, row.ties, row.losses) == (0.0, 1.0, 1.0, 0, 3, 0)
         assert (row.low, row.high) == (0.0, 0.0)
-    assert moved(base, outcome("b", BASE), "RR", QRELS) == []
+    assert moved_queries(base, outcome("b", BASE), "RR", QRELS) == []
 
 
 def test_wins_losses_and_the_mean():
@@ -54,7 +54,7 @@ def test_many_comparisons_are_corrected():
 
 
 def test_what_moved_most_says_why_from_the_path():
-    shifts = moved(outcome("a", BASE), outcome("b", OTHER, {"b": PATH}), "RR", QRELS)
+    shifts = moved_queries(outcome("a", BASE), outcome("b", OTHER, {"b": PATH}), "RR", QRELS)
     assert [one.query for one in shifts] == ["1", "2", "3"]
     document = shifts[1].documents[0]
     assert (document.id, document.before, document.after) == ("b", 2, 1)

@@ -17,16 +17,16 @@ from resift.evaluation.measures import Judge
 from resift.evaluation.readers import read_collection
 from resift.evaluation.recording import (
     Header,
-    Recorded,
+    RecordedQuery,
     Recording,
     header_line,
     query_line,
     read_recording,
     record,
 )
-from resift.evaluation.replay import Setting, adaptive_weights, blend_policy, coverage, recorded_hits, replay
+from resift.evaluation.replay import Setting, adaptive_weights, blend_policy, recorded_hits, replay
 from resift.evaluation.running import evaluate, hits_beyond_k
-from resift.evaluation.systems import Subject
+from resift.evaluation.systems import System
 from resift.evaluation.tuning import split_by_hash, split_by_name, tune
 from resift.pipeline.pipeline import Pipeline
 from resift.pipeline.stages import AdaptiveDepth, Rerank, Shape
@@ -76,7 +76,7 @@ def subject(**stages):
     def opened(_):
         return Pipeline([words(), Backwards()], k=3, **stages)
 
-    return Subject("s", {}, needs_corpus=False, needs_vectors=False, open=opened)
+    return System("s", {}, needs_corpus=False, needs_vectors=False, open=opened)
 
 
 @pytest.fixture
@@ -92,7 +92,6 @@ def test_a_replay_gives_what_the_pipeline_gave_and_asks_no_model(collection, tmp
     setting = Setting(depth=4)
     run = replay(read_recording(out), setting)
     assert run == {query: list(ids) for query, ids in outcome.run.items()}
-    assert coverage(read_recording(out), setting) == 1.0
     assert Length.read == before
 
 
@@ -150,16 +149,16 @@ def test_what_is_alike_is_recorded_and_replayed(collection, tmp_path):
             [store, Backwards()], k=3, rerank=Rerank(Length(), depth=4), shape=Shape(ShapePolicy(guard=None))
         )
 
-    subject = Subject("s", {}, needs_corpus=False, needs_vectors=False, open=opened)
+    subject = System("s", {}, needs_corpus=False, needs_vectors=False, open=opened)
     out = tmp_path / "run.jsonl"
     record(subject, [collection], out, index=None, key="x", depth=4)
     recording = read_recording(out)
-    assert all(set(one.near) == set(DOCUMENTS) for one in recording.queries)
+    assert all(set(one.neighbors) == set(DOCUMENTS) for one in recording.queries)
     outcome = evaluate(subject, collection, Judge(collection.qrels), index=None, cache=tmp_path)
     wanted = {query: list(ids) for query, ids in outcome.run.items()}
     assert replay(recording, Setting(depth=4)) == wanted
     tuned = tune(recording, search="grid", budget=1000)
-    assert {setting.neighbours for setting, _ in tuned.history if setting.depth and setting.blend} == {
+    assert {setting.neighbors for setting, _ in tuned.history if setting.depth and setting.blend} == {
         0.0,
         0.5,
     }
@@ -171,9 +170,9 @@ def test_a_recording_without_neighbours_is_still_read(collection, tmp_path):
     record(subject(), [collection], out, index=None, key="x", depth=4)
     header, *rows = [json.loads(line) for line in out.read_text().splitlines()]
     for row in rows:
-        del row["near"]
+        del row["neighbors"]
     out.write_text("".join(json.dumps(row) + "\n" for row in (header, *rows)))
-    assert all(one.near == {} for one in read_recording(out).queries)
+    assert all(one.neighbors == {} for one in read_recording(out).queries)
 
 
 def test_no_text_is_recorded(collection, tmp_path):
@@ -212,11 +211,11 @@ recordings = st.lists(
             reranker=("r", "cross-encoder")[len(rows) % 2],
             depth=8,
             k=3,
-            searched=("doc", "vector"),
+            retrieval_modes=("lexical", "dense"),
             **({"score_scale": "logit", "languages": ("en",)} if len(rows) % 2 else {}),
         ),
         tuple(
-            Recorded(f"q{at}", "test", {"one": one, "two": two}, *said[:1], {"a": 1}, *said[1:])
+            RecordedQuery(f"q{at}", "test", {"one": one, "two": two}, *said[:1], {"a": 1}, *said[1:])
             for at, (one, two, *said) in enumerate(rows)
         ),
     )
@@ -230,7 +229,7 @@ all_settings = st.builds(
     blend=st.sampled_from([None, "promote", "z-score", "rank"]),
     blend_weight=st.sampled_from([None, 0.25, 0.5]),
     temperature=st.sampled_from([0.5, 2.0]),
-    neighbours=st.sampled_from([0.0, 0.25, 1.0]),
+    neighbors=st.sampled_from([0.0, 0.25, 1.0]),
 )
 
 
@@ -260,20 +259,20 @@ def rank_with_pipeline(recording, setting):
     for query in recording.queries:
         stores = [
             RecordedStore(name, kind, recorded_hits(query.lists[name], name))
-            for name, kind in zip(header.stores, header.kinds, strict=True)
+            for name, kind in zip(header.stores, header.retrieval_modes, strict=True)
         ]
         if setting.method == "weighted":
             fuse = WeightedReranker(
                 adaptive_weights=adaptive_weights(setting), weights=setting.weights or None
             )
-            fuse.code_density, fuse.mean_word_length = query.marks, query.letters
+            fuse.code_density, fuse.mean_word_length = query.code_density, query.mean_word_length
         else:
             options = {"k_param": setting.k_param} if setting.method == "rrf" else {}
             options |= {"weights": list(setting.weights)} if setting.weights else {}
             fuse = FusionReranker(setting.method, sources=list(header.stores), **options)
 
         async def add_neighbors(pool, query=query):
-            return dataclasses.replace(pool, neighbors=query.near)
+            return dataclasses.replace(pool, neighbors=query.neighbors)
 
         stages = {}
         if setting.depth:
@@ -302,7 +301,7 @@ def made(count, *, split="test", good="rerank"):
         second = [right, *(name for name in names if name != right)] if good == "second" else names[::-1]
         rerank = {name: float(name == right) * (good == "rerank") for name in names}
         rows.append(
-            Recorded(
+            RecordedQuery(
                 f"{split}{at}",
                 split,
                 {

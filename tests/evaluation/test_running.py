@@ -15,7 +15,7 @@ from resift.errors import InputError
 from resift.evaluation.measures import Judge
 from resift.evaluation.readers import read_collection
 from resift.evaluation.running import Answer, AnswerCache, evaluate, hits_beyond_k, index_for
-from resift.evaluation.systems import BUILT_IN, Subject, subject_named
+from resift.evaluation.systems import BUILT_IN, System, find_system
 from resift.pipeline.pipeline import Pipeline
 from resift.types import Hit
 from tests.evaluation.small import QUERIES, write_collection
@@ -40,13 +40,13 @@ def collection(tmp_path):
 
 
 def counted(store, name="counted"):
-    return Subject(
+    return System(
         name, {"test": name}, needs_corpus=False, needs_vectors=False, open=lambda _: Pipeline([store])
     )
 
 
 def test_bm25_finds_what_is_judged_relevant(collection, tmp_path):
-    subject = subject_named("bm25")
+    subject = find_system("bm25")
     index = index_for([subject], collection, tmp_path)
     outcome = evaluate(subject, collection, Judge(collection.qrels), index=index, cache=tmp_path)
     assert outcome.quality.mean("RR") == 1.0
@@ -57,8 +57,8 @@ def test_bm25_finds_what_is_judged_relevant(collection, tmp_path):
 @pytest.mark.real_model
 def test_fused_lists_are_deeper_than_those_of_the_default(collection, tmp_path):
     """They stand beside published figures of long lists; the others ask for what the default asks."""
-    index = index_for([subject_named("rrf")], collection, tmp_path)
-    opened = {name: subject_named(name).open(index) for name in BUILT_IN}
+    index = index_for([find_system("rrf")], collection, tmp_path)
+    opened = {name: find_system(name).open(index) for name in BUILT_IN}
     deep = {name for name, pipeline in opened.items() if pipeline.fetch(10) == 500}
     assert deep == {"rrf", "linear"}
     assert opened["default"].fetch(10) == 300
@@ -66,7 +66,7 @@ def test_fused_lists_are_deeper_than_those_of_the_default(collection, tmp_path):
         100
     }
     # Answers that an earlier version kept of shallower lists are not taken for these.
-    assert all(subject_named(name).identity != {"built-in": name} for name in deep)
+    assert all(find_system(name).identity != {"built-in": name} for name in deep)
     for pipeline in opened.values():
         asyncio.run(pipeline.close())
 
@@ -74,9 +74,9 @@ def test_fused_lists_are_deeper_than_those_of_the_default(collection, tmp_path):
 @pytest.mark.real_model
 def test_a_name_can_say_how_vectors_are_found(collection, tmp_path):
     """`:approximate` goes by codes, `:exact` compares all; their answers are kept apart."""
-    index = index_for([subject_named("dense")], collection, tmp_path)
+    index = index_for([find_system("dense")], collection, tmp_path)
     names = ("dense", "dense:exact", "dense:approximate")
-    found = {name: subject_named(name) for name in names}
+    found = {name: find_system(name) for name in names}
     assert len({str(subject.identity) for subject in found.values()}) == 3
     exact = {}
     for name, subject in found.items():
@@ -86,7 +86,7 @@ def test_a_name_can_say_how_vectors_are_found(collection, tmp_path):
     assert exact == {"dense": None, "dense:exact": True, "dense:approximate": False}
     assert found["dense:approximate"].stores[0]["exact"] is False
     with pytest.raises(InputError, match="Unknown pipeline 'dense:roughly'"):
-        subject_named("dense:roughly")
+        find_system("dense:roughly")
 
 
 def test_answers_are_asked_for_once(collection, tmp_path):
@@ -119,7 +119,7 @@ def test_a_degraded_answer_is_measured_but_asked_for_again(collection, tmp_path)
             raise OSError("down")
 
     store = CountingStore()
-    subject = Subject(
+    subject = System(
         "half", {}, needs_corpus=False, needs_vectors=False, open=lambda _: Pipeline([store, Failing()])
     )
     outcome = evaluate(subject, collection, Judge(collection.qrels), index=None, cache=tmp_path)
@@ -163,7 +163,7 @@ from pathlib import Path
 from resift.evaluation.readers import read_collection
 from resift.evaluation.measures import Judge
 from resift.evaluation.running import evaluate
-from resift.evaluation.systems import Subject
+from resift.evaluation.systems import System
 from resift.pipeline.pipeline import Pipeline
 from resift.types import Hit
 
@@ -182,7 +182,7 @@ class Store:
         return [Hit("apple", "An apple", 1.0)]
 
 collection = read_collection(folder)
-subject = Subject("s", {}, needs_corpus=False, needs_vectors=False, open=lambda _: Pipeline([Store()]))
+subject = System("s", {}, needs_corpus=False, needs_vectors=False, open=lambda _: Pipeline([Store()]))
 outcome = evaluate(subject, collection, Judge(collection.qrels), index=None, cache=cache)
 print("done", outcome.reused, len(outcome.answers), flush=True)
 """

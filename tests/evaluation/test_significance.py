@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resift.evaluation.significance import bootstrap_interval, holm, randomisation_p
+from resift.evaluation.significance import bootstrap_interval, holm, randomization_p
 
 
 def test_no_difference_has_p_one():
-    assert randomisation_p([]) == 1.0
-    assert randomisation_p([0.0] * 300) == 1.0
+    assert randomization_p([]) == 1.0
+    assert randomization_p([0.0] * 300) == 1.0
     assert bootstrap_interval([0.0] * 300) == (0.0, 0.0)
     assert bootstrap_interval([]) == (0.0, 0.0)
 
@@ -28,31 +28,31 @@ def test_few_differences_are_counted_exactly(values):
         for signs in itertools.product((1, -1), repeat=len(values))
     ]
     reached = sum(abs(total) >= abs(sum(values)) - 1e-12 for total in patterns)
-    assert randomisation_p(values) == pytest.approx(reached / len(patterns))
+    assert randomization_p(values) == pytest.approx(reached / len(patterns))
 
 
 def test_sampled_p_agrees_with_the_exact_one():
     draw = random.Random(1)
     values = [draw.gauss(0.05, 0.2) for _ in range(16)]
-    exact = randomisation_p(values)
+    exact = randomization_p(values)
     # Tiny differences change nothing but push the count over the limit of the exact test.
-    assert randomisation_p([*values, 1e-13]) == pytest.approx(exact, abs=0.01)
+    assert randomization_p([*values, 1e-13]) == pytest.approx(exact, abs=0.01)
 
 
 @pytest.mark.slow
 def test_the_direction_does_not_matter_and_the_answer_repeats():
     draw = random.Random(2)
     values = [draw.gauss(0.02, 0.1) for _ in range(200)]
-    assert randomisation_p(values) == randomisation_p([-value for value in values])
+    assert randomization_p(values) == randomization_p([-value for value in values])
     assert bootstrap_interval(values) == bootstrap_interval(values)
 
 
 def test_a_clear_difference_is_significant_and_chance_is_not():
     draw = random.Random(3)
-    assert randomisation_p([draw.gauss(0.1, 0.1) for _ in range(100)]) < 0.001
+    assert randomization_p([draw.gauss(0.1, 0.1) for _ in range(100)]) < 0.001
     low, high = bootstrap_interval([draw.gauss(0.1, 0.1) for _ in range(100)])
     assert 0.05 < low < high < 0.15
-    assert randomisation_p([(-1) ** at * 0.1 for at in range(100)]) == 1.0
+    assert randomization_p([(-1) ** at * 0.1 for at in range(100)]) == 1.0
 
 
 def test_holm_by_hand():

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from resift.evaluation.significance import bootstrap_interval, holm, randomisation_p
+from resift.evaluation.significance import bootstrap_interval, holm, randomization_p
 from tests.lazy import LazyModule
 
 stats = LazyModule("scipy.stats")
@@ -34,14 +34,14 @@ def permutation(values: list[float], rounds) -> float:
 def test_small_samples_are_exact(seed):
     """All sign patterns are counted: the p is SciPy's to the last digits."""
     values = [value for value in differences(12, 0.05, seed) if value]
-    assert randomisation_p(values) == pytest.approx(permutation(values, np.inf), abs=1e-12)
+    assert randomization_p(values) == pytest.approx(permutation(values, np.inf), abs=1e-12)
 
 
 @pytest.mark.parametrize("shift", [0.0, 0.03, 0.08])
 def test_large_samples_agree_within_sampling_error(shift):
     """Sampled p-values of both lie within four standard errors of each other."""
     values = differences(60, shift, 7)
-    ours, theirs = randomisation_p(values), permutation(values, 50_000)
+    ours, theirs = randomization_p(values), permutation(values, 50_000)
     error = (max(theirs, 1e-4) * (1 - theirs) / 50_000) ** 0.5
     assert abs(ours - theirs) <= 4 * 2**0.5 * error + 1e-4
 

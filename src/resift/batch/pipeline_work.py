@@ -14,7 +14,14 @@ from resift._internal.sync import run_sync
 from resift.batch.job import MANIFEST
 from resift.batch.work import OutputRow, Row, StopJobError, map_rows, require_query, text_or_none, to_batch
 from resift.errors import InputError, ResiftError, require
-from resift.evaluation.recording import Header, Recorded, header_line, make_header, query_line, raw_scores
+from resift.evaluation.recording import (
+    Header,
+    RecordedQuery,
+    header_line,
+    make_header,
+    query_line,
+    raw_scores,
+)
 from resift.evaluation.running import cache_key, code_digest
 from resift.evaluation.systems import System, find_system
 from resift.pipeline.pipeline import Pipeline
@@ -119,7 +126,7 @@ class RecordWork:
         except ResiftError as exc:
             # A store or a reranker failed, not the row, and a recording must be complete.
             raise StopJobError(str(exc)) from exc
-        recorded = Recorded(query=id, split=str(row.get("split") or "test"), qrels=qrels, **scores)
+        recorded = RecordedQuery(query=id, split=str(row.get("split") or "test"), qrels=qrels, **scores)
         return [{"id": id, "line": query_line(recorded)}]
 
 

@@ -13,7 +13,7 @@ from resift.cli.terminal import bar, print_json, print_table, print_text, style,
 from resift.errors import DataFormatError
 
 if TYPE_CHECKING:
-    from resift.evaluation.reliability import Reliability
+    from resift.evaluation.measures import Reliability
 
 EXAMPLES = """\
 JUDGED is JSONL with one judged hit per line: {"score": 3.2, "label": 1}. A label is true or false, or a
@@ -41,7 +41,7 @@ def configure_calibrate(parser: argparse.ArgumentParser) -> None:
 
 def run_calibrate(args: argparse.Namespace) -> int:
     """Fit, show and write the calibration."""
-    from resift.evaluation.reliability import reliability
+    from resift.evaluation.measures import reliability
     from resift.ranking.shape import Isotonic, Platt, Temperature
 
     scores, relevant = _read_judgments(args.judged)
@@ -94,9 +94,9 @@ def _print_reliability(measured: Reliability) -> None:
         (
             f"{each.low:.1f}–{each.high:.1f}",
             each.count,
-            f"{each.said:.3f}",
-            f"{each.true:.3f}",
-            bar(each.true, 1.0, size),
+            f"{each.predicted:.3f}",
+            f"{each.observed:.3f}",
+            bar(each.observed, 1.0, size),
         )
         for each in measured.bins
     ]

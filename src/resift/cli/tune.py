@@ -16,11 +16,10 @@ from resift.errors import InputError, shell_path
 from resift.types import JsonObject
 
 if TYPE_CHECKING:
-    from resift.evaluation.clicks import Fitted
     from resift.evaluation.differences import Difference
     from resift.evaluation.recording import Header, Recording
     from resift.evaluation.replay import Setting
-    from resift.evaluation.tuning import Tuned
+    from resift.evaluation.tuning import ClickFit, TuningResult
 
 RECORD_EXAMPLES = """\
 Records the list of every store and all reranker scores per query, without texts. `resift tune` then tries
@@ -209,7 +208,7 @@ def _compare(test: Recording, default: Setting, tuned: Setting, measure: str) ->
     return differences(outcomes, judge.measures)[0]
 
 
-def _print_report(tuned: Tuned, row: Difference, trained_on: int, *, adopt: bool) -> None:
+def _print_report(tuned: TuningResult, row: Difference, trained_on: int, *, adopt: bool) -> None:
     summary = f"{tuned.tried} settings on {trained_on} training queries; best {row.measure} {tuned.value:.4f}"
     print_text(wrap(summary))
     print_table(["option", "best"], [[name, str(value)] for name, value in tuned.best.plain().items()])
@@ -234,9 +233,9 @@ def _print_report(tuned: Tuned, row: Difference, trained_on: int, *, adopt: bool
 
 
 def _fit_clicks(args: argparse.Namespace) -> int:
-    from resift.evaluation.clicks import fit, read_clicks
     from resift.evaluation.recording import read_recording, record
     from resift.evaluation.systems import system_from_file
+    from resift.evaluation.tuning import fit_clicks, read_clicks
     from resift.ranking.adaptive_weights import AdaptiveWeights
 
     clicks = read_clicks(args.clicks)
@@ -246,7 +245,7 @@ def _fit_clicks(args: argparse.Namespace) -> int:
         depth = AdaptiveWeights().max_depth
         record(system, [clicks], out, index=None, key="clicks", depth=depth, progress=progress.update)
         recording = read_recording(out)
-    fitted = fit(recording)
+    fitted = fit_clicks(recording)
     adopt = not fitted.reason
     if args.json:
         print_json({**asdict(fitted), "best": fitted.best.plain(), "adopt": adopt})
@@ -256,7 +255,7 @@ def _fit_clicks(args: argparse.Namespace) -> int:
     return 0
 
 
-def _print_fitted(fitted: Fitted) -> None:
+def _print_fitted(fitted: ClickFit) -> None:
     print_text(f"{fitted.questions} queries, {fitted.good} hits rated good, {fitted.bad} bad")
     if fitted.error:
         print_text(f"gain on held-out queries: {fitted.gain:+.3f} ± {fitted.error:.3f}")
@@ -264,7 +263,7 @@ def _print_fitted(fitted: Fitted) -> None:
         print_text(f"The default stays: {fitted.reason}.")
         return
     reranker = "adaptive" if fitted.best.blend_weight is None else f"{fitted.best.blend_weight:g}"
-    print_text(f"weight of vector search: {fitted.best.vectors:g}, of the reranker: {reranker}")
+    print_text(f"weight of vector search: {fitted.best.dense_weight:g}, of the reranker: {reranker}")
 
 
 def _write_yaml(args: argparse.Namespace, best: Setting, header: Header, *, adopt: bool) -> None:
@@ -282,7 +281,7 @@ def tuned_yaml(setting: Setting, header: Header) -> str:
     if setting.method == "rrf":
         data["fusion"]["k_param"] = setting.k_param
     if setting.method == "weighted":
-        data["fusion"]["dense_weight"] = setting.vectors
+        data["fusion"]["dense_weight"] = setting.dense_weight
     if setting.weights:
         data["fusion"]["weights"] = dict(zip(header.stores, setting.weights, strict=True))
     if setting.floor is not None:
@@ -293,7 +292,7 @@ def tuned_yaml(setting: Setting, header: Header) -> str:
             data["rerank"]["depth"] = setting.depth
         data["guard"] = {"blend": setting.blend is not None, "do_no_harm": setting.guard}
         if setting.blend is not None:
-            data["guard"] |= {"method": setting.blend, "neighbors": setting.neighbours}
+            data["guard"] |= {"method": setting.blend, "neighbors": setting.neighbors}
             if setting.blend_weight is not None:
                 data["guard"]["weight"] = setting.blend_weight
         if setting.blend == "promote":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -123,6 +124,8 @@ class Settings(Mapping[str, Any]):
 def _plain(value: object) -> JsonValue:
     if isinstance(value, Settings):
         return value.plain()
+    if dataclasses.is_dataclass(value):  # the default of a nested section
+        value = option_values(value)
     if isinstance(value, Mapping):
         return {key: _plain(item) for key, item in value.items()}
     return [_plain(item) for item in value] if isinstance(value, (list, tuple)) else value

@@ -21,12 +21,9 @@ if TYPE_CHECKING:
     from resift.evaluation.running import evaluate as evaluate
     from resift.evaluation.significance import bootstrap_interval as bootstrap_interval
     from resift.evaluation.significance import holm as holm
-    from resift.evaluation.significance import randomisation_p as randomisation_p
     from resift.evaluation.significance import randomization_p as randomization_p
-    from resift.evaluation.systems import Subject as Subject
     from resift.evaluation.systems import System as System
     from resift.evaluation.systems import find_system as find_system
-    from resift.evaluation.systems import subject_named as subject_named
     from resift.evaluation.tuning import tune as tune
 else:
     __getattr__, __dir__, __all__ = lazy_exports(
@@ -38,8 +35,8 @@ else:
         recording: read_recording record
         replay: Setting
         running: Outcome evaluate
-        significance: bootstrap_interval holm randomisation_p randomization_p
-        systems: Subject System find_system subject_named
+        significance: bootstrap_interval holm randomization_p
+        systems: System find_system
         tuning: tune
         """,
     )

@@ -164,6 +164,3 @@ def _merge_guard_steps(path: Sequence[PathStep]) -> list[PathStep]:
             stages.append(step)
         before = step.kind
     return stages
-
-
-moved = moved_queries  # OLD NAME: remove

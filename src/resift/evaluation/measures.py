@@ -1,17 +1,18 @@
-"""Quality measures by ir-measures, whose numbers are trec_eval's."""
+"""Quality of runs by ir-measures, with the numbers of trec_eval, and reliability of calibrated scores."""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral
 from typing import Any
 
 from resift.errors import InputError, require
 from resift.evaluation.readers import Qrels
-from resift.validation import check_arguments, check_list
+from resift.ranking.calibration import Calibrator
+from resift.validation import check_arguments, check_list, type_name
 
 DEFAULT_MEASURES = ("nDCG@10", "AP", "RR", "R@100", "P@10")
 
@@ -89,12 +90,12 @@ class Judge:
         """
         judged = set(self.queries)
         if not isinstance(run, Mapping):
-            raise InputError(f"The run is a {type(run).__name__}; pass query -> ids, best first.")
+            raise InputError(f"The run is {type_name(run)}; pass query -> ids, best first.")
         for ranked in run.values():
             _check_ids(check_list(ranked, "A ranking of the run", "ids"))
         scored = {
             # From the end, so that a duplicate id counts at its best rank.
-            query: {ids[place]: float(len(ids) - place) for place in reversed(range(len(ids)))}
+            query: {ids[i]: float(len(ids) - i) for i in reversed(range(len(ids)))}
             for query, ids in run.items()
             if query in judged
         }
@@ -118,16 +119,16 @@ class Judge:
 
 def _check_qrels(qrels: object) -> None:
     if not isinstance(qrels, Mapping) or not qrels:
-        what = "are empty" if isinstance(qrels, Mapping) else f"are a {type(qrels).__name__}"
-        raise InputError(f"The judgments {what}; pass query -> {{document: grade}}, as read_qrels returns.")
+        problem = "are empty" if isinstance(qrels, Mapping) else f"are {type_name(qrels)}"
+        raise InputError(f"The judgments {problem}; pass query -> {{document: grade}}, as from read_qrels.")
     _check_ids(qrels)
     for query, judged in qrels.items():
-        if not isinstance(judged, Mapping) or not all(map(_is_whole, judged.values())):
-            raise InputError(f"The judgments of query {query!r} are not {{document: whole grade}}.")
+        if not isinstance(judged, Mapping) or not all(map(_is_grade, judged.values())):
+            raise InputError(f"The judgments of query {query!r} are not {{document: integer grade}}.")
         _check_ids(judged)
 
 
-def _is_whole(grade: object) -> bool:
+def _is_grade(grade: object) -> bool:
     return isinstance(grade, Integral) and not isinstance(grade, bool)
 
 
@@ -141,5 +142,80 @@ def _check_ids(ids: Iterable[str]) -> None:
     if "\0" in text:
         raise InputError(
             "An id cannot be written as UTF-8: it has a lone surrogate or a NUL, or is not a string. "
-            "Rename it in the run and in the judgements."
+            "Rename it in the run and in the judgments."
         )
+
+
+FOLDS, BINS = 5, 10
+
+FitCalibrator = Callable[[Sequence[float], Sequence[bool]], Calibrator]
+
+
+@dataclass(frozen=True, slots=True)
+class Bin:
+    """Pairs with a predicted probability from low to high: their number, mean prediction, relevant share."""
+
+    low: float
+    high: float
+    count: int
+    predicted: float
+    observed: float
+
+
+@dataclass(frozen=True, slots=True)
+class Reliability:
+    """The bins, the expected calibration error (Naeini et al., 2015), Brier score and log loss."""
+
+    bins: tuple[Bin, ...]
+    error: float
+    brier: float
+    log_loss: float
+    held_out: bool
+
+
+def reliability(fit: FitCalibrator, scores: Sequence[float], relevant: Sequence[bool]) -> Reliability:
+    """Measure a calibrator by cross-validation: each pair is predicted by one that was fitted without it.
+
+    With fewer than two relevant or two other pairs nothing can be held out, and `held_out` is false.
+    """
+    folds = min(FOLDS, sum(relevant), len(relevant) - sum(relevant))
+    if folds < 2:
+        calibrator = fit(scores, relevant)
+        predicted = [calibrator.probability(score) for score in scores]
+        return measure_reliability(predicted, relevant, held_out=False)
+    # Relevant and other pairs are dealt separately, so that each fold has both.
+    dealt = {True: 0, False: 0}
+    fold_of_pair = []
+    for label in relevant:
+        fold_of_pair.append(dealt[bool(label)] % folds)
+        dealt[bool(label)] += 1
+    predicted = [0.0] * len(scores)
+    for fold in range(folds):
+        training = [i for i, other in enumerate(fold_of_pair) if other != fold]
+        calibrator = fit([scores[i] for i in training], [relevant[i] for i in training])
+        for i, other in enumerate(fold_of_pair):
+            if other == fold:
+                predicted[i] = calibrator.probability(scores[i])
+    return measure_reliability(predicted, relevant, held_out=True)
+
+
+def measure_reliability(
+    predicted: Sequence[float], relevant: Sequence[bool], *, held_out: bool
+) -> Reliability:
+    """Compare predicted probabilities with the labels."""
+    bins = []
+    for number in range(BINS):
+        members = [i for i, value in enumerate(predicted) if min(BINS - 1, int(value * BINS)) == number]
+        if members:
+            mean = math.fsum(predicted[i] for i in members) / len(members)
+            observed = sum(bool(relevant[i]) for i in members) / len(members)
+            bins.append(Bin(number / BINS, (number + 1) / BINS, len(members), mean, observed))
+    count = len(predicted)
+    pairs = list(zip(predicted, relevant, strict=True))
+    return Reliability(
+        tuple(bins),
+        math.fsum(row.count * abs(row.predicted - row.observed) for row in bins) / count,
+        math.fsum((value - bool(label)) ** 2 for value, label in pairs) / count,
+        -math.fsum(math.log(max(1e-15, value if label else 1 - value)) for value, label in pairs) / count,
+        held_out,
+    )

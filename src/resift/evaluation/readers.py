@@ -277,6 +277,3 @@ def _read_gzip(path: Path) -> bytes:
     if len(raw) > MAX_BYTES:
         raise DataFormatError("larger than 1 GiB unpacked; split it", file=str(path))
     return raw
-
-
-numbered, in_trec_order = numbered_lines, sort_like_trec  # OLD NAMES: remove

@@ -19,17 +19,17 @@ from resift.errors import DataFormatError, InputError, ResiftError
 from resift.evaluation.readers import Collection, json_rows
 from resift.evaluation.running import Progress, drop_partial_line
 from resift.evaluation.systems import VARIABLE, System
-from resift.pipeline.fan_out import fan_out
+from resift.pipeline.fan_out import StoreRef, fan_out
 from resift.pipeline.pipeline import MAX_NEIGHBOR_HITS, Pipeline
 from resift.pipeline.pool import Pool
 from resift.pipeline.stages import Rerank
-from resift.protocols import describe_scorer, own_name
+from resift.protocols import declared_name, describe_scorer
 from resift.ranking.adaptive_weights import CODE_DENSITY, MEAN_WORD_LENGTH
 from resift.ranking.blend import Neighbors
 from resift.ranking.fusion.methods import METHODS
 from resift.ranking.fusion.weighted import weighted
 from resift.types import (
-    Hit,
+    RETRIEVAL_MODES,
     JsonMapping,
     JsonObject,
     Languages,
@@ -40,9 +40,10 @@ from resift.types import (
 )
 from resift.validation import check_arguments
 
-FORMAT = "resift-recording-1"
+FORMAT = "resift-recording-2"
+_FORMATS = ("resift-recording-1", FORMAT)
 LIST_DEPTH = 300
-"""Recorded depth of the list of each store."""
+"""RecordedQuery depth of the list of each store."""
 
 _SCALES_IN_0_2: Mapping[str, ScoreScale] = {"cross-encoder": "logit", "zero-shot": "probability"}
 _ENGLISH_IN_0_2 = ("cross-encoder", "late-interaction", "zero-shot")
@@ -52,8 +53,9 @@ _ENGLISH_IN_0_2 = ("cross-encoder", "late-interaction", "zero-shot")
 class Header:
     """Description of the recorded pipeline; `depth` is the number of fused hits with a reranker score.
 
-    `searched` has the kind of search of each store: doc (words), vector, or another. `configured` is the
-    `stores:` of an equivalent pipeline file. `score_scale` and `languages` describe the reranker.
+    `retrieval_modes` are lexical, dense or another mode, per store; they may be missing in old files.
+    `configured` is the `stores:` of an equivalent pipeline file. `score_scale` and `languages` describe the
+    reranker.
     """
 
     stores: tuple[str, ...]
@@ -63,16 +65,11 @@ class Header:
     data: str = ""
     pipeline: str = ""
     key: str = ""
-    searched: tuple[str, ...] = ()
+    retrieval_modes: tuple[str, ...] = ()
     configured: tuple[JsonMapping, ...] = ()
     score_scale: ScoreScale = "unknown"
     languages: Languages = "any"
     format: str = FORMAT
-
-    @property
-    def kinds(self) -> tuple[str, ...]:
-        """The kind of search of each store, "" if an old recording does not have it."""
-        return self.searched or ("",) * len(self.stores)
 
     @property
     def scorer(self) -> ScorerInfo:
@@ -83,20 +80,17 @@ class Header:
 
 
 @dataclass(frozen=True, slots=True)
-class Recorded:
-    """One query: lists of (id, score), reranker scores, judgments and nearest neighbors.
-
-    `marks` and `letters` are the code density and the mean word length of the texts that were found.
-    """
+class RecordedQuery:
+    """One query: lists of (id, score), reranker scores, judgments, nearest neighbors and text properties."""
 
     query: str
     split: str
     lists: Mapping[str, Sequence[tuple[str, float | None]]]
     rerank: Mapping[str, float] = field(default_factory=dict)
     qrels: Mapping[str, int] = field(default_factory=dict)
-    near: Neighbors = field(default_factory=dict)
-    marks: float | None = None
-    letters: float | None = None
+    neighbors: Neighbors = field(default_factory=dict)
+    code_density: float | None = None
+    mean_word_length: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +98,7 @@ class Recording:
     """The header and the queries of a file."""
 
     header: Header
-    queries: tuple[Recorded, ...]
+    queries: tuple[RecordedQuery, ...]
 
     @property
     def splits(self) -> tuple[str, ...]:
@@ -160,12 +154,12 @@ def make_header(pipeline: Pipeline, system: System, *, key: str, depth: int) -> 
     info = describe_scorer(stage.scorer) if stage else ScorerInfo(name="")
     return Header(
         stores=tuple(ref.name for ref in pipeline.stores),
-        reranker=own_name(stage.scorer) if stage else "",
+        reranker=declared_name(stage.scorer) if stage else "",
         depth=depth if stage else 0,
         k=pipeline.k,
         pipeline=system.name,
         key=key,
-        searched=tuple(ref.kind for ref in pipeline.stores),
+        retrieval_modes=tuple(_retrieval_mode(ref) for ref in pipeline.stores),
         configured=system.stores,
         score_scale=info.score_scale,
         languages=info.languages,
@@ -202,8 +196,8 @@ async def _record_queries(
         with out.open("a", encoding="utf-8") as file:
             for number, (collection, query) in enumerate(waiting, start=1):
                 scores = await raw_scores(pipeline, collection.queries[query], depth)
-                qrels = collection.qrels[query]
-                file.write(query_line(Recorded(query=query, split=collection.split, qrels=qrels, **scores)))
+                row = RecordedQuery(query, collection.split, qrels=collection.qrels[query], **scores)
+                file.write(query_line(row))
                 file.flush()
                 if progress:
                     progress(number, len(waiting))
@@ -212,17 +206,17 @@ async def _record_queries(
 
 
 async def raw_scores(pipeline: Pipeline, text: str, depth: int) -> JsonObject:
-    """Return the fields of `Recorded` that a query gets from stores and reranker."""
+    """Return the fields of `RecordedQuery` that a query gets from stores and reranker."""
     branches = await fan_out(pipeline.stores, text, k=LIST_DEPTH)
     failures = {branch.ref.name: branch.failure for branch in branches if branch.failure}
     if failures:
         raise ResiftError(f"Cannot record while stores fail: {failures}. Run the command again to continue.")
     lists = [branch.hits for branch in branches]
-    fused = weighted(lists, retrieval_modes=[branch.ref.kind for branch in branches])
+    fused = weighted(lists, retrieval_modes=[_retrieval_mode(branch.ref) for branch in branches])
     fields = {
         "lists": {branch.ref.name: [(hit.id, hit.score) for hit in branch.hits] for branch in branches},
-        "marks": fused.records[0].evidence[CODE_DENSITY],
-        "letters": fused.records[0].evidence.get(MEAN_WORD_LENGTH),
+        "code_density": fused.records[0].evidence[CODE_DENSITY],
+        "mean_word_length": fused.records[0].evidence.get(MEAN_WORD_LENGTH),
     }
     stage = _rerank_stage(pipeline)
     if stage is None:
@@ -238,18 +232,15 @@ async def raw_scores(pipeline: Pipeline, text: str, depth: int) -> JsonObject:
     rerank = {
         hit.id: float(value) for hit, value in zip(hits, scores.values, strict=True) if value is not None
     }
-    return {
-        **fields,
-        "rerank": rerank,
-        "near": await _find_neighbors(pipeline, text, fused[:MAX_NEIGHBOR_HITS]),
-    }
+    top = Pool(query=text, k=pipeline.k, hits=tuple(fused[:MAX_NEIGHBOR_HITS]))
+    top = await pipeline.add_neighbors(top)
+    if top.degraded:
+        raise ResiftError(f"Cannot record: {'; '.join(top.reasons)}. Run the command again to continue.")
+    return {**fields, "rerank": rerank, "neighbors": top.neighbors}
 
 
-async def _find_neighbors(pipeline: Pipeline, text: str, hits: Sequence[Hit]) -> Neighbors:
-    pool = await pipeline.add_neighbors(Pool(query=text, k=pipeline.k, hits=tuple(hits)))
-    if pool.degraded:
-        raise ResiftError(f"Cannot record: {'; '.join(pool.reasons)}. Run the command again to continue.")
-    return pool.neighbors
+def _retrieval_mode(store: StoreRef) -> str:
+    return RETRIEVAL_MODES.get(store.kind, store.kind)
 
 
 def header_line(header: Header) -> str:
@@ -257,7 +248,7 @@ def header_line(header: Header) -> str:
     return to_json(asdict(header)) + "\n"
 
 
-def query_line(recorded: Recorded) -> str:
+def query_line(recorded: RecordedQuery) -> str:
     """Return the line of a query."""
     return to_json(asdict(recorded)) + "\n"
 
@@ -269,7 +260,7 @@ def read_recording(path: Path | str) -> Recording:
     rows = json_rows(path, expected="a recording; make one with: resift record")
     line, first = next(rows)
     header = _parse_header(first, path, line)
-    queries: dict[tuple[str, str], Recorded] = {}
+    queries: dict[tuple[str, str], RecordedQuery] = {}
     for line, row in rows:
         query = _parse_query(row, path, line, header)
         if (query.split, query.query) in queries:
@@ -292,25 +283,26 @@ def _read_header(path: Path) -> Header:
 
 
 def _parse_header(row: JsonMapping, path: Path, line: int) -> Header:
-    if row.get("format") != FORMAT:
+    if row.get("format") not in _FORMATS:
         message = "not a recording of this version; make one with: resift record"
         raise DataFormatError(message, file=str(path), line=line)
     try:
-        names = {key: tuple(map(str, row.get(key, ()))) for key in ("stores", "searched")}
-        configured = tuple(dict(store) for store in row.get("configured", ()))
+        fields: JsonObject = {**row, "stores": tuple(map(str, row["stores"])), "format": FORMAT}
+        modes = map(str, fields.pop("searched", ()) or fields.get("retrieval_modes", ()))
+        fields["retrieval_modes"] = tuple(RETRIEVAL_MODES.get(mode, mode) for mode in modes)
+        fields["configured"] = tuple(dict(store) for store in row.get("configured", ()))
         if "score_scale" in row:
-            reranker: JsonObject = {"languages": check_languages(row["languages"])}
+            fields["languages"] = check_languages(row["languages"])
         else:
             # Files of 0.2 have only the name of the reranker.
-            name = row["reranker"]
-            languages: Languages = ("en",) if name in _ENGLISH_IN_0_2 else "any"
-            reranker = {"score_scale": _SCALES_IN_0_2.get(name, "unknown"), "languages": languages}
-        return Header(**{**row, **names, **reranker, "configured": configured})
+            fields["score_scale"] = _SCALES_IN_0_2.get(row["reranker"], "unknown")
+            fields["languages"] = ("en",) if row["reranker"] in _ENGLISH_IN_0_2 else "any"
+        return Header(**fields)
     except (TypeError, KeyError, ValueError):
         raise DataFormatError("the header has unknown or wrong fields", file=str(path), line=line) from None
 
 
-def _parse_query(row: JsonMapping, path: Path, line: int, header: Header) -> Recorded:
+def _parse_query(row: JsonMapping, path: Path, line: int, header: Header) -> RecordedQuery:
     try:
         lists = {
             str(store): tuple(
@@ -320,21 +312,28 @@ def _parse_query(row: JsonMapping, path: Path, line: int, header: Header) -> Rec
         }
         rerank = {str(id): float(score) for id, score in row["rerank"].items()}
         qrels = {str(id): int(grade) for id, grade in row["qrels"].items()}
-        # Old recordings have no neighbors.
-        near = {
+        # Files of 0.2 have other names, or lack neighbors and text properties.
+        neighbors = {
             str(id): tuple((str(other), float(cosine)) for other, cosine in others)
-            for id, others in row.get("near", {}).items()
+            for id, others in (row.get("neighbors") or row.get("near") or {}).items()
         }
-        per_word = [None if row.get(name) is None else float(row[name]) for name in ("marks", "letters")]
-        query = Recorded(str(row["query"]), str(row["split"]), lists, rerank, qrels, near, *per_word)
+        density = row.get("code_density", row.get("marks"))
+        length = row.get("mean_word_length", row.get("letters"))
+        query = RecordedQuery(
+            str(row["query"]),
+            str(row["split"]),
+            lists,
+            rerank,
+            qrels,
+            neighbors,
+            None if density is None else float(density),
+            None if length is None else float(length),
+        )
     except (KeyError, TypeError, ValueError, AttributeError):
         message = "not a recorded query: needs query, split, lists, rerank, qrels"
         raise DataFormatError(message, file=str(path), line=line) from None
     scores = [score for ranked in lists.values() for _, score in ranked if score is not None]
-    scores += [*rerank.values(), *(cosine for others in near.values() for _, cosine in others)]
+    scores += [*rerank.values(), *(cosine for others in neighbors.values() for _, cosine in others)]
     if not all(math.isfinite(score) for score in scores):
         raise DataFormatError("a score is not a finite number", file=str(path), line=line)
     return query
-
-
-header_of = make_header  # OLD NAME: remove

@@ -20,7 +20,7 @@ from resift.types import Hit, StageKind
 FLOW_HITS = 10
 """Number of first documents in a rank flow; relevant documents with lower ranks are added."""
 
-FLOW_FRAME = PictureSize(width=440, label=150, row=24, radius=10, top=46, left=18, name_chars=16)
+FLOW_SIZE = PictureSize(width=440, label=150, row=24, radius=10, top=46, left=18, name_chars=16)
 
 
 class Point(NamedTuple):
@@ -185,4 +185,4 @@ def rank_flow(answer: Answer, grades: Mapping[str, int]) -> Markup:
     flow = Flow(tuple(columns), tuple(kept), tuple(path for path in paths if not path.final))
     relevant = {id for id, grade in grades.items() if grade > 0}
     layout = make_layout(flow, top=FLOW_HITS)
-    return picture(flow, layout, frame=FLOW_FRAME, kind="report", marked=relevant)
+    return picture(flow, layout, frame=FLOW_SIZE, kind="report", marked=relevant)

@@ -59,7 +59,7 @@ class Answer:
     """
 
     query: str
-    asked: str
+    digest: str
     ids: tuple[str, ...]
     ms: float
     warm: bool = True
@@ -157,7 +157,7 @@ def _make_answer(
     }
     return Answer(
         query=query,
-        asked=query_digest(text),
+        digest=query_digest(text),
         ids=tuple(hit.id for hit in hits),
         ms=round(ms, 3),
         warm=warm,
@@ -174,7 +174,8 @@ def hits_beyond_k(ranking: Ranking) -> list[Hit]:
     Hits that a gate, a fold or a quota dropped are not included.
     """
     cut = {hit.id: hit for hit in reversed(ranking.cut)}
-    dropped = [cut[id] for record in ranking.trace.of(StageKind.CUT) for id in record.left_out if id in cut]
+    records = ranking.trace.by_kind(StageKind.CUT)
+    dropped = [cut[id] for record in records for id in record.dropped if id in cut]
     unique: dict[str, Hit] = {}
     for hit in (*ranking.hits, *dropped):
         unique.setdefault(hit.id, hit)
@@ -271,7 +272,7 @@ class AnswerCache:
         """Store an answer. It is in the file when this returns."""
         self._file.write(to_json(asdict(answer)) + "\n")
         self._file.flush()
-        self.answers[answer.query, answer.asked] = answer
+        self.answers[answer.query, answer.digest] = answer
 
     def find(self, query: str, text: str) -> Answer | None:
         """Return the answer to a query, unless it is degraded."""
@@ -289,7 +290,7 @@ class AnswerCache:
                 answer = msgspec.json.decode(line, type=Answer)
             except (msgspec.DecodeError, RecursionError):
                 continue  # a damaged line; its query is answered again
-            self.answers[answer.query, answer.asked] = answer
+            self.answers[answer.query, answer.digest] = answer
 
 
 def drop_partial_line(path: Path) -> None:
@@ -335,6 +336,3 @@ def _read_modules(folder: Traversable, path: str) -> Iterator[tuple[str, bytes]]
                 yield from _read_modules(entry, name)
         elif entry.name.endswith((".py", ".c", ".h")):
             yield name, entry.read_bytes()
-
-
-work_key, work_file_key, asked_digest = cache_key, answer_cache_key, query_digest  # OLD NAMES: remove

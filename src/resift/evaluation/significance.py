@@ -85,6 +85,3 @@ def holm(p_values: Sequence[float]) -> list[float]:
         highest = max(highest, min(1.0, (len(p_values) - rank) * p_values[i]))
         corrected[i] = highest
     return corrected
-
-
-randomisation_p = randomization_p  # OLD NAME: remove

@@ -120,7 +120,7 @@ def _read_pipeline_file(path: Path) -> System:
 
     # Variables are not expanded: the index does not exist yet, and the identity must not depend on its path.
     settings, problems = inspect_yaml(path, expand=False)
-    problems.refuse()
+    problems.raise_first()
     plain = settings.plain() if settings is not None else {}
     folder = path.absolute().parent
     stores: list[JsonMapping] = list(plain.get("stores", ()))
@@ -184,7 +184,7 @@ def _open_store(index: Path | None, exact: bool | None = None, *, vectors: bool 
     store = SQLiteStore(index, name="collection", read_only=True)
     if not vectors:
         return store
-    embedder = Embedder(store.facts().embedder)
+    embedder = Embedder(store.metadata().embedder)
     store.release()
     return SQLiteStore(index, name="collection", embedder=embedder, exact=exact, read_only=True)
 
@@ -225,8 +225,3 @@ BUILT_IN: Mapping[str, OpenPipeline] = {
 """bm25: keyword search. dense: vector search. rrf and linear (min-max): both, fused, 500 deep.
 cross-encoder and late-interaction: the candidates of the default in the order of the model.
 default: `Pipeline.default`."""
-
-Subject = System  # OLD NAME: remove
-subject_named = find_system  # OLD NAME: remove
-subject_of = system_from_file  # OLD NAME: remove
-subjects_named = find_systems  # OLD NAME: remove

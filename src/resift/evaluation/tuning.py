@@ -1,4 +1,7 @@
-"""Search settings on one half of the queries and report on the other, never on what was searched on."""
+"""Find better settings on a recording: with judgments by search, with ratings of users by small steps.
+
+A setting is always measured on queries that it was not fitted on.
+"""
 
 from __future__ import annotations
 
@@ -6,29 +9,46 @@ import hashlib
 import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import dataclass, replace
 from itertools import product
-from typing import Any, Literal, NamedTuple
+from pathlib import Path
+from typing import Literal, NamedTuple
 
-from resift.errors import InputError, did_you_mean
+from resift.errors import DataFormatError, InputError, did_you_mean
 from resift.evaluation.measures import Judge, Quality, measure_name
-from resift.evaluation.recording import Header, Recorded, Recording
-from resift.evaluation.replay import Replay, Setting, default_setting, only
+from resift.evaluation.readers import Collection, json_rows
+from resift.evaluation.recording import Header, RecordedQuery, Recording
+from resift.evaluation.replay import Replay, Setting, default_setting
+from resift.evaluation.running import query_digest
 from resift.ranking.fusion.weighted import NAME as WEIGHTED
 from resift.ranking.scaling import mean_and_deviation
-from resift.types import JsonMapping, JsonObject
+from resift.types import JsonMapping, JsonValue
+from resift.validation import check_arguments
 
 Search = Literal["local", "grid"]
-Space = Mapping[str, Sequence[Any]]
+SearchSpace = Mapping[str, Sequence[JsonValue]]
+"""Option of a setting -> values to try. `weight:1` is the weight of the second store."""
 
 RANDOM_SHARE = 0.4
-"""The part of the budget that is spent on random settings before the best of them are improved."""
+"""Fraction of the budget for random settings, before the best of them are improved."""
 
 STARTS = 3
 
+DENSE_WEIGHTS = (0.3, 0.4, 0.5, 0.55, 0.6, 0.7, 0.8, 0.9)
+RERANKER_WEIGHTS = (0.3, 0.5, 0.65, 0.75, None, 0.87, 0.95)
+"""Steps for ratings of users; None is the adaptive weight, which lies between its neighbors."""
 
-class Tuned(NamedTuple):
-    """The best setting on the training queries, its value there, and how many settings were tried."""
+MIN_RATED_QUERIES = 10
+"""With fewer rated queries the default stays."""
+
+STEP_COST = 0.1
+"""Gain over all queries that each step away from the default must bring; a hit moved to rank 1 gains 1."""
+
+_RATINGS: Mapping[object, int] = {True: 1, "good": 1, False: 0, "bad": 0}
+
+
+class TuningResult(NamedTuple):
+    """The best setting on the training queries, its value there, and the number of settings tried."""
 
     best: Setting
     value: float
@@ -36,15 +56,17 @@ class Tuned(NamedTuple):
     history: tuple[tuple[Setting, float], ...]
 
 
-def space_of(header: Header, *, floors: Sequence[tuple[str, float]] = (), near: bool = False) -> Space:
-    """Return the values that each knob is tried with; `near` says that the recording knows what is alike."""
-    others = len(header.stores) - 1
+def search_space(
+    header: Header, *, floors: Sequence[tuple[str, float]] = (), neighbors: bool = False
+) -> SearchSpace:
+    """Return the values to try for each option; `neighbors` if the recording has nearest neighbors."""
     ratios = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0)
-    space: dict[str, Sequence[Any]] = {
+    space: dict[str, Sequence[JsonValue]] = {
         "method": (WEIGHTED, "rrf", "linear"),
-        "vectors": (0.3, 0.4, 0.5, 0.55, 0.6, 0.7, 0.8, 0.9),
+        "dense_weight": DENSE_WEIGHTS,
         "k_param": (1.0, 5.0, 10.0, 20.0, 40.0, 60.0, 100.0, 200.0),
-        **{f"weight:{store}": ratios for store in range(1, others + 1)},
+        # Only the ratios of weights count, so that of the first store is fixed.
+        **{f"weight:{i}": ratios for i in range(1, len(header.stores))},
     }
     if header.depth:
         depths = [depth for depth in (5, 10, 20, 50, 100) if depth < header.depth]
@@ -52,28 +74,27 @@ def space_of(header: Header, *, floors: Sequence[tuple[str, float]] = (), near: 
         space["blend"] = (None, "promote", "z-score", "rank")
         space["blend_weight"] = (None, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.9)
         space["temperature"] = (0.25, 0.5, 0.75, 1.0, 1.5, 2.5)
-        if near:
-            space["neighbours"] = (0.0, 0.25, 0.5, 0.75)
+        if neighbors:
+            space["neighbors"] = (0.0, 0.25, 0.5, 0.75)
     if floors:
         space["floor"] = (None, *floors)
     return space
 
 
-def grid_of(space: Space) -> Space:
-    """Return a coarse part of the space, small enough to try everything."""
-    coarse = {
+def coarse_grid(space: SearchSpace) -> SearchSpace:
+    """Return a part of the space that is small enough to try everything."""
+    coarse: dict[str, Sequence[JsonValue]] = {
         "k_param": (10.0, 60.0),
-        "vectors": (0.4, 0.55, 0.7),
+        "dense_weight": (0.4, 0.55, 0.7),
         "depth": (0, max(space.get("depth", (0,)))),
         "blend": ("promote", "z-score"),
         "blend_weight": (None, 0.5, 0.75),
         "temperature": (1.0,),
-        "neighbours": (0.0, 0.5),
+        "neighbors": (0.0, 0.5),
     }
-    ratios = (0.5, 1.0, 2.0)
     return {
-        knob: ratios if knob.startswith("weight:") else coarse.get(knob, values)
-        for knob, values in space.items()
+        option: (0.5, 1.0, 2.0) if option.startswith("weight:") else coarse.get(option, values)
+        for option, values in space.items()
     }
 
 
@@ -87,73 +108,45 @@ def tune(
     start: Setting | None = None,
     floors: Sequence[tuple[str, float]] = (),
     progress: Callable[[int, int], None] | None = None,
-) -> Tuned:
-    """Return the best setting found; the same arguments find the same one.
+) -> TuningResult:
+    """Return the best setting found; the same arguments give the same result.
 
-    `grid` tries every combination of a coarse grid. `local` tries random settings first and then improves
-    the best of them knob by knob, as long as the budget lasts. Where the best is not better than the setting
-    it started from by more than its standard error, the start stays: few judgements move nothing.
+    `grid` tries every combination of a coarse grid. `local` tries random settings and then improves the best
+    of them, one option at a time, within the budget. The start is returned unless the best setting is better
+    by more than the standard error of the difference.
     """
     if search not in ("local", "grid"):
         raise InputError(f"Unknown search {search!r}. {did_you_mean(str(search), ('local', 'grid'))}")
     if budget < 1:
         raise InputError(f"budget is {budget}; try at least 1 setting.")
-    space = space_of(recording.header, floors=floors, near=any(one.near for one in recording.queries))
-    trial = _Trial(recording, measure, budget=budget, progress=progress)
+    header = recording.header
+    space = search_space(header, floors=floors, neighbors=any(query.neighbors for query in recording.queries))
+    trials = _Trials(recording, measure, budget=budget, progress=progress)
     # Without the guard, which is not tuned.
-    first = replace(start or default_setting(recording.header), guard=False)
-    trial.value(first)
+    first = replace(start or default_setting(header), guard=False)
+    trials.measure(first)
     if search == "grid":
-        _grid(trial, grid_of(space), recording.header)
+        grid = coarse_grid(space)
+        for values in product(*grid.values()):
+            setting = _make_setting(dict(zip(grid, values, strict=True)), header)
+            if not trials.has_budget(setting):
+                break
+            trials.measure(setting)
     else:
-        _local(trial, space, recording.header, random.Random(seed))  # noqa: S311 - a search, no secret
-    best = max(trial.known, key=lambda setting: (trial.known[setting], -len(setting.plain())))
-    if not trial.surely_better(best, first):
+        generator = random.Random(seed)  # noqa: S311 - a search, no secret
+        while len(trials.values) < max(1, int(budget * RANDOM_SHARE)):
+            choice = {option: generator.choice(values) for option, values in space.items()}
+            trials.measure(_make_setting(choice, header))
+        for setting in sorted(trials.values, key=lambda setting: -trials.values[setting])[:STARTS]:
+            _improve(trials, space, header, setting)
+    best = max(trials.values, key=lambda setting: (trials.values[setting], -len(setting.plain())))
+    if not trials.is_significant(best, first):
         best = first
-    return Tuned(best, trial.known[best], len(trial.known), tuple(trial.known.items()))
+    return TuningResult(best, trials.values[best], len(trials.values), tuple(trials.values.items()))
 
 
-def split_by_name(recording: Recording, train: str, test: str) -> tuple[Recording, Recording]:
-    """Return the queries of two recorded splits; refuses to report on what was tuned on."""
-    for name in (train, test):
-        if name not in recording.splits:
-            raise InputError(f"No split {name!r} in this recording. {did_you_mean(name, recording.splits)}")
-    halves = [
-        only(recording, [one for one in recording.queries if one.split == name]) for name in (train, test)
-    ]
-    return _apart(*halves)
-
-
-def split_by_hash(recording: Recording, held_out: float = 0.5) -> tuple[Recording, Recording]:
-    """Hold out a part of the queries, chosen by a digest of their ids: the same ones every time."""
-    if not 0 < held_out < 1:
-        raise InputError(f"The held-out part is {held_out}; it must lie between 0 and 1.")
-
-    def is_held_out(one: Recorded) -> bool:
-        digest = hashlib.sha256(one.query.encode("utf-8", "surrogatepass")).digest()
-        return int.from_bytes(digest[:8], "big") / 2**64 < held_out
-
-    halves: tuple[list[Recorded], list[Recorded]] = ([], [])
-    for one in recording.queries:
-        halves[is_held_out(one)].append(one)
-    return _apart(only(recording, halves[0]), only(recording, halves[1]))
-
-
-def _apart(train: Recording, test: Recording) -> tuple[Recording, Recording]:
-    """Refuse halves that share a query or are empty."""
-    shared = {one.query for one in train.queries} & {one.query for one in test.queries}
-    if shared:
-        raise InputError(
-            f"{len(shared)} queries are in both halves, {min(shared)!r} for one. A setting must not be "
-            "judged on the queries it was tuned on: choose another split to report on."
-        )
-    if not train.queries or not test.queries:
-        raise InputError("One half has no queries; record more, or choose another split.")
-    return train, test
-
-
-class _Trial:
-    """Values of settings on one recording, each computed once, as long as the budget lasts."""
+class _Trials:
+    """Values of settings on one recording, each computed once, within a budget."""
 
     def __init__(
         self,
@@ -163,109 +156,208 @@ class _Trial:
         budget: int,
         progress: Callable[[int, int], None] | None,
     ) -> None:
-        self.measure = measure_name(measure)
+        self.values: dict[Setting, float] = {}
+        self._measure = measure_name(measure)
         self.budget = budget
-        self.known: dict[Setting, float] = {}
-        self._recording = recording
         self._progress = progress
         self._replay = Replay(recording)
-        self._judge = Judge(recording.qrels(), [self.measure])
-        cutoff = self.measure.partition("@")[2]
-        self._most = int(cutoff) if cutoff else None
+        self._judge = Judge(recording.qrels(), [self._measure])
+        cutoff = self._measure.partition("@")[2]
+        self._max_hits = int(cutoff) if cutoff else None
 
-    def spent(self) -> bool:
-        """Whether nothing more may be tried."""
-        return len(self.known) >= self.budget
+    def has_budget(self, setting: Setting) -> bool:
+        """Whether this setting may be measured; known settings are free."""
+        return len(self.values) < self.budget or setting in self.values
 
-    def value(self, setting: Setting) -> float:
+    def measure(self, setting: Setting) -> float:
         """Return the mean of the measure under this setting."""
-        if setting not in self.known:
-            self.known[setting] = self._quality(setting).mean(self.measure, complete=True)
+        if setting not in self.values:
+            self.values[setting] = self._quality(setting).mean(self._measure, complete=True)
             if self._progress:
-                self._progress(len(self.known), self.budget)
-        return self.known[setting]
+                self._progress(len(self.values), self.budget)
+        return self.values[setting]
 
-    def surely_better(self, one: Setting, other: Setting) -> bool:
-        """Whether one setting is better than another by more than the standard error of the difference."""
-        values = [self._quality(setting).per_query[self.measure] for setting in (one, other)]
-        gains = [
-            values[0].get(query, 0.0) - values[1].get(query, 0.0) for query in {**values[0], **values[1]}
-        ]
+    def is_significant(self, setting: Setting, base: Setting) -> bool:
+        """Whether a setting is better by more than the standard error of the difference."""
+        after, before = (self._quality(each).per_query[self._measure] for each in (setting, base))
+        gains = [after.get(query, 0.0) - before.get(query, 0.0) for query in {**after, **before}]
         if len(gains) < 2:
             return False
         mean, deviation = mean_and_deviation(gains)
         return mean > deviation / math.sqrt(len(gains))
 
     def _quality(self, setting: Setting) -> Quality:
-        return self._judge.quality(self._replay.run(setting, max_hits=self._most))
+        return self._judge.quality(self._replay.run(setting, max_hits=self._max_hits))
 
 
-def _grid(trial: _Trial, space: Space, header: Header) -> None:
-    for values in product(*space.values()):
-        setting = _setting(dict(zip(space, values, strict=True)), header)
-        if trial.spent() and setting not in trial.known:
-            return
-        trial.value(setting)
-
-
-def _local(trial: _Trial, space: Space, header: Header, draw: random.Random) -> None:
-    while len(trial.known) < max(1, int(trial.budget * RANDOM_SHARE)):
-        trial.value(_setting({knob: draw.choice(values) for knob, values in space.items()}, header))
-    starts = sorted(trial.known, key=lambda setting: -trial.known[setting])[:STARTS]
-    for start in starts:
-        _improve(trial, space, header, start)
-
-
-def _improve(trial: _Trial, space: Space, header: Header, start: Setting) -> None:
-    """Change one knob at a time to its best value, until no knob helps or the budget is spent."""
-    at = start
+def _improve(trials: _Trials, space: SearchSpace, header: Header, setting: Setting) -> None:
+    """Change one option at a time to its best value, until no change helps or the budget is used up."""
     better = True
-    while better and not trial.spent():
+    while better and len(trials.values) < trials.budget:
         better = False
-        for near in _neighbours(space, header, at):
-            if trial.spent() and near not in trial.known:
+        for changed in _one_option_changed(space, header, setting):
+            if not trials.has_budget(changed):
                 return
-            # More than rounding, or two equal settings would take turns for ever.
-            if trial.value(near) > trial.value(at) + 1e-12:
-                at, better = near, True
+            # More than rounding, or two equal settings would alternate forever.
+            if trials.measure(changed) > trials.measure(setting) + 1e-12:
+                setting, better = changed, True
 
 
-def _neighbours(space: Space, header: Header, setting: Setting) -> Iterator[Setting]:
-    knobs = _knobs(setting, header)
-    for knob, values in space.items():
-        for value in values:
-            near = _setting({**knobs, knob: value}, header)
-            if near != setting:
-                yield near
-
-
-def _knobs(setting: Setting, header: Header) -> JsonObject:
+def _one_option_changed(space: SearchSpace, header: Header, setting: Setting) -> Iterator[Setting]:
     weights = setting.weights or (1.0,) * len(header.stores)
-    knobs: JsonObject = {field.name: getattr(setting, field.name) for field in fields(setting)}
-    # Only their ratios count, so the first list's weight is no knob.
-    del knobs["weights"]
-    return {**knobs, **{f"weight:{at}": weights[at] / weights[0] for at in range(1, len(weights))}}
+    options = {option: getattr(setting, option) for option in Setting.__slots__}
+    options |= {f"weight:{i}": weight / weights[0] for i, weight in enumerate(weights) if i}
+    for option, values in space.items():
+        for value in values:
+            changed = _make_setting({**options, option: value}, header)
+            if changed != setting:
+                yield changed
 
 
-def _setting(knobs: JsonMapping, header: Header) -> Setting:
-    """Return the setting of these knobs; knobs without effect get their default: nothing is tried twice."""
-    weights = tuple(float(knobs.get(f"weight:{at}", 1.0)) for at in range(len(header.stores)))
-    plain = Setting()
-    depth = int(knobs.get("depth", 0))
-    if depth and knobs["method"] == WEIGHTED:
-        # The depth follows the fused scores; a pipeline file has no option for its limit.
+def _make_setting(options: JsonMapping, header: Header) -> Setting:
+    """Return a setting; options without effect get their default, so that nothing is tried twice."""
+    weights = tuple(float(options.get(f"weight:{i}", 1.0)) for i in range(len(header.stores)))
+    default = Setting()
+    depth = int(options.get("depth", 0))
+    if depth and options["method"] == WEIGHTED:
+        # The depth is adaptive; a pipeline file has no option for its maximum.
         depth = default_setting(header).depth
-    blend = knobs.get("blend") if depth else plain.blend
+    blend = options.get("blend") if depth else default.blend
     uses_blend = bool(depth) and blend is not None
     return Setting(
-        method=knobs["method"],
-        k_param=knobs["k_param"] if knobs["method"] == "rrf" else plain.k_param,
-        vectors=knobs["vectors"] if knobs["method"] == WEIGHTED else plain.vectors,
+        method=options["method"],
+        k_param=options["k_param"] if options["method"] == "rrf" else default.k_param,
+        dense_weight=options["dense_weight"] if options["method"] == WEIGHTED else default.dense_weight,
         weights=() if set(weights) == {1.0} else weights,
         depth=depth,
         blend=blend,
-        blend_weight=knobs["blend_weight"] if uses_blend else plain.blend_weight,
-        temperature=knobs["temperature"] if uses_blend and blend == "promote" else plain.temperature,
-        neighbours=knobs.get("neighbours", plain.neighbours) if uses_blend else plain.neighbours,
-        floor=knobs.get("floor"),
+        blend_weight=options["blend_weight"] if uses_blend else default.blend_weight,
+        temperature=options["temperature"] if uses_blend and blend == "promote" else default.temperature,
+        neighbors=options.get("neighbors", default.neighbors) if uses_blend else default.neighbors,
+        floor=options.get("floor"),
+    )
+
+
+def split_by_name(recording: Recording, train: str, test: str) -> tuple[Recording, Recording]:
+    """Return the queries of two recorded splits."""
+    for name in (train, test):
+        if name not in recording.splits:
+            raise InputError(f"No split {name!r} in this recording. {did_you_mean(name, recording.splits)}")
+    return _split(recording, *([q for q in recording.queries if q.split == name] for name in (train, test)))
+
+
+def split_by_hash(recording: Recording, held_out: float = 0.5) -> tuple[Recording, Recording]:
+    """Hold out a fraction of the queries, chosen by a digest of their ids: the same ones every time."""
+    if not 0 < held_out < 1:
+        raise InputError(f"The held-out fraction is {held_out}; it must lie between 0 and 1.")
+    halves: tuple[list[RecordedQuery], list[RecordedQuery]] = ([], [])
+    for query in recording.queries:
+        digest = hashlib.sha256(query.query.encode("utf-8", "surrogatepass")).digest()
+        halves[int.from_bytes(digest[:8], "big") / 2**64 < held_out].append(query)
+    return _split(recording, *halves)
+
+
+def _split(
+    recording: Recording, train: Sequence[RecordedQuery], test: Sequence[RecordedQuery]
+) -> tuple[Recording, Recording]:
+    shared = {query.query for query in train} & {query.query for query in test}
+    if shared:
+        raise InputError(
+            f"{len(shared)} queries are in both halves, for example {min(shared)!r}. A setting must not be "
+            "judged on the queries it was tuned on: choose another split to report on."
+        )
+    if not train or not test:
+        raise InputError("One half has no queries; record more, or choose another split.")
+    return Recording(recording.header, tuple(train)), Recording(recording.header, tuple(test))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClickFit:
+    """The setting that fits ratings of users, and its gain over the default on held-out queries.
+
+    `reason` is set if the default stays.
+    """
+
+    best: Setting
+    questions: int
+    good: int
+    bad: int
+    gain: float = 0.0
+    error: float = 0.0
+    reason: str = ""
+
+
+@check_arguments
+def read_clicks(path: Path | str) -> Collection:
+    """Read JSONL of {"question", "id", "good"}; the last rating of a hit counts."""
+    path = Path(path)
+    queries: dict[str, str] = {}
+    ratings: dict[str, dict[str, int]] = {}
+    for line, row in json_rows(path, expected='lines like {"question": "…", "id": "…", "good": true}'):
+        question, id, good = (row.get(name) for name in ("question", "id", "good"))
+        has_texts = isinstance(question, str) and question.strip() and isinstance(id, str) and id
+        if not has_texts or not isinstance(good, bool | str) or good not in _RATINGS:
+            message = 'needs "question" and "id" as strings, and "good" as true or false (or "good", "bad")'
+            raise DataFormatError(message, file=str(path), line=line)
+        query = query_digest(str(question))
+        queries[query] = str(question)
+        ratings.setdefault(query, {})[str(id)] = _RATINGS[good]
+    return Collection(path, "clicks", queries, ratings)
+
+
+def fit_clicks(recording: Recording) -> ClickFit:
+    """Return the weights of vector search and reranker that rank good hits above bad ones.
+
+    Each step away from the default must bring more than its cost, and the result must beat the default on
+    held-out queries by more than its standard error. Otherwise the default stays.
+    """
+    start = replace(default_setting(recording.header), guard=False)
+    ratings = [grade for query in recording.queries for grade in query.qrels.values()]
+    count = len(recording.queries)
+    fit = ClickFit(best=start, questions=count, good=sum(ratings), bad=len(ratings) - sum(ratings))
+    if count < MIN_RATED_QUERIES:
+        return replace(fit, reason=f"{count} queries are too few; at least {MIN_RATED_QUERIES} are needed")
+    weights = RERANKER_WEIGHTS if recording.header.depth else (None,)
+    default_step = DENSE_WEIGHTS.index(start.dense_weight), weights.index(None)
+    steps = {
+        replace(start, dense_weight=dense, blend_weight=weight): abs(i - default_step[0])
+        + abs(j - default_step[1])
+        for i, dense in enumerate(DENSE_WEIGHTS)
+        for j, weight in enumerate(weights)
+    }
+    replay = Replay(recording)
+    values = {setting: _rate_run(recording, replay.run(setting)) for setting in steps}
+    gains = {
+        setting: [value - base for value, base in zip(row, values[start], strict=True)]
+        for setting, row in values.items()
+    }
+    best = _best_after_cost(gains, steps)
+    # Leave one out: each query is measured with a setting that was fitted without it.
+    held_out = []
+    for i in range(count):
+        others = {setting: [*row[:i], *row[i + 1 :]] for setting, row in gains.items()}
+        held_out.append(gains[_best_after_cost(others, steps)][i])
+    gain, deviation = mean_and_deviation(held_out)
+    fit = replace(fit, gain=gain, error=deviation / math.sqrt(count))
+    if best == start:
+        return replace(fit, reason="no other setting brings more than it costs")
+    if fit.gain <= fit.error:
+        return replace(fit, reason="the gain on held-out queries is not larger than its standard error")
+    return replace(fit, best=best)
+
+
+def _rate_run(recording: Recording, run: Mapping[str, Sequence[str]]) -> list[float]:
+    """Return per query the mean of 1 / log2(rank + 1) over its rated hits, negative for bad ones."""
+    values = []
+    for query in recording.queries:
+        ranks = {id: rank for rank, id in enumerate(run[query.query], start=1)}
+        rated = [(grade, ranks[id]) for id, grade in query.qrels.items() if id in ranks]
+        total = math.fsum((1 if grade else -1) / math.log2(rank + 1) for grade, rank in rated)
+        values.append(total / len(query.qrels))
+    return values
+
+
+def _best_after_cost(gains: Mapping[Setting, Sequence[float]], steps: Mapping[Setting, int]) -> Setting:
+    return max(
+        gains, key=lambda setting: (math.fsum(gains[setting]) - STEP_COST * steps[setting], -steps[setting])
     )
