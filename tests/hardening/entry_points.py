@@ -26,7 +26,7 @@ from resift.evaluation import (
     subject_named,
 )
 from resift.ingest import ChunkSize, index_paths, open_index
-from resift.ingest.sources import Limits as FileLimits
+from resift.ingest.sources import FileLimits
 from resift.models import allow_local, disallow_local, resolve, write_manifest
 from resift.pipeline import OverFetch, StoreRef
 from resift.plugins import load_store

@@ -16,13 +16,13 @@ from resift.errors import DataFormatError
 from resift.ingest.chunking import ChunkSize, split_section
 from resift.ingest.readers import read_sections
 from resift.ingest.sections import Section
-from resift.ingest.sources import Limits
+from resift.ingest.sources import FileLimits
 from tests.ingest import samples
 
 
-def read(path: Path, content: bytes | str, limits: Limits | None = None) -> list[Section]:
+def read(path: Path, content: bytes | str, limits: FileLimits | None = None) -> list[Section]:
     path.write_bytes(content.encode() if isinstance(content, str) else content)
-    return list(read_sections(path, name=path.name, limits=limits or Limits()))
+    return list(read_sections(path, name=path.name, limits=limits or FileLimits()))
 
 
 def test_word_files_have_headings_in_any_language_and_tables(tmp_path):
@@ -318,7 +318,7 @@ def test_bombs_are_refused_before_they_unpack(tmp_path):
     with pytest.raises(DataFormatError, match="Unpacks to"):
         read(tmp_path / "a.docx", bomb)
     with pytest.raises(DataFormatError, match="more than 1 MB"):
-        read(tmp_path / "a.txt.gz", samples.gz("x" * 2_000_000), Limits(expanded_bytes=1 << 20))
+        read(tmp_path / "a.txt.gz", samples.gz("x" * 2_000_000), FileLimits(expanded_bytes=1 << 20))
     laughs = '<!DOCTYPE a [<!ENTITY x0 "ha">' + "".join(
         f'<!ENTITY x{n} "{f"&x{n - 1};" * 10}">' for n in range(1, 12)
     )
@@ -336,13 +336,13 @@ def test_pages_beyond_the_limit_are_reported(tmp_path):
         writer.add_blank_page(100, 100)
     with (tmp_path / "a.pdf").open("wb") as out:
         writer.write(out)
-    found = list(read_sections(tmp_path / "a.pdf", name="a.pdf", limits=Limits(pages=2)))
+    found = list(read_sections(tmp_path / "a.pdf", name="a.pdf", limits=FileLimits(pages=2)))
     assert [one.problem for one in found] == ["page 3 and those after it were not read: too many"]
 
 
 def test_long_lines_are_skipped_and_long_texts_split(tmp_path):
     rows = '{"text": "a"}\n{"text": "' + "x" * 3_000_000 + '"}\n{"text": "c"}\n'
-    found = read(tmp_path / "a.jsonl", rows, Limits(line_bytes=1 << 20))
+    found = read(tmp_path / "a.jsonl", rows, FileLimits(line_bytes=1 << 20))
     assert [one.text or one.problem for one in found] == ["a", "line 2: longer than 1 MB", "c"]
     pieces = read(tmp_path / "b.txt", "word " * 200_000)
     assert max(len(one.text) for one in pieces) < 300_000

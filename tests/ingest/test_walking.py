@@ -18,7 +18,7 @@ import pytest
 
 from resift.errors import DataFormatError, InputError
 from resift.ingest.indexing import IndexReport, index_paths
-from resift.ingest.sources import Limits
+from resift.ingest.sources import FileLimits
 from resift.ingest.walking import (
     FileFilter,
     FolderWalk,
@@ -250,12 +250,12 @@ def test_a_file_that_takes_too_long_is_abandoned(tmp_path, monkeypatch):
     write(tmp_path, **{"a.eml": "Subject: x\n\n" + "body " * 20_000, "b.eml": "Subject: y\n\nbody"})
 
     async def run() -> tuple[str, list[str]]:
-        reader = FileReader(Limits(seconds=0.001))
+        reader = FileReader(FileLimits(seconds=0.001))
         try:
             with pytest.raises(DataFormatError, match="Takes more than") as slow:
                 async for _ in reader.sections(tmp_path / "a.eml", name="a.eml"):
                     pass
-            reader._limits = Limits()
+            reader._limits = FileLimits()
             read = [section.text async for section in reader.sections(tmp_path / "b.eml", name="b.eml")]
             return str(slow.value), read
         finally:

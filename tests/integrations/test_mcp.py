@@ -17,7 +17,7 @@ from mcp import Client, StdioServerParameters, stdio_client
 
 from resift import Index
 from resift.cli.main import main
-from resift.integrations.mcp import Limits, create_mcp_server
+from resift.integrations.mcp import ToolLimits, create_mcp_server
 from tests.integrations.documents import QUERY, TEXTS
 
 
@@ -92,7 +92,7 @@ def test_mistakes_are_reported_in_words(index, tool, arguments, reason):
     async def steps(client: Client) -> Any:
         return await client.call_tool(tool, arguments)
 
-    answer = session(create_mcp_server(index, limits=Limits(document_chars=100)), steps)
+    answer = session(create_mcp_server(index, limits=ToolLimits(document_chars=100)), steps)
     assert answer.is_error
     assert reason in answer.content[0].text
     assert "Traceback" not in answer.content[0].text

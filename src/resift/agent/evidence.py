@@ -346,7 +346,7 @@ def scores_by(trace: Trace, scorer: str) -> dict[str, float]:
     kind = StageKind.RERANK if scorer == CROSS_ENCODER else StageKind.RETRIEVE
     return {
         id: score
-        for record in reversed(trace.of(kind))
+        for record in reversed(trace.by_kind(kind))
         if record.source == scorer or record.source.endswith(f".{scorer}")  # a view of a store: notes.vectors
         for id, score in zip(record.ids, record.scores, strict=True)
         if score is not None

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from resift.agent.pack import Pack
 from resift.errors import InputError, require
-from resift.types import Fused, Hit, StageKind, StageRecord, Trace, trace_of, with_scores
+from resift.types import FusedHits, Hit, StageKind, StageRecord, Trace, get_trace, with_scores
 from resift.validation import check_fields
 
 STAGE = "centrality"
@@ -86,7 +86,9 @@ class GraphReranker:
         """The weights of relevance, vector similarity and centrality."""
         return self.relevance_weight, self.vector_weight, self.centrality_weight
 
-    def rerank(self, hits: Sequence[Hit], neighborhood: Neighborhood, *, trace: Trace | None = None) -> Fused:
+    def rerank(
+        self, hits: Sequence[Hit], neighborhood: Neighborhood, *, trace: Trace | None = None
+    ) -> FusedHits:
         """Return the hits in their new order, with scores between 0 and 1.
 
         Vector similarities are the scores of the first stage in the trace. Without a trace, that of the
@@ -100,7 +102,7 @@ class GraphReranker:
             both = math.fsum(weights[:2])
             weights = (weights[0] / both, weights[1] / both, 0.0) if both else (1.0, 0.0, 0.0)
         relevance = _scale({hit.id: hit.score or 0.0 for hit in hits})
-        cosines = _first_stage_scores(trace_of(hits) if trace is None else trace)
+        cosines = _first_stage_scores(get_trace(hits) if trace is None else trace)
         similarity = _scale({hit.id: cosines.get(hit.id, hit.score or 0.0) for hit in hits})
         ranks: dict[str, float] = {}
         if not note:
@@ -122,7 +124,7 @@ class GraphReranker:
         record = StageRecord(
             kind=StageKind.RERANK, name=STAGE, ids=ids, scores=scores, parts=parts, note=note
         )
-        return Fused(with_scores(order, scores), record)
+        return FusedHits(with_scores(order, scores), record)
 
     def pagerank(self, neighborhood: Neighborhood, starts: Mapping[str, float]) -> dict[str, float]:
         """Return the stationary share of each article in a walk that restarts at `starts`."""
@@ -162,7 +164,7 @@ def _first_stage_scores(trace: Trace) -> dict[str, float]:
     """Return id -> the score in the first list of the first stage that has the hit."""
     return {
         id: score
-        for record in reversed(trace.of(StageKind.RETRIEVE))
+        for record in reversed(trace.by_kind(StageKind.RETRIEVE))
         for id, score in zip(record.ids, record.scores, strict=True)
         if score is not None
     }

@@ -26,26 +26,25 @@ from resift.agent.multi_doc import MultiDocSynthesizer, Writer
 from resift.agent.pack import WIKIGR, Pack, SectionRow
 from resift.agent.writers import ExtractiveWriter
 from resift.deadline import Deadline
-from resift.errors import InputError, ResiftError, StoreError, redacted
+from resift.errors import InputError, ResiftError, StoreError, redact
 from resift.events import Sink
 from resift.pipeline.fan_out import DeadlinePassed, run_until
 from resift.protocols import Embedder
 from resift.rerankers.cross_encoder import CrossEncoderReranker
 from resift.rerankers.rescore import rescore
 from resift.rerankers.semantic_bm25 import PoolBM25
-from resift.stores.base import embed_texts as unit_vectors
-from resift.stores.base import embedder_name as identity_of
+from resift.stores.base import embed_texts, embedder_name
 from resift.types import (
-    Fused,
+    FusedHits,
     Hit,
     JsonObject,
     Ranking,
     StageKind,
     StageRecord,
     Trace,
-    by_score,
     cut_record,
-    record_of,
+    make_record,
+    sort_key,
 )
 from resift.validation import check_arguments
 
@@ -243,7 +242,7 @@ class KnowledgeGraphAgent:
             except (DeadlinePassed, StoreError):
                 raise
             except Exception as exc:
-                reason = f"searched by words, because the embedder failed: {redacted(exc)}"
+                reason = f"searched by words, because the embedder failed: {redact(exc)}"
         hits = await run_until(deadline, asyncio.to_thread(self._keyword_search, question, k))
         return hits, {VECTORS: reason}
 
@@ -262,11 +261,11 @@ class KnowledgeGraphAgent:
             wider = await self._add_linked_sections(question, ranking, neighborhood, deadline)
             if wider.partial:
                 note = "not all were scored; order kept"
-                record = record_of(StageKind.RERANK, CENTRALITY, wider.hits, note=note)
-                return self._cut(_apply_order(wider, Fused(wider.hits, record)))
+                record = make_record(StageKind.RERANK, CENTRALITY, wider.hits, note=note)
+                return self._cut(_apply_order(wider, FusedHits(wider.hits, record)))
             return self._cut(_apply_order(wider, reranker.rerank(wider, neighborhood)))
         except Exception as exc:
-            reason = f"vectors only: the graph could not be used ({redacted(exc)})"
+            reason = f"vectors only: the graph could not be used ({redact(exc)})"
             return _add_reason(self._cut(ranking), reason)
 
     async def _add_linked_sections(
@@ -294,7 +293,7 @@ class KnowledgeGraphAgent:
 
     def _search_linked_articles(
         self, question: str, neighborhood: Neighborhood, known: Collection[str]
-    ) -> Fused:
+    ) -> FusedHits:
         """Return the best section of each linked article by cosine, at most max_results of them."""
         hops = {article: distance for article, distance in neighborhood.distance.items() if distance > 0}
         query = self._embed_question(question)
@@ -315,7 +314,7 @@ class KnowledgeGraphAgent:
         for section in sections:
             count = hops[section.article]
             notes[section.id] = f"by a link, {count} hop{'s' if count > 1 else ''} away"
-        return Fused(hits, _retrieve_record(hits, VECTORS, notes))
+        return FusedHits(hits, _retrieve_record(hits, VECTORS, notes))
 
     def _cut(self, ranking: Ranking) -> Ranking:
         k = self.max_results
@@ -323,7 +322,7 @@ class KnowledgeGraphAgent:
             ranking,
             hits=ranking.hits[:k],
             cut=(*ranking.cut, *ranking.hits[k:]),
-            trace=ranking.trace.then(*cut_record(ranking.ids, k)),
+            trace=ranking.trace.append(*cut_record(ranking.ids, k)),
         )
 
     def _embed_question(self, question: str) -> Array:
@@ -333,7 +332,7 @@ class KnowledgeGraphAgent:
         if hasattr(self._embedder, "embed_sync"):
             rows: Array = self._embedder.embed_sync([question], kind="query")
         else:
-            rows = run_sync(unit_vectors(self._embedder, [question], kind="query", store="pack"))
+            rows = run_sync(embed_texts(self._embedder, [question], kind="query", store="pack"))
         vector: Array = rows[0]
         return vector
 
@@ -342,9 +341,9 @@ def _find_embedder(pack: Pack, embedder: Embedder | None) -> tuple[Embedder | No
     """Return the embedder of the pack's vectors, or the reason why there is none."""
     if embedder is not None:
         # A WikiGR database does not record its embedder, so the caller decides.
-        if identity_of(embedder) != pack.embedder and pack.meta["format"] != WIKIGR:
+        if embedder_name(embedder) != pack.embedder and pack.meta["format"] != WIKIGR:
             raise StoreError(
-                f"{pack.name} was built with {pack.embedder}, not with {identity_of(embedder)}. "
+                f"{pack.name} was built with {pack.embedder}, not with {embedder_name(embedder)}. "
                 "Pass the embedder that it was built with, or rebuild the pack."
             )
         return embedder, ""
@@ -367,19 +366,19 @@ def _section_hit(row: SectionRow, score: float, source: str) -> Hit:
 
 
 def _retrieve_record(hits: Sequence[Hit], source: str, notes: Mapping[str, str] | None = None) -> StageRecord:
-    record = record_of(StageKind.RETRIEVE, "retrieve", hits, scored=True, source=source, notes=notes)
+    record = make_record(StageKind.RETRIEVE, "retrieve", hits, scored=True, source=source, notes=notes)
     return replace(record, retrieval_mode={VECTORS: "dense", WORDS: "lexical"}.get(source, ""))
 
 
-def _merge_by_score(hits: Sequence[Hit], extra: Sequence[Hit], unscored: Sequence[Hit] = ()) -> Fused:
-    order = sorted([*hits, *extra], key=by_score)
+def _merge_by_score(hits: Sequence[Hit], extra: Sequence[Hit], unscored: Sequence[Hit] = ()) -> FusedHits:
+    order = sorted([*hits, *extra], key=sort_key)
     notes = {hit.id: "not scored in time" for hit in unscored}
-    return Fused(order, record_of(StageKind.FUSE, EXPANSION, order, unscored, notes=notes))
+    return FusedHits(order, make_record(StageKind.FUSE, EXPANSION, order, unscored, notes=notes))
 
 
-def _apply_order(ranking: Ranking, order: Fused, *records: StageRecord) -> Ranking:
+def _apply_order(ranking: Ranking, order: FusedHits, *records: StageRecord) -> Ranking:
     """Return the ranking in a new order, with the records that led to it."""
-    return replace(ranking, hits=tuple(order), trace=ranking.trace.then(*records, *order.records))
+    return replace(ranking, hits=tuple(order), trace=ranking.trace.append(*records, *order.records))
 
 
 def _add_reason(ranking: Ranking, reason: str | None) -> Ranking:

@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 
 from resift.agent.graph_reranker import article_id
 from resift.deadline import Deadline
-from resift.errors import InputError, ResiftError, redacted
+from resift.errors import InputError, ResiftError, redact
 from resift.text import words
 from resift.text.sentences import sentences
 from resift.types import Hit
@@ -138,7 +138,7 @@ class MultiDocSynthesizer:
                 answer = await self._write(self.writer, question, passages, deadline)
                 return Synthesis(answer, extractive=False)
             except Exception as exc:
-                reason = f"extractive answer, because {self.writer.name} failed: {redacted(exc)}"
+                reason = f"extractive answer, because {self.writer.name} failed: {redact(exc)}"
                 log.warning("answer degraded: %s", reason)
         answer = await self._write(self.extractive, question, passages, deadline)
         return Synthesis(answer, extractive=True, degraded=reason is not None, reason=reason)

@@ -21,8 +21,7 @@ from resift.agent.pack import fetch_rows
 from resift.errors import InputError, StoreError, require
 from resift.ingest.chunking import ChunkSize
 from resift.protocols import Embedder
-from resift.stores.base import embed_texts as unit_vectors
-from resift.stores.base import embedder_name as identity_of
+from resift.stores.base import embed_texts, embedder_name
 from resift.types import JsonObject
 from resift.validation import check_arguments, check_path
 
@@ -81,14 +80,14 @@ async def build_pack(
         articles = _drop_duplicates([article async for article in stream], failed)
     if not articles:
         raise InputError(f"{source} has no article. {' '.join(failed[:3])}".strip())
-    dimension = int((await unit_vectors(embedder, ["dimension"], kind="document", store="pack")).shape[1])
-    digest = _content_digest(articles, identity_of(embedder), dimension)
+    dimension = int((await embed_texts(embedder, ["dimension"], kind="document", store="pack")).shape[1])
+    digest = _content_digest(articles, embedder_name(embedder), dimension)
     with _working_file(place, digest, dimension) as connection:
         finished = {str(row[0]) for row in fetch_rows(connection, schema.ARTICLE_IDS)}
         total = sum(len(article.passages) for article in articles)
         build = _Build(connection, embedder, dimension, progress or (lambda *_: None), total, finished)
         await build.add_articles(articles)
-        links = _write_links_and_meta(connection, articles, identity_of(embedder), dimension)
+        links = _write_links_and_meta(connection, articles, embedder_name(embedder), dimension)
     return BuildReport(len(articles), total, links, len(finished), tuple(failed), tuple(not_read))
 
 
@@ -135,7 +134,7 @@ class _Build:
         for start in range(0, len(rows), _BATCH):
             part = rows[start : start + _BATCH]
             texts = [f"{row['heading']}\n{row['text']}" for row in part]
-            vectors = await unit_vectors(self.embedder, texts, kind="document", store="pack")
+            vectors = await embed_texts(self.embedder, texts, kind="document", store="pack")
             for row, vector in zip(part, vectors, strict=True):
                 row["embedding"] = [float(value) for value in vector]
             self.done += len(part)

@@ -34,7 +34,7 @@ from resift.rerankers.hosted import ChatClient
 from resift.rerankers.hosted.client import Message
 from resift.rerankers.semantic_bm25 import PoolBM25, cosines
 from resift.resilience import Budget, CircuitBreaker, breakers
-from resift.stores.base import embedder_name as identity_of
+from resift.stores.base import embedder_name
 from resift.text.sentences import sentences
 from resift.types import Hit
 
@@ -101,7 +101,7 @@ class ExtractiveWriter:
             above_heading = scores[i] - heading_scores.get(sentence.heading, MEAN_HEADING_LOGIT)
             return answer_probability(scorer, scores[i], fit, above_heading=above_heading)
 
-        has_known_cosines = self._embedder is not None and identity_of(self._embedder) in COSINES
+        has_known_cosines = self._embedder is not None and embedder_name(self._embedder) in COSINES
         if scorer == WORDS or (scorer == VECTORS and not has_known_cosines):
             # These scores have no known scale, so the words of all sentences are compared.
             probabilities = {i: probability(WORDS, i) for i in range(len(candidates))}

@@ -54,8 +54,7 @@ def add_row_numbers(batch: RecordBatch, first: int) -> RecordBatch:
     return pa.RecordBatch.from_arrays(columns, [ROW, *names])
 
 
-numbered = add_row_numbers
-"""The name in 0.2."""
+numbered = add_row_numbers  # the name in 0.2
 
 
 class _ParquetReader:

@@ -165,6 +165,3 @@ def _chunk_id(key: str, text: str, copies: Counter[str]) -> str:
     name = f"{key}#{hashlib.sha256(text.encode()).hexdigest()[:12]}"
     copies[name] += 1
     return name if copies[name] == 1 else f"{name}-{copies[name]}"
-
-
-passages_of = split_section  # OLD NAME: remove

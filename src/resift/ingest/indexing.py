@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple
 from resift.errors import DataFormatError, InputError
 from resift.external.records import check_text_keys
 from resift.ingest.chunking import ChunkSize, IndexedPassage, RowIds, split_section
-from resift.ingest.sources import DEFAULT_LIMITS, Limits, open_source
+from resift.ingest.sources import DEFAULT_LIMITS, FileLimits, open_source
 from resift.ingest.walking import FileFilter, FoundFiles, Skipped, find_files
 from resift.ingest.worker import FileReader, file_size
 from resift.stores.base import read_ahead
@@ -86,7 +86,7 @@ async def index_paths(
     *,
     size: ChunkSize = ChunkSize(),  # noqa: B008 - an immutable value
     file_filter: FileFilter = FileFilter(),  # noqa: B008 - an immutable value
-    limits: Limits = DEFAULT_LIMITS,
+    limits: FileLimits = DEFAULT_LIMITS,
     row_ids: RowIds = "own",
     text_keys: Sequence[str] | str | None = None,
     prune: bool = False,

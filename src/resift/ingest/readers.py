@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 
 from resift.errors import DataFormatError
 from resift.ingest.sections import Section, plain_sections
-from resift.ingest.sources import DEFAULT_LIMITS, Limits, Source, is_binary, open_source
+from resift.ingest.sources import DEFAULT_LIMITS, FileLimits, Source, is_binary, open_source
 
 Reader = Callable[[Source], Iterator[Section]]
 
@@ -49,7 +49,7 @@ def read_sections(
     path: Path,
     *,
     name: str,
-    limits: Limits = DEFAULT_LIMITS,
+    limits: FileLimits = DEFAULT_LIMITS,
     follow: bool = True,
     text_keys: tuple[str, ...] | None = None,
 ) -> Iterator[Section]:

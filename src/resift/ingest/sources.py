@@ -46,7 +46,7 @@ _ENCODING_NAMES = {"cp1252": "Windows-1252", "latin-1": "Latin-1"}
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class FileLimits:
     """Limits for one file. The defaults keep reading below 300 MB of memory."""
 
     parsed_bytes: int = 16 * MB
@@ -75,7 +75,8 @@ class Limits:
         return self.seconds + size / 10_000_000
 
 
-DEFAULT_LIMITS = Limits()
+DEFAULT_LIMITS = FileLimits()
+Limits = FileLimits  # the name in 0.2
 
 
 class DecodedText(NamedTuple):
@@ -111,7 +112,7 @@ class Source:
     name: str
     suffix: str
     size: int
-    limits: Limits = DEFAULT_LIMITS
+    limits: FileLimits = DEFAULT_LIMITS
     text_keys: tuple[str, ...] | None = None
 
     @property
@@ -169,7 +170,7 @@ def open_source(
     path: Path,
     *,
     name: str,
-    limits: Limits = DEFAULT_LIMITS,
+    limits: FileLimits = DEFAULT_LIMITS,
     follow: bool = True,
     text_keys: tuple[str, ...] | None = None,
 ) -> Source:

@@ -305,8 +305,3 @@ def _describe_link(path: Path, root: Path) -> str:
     except (OSError, RuntimeError):  # pathlib raises RuntimeError for a circle
         return "a link that leads in a circle"
     return "a link inside the folder" if inside else "a link out of the folder"
-
-
-Choice = FileFilter  # OLD NAME: remove
-Found = FoundFiles  # OLD NAME: remove
-changes = watch  # OLD NAME: remove

@@ -22,7 +22,7 @@ from resift._internal.files import write_all
 from resift.errors import DataFormatError, ResiftError
 from resift.ingest.readers import GZIP, has_reader, read_sections
 from resift.ingest.sections import Section
-from resift.ingest.sources import DEFAULT_LIMITS, Limits
+from resift.ingest.sources import DEFAULT_LIMITS, FileLimits
 
 _HEADER = struct.Struct(">I")
 # Bytes. Reading a text of this size is quick, and starting a process takes longer.
@@ -47,7 +47,9 @@ class FileReader:
     `text_keys` are the fields of records to read.
     """
 
-    def __init__(self, limits: Limits = DEFAULT_LIMITS, *, text_keys: tuple[str, ...] | None = None) -> None:
+    def __init__(
+        self, limits: FileLimits = DEFAULT_LIMITS, *, text_keys: tuple[str, ...] | None = None
+    ) -> None:
         self._limits = limits
         self._text_keys = text_keys
         self._process: asyncio.subprocess.Process | None = None
@@ -142,7 +144,7 @@ def serve(requests: BinaryIO, answers: BinaryIO) -> None:
     """Read the requested files until the requests end. Runs in the worker."""
     while len(header := requests.read(_HEADER.size)) == _HEADER.size:
         request: _Request = json.loads(requests.read(*_HEADER.unpack(header)))
-        limits = Limits(**request["limits"])  # type: ignore[arg-type]  # JSON keeps int and float apart
+        limits = FileLimits(**request["limits"])  # type: ignore[arg-type]  # JSON keeps int and float apart
         # If the parent is gone and the file never ends, the timer ends the process. It counts CPU time:
         # waiting for the parent to take a section does not count as reading.
         _set_cpu_timer(limits.seconds_for(request["size"]) + 5)
@@ -151,7 +153,7 @@ def serve(requests: BinaryIO, answers: BinaryIO) -> None:
         _set_cpu_timer(0)
 
 
-def _read(request: _Request, limits: Limits) -> Iterator[dict[str, object]]:
+def _read(request: _Request, limits: FileLimits) -> Iterator[dict[str, object]]:
     name, keys = request["name"], request["text_keys"]
     try:
         for section in read_sections(

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol, TypedDict, TypeVar, runtime_checkable
 
 from resift.errors import InputError, ResiftError, StoreError
-from resift.external.candidates import Candidate, hits_from
+from resift.external.candidates import Candidate, read_hits
 from resift.external.records import ID_KEYS
 from resift.index import Index
 from resift.pipeline.pipeline import Pipeline
@@ -113,7 +113,7 @@ def _read_answer(answer: Iterable[FetchedRow]) -> list[Found]:
         if isinstance(row, Found):
             documents.append(row if isinstance(row.id, str) else row._replace(id=str(row.id)))
             continue
-        [hit] = hits_from([row], flags={})
+        [hit] = read_hits([row], flags={})
         has_id = isinstance(row, Hit) or (
             isinstance(row, Mapping) and any(row.get(key) is not None for key in ID_KEYS)
         )

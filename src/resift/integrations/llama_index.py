@@ -29,7 +29,7 @@ from resift.integrations.external_store import (
     make_pipeline,
 )
 from resift.models.embedder import DEFAULT_EMBEDDER, Embedder, EmbedKind
-from resift.protocols import Reranker, Scorer, own_name
+from resift.protocols import Reranker, Scorer, declared_name
 from resift.rerankers.cross_encoder import DEFAULT_MODEL
 from resift.reranking import arerank
 from resift.resilience import CircuitBreaker
@@ -74,7 +74,7 @@ class ResiftRerank(BaseNodePostprocessor):
     ) -> list[NodeWithScore]:
         if query_bundle is None:
             raise InputError("ResiftRerank needs the query: pass query_str or query_bundle.")
-        name = own_name(self.scorer) or self.model
+        name = declared_name(self.scorer) or self.model
         dispatcher.event(
             ReRankStartEvent(query=query_bundle, nodes=nodes, top_n=self.top_n or len(nodes), model_name=name)
         )

@@ -27,7 +27,7 @@ from pydantic import BaseModel, Field  # noqa: E402
 if TYPE_CHECKING:
     from resift.server.options import ServerOptions
 
-__all__ = ["Limits", "ToolLimits", "app_with_mcp", "create_mcp_server"]
+__all__ = ["ToolLimits", "app_with_mcp", "create_mcp_server"]
 __path__: list[str] = []  # 0.2 had modules in a package of this name
 
 log = logging.getLogger("resift.mcp")
@@ -53,8 +53,7 @@ class ToolLimits:
     deadline_s: float = 20.0
 
 
-Limits = ToolLimits
-"""The name in 0.2."""
+Limits = ToolLimits  # the name in 0.2
 
 
 @check_arguments

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from resift.deadline import Deadline
 from resift.errors import InputError
-from resift.protocols import Scorer, name_of
+from resift.protocols import Scorer, display_name
 from resift.ranking.fusion import rrf
 from resift.rerankers.rescore import rescore
-from resift.types import Fused, Hit
+from resift.types import FusedHits, Hit
 from resift.validation import check_query
 
 
@@ -20,12 +20,14 @@ async def fuse_then_rescore(
     k: int,
     query: str | None,
     deadline: Deadline | None = None,
-) -> Fused:
+) -> FusedHits:
     """Fuse the lists by reciprocal rank, score every hit of the pool, return the best k.
 
     If the scorer fails, the fused order remains and the record has the reason.
     """
     if query is None or not check_query(query, allow_empty=True).strip():
-        raise InputError(f"{name_of(scorer)!r} scores hits against the query; pass it as query= to fuse.")
+        raise InputError(
+            f"{display_name(scorer)!r} scores hits against the query; pass it as query= to fuse."
+        )
     ranking = await rescore(scorer, query, rrf(per_store), k=k, deadline=deadline)
-    return Fused(ranking.hits, *ranking.trace)
+    return FusedHits(ranking.hits, *ranking.trace)

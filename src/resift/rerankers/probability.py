@@ -13,7 +13,7 @@ from typing import Literal, get_args
 
 from resift.deadline import Deadline
 from resift.errors import InputError
-from resift.protocols import OfModel, Scorer, describe_scorer, name_of
+from resift.protocols import HasModelName, Scorer, describe_scorer, display_name
 from resift.ranking.calibration import Calibrator, load_calibrator, shipped_calibrator, sigmoid
 from resift.ranking.evidence import evidence
 from resift.rerankers.rescore import rescore
@@ -42,7 +42,7 @@ def calibrator_for(scorer: Scorer, calibration: Calibration | None) -> Calibrato
         return load_calibrator(os.fspath(calibration))
     known = calibration or shipped_calibrator_for(scorer)
     if known is None:
-        name = scorer.model_name if isinstance(scorer, OfModel) else name_of(scorer)
+        name = scorer.model_name if isinstance(scorer, HasModelName) else display_name(scorer)
         raise InputError(
             f"No calibration ships for {name!r}. Make one of judged scores with: "
             "resift calibrate judged.jsonl -o calibration.json; then give that file as the calibration."
@@ -67,7 +67,7 @@ def relevance(ranking: Ranking, calibrator: Calibrator | None = None) -> tuple[f
     bound. Without any reranker it is the share of the query's words that a hit contains, averaged in the
     same way.
     """
-    judged = evidence(ranking.trace, ranking.ids).last_judged()
+    judged = evidence(ranking.trace, ranking.ids).last_scores()
     raw = [None if said is None else said[1] for said in judged]
     known = [score for score in raw if score is not None]
     if not known:
@@ -75,7 +75,9 @@ def relevance(ranking: Ranking, calibrator: Calibrator | None = None) -> tuple[f
     if calibrator is not None:
         known = [calibrator.probability(score) for score in known]
     else:
-        scale = [record.score_scale for record in ranking.trace.of(StageKind.RERANK) if record.scores][-1]
+        scale = [record.score_scale for record in ranking.trace.by_kind(StageKind.RERANK) if record.scores][
+            -1
+        ]
         bounded = min(known) >= 0 and max(known) <= 1 if scale in (None, "unknown") else scale != "logit"
         known = [min(1.0, max(0.0, score)) if bounded else sigmoid(score) for score in known]
     fitted = iter(never_rising(known))
@@ -123,7 +125,7 @@ def as_probabilities(
     """
     later = read or {}
     every = [*ranking.hits, *ranking.cut]
-    judged = evidence(ranking.trace, [hit.id for hit in every]).last_judged()
+    judged = evidence(ranking.trace, [hit.id for hit in every]).last_scores()
     raw = [later.get(hit.id, said[1] if said else None) for hit, said in zip(every, judged, strict=True)]
     kept = len(ranking.hits)
     fitted = iter(never_rising([calibrator.probability(score) for score in raw[:kept] if score is not None]))
@@ -139,7 +141,7 @@ def as_probabilities(
         scores=values[:kept],
         notes={id: f"read for this: {score:.4g}" for id, score in later.items()},
     )
-    return replace(ranking, hits=hits[:kept], cut=hits[kept:], trace=ranking.trace.then(record))
+    return replace(ranking, hits=hits[:kept], cut=hits[kept:], trace=ranking.trace.append(record))
 
 
 async def read_and_calibrate(
@@ -149,7 +151,7 @@ async def read_and_calibrate(
 
     A scorer that fails or is late costs only these hits their number; the ranking says `degraded` and why.
     """
-    judged = evidence(ranking.trace, ranking.ids).last_judged()
+    judged = evidence(ranking.trace, ranking.ids).last_scores()
     unread: list[Hit] = [hit for hit, said in zip(ranking.hits, judged, strict=True) if said is None]
     if not unread:
         return as_probabilities(ranking, calibrator)

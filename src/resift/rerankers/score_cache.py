@@ -26,7 +26,7 @@ from resift._internal.forking import ForkSafeLock
 from resift.deadline import Deadline
 from resift.errors import InputError, ResiftError
 from resift.events import Event, Sink, emit
-from resift.protocols import OfModel, Scorer, describe_scorer, name_of
+from resift.protocols import HasModelName, Scorer, describe_scorer, display_name
 from resift.rerankers.fusing import fuse_then_rescore
 from resift.types import Hit, ScorerInfo, Scores
 from resift.validation import check_arguments, is_finite_number
@@ -81,14 +81,14 @@ class CachedScorer:
         pointwise: bool | None = None,
         sink: Sink | None = None,
     ) -> None:
-        self.name = name_of(scorer)
+        self.name = display_name(scorer)
         is_pointwise = describe_scorer(scorer).pointwise if pointwise is None else pointwise
         if is_pointwise is not True:
             raise InputError(
                 f"Scores of {self.name!r} may depend on the whole pool, so they cannot be cached per text. "
                 "Cache a pointwise scorer, or pass pointwise=True if you know that this one is."
             )
-        model_name = scorer.model_name if isinstance(scorer, OfModel) else None
+        model_name = scorer.model_name if isinstance(scorer, HasModelName) else None
         model = model or getattr(scorer, "model", None) or model_name
         if not isinstance(model, str):
             raise InputError(f"{self.name!r} does not declare its model; pass model=.")

@@ -16,7 +16,7 @@ from typing import NamedTuple
 from resift._internal.arrays import Array, np
 from resift._internal.forking import ForkSafeLock
 from resift.deadline import Deadline
-from resift.errors import InputError, ResiftError, redacted
+from resift.errors import InputError, ResiftError, redact
 from resift.models.embedder import EmbedderOptions, embedding_models
 from resift.protocols import Embedder
 from resift.rerankers.fusing import fuse_then_rescore
@@ -111,7 +111,7 @@ class SemanticBM25Reranker:
             semantic = await self._compute_cosines(query, hits, deadline, query_vector)
         except Exception as exc:
             # The text of another package's exception may quote a document; its type cannot.
-            reason = f"BM25 alone: {redacted(exc)}"
+            reason = f"BM25 alone: {redact(exc)}"
             return Scores(lexical, self.name, scorer=self.info, degraded=True, reason=reason, note=reason)
         if semantic is None:
             return Scores(lexical, self.name, scorer=self.info, note="BM25 alone: no vectors and no embedder")

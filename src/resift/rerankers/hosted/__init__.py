@@ -9,9 +9,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from resift.rerankers.hosted.client import ChatClient as ChatClient
     from resift.rerankers.hosted.client import Completion as Completion
-    from resift.rerankers.hosted.providers import DIALECTS as DIALECTS
     from resift.rerankers.hosted.providers import PROVIDERS as PROVIDERS
-    from resift.rerankers.hosted.providers import Dialect as Dialect
     from resift.rerankers.hosted.providers import Provider as Provider
     from resift.rerankers.hosted.scorer import HostedReranker as HostedReranker
     from resift.rerankers.hosted.scorer import (
@@ -24,7 +22,7 @@ else:
         __name__,
         """
         client: ChatClient Completion
-        providers: DIALECTS PROVIDERS Dialect Provider
+        providers: PROVIDERS Provider
         scorer: HostedReranker get_production_cross_encoder_reranker hosted_reranker
         transport: close_connections
         """,

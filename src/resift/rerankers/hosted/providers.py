@@ -280,7 +280,3 @@ def _parse_date(value: str) -> datetime | None:
     except (ValueError, TypeError, IndexError):
         return None
     return date if date.tzinfo else date.replace(tzinfo=UTC)
-
-
-Dialect = Provider  # OLD NAME: remove
-DIALECTS = PROVIDERS  # OLD NAME: remove
