@@ -7,7 +7,7 @@ import logging
 import time
 
 from resift.deadline import Deadline
-from resift.rerankers.hosted import DIALECTS, HostedReranker
+from resift.rerankers.hosted import PROVIDERS, HostedReranker
 from resift.rerankers.rescore import rescore
 from resift.rerankers.semantic_bm25 import SemanticBM25Reranker
 from resift.resilience import CircuitBreaker, Tiered
@@ -32,7 +32,7 @@ def attack(seed: int, count: int) -> Outcome:
     lateness.sort()
     outcome.figures = {
         "faults": len(FAULTS),
-        "dialects": len(DIALECTS),
+        "dialects": len(PROVIDERS),
         "late_ms_p99": round(1000 * lateness[int(0.99 * (len(lateness) - 1))], 1),
         "late_ms_max": round(1000 * lateness[-1], 1),
     }
@@ -41,7 +41,7 @@ def attack(seed: int, count: int) -> Outcome:
 
 async def _all_dialects(outcome: Outcome, fault: str, times: int, lateness: list[float]) -> None:
     async with asyncio.TaskGroup() as group:
-        for provider in DIALECTS:
+        for provider in PROVIDERS:
             group.create_task(_one(outcome, provider, fault, times, lateness))
 
 

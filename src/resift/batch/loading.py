@@ -143,7 +143,7 @@ async def _prepare_store(work: LoadWork, receipts: Path) -> bool:
         if (receipts / MANIFEST).exists() and await store.count() == 0:
             shutil.rmtree(receipts)
         # A folder of Qdrant can be opened by one process.
-        return isinstance(store, SQLiteStore) or bool(getattr(store, "_local", False))
+        return isinstance(store, SQLiteStore) or bool(getattr(store, "single_writer", False))
     finally:
         await store.close()
 

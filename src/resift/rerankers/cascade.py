@@ -71,14 +71,8 @@ class CascadeReranker:
             if scores.scorer is not None:
                 info = replace(scores.scorer, name=self.name, pointwise=False)
             if scores.degraded:
-                return Scores(
-                    values,
-                    self.name,
-                    degraded=True,
-                    reason=scores.reason,
-                    note=scores.note,
-                    tokens=tokens,
-                    scorer=info,
+                return replace(
+                    scores, values=values, provider=self.name, notes={}, tokens=tokens, scorer=info
                 )
         return Scores(
             values,

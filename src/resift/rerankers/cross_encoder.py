@@ -16,7 +16,7 @@ from resift.external.candidates import first_text
 from resift.models.loading import Model, ModelFolder, load, model_option
 from resift.models.pairs import MAX_WINDOWS, Aggregate, PairCall, PairModel, PairOptions, Progress
 from resift.models.registry import ModelSpec, builtin_ids, check_kind
-from resift.rerankers.fusing import fuse_then_rescore
+from resift.rerankers.fusing import FusesThenScores
 from resift.types import Hit, JsonObject, ScorerInfo, Scores
 from resift.validation import check_arguments, check_k, check_list, check_query, option
 
@@ -45,7 +45,7 @@ class CrossEncoderOptions(ModelFolder):
     )
 
 
-class CrossEncoderReranker:
+class CrossEncoderReranker(FusesThenScores):
     """Orders results by a cross-encoder's score of each (query, document) pair.
 
     Raises ValueError for a model that is not allowed, before anything is loaded, and for one whose output is
@@ -138,12 +138,6 @@ class CrossEncoderReranker:
         call = await self._model.score(query, texts, deadline=deadline, on_progress=progress)
         notes = {hit.id: call.text_notes[hit.text] for hit in hits if hit.text in call.text_notes}
         return replace(collect_scores(call, self.info), notes=notes)
-
-    async def fuse(
-        self, per_store: Sequence[Sequence[Hit]], *, k: int, query: str | None = None
-    ) -> list[Hit]:
-        """Fuse the lists by reciprocal rank and return the best k by this model."""
-        return await fuse_then_rescore(self, per_store, k=k, query=query)
 
     def _load(self) -> None:
         try:

@@ -29,7 +29,7 @@ from resift.models.loading import Lazy, Model, ModelFolder, load, model_option
 from resift.models.pairs import MAX_WINDOWS, Progress, report_progress
 from resift.models.registry import check_kind
 from resift.models.tokenizer import check_language, replace_surrogates, split_windows
-from resift.rerankers.fusing import fuse_then_rescore
+from resift.rerankers.fusing import FusesThenScores
 from resift.types import Hit, Scores
 from resift.validation import check_arguments, check_number, check_path
 
@@ -43,7 +43,7 @@ class LateInteractionOptions(ModelFolder):
     model_name: str = model_option("late-interaction", default=DEFAULT_MODEL)
 
 
-class LateInteractionReranker:
+class LateInteractionReranker(FusesThenScores):
     """Orders hits by MaxSim. Documents seen before are not encoded again; `save` stores their vectors.
 
     The model is loaded on first use. Raises ValueError for a model that is not allowed.
@@ -106,12 +106,6 @@ class LateInteractionReranker:
             tokens=sum(call.token_counts.get(hit.text, 0) for hit in hits) + query_tokens,
             scorer=self.info,
         )
-
-    async def fuse(
-        self, per_store: Sequence[Sequence[Hit]], *, k: int, query: str | None = None
-    ) -> list[Hit]:
-        """Fuse the lists by reciprocal rank and return the best k by this model."""
-        return await fuse_then_rescore(self, per_store, k=k, query=query)
 
     @check_arguments
     def encode_documents(self, texts: Sequence[str]) -> list[Array]:

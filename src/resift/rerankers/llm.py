@@ -15,14 +15,14 @@ from typing import Any, ClassVar, Unpack
 
 from resift.deadline import Deadline
 from resift.errors import ConfigError, DeadlineExceeded, InputError, ProviderBadAnswer, ProviderError
-from resift.rerankers.fusing import fuse_then_rescore
+from resift.rerankers.fusing import FusesThenScores
 from resift.rerankers.hosted.client import ChatClient, ConnectionOptions, Message, check_at_least
 from resift.rerankers.hosted.scorer import EndpointOptions
 from resift.types import Hit, JsonMapping, JsonValue, ScorerInfo, Scores
 from resift.validation import check_arguments, option
 
 
-class LLMReranker:
+class LLMReranker(FusesThenScores):
     """Orders hits with any OpenAI-compatible chat endpoint, one window at a time.
 
     Scores are reciprocal final positions. They express an order, not relevance, and depend on the whole pool
@@ -47,15 +47,11 @@ class LLMReranker:
         body: JsonMapping | None = None,
         **connection: Unpack[ConnectionOptions],
     ) -> None:
-        check_at_least("llm", "window", window, 2)
-        check_at_least("llm", "step", step, 1)
-        check_at_least("llm", "depth", depth, 1)
-        check_at_least("llm", "max_query_chars", max_query_chars, 1)
-        check_at_least("llm", "max_passage_chars", max_passage_chars, 1)
+        check_at_least("llm", 2, window=window)
+        check_at_least("llm", 1, step=step, depth=depth)
+        check_at_least("llm", 1, max_query_chars=max_query_chars, max_passage_chars=max_passage_chars)
         if step >= window:
-            raise ConfigError(
-                f"llm: step is {step}; it must be below window ({window}), so that windows overlap."
-            )
+            raise ConfigError(f"llm: step is {step}; it must be below window ({window}): windows overlap.")
         self.name = "llm"
         self.requires = ("net.llm",)
         self._chat = ChatClient(
@@ -66,6 +62,8 @@ class LLMReranker:
         self._depth = depth
         self._max_query_chars = max_query_chars
         self._max_passage_chars = max_passage_chars
+        windows = window_starts(depth, window=window, step=step)
+        self.fuse_timeout_s = self._chat.timeout_s * max(1, len(windows))
 
     def __repr__(self) -> str:
         return (
@@ -100,7 +98,7 @@ class LLMReranker:
             except (ProviderError, DeadlineExceeded) as exc:
                 if not done:
                     raise
-                reason = f"{done} of {len(starts)} windows were judged: {exc}"
+                reason = f"{done} of {len(starts)} windows were ranked: {exc}"
                 break
             order[start : start + len(window)] = [window[position] for position in positions]
         values = [0.0] * len(hits)
@@ -113,36 +111,20 @@ class LLMReranker:
             values, self.name, degraded=reason is not None, reason=reason, note=note, scorer=self.info
         )
 
-    async def fuse(
-        self, per_store: Sequence[Sequence[Hit]], *, k: int, query: str | None = None
-    ) -> list[Hit]:
-        """Fuse the lists by reciprocal rank and return the k that the model ranks first."""
-        windows = window_starts(self._depth, window=self._window, step=self._step)
-        deadline = Deadline.after(self._chat.timeout_s * max(1, len(windows)))
-        return await fuse_then_rescore(self, per_store, k=k, query=query, deadline=deadline)
-
     async def _order_texts(self, query: str, texts: list[str], deadline: Deadline) -> tuple[int, ...]:
-        messages = ranking_messages(
-            query,
-            texts,
-            max_query_chars=self._max_query_chars,
-            max_passage_chars=self._max_passage_chars,
-        )
+        limits = {"max_query_chars": self._max_query_chars, "max_passage_chars": self._max_passage_chars}
+        messages = ranking_messages(query, texts, **limits)
         completion = await self._chat.complete(messages, deadline=deadline)
         order = read_order(completion.text, len(texts), finished=completion.finished)
         if order is None:
-            raise ProviderBadAnswer(
-                "llm answered without an order: no passage number can be read from it.", provider=self.name
-            )
-        return order.positions
+            message = "llm answered without an order: no passage number can be read from it."
+            raise ProviderBadAnswer(message, provider=self.name)
+        return order
 
 
 def window_starts(count: int, *, window: int, step: int) -> list[int]:
     """Return where windows begin, last first: the tail is ordered first and the best move up."""
-    if count < 2:
-        return []
-    first = max(0, count - window)
-    return [*range(first, 0, -step), 0]
+    return [*range(max(0, count - window), 0, -step), 0] if count > 1 else []
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -228,16 +210,8 @@ _ID_KEYS = ("id", "index", "number", "passage")
 _MAX_ANSWER_CHARS = 100_000
 
 
-@dataclass(frozen=True, slots=True)
-class Order:
-    """Positions from 0, best first, each exactly once; `repaired` counts those that the model left out."""
-
-    positions: tuple[int, ...]
-    repaired: int
-
-
-def read_order(text: str, count: int, *, finished: bool = True) -> Order | None:
-    """Return the order of `count` passages in a model's answer; None if it names none of them.
+def read_order(text: str, count: int, *, finished: bool = True) -> tuple[int, ...] | None:
+    """Return the order of `count` passages in a model's answer, as positions from 0; None if it names none.
 
     Unknown numbers are dropped, the first of duplicates counts, and missing ones follow in their old order.
     """
@@ -253,9 +227,7 @@ def read_order(text: str, count: int, *, finished: bool = True) -> Order | None:
     named = list(dict.fromkeys(number - 1 for number in numbers if 1 <= number <= count))
     if not named:
         return None
-    present = set(named)
-    missing = [position for position in range(count) if position not in present]
-    return Order((*named, *missing), len(missing))
+    return tuple(dict.fromkeys((*named, *range(count))))
 
 
 def _read_json(text: str) -> list[int]:

@@ -27,7 +27,7 @@ from resift.deadline import Deadline
 from resift.errors import InputError, ResiftError
 from resift.events import Event, Sink, emit
 from resift.protocols import HasModelName, Scorer, describe_scorer, display_name
-from resift.rerankers.fusing import fuse_then_rescore
+from resift.rerankers.fusing import FusesThenScores
 from resift.types import Hit, ScorerInfo, Scores
 from resift.validation import check_arguments, is_finite_number
 
@@ -60,7 +60,7 @@ class ScoreCacheUsed(Event, name="score_cache"):
     failed: bool
 
 
-class CachedScorer:
+class CachedScorer(FusesThenScores):
     """Takes scores from the cache, and the rest from the scorer, by (model, revision, query, text).
 
     Only for a pointwise scorer, whose score of a text does not depend on the other texts. A cache that fails
@@ -136,12 +136,6 @@ class CachedScorer:
         if fresh and not failed:
             await self._try(lambda: self._cache.put_many(fresh), None)
         return replace(scores, values=values, scorer=scores.scorer or self.info)
-
-    async def fuse(
-        self, per_store: Sequence[Sequence[Hit]], *, k: int, query: str | None = None
-    ) -> list[Hit]:
-        """Fuse the lists by reciprocal rank and return the k with the best scores."""
-        return await fuse_then_rescore(self, per_store, k=k, query=query)
 
     async def _try(self, work: Callable[[], T], default: T) -> tuple[T, bool]:
         """Return the result and False, or the default and True if the cache failed."""

@@ -19,7 +19,7 @@ from resift.deadline import Deadline
 from resift.errors import InputError, ResiftError, redact
 from resift.models.embedder import EmbedderOptions, embedding_models
 from resift.protocols import Embedder
-from resift.rerankers.fusing import fuse_then_rescore
+from resift.rerankers.fusing import FusesThenScores
 from resift.resilience.budget import Budget
 from resift.text.analysis import Analyzer
 from resift.text.bm25 import POOL
@@ -46,7 +46,7 @@ class SemanticBM25Options(EmbedderOptions):
     )
 
 
-class SemanticBM25Reranker:
+class SemanticBM25Reranker(FusesThenScores):
     """Scores by `(semantic_weight × max(0, cosine) + bm25_weight × BM25) / total`, from 0 to 1.
 
     Vectors come from `hit.metadata["vector"]` or the embedder. BM25 is relative to the pool (see `PoolBM25`
@@ -121,12 +121,6 @@ class SemanticBM25Reranker:
         ]
         note = f"{self.semantic_weight:.2g} cosine + {self.bm25_weight:.2g} BM25"
         return Scores(blended, self.name, note=note, scorer=self.info)
-
-    async def fuse(
-        self, per_store: Sequence[Sequence[Hit]], *, k: int, query: str | None = None
-    ) -> list[Hit]:
-        """Fuse the lists by reciprocal rank and return the k with the best scores."""
-        return await fuse_then_rescore(self, per_store, k=k, query=query)
 
     async def _compute_cosines(
         self, query: str, hits: Sequence[Hit], deadline: Deadline, query_vector: Vector | None

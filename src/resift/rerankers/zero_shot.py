@@ -16,7 +16,7 @@ from resift.models.pairs import PairModel, PairOptions, Progress
 from resift.models.registry import check_kind
 from resift.models.tokenizer import check_language
 from resift.rerankers.cross_encoder import collect_scores
-from resift.rerankers.fusing import fuse_then_rescore
+from resift.rerankers.fusing import FusesThenScores
 from resift.types import Hit, Scores
 from resift.validation import check_arguments, option
 
@@ -34,7 +34,7 @@ class ZeroShotOptions(ModelFolder):
     )
 
 
-class ZeroShotReranker:
+class ZeroShotReranker(FusesThenScores):
     """Orders hits by the probability that they entail the hypothesis, in which {} stands for the query.
 
     It needs no training on queries: the hypothesis defines what relevant means. The model is loaded on first
@@ -73,12 +73,6 @@ class ZeroShotReranker:
         check_language(model.model.tokenizer, self.model_name, query, texts)
         call = await model.score(statement, texts, deadline=deadline, on_progress=self.on_progress)
         return collect_scores(call, self.info)
-
-    async def fuse(
-        self, per_store: Sequence[Sequence[Hit]], *, k: int, query: str | None = None
-    ) -> list[Hit]:
-        """Fuse the lists by reciprocal rank and return the best k by this model."""
-        return await fuse_then_rescore(self, per_store, k=k, query=query)
 
 
 def _load_model(model_name: str, folder: Path | str | None) -> PairModel:

@@ -105,7 +105,7 @@ class QdrantVectorStore(EngineStore):
             raise InputError("Say where Qdrant is: pass exactly one of url=, path= or client=.")
         check_number(timeout_s, "timeout_s", gt=0)
         # Local mode is not thread-safe: it gets one thread and a lock.
-        self._is_local = url is None
+        self._is_local = self.single_writer = url is None
         threads = 1 if self._is_local else _THREADS
         super().__init__(name=name, embedder=embedder, mode="vector", exact=exact, threads=threads)
         self.collection = collection

@@ -18,7 +18,7 @@ from resift.errors import (
     ProviderRejected,
     ProviderServerError,
 )
-from resift.rerankers.hosted.providers import DIALECTS, read_scores, retry_after_s, status_error
+from resift.rerankers.hosted.providers import PROVIDERS, read_scores, retry_after_s, status_error
 from resift.rerankers.hosted.scorer import split_batches, worst_failure
 from resift.rerankers.hosted.transport import UnusableBody, dump_body, parse_body, read_body
 
@@ -91,16 +91,16 @@ ANSWERS = {
 
 @pytest.mark.parametrize("provider", REQUESTS)
 def test_a_request_has_exactly_the_documented_fields(provider):
-    assert DIALECTS[provider].request("q", ["a", "b"], model="m") == REQUESTS[provider]
+    assert PROVIDERS[provider].request("q", ["a", "b"], model="m") == REQUESTS[provider]
 
 
 @pytest.mark.parametrize("provider", ANSWERS)
 def test_an_answer_becomes_scores_by_document_number(provider):
-    assert read_scores(ANSWERS[provider], DIALECTS[provider], count=2) == [0.1, 0.9]
+    assert read_scores(ANSWERS[provider], PROVIDERS[provider], count=2) == [0.1, 0.9]
 
 
 def test_every_dialect_is_covered_here():
-    assert set(REQUESTS) == set(ANSWERS) == set(DIALECTS)
+    assert set(REQUESTS) == set(ANSWERS) == set(PROVIDERS)
 
 
 @given(
@@ -123,7 +123,7 @@ def test_every_dialect_is_covered_here():
 def test_no_answer_is_half_believed(rows, count):
     """Whatever the rows, the result is one finite score per document or a ProviderBadAnswer."""
     try:
-        scores = read_scores(rows, DIALECTS["tei"], count=count)
+        scores = read_scores(rows, PROVIDERS["tei"], count=count)
     except ProviderBadAnswer:
         return
     assert len(scores) == count

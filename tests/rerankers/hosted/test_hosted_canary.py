@@ -11,7 +11,7 @@ import pytest
 from resift.deadline import Deadline
 from resift.errors import ResiftError
 from resift.events import ListSink, LogSink
-from resift.rerankers.hosted import DIALECTS, ChatClient, HostedReranker
+from resift.rerankers.hosted import PROVIDERS, ChatClient, HostedReranker
 from resift.rerankers.llm import LLMReranker
 from resift.rerankers.rescore import rescore
 from resift.resilience import CircuitBreaker, Tiered
@@ -93,7 +93,7 @@ def faults_for(provider):
     return [fault for fault in FAULTS if fault not in SLOW][len(provider) % 3 :: 3]
 
 
-@pytest.mark.parametrize("provider", [*DIALECTS, "llm"])
+@pytest.mark.parametrize("provider", [*PROVIDERS, "llm"])
 def test_nothing_secret_is_said_under_any_fault(provider, logged):
     async def all_faults():
         said = []

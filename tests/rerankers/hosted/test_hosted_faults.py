@@ -8,7 +8,7 @@ import pytest
 
 from resift.deadline import Deadline
 from resift.events import ListSink
-from resift.rerankers.hosted import DIALECTS, HostedReranker, hosted_reranker
+from resift.rerankers.hosted import PROVIDERS, HostedReranker, hosted_reranker
 from resift.rerankers.rescore import rescore
 from resift.rerankers.semantic_bm25 import SemanticBM25Reranker
 from resift.resilience import CircuitBreaker, State, Tiered
@@ -117,7 +117,7 @@ def test_the_table_covers_every_fault():
     assert set(EXPECTED) == set(FAULTS)
 
 
-@pytest.mark.parametrize("provider", DIALECTS)
+@pytest.mark.parametrize("provider", PROVIDERS)
 def test_quick_faults_are_named_rightly_and_the_breaker_recovers(provider):
     lateness = asyncio.run(through(provider, QUICK, seconds=5))
     assert max(late for each in lateness.values() for late in each) < GRACE_S
@@ -127,7 +127,7 @@ def test_slow_faults_never_outlast_the_deadline_by_50_ms():
     """All dialects at once, three calls per fault; the best of three, since machines pause too."""
 
     async def everyone():
-        return await asyncio.gather(*(through(provider, SLOW, seconds=0.3) for provider in DIALECTS))
+        return await asyncio.gather(*(through(provider, SLOW, seconds=0.3) for provider in PROVIDERS))
 
     for lateness in asyncio.run(everyone()):
         for fault, each in lateness.items():
@@ -190,8 +190,8 @@ def test_a_pause_that_the_provider_asks_for_is_kept():
 
 def test_with_the_key_unset_everything_runs_on_the_fallback_and_nothing_is_degraded():
     """A choice, not a failure: degraded=False, tier="semantic-bm25"."""
-    for provider, dialect in DIALECTS.items():
-        if dialect.needs_key:
+    for provider, row in PROVIDERS.items():
+        if row.needs_key:
             tiers = Tiered(hosted_reranker(provider), SemanticBM25Reranker())
             ranking = asyncio.run(rescore(tiers, QUERY, HITS, k=5, deadline=Deadline.after(5)))
             assert (ranking.degraded, ranking.reason, ranking.tier) == (False, None, "semantic-bm25")

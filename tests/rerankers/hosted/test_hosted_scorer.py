@@ -19,7 +19,7 @@ from resift.errors import (
     ProviderUnreachable,
 )
 from resift.plugins import load_reranker
-from resift.rerankers.hosted import DIALECTS, close_connections
+from resift.rerankers.hosted import PROVIDERS, close_connections
 from resift.rerankers.hosted.transport import ConcurrencyLimit, shared_limit
 from resift.rerankers.rescore import rescore
 from resift.rerankers.score_cache import CachedScorer, MemoryScores
@@ -34,7 +34,7 @@ def score(reranker, hits, *, query=QUERY, seconds=5.0):
     return asyncio.run(reranker.score(query, hits, deadline=Deadline.after(seconds)))
 
 
-@pytest.mark.parametrize("provider", DIALECTS)
+@pytest.mark.parametrize("provider", PROVIDERS)
 def test_every_dialect_passes_the_contract_over_a_strict_server(provider, server, reranker):
     scorer = reranker(provider)
     check_scorer(scorer)
@@ -42,13 +42,13 @@ def test_every_dialect_passes_the_contract_over_a_strict_server(provider, server
     assert {request.provider for request in server.requests} == {provider}
 
 
-@pytest.mark.parametrize("provider", DIALECTS)
+@pytest.mark.parametrize("provider", PROVIDERS)
 def test_plugins_resolve_by_name_and_need_the_network(provider, server):
     scorer = load_reranker(provider, base_url=server.base_url(provider), api_key="k", allow_loopback=True)
     assert (scorer.name, scorer.requires) == (provider, (f"net.{provider}",))
 
 
-@pytest.mark.parametrize("provider", DIALECTS)
+@pytest.mark.parametrize("provider", PROVIDERS)
 def test_scores_are_merged_by_index_whatever_the_batches(provider, server, reranker, pool):
     hits = pool(200)
     scores = score(reranker(provider), hits)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -44,6 +45,10 @@ _ERROR_BODY_S = 0.1
 _STALE_RETRIES = 3
 
 
+class MissingKeyError(ConfigError):
+    """The key that a provider needs, or that the options name, is not set."""
+
+
 class ConnectionOptions(TypedDict, total=False):
     """Options of every reranker and chat model behind an address.
 
@@ -79,15 +84,10 @@ def connect(
     """
     named = options.get("api_key_env")
     variables = (named,) if named else key_env
-    key = find_key(
-        provider,
-        api_key=options.get("api_key"),
-        api_key_file=options.get("api_key_file"),
-        env=variables,
-    )
+    key = find_key(provider, options.get("api_key"), options.get("api_key_file"), env=variables)
     # A variable that is named but empty is a mistake, even if no key is needed.
     if key is None and (needs_key or named):
-        raise ConfigError(
+        raise MissingKeyError(
             f"{provider}: no key. Set {' or '.join(variables)}, or pass api_key= or api_key_file=."
         )
     endpoint = check_endpoint(
@@ -96,10 +96,12 @@ def connect(
         allow_loopback=options.get("allow_loopback", False),
         allow_private=options.get("allow_private", False),
     )
-    timeout_s = options.get("timeout_s", 10.0)
-    max_concurrency = options.get("max_concurrency", 8)
     return ProviderClient(
-        endpoint, key, timeout_s=timeout_s, max_concurrency=max_concurrency, message_at=message_at
+        endpoint,
+        key,
+        timeout_s=options.get("timeout_s", 10.0),
+        max_concurrency=options.get("max_concurrency", 8),
+        message_at=message_at,
     )
 
 
@@ -138,7 +140,7 @@ class ProviderClient:
         self._httpx = require("httpx", extra="hosted")
         if not is_finite_number(timeout_s) or timeout_s <= 0:
             raise ConfigError(f"{endpoint.provider}: timeout_s is {timeout_s!r}; it must be above 0.")
-        check_at_least(endpoint.provider, "max_concurrency", max_concurrency, 1)
+        check_at_least(endpoint.provider, 1, max_concurrency=max_concurrency)
         self.endpoint = endpoint
         self.key = key
         self.timeout_s = timeout_s
@@ -185,10 +187,8 @@ class ProviderClient:
 
     async def _exchange(self, path: str, content: bytes, model: str | None) -> bytes:
         for _ in range(_STALE_RETRIES):
-            try:
+            with contextlib.suppress(_StaleConnection):
                 return await self._attempt(path, content, model)
-            except _StaleConnection:
-                continue
         return await self._attempt(path, content, model, stale_is_failure=True)
 
     async def _attempt(
@@ -261,16 +261,15 @@ class ProviderClient:
         problem = "No connection to" if "Connect" in error else "The connection broke to"
         advice = "Check the network and base_url."
         if "SSL" in str(exc):
-            advice = (
-                "TLS failed: check that base_url is an https server whose certificate this machine trusts."
-            )
+            advice = "TLS failed: check that base_url is https and that this machine trusts its certificate."
         return ProviderUnreachable(f"{problem} {provider} ({error}). {advice}", provider=provider)
 
 
-def check_at_least(provider: str, name: str, value: float, minimum: float) -> None:
-    """Raise ConfigError unless the value is a number of at least `minimum`."""
-    if not is_finite_number(value) or value < minimum:
-        raise ConfigError(f"{provider}: {name} is {value!r}; it must be at least {minimum:g}.")
+def check_at_least(provider: str, minimum: float, **options: float) -> None:
+    """Raise ConfigError unless all options are numbers of at least `minimum`."""
+    for name, value in options.items():
+        if not is_finite_number(value) or value < minimum:
+            raise ConfigError(f"{provider}: {name} is {value!r}; it must be at least {minimum:g}.")
 
 
 # --- Chat: any OpenAI-compatible endpoint, for the LLM reranker and answer writers --------------------------
@@ -315,8 +314,8 @@ class ChatClient:
     ) -> None:
         if not isinstance(model, str) or not model:
             raise ConfigError(f"{name}: model is {model!r}; name the model that the endpoint serves.")
-        check_at_least(name, "max_tokens", max_tokens, 1)
-        check_at_least(name, "temperature", temperature, 0)
+        check_at_least(name, 1, max_tokens=max_tokens)
+        check_at_least(name, 0, temperature=temperature)
         options: ConnectionOptions = {"timeout_s": 30.0, "max_concurrency": 4, **connection}
         self._client = connect(name, base_url, options, message_at=("error", "message"))
         self.name = name

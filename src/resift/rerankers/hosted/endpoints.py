@@ -195,9 +195,9 @@ class Secret:
 
 def find_key(
     provider: str,
-    *,
     api_key: str | None = None,
     api_key_file: str | os.PathLike[str] | None = None,
+    *,
     env: Sequence[str] = (),
 ) -> Secret | None:
     """Return the key, otherwise the file's, otherwise that of the first set variable, otherwise None.

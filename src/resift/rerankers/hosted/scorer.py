@@ -23,9 +23,9 @@ from resift.errors import (
     ProviderRateLimited,
     ProviderRejected,
 )
-from resift.rerankers.fusing import fuse_then_rescore
-from resift.rerankers.hosted.client import ConnectionOptions, check_at_least, connect
-from resift.rerankers.hosted.endpoints import find_key, find_reach, is_public_name
+from resift.rerankers.fusing import FusesThenScores
+from resift.rerankers.hosted.client import ConnectionOptions, MissingKeyError, check_at_least, connect
+from resift.rerankers.hosted.endpoints import find_reach, is_public_name
 from resift.rerankers.hosted.providers import Provider, find_provider, read_scores
 from resift.types import Hit, ScorerInfo, Scores
 from resift.validation import Options, check_arguments, option
@@ -35,7 +35,7 @@ log = logging.getLogger(__name__)
 BatchResult = list[float] | ProviderError | DeadlineExceeded
 
 
-class HostedReranker:
+class HostedReranker(FusesThenScores):
     """Scores hits with a provider's rerank model: voyage, cohere, jina, mixedbread, tei, vllm, infinity.
 
     Raises ConfigError at once for an unknown provider, a missing key, an unsafe base URL or a number out of
@@ -55,9 +55,8 @@ class HostedReranker:
         **connection: Unpack[ConnectionOptions],
     ) -> None:
         row = find_provider(provider)
-        check_at_least(provider, "batch_size", batch_size, 1)
-        check_at_least(provider, "batch_over", batch_over, 0)
-        check_at_least(provider, "max_chars", max_chars, 1)
+        check_at_least(provider, 1, batch_size=batch_size, max_chars=max_chars)
+        check_at_least(provider, 0, batch_over=batch_over)
         address = base_url if base_url is not None else row.base_url
         if address is None:
             raise ConfigError(
@@ -74,6 +73,7 @@ class HostedReranker:
             needs_key=row.needs_key,
         )
         self.name = provider
+        self.fuse_timeout_s = self._client.timeout_s
         self.model = model or row.default_model
         self.requires = (f"net.{provider}",)
         self._batch_over = batch_over
@@ -135,23 +135,12 @@ class HostedReranker:
             reason = f"{len(failures)} of {len(batches)} batches failed: {failures[0]}"
         elif unsent:
             reason = (
-                f"{unsent} hits had no place in one request, and this model's scores compare only within one"
+                f"{unsent} hits did not fit in one request, and scores of two requests are not comparable"
             )
+        note = self.model or ""
         return Scores(
-            values,
-            self.name,
-            degraded=reason is not None,
-            reason=reason,
-            note=self.model or "",
-            scorer=self.info,
+            values, self.name, degraded=reason is not None, reason=reason, note=note, scorer=self.info
         )
-
-    async def fuse(
-        self, per_store: Sequence[Sequence[Hit]], *, k: int, query: str | None = None
-    ) -> list[Hit]:
-        """Fuse the lists by reciprocal rank and return the k with the provider's best scores."""
-        deadline = Deadline.after(self._client.timeout_s)
-        return await fuse_then_rescore(self, per_store, k=k, query=query, deadline=deadline)
 
     def _plan_batches(self, query: str, texts: Sequence[str]) -> list[range]:
         # Providers count the query once per document.
@@ -312,21 +301,14 @@ def hosted_reranker(
 
     None is a choice, not a failure: `Tiered(None, fallback)` uses the fallback and is not degraded.
     """
-    row = find_provider(provider)
+    find_provider(provider)
     if not is_enabled(cross_encoder_reranking_enabled):
         return None
-    named = options.get("api_key_env")
-    variables = (named,) if named else row.key_env
-    key = find_key(
-        provider,
-        api_key=options.get("api_key"),
-        api_key_file=options.get("api_key_file"),
-        env=variables,
-    )
-    if key is None and (row.needs_key or named):
-        log.warning("%s: %s is not set; continuing without this reranker", provider, " or ".join(variables))
+    try:
+        return HostedReranker(provider, **options)
+    except MissingKeyError as exc:
+        log.warning("%s Continuing without this reranker.", exc)
         return None
-    return HostedReranker(provider, **options)
 
 
 _production: HostedReranker | None = None
