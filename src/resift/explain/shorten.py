@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import re
 
-from rich.cells import cell_len
-
 _DIGEST = re.compile(r"[0-9a-f]{8,}")
 _PHRASE_END = re.compile(r" \+ |[:;] ")
 _DIGEST_SHOWN = 4  # enough hexadecimal digits to distinguish chunks of one file
@@ -16,6 +14,10 @@ _DIGEST_SHOWN = 4  # enough hexadecimal digits to distinguish chunks of one file
 
 def display_width(text: str) -> int:
     """Return how many terminal columns a text takes."""
+    if text.isascii() and text.isprintable():
+        return len(text)
+    from rich.cells import cell_len  # not at the top: most commands print ASCII and need no rich
+
     return cell_len(text)
 
 
