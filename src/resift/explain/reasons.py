@@ -208,7 +208,7 @@ def _describe_stage(step: Step, moved: int, decided: str, *, first: bool) -> lis
     label = name[:1].upper() + name[1:]
     score_and_note = "; ".join(filter(None, (format_score(step.score), step.note)))
     if step.kind is StageKind.FUSE:
-        return [f"FusedHits: {ordinal(step.rank)} ({'; '.join(filter(None, (step.name, step.note)))})."]
+        return [f"Fused: {ordinal(step.rank)} ({'; '.join(filter(None, (step.name, step.note)))})."]
     if step.kind is StageKind.RERANK:
         if step.score is None:
             return [f"{label}: not scored{_in_parentheses(step.note)}."]
