@@ -169,13 +169,15 @@ class CircuitBreaker:
             now_s = self._clock()
             generation = self._circuit.admit(now_s, limit_s + LEASE_GRACE_S)
             changes = self._take_changes()
-            probe = self._circuit.probing
-            refusal = self._refusal(now_s) if generation is None else None
+            if generation is None:
+                outcome: Permit | CircuitOpenError = self._refuse(now_s)
+            else:
+                outcome = Permit(self, generation, sink, probe=self._circuit.probing)
         # Outside the lock: a listener may use the breaker, or be slow.
         self._emit(changes, sink)
-        if generation is None:
-            raise refusal or CircuitOpenError("The breaker is open.")
-        return Permit(self, generation, sink, probe=probe)
+        if isinstance(outcome, CircuitOpenError):
+            raise outcome
+        return outcome
 
     @asynccontextmanager
     async def guard(
@@ -236,20 +238,20 @@ class CircuitBreaker:
 
     def snapshot(self) -> BreakerSnapshot:
         """Return the state for operators."""
-        return self._update(self._circuit.tick, self._read_snapshot)
-
-    def _read_snapshot(self, circuit: Circuit) -> BreakerSnapshot:
-        return {
-            "name": self.name,
-            "state": circuit.state.value,
-            "reason": circuit.reason,
-            "retry_in_s": circuit.retry_in_s(self._clock()),
-            "probe_in_flight": circuit.probing,
-            "consecutive_failures": circuit.failures,
-            "consecutive_successes": circuit.successes,
-            "trips": circuit.trips,
-            "totals": dict(self._totals),
-        }
+        return self._update(
+            self._circuit.tick,
+            lambda circuit: {
+                "name": self.name,
+                "state": circuit.state.value,
+                "reason": circuit.reason,
+                "retry_in_s": circuit.retry_in_s(self._clock()),
+                "probe_in_flight": circuit.probing,
+                "consecutive_failures": circuit.failures,
+                "consecutive_successes": circuit.successes,
+                "trips": circuit.trips,
+                "totals": dict(self._totals),
+            },
+        )
 
     def reset_after_fork(self) -> None:
         """Let a forked child send its own probe: the one in flight reports to the parent."""
@@ -266,10 +268,7 @@ class CircuitBreaker:
         return counted
 
     def _update(
-        self,
-        act: Callable[[float], None],
-        read: Callable[[Circuit], T],
-        sink: Sink | None = None,
+        self, act: Callable[[float], None], read: Callable[[Circuit], T], sink: Sink | None = None
     ) -> T:
         """Act on the circuit under the lock, read from it, and emit its transitions outside the lock."""
         with self._lock:
@@ -280,29 +279,18 @@ class CircuitBreaker:
         return result
 
     def _take_changes(self) -> list[Change]:
-        changes = self._circuit.changes
-        if changes:
-            self._circuit.changes = []
+        changes, self._circuit.changes = self._circuit.changes, []
         return changes
 
     def _emit(self, changes: list[Change], sink: Sink | None = None) -> None:
-        if not changes:
-            return
         # A sink that is also a listener gets each event once.
-        known = any(listener is sink for listener in self._listeners)
-        listeners = self._listeners if sink is None or known else (*self._listeners, sink)
+        known = sink is None or any(listener is sink for listener in self._listeners)
         for change in changes:
-            event = CircuitBreakerChanged(
-                breaker=self.name,
-                from_state=change.before.value,
-                to_state=change.after.value,
-                reason=change.reason,
-                open_for_s=change.open_for_s,
-            )
-            for listener in listeners:
+            event = CircuitBreakerChanged(breaker=self.name, **change._asdict())
+            for listener in self._listeners if known else (*self._listeners, sink):
                 emit(listener, event)
 
-    def _refusal(self, now_s: float) -> CircuitOpenError:
+    def _refuse(self, now_s: float) -> CircuitOpenError:
         self._totals["refused"] += 1
         wait_s = self._circuit.retry_in_s(now_s)
         subject = f"The breaker of {self.name!r}" if self.name else "The breaker"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from bisect import bisect_left, insort
 from collections import deque
 from dataclasses import dataclass
 
@@ -63,7 +62,7 @@ class Budget:
         self._memory_s = require_seconds("memory_s", memory_s)
         self._clock = clock
         self._lock = ForkSafeLock()
-        self._recent: dict[str, _Recent] = {}
+        self._recent: dict[str, deque[tuple[float, float]]] = {}  # provider -> (time, seconds per item)
 
     def __repr__(self) -> str:
         return (
@@ -87,10 +86,14 @@ class Budget:
             return self.per_item_floor_s
         with self._lock:
             # Old measurements expire, so that a slow hour does not exclude a provider forever.
-            recent.drop_before(self._clock() - self._memory_s)
-            if not recent.ordered:
-                return self.per_item_floor_s
-            return min(max(recent.quantile(self.per_item_floor_s), self._low_s), self._high_s)
+            oldest_s = self._clock() - self._memory_s
+            samples = [sample_s for time_s, sample_s in recent if time_s >= oldest_s]
+        if not samples:
+            return self.per_item_floor_s
+        # One slow first call must not exclude the next one.
+        samples += [self.per_item_floor_s] * (MIN_SAMPLES - len(samples))
+        quantile_s = sorted(samples)[int(QUANTILE * (len(samples) - 1) + 0.5)]
+        return min(max(quantile_s, self._low_s), self._high_s)
 
     def record(self, n: int, elapsed_s: float, *, provider: str = "", finished: bool = True) -> None:
         """Record one call for n items; `finished=False` for one that ran out of time."""
@@ -102,39 +105,8 @@ class Budget:
         if not finished and sample_s <= self.per_item_s(provider):
             return
         with self._lock:
-            self._recent.setdefault(provider, _Recent()).add(self._clock(), sample_s)
+            self._recent.setdefault(provider, deque(maxlen=WINDOW)).append((self._clock(), sample_s))
 
     def snapshot(self) -> dict[str, float]:
         """Return the measured seconds per item of each provider."""
         return {provider: self.per_item_s(provider) for provider in tuple(self._recent)}
-
-
-class _Recent:
-    """The last measurements, sorted by time and sorted by size."""
-
-    __slots__ = ("ordered", "seen")
-
-    def __init__(self) -> None:
-        self.seen: deque[tuple[float, float]] = deque()
-        self.ordered: list[float] = []
-
-    def add(self, at_s: float, sample_s: float) -> None:
-        if len(self.seen) == WINDOW:
-            self._drop()
-        self.seen.append((at_s, sample_s))
-        insort(self.ordered, sample_s)
-
-    def drop_before(self, at_s: float) -> None:
-        while self.seen and self.seen[0][0] < at_s:
-            self._drop()
-
-    def quantile(self, start_s: float) -> float:
-        ordered = self.ordered
-        # One slow first call must not exclude the next one.
-        if len(ordered) < MIN_SAMPLES:
-            ordered = sorted(ordered + [start_s] * (MIN_SAMPLES - len(ordered)))
-        return ordered[int(QUANTILE * (len(ordered) - 1) + 0.5)]
-
-    def _drop(self) -> None:
-        _, sample_s = self.seen.popleft()
-        del self.ordered[bisect_left(self.ordered, sample_s)]

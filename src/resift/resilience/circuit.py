@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from resift import errors
 from resift.errors import InputError
-from resift.validation import option
+from resift.validation import as_float, option
 
 # Providers may ask for any pause. Shorter ones are raised, longer ones are probably a mistake.
 HOLD_MIN_S = 1.0
@@ -78,9 +78,8 @@ def classify(error: BaseException) -> Verdict:
         (errors.ProviderServerError, "server_error"),
         (errors.ProviderBadAnswer, "bad_answer"),
     )
-    return Verdict(
-        Outcome.FAILURE, next((reason for kind, reason in reasons if isinstance(error, kind)), "error")
-    )
+    reason = next((reason for kind, reason in reasons if isinstance(error, kind)), "error")
+    return Verdict(Outcome.FAILURE, reason)
 
 
 def clamp_hold(seconds: float | None) -> float | None:
@@ -92,10 +91,10 @@ def clamp_hold(seconds: float | None) -> float | None:
 
 def require_seconds(name: str, value: float) -> float:
     """Return a finite number of seconds ≥ 0, or raise InputError."""
-    wrong = isinstance(value, bool) or not isinstance(value, (int, float)) or value > 1e15
-    if wrong or not math.isfinite(value) or value < 0:
+    number = as_float(value)
+    if not 0 <= number <= 1e15:
         raise InputError(f"{name} is {value!r}; pass finite seconds ≥ 0.")
-    return float(value)
+    return number
 
 
 class State(enum.StrEnum):
@@ -133,8 +132,7 @@ class Rules(BreakerOptions):
             require_seconds(name, getattr(self, name))
         if require_seconds("timeout_s", self.timeout_s) == 0:
             raise InputError("timeout_s is 0; a call needs some time. Pass seconds > 0.")
-        number = isinstance(self.jitter, (int, float)) and not isinstance(self.jitter, bool)
-        if not number or not 0 <= self.jitter < 1:
+        if not 0 <= as_float(self.jitter) < 1:
             raise InputError(f"jitter is {self.jitter!r}; pass a fraction from 0 to below 1, such as 0.1.")
 
     def cooldown_after(self, trips: int) -> float:
@@ -150,23 +148,17 @@ class Rules(BreakerOptions):
         return min(max(self.cooldown_s, HOLD_MIN_S), HOLD_MAX_S) if seconds is None else seconds
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+class Change(NamedTuple):
     """One transition between states."""
 
-    before: State
-    after: State
+    from_state: str
+    to_state: str
     reason: str
     open_for_s: float
 
 
 class Circuit:
     """State, counters and the probe. Every transition raises `generation`, which identifies old permits."""
-
-    __slots__ = (
-        "changes", "failures", "generation", "lease_until_s", "probing", "reason",
-        "rules", "state", "successes", "trips", "until_s",
-    )  # fmt: skip
 
     def __init__(self, rules: Rules) -> None:
         self.rules = rules
@@ -241,7 +233,7 @@ class Circuit:
         self.open(now_s, self.rules.cooldown_after(self.trips), reason)
 
     def _move(self, state: State, reason: str, *, open_for_s: float = 0.0) -> None:
-        self.changes.append(Change(self.state, state, reason, open_for_s))
+        self.changes.append(Change(self.state.value, state.value, reason, open_for_s))
         self._reset(state, reason)
 
     def _reset(self, state: State, reason: str) -> None:

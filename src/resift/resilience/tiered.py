@@ -105,11 +105,12 @@ class Tiered:
             optional[0] = replace(optional[0], breaker=breaker)
         tiers = [tier for tier in optional if tier is not None]
         if not tiers:
-            raise InputError(
-                "Tiered has no tier: primary and fallback are both None. Pass at least one scorer."
-            )
+            raise InputError("Tiered has no tier: primary and fallback are None. Pass at least one scorer.")
         # The last tier has no breaker: there is no other tier to call instead.
-        self.tiers = (*map(_add_breaker, tiers[:-1]), tiers[-1])
+        for i, tier in enumerate(tiers[:-1]):
+            if tier.breaker is None and scorer_breaker(tier.scorer) is None:
+                tiers[i] = replace(tier, breaker=breakers.for_scorer(tier.scorer))
+        self.tiers = tuple(tiers)
 
     def __repr__(self) -> str:
         return f"Tiered({' > '.join(tier.name for tier in self.tiers)})"
@@ -149,10 +150,25 @@ class Tiered:
             try:
                 scores = await self._attempt(tier, query, hits, deadline)
             except _Skip as skip:
-                self._emit_skip(tier, skip, len(hits), deadline, started_s)
+                left_s = deadline.remaining_s()
+                event = CrossEncoderSkipped(
+                    provider=tier.name,
+                    reason=skip.reason,
+                    candidates=len(hits),
+                    error=skip.error,
+                    remaining_ms=None if math.isinf(left_s) else left_s * 1000,
+                    latency_ms=_elapsed_ms(deadline, started_s),
+                )
+                emit(self._sink, event)
                 skipped.append(f"{skip.reason}: {skip.message.rstrip('.')}")
                 continue
-            self._emit_success(tier, scores, deadline, started_s)
+            success = CrossEncoderSucceeded(
+                provider=scores.provider,
+                candidates=len(hits),
+                unscored=sum(value is None for value in scores.values),
+                latency_ms=_elapsed_ms(deadline, started_s),
+            )
+            emit(self._sink, success)
             return _mark_degraded(scores, skipped)
         return await self._score_last(query, hits, deadline, skipped)
 
@@ -192,15 +208,13 @@ class Tiered:
                 raise
             raise ResiftError(f"{'; '.join(skipped)}; then {tier.name} failed: {redact(exc)}") from exc
         scores = _mark_degraded(scores, skipped, ran=tier.name)
-        emit(
-            self._sink,
-            FallbackReranked(
-                provider=scores.provider,
-                candidates=len(hits),
-                latency_ms=_ms(deadline, started_s),
-                degraded=scores.degraded,
-            ),
+        event = FallbackReranked(
+            provider=scores.provider,
+            candidates=len(hits),
+            latency_ms=_elapsed_ms(deadline, started_s),
+            degraded=scores.degraded,
         )
+        emit(self._sink, event)
         return scores
 
     async def _guarded(self, tier: Tier, query: str, hits: Sequence[Hit], deadline: Deadline) -> Scores:
@@ -219,31 +233,6 @@ class Tiered:
             if not timer.expired():
                 raise
             raise ProviderTimeout(f"{tier.name} did not answer in time.", provider=tier.name) from exc
-
-    def _emit_skip(self, tier: Tier, skip: _Skip, n: int, deadline: Deadline, started_s: float) -> None:
-        left_s = deadline.remaining_s()
-        emit(
-            self._sink,
-            CrossEncoderSkipped(
-                provider=tier.name,
-                reason=skip.reason,
-                candidates=n,
-                error=skip.error,
-                remaining_ms=None if math.isinf(left_s) else left_s * 1000,
-                latency_ms=_ms(deadline, started_s),
-            ),
-        )
-
-    def _emit_success(self, tier: Tier, scores: Scores, deadline: Deadline, started_s: float) -> None:
-        emit(
-            self._sink,
-            CrossEncoderSucceeded(
-                provider=scores.provider,
-                candidates=len(scores.values),
-                unscored=sum(value is None for value in scores.values),
-                latency_ms=_ms(deadline, started_s),
-            ),
-        )
 
 
 async def _call_scorer(tier: Tier, query: str, hits: Sequence[Hit], deadline: Deadline) -> Scores:
@@ -270,12 +259,6 @@ def scorer_breaker(scorer: Scorer | None) -> CircuitBreaker | None:
     return breaker if isinstance(breaker, CircuitBreaker) else None
 
 
-def _add_breaker(tier: Tier) -> Tier:
-    if tier.breaker is not None or scorer_breaker(tier.scorer) is not None:
-        return tier
-    return replace(tier, breaker=breakers.for_scorer(tier.scorer))
-
-
 def _to_skip(tier: Tier, exc: Exception) -> _Skip:
     if isinstance(exc, CircuitOpenError):
         return _Skip("circuit_breaker", str(exc))
@@ -294,5 +277,5 @@ def _mark_degraded(scores: Scores, skipped: list[str], *, ran: str = "") -> Scor
     return replace(scores, degraded=True, reason=reason)
 
 
-def _ms(deadline: Deadline, started_s: float) -> float:
+def _elapsed_ms(deadline: Deadline, started_s: float) -> float:
     return (deadline.clock() - started_s) * 1000

@@ -40,12 +40,12 @@ Weighting = Literal["as given", "normalized", "none"]
 """How an engine uses weights: unchanged, divided by their sum, or not at all."""
 
 
-def text_key(hit: Hit) -> str:
+def _text_key(hit: Hit) -> str:
     """Return the text, by which LangChain identifies documents; the id if there is no text."""
     return f"text:{hit.text}" if hit.text else f"id:{hit.id}"
 
 
-def node_key(hit: Hit) -> str:
+def _node_key(hit: Hit) -> str:
     """Return text and metadata, which LlamaIndex hashes; the id if there is no text."""
     return f"text:{hit.text}{dict(hit.metadata)}" if hit.text else f"id:{hit.id}"
 
@@ -96,7 +96,7 @@ DIALECTS: dict[str, Dialect] = {
         part=lambda rank, weight, k_param, _: weight / (rank + 1 + k_param),
         min_k_param=0,
         equal_weight=lambda lists: 1 / lists,
-        key=text_key,
+        key=_text_key,
         identity="content",
         takes_identity=True,
     ),
@@ -104,7 +104,7 @@ DIALECTS: dict[str, Dialect] = {
     "llama-index": Dialect(
         part=lambda rank, _weight, _k_param, _lists: 1.0 / (rank + 60.0),
         weighting="none",
-        key=node_key,
+        key=_node_key,
         identity="text and metadata",
         keeps="last",
         sorts_lists=True,
@@ -200,56 +200,44 @@ def fuse_as(
 
 def dbsf_qdrant(scores: Sequence[float]) -> list[float]:
     """Scale by the sample deviation; a single score, or equal ones, become 0.5."""
-    if len(scores) < 2:  # n - 1 would divide by zero
-        return [0.5] * len(scores)
-    low, high = _three_deviations(scores, divisor=len(scores) - 1)
-    return [0.5] * len(scores) if high == low else _min_max(scores, low, high)
+    equal = [0.5] * len(scores)
+    # n - 1 would divide by zero for a single score.
+    return equal if len(scores) < 2 else _scale(scores, *_limits(scores, len(scores) - 1), equal=equal)
 
 
-def dbsf_haystack(scores: Sequence[float]) -> list[float]:
+def _dbsf_haystack(scores: Sequence[float]) -> list[float]:
     """Scale by the population deviation; equal scores stay unchanged."""
     if not scores or min(scores) == max(scores):
         return list(scores)
-    low, high = _three_deviations(scores, divisor=len(scores))
-    return list(scores) if high == low else _min_max(scores, low, high)
+    return _scale(scores, *_limits(scores, len(scores)), equal=list(scores))
 
 
-def dbsf_llama_index(scores: Sequence[float]) -> list[float]:
+def _dbsf_llama_index(scores: Sequence[float]) -> list[float]:
     """Scale by the population deviation; equal scores become 1.0 if positive, else 0.0."""
-    return _llama_index_scale(scores, *_three_deviations(scores, divisor=len(scores))) if scores else []
+    return _scale(scores, *_limits(scores, len(scores))) if scores else []
 
 
-def relative_llama_index(scores: Sequence[float]) -> list[float]:
+def _relative_llama_index(scores: Sequence[float]) -> list[float]:
     """Scale from lowest to highest; equal scores become 1.0 if positive, else 0.0."""
-    return _llama_index_scale(scores, min(scores), max(scores)) if scores else []
+    return _scale(scores, min(scores), max(scores)) if scores else []
 
 
-def _llama_index_scale(scores: Sequence[float], low: float, high: float) -> list[float]:
+def _scale(
+    scores: Sequence[float], low: float, high: float, *, equal: list[float] | None = None
+) -> list[float]:
     if high == low:
-        return [1.0 if high > 0 else 0.0] * len(scores)
-    return _min_max(scores, low, high)
-
-
-def _three_deviations(scores: Sequence[float], *, divisor: int) -> tuple[float, float]:
-    mean = sum(scores) / len(scores)
-    deviation = (sum((score - mean) ** 2 for score in scores) / divisor) ** 0.5
-    return mean - 3 * deviation, mean + 3 * deviation
-
-
-def _min_max(scores: Sequence[float], low: float, high: float) -> list[float]:
+        return equal or [1.0 if high > 0 else 0.0] * len(scores)
     return [(score - low) / (high - low) for score in scores]
 
 
-def reject_overflow(scale: Scale) -> Scale:
-    """Return the scale with a clear error for scores whose squares overflow."""
-
-    def scale_or_raise(scores: Sequence[float]) -> list[float]:
-        try:
-            return scale(scores)
-        except OverflowError:
-            raise InputError(TOO_LARGE) from None
-
-    return scale_or_raise
+def _limits(scores: Sequence[float], divisor: int) -> tuple[float, float]:
+    """Return the mean ± 3 standard deviations."""
+    mean = sum(scores) / len(scores)
+    try:
+        deviation = (sum((score - mean) ** 2 for score in scores) / divisor) ** 0.5
+    except OverflowError:
+        raise InputError(TOO_LARGE) from None
+    return mean - 3 * deviation, mean + 3 * deviation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -264,15 +252,15 @@ class ScoreDialect:
 
 
 DBSF_DIALECTS: dict[str, ScoreDialect] = {
-    "haystack": ScoreDialect(scale=dbsf_haystack, takes_best=True),
+    "haystack": ScoreDialect(scale=_dbsf_haystack, takes_best=True),
     "llama-index": ScoreDialect(
-        scale=dbsf_llama_index, weighting="normalized", key=node_key, identity="text and metadata"
+        scale=_dbsf_llama_index, weighting="normalized", key=_node_key, identity="text and metadata"
     ),
     "qdrant": ScoreDialect(scale=dbsf_qdrant),
 }
 RELATIVE_SCORE_DIALECTS: dict[str, ScoreDialect] = {
     "llama-index": ScoreDialect(
-        scale=relative_llama_index, weighting="normalized", key=node_key, identity="text and metadata"
+        scale=_relative_llama_index, weighting="normalized", key=_node_key, identity="text and metadata"
     ),
 }
 
@@ -297,30 +285,26 @@ def fuse_scores_as(
     )
     totals: dict[str, _EngineTotal] = {}
     for label, hits, factor in lists:
-        scores = [hit.score or 0.0 for hit in hits]
-        for hit, scaled in zip(hits, reject_overflow(dialect.scale)(scores), strict=True):
-            _add_score(
-                totals.setdefault(dialect.key(hit), _EngineTotal(hit)), label, hit, scaled * factor, dialect
-            )
+        for hit, scaled in zip(hits, dialect.scale([hit.score or 0.0 for hit in hits]), strict=True):
+            entry = totals.setdefault(dialect.key(hit), _EngineTotal(hit))
+            value = scaled * factor
+            # The first value replaces the 0: otherwise the best of negative scores would be 0.
+            if not entry.hits:
+                entry.total = value
+            elif not dialect.takes_best:
+                entry.total += value
+            elif value > entry.total:
+                entry.hit, entry.total = hit, value
+            if label not in entry.parts:
+                entry.parts[label] = value
+            elif dialect.takes_best:
+                entry.parts[label] = max(entry.parts[label], value)
+            else:
+                entry.parts[label] += value
+            entry.hits.append(hit)
     # The sort is stable: equal totals stay in the order in which they were first seen.
     order = sorted(totals.values(), key=lambda entry: entry.total, reverse=True)
     return _to_fused(order, [label for label, *_ in lists], method=method, engine=name, k=k)
-
-
-def _add_score(entry: _EngineTotal, label: str, hit: Hit, value: float, dialect: ScoreDialect) -> None:
-    # The first value replaces the 0: otherwise the best of negative scores would be 0.
-    if not entry.hits:
-        entry.total = value
-    elif not dialect.takes_best:
-        entry.total += value
-    elif value > entry.total:
-        entry.hit, entry.total = hit, value
-    before = entry.parts.get(label)
-    if before is None:
-        entry.parts[label] = value
-    else:
-        entry.parts[label] = max(before, value) if dialect.takes_best else before + value
-    entry.hits.append(hit)
 
 
 @dataclass(slots=True)

@@ -80,7 +80,7 @@ def fuse(
         raise InputError(f"Lists are a {kind}; pass {{source: candidates}} or a list of lists.")
     else:
         rankings = [_read_list(candidates, "") for candidates in lists]
-    # FusedHits without k, so that the hits beyond k keep their rank and score in `cut`.
+    # Fused without k, so that the hits beyond k keep their rank and score in `cut`.
     fused = method_with_options(method, options)(rankings, **options)
     kept = len(fused) if limit is None else min(limit, len(fused))
     labels = unique_labels([hits[0].source if hits else "" for hits in rankings])

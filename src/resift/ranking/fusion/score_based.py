@@ -14,7 +14,6 @@ from resift.ranking.fusion.dialects import (
     RelativeScoreDialect,
     dbsf_qdrant,
     fuse_scores_as,
-    reject_overflow,
 )
 from resift.ranking.fusion.lists import ListOptions, RankedList, Rankings, Total, fuse_values, prepare_lists
 from resift.ranking.scaling import min_max, z_scores
@@ -153,7 +152,7 @@ def dbsf(
     if dialect is not None:
         return fuse_scores_as(dialect, rankings, DBSF_DIALECTS, method="dbsf", k=k, **options)
     lists = prepare_lists(rankings, **options)
-    return fuse_values(lists, _scaled(lists, reject_overflow(dbsf_qdrant)), name="dbsf", k=k)
+    return fuse_values(lists, _scaled(lists, dbsf_qdrant), name="dbsf", k=k)
 
 
 def log_odds(
@@ -166,10 +165,7 @@ def log_odds(
     check_number(epsilon, "epsilon", gt=0, lt=0.5)
     lists = prepare_lists(rankings, **options)
     odds = [
-        [
-            _log_odds(hit.id, score, epsilon)
-            for hit, score in zip(ranked.hits.values(), ranked.scores(), strict=True)
-        ]
+        [_log_odds(key, score, epsilon) for key, score in zip(ranked.hits, ranked.scores(), strict=True)]
         for ranked in lists
     ]
     lowest = [min(column, default=0.0) for column in odds]
