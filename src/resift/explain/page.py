@@ -7,12 +7,13 @@ All text is escaped.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 
 from markupsafe import Markup
 
 from resift._internal.markup import html, html_page, join_markup
-from resift.explain.flow import Flow, FlowColumn, FlowPosition, HitLine, HitPath, Layout, make_layout
+from resift.explain.flow import Flow, FlowColumn, FlowPosition, HitLine, Layout, make_layout
 from resift.explain.reasons import format_score
 from resift.explain.shorten import clip
 from resift.explain.svg import FLOW_STYLE, NARROW, PAGE_COLORS, WIDE, picture
@@ -110,8 +111,7 @@ def page(flow: Flow, *, top: int = 10) -> str:
 
 def _summary(flow: Flow) -> str:
     lists = sum(column.first_stage for column in flow.columns)
-    pool = len(flow.kept) + len(flow.cut)
-    parts = [f"{len(flow.kept)} of {pool} candidates"]
+    parts = [f"{len(flow.kept)} of {len(flow.kept) + len(flow.cut)} candidates"]
     if lists:
         parts.append(f"{lists} list" + ("s" if lists > 1 else ""))
     if "total" in flow.timings:
@@ -170,15 +170,9 @@ def _hits(flow: Flow, layout: Layout) -> list[Markup]:
 
 
 def _details(line: HitLine, flow: Flow, scale: Mapping[str, float]) -> Markup:
-    path, query, columns = line.path, flow.query, flow.columns
-    place = str(path.final) if path.final else "–"
-    rows = [
-        row
-        for column in columns
-        if column.key in path.places
-        for row in _rows(column, path.places[column.key], scale)
-    ]
-    text = path.hit.text or html("<i>no text</i>")
+    path = line.path
+    columns = [column for column in flow.columns if column.key in path.places]
+    rows = [row for column in columns for row in _rows(column, path.places[column.key], scale)]
     return html(
         '<details class="card hit" id="hit-{number}" data-hit="{number}"><summary>'
         '<span class="place">{place}</span><span class="chip {kind}">{sign}</span>'
@@ -189,13 +183,13 @@ def _details(line: HitLine, flow: Flow, scale: Mapping[str, float]) -> Markup:
         "</tr></thead><tbody>{rows}</tbody></table></div>"
         '<p class="dim small"><bdi>{why}</bdi></p></div></details>',
         number=line.number,
-        place=place,
+        place=path.final or "–",
         kind=line.move.kind,
         sign=line.move.sign,
         id=path.id,
-        snippet=_snippet(path.hit.text, query),
+        snippet=_snippet(path.hit.text, flow.query),
         reason=line.move.reason,
-        text=text,
+        text=path.hit.text or html("<i>no text</i>"),
         rows=join_markup(rows),
         why=path.why or line.move.reason,
     )
@@ -212,29 +206,21 @@ def _snippet(text: str, query: str) -> Markup:
 
 
 def _rows(column: FlowColumn, place: FlowPosition, scale: Mapping[str, float]) -> list[Markup]:
-    named = (
-        column.by if column.first_stage else " · ".join(part for part in (column.label, column.by) if part)
+    largest = scale.get(column.key, 0.0)
+    name = column.by if column.first_stage else " · ".join(filter(None, (column.label, column.by)))
+    row = html(
+        '<tr><td>{}{}</td><td class="n">{}</td><td class="n">{}</td><td>{}</td></tr>',
+        name or column.label,
+        html('<span class="dim small"> {}</span>', place.note) if place.note else "",
+        place.rank,
+        format_score(place.score),
+        _bar(place.score, largest),
     )
-    notes = html('<span class="dim small"> {}</span>', place.note) if place.note else ""
-    cells = [
-        html("<td>{}{}</td>", named or column.label, notes),
-        html('<td class="n">{}</td>', place.rank),
-        html('<td class="n">{}</td>', format_score(place.score)),
-        html("<td>{}</td>", _bar(place.score, scale.get(column.key, 0.0))),
-    ]
-    rows = [html("<tr>{}</tr>", join_markup(cells))]
+    rows = [row]
+    part = '<tr class="part"><td>&nbsp;&nbsp;+ {}</td><td></td><td class="n">{}</td><td>{}</td></tr>'
     if len(place.parts) > 1:
-        rows += [_part(*part, scale.get(column.key, 0.0)) for part in place.parts]
+        rows += [html(part, name, format_score(value), _bar(value, largest)) for name, value in place.parts]
     return rows
-
-
-def _part(name: str, value: float, largest: float) -> Markup:
-    return html(
-        '<tr class="part"><td>&nbsp;&nbsp;+ {}</td><td></td><td class="n">{}</td><td>{}</td></tr>',
-        name,
-        format_score(value),
-        _bar(value, largest),
-    )
 
 
 def _bar(score: float | None, largest: float) -> Markup:
@@ -242,14 +228,11 @@ def _bar(score: float | None, largest: float) -> Markup:
         return Markup()
     half = min(50.0, abs(score) / largest * 50)
     start = 50.0 if score >= 0 else 50.0 - half
-    kind = "minus" if score < 0 else "plus"
     return html(
         '<svg class="bar" aria-hidden="true"><rect class="{}" x="{:.1f}%" width="{:.1f}%" height="10"/>'
         '<line x1="50%" x2="50%" y1="0" y2="10"/></svg>',
-        kind,
-        start,
-        half,
-    )
+        "minus" if score < 0 else "plus", start, half,
+    )  # fmt: skip
 
 
 def _scales(flow: Flow) -> dict[str, float]:
@@ -265,29 +248,19 @@ def _scales(flow: Flow) -> dict[str, float]:
 def _left_out(flow: Flow) -> Markup:
     if not flow.cut:
         return Markup()
-    rows = join_markup(_cut_row(path) for path in flow.cut[:MAX_CUT])
+    row = '<tr><td><bdi>{}</bdi></td><td class="n">{}</td><td>{}</td><td class="dim"><bdi>{}</bdi></td></tr>'
+    rows = join_markup(
+        html(row, path.id, path.last_rank or "–", path.cut, clip(path.hit.text, 90))
+        for path in flow.cut[:MAX_CUT]
+    )
     more = len(flow.cut) - MAX_CUT
-    text = html('<p class="dim">… and {} more.</p>', more) if more > 0 else ""
-    reasons: dict[str, int] = {}
-    for path in flow.cut:
-        reasons[path.cut or "cut"] = reasons.get(path.cut or "cut", 0) + 1
-    counted = join_markup((html("{}: {}", why, count) for why, count in reasons.items()), " · ")
+    reasons = Counter(path.cut or "cut" for path in flow.cut)
     return html(
         '<h2>Left out ({})</h2><p class="dim small">{}</p>'
         '<div class="card scroll"><table><thead><tr><th>hit</th><th class="n">last rank</th><th>why</th><th>text</th></tr></thead>'
         "<tbody>{}</tbody></table></div>{}",
         len(flow.cut),
-        counted,
+        join_markup((html("{}: {}", why, count) for why, count in reasons.items()), " · "),
         rows,
-        text,
-    )
-
-
-def _cut_row(path: HitPath) -> Markup:
-    return html(
-        '<tr><td><bdi>{}</bdi></td><td class="n">{}</td><td>{}</td><td class="dim"><bdi>{}</bdi></td></tr>',
-        path.id,
-        path.last_rank or "–",
-        path.cut,
-        clip(path.hit.text, 90),
+        html('<p class="dim">… and {} more.</p>', more) if more > 0 else "",
     )

@@ -94,14 +94,8 @@ def svg_line(x1: float, y1: float, x2: float, y2: float, *, css: str) -> Markup:
 
 def svg_circle(x: float, y: float, radius: float, *, css: str, title: str = "") -> Markup:
     """Return a circle, with a tooltip if it has a title."""
-    return html(
-        '<circle class="{}" cx="{:.1f}" cy="{:.1f}" r="{:.1f}">{}</circle>',
-        css,
-        x,
-        y,
-        radius,
-        svg_title(title),
-    )
+    shape = '<circle class="{}" cx="{:.1f}" cy="{:.1f}" r="{:.1f}">{}</circle>'
+    return html(shape, css, x, y, radius, svg_title(title))
 
 
 def svg_rect(x: float, y: float, width: float, height: float, *, css: str, title: str = "") -> Markup:
@@ -284,14 +278,8 @@ def _curves(line: HitLine, grid: Grid) -> Iterator[Markup]:
         for entry in line.list_ranks:
             yield svg_curve(grid.x(-1), grid.list_y(entry.list, entry.row), grid.x(0), join_y)
     for start, end in pairwise(line.nodes):
-        known = start.rank is not None and end.rank is not None
-        yield svg_curve(
-            grid.x(start.column),
-            grid.y(start.row),
-            grid.x(end.column),
-            grid.y(end.row),
-            css="" if known else "unknown",
-        )
+        css = "unknown" if start.rank is None or end.rank is None else ""
+        yield svg_curve(grid.x(start.column), grid.y(start.row), grid.x(end.column), grid.y(end.row), css=css)
 
 
 def _rank_circle(rank: int, x: float, y: float, radius: float, kind: str) -> Markup:

@@ -164,10 +164,10 @@ def log_odds(
     """
     check_number(epsilon, "epsilon", gt=0, lt=0.5)
     lists = prepare_lists(rankings, **options)
-    odds = [
-        [_log_odds(key, score, epsilon) for key, score in zip(ranked.hits, ranked.scores(), strict=True)]
-        for ranked in lists
-    ]
+    odds = []
+    for ranked in lists:
+        scored = zip(ranked.hits.values(), ranked.scores(), strict=True)
+        odds.append([_log_odds(hit.id, score, epsilon) for hit, score in scored])
     lowest = [min(column, default=0.0) for column in odds]
     # Relative to the list's lowest, so that a list without the hit adds exactly 0.
     values = [
