@@ -6,7 +6,8 @@ import asyncio
 import functools
 import os
 import threading
-from collections.abc import Callable, Coroutine
+import time
+from collections.abc import Callable, Coroutine, Mapping
 from typing import ParamSpec, TypeVar
 
 from resift._internal.forking import ForkSafeLock
@@ -62,6 +63,12 @@ def sync_method(
         except TypeError as exc:
             # Wrong arguments: Python's message names the async version, which nobody called.
             raise TypeError(str(exc).replace(function.__qualname__, wrapper.__qualname__)) from None
+        deadline_s = kwargs.get("deadline_s")
+        if isinstance(deadline_s, (int, float)) and deadline_s > 0:
+            # The caller's time runs while the call waits for its turn on the loop.
+            coroutine.close()
+            end_s = time.monotonic() + deadline_s
+            coroutine = _run_until(end_s, function, args, kwargs)
         try:
             return run_sync(coroutine)
         except InputError as exc:
@@ -74,6 +81,16 @@ def sync_method(
     wrapper.__name__ = name or function.__name__.removeprefix("a")
     wrapper.__qualname__ = function.__qualname__.removesuffix(function.__name__) + wrapper.__name__
     return wrapper
+
+
+async def _run_until(
+    end_s: float,
+    function: Callable[..., Coroutine[object, object, T]],
+    args: tuple[object, ...],
+    options: Mapping[str, object],
+) -> T:
+    left_s = max(0.0, end_s - time.monotonic())
+    return await function(*args, **{**options, "deadline_s": left_s})
 
 
 def _background_loop() -> asyncio.AbstractEventLoop:
