@@ -91,6 +91,10 @@ ALLOWED_TEXTS = frozenset(
         "resift.retrieval.neighbours",  # modules of 0.2
         "resift.shape.neighbours",
         "normalise",  # a misspelled option in tests
+        "optimise",  # an action of `resift store` in 0.2
+        "judgements",  # an option of the server in 0.2
+        "--judgements",
+        "unjudged",  # queries without relevance judgments
     }
 )
 

@@ -141,11 +141,8 @@ def build_plugin(factory: Callable[..., Any], name: str, options: Mapping[str, o
         raise InputError(f"Options of {name!r}: {exc}.") from exc
 
 
-built_by = build_plugin  # OLD NAME: remove
-
-
 def plugin_package(group: str, name: str) -> str:
-    """Return the package that offers a plugin; empty if there is none."""
+    """Return the package that offers a plugin; empty if no package does."""
     return next((_package(entry) for entry in _entries(group) if entry.name == name), "")
 
 

@@ -66,7 +66,7 @@ def test_the_models_of_a_pipeline_are_known():
     )
 
 
-def test_run_files_against_judgements(tmp_path, capsys):
+def test_run_files_against_judgments(tmp_path, capsys):
     (tmp_path / "q.txt").write_text("1 0 a 1\n2 0 b 1\n")
     (tmp_path / "one.run").write_text("1 Q0 a 1 2.0 t\n1 Q0 b 2 1.0 t\n3 Q0 b 2 1.0 t\n")
     code, data, err = answered(capsys, "eval", "--qrels", tmp_path / "q.txt", tmp_path / "one.run")

@@ -131,9 +131,9 @@ def test_bad_files_get_one_line(name, bad, place, capsys):
     ("words", "told"),
     [
         (["serch"], "Did you mean 'search'?"),
-        (["search", "q", "-k", "0"], "whole number of 1 or more"),
-        (["rerank", "q", "f.txt", "-k", "-3"], "whole number of 1 or more"),
-        (["fuse", "f.jsonl", "-k", "0"], "whole number of 1 or more"),
+        (["search", "q", "-k", "0"], "integer of 1 or more"),
+        (["rerank", "q", "f.txt", "-k", "-3"], "integer of 1 or more"),
+        (["fuse", "f.jsonl", "-k", "0"], "integer of 1 or more"),
         (["rerank", "q", "f.txt", "--deadline", "nan"], "seconds above 0"),
         (["completion", "tcsh"], "invalid choice"),
         (["config"], "required: ACTION"),

@@ -29,10 +29,10 @@ def mistakes(file) -> list[str]:
         ("fusion:\n  method: rrf\n  k_parm: 60", 4, "fusion has no key 'k_parm'. Did you mean 'k_param'?"),
         ("rerank: {kind: cross-encoder, semantic_weight: 1}", 2, "belongs to kind semantic-bm25"),
         # wrong types
-        ("k: ten", 2, "k is 'ten'; it must be a whole number ≥ 1"),
-        ("k: 5.0", 2, "k is 5.0; it must be a whole number"),
-        ("k: true", 2, "k is true; it must be a whole number"),
-        ("k: [1]", 2, "k is a list; it must be a whole number"),
+        ("k: ten", 2, "k is 'ten'; it must be an integer ≥ 1"),
+        ("k: 5.0", 2, "k is 5.0; it must be an integer"),
+        ("k: true", 2, "k is true; it must be an integer"),
+        ("k: [1]", 2, "k is a list; it must be an integer"),
         ("deadline_s: soon", 2, "deadline_s is 'soon'; it must be a number > 0"),
         ("deadline_s: .nan", 2, "deadline_s is nan; it must be a number"),
         ("fusion: rrf", 2, "fusion is 'rrf'; it must be a mapping"),
@@ -81,7 +81,7 @@ def mistakes(file) -> list[str]:
         (
             "shape: {recovery: {survivors: {risk: {EXCEL: two}}}}",
             2,
-            "must name whole numbers per source type",
+            "must name integers per source type",
         ),
         # secrets
         ("rerank: {kind: voyage, api_key: pa-123}", 2, "contains a secret under 'api_key'"),
@@ -221,7 +221,7 @@ def test_a_dict_is_checked_like_a_file(folder, monkeypatch):
     monkeypatch.chdir(folder)
     settings = load_plain({"stores": [{"name": "docs", "kind": "sqlite", "path": "docs.db"}], "k": 3})
     assert settings["k"] == 3
-    with pytest.raises(ConfigError, match=r"^k is 0; it must be a whole number ≥ 1"):
+    with pytest.raises(ConfigError, match=r"^k is 0; it must be an integer ≥ 1"):
         load_plain({"stores": [{"name": "docs", "kind": "sqlite", "path": "docs.db"}], "k": 0})
     with pytest.raises(ConfigError, match="pass a dict"):
         load_plain([])
@@ -244,5 +244,5 @@ def test_a_key_of_an_earlier_version_is_accepted_with_a_warning():
     reader.section(RenamedOptions, read_text("least: 2\nmin_depth: 3\n"), "s")
     assert [message.split(": ", 1)[1] for message in problems.lines()] == [
         "s has both 'min_depth' and 'least', its old name. Remove 'least'.",
-        "s.min_depth is 0; it must be a whole number ≥ 1.",
+        "s.min_depth is 0; it must be an integer ≥ 1.",
     ]

@@ -253,7 +253,7 @@ def test_a_stage_that_nobody_offers_is_a_mistake_with_its_line(tmp_path):
             "stores[day] has no key 'newest_frist'. Did you mean 'newest_first'?",
         ),
         (("kind: log", "kind: lgo"), 3, "stores[day].kind is 'lgo'. Did you mean 'log'?"),
-        (("start: 0", "start: -1"), 8, "fusion.start is -1; it must be a whole number ≥ 0"),
+        (("start: 0", "start: -1"), 8, "fusion.start is -1; it must be an integer ≥ 0"),
         (("method: take-turns", "method: take-turn"), 7, "Did you mean 'take-turns'?"),
         (("strictness: 0.05", "strictness: 4"), 11, "gate.strictness is 4; it must be a number ≥ 0, ≤ 1"),
         (("profile: harbour", "profile: habour"), 10, "gate.profile is 'habour'. Did you mean 'harbour'?"),
@@ -262,7 +262,7 @@ def test_a_stage_that_nobody_offers_is_a_mistake_with_its_line(tmp_path):
             11,
             "gate has no key 'strictness'; that belongs to profile harbour",
         ),
-        (("target: 16", "target: long"), 14, "rerank.target is 'long'; it must be a whole number ≥ 1"),
+        (("target: 16", "target: long"), 14, "rerank.target is 'long'; it must be an integer ≥ 1"),
         (("  target: 16\n", ""), 13, "rerank needs the key 'target': The length that is best."),
         (
             ("target: 16", "target: 16\n  patience: 3"),

@@ -22,7 +22,7 @@ from resift.types import StageKind
 
 
 def test_sample_is_large_enough_and_consistent():
-    """150+ passages from several sources, 40+ judged questions of several kinds, every judgement real."""
+    """150+ passages from several sources, 40+ judged questions of several kinds, every judgment real."""
     documents, asked = passages(), questions()
     ids = {document["id"] for document in documents}
     assert len(ids) == len(documents) >= 150
@@ -93,9 +93,9 @@ def _check_first_picture(shown):
     """The answer is first after reranking only, and no unrelated passage makes a large jump."""
     answers = {id for id, grade in shown.grades.items() if grade == 2}
     trace = shown.ranking.trace
-    for record in (*trace.of(StageKind.RETRIEVE), *trace.of(StageKind.FUSE)):
+    for record in (*trace.by_kind(StageKind.RETRIEVE), *trace.by_kind(StageKind.FUSE)):
         assert record.ids[0] not in answers
-    before = {id: rank for rank, id in enumerate(trace.of(StageKind.FUSE)[-1].ids, start=1)}
+    before = {id: rank for rank, id in enumerate(trace.by_kind(StageKind.FUSE)[-1].ids, start=1)}
     rises = [before[id] - rank for rank, id in enumerate(shown.ranking.ids, start=1) if id not in answers]
     assert max(rises) <= 5
 
@@ -114,7 +114,7 @@ def test_the_order_of_the_reranker_alone_is_in_the_trace(tmp_path):
         alone = Pipeline.default(store, guard=None)
         for question in questions()[:3]:
             whole = await Pipeline.default(store).search(question.text, k=10)
-            read = whole.trace.of(StageKind.RERANK)[-1].order
+            read = whole.trace.by_kind(StageKind.RERANK)[-1].order
             assert list(read[:10]) == (await alone.search(question.text, k=10)).ids
         await store.close()
 

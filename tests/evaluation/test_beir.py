@@ -14,7 +14,7 @@ def folder(tmp_path):
     return write_collection(tmp_path / "small")
 
 
-def test_queries_judgements_and_documents_are_read(folder):
+def test_queries_judgments_and_documents_are_read(folder):
     collection = read_collection(folder)
     assert (dict(collection.queries), collection.qrels) == (QUERIES, QRELS)
     assert {row["id"]: row["text"] for row in collection.documents()} == DOCUMENTS

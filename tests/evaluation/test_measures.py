@@ -75,14 +75,14 @@ scores = st.sampled_from(["0", "1", "0.5", "0.50000000001", "2e30", "-1", "1e-40
 runs = st.dictionaries(
     st.sampled_from(["1", "2", "3", "7"]), st.dictionaries(documents, scores, min_size=1), min_size=1
 )
-judgements = st.dictionaries(
+judgments = st.dictionaries(
     st.sampled_from(["1", "2", "3", "4"]),
     st.dictionaries(documents, st.integers(0, 3), min_size=1),
     min_size=1,
 )
 
 
-@given(run=runs, qrels=judgements)
+@given(run=runs, qrels=judgments)
 def test_numbers_are_trec_evals_on_any_run_file(tmp_path_factory, run, qrels):
     """Graded qrels, missing and unjudged queries, unjudged documents, ties also in single precision."""
     library = pytest.importorskip("pytrec_eval")

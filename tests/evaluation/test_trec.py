@@ -1,4 +1,4 @@
-"""Run files and judgements: trec_eval's order, and one clear message for each kind of broken line."""
+"""Run files and judgments: trec_eval's order, and one clear message for each kind of broken line."""
 
 from __future__ import annotations
 
@@ -71,13 +71,13 @@ def test_a_broken_run_is_named_with_file_and_line(tmp_path, text, line, told):
         ("query-id\tcorpus-id\tscore\n", 1, "only a header"),
         ("1 0 a 1\n1 0 b\n", 2, "3 columns"),
         ("1 a\n", 1, "2 columns"),
-        ("1 0 a 1\n1 0 b 0.5\n", 2, "whole number"),
-        ("1 0 a NaN\n", 1, "whole number"),
+        ("1 0 a 1\n1 0 b 0.5\n", 2, "integer"),
+        ("1 0 a NaN\n", 1, "integer"),
         ("1 0 a 1\n1 0 b 1\n1 0 a 0\n", 3, "judged twice"),
         ("1 0 a 99999999999\n", 1, "out of range"),
     ],
 )
-def test_broken_judgements_are_named_with_file_and_line(tmp_path, text, line, told):
+def test_broken_judgments_are_named_with_file_and_line(tmp_path, text, line, told):
     path = written(tmp_path, text)
     with pytest.raises(DataFormatError, match=told) as caught:
         read_qrels(path)

@@ -40,7 +40,7 @@ def add_store(parser: argparse.ArgumentParser) -> None:
 
 
 def add_count(parser: argparse._ActionsContainer, option: str, default: int, help: str) -> None:
-    """Declare a whole number of 1 or more."""
+    """Declare an integer of 1 or more."""
     parser.add_argument(
         option, type=positive_int, default=default, metavar="N", help=f"{help} (default: {default})"
     )
@@ -95,13 +95,13 @@ def score_scale(args: argparse.Namespace) -> Scale:
 
 
 def positive_int(text: str) -> int:
-    """Parse a whole number of 1 or more."""
-    return _parse(text, int, lambda number: number >= 1, "a whole number of 1 or more")
+    """Parse an integer of 1 or more."""
+    return _parse(text, int, lambda number: number >= 1, "an integer of 1 or more")
 
 
 def non_negative_int(text: str) -> int:
-    """Parse a whole number of 0 or more."""
-    return _parse(text, int, lambda number: number >= 0, "a whole number of 0 or more")
+    """Parse an integer of 0 or more."""
+    return _parse(text, int, lambda number: number >= 0, "an integer of 0 or more")
 
 
 def port(text: str) -> int:

@@ -7,16 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from resift.cli.arguments import add_deadline, add_json, add_repeated, positive_int
-from resift.cli.terminal import (
-    Progress,
-    print_error,
-    print_json,
-    print_table,
-    print_text,
-    style,
-    width,
-    wrap,
-)
+from resift.cli.terminal import Progress, print_error, print_json, print_table, print_text, style, width, wrap
 from resift.errors import ConfigError, shell_path
 from resift.explain.shorten import clip_words
 from resift.types import JsonObject
@@ -108,7 +99,7 @@ def run_ask(args: argparse.Namespace) -> int:
 
 def _ask_index(args: argparse.Namespace, question: str) -> JsonObject:
     from resift.index import Index
-    from resift.stores.filters import where_from
+    from resift.stores.filters import parse_shell_filter
 
     if args.hops != DEFAULT_HOPS:
         raise ConfigError("--hops goes with --pack: an index has no links to follow.")
@@ -116,7 +107,7 @@ def _ask_index(args: argparse.Namespace, question: str) -> JsonObject:
         return index.ask(
             question,
             k=args.max_results,
-            where=where_from(args.where) or None,
+            where=parse_shell_filter(args.where) or None,
             deadline_s=args.deadline,
             writer=_create_writer(args),
             explain=args.explain,

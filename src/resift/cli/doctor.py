@@ -234,7 +234,7 @@ async def check_store(path: Path) -> list[Finding]:
 
     store = SQLiteStore(path, read_only=True)
     try:
-        facts = store.facts()
+        facts = store.metadata()
         vectors = f"{facts.embedder} ({facts.dimension} dimensions)" if facts.dimension else "keywords only"
         if facts.version == 1:
             upgrade = f"resift index --upgrade --store {shell_path(path)}"

@@ -17,16 +17,7 @@ from typing import TYPE_CHECKING
 
 from resift.cli.arguments import add_json, add_repeated
 from resift.cli.fuse import list_names
-from resift.cli.terminal import (
-    Progress,
-    print_json,
-    print_note,
-    print_table,
-    print_text,
-    style,
-    width,
-    wrap,
-)
+from resift.cli.terminal import Progress, print_json, print_note, print_table, print_text, style, width, wrap
 from resift.errors import DataFormatError, InputError
 from resift.types import JsonObject
 
@@ -347,7 +338,8 @@ def _measure_run_files(args: argparse.Namespace) -> Measurements:
             rule = "they count as 0" if args.complete else rule
             _note(f"{name}: {len(quality.missing)} judged queries are missing; {rule}")
         if quality.unjudged:
-            _note(f"{name}: {len(quality.unjudged)} queries are not judged and do not count")
+            ignored = len(quality.unjudged)
+            _note(f"{name}: {ignored} queries are not judged and do not count")
     return Measurements(args.qrels.name, outcomes, qrels, {})
 
 

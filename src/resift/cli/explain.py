@@ -79,7 +79,7 @@ def _read_ranking(file: str, line: int) -> tuple[Ranking, str]:
         if "cut" not in ranking:
             # Short JSON leaves out the dropped candidates, but the trace has their ids.
             kept = set(result.ids)
-            ids = [id for record in result.trace for id in record.left_out if id not in kept]
+            ids = [id for record in result.trace for id in record.dropped if id not in kept]
             result = replace(result, cut=tuple(Hit(id) for id in dict.fromkeys(ids)))
     except (InputError, TypeError, AttributeError, ValueError) as exc:
         raise DataFormatError(f"not a ranking: {exc}", file=name) from exc

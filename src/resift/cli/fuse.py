@@ -198,14 +198,14 @@ def _ranks_in_lists(ranking: Ranking, id: str) -> str:
 def _print_comparison(
     query: str, lists: dict[str, list[JsonValue]], options: JsonObject, *, k: int, as_json: bool
 ) -> None:
-    from resift.external.candidates import hits_from
+    from resift.external.candidates import read_hits
     from resift.ranking.fusion import compare
 
     for name in options.keys() - {"weights"}:
         flag = f"--{name.replace('_', '-')}"
         raise InputError(f"--compare uses the options of each engine: leave {flag} out.")
     hits = [
-        hits_from(candidates, source=name, strings_are="id", unique=False)
+        read_hits(candidates, source=name, strings_are="id", unique=False)
         for name, candidates in lists.items()
     ]
     comparison = compare(hits, k=k, weights=options.get("weights"))

@@ -129,7 +129,7 @@ async def _index_once(store: SQLiteStore, args: argparse.Namespace, *, is_new: b
     try:
         return _exit_code(await _index(store, args), args)
     finally:
-        is_empty = is_new and not store.facts().documents
+        is_empty = is_new and not store.metadata().documents
         await store.close()
         if is_empty:
             args.store.unlink(missing_ok=True)

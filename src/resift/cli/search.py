@@ -112,9 +112,9 @@ async def _search(args: argparse.Namespace, query: str) -> tuple[Ranking, Displa
     from resift.ingest.opening import open_index
     from resift.pipeline.pipeline import Pipeline
     from resift.pipeline.scored_search import search_with_relevance, search_with_scores
-    from resift.stores.filters import where_from
+    from resift.stores.filters import parse_shell_filter
 
-    where = where_from(args.where) or None
+    where = parse_shell_filter(args.where) or None
     if args.pipeline is not None:
         pipeline = Pipeline.from_yaml(args.pipeline)
     else:

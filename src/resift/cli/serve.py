@@ -29,7 +29,7 @@ examples:
   resift serve
   resift serve --port 8787 --api-key-file keys.txt --any-model
   resift serve --alias rerank-v3.5=cross-encoder/ms-marco-MiniLM-L-12-v2
-  resift serve --store docs.db --judgements judged/
+  resift serve --store docs.db --judgments judged/
   resift serve --pipeline pipeline.yaml --workers 2 --host 0.0.0.0 --api-key-file keys.txt
 """
 
@@ -75,7 +75,9 @@ def configure_serve(parser: argparse.ArgumentParser) -> None:
     )
     content.add_argument("--pipeline", type=Path, metavar="FILE", help="pipeline file: stores, tiers, shape")
     content.add_argument("--pack", type=Path, metavar="PACK", help="knowledge pack for /v1/ask")
-    content.add_argument("--judgements", type=Path, metavar="FOLDER", help="save ratings as a BEIR folder")
+    content.add_argument(
+        "--judgments", "--judgements", type=Path, metavar="FOLDER", help="save ratings as a BEIR folder"
+    )
     content.add_argument("--no-playground", action="store_true", help="no page at /")
     limits = parser.add_argument_group("limits")
     for name, help in _LIMITS.items():
@@ -162,7 +164,7 @@ def server_options(args: argparse.Namespace) -> ServerOptions:
         stores=tuple(args.store),
         pipeline=args.pipeline,
         pack=args.pack,
-        judgements=args.judgements,
+        judgements=args.judgments,
         key_file=args.api_key_file,
         key_env=args.api_key_env,
         cors_origins=tuple(args.cors_origin),

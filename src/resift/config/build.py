@@ -25,7 +25,7 @@ from resift.pipeline.defaults import FETCH, views
 from resift.pipeline.fan_out import OverFetch, StoreRef
 from resift.pipeline.pipeline import Pipeline, PipelineOptions
 from resift.pipeline.pool import Pool, Stage
-from resift.pipeline.stages import AdaptiveDepth, Fuse, Gate, GateOptions, Rerank, Shape, closed
+from resift.pipeline.stages import AdaptiveDepth, Fuse, Gate, GateOptions, Rerank, Shape, is_breaker_closed
 from resift.plugins import build_plugin
 from resift.protocols import DocStore, GraphStore, Releasable, Reranker, Scorer, ScoringStage
 from resift.ranking.blend import Blend
@@ -97,7 +97,7 @@ def _build_stages(
     fuse = _build_section(settings["fusion"], build_fusion, file)
     rerank = _build_section(settings["rerank"], lambda section: build_rerank(section, sink=sink), file)
     # The gate tightens only while the reranker can be trusted to choose among fewer.
-    breaker_closed = closed(rerank.scorer if isinstance(rerank, ScoringStage) else None)
+    breaker_closed = is_breaker_closed(rerank.scorer if isinstance(rerank, ScoringStage) else None)
     gate = _build_section(
         settings["gate"], lambda section: build_gate(section, refs, breaker_closed=breaker_closed), file
     )
@@ -375,9 +375,7 @@ def check_sections(settings: Settings, problems: Problems) -> None:
     for section, survivors in (recovery["survivors"] or {}).items():
         counts = survivors.values() if isinstance(survivors, Mapping) else [survivors]
         if not all(isinstance(count, int) and not isinstance(count, bool) and count >= 0 for count in counts):
-            message = (
-                f"shape.recovery.survivors.{section} must name whole numbers per source type: {{EXCEL: 2}}."
-            )
+            message = f"shape.recovery.survivors.{section} must name integers per source type: {{EXCEL: 2}}."
             problems.add(recovery.key_line("survivors"), message)
 
 

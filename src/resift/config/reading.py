@@ -17,13 +17,7 @@ from resift.plugins import load_plugin
 from resift.rerankers.hosted.endpoints import is_public_name
 from resift.types import JsonObject, JsonValue
 from resift.validation import Option, Options, declared_options, find_problems, option_values, options_class
-from resift.validation.options import (
-    TYPE_NAMES,
-    build_options,
-    data_type,
-    included_options,
-    warn_renamed,
-)
+from resift.validation.options import TYPE_NAMES, build_options, data_type, included_options, warn_renamed
 
 T = TypeVar("T")
 
@@ -66,8 +60,6 @@ class Problems:
         if others:
             error.add_note("\n".join(self.lines()[1:]))
         raise error
-
-    refuse = raise_first  # OLD NAME: remove
 
 
 class Settings(Mapping[str, Any]):
@@ -211,12 +203,7 @@ class Reader:
                 node.key_lines[name] = line
 
     def _report_unknown_key(
-        self,
-        name: str,
-        node: YamlNode,
-        where: str,
-        chooser: Option | None,
-        options: Mapping[str, Option],
+        self, name: str, node: YamlNode, where: str, chooser: Option | None, options: Mapping[str, Option]
     ) -> None:
         others = _plugins_with(chooser, name)
         if name in _SECRETS:

@@ -96,9 +96,7 @@ def _plugin_names(option: Option, packages: Sequence[str] | None) -> list[str]:
 
 
 def _table(
-    options: Sequence[Option],
-    packages: Sequence[str] | None,
-    defaults: Mapping[str, object] | None = None,
+    options: Sequence[Option], packages: Sequence[str] | None, defaults: Mapping[str, object] | None = None
 ) -> str:
     rows = []
     for option in options:

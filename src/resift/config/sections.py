@@ -101,9 +101,7 @@ class RerankSection(Options):
     kind: str | None = option("The scorer.", default=None, plugins=RERANKERS, choices=available_scorers)
     options: JsonMapping | None = option(_FREE, default=None)
     depth: int | None = option(
-        "Number of best hits to rerank: 20 by default, adaptive after `weighted` fusion.",
-        default=None,
-        min=1,
+        "Number of best hits to rerank: 20 by default, adaptive after `weighted` fusion.", default=None, min=1
     )
     missing_text: MissingText = option("What happens to a hit without text.", default="last")
     tiers: tuple[TierSection, ...] | None = option(

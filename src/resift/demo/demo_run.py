@@ -163,7 +163,7 @@ async def _measure_methods(
             run.append((ranking.ids, ms))
         if len(methods) > 1:
             # The trace of the default pipeline has the order of the cross-encoder alone.
-            order = list(ranking.trace.of(StageKind.RERANK)[-1].order)
+            order = list(ranking.trace.by_kind(StageKind.RERANK)[-1].order)
             cross_encoder_run.append((order, ms - ranking.timings.get("guard", 0.0)))
         progress("asking", done, len(asked))
     rows = [_summarize(name, run, asked) for (name, _), run in zip(methods, runs, strict=True)]
@@ -195,6 +195,3 @@ def reciprocal_rank(ids: Sequence[str], grades: Mapping[str, int]) -> float:
 
 def _dcg(gains: Sequence[int]) -> float:
     return math.fsum(gain / math.log2(rank + 1) for rank, gain in enumerate(gains, start=1))
-
-
-Shown, SHOWN = DemoResult, EXAMPLE_QUESTION  # OLD NAMES: remove

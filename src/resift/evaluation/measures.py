@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Integral
-from typing import Any
 
 from resift.errors import InputError, require
 from resift.evaluation.readers import Qrels
@@ -63,24 +62,23 @@ class Judge:
     def __init__(self, qrels: Qrels, measures: Sequence[str] = DEFAULT_MEASURES) -> None:
         _check_qrels(qrels)
         names = check_list(measures, "measures", "names such as nDCG@10")
-        self._library = require("ir_measures", extra="eval")
+        library = require("ir_measures", extra="eval")
         self.measures = tuple(dict.fromkeys(measure_name(measure) for measure in names))
         if not self.measures:
             raise InputError("The list of measures is empty; pass at least one, for example nDCG@10.")
         self.queries = tuple(qrels)
-        parsed = [self._build_measure(measure) for measure in self.measures]
+        # The library's own parser uses ast.Num, which Python 3.14 no longer has.
+        parts = [measure.partition("@") for measure in self.measures]
+        parsed = [
+            getattr(library, name) @ int(cutoff) if cutoff else getattr(library, name)
+            for name, _, cutoff in parts
+        ]
         # Grades below 0 (spam) count as 0, because the library rejects them.
         grades = {
             query: {id: max(0, int(grade)) for id, grade in judged.items()} for query, judged in qrels.items()
         }
-        self._evaluator: Any = self._library.evaluator(parsed, grades)
+        self._evaluator = library.evaluator(parsed, grades)
         self._names = {measure: str(measure) for measure in parsed}
-
-    def _build_measure(self, measure: str) -> Any:
-        # The library's own parser uses ast.Num, which Python 3.14 no longer has.
-        name, _, cutoff = measure.partition("@")
-        built = getattr(self._library, name)
-        return built @ int(cutoff) if cutoff else built
 
     def quality(self, run: Mapping[str, Sequence[str]]) -> Quality:
         """Measure the documents of each query, given best first.
@@ -123,13 +121,11 @@ def _check_qrels(qrels: object) -> None:
         raise InputError(f"The judgments {problem}; pass query -> {{document: grade}}, as from read_qrels.")
     _check_ids(qrels)
     for query, judged in qrels.items():
-        if not isinstance(judged, Mapping) or not all(map(_is_grade, judged.values())):
+        if not isinstance(judged, Mapping) or not all(
+            isinstance(grade, Integral) and not isinstance(grade, bool) for grade in judged.values()
+        ):
             raise InputError(f"The judgments of query {query!r} are not {{document: integer grade}}.")
         _check_ids(judged)
-
-
-def _is_grade(grade: object) -> bool:
-    return isinstance(grade, Integral) and not isinstance(grade, bool)
 
 
 def _check_ids(ids: Iterable[str]) -> None:

@@ -118,7 +118,7 @@ def _parse_judgment(path: Path, number: int, line: str, columns: int) -> tuple[s
     try:
         grade = int(values[-1])
     except ValueError:
-        message = f"grade {values[-1]!r} is not a whole number"
+        message = f"grade {values[-1]!r} is not an integer"
         raise DataFormatError(message, file=str(path), line=number) from None
     if not -(2**31) < grade < 2**31:
         raise DataFormatError(f"grade {grade} is out of range", file=str(path), line=number)

@@ -39,10 +39,11 @@ def report(
     `facts` describe the run: date, command, models, versions.
     """
     measures = list(outcomes[0].quality.per_query)
+    rows = join_markup(html("<dt>{}</dt><dd>{}</dd>", *fact) for fact in (facts or {}).items())
     parts = [
         html("<h1>{}</h1>", title),
         html('<p class="dim">{} judged queries · Resift {}</p>', len(qrels), __version__),
-        _facts(facts or {}),
+        html('<dl class="facts">{}</dl>', rows) if facts else Markup(),
         html("<h2>Quality and latency</h2>"),
         _summary(outcomes, measures),
         _scatter(outcomes, measures[0]),
@@ -51,11 +52,6 @@ def report(
         parts += [html("<h2>Differences</h2>"), *_comparisons(outcomes, measures, qrels, queries)]
     parts += _flows(outcomes, measures[0], qrels, queries)
     return html_page(title, join_markup((part for part in parts if part), "\n"), style=STYLE, script=SCRIPT)
-
-
-def _facts(facts: Mapping[str, str]) -> Markup:
-    rows = join_markup(html("<dt>{}</dt><dd>{}</dd>", name, value) for name, value in facts.items())
-    return html('<dl class="facts">{}</dl>', rows) if facts else Markup()
 
 
 def _summary(outcomes: Sequence[Outcome], measures: Sequence[str]) -> Markup:
@@ -113,13 +109,17 @@ def _comparisons(
 def _comparison(
     base: Outcome, other: Outcome, measure: str, qrels: Qrels, queries: Mapping[str, str]
 ) -> Markup:
+    before, after = base.quality.per_query[measure], other.quality.per_query[measure]
+    changes = [(query, after[query] - before[query]) for query in before if query in after]
     return html(
         '<section data-part="difference" data-name="{}"><h3>{} → {}, {} per query</h3>{}{}</section>',
         other.name,
         base.name,
         other.name,
         measure,
-        _bars(base, other, measure),
+        _draw_both_widths(
+            lambda area, css: difference_bars(changes, measure=measure, area=area, css=css), 260
+        ),
         _moved(base, other, measure, qrels, queries),
     )
 
@@ -137,14 +137,6 @@ def _significance(rows: Sequence[Difference]) -> Markup:
         for row in rows
     ]
     return _table(heads, body)
-
-
-def _bars(base: Outcome, other: Outcome, measure: str) -> Markup:
-    before, after = base.quality.per_query[measure], other.quality.per_query[measure]
-    changes = [(query, after[query] - before[query]) for query in before if query in after]
-    return _draw_both_widths(
-        lambda area, css: difference_bars(changes, measure=measure, area=area, css=css), 260
-    )
 
 
 def _moved(base: Outcome, other: Outcome, measure: str, qrels: Qrels, queries: Mapping[str, str]) -> Markup:
@@ -191,7 +183,16 @@ def _flows(
         _select("example", chosen),
     ]
     for query in chosen:
-        flows = join_markup(_flow(outcome, query, measure, qrels[query]) for outcome in explained)
+        flows = join_markup(
+            html(
+                '<div><p>{} <span class="dim">{} {:.4f}</span></p><div class="scroll">{}</div></div>',
+                outcome.name,
+                measure,
+                outcome.quality.per_query[measure][query],
+                rank_flow(outcome.answers[query], qrels[query]),
+            )
+            for outcome in explained
+        )
         parts.append(
             html(
                 '<section data-part="example" data-name="{0}"><h3>Query {0}: {1}</h3>'
@@ -202,16 +203,6 @@ def _flows(
             )
         )
     return parts
-
-
-def _flow(outcome: Outcome, query: str, measure: str, grades: Mapping[str, int]) -> Markup:
-    return html(
-        '<div><p>{} <span class="dim">{} {:.4f}</span></p><div class="scroll">{}</div></div>',
-        outcome.name,
-        measure,
-        outcome.quality.per_query[measure][query],
-        rank_flow(outcome.answers[query], grades),
-    )
 
 
 def _examples(outcomes: Sequence[Outcome], measure: str, qrels: Qrels) -> list[str]:

@@ -7,7 +7,7 @@ Every other store is used as written.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -31,7 +31,11 @@ RERANK_DEPTH = 20
 FUSED_DEPTH = 500
 """Depth of the lists of rrf and linear. Published figures fuse 1000, with nearly the same result."""
 
-OpenPipeline = Callable[..., Pipeline]
+BUILT_IN = ("bm25", "cross-encoder", "default", "dense", "late-interaction", "linear", "rrf")
+"""bm25: keyword search. dense: vector search. rrf and linear (min-max): both, fused, 500 deep.
+cross-encoder and late-interaction: the candidates of the default in the order of the model.
+default: `Pipeline.default`."""
+
 _RERANKER_MODELS = {
     "cross-encoder": (DEFAULT_MODEL,),
     "default": (DEFAULT_MODEL,),
@@ -49,7 +53,7 @@ class System:
     identity: JsonMapping
     needs_corpus: bool
     needs_vectors: bool
-    open: OpenPipeline
+    open: Callable[[Path | None], Pipeline]
     stores: tuple[JsonMapping, ...] = ()
     """The `stores:` of an equivalent pipeline file."""
     models: tuple[str, ...] = ()
@@ -82,7 +86,7 @@ def find_system(text: str) -> System:
             {"built-in": name, **depth, **exact},
             needs_corpus=True,
             needs_vectors=name != "bm25",
-            open=partial(BUILT_IN[name], **exact),
+            open=partial(_open_built_in, name, exact=_EXACT.get(mode)),
             stores=({**store, **_MODES.get(name, {}), **exact},),
             models=() if name == "bm25" else (DEFAULT_EMBEDDER, *_RERANKER_MODELS.get(name, ())),
         )
@@ -141,7 +145,12 @@ def _read_pipeline_file(path: Path) -> System:
             store.get("embedder") != "none" and store.get("mode") != "text" for store in on_corpus
         ),
         open=open_pipeline,
-        stores=tuple(_with_absolute_path(store, folder) for store in stores),
+        stores=tuple(
+            {**store, "path": str(folder / str(store["path"]))}
+            if store.get("path") and "${" not in str(store["path"])
+            else store
+            for store in stores
+        ),
         models=tuple(dict.fromkeys([*models, *([model] if model else [])])),
     )
 
@@ -163,11 +172,6 @@ def _collection_variable(index: Path | None) -> Iterator[None]:
             os.environ[VARIABLE] = before
 
 
-def _with_absolute_path(store: JsonMapping, folder: Path) -> JsonObject:
-    path = store.get("path")
-    return dict(store) if not path or "${" in str(path) else {**store, "path": str(folder / str(path))}
-
-
 def _file_states(stores: list[JsonMapping], folder: Path) -> JsonObject:
     """Return size and time of the store files, because a changed index gives other answers."""
     states = {}
@@ -179,49 +183,19 @@ def _file_states(stores: list[JsonMapping], folder: Path) -> JsonObject:
     return states
 
 
-def _open_store(index: Path | None, exact: bool | None = None, *, vectors: bool = True) -> SQLiteStore:
+def _open_built_in(name: str, index: Path | None, exact: bool | None = None) -> Pipeline:
     assert index is not None  # noqa: S101 - needs_corpus
     store = SQLiteStore(index, name="collection", read_only=True)
-    if not vectors:
-        return store
+    if name == "bm25":
+        return Pipeline([store.text])
     embedder = Embedder(store.metadata().embedder)
     store.release()
-    return SQLiteStore(index, name="collection", embedder=embedder, exact=exact, read_only=True)
-
-
-def _bm25(index: Path | None, exact: bool | None = None) -> Pipeline:
-    return Pipeline([_open_store(index, exact, vectors=False).text])
-
-
-def _dense(index: Path | None, exact: bool | None = None) -> Pipeline:
-    return Pipeline([_open_store(index, exact).vectors])
-
-
-def _fused(method: str | None, index: Path | None, exact: bool | None = None) -> Pipeline:
-    store = _open_store(index, exact)
-    fuse = {"fuse": load_reranker(method)} if method else {}
-    return Pipeline([store.text, store.vectors], fetch=OverFetch(minimum=FUSED_DEPTH), **fuse)
-
-
-def _reranked(reranker: str, index: Path | None, exact: bool | None = None) -> Pipeline:
-    store = _open_store(index, exact)
-    rerank = Rerank(load_reranker(reranker), depth=RERANK_DEPTH)
-    return Pipeline([store.text, store.vectors], rerank=rerank)
-
-
-def _default(index: Path | None, exact: bool | None = None) -> Pipeline:
-    return Pipeline.default(_open_store(index, exact))
-
-
-BUILT_IN: Mapping[str, OpenPipeline] = {
-    "bm25": _bm25,
-    "cross-encoder": partial(_reranked, "cross-encoder"),
-    "default": _default,
-    "dense": _dense,
-    "late-interaction": partial(_reranked, "late-interaction"),
-    "linear": partial(_fused, "linear"),
-    "rrf": partial(_fused, None),
-}
-"""bm25: keyword search. dense: vector search. rrf and linear (min-max): both, fused, 500 deep.
-cross-encoder and late-interaction: the candidates of the default in the order of the model.
-default: `Pipeline.default`."""
+    store = SQLiteStore(index, name="collection", embedder=embedder, exact=exact, read_only=True)
+    if name == "default":
+        return Pipeline.default(store)
+    if name == "dense":
+        return Pipeline([store.vectors])
+    if name in ("linear", "rrf"):
+        fuse = {"fuse": load_reranker(name)} if name == "linear" else {}
+        return Pipeline([store.text, store.vectors], fetch=OverFetch(minimum=FUSED_DEPTH), **fuse)
+    return Pipeline([store.text, store.vectors], rerank=Rerank(load_reranker(name), depth=RERANK_DEPTH))

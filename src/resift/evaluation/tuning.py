@@ -149,12 +149,7 @@ class _Trials:
     """Values of settings on one recording, each computed once, within a budget."""
 
     def __init__(
-        self,
-        recording: Recording,
-        measure: str,
-        *,
-        budget: int,
-        progress: Callable[[int, int], None] | None,
+        self, recording: Recording, measure: str, *, budget: int, progress: Callable[[int, int], None] | None
     ) -> None:
         self.values: dict[Setting, float] = {}
         self._measure = measure_name(measure)

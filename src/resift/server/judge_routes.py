@@ -113,7 +113,7 @@ def judge_operations(server: ServerState, search: SearchService) -> list[Operati
     def require_log() -> RatingsLog:
         if ratings_log is None:
             raise RequestFailed(
-                "not_found", "This server keeps no judgements: start it with --judgements FOLDER"
+                "not_found", "This server keeps no judgments: start it with --judgments FOLDER"
             )
         return ratings_log
 

@@ -12,7 +12,7 @@ from typing import Protocol, TypeVar
 
 from resift.deadline import Deadline
 from resift.errors import InputError
-from resift.protocols import Reranker, Scorer, describe_scorer, own_name
+from resift.protocols import Reranker, Scorer, declared_name, describe_scorer
 from resift.types import Hit, JsonObject, ScorerInfo, Scores, Where, by_score
 
 T = TypeVar("T")
@@ -102,7 +102,7 @@ def check_scorer(scorer: Scorer, *, query: str = QUERY) -> None:
     """
     hits = list({hit.id: hit for ranked in sample_lists() for hit in ranked}.values())
     _expect(isinstance(scorer, Scorer), "it has no `async def score(query, hits, *, deadline)`")
-    _expect(bool(own_name(scorer)), "it has no name")
+    _expect(bool(declared_name(scorer)), "it has no name")
     scores = _run(scorer.score(query, hits, deadline=Deadline.never()))
     _expect(isinstance(scores, Scores), "score must return Scores")
     _expect(len(scores.values) == len(hits), f"{len(scores.values)} scores for {len(hits)} hits")
@@ -117,7 +117,7 @@ def _check_description(scorer: Scorer, query: str, hits: Sequence[Hit], scores: 
     declared = getattr(scorer, "info", None)
     _expect(declared is None or isinstance(declared, ScorerInfo), "info must be a resift.types.ScorerInfo")
     info = describe_scorer(scorer)
-    name = own_name(scorer)
+    name = declared_name(scorer)
     _expect(info.name == name, f"info has the name {info.name!r}, the scorer {name!r}")
     low, high = _RANGES.get(info.score_scale, (-math.inf, math.inf))
     outside = [value for value in scores.values if value is not None and not low <= value <= high]
@@ -138,7 +138,7 @@ async def check_store(store: WritableStore) -> None:
 
     The store is empty again afterward.
     """
-    _expect(bool(own_name(store)), "a store needs a name")
+    _expect(bool(declared_name(store)), "a store needs a name")
     _expect(await store.count() == 0, "check_store needs an empty store")
     _expect(await store.search(QUERY, k=3) == [], "an empty store must find nothing")
     _expect(await store.add(_DOCUMENTS) == 3, "add must return the number of documents")

@@ -1,4 +1,4 @@
-"""Small working fakes: a store and a scorer that count shared words and can be told to fail."""
+"""Small working fakes: a store and a scorer that count shared words and can fail on purpose."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from resift.deadline import Deadline
 from resift.errors import ProviderServerError, StoreError
-from resift.external.candidates import Candidate, hits_from
+from resift.external.candidates import Candidate, read_hits
 from resift.types import Hit, Scores, Where
 from resift.validation import check_k
 
@@ -31,7 +31,7 @@ class FakeStore:
     ) -> None:
         self.name = name
         self.queries: list[str] = []
-        self._hits = hits_from(documents, source=name)
+        self._hits = read_hits(documents, source=name)
         self._fails = fails
         self._hangs = hangs
 

@@ -30,7 +30,7 @@ _NOT_BLANK = re.compile(NOT_BLANK)
 
 _TYPE_NAMES = {
     "StrType": "text",
-    "IntType": "a whole number",
+    "IntType": "an integer",
     "FloatType": "a finite number",
     "BoolType": "true or false",
     "NoneType": "null",
@@ -97,7 +97,7 @@ def type_name(value: object) -> str:
 
 
 def describe_type(expected: Type) -> str:
-    """Return a declared type in words, with its bounds: "a whole number ≥ 1"."""
+    """Return a declared type in words, with its bounds: "an integer ≥ 1"."""
     from msgspec import inspect
 
     if isinstance(expected, inspect.UnionType):

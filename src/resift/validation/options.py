@@ -43,7 +43,7 @@ TYPE_NAMES: Mapping[OptionType, str] = {
     "path": "a path",
     "key file": "a path",
     "address": "an address",
-    "int": "a whole number",
+    "int": "an integer",
     "number": "a number",
     "flag": "true or false",
     "texts": "a list of texts",
@@ -96,7 +96,7 @@ class Option:
         return ", ".join(f"{sign}{bound:g}" for sign, bound in signs if bound is not None)
 
     def type_in_words(self) -> str:
-        """Return the type with its bounds, such as "a whole number ≥ 1"."""
+        """Return the type with its bounds, such as "an integer ≥ 1"."""
         return f"{TYPE_NAMES[self.kind]} {self.bounds()}".rstrip()
 
 
