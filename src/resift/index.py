@@ -53,7 +53,8 @@ class Index:
 
     The first `add` or `add_files` creates a missing file; reading one raises StoreError. A new file stores
     the name of its embedder: `embedder`, or the default one if the extra `local` is installed. Without an
-    embedder there is keyword search only. `pipeline` is a YAML file or a `Pipeline` to use instead of the
+    embedder there is keyword search only. `reranker` names another cross-encoder, built in or pinned by
+    `resift models add`. `pipeline` is a YAML file or a `Pipeline` to use instead of the
     default one. Close the index, or use a `with` block.
     """
 
@@ -62,6 +63,7 @@ class Index:
         path: str | os.PathLike[str],
         *,
         embedder: str | None = None,
+        reranker: str | None = None,
         text_only: bool = False,
         pipeline: str | os.PathLike[str] | Pipeline | None = None,
         rerank: bool = True,
@@ -79,7 +81,15 @@ class Index:
             from resift.models.registry import check_kind
 
             check_kind(embedder, "bi-encoder")  # a wrong name is reported now, not at the first add
+        if reranker is not None:
+            from resift.models.registry import check_kind
+
+            if pipeline is not None or not rerank:
+                other = "pipeline" if pipeline is not None else "rerank=False"
+                raise InputError(f"reranker={reranker!r} contradicts {other}. Pass one of them.")
+            check_kind(reranker, "cross-encoder")
         self._rerank = rerank
+        self._reranker = reranker
         self._pipelines: dict[str, Pipeline] = {}
         self._pipeline = pipeline
 
@@ -257,7 +267,9 @@ class Index:
             # `text_only` applies even if the file has vectors.
             store = self.store.text if self._text_only else self.store
             self._pipelines[key] = (
-                Pipeline.default(store, rerank=self._rerank) if pipeline is None else Pipeline.from_yaml(key)
+                Pipeline.default(store, rerank=self._rerank, reranker=self._reranker)
+                if pipeline is None
+                else Pipeline.from_yaml(key)
             )
         return self._pipelines[key]
 

@@ -32,7 +32,7 @@ READERS = {
     "serve": ["serve", "--port", "0", "--pipeline", "FILE"],
     "tune": ["tune", "FILE"],
 }
-NO_FILE = {"batch", "bench", "mcp", "serve", "store", "completion", "demo", "doctor"}
+NO_FILE = {"batch", "bench", "mcp", "models", "serve", "store", "completion", "demo", "doctor"}
 NEEDS = {"ask": "ladybug", "graph": "ladybug", "eval": "ir_measures", "compare": "ir_measures"}
 
 

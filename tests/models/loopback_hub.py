@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 
 @dataclass
@@ -21,6 +23,14 @@ class Hub:
     behave: Callable[[Hub, BaseHTTPRequestHandler, int], bool] | None = None
     behave_head: Callable[[Hub, BaseHTTPRequestHandler], bool] | None = None
     url: str = ""
+
+    def add_repository(self, repo: str, folder: Path, *, revision: str = "main") -> None:
+        """Serve the files of a folder, and the listing of the repository at a branch or tag."""
+        names = [path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()]
+        listing = {"id": repo, "sha": self.revision, "siblings": [{"rfilename": name} for name in names]}
+        self.files[f"/api/models/{repo}/revision/{revision}"] = json.dumps(listing).encode()
+        for name in names:
+            self.files[f"/{repo}/resolve/{self.revision}/{name}"] = (folder / name).read_bytes()
 
 
 def _make_handler(hub: Hub) -> type[BaseHTTPRequestHandler]:

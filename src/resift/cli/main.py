@@ -38,6 +38,7 @@ COMMANDS = {
     "graph": "build or inspect a knowledge pack of linked texts",
     "index": "index files and folders into one searchable file",
     "mcp": "offer an index to assistants as MCP tools",
+    "models": "add, list, check and time models pinned by digest",
     "record": "record scores of stores and reranker for tune",
     "rerank": "rerank documents from a file or a pipe",
     "search": "search an index and rerank the results",
@@ -59,7 +60,7 @@ GROUPS = {
     "answer": ("graph", "ask"),
     "serve": ("serve", "mcp", "batch"),
     "measure and tune": ("eval", "compare", "record", "tune", "calibrate", "bench"),
-    "set up": ("config", "store", "completion"),
+    "set up": ("models", "config", "store", "completion"),
 }
 """Sections of `resift --help`."""
 

@@ -63,7 +63,12 @@ def configure_serve(parser: argparse.ArgumentParser) -> None:
     parser.epilog = EXAMPLES
     _add_network_options(parser.add_argument_group("network"))
     content = parser.add_argument_group("models and content")
-    content.add_argument("--model", default=DEFAULT_MODEL, help=f"the reranker (default: {DEFAULT_MODEL})")
+    content.add_argument(
+        "--model",
+        action="append",
+        metavar="NAME",
+        help=f"a reranker, the first one is the default; may be repeated (default: {DEFAULT_MODEL})",
+    )
     content.add_argument("--embedder", default=DEFAULT_EMBEDDER, help="the embedding model, or none")
     add_repeated(content, "--alias", "NAME=MODEL", "another name of a model; may be repeated")
     content.add_argument("--any-model", action="store_true", help="treat unknown model names as the default")
@@ -146,8 +151,10 @@ def run_serve(args: argparse.Namespace) -> int:
 
 def server_options(args: argparse.Namespace) -> ServerOptions:
     """Return the options of the server."""
+    from resift.rerankers.cross_encoder import DEFAULT_MODEL
     from resift.server.options import Limits, ServerOptions
 
+    models = args.model or [DEFAULT_MODEL]
     aliases = {}
     for alias in args.alias:
         name, _, model = alias.partition("=")
@@ -155,7 +162,8 @@ def server_options(args: argparse.Namespace) -> ServerOptions:
             raise InputError(f"--alias {alias!r}: write NAME=MODEL, for example --alias rerank-v3.5=MODEL")
         aliases[name] = model
     return ServerOptions(
-        model=args.model,
+        model=models[0],
+        more_models=tuple(models[1:]),
         embedder=None if args.embedder.lower() == "none" else args.embedder,
         aliases=aliases,
         any_model=args.any_model,
@@ -201,7 +209,8 @@ def _check_options(options: ServerOptions) -> Keys:
     from resift.server.keys import Keys
     from resift.stores.sqlite import SQLiteStore
 
-    check_kind(options.model, "cross-encoder")
+    for model in (options.model, *options.more_models):
+        check_kind(model, "cross-encoder")
     if options.embedder is not None:
         check_kind(options.embedder, "bi-encoder")
     for file in options.stores:

@@ -304,7 +304,8 @@ class Reader:
             return None
         allowed = option.allowed()
         if allowed and value not in allowed:
-            self.problems.add(node.line, f"{name} is {value!r}. {did_you_mean(value, allowed)}")
+            advice = f" {option.advice(value)}" if option.advice else ""
+            self.problems.add(node.line, f"{name} is {value!r}. {did_you_mean(value, allowed)}{advice}")
             return None
         return value
 

@@ -12,6 +12,7 @@ import time
 import urllib.parse
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from resift._internal.files import cache_folder, file_lock
@@ -97,7 +98,12 @@ def download_model(
 
 
 def download_repository(
-    repo: str, revision: str, *, notify: Callable[[str], None] = lambda line: None
+    repo: str,
+    revision: str,
+    *,
+    progress: Sink | None = None,
+    time_limit_s: float = TIME_LIMIT_S,
+    clock: Callable[[], float] = time.monotonic,
 ) -> tuple[Path, str]:
     """Download the files of a hub repository that a model needs and return their folder and the exact commit.
 
@@ -112,7 +118,13 @@ def download_repository(
         )
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
     hub = require("huggingface_hub", extra="local")
-    endpoint = hub_endpoint()
+    endpoint, ends_at = hub_endpoint(), clock() + time_limit_s
+
+    def report(file: str, done_bytes: int, total_bytes: int) -> None:
+        if clock() > ends_at:
+            raise ModelFileError(f"Downloading {repo!r} took too long. Try again to resume.")
+        emit(progress, Fetching(model=repo, file=file, done_bytes=done_bytes, total_bytes=total_bytes))
+
     try:
         info = hub.HfApi(endpoint=endpoint, token=False, user_agent="resift").model_info(
             repo, revision=revision
@@ -123,7 +135,7 @@ def download_repository(
         for name in names:
             if (folder / name).is_file():
                 continue
-            notify(f"downloading {name}")
+            report(name, 0, 0)
             hub.hf_hub_download(
                 repo,
                 name,
@@ -132,12 +144,14 @@ def download_repository(
                 local_dir=folder,
                 token=False,
                 user_agent="resift",
+                tqdm_class=_progress_class(partial(report, name)),
             )
         shutil.rmtree(folder / ".cache", ignore_errors=True)  # the client's own bookkeeping
+    except ModelFileError:
+        raise
     # The client raises its own errors, those of its HTTP library, and OSError.
     except Exception as exc:
-        status = getattr(getattr(exc, "response", None), "status_code", None)
-        problem = f"the hub answered {status}" if status else f"{type(exc).__name__}: {exc}".rstrip(".")
+        problem = _describe_failure(exc)
         raise ModelFileError(
             f"Downloading {repo!r} failed: {problem}. Check the name, the network and HF_ENDPOINT, or run: "
             f"resift models add ./folder --name {repo}"
@@ -169,14 +183,13 @@ class _Transfer:
                 local_dir=staging,
                 token=False,  # pinned models are public; a token in the environment must not be sent
                 user_agent="resift",
-                tqdm_class=self._progress_class(),
+                tqdm_class=_progress_class(self._report),
             )
         except ModelFileError:
             raise
         # The client raises its own errors, those of its HTTP library, and OSError.
         except Exception as exc:
-            status = getattr(getattr(exc, "response", None), "status_code", None)
-            problem = f"the hub answered {status}" if status else f"{type(exc).__name__}: {exc}".rstrip(".")
+            problem = _describe_failure(exc)
             advice = "Check the network and HF_ENDPOINT, then try again to resume."
             raise self._error(f"failed: {problem}. {advice}") from exc
         path = staging / self.pinned.name
@@ -187,22 +200,7 @@ class _Transfer:
             raise self._error("gave other bytes than pinned. They were deleted.") from exc
         return path
 
-    def _progress_class(self) -> type:
-        """Return a silent progress bar that reports the received bytes and enforces the limits."""
-        base: type = require("tqdm.auto", extra="local").tqdm
-
-        class Progress(base):  # type: ignore[misc]  # a class known at run time only
-            def __init__(bar, *args: object, **options: object) -> None:  # noqa: N805
-                bar.done_bytes = int(str(options.get("initial") or 0))
-                super().__init__(*args, **{**options, "disable": True})
-
-            def update(bar, n: float | None = 1) -> None:  # noqa: N805
-                bar.done_bytes += int(n or 0)
-                self._report(bar.done_bytes)
-
-        return Progress
-
-    def _report(self, done_bytes: int) -> None:
+    def _report(self, done_bytes: int, _announced_bytes: int) -> None:
         total_bytes = self.pinned.size
         if done_bytes > total_bytes:
             raise self._error(f"failed: the hub sends more than the {total_bytes:,} bytes pinned.")
@@ -214,3 +212,25 @@ class _Transfer:
 
     def _error(self, problem: str) -> ModelFileError:
         return ModelFileError(f"Downloading {self.pinned.name!r} of {self.model_id!r} {problem}")
+
+
+def _progress_class(report: Callable[[int, int], None]) -> type:
+    """Return a silent progress bar that passes received and announced bytes on; `report` may raise."""
+    base: type = require("tqdm.auto", extra="local").tqdm
+
+    class Progress(base):  # type: ignore[misc]  # a class known at run time only
+        def __init__(self, *args: object, **options: object) -> None:
+            self.done_bytes = int(str(options.get("initial") or 0))
+            self.total_bytes = int(str(options.get("total") or 0))
+            super().__init__(*args, **{**options, "disable": True})
+
+        def update(self, n: float | None = 1) -> None:
+            self.done_bytes += int(n or 0)
+            report(self.done_bytes, self.total_bytes)
+
+    return Progress
+
+
+def _describe_failure(exc: Exception) -> str:
+    status = getattr(getattr(exc, "response", None), "status_code", None)
+    return f"the hub answered {status}" if status else f"{type(exc).__name__}: {exc}".rstrip(".")

@@ -47,8 +47,9 @@ Read = Callable[[str], bytes]
 class FolderDescription:
     """A model as its files describe it.
 
-    `files` are the files it needs, relative to the folder. `score_activation` turns raw scores, which are
-    logits, into probabilities.
+    `files` are the files it needs, relative to the folder. At most `positions` tokens fit into the network,
+    and `max_length` of them are recommended. `head` lists the steps after pooling. `score_activation` turns
+    raw scores, which are logits, into probabilities.
     """
 
     kind: FolderKind
@@ -57,6 +58,8 @@ class FolderDescription:
     weights: tuple[str, ...]
     parameters: int
     max_length: int
+    positions: int
+    head: tuple[str, ...] = ()
     pooling: Pooling = "first"
     normalize: bool = False
     score_activation: ScoreActivation = "identity"
@@ -64,6 +67,7 @@ class FolderDescription:
     query_prefix: str = ""
     document_prefix: str = ""
     languages: tuple[str, ...] | Literal["any"] = "any"
+    license: str = "unknown"
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -207,6 +211,8 @@ class _FolderReader:
                 weights=tuple(self.weights),
                 parameters=self.parameters,
                 max_length=_max_length(network.positions, others),
+                positions=network.positions,
+                head=tuple(_describe_step(step) for step in head),
                 pooling=pooling,
                 normalize=normalize,
                 score_activation=_score_activation(config, others, outputs),
@@ -214,6 +220,7 @@ class _FolderReader:
                 query_prefix=query_prefix,
                 document_prefix=document_prefix,
                 languages=self._languages(network.word.shape[0]),
+                license=self._license(),
             ),
             network=network,
         )
@@ -235,14 +242,23 @@ class _FolderReader:
         tensors = Tensors(self._read_weights(f"{path}/{WEIGHTS}"))
         return tensors.norm("norm", width, epsilon=1e-5)
 
+    def _front_matter(self) -> str:
+        """Return the YAML header of the model card, "" without one."""
+        if not self._exists("README.md"):
+            return ""
+        with (self.folder / "README.md").open("rb") as file:
+            card = file.read(20_000).decode("utf-8", "replace")
+        return card.partition("---")[2].partition("\n---")[0] if card.startswith("---") else ""
+
+    def _license(self) -> str:
+        match = re.search(r"^license:[ \t]*([\w.+-]{1,60})[ \t]*$", self._front_matter(), flags=re.M)
+        return match.group(1) if match else "unknown"
+
     def _languages(self, vocabulary: int) -> tuple[str, ...] | Literal["any"]:
         """Return the languages that the model card declares; without any, those of the vocabulary."""
-        if self._exists("README.md"):
-            card = (self.folder / "README.md").read_bytes()[:20_000].decode("utf-8", "replace")
-            if card.startswith("---"):
-                codes = _card_languages(card.partition("---")[2].partition("\n---")[0])
-                if codes:
-                    return "any" if len(codes) > 20 or "multilingual" in codes else codes
+        codes = _card_languages(self._front_matter())
+        if codes:
+            return "any" if len(codes) > 20 or "multilingual" in codes else codes
         # Vocabularies for one language have 30,000 to 60,000 tokens; multilingual ones 100,000 and more.
         return ("en",) if vocabulary < 80_000 else "any"
 
@@ -270,11 +286,13 @@ class _FolderReader:
                 weights=tuple(self.weights),
                 parameters=self.parameters,
                 max_length=Config(config).size("seq_length", default=_UNLIMITED, max=_UNLIMITED),
+                positions=_UNLIMITED,
                 pooling="mean",
                 normalize=bool(config.get("normalize", True)),
                 query_prefix=query_prefix,
                 document_prefix=document_prefix,
                 languages=self._languages(table.shape[0]),
+                license=self._license(),
             ),
             table=table,
         )
@@ -305,6 +323,12 @@ def _pooling(config: dict[str, object]) -> Pooling:
             f"The pooling is {' and '.join(active) or 'not declared'}; use one of {', '.join(names)}."
         )
     return names[active[0]]
+
+
+def _describe_step(step: Dense | Norm | Activation) -> str:
+    if isinstance(step, Dense):
+        return f"dense({step.weight.shape[1]}→{step.weight.shape[0]})"
+    return "norm" if isinstance(step, Norm) else step
 
 
 def _labels(config: Config, outputs: int) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from resift.errors import MissingExtraError, ModelLoadError, ModelNotAllowedErro
 from resift.models.inspection import parse_json
 from resift.models.locate import resolve
 from resift.models.onnx_bert import UnknownArchitectureError
-from resift.models.registry import KINDS, Kind, ModelFiles, ModelSpec, check_kind, model_ids
+from resift.models.registry import KINDS, Kind, ModelFiles, ModelSpec, check_kind, model_ids, pin_advice
 from resift.models.session import NativeSession, OnnxSession, Session
 from resift.models.tokenizer import TextTokenizer
 from resift.types import JsonValue
@@ -201,10 +201,11 @@ class Lazy(Generic[T]):
 def model_option(kind: Kind, *, default: str) -> Any:
     """Declare the option `model` of a plugin that runs a model of that kind; its argument is `model_name`."""
     return option(
-        "The model: one on the allowlist, or a folder allowed by `allow_local`.",
+        "The model: built in, pinned by `resift models add`, or a folder allowed by `allow_local`.",
         key="model",
         default=default,
         choices=lambda: model_ids(kind),
+        advice=pin_advice,
     )
 
 

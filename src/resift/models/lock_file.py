@@ -6,8 +6,10 @@ applies if it exists, else the one in the user's configuration folder; `RESIFT_M
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -74,6 +76,23 @@ def default_lock_path() -> Path:
         return Path(named).expanduser()
     local = Path(LOCK_FILE)
     return local if local.is_file() else config_folder() / LOCK_FILE
+
+
+@contextlib.contextmanager
+def use_lock(path: Path | None) -> Iterator[None]:
+    """Apply another lock file in this process and its children; None changes nothing."""
+    if path is None:
+        yield
+        return
+    before = os.environ.get(VARIABLE)
+    os.environ[VARIABLE] = str(path.absolute())
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[VARIABLE]
+        else:
+            os.environ[VARIABLE] = before
 
 
 def read_lock(path: Path) -> dict[str, LockedModel]:

@@ -9,20 +9,28 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+import msgspec
+
 from resift._internal.arrays import Array, np
-from resift.errors import InputError, ModelFileError, ModelNotAllowedError
+from resift.errors import InputError, ModelNotAllowedError
+from resift.events import Sink
 from resift.models.download import download_repository
 from resift.models.hf_folder import FolderDescription, read_model_folder
+from resift.models.known_models import known_models
 from resift.models.loading import Model
 from resift.models.local_models import open_folder
 from resift.models.lock_file import LockedFile, LockedModel, default_lock_path, read_lock, write_lock
 from resift.models.probe import MAX_INT8_ERROR, ProbeReport, compare_precisions, probe_scores
-from resift.models.registry import HubSource, ModelFiles, ModelSpec, check_model_id, locked_spec
+from resift.models.registry import HubSource, ModelFiles, ModelSpec, builtin_spec, check_model_id, locked_spec
 from resift.models.tokenizer import split_windows
+from resift.types import Languages, check_languages
 
 PrecisionChoice = Literal["auto", "int8", "fp32"]
 Notify = Callable[[str], None]
 """Called with one line per step, for people who wait."""
+
+MIN_LENGTH = 8
+"""Shortest maximum length: a query and a document need a few tokens each."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,9 +52,10 @@ def add_model(
     lock: Path | None = None,
     precision: PrecisionChoice = "auto",
     probe: bool = True,
-    languages: Sequence[str] | Literal["any"] | None = None,
-    license: str = "unknown",
+    languages: Languages | None = None,
+    max_length: int | None = None,
     notify: Notify = lambda line: None,
+    progress: Sink | None = None,
 ) -> AddedModel:
     """Pin a model of the hub (`org/name`) or of a local folder in the lock file.
 
@@ -54,14 +63,17 @@ def add_model(
     files that cannot be loaded and ModelProbeError for scores that look wrong.
     """
     lock_path = lock or default_lock_path()
-    folder, repo, commit = _get_files(source, revision, notify)
-    model_id = check_model_id(name or (repo or f"local/{folder.name}"))
+    read_lock(lock_path)  # a damaged lock file is reported before anything is downloaded
+    folder, repo, commit = _get_files(source, revision, progress)
+    model_id = check_model_id(name or repo or f"local/{folder.name}")
+    if builtin_spec(model_id) is not None:
+        raise ModelNotAllowedError(f"{model_id!r} is built in. Choose another name with --name.")
     description = read_model_folder(folder).description
+    limit = description.positions
+    if max_length is not None and not MIN_LENGTH <= max_length <= limit:
+        raise InputError(f"max_length is {max_length}; this model takes {MIN_LENGTH} to {limit} tokens.")
+    published = known_models().get(repo or model_id)
     notify(f"{description.kind}, {description.architecture}, {description.parameters / 1e6:.1f} M parameters")
-    if description.kind == "nli" and not any(
-        label.lower().startswith("entail") for label in description.labels
-    ):
-        raise ModelFileError("The model has no label for entailment.")
     model = LockedModel(
         id=model_id,
         kind="bi-encoder" if description.kind == "static" else description.kind,
@@ -72,14 +84,14 @@ def add_model(
         precision="int8" if precision == "auto" else precision,
         repo=repo,
         folder=None if repo else _relative_folder(folder, lock_path),
-        license=license,
-        languages=description.languages if languages is None else _language_codes(languages),
-        max_length=description.max_length,
+        license=published.license if published else description.license,
+        languages=check_languages(languages or (published.languages if published else description.languages)),
+        max_length=max_length or min(description.max_length, published.max_length if published else limit),
         pooling=description.pooling,
         normalize=description.normalize,
         score_activation=description.score_activation,
-        query_prefix=description.query_prefix,
-        document_prefix=description.document_prefix,
+        query_prefix=description.query_prefix or (published.query_prefix if published else ""),
+        document_prefix=description.document_prefix or (published.document_prefix if published else ""),
         entailment_index=_entailment_index(description),
         parameters=description.parameters,
         probed=probe,
@@ -105,11 +117,17 @@ def remove_model(model_id: str, *, lock: Path | None = None) -> Path:
 
 def probe_model(files: ModelFiles) -> ProbeReport:
     """Run the probe on a pinned model as it is loaded for use."""
-    return probe_scores(_scorer(files), model_id=files.spec.id, languages=files.spec.languages)
+    spec = files.spec
+    return probe_scores(
+        _scorer(files),
+        model_id=spec.hub.repo if spec.hub else spec.id,
+        languages=spec.languages,
+        check_order=spec.kind != "nli",
+    )
 
 
 def _get_files(
-    source: str | Path, revision: str | None, notify: Notify
+    source: str | Path, revision: str | None, progress: Sink | None
 ) -> tuple[Path, str | None, str | None]:
     """Return the folder with the files and, for a model of the hub, its repository and commit."""
     text = str(source)
@@ -119,7 +137,7 @@ def _get_files(
         return open_folder(source), None, None
     repo, _, tagged = text.partition("@")
     check_model_id(repo)
-    folder, commit = download_repository(repo, revision or tagged or "main", notify=notify)
+    folder, commit = download_repository(repo, revision or tagged or "main", progress=progress)
     return folder, repo, commit
 
 
@@ -137,11 +155,16 @@ def _check_scores(
             notify(
                 f"int8 changes scores by up to {error:.0%} of their spread, so the model is pinned as fp32"
             )
-            model = _replace(model, precision="fp32")
+            model = msgspec.structs.replace(model, precision="fp32")
         elif error > MAX_INT8_ERROR:
             notify(f"warning: {model.precision} was requested, but int8 changes scores by up to {error:.0%}")
     # The published answers are for full precision.
-    report = probe_scores(scorers["fp32"], model_id=model.id, languages=_spec(model).languages)
+    report = probe_scores(
+        scorers["fp32"],
+        model_id=model.repo or model.id,
+        languages=_spec(model).languages,
+        check_order=model.kind != "nli",
+    )
     report = dataclasses.replace(report, int8_error=error)
     report.require_passed(model.id)
     return model, report
@@ -156,7 +179,11 @@ def _scorer(files: ModelFiles) -> Callable[[str, Sequence[str]], list[float]]:
         def embed(text: str, kind: str) -> Array:
             ids = model.tokenizer.ids(prefixes[kind] + text) or []
             _, end = split_windows(len(ids), files.spec.max_length - model.tokenizer.template.size)[0]
-            vector = model.forward(*model.tokenizer.template.single(ids[:end]))
+            output = model.forward(*model.tokenizer.template.single(ids[:end]))
+            if output.ndim == 1:
+                vector = output
+            else:
+                vector = output[0] if files.spec.pooling == "cls" else output.mean(axis=0)
             return vector / max(float(np.linalg.norm(vector)), 1e-12)
 
         def cosines(query: str, documents: Sequence[str]) -> list[float]:
@@ -181,12 +208,6 @@ def _spec(model: LockedModel) -> ModelSpec:
     return locked_spec(model, hub)
 
 
-def _replace(model: LockedModel, *, precision: str) -> LockedModel:
-    import msgspec
-
-    return msgspec.structs.replace(model, precision=precision)
-
-
 def _pin_file(folder: Path, name: str) -> LockedFile:
     digest = hashlib.sha256()
     with (folder / name).open("rb") as file:
@@ -199,10 +220,6 @@ def _relative_folder(folder: Path, lock: Path) -> str:
     """Return the folder relative to the lock file if it is below it, so that a checkout can be moved."""
     base = lock.absolute().parent.resolve()
     return folder.relative_to(base).as_posix() if folder.is_relative_to(base) else str(folder)
-
-
-def _language_codes(languages: Sequence[str] | Literal["any"]) -> tuple[str, ...] | str:
-    return languages if isinstance(languages, str) else tuple(languages)
 
 
 def _entailment_index(description: FolderDescription) -> int | None:

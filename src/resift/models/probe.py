@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 from resift.errors import ModelProbeError
+from resift.types import Languages
 
 Score = Callable[[str, Sequence[str]], Sequence[float]]
 """Returns one raw score per document of a query."""
@@ -149,9 +149,12 @@ class ProbeReport:
 
 
 def probe_scores(
-    score: Score, *, model_id: str = "", languages: Sequence[str] | Literal["any"] = ("en",)
+    score: Score, *, model_id: str = "", languages: Languages = ("en",), check_order: bool = True
 ) -> ProbeReport:
-    """Score the probe pairs and say what looks wrong."""
+    """Score the probe pairs and report what looks wrong.
+
+    Without `check_order`, only damaged and constant scores count: an NLI model compares statements.
+    """
     ordered = comparisons = 0
     values: list[float] = []
     by_language: dict[str, bool] = {}
@@ -177,7 +180,7 @@ def probe_scores(
         problems.append("some scores are NaN or infinite, so its weights are damaged")
     elif spread < MIN_SPREAD:
         problems.append("all scores are the same; the scoring head is missing or its weights are")
-    elif comparisons and ordered / comparisons < MIN_ORDERED / 8:
+    elif check_order and comparisons and ordered / comparisons < MIN_ORDERED / 8:
         problems.append(
             f"it ranks unrelated documents above the answer in {comparisons - ordered} of {comparisons} "
             "comparisons; the head is missing, or the pooling or the pair template is wrong"

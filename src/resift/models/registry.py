@@ -36,7 +36,7 @@ SCORE_SCALES: Mapping[Kind, ScoreScale] = {
 
 KINDS: tuple[Kind, ...] = tuple(SCORE_SCALES)
 
-_HOW_TO_ALLOW = "To use your own model files, call resift.models.allow_local."
+_HOW_TO_ALLOW = "To use your own model files, run: resift models add ./folder --name NAME."
 _MODEL_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}(?:/[A-Za-z0-9][A-Za-z0-9._-]{0,95})?")
 
 
@@ -178,12 +178,16 @@ def find_spec(model_id: str) -> ModelSpec:
     name = check_model_id(model_id)
     local = find_local(name)
     locked = None if local else find_locked(name)
-    spec = local.spec if local else locked.spec if locked else builtin_spec(name)
+    spec = local.spec if local else builtin_spec(name) or (locked.spec if locked else None)
     if spec is None:
         hint = did_you_mean(name, {*builtin_ids(), *local_ids(), *locked_ids()})
-        command = f"To pin it, run: resift models add {name}" if "/" in name else _HOW_TO_ALLOW
-        raise ModelNotAllowedError(f"model_name {name!r} is not in allowed models. {hint} {command}")
+        raise ModelNotAllowedError(f"model_name {name!r} is not in allowed models. {hint} {pin_advice(name)}")
     return spec
+
+
+def pin_advice(name: str) -> str:
+    """Return the command that pins a model of this name."""
+    return f"To pin it, run: resift models add {name if '/' in name else f'./folder --name {name}'}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,7 +265,7 @@ def check_kind(model_id: str, kind: Kind) -> ModelSpec:
     """Return the description of an allowed model of that kind; refuse other ids before any file is read."""
     spec = find_spec(model_id)
     if spec.kind != kind:
-        allowed = ", ".join(model_ids(kind)) or "none is built in; use allow_local"
+        allowed = ", ".join(model_ids(kind)) or "none is pinned; run: resift models add ORG/NAME"
         raise ModelNotAllowedError(f"{model_id!r} is a {spec.kind}, not a {kind}. Allowed: {allowed}.")
     return spec
 

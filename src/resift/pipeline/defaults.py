@@ -10,6 +10,7 @@ from resift.pipeline.stages import AdaptiveDepth, Rerank, Shape
 from resift.protocols import DocStore, OpensVectors
 from resift.ranking.fusion.weighted import WeightedReranker
 from resift.rerankers.cross_encoder import (
+    DEFAULT_MODEL,
     PIPELINE_FIRST_PASS,
     PIPELINE_MAX_WINDOWS,
     CrossEncoderReranker,
@@ -20,12 +21,15 @@ FETCH = OverFetch(factor=30, minimum=300, cap=1000)
 """Candidates per store: z-scores of longer lists are more stable."""
 
 
-def default_options(store: Any, *, rerank: bool) -> dict[str, Any]:
-    """Return the arguments of the default `Pipeline` for a store."""
+def default_options(store: Any, *, rerank: bool, reranker: str | None = None) -> dict[str, Any]:
+    """Return the arguments of the default `Pipeline` for a store; `reranker` names another cross-encoder."""
     options: dict[str, Any] = {"stores": views(store), "fuse": WeightedReranker(), "fetch": FETCH}
     if rerank:
         scorer = CrossEncoderReranker(
-            max_windows=PIPELINE_MAX_WINDOWS, first_pass_windows=PIPELINE_FIRST_PASS, lazy=True
+            reranker or DEFAULT_MODEL,
+            max_windows=PIPELINE_MAX_WINDOWS,
+            first_pass_windows=PIPELINE_FIRST_PASS,
+            lazy=True,
         )
         options["rerank"] = Rerank(scorer, depth=AdaptiveDepth())
         options["guard"] = Shape(name="guard")

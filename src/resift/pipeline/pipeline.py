@@ -326,11 +326,21 @@ class Pipeline:
 
     @classmethod
     @check_arguments
-    def default(cls, store: Store, *, rerank: bool = True, **options: Unpack[PipelineParts]) -> Pipeline:
-        """Return the default pipeline of a store: hybrid search, weighted fusion, rerank, blend."""
+    def default(
+        cls,
+        store: Store,
+        *,
+        rerank: bool = True,
+        reranker: str | None = None,
+        **options: Unpack[PipelineParts],
+    ) -> Pipeline:
+        """Return the default pipeline of a store: hybrid search, weighted fusion, rerank, blend.
+
+        `reranker` names another cross-encoder, built in or pinned by `resift models add`.
+        """
         from resift.pipeline.defaults import default_options
 
-        return cls(**{**default_options(store, rerank=rerank), **options})
+        return cls(**{**default_options(store, rerank=rerank, reranker=reranker), **options})
 
     @classmethod
     def from_yaml(cls, path: str | Path, **options: Unpack[PipelineOptions]) -> Pipeline:

@@ -13,7 +13,13 @@ from typing import Literal, get_args
 from resift.deadline import Deadline
 from resift.errors import InputError
 from resift.protocols import HasModelName, Scorer, describe_scorer, display_name
-from resift.ranking.calibration import Calibrator, load_calibrator, shipped_calibrator, sigmoid
+from resift.ranking.calibration import (
+    Calibrator,
+    Temperature,
+    load_calibrator,
+    shipped_calibrator,
+    sigmoid,
+)
 from resift.ranking.evidence import evidence
 from resift.rerankers.rescore import rescore
 from resift.text.analysis import Analyzer
@@ -39,7 +45,7 @@ def calibrator_for(scorer: Scorer, calibration: Calibration | None) -> Calibrato
     """Return the given calibration or the one of the scorer's model; raise InputError without either."""
     if isinstance(calibration, (str, os.PathLike)):
         return load_calibrator(os.fspath(calibration))
-    calibrator = calibration or shipped_calibrator_for(scorer)
+    calibrator = calibration or shipped_calibrator_for(scorer) or activation_calibrator(scorer)
     if calibrator is None:
         name = scorer.model_name if isinstance(scorer, HasModelName) else display_name(scorer)
         raise InputError(
@@ -53,6 +59,20 @@ def shipped_calibrator_for(scorer: Scorer | None) -> Calibrator | None:
     """Return the calibration that ships with the scorer's model, if there is one."""
     digest = "" if scorer is None else describe_scorer(scorer).model_digest
     return shipped_calibrator(digest) if digest else None
+
+
+def activation_calibrator(scorer: Scorer) -> Calibrator | None:
+    """Return the logistic function for a pinned model that was trained to return its value, else None."""
+    from resift.errors import ModelNotAllowedError
+    from resift.models.registry import find_spec
+
+    if not isinstance(scorer, HasModelName):
+        return None
+    try:
+        spec = find_spec(scorer.model_name)
+    except ModelNotAllowedError:  # a hosted model
+        return None
+    return Temperature(1.0) if spec.score_activation == "sigmoid" else None
 
 
 def relevance(ranking: Ranking, calibrator: Calibrator | None = None) -> tuple[float, ...]:

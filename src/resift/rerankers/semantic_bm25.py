@@ -18,6 +18,7 @@ from resift._internal.forking import ForkSafeLock
 from resift.deadline import Deadline
 from resift.errors import InputError, ResiftError, redact
 from resift.models.embedder import EmbedderOptions, embedding_models
+from resift.models.registry import pin_advice
 from resift.protocols import Embedder
 from resift.rerankers.fusing import FusesThenScores
 from resift.resilience.budget import Budget
@@ -42,7 +43,10 @@ class SemanticBM25Options(EmbedderOptions):
     semantic_weight: float = option("Weight of the cosine.", default=0.7, min=0)
     bm25_weight: float = option("Weight of BM25.", default=0.3, min=0)
     embedder: str | None = option(
-        "Model for the cosine; without one, BM25 decides alone.", default=None, choices=embedding_models
+        "Model for the cosine; without one, BM25 decides alone.",
+        default=None,
+        choices=embedding_models,
+        advice=pin_advice,
     )
 
 

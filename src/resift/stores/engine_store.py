@@ -17,6 +17,7 @@ from resift._internal.arrays import Array, np
 from resift.errors import InputError, ResiftError, StoreError
 from resift.external.candidates import Candidate
 from resift.models.embedder import NO_EMBEDDER, EmbedderOptions, embedding_models
+from resift.models.registry import pin_advice
 from resift.protocols import Embedder
 from resift.stores.base import (
     HYBRID_DEPTH,
@@ -64,6 +65,7 @@ class SearchOptions(EmbedderOptions):
         "Model that embeds the query: a model's id, or `none` to search by keywords only.",
         default=None,
         choices=lambda: [NO_EMBEDDER, *embedding_models()],
+        advice=pin_advice,
     )
     mode: Mode | None = option("Search by keywords, by vectors, or by both.", default=None)
     exact: bool | None = option("Compare every vector, even if an index would be faster.", default=None)

@@ -18,6 +18,7 @@ from resift._internal.forking import after_fork, leak
 from resift.errors import InputError, StoreError, require
 from resift.external.candidates import Candidate
 from resift.models.embedder import EmbedderOptions, embedding_models
+from resift.models.registry import pin_advice
 from resift.protocols import Embedder
 from resift.stores.base import read_ids, select_by_ids
 from resift.stores.engine_store import (
@@ -54,7 +55,7 @@ class QdrantOptions(EmbedderOptions):
     )
     path: str | None = option("Folder of a local database, instead of `url`.", default=None, kind="path")
     collection: str = option("The collection.", default="resift")
-    embedder: str = option("Model that embeds the query.", choices=embedding_models)
+    embedder: str = option("Model that embeds the query.", choices=embedding_models, advice=pin_advice)
     exact: bool = option("Compare every vector, even if an index would be faster.", default=False)
     api_key_env: str | None = option(
         "Environment variable with the server's API key.",

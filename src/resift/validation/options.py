@@ -72,6 +72,8 @@ class Option:
     max: float | None = None
     gt: float | None = None
     choices: Choices = ()
+    advice: Callable[[str], str] | None = None
+    """Returns the next step for a value that is not one of the choices."""
     must_exist: bool = False
     variables: tuple[str, ...] = ()
     """Environment variables intended for this option; any other must be allowed outside the file."""
@@ -129,6 +131,7 @@ def option(
     max: float | None = None,
     gt: float | None = None,
     choices: Choices = (),
+    advice: Callable[[str], str] | None = None,
     must_exist: bool = False,
     variables: Collection[str] = (),
     plugins: str = "",
@@ -143,7 +146,7 @@ def option(
     """
     facts = {
         "help": help, "kind": kind, "key": key, "min": min, "max": max, "gt": gt, "choices": choices,
-        "must_exist": must_exist, "variables": tuple(variables), "plugins": plugins,
+        "advice": advice, "must_exist": must_exist, "variables": tuple(variables), "plugins": plugins,
         "defaults_from": defaults_from, "aliases": tuple(aliases),
     }  # fmt: skip
     for name, value in old_names.items():

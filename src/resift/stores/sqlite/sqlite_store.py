@@ -14,6 +14,7 @@ from resift._internal.arrays import Array, np
 from resift.errors import InputError, StoreError
 from resift.external.candidates import Candidate
 from resift.models.embedder import NO_EMBEDDER, embedding_models
+from resift.models.registry import pin_advice
 from resift.protocols import Embedder
 from resift.stores.base import (
     HYBRID_DEPTH,
@@ -75,6 +76,7 @@ class SQLiteOptions(SearchOptions):
         "`none` searches by keywords only.",
         default=AUTO,
         choices=lambda: [AUTO, NO_EMBEDDER, *embedding_models()],
+        advice=pin_advice,
     )
     read_only: bool = option("Open the file without the right to write.", default=False)
 

@@ -1,0 +1,404 @@
+"""`resift models`: add models of the hub or of a folder to the lock file, list, check and time them."""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import time
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from resift.cli.arguments import add_count, add_json, positive_int
+from resift.cli.terminal import (
+    Progress,
+    count,
+    print_json,
+    print_note,
+    print_table,
+    print_text,
+    style,
+    wrap,
+)
+from resift.errors import ModelError, ModelNotAllowedError
+
+if TYPE_CHECKING:
+    from resift.events import Event
+    from resift.models.hf_folder import FolderDescription
+    from resift.models.lock_file import LockedModel
+    from resift.models.pinning import AddedModel
+    from resift.models.registry import ModelSpec
+
+EXAMPLES = """\
+A model loads only if its files are pinned by their sha256: built in, or in the lock file. `add` downloads the
+files of a model, checks that its scores make sense, and pins it. Commit the lock file with your project.
+
+examples:
+  resift models add cross-encoder/ettin-reranker-32m-v1
+  resift models add BAAI/bge-reranker-v2-m3@main --precision fp32
+  resift models add ./my-model --name mine/reranker --lock resift-models.lock
+  resift models list --known
+  resift models verify
+  resift models bench mine/reranker
+"""
+
+_LOCK_HELP = "lock file (default: resift-models.lock here if it exists, else in the configuration folder)"
+
+
+def configure_models(parser: argparse.ArgumentParser) -> None:
+    """Declare the actions of `resift models`."""
+    parser.epilog = EXAMPLES
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+
+    def add_action(name: str, summary: str) -> argparse.ArgumentParser:
+        sub = actions.add_parser(name, help=summary, description=summary[0].upper() + summary[1:] + ".")
+        sub.add_argument("--lock", type=Path, metavar="FILE", help=_LOCK_HELP)
+        add_json(sub)
+        return sub
+
+    add = add_action("add", "download, check and pin a model")
+    add.add_argument("source", metavar="MODEL", help="ORG/NAME or ORG/NAME@REVISION of the hub, or a folder")
+    add.add_argument("--name", help="name of the model (default: ORG/NAME, or local/FOLDER)")
+    add.add_argument(
+        "--precision",
+        choices=("auto", "int8", "fp32"),
+        default="auto",
+        help="auto: int8 unless it changes the scores too much (default)",
+    )
+    add.add_argument("--no-probe", action="store_true", help="do not check the scores (random weights)")
+    add.add_argument(
+        "--languages", type=_parse_languages, metavar="CODES", help="en,de or any (default: by the files)"
+    )
+    add.add_argument("--max-length", type=positive_int, metavar="N", help="maximum number of tokens")
+    listing = add_action("list", "list the models that may load")
+    listing.add_argument("--known", action="store_true", help="list published models that `add` knows")
+    show = add_action("show", "show one model and its files")
+    show.add_argument("name", metavar="NAME", help="a pinned, built-in or known model")
+    verify = add_action("verify", "check the files of pinned models against their digests")
+    verify.add_argument("names", nargs="*", metavar="NAME", help="models to check (default: all pinned ones)")
+    remove = add_action("remove", "remove a model from the lock file")
+    remove.add_argument("name", metavar="NAME", help="the pinned model")
+    bench = add_action("bench", "measure the time per pair or text")
+    bench.add_argument("names", nargs="+", metavar="NAME", help="the models")
+    add_count(bench, "--pairs", 20, "pairs or texts per round")
+    add_count(bench, "--tokens", 100, "tokens of each")
+    add_count(bench, "--rounds", 5, "rounds; the fastest and the median count")
+
+
+def run_models(args: argparse.Namespace) -> int:
+    """Run one action; exit code 1 if a model is missing, damaged or refused."""
+    from resift.models.lock_file import use_lock
+
+    actions = {
+        "add": _add,
+        "list": _list_known if args.action == "list" and args.known else _list,
+        "show": _show,
+        "verify": _verify,
+        "remove": _remove,
+        "bench": _bench,
+    }
+    with use_lock(args.lock):
+        return actions[args.action](args)
+
+
+def _parse_languages(text: str) -> tuple[str, ...] | str:
+    codes = tuple(code.strip().lower() for code in text.split(","))
+    if not all(code.isalpha() and len(code) in (2, 3) for code in codes):
+        raise argparse.ArgumentTypeError(f"{text} given; write codes such as en,de, or any")
+    return "any" if codes == ("any",) else codes
+
+
+# --- add ---
+
+
+def _add(args: argparse.Namespace) -> int:
+    from resift.models.pinning import add_model
+
+    with Progress("downloading") as progress:
+
+        def show_download(event: Event) -> None:
+            fields = asdict(event)
+            progress.label = str(fields["file"])
+            progress.update(fields["done_bytes"] >> 20, max(1, fields["total_bytes"] >> 20))
+
+        added = add_model(
+            args.source,
+            name=args.name,
+            precision=args.precision,
+            probe=not args.no_probe,
+            languages=args.languages,
+            max_length=args.max_length,
+            notify=print_note if sys.stderr.isatty() else lambda line: None,
+            progress=show_download,
+        )
+    if args.json:
+        print_json(_added_json(added))
+        return 0
+    print_text(style(added.model.id, "bold"))
+    _print_rows(_describe(added.model, added.description) + _describe_checks(added))
+    print_text(wrap(f"Pinned in {added.lock}. Use it by name: {_usage(added.model)}"))
+    return 0
+
+
+def _describe(model: LockedModel, description: FolderDescription) -> list[tuple[str, str]]:
+    pooling = "cls" if description.pooling == "first" else description.pooling
+    rows = [
+        ("kind", description.kind),
+        ("architecture", model.architecture),
+        ("parameters", f"{model.parameters / 1e6:.1f} M"),
+        ("maximum length", f"{model.max_length} tokens"),
+        ("languages", _join(model.languages)),
+        ("license", model.license),
+        ("pooling", pooling),
+        ("head", " > ".join(description.head) or "none"),
+    ]
+    if model.kind == "cross-encoder":
+        rows.append(("activation", model.score_activation))
+    for label, prefix in (("query prefix", model.query_prefix), ("document prefix", model.document_prefix)):
+        rows += [(label, repr(prefix))] if prefix else []
+    size = sum(file.size for file in model.files)
+    rows.append(("files", f"{count(len(model.files), 'file')}, {size / 1e6:.1f} MB"))
+    return rows
+
+
+def _describe_checks(added: AddedModel) -> list[tuple[str, str]]:
+    report, model = added.probe, added.model
+    if report is None:
+        return [("precision", model.precision), ("probe", "skipped: nobody checked the scores")]
+    error = ""
+    if report.int8_error is not None:
+        error = f" (int8 changes scores by up to {report.int8_error:.1%} of their spread)"
+    probe = f"{report.ordered} of {report.comparisons} comparisons are right"
+    if report.known_answers:
+        probe += f", {count(report.known_answers, 'known answer')} match"
+    weak = [code for code, passed in report.languages.items() if not passed]
+    if weak:
+        probe += f"; weak in {', '.join(weak)}"
+    return [("precision", f"{model.precision}{error}"), ("probe", probe)]
+
+
+def _added_json(added: AddedModel) -> dict[str, Any]:
+    report = added.probe
+    return {
+        **_to_json(added.model),
+        "head": added.description.head,
+        "lock": str(added.lock),
+        "probe": None if report is None else {**asdict(report), "passed": report.passed},
+    }
+
+
+def _to_json(model: LockedModel) -> dict[str, Any]:
+    """Return all fields; the lock file leaves out those with their default."""
+    import msgspec
+
+    return {**msgspec.structs.asdict(model), "files": msgspec.to_builtins(model.files)}
+
+
+def _usage(model: LockedModel) -> str:
+    option = "embedder" if model.kind == "bi-encoder" else "reranker"
+    return f'resift.Index("docs.db", {option}="{model.id}")'
+
+
+# --- list, show, remove ---
+
+
+def _list(args: argparse.Namespace) -> int:
+    from resift.models.lock_file import default_lock_path, read_lock
+    from resift.models.registry import builtin_ids, find_spec, locked_ids
+
+    lock = default_lock_path()
+    probed = {id: model.probed for id, model in read_lock(lock).items()}
+    rows = [_list_row(find_spec(id), "lock file", probed[id]) for id in locked_ids()]
+    rows += [_list_row(find_spec(id), "built in", True) for id in builtin_ids()]
+    if args.json:
+        print_json({"lock": str(lock), "models": rows})
+        return 0
+    keys = ("id", "kind", "pinned", "precision")
+    print_table(["model", *keys[1:]], [[row[key] for key in keys] for row in rows], stretch=0)
+    pinned = count(len(probed), "pinned model")
+    print_text(style(wrap(f"Lock file: {lock} ({pinned}). More: resift models list --known"), "dim"))
+    return 0
+
+
+def _list_row(spec: ModelSpec, pinned: str, probed: bool) -> dict[str, Any]:
+    return {
+        "id": spec.id,
+        "kind": spec.kind,
+        "pinned": pinned,
+        "precision": spec.precision,
+        "languages": spec.languages,
+        "license": spec.license,
+        "max_length": spec.max_length,
+        "probed": probed,
+    }
+
+
+def _list_known(args: argparse.Namespace) -> int:
+    import msgspec
+
+    from resift.models.known_models import known_models
+    from resift.models.registry import locked_ids
+
+    pinned = set(locked_ids())
+    if args.json:
+        rows = [
+            {**msgspec.to_builtins(model), "pinned": model.id in pinned, "add": model.add_command}
+            for model in known_models().values()
+        ]
+        print_json({"models": rows})
+        return 0
+    for kind, title in (("cross-encoder", "reranker"), ("bi-encoder", "embedder")):
+        table = [
+            (model.id, f"{model.parameters_m:g}", model.mteb_retrieval, _join(model.languages))
+            for model in known_models().values()
+            if model.kind == kind
+        ]
+        print_table([title, "M params", "nDCG@10", "languages"], table, stretch=0)
+        print_text()
+    note = (
+        "nDCG@10 on the retrieval tasks of MTEB, as published; the first stages reach .493 on their own. "
+        "These models are not verified. To download, check and pin one, run: resift models add MODEL"
+    )
+    print_text(style(wrap(note), "dim"))
+    return 0
+
+
+def _show(args: argparse.Namespace) -> int:
+    import msgspec
+
+    from resift.models.known_models import known_models
+    from resift.models.lock_file import default_lock_path, read_lock
+    from resift.models.registry import find_spec
+
+    model = read_lock(default_lock_path()).get(args.name)
+    known = known_models().get(args.name)
+    if model is None and known is not None:
+        if args.json:
+            print_json({**msgspec.to_builtins(known), "pinned": False, "add": known.add_command})
+        else:
+            fields: dict[str, Any] = msgspec.to_builtins(known)
+            _print_rows([(key, _join(value)) for key, value in fields.items() if value not in ("", None)])
+            print_text(f"Not pinned. To use it, run: {known.add_command}")
+        return 0
+    spec = find_spec(args.name)
+    fields = (
+        _to_json(model)
+        if model is not None
+        else {
+            key: value
+            for key, value in asdict(spec).items()
+            if value not in ("", None, ()) and key not in ("aliases", "package", "hub")
+        }
+    )
+    if args.json:
+        print_json({**fields, "pinned": True})
+        return 0
+    _print_rows([(key, _join(value)) for key, value in fields.items() if key not in ("files", "weights")])
+    print_text()
+    for file in spec.files:
+        print_text(f"{file.sha256}  {file.name}")
+    return 0
+
+
+def _remove(args: argparse.Namespace) -> int:
+    from resift.models.pinning import remove_model
+
+    lock = remove_model(args.name)
+    if args.json:
+        print_json({"removed": args.name, "lock": str(lock)})
+    else:
+        print_text(wrap(f"Removed {args.name} from {lock}. Its files stay where they are."))
+    return 0
+
+
+# --- verify, bench ---
+
+
+def _verify(args: argparse.Namespace) -> int:
+    from resift.models.locate import resolve
+    from resift.models.lock_file import default_lock_path
+    from resift.models.registry import locked_ids
+
+    rows: list[dict[str, Any]] = []
+    for name in args.names or locked_ids():
+        try:
+            files = resolve(name, download=False)
+            rows.append({"id": name, "ok": True, "message": f"verified, in {files.folder}"})
+        except ModelNotAllowedError:
+            raise
+        except ModelError as exc:
+            rows.append({"id": name, "ok": False, "message": str(exc)})
+    if args.json:
+        print_json({"lock": str(default_lock_path()), "models": rows})
+    elif not rows:
+        print_text(wrap(f"{default_lock_path()} pins no model."))
+    for row in rows if not args.json else ():
+        mark = style("✓", "green") if row["ok"] else style("✕", "red")
+        print_text(f"{mark} {row['id']}  {row['message']}")
+    return 0 if all(row["ok"] for row in rows) else 1
+
+
+def _bench(args: argparse.Namespace) -> int:
+    from resift.models.engine import shared_engine, usable_cores
+    from resift.models.loading import Model
+    from resift.models.locate import resolve
+    from resift.models.registry import check_model_id, find_spec
+
+    for name in args.names:
+        find_spec(check_model_id(name))
+    results = []
+    for name in args.names:
+        model = Model(resolve(name, check=False))
+        tokens = min(args.tokens, model.spec.max_length)
+        template = model.tokenizer.template
+        word = (model.tokenizer.ids("word") or [0])[0]
+        if model.spec.kind in ("cross-encoder", "nli"):
+            row = template.pair([word] * 8, [word] * max(1, tokens - 8 - template.size))
+        else:
+            row = template.single([word] * max(1, tokens - 2))
+        run = partial(_run_row, model, row)
+        one_thread, all_threads = [], []
+        for _ in range(args.rounds):
+            started = time.perf_counter()
+            for _ in range(args.pairs):
+                run()
+            one_thread.append((time.perf_counter() - started) * 1000 / args.pairs)
+            started = time.perf_counter()
+            shared_engine().submit([run] * args.pairs).future.result()
+            all_threads.append((time.perf_counter() - started) * 1000 / args.pairs)
+        results.append(
+            {
+                "id": name,
+                "tokens": len(row[0]),
+                "precision": model.spec.precision,
+                "ms_1_thread": round(min(one_thread), 3),
+                "ms_all_threads": round(min(all_threads), 3),
+                "median_ms": round(statistics.median(all_threads), 3),
+            }
+        )
+    if args.json:
+        print_json({"threads": usable_cores(), "pairs": args.pairs, "models": results})
+        return 0
+    threads = count(usable_cores(), "thread")
+    print_table(
+        ["model", "tokens", "precision", "ms, 1 thread", f"ms, {threads}", "median"],
+        [tuple(result.values()) for result in results],
+        stretch=0,
+    )
+    return 0
+
+
+def _run_row(model: Any, row: tuple[list[int], list[int]]) -> None:
+    model.forward(*row)
+
+
+def _print_rows(rows: list[tuple[str, str]]) -> None:
+    size = max(len(label) for label, _ in rows)
+    for label, value in rows:
+        print_text(f"  {label:<{size}}  {value}")
+
+
+def _join(value: object) -> str:
+    return ",".join(map(str, value)) if isinstance(value, (tuple, list)) else str(value)
