@@ -30,11 +30,16 @@ CLEAN = [
     "src/resift/text",
     "tests/_internal",
     "tests/batch",
+    "tests/explain",
     "tests/ingest",
+    "tests/ranking/fusion",
     "tests/ranking/gate",
+    "tests/resilience",
+    "tests/telemetry",
     "tests/test_exports.py",
     "tests/test_forking.py",
     "tests/test_language.py",
+    "tests/text",
 ]
 """Files and folders that are checked."""
 

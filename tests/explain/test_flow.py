@@ -24,7 +24,7 @@ def test_columns_are_lists_then_stages():
     ]
 
 
-def test_places_are_the_ranks_and_parts_of_the_trace():
+def test_positions_are_the_ranks_and_parts_of_the_trace():
     flow = read_flow(fused_and_reranked())
     first = flow.kept[0]
     assert first.id == "f"
@@ -38,7 +38,7 @@ def test_places_are_the_ranks_and_parts_of_the_trace():
     assert [name for name, _ in flow.kept[1].places[fused].parts] == ["db.text", "db.vectors"]
 
 
-def test_moves_name_the_stage_that_did_it():
+def test_a_move_names_the_stage_that_caused_it():
     flow = read_flow(fused_and_reranked())
     rose = find_move(flow.kept[0], flow)
     assert (rose.sign, rose.kind) == ("▲4", "rose")
@@ -47,7 +47,7 @@ def test_moves_name_the_stage_that_did_it():
     assert (gone.sign, gone.reason) == ("✕", "left out: k=3")
 
 
-def test_a_hit_in_one_list_says_so_where_nothing_moved():
+def test_an_unmoved_hit_of_one_list_names_the_list():
     ranking = fused_and_reranked(k=6)
     flow = read_flow(ranking)
     stayed = [find_move(path, flow) for path in flow.kept if path.id == "b"]
@@ -61,7 +61,7 @@ def test_stages_that_change_nothing_share_a_column():
     assert [column.label for column in read_flow(ranking).columns] == ["rrf, guard"]
 
 
-def test_a_last_column_is_added_where_the_trace_ends_elsewhere():
+def test_a_final_column_is_added_if_the_trace_ends_with_another_order():
     """A ranking whose last record is not its order still ends in its true order."""
     hits = (Hit("b"), Hit("a"))
     flow = read_flow(Ranking(hits, trace=Trace((record_of(StageKind.SHAPE, "x", hits[::-1]),))))
@@ -84,7 +84,7 @@ def test_every_column_has_each_row_once():
     assert [line.path.id for line in layout.lines][:3] == ["f", "b", "c"]
 
 
-def test_a_blend_behind_the_reranker_is_who_moved_the_hit():
+def test_a_blend_after_the_reranker_explains_the_move():
     """The reranker's place is evidence there: blend weighs it with the first stage and decides."""
     flow = read_flow(blended())
     assert [column.label for column in flow.columns if column.weighs] == ["blend, guard"]

@@ -125,7 +125,7 @@ def test_no_payload_runs_in_a_picture(browser, tmp_path):
     assert not ran(f"<html><head></head><body>{picture}</body></html>", browser, tmp_path)
 
 
-def test_what_a_file_brings_is_typed_before_it_is_shown():
+def test_values_from_files_are_checked_before_they_are_shown():
     """A payload where a number, a flag or a list belongs is refused with the name of its place."""
     sound = json.loads(Ranking((Hit("a", "t", 0.5, "s"),), trace=Trace((
         StageRecord(kind=StageKind.FUSE, name="rrf", ids=("a",), scores=(0.5,), parts={"s": {"a": 0.5}}),

@@ -67,7 +67,7 @@ def test_text_shows_ranks_curves_and_reasons():
     assert "✕  a  left out: k=3" in told
 
 
-def test_paint_gets_every_coloured_part():
+def test_paint_gets_every_colored_part():
     styles = set()
 
     def paint(text: str, style: str) -> str:
@@ -79,7 +79,7 @@ def test_paint_gets_every_coloured_part():
     assert {"bold", "cyan", "green", "dim"} <= styles
 
 
-def test_lists_asked_together_are_a_fork_that_joins_at_the_fusion():
+def test_parallel_lists_join_at_the_fusion():
     """Each curve from a list ends where the fused column has the hit; none leads from list to list."""
     root = ET.fromstring(fused_and_reranked().explain().svg())
     columns = {node.get("cx") for node in root.iter(f"{SVG}circle")}
@@ -92,7 +92,7 @@ def test_lists_asked_together_are_a_fork_that_joins_at_the_fusion():
     assert "text 1, vectors 1, rrf 1, rerank 6" in fused_and_reranked().explain().svg()
 
 
-def test_one_list_is_a_step_and_no_fork():
+def test_a_single_list_is_a_column():
     ranking = reranked(
         fuse({"input": [{"id": id, "worth": worth} for id, worth in (("a", 1.0), ("b", 2.0))]}), k=2
     )
@@ -100,14 +100,14 @@ def test_one_list_is_a_step_and_no_fork():
     assert "+" not in ranking.explain().text(width=80).splitlines()[0]
 
 
-def test_the_question_is_the_title_of_the_svg():
+def test_the_query_is_the_title_of_the_svg():
     root = ET.fromstring(fused_and_reranked().explain(query="who <rises>?").svg())
     assert root.find(f"{SVG}title").text == "who <rises>?"
     assert root.get("aria-label").startswith("who <rises>?: Rank flow")
-    assert ":root" not in fused_and_reranked().explain().svg(), "a notebook keeps its own colours"
+    assert ":root" not in fused_and_reranked().explain().svg(), "a notebook keeps its own colors"
 
 
-def test_a_closed_card_shows_the_snippet_with_the_words_asked_for():
+def test_a_closed_card_highlights_the_query_words():
     page = fused_and_reranked().explain(query="text of f").html()
     assert '<span class="text"><bdi><mark>text</mark> of <mark>f</mark></bdi></span>' in page
 
@@ -123,12 +123,12 @@ def test_a_closed_card_shows_the_snippet_with_the_words_asked_for():
         ("規則/図書館の本は四週間.txt#7fe46edd3d1e", 28, "…/図書館の本は四週….txt#7fe4"),
     ],
 )
-def test_ids_are_shortened_where_they_stay_readable(id, most, shown):
+def test_shortened_ids_stay_readable(id, most, shown):
     assert short_id(id, most) == shown
     assert display_width(shown) <= most
 
 
-def test_an_ellipsis_counts_columns_and_reasons_end_behind_a_phrase():
+def test_clipped_reasons_end_after_a_phrase():
     assert clip("図書館の本", 7) == "図書館…"
     assert clip("e\u0301cole normale", 6) == "e\u0301cole…"
     reason = "blend lifted it from 4th to 3rd: first stage 0.1303 + cross-encoder 4.35e-07"
@@ -145,7 +145,7 @@ def test_svg_is_well_formed_and_names_every_line():
     assert all(node.get("tabindex") == "0" and node.get("aria-label") for node in groups)
 
 
-def test_page_is_whole_and_loads_nothing():
+def test_the_page_is_complete_and_loads_nothing():
     """One file, no address but anchors, a policy that forbids loading, every hit with details."""
     page = fused_and_reranked().explain(query="who rises?").html()
     seen = tags(page)
@@ -161,7 +161,7 @@ def test_page_is_whole_and_loads_nothing():
     assert {attrs.get("id") for tag, attrs in seen if tag == "details"} == {f"hit-{n}" for n in range(1, 7)}
 
 
-def test_hostile_texts_stay_texts():
+def test_hostile_texts_are_escaped():
     """Ids, texts, sources, notes and the query cannot open a tag or close the script."""
     page = hostile().explain(query=HOSTILE[0]).html()
     assert [tag for tag, _ in tags(page)].count("script") == 1
@@ -171,7 +171,7 @@ def test_hostile_texts_stay_texts():
     page.encode("utf-8")
 
 
-def test_save_writes_whole_files_by_suffix(tmp_path):
+def test_save_chooses_the_format_by_suffix(tmp_path):
     explanation = fused_and_reranked().explain()
     assert explanation.save(tmp_path / "a.html").read_text().startswith("<!doctype html>")
     assert explanation.save(str(tmp_path / "a.svg")).read_text().startswith("<svg")

@@ -1,4 +1,4 @@
-"""A breaker driven by random histories beside a second, simpler account of what it must do."""
+"""A breaker under random histories, compared with a simpler model of the same rules."""
 
 from __future__ import annotations
 

@@ -25,12 +25,12 @@ from resift.resilience import CircuitBreaker, State
 from resift.testing.clock import FakeClock
 
 
-def made(clock, **options):
+def make_breaker(clock, **options):
     return CircuitBreaker(**{"jitter": 0.0, "timeout_s": 10.0, "clock": clock, "name": "voyage", **options})
 
 
 def tripped(clock, **options):
-    breaker = made(clock, **options)
+    breaker = make_breaker(clock, **options)
     for _ in range(3):
         breaker.acquire().failure()
     return breaker
@@ -42,7 +42,7 @@ def clock():
 
 
 def test_opens_after_three_failures_in_a_row_and_fails_fast(clock):
-    breaker = made(clock)
+    breaker = make_breaker(clock)
     for _ in range(2):
         breaker.acquire().failure()
     breaker.acquire().success()
@@ -116,7 +116,7 @@ def test_a_hung_probe_is_freed_by_its_lease_as_a_failure(clock):
     breaker.acquire().success()
 
 
-def test_a_lost_probe_nobody_noticed_is_counted_from_the_end_of_its_lease(clock):
+def test_a_lost_probe_counts_from_the_end_of_its_lease(clock):
     breaker = tripped(clock)
     clock.advance(60)
     breaker.acquire()
@@ -124,7 +124,7 @@ def test_a_lost_probe_nobody_noticed_is_counted_from_the_end_of_its_lease(clock)
     assert breaker.state is State.HALF_OPEN
 
 
-def test_a_cancelled_probe_gives_its_place_back(clock):
+def test_a_cancelled_probe_allows_the_next_one(clock):
     breaker = tripped(clock)
     clock.advance(60)
 
@@ -156,7 +156,7 @@ def test_ten_callers_at_once_get_one_probe(clock):
 
 
 def test_a_late_result_does_not_act_on_a_new_state(clock):
-    breaker = made(clock)
+    breaker = make_breaker(clock)
     late = [breaker.acquire() for _ in range(3)]
     for _ in range(3):
         breaker.acquire().failure()
@@ -167,7 +167,7 @@ def test_a_late_result_does_not_act_on_a_new_state(clock):
 
 
 def test_a_double_report_does_nothing(clock):
-    breaker = made(clock)
+    breaker = make_breaker(clock)
     permit = breaker.acquire()
     assert permit.failure()
     assert not any(permit.failure() for _ in range(5))
@@ -175,7 +175,7 @@ def test_a_double_report_does_nothing(clock):
 
 
 def test_a_clients_cancellation_does_not_trip_a_healthy_upstream(clock):
-    breaker = made(clock)
+    breaker = make_breaker(clock)
 
     async def impatient():
         for _ in range(5):
@@ -226,7 +226,7 @@ def test_a_block_that_swallows_the_timeout_is_still_late():
 )
 def test_failures_count(clock, error, reason):
     """A 500 is no success, and an error nobody knows is a failure."""
-    breaker = made(clock, failure_threshold=1)
+    breaker = make_breaker(clock, failure_threshold=1)
 
     async def fails():
         raise error
@@ -239,7 +239,7 @@ def test_failures_count(clock, error, reason):
 
 @pytest.mark.parametrize(("header", "held_s"), [(0, 1), (0.2, 1), (42, 42), (9999, 300), (None, 60), (-1, 1)])
 def test_rate_limit_holds_for_the_clamped_header(clock, header, held_s):
-    breaker = made(clock)
+    breaker = make_breaker(clock)
     breaker.acquire().error(ProviderRateLimited("x", status=429, retry_after_s=header))
     seen = breaker.snapshot()
     assert (seen["state"], seen["reason"], seen["retry_in_s"]) == ("OPEN", "rate_limited", held_s)
@@ -248,7 +248,7 @@ def test_rate_limit_holds_for_the_clamped_header(clock, header, held_s):
 
 
 def test_503_with_retry_after_holds_and_without_counts(clock):
-    breaker = made(clock)
+    breaker = make_breaker(clock)
     breaker.acquire().error(ProviderServerError("x", status=503))
     assert breaker.snapshot()["consecutive_failures"] == 1
     breaker.acquire().error(ProviderServerError("x", status=503, retry_after_s=7.0))
@@ -256,14 +256,14 @@ def test_503_with_retry_after_holds_and_without_counts(clock):
 
 
 def test_a_refused_key_holds_five_minutes(clock):
-    breaker = made(clock)
+    breaker = make_breaker(clock)
     breaker.acquire().error(ProviderAuthError("x", status=401))
     assert breaker.snapshot()["reason"] == "auth"
     assert breaker.snapshot()["retry_in_s"] == 300
 
 
 def test_batches_that_fail_together_are_one_outcome(clock):
-    breaker = made(clock)
+    breaker = make_breaker(clock)
     group = BaseExceptionGroup(
         "", [ProviderServerError("x"), ProviderRejected("x"), ProviderServerError("x")]
     )
@@ -275,8 +275,8 @@ def test_batches_that_fail_together_are_one_outcome(clock):
     assert breaker.snapshot()["reason"] == "rate_limited"
 
 
-def test_no_time_left_asks_nobody_and_moves_nothing(clock):
-    breaker = made(clock)
+def test_without_time_left_nothing_is_called(clock):
+    breaker = make_breaker(clock)
     with pytest.raises(DeadlineExceeded):
         asyncio.run(breaker.call(lambda: asyncio.sleep(0), deadline=Deadline.after(0, clock=clock)))
     assert breaker.snapshot()["totals"] == {}
@@ -293,7 +293,7 @@ def test_a_jumping_wall_clock_changes_nothing(clock, monkeypatch):
 
 
 def test_operators_can_force_both_ways(clock):
-    breaker = made(clock)
+    breaker = make_breaker(clock)
     flying = breaker.acquire()
     breaker.force_open()
     clock.advance(10_000)
@@ -309,9 +309,9 @@ def test_operators_can_force_both_ways(clock):
     assert breaker.state is State.CLOSED
 
 
-def test_changes_are_told_outside_the_lock(clock):
+def test_changes_are_emitted_outside_the_lock(clock):
     heard = ListSink()
-    breaker = made(clock, sink=heard)
+    breaker = make_breaker(clock, sink=heard)
     breaker.subscribe(lambda event: breaker.snapshot())
     breaker.subscribe(lambda event: 1 / 0)
     for _ in range(3):
@@ -347,7 +347,7 @@ def test_changes_are_told_outside_the_lock(clock):
         {"max_cooldown_s": -1},
     ],
 )
-def test_a_wrong_number_is_one_clear_error(options):
+def test_an_invalid_number_raises_input_error(options):
     (name,) = options
     with pytest.raises(InputError, match=f"^{name} is .*pass|Pass"):
         CircuitBreaker(**options)

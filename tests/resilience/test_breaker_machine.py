@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 
-def test_no_history_breaks_the_rules():
+def test_random_histories_keep_the_rules_of_the_breaker():
     """One probe at most, never stuck, stale and double reports do nothing, neutral moves nothing."""
     BreakerMachine.steps = 0
     run_state_machine_as_test(

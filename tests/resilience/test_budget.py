@@ -29,7 +29,7 @@ def test_without_a_deadline_everything_is_allowed():
     assert Budget().allows(10**6, Deadline.never())
 
 
-def test_it_learns_a_faster_provider_and_a_slower_one_apart():
+def test_latency_is_measured_per_provider():
     budget = Budget()
     for _ in range(10):
         budget.record(100, 0.4, provider="fast")
@@ -48,7 +48,7 @@ def test_one_outlier_moves_nothing():
     assert budget.per_item_s() == pytest.approx(0.02)
 
 
-def test_small_calls_are_not_learnt_from():
+def test_small_calls_are_not_measured():
     """A round trip for one chunk is no time per chunk."""
     budget = Budget()
     for _ in range(20):
@@ -66,7 +66,7 @@ def test_a_call_that_ran_out_of_time_can_only_raise_the_estimate():
     assert budget.per_item_s() == pytest.approx(0.09)
 
 
-def test_a_slow_hour_is_forgotten():
+def test_old_measurements_expire():
     """A provider is never shut out for good: what was measured too long ago no longer counts."""
     clock = FakeClock()
     budget = Budget(clock=clock, memory_s=600)
@@ -79,7 +79,7 @@ def test_a_slow_hour_is_forgotten():
 
 
 @given(st.lists(st.tuples(st.integers(-5, 1000), st.floats(-1, 1e6), st.booleans()), max_size=60))
-def test_what_is_learnt_stays_within_its_bounds(calls):
+def test_measured_latency_stays_within_its_bounds(calls):
     budget = Budget(per_item_bounds_s=(0.001, 0.2))
     for n, elapsed_s, finished in calls:
         budget.record(n, elapsed_s, finished=finished)
@@ -97,7 +97,7 @@ def test_what_is_learnt_stays_within_its_bounds(calls):
         {"per_item_bounds_s": (1.0, 0.5)},
     ],
 )
-def test_a_wrong_number_is_one_clear_error(options):
+def test_an_invalid_number_raises_input_error(options):
     (name,) = options
     with pytest.raises(InputError, match=f"^{name} is .*pass"):
         Budget(**options)

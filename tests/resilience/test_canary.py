@@ -55,7 +55,7 @@ def run(scorer, sink, deadline=None):
 @pytest.mark.parametrize(
     "error", [None, RuntimeError(f"{QUERY} {TEXT} {KEY}"), ProviderServerError("leaky answered 500.")]
 )
-def test_no_canary_gets_out(caplog, error):
+def test_no_secret_leaks(caplog, error):
     prometheus = pytest.importorskip("prometheus_client")
     from resift.telemetry import PrometheusSink
 
@@ -82,7 +82,7 @@ def test_no_canary_gets_out(caplog, error):
     assert not [canary for canary in (QUERY, TEXT, KEY) if canary in told]
 
 
-def test_our_own_exceptions_quote_nothing():
+def test_exceptions_quote_no_documents():
     tiered = Tiered(Leaky(RuntimeError("x")), Leaky(RuntimeError("y")), breaker=CircuitBreaker(1))
     for _ in range(2):
         with pytest.raises(ResiftError) as raised:

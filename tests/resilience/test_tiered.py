@@ -19,7 +19,7 @@ POOL = [Hit(f"d{number}", f"text {number}") for number in range(6)]
 
 
 class Fake:
-    """A scorer that answers as told and counts how often it was asked."""
+    """A scorer with fixed answers that counts its calls."""
 
     def __init__(self, name, answer=None, *, delay_s=0.0):
         self.name = name
@@ -90,7 +90,7 @@ def test_a_failing_primary_is_an_api_error_and_counts_against_it(answer):
     assert [event.to_state for event in sink.named("circuit_breaker_changed")] == ["OPEN"]
 
 
-def test_an_open_breaker_skips_without_asking():
+def test_an_open_breaker_skips_the_primary_without_a_call():
     sink, primary = ListSink(), Fake("voyage")
     breaker = CircuitBreaker()
     breaker.force_open()
@@ -100,7 +100,7 @@ def test_an_open_breaker_skips_without_asking():
     assert skipped(sink) == [("voyage", "circuit_breaker", None)]
 
 
-def test_a_tight_budget_skips_without_asking_and_leaves_the_breaker_alone():
+def test_a_tight_budget_skips_the_primary_and_leaves_the_breaker_alone():
     sink, primary, clock = ListSink(), Fake("voyage"), FakeClock()
     breaker = CircuitBreaker(1, clock=clock)
     breaker.acquire().failure()
@@ -126,7 +126,7 @@ def test_a_stalling_primary_leaves_the_fallback_its_time():
     assert primary.deadline.at_s < deadline.at_s - 0.4
 
 
-def test_a_fallback_runs_also_after_the_deadline():
+def test_a_fallback_runs_even_after_the_deadline():
     """The reserved time belongs to the fallback, even when the caller came too late."""
     deadline = Deadline.after(0.0, clock=FakeClock())
     tiered = Tiered(Fake("voyage"), Fake("semantic-bm25", delay_s=0.001), budget=Budget(reserve_s=5.0))
@@ -228,7 +228,7 @@ def test_a_scorer_that_guards_itself_keeps_its_own_breaker():
     assert score(tiered).reason.startswith("circuit_breaker")
 
 
-def test_it_learns_from_what_it_measured():
+def test_the_budget_follows_measured_latency():
     budget = Budget(0.0, 0.025)
     tiered = Tiered(Fake("voyage"), Fake("b"), budget=budget)
     for _ in range(5):
@@ -236,18 +236,18 @@ def test_it_learns_from_what_it_measured():
     assert budget.per_item_s("voyage") < 0.025
 
 
-def test_an_empty_pool_asks_nobody():
+def test_an_empty_pool_calls_no_tier():
     primary = Fake("voyage")
     assert score(Tiered(primary, None), hits=[]).values == ()
     assert primary.asked == 0
 
 
-def test_no_tier_at_all_is_refused():
+def test_no_tier_raises_input_error():
     with pytest.raises(InputError, match="Pass at least one scorer"):
         Tiered(None, None)
 
 
-def test_it_tells_what_it_needs_and_closes_what_it_holds():
+def test_requirements_and_closing_cover_all_tiers():
     primary, fallback = Fake("voyage"), Fake("semantic-bm25")
     primary.requires = ("net.voyage",)
     tiered = Tiered(primary, fallback)

@@ -35,7 +35,7 @@ def registry():
     return pytest.importorskip("prometheus_client").CollectorRegistry()
 
 
-def test_prometheus_counts_times_and_shows_the_breaker(registry):
+def test_prometheus_has_counts_durations_and_breaker_states(registry):
     from resift.telemetry import PrometheusSink
 
     sinks = [PrometheusSink(registry), PrometheusSink(registry)]

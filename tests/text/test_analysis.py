@@ -80,7 +80,7 @@ def test_a_word_is_found_in_its_language(text, query, other):
         ("काठमाडौं नेपालको राजधानी हो र यो ठूलो छ", "nepali"),
     ],
 )
-def test_the_language_of_a_text_is_told_by_script_and_small_words(text, language):
+def test_script_and_function_words_determine_the_language(text, language):
     """Short texts suffice; English is the default of Latin letters."""
     assert language in Analyzer().analyze(text).languages
 
@@ -92,7 +92,7 @@ def test_each_script_of_a_text_has_its_own_language():
     assert {"museum", "муз", "β"} <= set(found.terms)
 
 
-def test_a_query_is_looked_for_in_every_language_of_the_index():
+def test_a_query_is_stemmed_in_every_language_of_the_index():
     """A single word has no language; it takes the stem that each language of the index gives it."""
     analyzer = Analyzer()
     assert analyzer.query_terms("Bücher", languages=["english", "german"]) == ["bucher", "buch"]
@@ -104,7 +104,7 @@ def test_a_query_is_looked_for_in_every_language_of_the_index():
     assert analyzer.query_terms("городов", languages=["english", "russian"]) == ["город"]
 
 
-def test_stop_words_leave_the_query_unless_they_are_all_of_it():
+def test_stop_words_are_dropped_unless_the_query_has_no_others():
     """English drops Lucene's list, other languages their own small words."""
     analyzer = Analyzer()
     assert analyzer.query_terms("the capital of France", languages=["english"]) == ["capit", "franc"]
@@ -174,7 +174,7 @@ def test_words_are_folded_and_not_stemmed():
 
 
 @pytest.mark.slow
-def test_runs_of_letters_that_never_come_again_are_not_kept():
+def test_long_words_are_not_cached():
     """A line of data without a space becomes terms of bounded length, and leaves nothing in the caches."""
     analyzer = Analyzer("auto")
     tracemalloc.start()

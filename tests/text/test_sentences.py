@@ -21,7 +21,7 @@ def test_abbreviations_quotes_and_other_scripts():
     assert sentences("") == []
 
 
-def test_queries_may_begin_sentences_with_small_letters():
+def test_sentences_of_queries_may_start_in_lowercase():
     """People type queries without capitals; in documents a small letter goes on with the sentence."""
     text = "the printer is broken. who repairs it, e.g. on Sundays?"
     spans = sentence_spans(text, lowercase_starts=True)
@@ -36,8 +36,8 @@ def test_queries_may_begin_sentences_with_small_letters():
     ("text", "expected"),
     [
         (
-            "Bikes must be locked at the rack beside the gate,\nor they are removed on Fridays.\n",
-            ["Bikes must be locked at the rack beside the gate, or they are removed on Fridays."],
+            "Bikes must be locked at the rack next to the gate,\nor they are removed on Fridays.\n",
+            ["Bikes must be locked at the rack next to the gate, or they are removed on Fridays."],
         ),
         (
             "The tower on the rocks was designed and built by John\nSmeaton in 1759. It stood for "

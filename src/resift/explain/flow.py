@@ -238,8 +238,7 @@ MAX_FALLEN = 3
 """How many hits are shown that ranked high in some column and were left out."""
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(NamedTuple):
     """A hit in one column: its row from 0, and its rank, None if the column does not have it."""
 
     column: int
@@ -247,8 +246,7 @@ class Node:
     rank: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class ListRank:
+class ListRank(NamedTuple):
     """A hit in one of several lists: the list, its row among the shown hits of the list, its rank."""
 
     list: int

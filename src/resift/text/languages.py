@@ -17,16 +17,9 @@ LATIN, CYRILLIC, ARABIC, HEBREW, DEVANAGARI = "latin", "cyrillic", "arabic", "he
 GREEK, ARMENIAN, TAMIL, OTHER = "greek", "armenian", "tamil", "other"
 
 SCRIPT_DEFAULTS = {
-    LATIN: "english",
-    CYRILLIC: "russian",
-    ARABIC: "arabic",
-    HEBREW: "hebrew",
-    DEVANAGARI: "hindi",
-    GREEK: "greek",
-    ARMENIAN: "armenian",
-    TAMIL: "tamil",
-    OTHER: "none",
-}
+    LATIN: "english", CYRILLIC: "russian", ARABIC: "arabic", HEBREW: "hebrew", DEVANAGARI: "hindi",
+    GREEK: "greek", ARMENIAN: "armenian", TAMIL: "tamil", OTHER: "none",
+}  # fmt: skip
 """Language of a script if no function word decides."""
 
 # The stop words of Lucene since its first version.
@@ -36,34 +29,13 @@ _ENGLISH_STOP_WORDS = (
 )
 # First code point of each block, and its script.
 _BLOCKS = (
-    (0x0000, LATIN),
-    (0x0370, GREEK),
-    (0x0400, CYRILLIC),
-    (0x0530, ARMENIAN),
-    (0x0590, HEBREW),
-    (0x0600, ARABIC),
-    (0x0700, OTHER),
-    (0x0750, ARABIC),
-    (0x0780, OTHER),
-    (0x08A0, ARABIC),
-    (0x0900, DEVANAGARI),
-    (0x0980, OTHER),
-    (0x0B80, TAMIL),
-    (0x0C00, OTHER),
-    (0x1C80, CYRILLIC),
-    (0x1C90, OTHER),
-    (0x1E00, LATIN),
-    (0x1F00, GREEK),
-    (0x2000, OTHER),
-    (0x2C60, LATIN),
-    (0x2C80, OTHER),
-    (0x2DE0, CYRILLIC),
-    (0x2E00, OTHER),
-    (0xA640, CYRILLIC),
-    (0xA6A0, OTHER),
-    (0xA720, LATIN),
+    (0x0000, LATIN), (0x0370, GREEK), (0x0400, CYRILLIC), (0x0530, ARMENIAN), (0x0590, HEBREW),
+    (0x0600, ARABIC), (0x0700, OTHER), (0x0750, ARABIC), (0x0780, OTHER), (0x08A0, ARABIC),
+    (0x0900, DEVANAGARI), (0x0980, OTHER), (0x0B80, TAMIL), (0x0C00, OTHER), (0x1C80, CYRILLIC),
+    (0x1C90, OTHER), (0x1E00, LATIN), (0x1F00, GREEK), (0x2000, OTHER), (0x2C60, LATIN), (0x2C80, OTHER),
+    (0x2DE0, CYRILLIC), (0x2E00, OTHER), (0xA640, CYRILLIC), (0xA6A0, OTHER), (0xA720, LATIN),
     (0xA800, OTHER),
-)
+)  # fmt: skip
 _SHORT_TEXT = 20  # words
 
 

@@ -60,8 +60,13 @@ def sentence_spans(text: str, *, lowercase_starts: bool = False) -> list[Span]:
                 spans.append((first, stop.end()))
                 first = stop.end()
         spans.append((first, end))
-    trimmed = (_trim(text, start, end) for start, end in spans)
-    return [(start, end) for start, end in trimmed if start < end]
+    trimmed = []
+    for start, end in spans:
+        sentence = text[start:end]
+        if stripped := sentence.strip():
+            first = start + len(sentence) - len(sentence.lstrip())
+            trimmed.append((first, first + len(stripped)))
+    return trimmed
 
 
 def one_line(sentence: str) -> str:
@@ -131,11 +136,3 @@ def _is_wrapped(line: str, following: str, width: int, *, verse: bool) -> bool:
         # Editors wrap a little earlier around links and long words.
         return needed > 0.8 * width and width >= MIN_NARROW_WIDTH
     return needed > width and width >= MIN_WRAP_WIDTH and not (verse and following[0].isupper())
-
-
-def _trim(text: str, start: int, end: int) -> Span:
-    while start < end and text[start].isspace():
-        start += 1
-    while end > start and text[end - 1].isspace():
-        end -= 1
-    return start, end

@@ -48,12 +48,10 @@ def snippet(text: str, query: str, *, length: int = 200, analyzer: Analyzer | No
     sentences = [match.span() for match in _SENTENCE.finditer(line)] or [(0, len(line))]
     index = _best_sentence(sentences, matches, terms)
     best = sentences[index]
-    too_long = best[1] - best[0] > length
-    start, end = (
-        _crop_sentence(line, best, matches, length)
-        if too_long
-        else _add_sentences(line, sentences, index, length)
-    )
+    if best[1] - best[0] > length:
+        start, end = _crop_sentence(line, best, matches, length)
+    else:
+        start, end = _add_sentences(line, sentences, index, length)
     before = "… " if start > 0 else ""
     after = " …" if end < len(line) or len(text) > _MAX_CHARS else ""
     visible = line[start:end].rstrip()

@@ -1,4 +1,4 @@
-"""Every dialect beside the engine itself: ties, zero weights, duplicates, negative and missing scores."""
+"""Every dialect compared with the engine: ties, zero weights, duplicates, negative and missing scores."""
 
 from __future__ import annotations
 

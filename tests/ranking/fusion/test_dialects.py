@@ -63,7 +63,7 @@ def test_weaviate_in_single_precision():
         assert order == sorted(order)
 
 
-def test_elasticsearch_is_the_paper():
+def test_elasticsearch_follows_the_paper():
     """Elasticsearch: 1/(60+rank), rank from 1; equal to our default."""
     for seed in SEEDS:
         lists = random_lists(seed)
@@ -84,7 +84,7 @@ def test_engines_count_a_duplicate_twice():
 
 
 @pytest.mark.parametrize("name", ["LangChain", "llama_index", "LlamaIndex", "Elasticsearch", "QDRANT"])
-def test_names_are_forgiving(name):
+def test_dialect_names_ignore_case_and_dashes(name):
     """Case, dashes and underscores of a dialect's name do not matter."""
     assert fusion.rrf([[Hit("a", "x")]], dialect=name)[0].id == "a"
 
@@ -116,7 +116,7 @@ KEEPS_ZERO = {"elasticsearch", "haystack", "langchain", "qdrant"}
 
 
 @pytest.mark.parametrize("name", sorted(DIALECTS.keys() - {"llama-index"}))
-def test_a_weight_of_zero_is_what_the_engine_makes_of_it(name):
+def test_a_weight_of_zero_has_the_effect_it_has_in_the_engine(name):
     """Some engines keep the documents of a list that counts nothing; others do not ask it at all."""
     lists = [[Hit("a", "x", source="s1")], [Hit("b", "y", source="s2")]]
     fused = pairs(fuse_as(name, lists, weights=[0, 1]))
@@ -125,7 +125,7 @@ def test_a_weight_of_zero_is_what_the_engine_makes_of_it(name):
 
 
 @pytest.mark.parametrize("name", ["elasticsearch", "langchain", "qdrant"])
-def test_k_param_is_honoured_where_the_engine_has_it(name):
+def test_k_param_is_used_if_the_engine_has_it(name):
     """The engine's own constant unless given."""
     lists = [[Hit("a"), Hit("b")]]
     own = {"elasticsearch": 60, "langchain": 60, "qdrant": 2}[name]
@@ -136,7 +136,7 @@ def test_k_param_is_honoured_where_the_engine_has_it(name):
 
 
 @pytest.mark.parametrize("name", ["haystack", "llama-index", "txtai", "weaviate"])
-def test_k_param_is_refused_where_the_constant_is_fixed(name):
+def test_k_param_is_rejected_if_the_constant_is_fixed(name):
     with pytest.raises(InputError, match=f"constant of RRF is fixed in {name}: omit k_param"):
         fusion.rrf([[Hit("a")]], dialect=name, k_param=9)
     with pytest.raises(InputError, match="constant of RRF is fixed"):
@@ -144,20 +144,20 @@ def test_k_param_is_refused_where_the_constant_is_fixed(name):
 
 
 @pytest.mark.parametrize("name", ["elasticsearch", "qdrant"])
-def test_a_constant_that_the_engine_refuses_is_refused(name):
+def test_a_constant_that_the_engine_rejects_is_rejected(name):
     with pytest.raises(InputError, match=rf"k_param is 0; {name} takes 1 or more\."):
         fusion.rrf([[Hit("a")]], dialect=name, k_param=0)
 
 
 @pytest.mark.parametrize("name", sorted(DIALECTS.keys() - {"langchain"}))
-def test_identity_is_refused_where_the_engine_has_one_only(name):
+def test_identity_is_rejected_if_the_engine_has_only_one(name):
     with pytest.raises(InputError, match=f"in {name}: omit identity"):
         fusion.rrf([[Hit("a")]], dialect=name, identity="content")
     if name != "llama-index":
         assert pairs(fusion.rrf([[Hit("a")]], dialect=name, identity="id"))
 
 
-def test_identity_is_honoured_in_langchain():
+def test_langchain_takes_an_identity():
     """Its `id_key` says what makes two documents the same; its content does unless given."""
     lists = [
         [Hit("a", "same", metadata={"key": "1"})],
@@ -169,7 +169,7 @@ def test_identity_is_honoured_in_langchain():
     assert [hit.id for hit in by_key] == ["a", "c"]
 
 
-def test_weights_are_refused_where_the_engine_has_none():
+def test_weights_are_rejected_if_the_engine_has_none():
     lists = [[Hit("a", score=1.0)], [Hit("b", score=1.0)]]
     with pytest.raises(InputError, match="RRF has no weights in llama-index"):
         fusion.rrf(lists, dialect="llama-index", weights=[1, 2])
@@ -189,7 +189,7 @@ def test_declared_sources_go_first_in_a_dialect_too():
     assert fusion.rrf(lists, dialect="qdrant", sources=["s2", "s1"])[0].text == "of s2"
 
 
-def test_scores_that_no_float_can_square_get_one_clear_error():
+def test_scores_whose_squares_overflow_raise_input_error():
     huge = [[Hit("a", score=1e308), Hit("b", score=-1e308)]]
     for engine in (None, *DBSF_DIALECTS):
         with pytest.raises(InputError, match="too large to add up"):

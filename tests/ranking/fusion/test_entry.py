@@ -41,7 +41,7 @@ def test_order_and_scores_are_the_same_whatever_the_order_of_lists():
     assert "timings" in json.loads(resift.fuse(lists).to_json(timings=True))
 
 
-def test_what_k_leaves_out_is_kept_in_cut():
+def test_hits_beyond_k_are_in_cut():
     """Nothing is lost."""
     ranking = resift.fuse([["a", "b", "c"]], k=1)
     assert (ranking.ids, [hit.id for hit in ranking.cut]) == (["a"], ["b", "c"])
@@ -65,7 +65,7 @@ def test_method_and_options():
         ([[{"id": "a", "score": math.inf}]], "has score inf"),
     ],
 )
-def test_bad_lists_are_refused(lists, message):
+def test_invalid_lists_raise_input_error(lists, message):
     """Bad input: one clear error."""
     with pytest.raises(InputError, match=message):
         resift.fuse(lists)
@@ -115,8 +115,8 @@ def test_any_method_is_a_reranker():
         reranker.fuse([[Hit("a", score=2.0, source="x")], [Hit("a", score=1.0, source="y")]], k=1)
     )
     assert fused[0].score == pytest.approx(6.0)
-    with pytest.raises(InputError, match=r"comb-sum has no option 'normalise'\. Did you mean 'normalize'"):
-        FusionReranker("comb-sum", normalise="min-max")
+    with pytest.raises(InputError, match=r"comb-sum has no option 'normalze'\. Did you mean 'normalize'"):
+        FusionReranker("comb-sum", normalze="min-max")
     with pytest.raises(InputError, match="Unknown normalization"):
         FusionReranker("comb-sum", normalize="best")
     with pytest.raises(InputError, match="Unknown dialect"):

@@ -37,7 +37,7 @@ def theirs(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
 
 
-def test_a_method_of_strangers_fuses_and_is_in_the_trace(theirs):
+def test_an_installed_method_fuses_and_is_in_the_trace(theirs):
     """A plain list of hits gets the record that ours write themselves."""
     ranking = fuse(LISTS, method="last_first", k=1)
     assert (ranking.ids, [hit.id for hit in ranking.cut], ranking.replay()) == (["b"], ["a"], ["b"])
@@ -47,14 +47,14 @@ def test_a_method_of_strangers_fuses_and_is_in_the_trace(theirs):
     assert [hit.id for hit in fusion_method("last-first")(LISTS, k=1)] == ["b"]
 
 
-def test_a_method_that_wants_the_declared_order_gets_it(theirs):
-    """Who takes `sources` is told them; a record of its own is kept."""
+def test_an_installed_method_with_sources_gets_the_declared_order(theirs):
+    """A method with `sources` gets them, and its own record is kept."""
     shared = {"x": [Hit("a", "one", 1.0)], "y": [Hit("a", "other", 1.0)]}
     ranking = fuse(shared, method="declared", sources=["y", "x"])
     assert (ranking[0].text, ranking.trace.of(StageKind.FUSE)[0].name) == ("other", "rrf")
 
 
-def test_wrong_options_and_wrong_lists_are_refused(theirs):
+def test_invalid_options_and_lists_raise_input_error(theirs):
     """The method checks its own options; what is no list of hits does not reach it."""
     with pytest.raises(InputError, match=r"Options of 'last-first'.*depth"):
         fuse(LISTS, method="last-first", depth=3)
@@ -62,12 +62,12 @@ def test_wrong_options_and_wrong_lists_are_refused(theirs):
         fusion_method("last-first")("ab")
 
 
-def test_a_method_of_strangers_as_a_reranker(theirs):
+def test_an_installed_method_works_as_a_reranker(theirs):
     """By name, like ours; options of ours are not forced on it."""
     assert FusionReranker("last-first").name == "last-first"
 
 
-def test_sums_that_are_no_numbers_any_more():
+def test_totals_that_overflow_raise_input_error():
     """Scores near the end of what a float holds get one clear error, whichever way they overflow."""
     huge = [[Hit("a", score=1e308, source="x")], [Hit("a", score=1e308, source="y")]]
     for method in ("comb-sum", "comb-mnz", "comb-anz"):
@@ -80,7 +80,7 @@ def test_sums_that_are_no_numbers_any_more():
         fuse(one, method="comb-sum", weights=[1.7e308, 1.0])
 
 
-def test_a_text_is_borrowed_for_the_hits_that_are_kept_only():
+def test_only_returned_hits_get_a_missing_text_from_another_list():
     """What k leaves out needs none."""
     lists = [[Hit("a", score=2.0, source="x"), Hit("b", score=1.0, source="x")], [Hit("b", "text", 1.0, "y")]]
     assert [hit.text for hit in rrf(lists, k=1)] == ["text"]

@@ -92,7 +92,7 @@ def test_weights():
         ({"wrods": 1.0}, "Did you mean 'words'"),
     ],
 )
-def test_wrong_weights_are_refused(weights, message):
+def test_invalid_weights_raise_input_error(weights, message):
     """Bad input: wrong length, negative, not finite, all zero, unknown source."""
     with pytest.raises(InputError, match=message):
         fusion.rrf(LISTS, weights=weights)
@@ -110,7 +110,7 @@ def test_metadata_comes_from_the_first_declared_source():
     assert fusion.rrf(lists[::-1], sources=["z", "b"])[0].text == "from z"
 
 
-def test_a_hit_without_text_borrows_it_from_a_later_source():
+def test_a_hit_without_text_gets_it_from_a_later_source():
     """A vector index that returns bare ids does not blank a text that another store has."""
     lists = [
         [Hit("a", "", source="b", metadata={"m": 1})],
@@ -121,7 +121,7 @@ def test_a_hit_without_text_borrows_it_from_a_later_source():
     assert (fused.text, fused.metadata, fused.source) == ("words", {"m": 1}, "b")
 
 
-def test_duplicates_count_once_at_their_best_rank_and_are_told():
+def test_duplicates_count_once_at_their_best_rank_and_are_noted():
     """Others keep the rank at which they stood."""
     ranking = fusion.fuse({"s": ["a", "a", "b", "a"]})
     assert scores(ranking) == {"a": 1 / 61, "b": 1 / 63}
@@ -129,7 +129,7 @@ def test_duplicates_count_once_at_their_best_rank_and_are_told():
 
 
 def test_identity():
-    """The same text under two ids, the same id in two sources, and a rule of one's own."""
+    """The same text under two ids, the same id in two sources, and a custom rule."""
     lists = [[Hit("a", "same", source="x")], [Hit("b", "same", source="y"), Hit("a", "other", source="y")]]
     assert [hit.id for hit in fusion.rrf(lists, identity="content")] == ["a", "a"]
     assert len(fusion.rrf(lists, identity="id-source")) == 3
@@ -148,7 +148,7 @@ def test_duplicates_by_content():
 
 @pytest.mark.parametrize("lists", [[], [[]], [[], []]])
 @pytest.mark.parametrize("method", sorted(fusion.METHODS))
-def test_nothing_in_nothing_out(method, lists):
+def test_empty_lists_fuse_to_an_empty_list(method, lists):
     """Bad input: empty lists are no error."""
     assert fusion.METHODS[method](lists) == []
 
@@ -156,7 +156,7 @@ def test_nothing_in_nothing_out(method, lists):
 @pytest.mark.parametrize(
     ("k", "message"), [(-1, "k is -1"), (1.5, "k is 1.5"), (True, "k is True"), ("3", "k is '3'")]
 )
-def test_k_must_be_a_whole_number(k, message):
+def test_k_must_be_an_integer(k, message):
     """K < 0 is an error; k = 0 gives []."""
     with pytest.raises(InputError, match=message):
         fusion.rrf(LISTS, k=k)
@@ -188,7 +188,7 @@ def test_phi_lies_between_0_and_1(phi):
         ([[Hit("a"), "b"]], InvalidHitError, "holds a str"),
     ],
 )
-def test_wrong_shapes_are_refused(lists, error, message):
+def test_anything_but_lists_of_hits_raises_input_error(lists, error, message):
     """Bad input: what is no list of lists of hits says what it is."""
     with pytest.raises(error, match=message):
         fusion.rrf(lists)
@@ -246,7 +246,7 @@ def test_trec_covid_runs_reproduce_the_measured_gain(data):
     assert value == pytest.approx(0.2712, abs=0.002)
 
 
-def test_a_hit_that_nobody_judged_counts_as_the_lowest_of_its_list():
+def test_an_unscored_hit_counts_as_the_lowest_of_its_list():
     """Lists behind a reranker may end in hits without a score; ids alone have none at all."""
     tail = [Hit("a", score=3.0, source="s"), Hit("b", score=1.0, source="s"), Hit("c", source="s")]
     assert scores(fusion.comb_sum([tail])) == {"a": 3.0, "b": 1.0, "c": 1.0}

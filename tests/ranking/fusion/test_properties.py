@@ -50,7 +50,7 @@ def test_weights_follow_their_lists(data):
 
 
 @given(lists=rankings(unique=False, scores=PROBABILITIES))
-def test_nothing_is_lost_invented_or_changed(lists):
+def test_fusion_keeps_exactly_the_input_hits(lists):
     """Output ids are input ids, each once, sorted by (-score, id); inputs stay as they were."""
     before = [list(hits) for hits in lists]
     for name, method in METHODS.items():
@@ -106,7 +106,7 @@ def test_rrf_equals_the_exact_sum(lists):
     lists=rankings(named=True),
     identity=st.sampled_from(["content", "id-source", lambda hit: hit.text + hit.id]),
 )
-def test_other_identities_are_permutation_proof_too(lists, identity):
+def test_other_identities_do_not_depend_on_list_order(lists, identity):
     """Content hash, (id, source) and a function of the hit."""
     sources = [f"s{n}" for n in range(len(lists))]
     fused = fusion.rrf(lists, identity=identity, sources=sources)

@@ -1,4 +1,4 @@
-"""Weighted fusion: z-scores over the pool, each list by its trust."""
+"""Weighted fusion: z-scores over the pool, each list with its adaptive weight."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from resift import Hit
 from resift.ranking.adaptive_weights import CODE_DENSITY, AdaptiveWeights
 from resift.ranking.fusion.weighted import WeightedReranker, weighted
 
-BOTH = ["doc", "vector"]
+BOTH = ["lexical", "dense"]
 
 
 def ranked(source, pairs, text=""):
@@ -27,8 +27,8 @@ def order(*args, **options):
     return [hit.id for hit in weighted(*args, **options)]
 
 
-def test_parts_add_up_and_the_weights_are_told():
-    """Each total is the sum of what the lists added, and the record says how much each counted."""
+def test_parts_add_up_and_the_weights_are_recorded():
+    """Each total is the sum of its parts, and the record has the weight of each list."""
     fused = weighted([WORDS, MEANING], retrieval_modes=BOTH)
     record = fused.records[0]
     assert dict(record.weights) == {"words": pytest.approx(0.45), "meaning": pytest.approx(0.55)}
@@ -37,8 +37,8 @@ def test_parts_add_up_and_the_weights_are_told():
         assert hit.score == pytest.approx(sum(column.get(hit.id, 0.0) for column in record.parts.values()))
 
 
-def test_texts_that_are_code_make_vectors_count():
-    """The same lists of two kinds of text: what the vectors put first wins in code."""
+def test_vector_search_weighs_more_for_code():
+    """The first hit of vector search wins for code, but not for prose."""
     code = "self.x[i] = f(a, b); return {k: v[0]} " * 9
     words = ranked("words", [("a", 9.0), ("b", 3.0), ("c", 2.0), ("d", 1.9)], code)
     meaning = ranked("meaning", [("c", 0.9), ("a", 0.8), ("b", 0.45), ("d", 0.1)], code)
@@ -54,7 +54,7 @@ scores = st.lists(st.sampled_from([0.0, 0.25, 0.5, 1.0, 3.0]), min_size=1, max_s
 
 @given(words=scores, meaning=scores, factor=st.sampled_from([0.5, 4.0]), shift=st.sampled_from([-8.0, 16.0]))
 def test_scale_and_shift_of_a_stores_scores_change_nothing(words, meaning, factor, shift):
-    """A store may count in any unit, and vectors from any zero."""
+    """Scores may have any unit, and those of vectors any zero."""
     one = ranked("words", [(f"h{at}", score) for at, score in enumerate(sorted(words, reverse=True))])
     pairs = [(f"h{2 * at}", score) for at, score in enumerate(sorted(meaning, reverse=True))]
     other = ranked("meaning", pairs)
@@ -66,18 +66,18 @@ def test_scale_and_shift_of_a_stores_scores_change_nothing(words, meaning, facto
 
 
 @given(words=scores, meaning=scores)
-def test_a_list_given_twice_counts_once(words, meaning):
-    """Two stores that answer the same do not outvote a third."""
+def test_a_repeated_list_counts_once(words, meaning):
+    """Two stores with equal results do not outvote a third."""
     one = ranked("one", [(f"h{at}", score) for at, score in enumerate(sorted(words, reverse=True))])
     again = ranked("again", [(hit.id, hit.score) for hit in one])
     other = ranked("other", [(f"h{2 * at}", score) for at, score in enumerate(sorted(meaning, reverse=True))])
-    kinds = ["doc", "doc", "vector"]
-    assert order([one, again, other], retrieval_modes=kinds) == order([one, other], retrieval_modes=BOTH)
+    modes = ["lexical", "lexical", "dense"]
+    assert order([one, again, other], retrieval_modes=modes) == order([one, other], retrieval_modes=BOTH)
 
 
 def test_an_empty_list_changes_nothing():
-    """A store that found nothing neither counts nor shifts the weights of the others."""
-    with_empty = weighted([WORDS, [], MEANING], retrieval_modes=["doc", "graph", "vector"])
+    """A store without results does not change the weights of the others."""
+    with_empty = weighted([WORDS, [], MEANING], retrieval_modes=["lexical", "graph", "dense"])
     assert [(hit.id, hit.score) for hit in with_empty] == [
         (hit.id, hit.score) for hit in weighted([WORDS, MEANING], retrieval_modes=BOTH)
     ]
@@ -85,19 +85,19 @@ def test_an_empty_list_changes_nothing():
     assert weighted([[], []], retrieval_modes=BOTH) == []
 
 
-def test_words_that_found_less_have_nothing_more_that_matches():
-    """Two hits beside a long list of vectors: the second stands above what has no word of the question."""
+def test_a_short_keyword_list_has_no_further_matches():
+    """Two keyword hits and a long vector list: the second one ranks above hits without a query word."""
     meaning = ranked("meaning", [(id, 0.9 - at / 100) for at, id in enumerate("abcdefgh")])
     few = ranked("words", [("h", 3.0), ("g", 2.9)])
     found = order([few, meaning], retrieval_modes=BOTH)
     assert found.index("g") < found.index("c")
-    # A list that is as long as the others says nothing of what it lacks: there g is as good as its last.
+    # A list as long as the others may have further matches: g then ranks last.
     full = order([few, meaning[:2]], retrieval_modes=BOTH)
     assert full[-1] == "g"
 
 
-def test_equal_scores_are_read_by_their_ranks():
-    """Stores that say 1.0 of everything, or nothing at all, still have an order."""
+def test_equal_scores_are_replaced_by_ranks():
+    """Stores with equal scores, or none, still have an order."""
     equal = ranked("equal", [("x", 1.0), ("y", 1.0), ("z", 1.0)])
     silent = ranked("silent", [("x", None), ("y", None), ("z", None)])
     assert order([equal]) == ["x", "y", "z"]
@@ -105,72 +105,80 @@ def test_equal_scores_are_read_by_their_ranks():
     assert order([equal, silent]) == ["x", "y", "z"]
 
 
-def test_a_list_that_does_not_score_every_hit_is_read_by_its_ranks():
-    """A missing score says nothing, and certainly not that the hit is the last."""
+def test_a_list_with_missing_scores_is_fused_by_ranks():
+    """A missing score does not mean that the hit is the last one."""
     some = ranked("graph", [("a", 9.0), ("b", None), ("c", 8.9)])
     none = ranked("graph", [("a", None), ("b", None), ("c", None)])
-    told = [
-        [(hit.id, hit.score) for hit in weighted([ranks, MEANING], retrieval_modes=["", "vector"])]
+    fused = [
+        [(hit.id, hit.score) for hit in weighted([ranks, MEANING], retrieval_modes=["", "dense"])]
         for ranks in (some, none)
     ]
-    assert told[0] == told[1]
+    assert fused[0] == fused[1]
 
 
-def test_one_store_per_source_routes_to_the_one_that_answers():
-    """Lists found in the same way that share no hit are one collection: the best source comes first."""
+def test_disjoint_lists_of_one_mode_are_parts_of_one_collection():
+    """Lists of one retrieval mode without shared hits: the best source ranks first."""
     news = ranked("news", [("n1", 0.9), ("n2", 0.85), ("n3", 0.4)])
     law = ranked("law", [("l1", 0.5), ("l2", 0.45), ("l3", 0.41)])
     chat = ranked("chat", [("c1", 0.55), ("c2", 0.3)])
-    together = order([news, law, chat], retrieval_modes=["vector"] * 3)
+    together = order([news, law, chat], retrieval_modes=["dense"] * 3)
     assert together[:2] == ["n1", "n2"]
     assert together.index("c1") < together.index("l1") < together.index("n3")
-    # Of unknown scales nothing is compared: each list's first stands before any list's last.
+    # Unknown scales are not compared: the first of each list ranks before the last of any list.
     apart = order([news, law, chat])
     assert {"n1", "l1", "c1"} & set(apart[:3]) >= {"l1", "n1"}
 
 
-def test_a_source_that_answers_comes_forward_however_far_ahead_it_is():
-    """Its last hit scores above the best of the other sources: they are still parts of one collection."""
+def test_the_matching_source_ranks_first_despite_a_large_score_gap():
+    """Its last hit scores above the best of the other sources, which are still parts of one collection."""
     news = ranked("news", [("n1", 30.0), ("n2", 25.0), ("n3", 18.0)])
     law = ranked("law", [("l1", 6.0), ("l2", 5.0)])
     chat = ranked("chat", [("c1", 9.0), ("c2", 2.0)])
-    assert order([news, law, chat], retrieval_modes=["doc"] * 3) == ["n1", "n2", "n3", "c1", "l1", "l2", "c2"]
-    # A hundred times the scores is another scale, and tells nothing.
+    assert order([news, law, chat], retrieval_modes=["lexical"] * 3) == [
+        "n1",
+        "n2",
+        "n3",
+        "c1",
+        "l1",
+        "l2",
+        "c2",
+    ]
+    # A hundred times the scores is another scale.
     other = ranked("law", [("l1", 6000.0), ("l2", 5000.0)])
-    assert set(order([news, other], retrieval_modes=["doc"] * 2)[:2]) == {"l1", "n1"}
+    assert set(order([news, other], retrieval_modes=["lexical"] * 2)[:2]) == {"l1", "n1"}
 
 
-def test_three_and_more_stores_of_any_scale():
+def test_four_stores_with_different_scales_fuse():
     """Words, vectors, a graph without scores and a store of unknown scale in one order."""
     graph = ranked("graph", [("d", None), ("a", None)])
     other = ranked("other", [("d", 1200.0), ("b", 3.0)])
-    fused = weighted([WORDS, MEANING, graph, other], retrieval_modes=["doc", "vector", "graph", "search"])
+    fused = weighted([WORDS, MEANING, graph, other], retrieval_modes=["lexical", "dense", "graph", "search"])
     assert {hit.id for hit in fused} == {"a", "b", "c", "d"}
     assert sum(fused.records[0].weights.values()) == pytest.approx(1)
 
 
-def test_own_weights_stand_on_top():
-    """0 leaves a list out, and a factor moves the balance."""
+def test_custom_weights_multiply_the_adaptive_ones():
+    """A weight of 0 ignores a list, and a larger one changes the order."""
     assert order([WORDS, MEANING], retrieval_modes=BOTH, weights=[1, 0]) == order(
-        [WORDS], retrieval_modes=["doc"]
+        [WORDS], retrieval_modes=["lexical"]
     )
     assert order([WORDS, MEANING], retrieval_modes=BOTH, weights=[1, 9])[0] == "c"
 
 
-def test_the_reranker_passes_everything_on():
-    """As a pipeline asks it."""
+def test_the_reranker_passes_its_arguments_to_weighted():
+    """A pipeline calls it this way."""
     fused = asyncio.run(WeightedReranker(dense_weight=1.0).fuse([WORDS, MEANING], k=2, retrieval_modes=BOTH))
     assert [hit.id for hit in fused] == ["c", "d"]
 
 
-def test_lists_of_one_kind_that_overlap_or_are_not_judged_have_their_own_scales():
-    """Only lists that share nothing and have all their scores are parts of one collection."""
+def test_overlapping_or_unscored_lists_are_separate_collections():
+    """Only disjoint lists with all scores are parts of one collection."""
     x = [Hit("a", score=9.0, source="x"), Hit("d", score=2.0, source="x")]
     apart = [x, [Hit("b", score=8.0, source="y"), Hit("c", score=1.0, source="y")]]
     shared = [*apart[:1], [Hit("a", score=8.0, source="y"), Hit("c", score=1.0, source="y")]]
-    unjudged = [*apart[:1], [Hit("b", source="y"), Hit("c", source="y")]]
-    kinds = ["doc", "doc"]
-    assert weighted(apart, retrieval_modes=kinds).records[0].weights == {"x": 1.0, "y": 1.0}
-    for lists in (shared, unjudged):
-        weights = weighted(lists, retrieval_modes=kinds).records[0].weights
+    unscored = [*apart[:1], [Hit("b", source="y"), Hit("c", source="y")]]
+    modes = ["lexical", "lexical"]
+    assert weighted(apart, retrieval_modes=modes).records[0].weights == {"x": 1.0, "y": 1.0}
+    for lists in (shared, unscored):
+        weights = weighted(lists, retrieval_modes=modes).records[0].weights
         assert weights == {"x": 0.5, "y": 0.5}

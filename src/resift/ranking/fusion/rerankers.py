@@ -97,11 +97,12 @@ class FusionReranker:
         fused = self._fuse(per_store, k=check_k(k), **self.options)
         if self._sink is not None:
             # Counted only with a sink: it takes two passes over all hits.
+            distinct = [{hit.id for hit in hits} for hits in per_store]
             event = events.Fused(
                 method=self.name,
                 lists=len(per_store),
-                candidates=len({hit.id for hits in per_store for hit in hits}),
-                duplicates=sum(len(hits) - len({hit.id for hit in hits}) for hits in per_store),
+                candidates=len(set().union(*distinct)),
+                duplicates=sum(map(len, per_store)) - sum(map(len, distinct)),
                 kept=len(fused),
             )
             events.emit(self._sink, event)
