@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any, Self
 from resift._internal.sync import run_sync, sync_method
 from resift.deadline import Deadline
 from resift.errors import InputError, StoreError
-from resift.external.candidates import read_hits
-from resift.external.records import ID_KEYS, check_text_keys, is_columns, list_documents, no_text
+from resift.external.candidates import has_id, read_hits
+from resift.external.records import check_text_keys, no_text
+from resift.external.responses import find_results, is_columns, list_documents
 from resift.ingest.opening import open_index
 from resift.pipeline.pipeline import Pipeline
 from resift.pipeline.scored_search import search_with_scores
@@ -325,7 +326,9 @@ def _read_documents(
     text_keys: Sequence[str] | None,
 ) -> list[Hit]:
     single = isinstance(documents, (str, Hit)) or (
-        isinstance(documents, Mapping) and not is_columns(documents)
+        isinstance(documents, Mapping)
+        and not is_columns(documents)
+        and find_results(documents, "documents") is None
     )
     rows: list[Any] = [documents] if single else list_documents(documents, "documents")
     for name, values in (("ids", ids), ("metadata", metadata)):
@@ -341,7 +344,7 @@ def _read_documents(
                 else "it is empty."
             )
             raise InputError(f"Document {i} has no text, so no search could find it: {why}")
-        id = ids[i] if ids is not None else hit.id if _has_id(row) else _hash_text(hit.text)
+        id = ids[i] if ids is not None else hit.id if has_id(row) else _hash_text(hit.text)
         extra = metadata[i] if metadata is not None else {}
         hits.append(Hit(id, hit.text, source=hit.source, metadata={**hit.metadata, **extra}))
     return hits
@@ -351,10 +354,6 @@ def _without_repeats(hits: Sequence[Hit]) -> list[Hit]:
     """Drop repeated texts without an id; the last one stays, as if it were added later."""
     last = {hit.id: hit for hit in hits if hit.id == _hash_text(hit.text)}
     return [hit for hit in hits if last.get(hit.id, hit) is hit]
-
-
-def _has_id(row: Candidate) -> bool:
-    return isinstance(row, Hit) or (isinstance(row, Mapping) and any(row.get(key) for key in ID_KEYS))
 
 
 def _hash_text(text: str) -> str:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from resift._internal.sync import sync_method
 from resift.deadline import Deadline
 from resift.external.candidates import Candidates, MissingText, read_hits
-from resift.external.records import check_text_keys, list_documents, no_text, text_from
+from resift.external.records import check_fields, no_text, text_from
+from resift.external.responses import list_documents
 from resift.models.pairs import Progress
 from resift.protocols import Scorer
 from resift.rerankers.cross_encoder import DEFAULT_MODEL, CrossEncoderReranker
@@ -35,6 +38,7 @@ async def arerank(
     folder: Path | str | None = None,
     deadline_s: float | None = None,
     missing_text: MissingText = "last",
+    fields: Sequence[str] | Mapping[str, float] | None = None,
     text_keys: Sequence[str] | str | None = None,
     on_progress: Progress | None = None,
     scores: ScoreFormat = "raw",
@@ -42,9 +46,12 @@ async def arerank(
 ) -> Ranking:
     """Order documents by a cross-encoder on this machine; keep the best k, or all.
 
-    Documents are strings, dicts, Hits, or the rows of a DataFrame or an Arrow table. The text of a dict or a
-    row is its title and every other text field, joined; `text_keys` names the fields to read instead, with
-    dots for nested ones (`["title", "_source.body"]`). The first step of the trace notes which were read.
+    Documents are strings, dicts, Hits, the rows of a DataFrame, an Arrow table or a cursor, or results of a
+    search system as they are (docs/results.md); `ranking.originals()` returns what was passed, in the new
+    order. The text of a dict or a row is its title and every other text field, joined. `fields` names the
+    fields to read instead, with dots for nested ones; each is labeled with its name. With weights
+    (`{"title": 3, "body": 1}`) the heaviest field comes first. `text_keys` joins fields without labels. The
+    first step of the trace notes which were read.
 
     Works in scripts, threads and notebooks. The model is loaded at the first call and then shared. If the
     model is missing or fails, the order stays and the ranking is `degraded` with the reason and the command
@@ -61,8 +68,8 @@ async def arerank(
     wanted = check_scale(scores, calibration)
     calibrator = calibrator_for(scorer, calibration) if wanted else None
     flags: dict[str, str] = {}
-    keys = check_text_keys(text_keys)
-    fields: dict[str, None] = {}
+    keys = check_fields(fields, text_keys)
+    names: dict[str, None] = {}
     items = list_documents(documents, "documents")
     hits = read_hits(
         items,
@@ -70,7 +77,7 @@ async def arerank(
         text_keys=keys,
         missing_text=missing_text,
         flags=flags,
-        fields=fields,
+        fields=names,
     )
     ranking = await rescore(
         scorer,
@@ -79,7 +86,7 @@ async def arerank(
         k=len(hits) if k is None else k,
         trace=documents.trace
         if isinstance(documents, Ranking)
-        else Trace((_input_record(hits, flags, fields),)),
+        else Trace((_input_record(hits, flags, names),)),
         deadline=deadline,
         missing_text=missing_text,
         text_keys=keys,
@@ -91,12 +98,23 @@ async def arerank(
         and len(ranking.unscored) == len(hits)
         and not any(hit.text for hit in hits)
     ):
-        why = no_text((hit.metadata for hit in hits), keys, "text_keys=")
+        why = no_text((hit.metadata for hit in hits), keys, "fields= or text_keys=")
         ranking = replace(ranking, reason=f"{ranking.reason}: {why}")
     return ranking if calibrator is None else as_probabilities(ranking, calibrator)
 
 
-rerank = sync_method(arerank)
+_rerank = sync_method(arerank)
+
+
+@functools.wraps(_rerank)
+def _rerank_here(query: str, documents: Candidates, *args: Any, **options: Any) -> Ranking:
+    if hasattr(documents, "fetchall"):
+        # A cursor of SQLite works only in the thread that made it.
+        documents = list_documents(documents, "documents")
+    return _rerank(query, documents, *args, **options)
+
+
+rerank = _rerank if TYPE_CHECKING else _rerank_here
 
 
 def _input_record(hits: Sequence[Hit], flags: Mapping[str, str], fields: Mapping[str, None]) -> StageRecord:

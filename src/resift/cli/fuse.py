@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 EXAMPLES = """\
 A file is JSONL (one candidate per line, best first: {"id": …, "text": …, "score": …}, or just an id as a
-string) or a TREC run (qid Q0 docid rank score tag). Run files are fused per query. In a pipe each line has
-rank, score, id, ranks in the lists, and text.
+string), a TREC run (qid Q0 docid rank score tag), or the JSON response of a search engine. Run files are
+fused per query. In a pipe each line has rank, score, id, ranks in the lists, and text.
 
 examples:
   resift fuse bm25.jsonl dense.jsonl -k 10
@@ -97,9 +97,15 @@ def list_names(stems: list[str]) -> list[str]:
 
 def read_ranked_file(path: Path) -> dict[str, list[JsonValue]]:
     """Return the candidates of each query, best first; a JSONL file has one query without a name."""
+    from resift.cli.rerank import read_response
     from resift.evaluation.readers import numbered_lines, run_lines, sort_like_trec
 
     lines = numbered_lines(path, expected="JSONL or a TREC run")
+    results = (
+        read_response(path.read_text("utf-8-sig"), str(path)) if lines[0][1].lstrip()[0] == "{" else None
+    )
+    if results is not None:
+        return {"": results}
     if lines[0][1].lstrip()[0] in '{["':
         return {"": [_parse_candidate(path, number, line) for number, line in lines]}
     per_query: dict[str, list[Retrieved]] = {}
@@ -112,6 +118,8 @@ def read_ranked_file(path: Path) -> dict[str, list[JsonValue]]:
 
 
 def _parse_candidate(path: Path, number: int, line: str) -> JsonValue:
+    from resift.external.candidates import has_id
+
     try:
         value = json.loads(line)
     except (ValueError, RecursionError):
@@ -119,7 +127,7 @@ def _parse_candidate(path: Path, number: int, line: str) -> JsonValue:
         raise DataFormatError(message, file=str(path), line=number) from None
     if not isinstance(value, (str, dict)):
         raise DataFormatError("expected an object or a string id", file=str(path), line=number)
-    if isinstance(value, dict) and not any(key in value for key in ("id", "_id", "doc_id")):
+    if isinstance(value, dict) and not has_id(value):
         raise DataFormatError('no "id"; lists are fused by id', file=str(path), line=number)
     return value
 

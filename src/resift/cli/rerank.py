@@ -49,13 +49,15 @@ fields, or the fields named by --text-key. PDF, Word, HTML and e-books are split
 the result is a table. In a pipe the command is a filter: lines come out as lines, best first; JSONL and CSV
 rows get a score and a rank. Documents without text come last. Documents that were not scored in time follow
 the scored ones in their old order. The table shows a relevance from 0 to 1; --scores raw, and every other
-output, shows the logits of the model.
+output, shows the logits of the model. FILE may also be the JSON response of a search engine, such as
+Elasticsearch, OpenSearch, Qdrant, Vespa, Typesense or Meilisearch.
 
 examples:
   resift rerank "who signs off travel costs?" notes.txt -k 3
   resift rerank "capital of France" hits.jsonl --text-key title,body --id-key url
   grep -rih travel notes/ | resift rerank "who signs off travel costs?" --deadline 2 | head -3
   resift rerank "travel costs" hits.jsonl --scores probability > reranked.jsonl
+  curl -s localhost:9200/docs/_search?q=travel | resift rerank "travel costs" --fields title,body
   resift rerank "travel costs" faq.csv --json | resift explain
 """
 
@@ -80,6 +82,9 @@ def configure_rerank(parser: argparse.ArgumentParser) -> None:
     add_scores(parser)
     parser.add_argument("--format", choices=("lines", "jsonl", "csv"), help="format of FILE")
     add_text_keys(parser)
+    parser.add_argument(
+        "--fields", metavar="NAMES", help="like --text-key, with the name of each field in front: title,body"
+    )
     parser.add_argument("--id-key", metavar="KEY", help="field with the id (default: id, _id, doc_id)")
     add_deadline(parser)
     add_json(parser, "the full ranking")
@@ -130,6 +135,7 @@ def _rerank(args: argparse.Namespace, candidates: list[JsonObject]) -> Ranking:
             k=args.k,
             model=args.model or DEFAULT_MODEL,
             deadline_s=args.deadline,
+            fields=args.fields,
             text_keys=args.text_key,
             on_progress=lambda done, total: progress.show(done),
             scores="probability" if score_scale(args) == "probability" else "raw",
@@ -139,9 +145,9 @@ def _rerank(args: argparse.Namespace, candidates: list[JsonObject]) -> Ranking:
 
 def _candidates(documents: Documents, args: argparse.Namespace) -> list[JsonObject]:
     """Return the rows with the requested ids; report rows without text."""
-    from resift.external.records import check_text_keys, no_text, read_text
+    from resift.external.records import check_fields, no_text, read_text
 
-    keys = check_text_keys(args.text_key)
+    keys = check_fields(args.fields, args.text_key)
     candidates = []
     for position, row in enumerate(documents.rows, start=1):
         candidate = {**row, "id": row.get(args.id_key)} if args.id_key else dict(row)
@@ -150,7 +156,7 @@ def _candidates(documents: Documents, args: argparse.Namespace) -> list[JsonObje
         candidates.append(candidate)
     empty = sum(not read_text(row, keys).text.strip() for row in documents.rows)
     if empty == len(documents.rows):
-        reason = no_text(documents.rows[:50], keys, "--text-key")
+        reason = no_text(documents.rows[:50], keys, "--fields or --text-key")
         raise DataFormatError(f"no document has text: {reason}", file=documents.name)
     if empty:
         documents.warnings.append(f"{empty} of {len(documents.rows)} documents have no text and come last")
@@ -319,13 +325,32 @@ def _read_lines(text: str, documents: Documents) -> Iterator[JsonObject]:
 
 
 def _read_json(text: str, documents: Documents) -> Iterator[JsonObject]:
-    if text.lstrip()[:1] == "[":
-        for item in _parse_json(text, documents, line=None):
+    results = read_response(text, documents.name)
+    if results is None and text.lstrip()[:1] == "[":
+        results = _parse_json(text, documents, line=None)
+    if results is not None:
+        for item in results:
             yield _as_row(item, documents, line=None)
         return
     for number, line in enumerate(text.split("\n"), start=1):
         if line.strip():
             yield _as_row(_parse_json(line, documents, line=number), documents, line=number)
+
+
+def read_response(text: str, name: str) -> list[JsonValue] | None:
+    """Return the results in the JSON response of a search system; None for lists and JSONL."""
+    from resift.external.responses import find_results
+
+    if text.lstrip()[:1] != "{":
+        return None
+    try:
+        response = json.loads(text)
+    except (ValueError, RecursionError):
+        return None  # one object per line
+    results = find_results(response, name)
+    if results is None and "\n" in text.strip():
+        return [response]  # one document over several lines
+    return results
 
 
 def _parse_json(text: str, documents: Documents, *, line: int | None) -> JsonValue:

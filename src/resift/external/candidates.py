@@ -1,8 +1,9 @@
-"""Read candidates: strings, dicts and hits become hits."""
+"""Read candidates: strings, dicts, hits and results of search systems become hits."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -10,18 +11,22 @@ from resift.errors import DuplicateIdError, InputError, InvalidHitError
 from resift.external.records import (
     HIT_KEYS,
     ID_KEYS,
-    Table,
     check_text_keys,
-    list_documents,
     no_text,
+    read_flat_text,
     read_metadata,
-    read_text,
 )
-from resift.types import Hit, JsonMapping, to_finite_float
+from resift.external.responses import Table, list_documents
+from resift.external.systems import DISTANCE, REPEATABLE_ID, find_reader, flatten_record, orient_scores
+from resift.types import Hit, JsonMapping, JsonObject, set_original, to_finite_float
+from resift.validation import type_name
 
-Candidate = str | JsonMapping | Hit
-Candidates = Iterable[Candidate] | Table
+Candidate = str | JsonMapping | Hit | object
+"""A text, a record, a hit, or a result of a search system."""
+Candidates = Iterable[Candidate] | Table | object
+"""A list of candidates, a table, a cursor, or a whole response of a search system."""
 MissingText = Literal["last", "empty", "id", "raise"]
+_RESULT_KEYS = (DISTANCE, REPEATABLE_ID)
 
 
 def first_text(row: JsonMapping, keys: Sequence[str]) -> str:
@@ -48,54 +53,130 @@ def read_hits(
     """Return one hit per candidate, in order; `name` is the name of the argument in messages.
 
     The text of a dict is read as `resift.external.records` describes; its other fields become metadata.
-    Strings and dicts without an id are numbered from "0". A score that is not a finite number is refused,
-    unless `flags` (id -> problem) is given to note it. `fields` collects the names
-    of the text fields.
+    Results of search systems are read by their structure, and `hit.original` is the object that was passed.
+    Strings and dicts without an id are numbered from "0"; where strings are ids, lists are fused by id, and
+    a text without one gets an id from its content. A score that is not a finite number is refused, unless
+    `flags` (id -> problem) is given to note it. `fields` collects the names of the text fields.
     """
     items: list[Any] = list_documents(candidates, name)
     keys = check_text_keys(text_keys)
-    hits: list[Hit] = [] if set(map(type, items)) - {Hit} else items  # usually, all are hits already
-    for number, candidate in enumerate(items if hits is not items else ()):
-        if isinstance(candidate, Hit):
-            hits.append(candidate)
-        elif isinstance(candidate, str):
-            as_id = strings_are == "id"
-            hits.append(Hit(candidate if as_id else str(number), "" if as_id else candidate, source=source))
-        elif isinstance(candidate, Mapping):
-            hits.append(
-                _from_mapping(candidate, number, source=source, text_keys=keys, flags=flags, fields=fields)
-            )
-        else:
-            kind = type(candidate).__name__
-            raise InvalidHitError(f"Candidate {number} is a {kind}; pass a string, a dict or a Hit.")
+    if not set(map(type, items)) - {Hit}:  # usually, all are hits already
+        hits: list[Hit] = items
+    else:
+        records = _read_records(items, strings_are)
+        hits = []
+        for number, (item, record) in enumerate(zip(items, records, strict=True)):
+            if isinstance(record, Hit):
+                hits.append(record)
+                continue
+            hit = _from_record(record, item, number, source, keys, flags, fields, strings_are)
+            hits.append(set_original(hit, item))
     if unique:
         _refuse_duplicates(hits)
     # The two usual policies leave every hit as it is.
     return hits if missing_text in ("last", "empty") else [_filled(hit, missing_text, keys) for hit in hits]
 
 
-def _from_mapping(
+def _read_records(items: Sequence[Any], strings_are: Literal["text", "id"]) -> list[Any]:
+    """Return a flat record per item; hits stay as they are."""
+    readers: dict[type, Callable[[Any], JsonObject] | None] = {}
+    records: list[Any] = []
+    for number, item in enumerate(items):
+        if isinstance(item, Hit):
+            records.append(item)
+        elif isinstance(item, str):
+            records.append({"id": item} if strings_are == "id" else {"text": item})
+        elif isinstance(item, Mapping):
+            records.append(flatten_record(item))
+        elif type(item) is tuple and len(item) == 2 and isinstance(item[0], (str, Mapping)):
+            if isinstance(item[0], str) and isinstance(item[1], str):
+                raise InvalidHitError(f"Candidate {number} has two strings; pass {{'id': …, 'text': …}}.")
+            inner = (
+                {"id" if strings_are == "id" else "text": item[0]} if isinstance(item[0], str) else item[0]
+            )
+            records.append({**flatten_record(inner), "score": item[1]})
+        else:
+            kind = type(item)
+            # Objects of one type have one reader; tuples depend on what is in them.
+            if kind not in readers or kind is tuple:
+                readers[kind] = find_reader(item)
+            read = readers[kind]
+            if read is None:
+                raise InvalidHitError(_unknown(item, number))
+            records.append(read(item))
+    _settle_list(records)
+    return records
+
+
+def _settle_list(records: list[Any]) -> None:
+    """Settle what only the whole list shows: the sign of distances, and ids of chunks of one file."""
+    if any(DISTANCE in record for record in records if isinstance(record, dict)):
+        scores = orient_scores(
+            [record.get(DISTANCE) if isinstance(record, dict) else None for record in records]
+        )
+        for i, score in enumerate(scores):
+            if score is not None:
+                records[i] = {**records[i], "score": score}
+    seen: dict[str, int] = {}
+    for record in records:
+        if isinstance(record, dict) and REPEATABLE_ID in record:
+            id = record["id"]
+            seen[id] = seen.get(id, 0) + 1
+            if seen[id] > 1:
+                record["id"] = f"{id}#{seen[id]}"
+
+
+def _unknown(item: object, number: int) -> str:
+    if isinstance(item, (tuple, list)):
+        kinds = ", ".join(type(part).__name__ for part in item[:6])
+        return (
+            f"Candidate {number} is a {type(item).__name__} of {kinds}; pass (text, score), a dict, "
+            "or the cursor, which has the names of the columns."
+        )
+    return (
+        f"Candidate {number} is {type_name(item)}; pass a string, a dict, a Hit, or a result of a search "
+        "system that Resift reads (docs/results.md)."
+    )
+
+
+def _from_record(  # noqa: PLR0917
     row: JsonMapping,
+    item: object,
     number: int,
-    *,
     source: str,
     text_keys: Sequence[str] | None,
     flags: dict[str, str] | None,
     fields: dict[str, None] | None,
+    strings_are: Literal["text", "id"],
 ) -> Hit:
-    text = read_text(row, text_keys)
-    if fields is not None:
+    text = read_flat_text(row, text_keys, original=item if isinstance(item, Mapping) else row)
+    if fields is not None and not isinstance(item, str):
         fields.update(dict.fromkeys(text.fields))
     nested = row.get("metadata") or {}
     if not isinstance(nested, Mapping):
-        raise InvalidHitError(f"Candidate {number}: metadata is a {type(nested).__name__}; pass a dict.")
+        raise InvalidHitError(f"Candidate {number}: metadata is {type_name(nested)}; pass a dict.")
     id = _id(row, number)
+    if id is None:
+        id = content_id(text.text) if strings_are == "id" and text.text else str(number)
     score = _score(row.get("score"), id, number, flags)
     store = str(row.get("source") or row.get("source_store") or source)
-    return Hit(id, text.text, score, store, read_metadata(row, text, without=HIT_KEYS))
+    return Hit(id, text.text, score, store, read_metadata(row, text, without=(*HIT_KEYS, *_RESULT_KEYS)))
 
 
-def _id(row: JsonMapping, number: int) -> str:
+def has_id(candidate: object) -> bool:
+    """Whether a candidate has an id of its own."""
+    if isinstance(candidate, (str, Hit)):
+        return isinstance(candidate, Hit)
+    [record] = _read_records([candidate], "text")
+    return any(record.get(key) is not None for key in ID_KEYS)
+
+
+def content_id(text: str) -> str:
+    """Return an id for a document without one. Equal texts get equal ids, so that lists can be fused."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+
+
+def _id(row: JsonMapping, number: int) -> str | None:
     for key in ID_KEYS:
         value = row.get(key)
         if value is not None and not isinstance(value, (str, int)):
@@ -104,7 +185,7 @@ def _id(row: JsonMapping, number: int) -> str:
             raise InvalidHitError(f"Candidate {number}: {key} is empty; name it or leave the key out.")
         if value is not None:
             return str(value)
-    return str(number)
+    return None
 
 
 def _score(given: object, id: str, number: int, flags: dict[str, str] | None) -> float | None:
@@ -134,7 +215,7 @@ def _filled(hit: Hit, policy: MissingText, keys: Sequence[str] | None) -> Hit:
     if hit.text.strip():
         return hit
     if policy == "id":
-        return replace(hit, text=hit.id)
+        return set_original(replace(hit, text=hit.id), hit.original)
     if policy == "raise":
         why = no_text([hit.metadata], keys, "text_keys=")
         raise InvalidHitError(f"Candidate {hit.id!r} has no text: {why}")

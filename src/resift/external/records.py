@@ -9,19 +9,23 @@ other text field, with an empty line between them:
    `_source`, and then its `metadata`. Fields in them are named with dots: `_source.body`.
 4. Without any field beyond the title, strings of at least 3 words.
 
-`text_keys` replaces these rules: exactly those fields are read, in that order.
+`text_keys` and `fields` replace these rules: exactly those fields are read, in that order. With `fields`,
+each part begins with the name of its field. Results of search systems are flattened first, so that `title`
+is `_source.title` of Elasticsearch and `payload.title` of Qdrant.
 """
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from resift.errors import InputError
+from resift.external.systems import flatten_record
 from resift.types import JsonMapping, JsonObject
-from resift.validation import check_text
+from resift.validation import check_text, type_name
 
 ID_KEYS = ("id", "_id", "doc_id")
 TITLE_NAMES = ("title", "headline", "heading", "subject", "name", "question")
@@ -73,8 +77,19 @@ class RecordText:
         return all(_leaf(field) in TITLE_NAMES[1:] for field in self.fields)
 
 
+class LabeledFields(tuple[str, ...]):
+    """Names of fields whose texts are joined with their names in front."""
+
+    __slots__ = ()
+
+
 def read_text(record: JsonMapping, keys: Sequence[str] | None = None) -> RecordText:
     """Return the text of a record: of the fields named by `keys`, or by the rules of this module."""
+    return read_flat_text(flatten_record(record), keys, original=record)
+
+
+def read_flat_text(record: JsonMapping, keys: Sequence[str] | None, *, original: JsonMapping) -> RecordText:
+    """Return the text of a record that is flattened already; `keys` may also be names in the original."""
     if keys is None:
         text = record.get("text")
         if isinstance(text, str) and text.strip() and record.keys() <= _SIMPLE:
@@ -84,22 +99,44 @@ def read_text(record: JsonMapping, keys: Sequence[str] | None = None) -> RecordT
             titles = {name for name, _ in parts}
             parts += [part for part in _short_fields(record) if part[0] not in titles]
         return _joined(parts)
-    return _joined([part for key in keys for part in _named_field(record, key)])
+    parts = [part for key in keys for part in _named_field(original, key) or _named_field(record, key)]
+    if isinstance(keys, LabeledFields) and len(keys) > 1:
+        labeled = [f"{_leaf(name).replace('_', ' ')}: {text.strip()}" for name, text in parts]
+        return RecordText(body=JOIN.join(labeled), fields=tuple(name for name, _ in parts))
+    return _joined(parts)
 
 
-def check_text_keys(keys: Sequence[str] | str | None) -> tuple[str, ...] | None:
+def check_fields(
+    fields: Sequence[str] | Mapping[str, float] | str | None, text_keys: Sequence[str] | str | None = None
+) -> tuple[str, ...] | None:
+    """Return the names of the fields to read, with labels if they are from `fields`.
+
+    A dict of weights orders the fields, the heaviest first; a weight of 0 leaves a field out.
+    """
+    if fields is None:
+        return check_text_keys(text_keys)
+    if text_keys is not None:
+        raise InputError("Pass fields or text_keys, not both; fields puts the name of each field in front.")
+    if isinstance(fields, Mapping):
+        for name, weight in fields.items():
+            if isinstance(weight, bool) or not isinstance(weight, (int, float)) or not 0 <= weight < math.inf:
+                raise InputError(f"fields has the weight {weight!r} for {name!r}; pass a number from 0 up.")
+        weights: dict[str, float] = {name: weight for name, weight in fields.items() if weight}
+        fields = sorted(weights, key=weights.__getitem__, reverse=True)  # equal weights stay in their order
+    return LabeledFields(check_text_keys(fields, "fields") or ())
+
+
+def check_text_keys(keys: Sequence[str] | str | None, argument: str = "text_keys") -> tuple[str, ...] | None:
     """Return the names of the fields to read; one string may name several, separated by commas."""
-    if keys is None:
-        return None
+    if keys is None or isinstance(keys, LabeledFields):
+        return keys
     if not isinstance(keys, (str, Iterable)) or isinstance(keys, (bytes, Mapping)):
-        raise InputError(
-            f"text_keys is a {type(keys).__name__}; pass names of fields, such as ['title', 'body']."
-        )
-    given = [keys] if isinstance(keys, str) else [check_text(key, "text_keys") for key in keys]
+        raise InputError(f"{argument} is {type_name(keys)}; pass names of fields, such as ['title', 'body'].")
+    given = [keys] if isinstance(keys, str) else [check_text(key, argument) for key in keys]
     names = tuple(name.strip() for one in given for name in one.split(",") if name.strip())
     if not names:
         raise InputError(
-            "text_keys is empty; pass names of fields, such as ['title', 'body'], or leave it out."
+            f"{argument} is empty; pass names of fields, such as ['title', 'body'], or leave it out."
         )
     return names
 
@@ -130,74 +167,12 @@ def text_from(fields: Iterable[str]) -> str:
 def no_text(records: Iterable[JsonMapping], keys: Sequence[str] | None, option: str) -> str:
     """Return why these records have no text: what was looked for, what they have, and what to pass."""
     have: dict[str, None] = {}
-    for record in records:
+    for record in map(flatten_record, records):
         for key, value in record.items():
             have[str(key) if isinstance(value, str) else f"{key} ({type(value).__name__})"] = None
     shown = ", ".join(have)[:300] or "none"
     looked = f"looked for {', '.join(keys)}" if keys else "no field has a known name or several words"
     return f"{looked}; the fields are: {shown}. Name those to read with {option}."
-
-
-@runtime_checkable
-class Table(Protocol):
-    """A DataFrame of pandas or polars, or a pyarrow Table."""
-
-    @property
-    def columns(self) -> Any:
-        """The columns, or their names."""
-        ...
-
-
-def table_rows(table: Table) -> list[JsonObject]:
-    """Return the rows of a DataFrame or an Arrow table as records, without the cells that are missing."""
-    kind = type(table).__name__
-    rows: list[Mapping[object, object]]
-    if hasattr(table, "to_pylist"):
-        rows = table.to_pylist()
-    elif hasattr(table, "to_dicts"):
-        rows = table.to_dicts()
-    elif hasattr(table, "iterrows") and not hasattr(table, "compute"):
-        frame: Any = table
-        if not {*frame.index.names}.isdisjoint(ID_KEYS):
-            frame = frame.reset_index()
-        if not frame.columns.is_unique:
-            raise InputError(f"Two columns of the {kind} have the same name; rename one.")
-        rows = frame.to_dict("records")
-    else:
-        raise InputError(f"A {kind} cannot be read by rows; pass a DataFrame in memory or a list of dicts.")
-    return [
-        {str(name): _plain_cell(cell) for name, cell in row.items() if not _is_missing(cell)} for row in rows
-    ]
-
-
-def list_documents(value: object, name: str) -> list[Any]:
-    """Return the documents of a list, an iterator or a table; refuses what is no list of documents."""
-    if type(value) is list or type(value) is tuple:
-        return list(value)  # nearly always, and the checks below take longer than fusing short lists
-    kind = type(value).__name__
-    if isinstance(value, Mapping) and is_columns(value):
-        columns = ", ".join(map(str, value))
-        raise InputError(
-            f"{name} is one dict of columns ({columns}); pass one dict for each document: "
-            "[dict(zip(columns, row)) for row in zip(*columns.values())]."
-        )
-    if isinstance(value, Table) and not isinstance(value, (type, Mapping, Sequence)):
-        return table_rows(value)
-    # A row of a database or a named tuple is one document; a pandas Series has keys too, and one dimension.
-    record = (hasattr(value, "keys") and not hasattr(value, "ndim")) or hasattr(value, "_fields")
-    if record or isinstance(value, (str, bytes, bytearray, memoryview)):
-        raise InputError(f"{name} is one {kind}; pass a list of strings, dicts or Hits.")
-    if value is None or not isinstance(value, Iterable) or getattr(value, "ndim", 1) != 1:
-        shown = "None" if value is None else f"a {kind}"
-        raise InputError(f"{name} is {shown}; pass a list of strings, dicts or Hits.")
-    return list(value)
-
-
-def is_columns(record: Mapping[Any, Any]) -> bool:
-    """Whether a dict holds one list per field, all of the same length, rather than one record."""
-    values = list(record.values())
-    sized = all(hasattr(one, "__len__") and not isinstance(one, (str, bytes, Mapping)) for one in values)
-    return len(values) > 1 and sized and len({len(one) for one in values}) == 1
 
 
 def _joined(parts: Sequence[Part]) -> RecordText:
@@ -261,12 +236,12 @@ def _short_fields(record: JsonMapping) -> list[Part]:
     ]
 
 
-def _named_field(record: JsonMapping, key: str) -> Iterator[Part]:
+def _named_field(record: JsonMapping, key: str) -> list[Part]:
     for name, value in ((key, _lookup(record, key)), (f"metadata.{key}", _lookup(record, f"metadata.{key}"))):
         text = str(value) if isinstance(value, (int, float)) else _value_text(value, 0)
         if text.strip():
-            yield name, text
-            return
+            return [(name, text)]
+    return []
 
 
 def _lookup(value: Any, key: str) -> Any:
@@ -309,25 +284,3 @@ def _has_words(text: str, min_words: int) -> bool:
 
 def _leaf(name: str) -> str:
     return name.rpartition(".")[2].strip().casefold()
-
-
-def _is_missing(cell: Any) -> bool:
-    """Whether a cell is None, NaN, NaT or pandas.NA, none of which equals itself."""
-    if cell is None:
-        return True
-    if isinstance(cell, (str, Mapping, list)) or hasattr(cell, "__len__"):
-        return False
-    try:
-        return bool(cell != cell)  # noqa: PLR0124 - true of these alone
-    except TypeError:  # pandas.NA has no truth value
-        return True
-
-
-def _plain_cell(cell: Any) -> Any:
-    """Return a cell as JSON has it: numbers of numpy as numbers, dates as ISO 8601, arrays as lists."""
-    if cell is None or isinstance(cell, (str, int, float, bool, list, dict)):
-        return cell
-    for method in ("isoformat", "tolist"):
-        if hasattr(cell, method):
-            return getattr(cell, method)()
-    return str(cell)

@@ -13,7 +13,8 @@ from dataclasses import replace
 from typing import Protocol
 
 from resift.errors import DataFormatError
-from resift.external.records import ID_KEYS, RecordText, no_text, read_metadata, read_text, table_rows
+from resift.external.records import ID_KEYS, RecordText, no_text, read_metadata, read_text
+from resift.external.responses import table_rows
 from resift.ingest.sections import Section
 from resift.ingest.sources import Source, open_zip
 

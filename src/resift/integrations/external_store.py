@@ -7,14 +7,13 @@ framework adapters share the functions at the end.
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import inspect
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol, TypedDict, TypeVar, runtime_checkable
 
 from resift.errors import InputError, ResiftError, StoreError
-from resift.external.candidates import Candidate, read_hits
+from resift.external.candidates import Candidate, content_id, read_hits
 from resift.external.records import ID_KEYS
 from resift.index import Index
 from resift.pipeline.pipeline import Pipeline
@@ -120,11 +119,6 @@ def _read_answer(answer: Iterable[FetchedRow]) -> list[Found]:
         id = hit.id if has_id else content_id(hit.text)
         documents.append(Found(id, hit.text, hit.score, hit.metadata))
     return documents
-
-
-def content_id(text: str) -> str:
-    """Return an id for a document without one. Equal texts get equal ids, so that lists can be fused."""
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 class ChromaAnswer(TypedDict):

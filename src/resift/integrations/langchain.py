@@ -27,11 +27,11 @@ from langchain_core.vectorstores import VectorStore
 from pydantic import ConfigDict, Field, PrivateAttr
 
 from resift._internal.sync import run_sync
+from resift.external.candidates import content_id
 from resift.integrations.external_store import (
     ExternalStore,
     Found,
     Searchable,
-    content_id,
     hits_with_metadata,
     make_fusion_pipeline,
     make_pipeline,

@@ -13,8 +13,9 @@ from typing import Literal, NamedTuple, Protocol, TypeVar
 from resift._internal.arrays import Array, np
 from resift._internal.forking import after_fork
 from resift.errors import InputError, StoreError
-from resift.external.candidates import Candidates, hits_from
-from resift.external.records import ID_KEYS, list_documents
+from resift.external.candidates import Candidates, has_id, hits_from
+from resift.external.records import ID_KEYS
+from resift.external.responses import list_documents
 from resift.protocols import Embedder
 from resift.stores.filters import parse_filter
 from resift.types import Hit, Metadata, Where
@@ -70,7 +71,7 @@ def read_documents(candidates: Candidates) -> list[Hit]:
     for number, candidate in enumerate(documents):
         if isinstance(candidate, str):
             raise InputError(f"Document {number} is a bare string; pass a dict with id and text, or a Hit.")
-        if isinstance(candidate, Mapping) and all(candidate.get(key) is None for key in ID_KEYS):
+        if not has_id(candidate):
             raise InputError(
                 f"Document {number} has no id; give each document its own {' or '.join(ID_KEYS)}."
             )

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from resift.types.hit import by_score as by_score
     from resift.types.hit import finite as finite
     from resift.types.hit import rescored as rescored
+    from resift.types.hit import set_original as set_original
     from resift.types.hit import sort_key as sort_key
     from resift.types.hit import to_finite_float as to_finite_float
     from resift.types.hit import with_scores as with_scores
@@ -45,7 +46,7 @@ else:
         __name__,
         """
         hit: Hit JsonMapping JsonObject JsonValue Metadata Where sort_key to_finite_float with_scores
-        hit: by_score finite rescored
+        hit: set_original by_score finite rescored
         ranking: Ranking get_trace to_json trace_of
         scores: Languages ScorerInfo Scores ScoreScale check_languages check_score_scale is_english_only
         trace: RETRIEVAL_MODES FusedHits StageKind StageRecord Step Trace cut_record make_record

@@ -32,8 +32,14 @@ class StoredContent(Protocol):
         ...
 
 
+class _HasOriginal:
+    """The slot of `Hit.original`. It is no field: it is neither compared, stored nor pickled."""
+
+    __slots__ = ("_original",)
+
+
 @dataclass(frozen=True, slots=True, init=False)
-class Hit:
+class Hit(_HasOriginal):
     """One candidate: a document with the score of the last stage and the store it came from.
 
     `score` is None for an unscored hit. `doc_id` and `source_store` are other names of `id` and `source`.
@@ -95,6 +101,11 @@ class Hit:
         return self.source
 
     @property
+    def original(self) -> Any:
+        """The object that this hit was read from, such as a row or a result of a search engine, or None."""
+        return getattr(self, "_original", None)
+
+    @property
     def rerank_provider(self) -> str | None:
         """The provider of the rerank score, if there is one."""
         provider = self.metadata.get("rerank_provider")
@@ -104,8 +115,10 @@ class Hit:
         """Return a copy with these metadata entries added."""
         metadata = {**self.metadata, **extra}
         if type(self) is Hit:
-            return Hit(self.id, self.text, self.score, self.source, metadata)
-        return replace(self, metadata=metadata)
+            copy = Hit(self.id, self.text, self.score, self.source, metadata)
+        else:
+            copy = replace(self, metadata=metadata)
+        return set_original(copy, self.original)
 
     def to_dict(self) -> JsonObject:
         """Return plain data that `from_dict` turns back into an equal hit."""
@@ -136,6 +149,13 @@ _set_id, _set_text, _set_score, _set_source, _set_metadata = (
 _get_text, _get_metadata = Hit.__dict__["text"].__get__, Hit.__dict__["metadata"].__get__
 # The slots themselves, next to the properties below: reading them in a loop takes 40 % of a `__get__`.
 Hit._text, Hit._metadata = Hit.__dict__["text"], Hit.__dict__["metadata"]  # type: ignore[attr-defined]
+_set_original = _HasOriginal.__dict__["_original"].__set__
+
+
+def set_original(hit: Hit, original: object) -> Hit:
+    """Set the object that a new hit was read from, and return the hit."""
+    _set_original(hit, original)
+    return hit
 
 
 def _read_text(hit: Hit) -> str:
@@ -207,7 +227,10 @@ def with_scores(
     if set(map(type, hits)) <= {Hit} and provider is None:
         return _copy_columns(hits, list(scores))
     if set(map(type, hits)) - {Hit}:  # a subclass may have more fields
-        copies = [replace(hit, score=score) for hit, score in zip(hits, scores, strict=True)]
+        copies = [
+            set_original(replace(hit, score=score), hit.original)
+            for hit, score in zip(hits, scores, strict=True)
+        ]
         if provider is None:
             return copies
         return [
@@ -215,6 +238,7 @@ def with_scores(
         ]
     copies = list(map(object.__new__, repeat(Hit, len(hits))))
     for copy, hit, score in zip(copies, hits, scores, strict=True):
+        _set_original(copy, getattr(hit, "_original", None))
         _set_id(copy, hit.id)
         _set_score(copy, score)
         _set_source(copy, hit.source)
@@ -238,6 +262,7 @@ def _copy_columns(hits: list[Hit], scores: list[float | None]) -> list[Hit]:
     any(map(_set_score, copies, scores))
     any(map(_set_source, copies, [hit.source for hit in hits]))
     any(map(_set_metadata, copies, [hit._metadata for hit in hits]))  # type: ignore[attr-defined]
+    any(map(_set_original, copies, [getattr(hit, "_original", None) for hit in hits]))
     return copies
 
 

@@ -102,12 +102,15 @@ class Ranking(Sequence[Hit]):
         unscored = frozenset(self.unscored)
         return [None if hit.id in unscored else hit.score for hit in self.hits]
 
-    def original(self, hit: Hit | str) -> object:
-        """Return the object that was passed to `rerank` for this hit, or for the hit with this id.
+    def original(self, hit: Hit | str) -> Any:
+        """Return the object that was passed to `rerank` or `fuse` for this hit, or the hit with this id.
 
-        Raises InputError if it is not from a list that was reranked in this process.
+        Raises InputError if there is none: it is not kept when a ranking is stored.
         """
         id = hit.id if isinstance(hit, Hit) else check_text(hit, "The id")
+        own = next((own for own in (*self.hits, *self.cut) if own.id == id), None)
+        if own is not None and own.original is not None:
+            return own.original
         position = self._input_positions().get(id)
         if position is None or position >= len(self.inputs):
             raise InputError(
@@ -115,6 +118,10 @@ class Ranking(Sequence[Hit]):
                 "rerank, until it is stored."
             )
         return self.inputs[position]
+
+    def originals(self) -> list[Any]:
+        """Return the objects that were passed to `rerank` or `fuse`, in the new order."""
+        return [self.original(hit) if hit.original is None else hit.original for hit in self.hits]
 
     def _input_positions(self) -> dict[str, int]:
         ids = self.input_ids

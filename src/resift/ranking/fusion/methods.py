@@ -27,7 +27,17 @@ from resift.ranking.fusion.score_based import (
     relative_score,
 )
 from resift.ranking.fusion.weighted import weighted
-from resift.types import FusedHits, Hit, Ranking, StageKind, StageRecord, Trace, cut_record, make_record
+from resift.types import (
+    FusedHits,
+    Hit,
+    Ranking,
+    StageKind,
+    StageRecord,
+    Trace,
+    cut_record,
+    make_record,
+    set_original,
+)
 from resift.validation import DEFAULT_K, check_k
 
 Lists = Mapping[str, Candidates] | Sequence[Candidates]
@@ -67,7 +77,8 @@ def fuse(
 ) -> Ranking:
     """Fuse ranked lists into one Ranking; `cut` has the hits beyond k.
 
-    Pass {source: candidates} or a list of lists. Strings in them are ids.
+    Pass {source: candidates} or a list of lists. Strings in them are ids. A list may also be the answer of a
+    search system as it is; `ranking.originals()` returns its objects in the new order.
     """
     started = time.perf_counter()
     limit = None if k is None else check_k(k)
@@ -113,7 +124,9 @@ def _read_list(candidates: Candidates, name: str) -> list[Hit]:
     if not name or {hit.source for hit in hits} <= {name}:
         return hits
     # The list's name replaces the source that the hits had before.
-    return [hit if hit.source == name else replace(hit, source=name) for hit in hits]
+    return [
+        hit if hit.source == name else set_original(replace(hit, source=name), hit.original) for hit in hits
+    ]
 
 
 def fusion_method(name: str) -> FusionMethod:

@@ -81,7 +81,7 @@ def test_a_score_that_is_no_number_is_flagged(score):
     flags = {}
     hit = hits_from([{"id": "a", "score": score}], flags=flags)[0]
     assert hit.score is None
-    assert "no number" in flags["a"]
+    assert "not a finite number" in flags["a"]
 
 
 def test_a_score_that_is_no_number_can_be_refused():
@@ -102,7 +102,7 @@ def test_duplicate_ids_are_refused_with_both_places():
     [
         ("text", "one str"),
         ({"id": "a"}, "one dict"),
-        ([7], "Candidate 0 is a int"),
+        ([7], "Candidate 0 is an int"),
         ([{"id": 1.5}], "id is 1.5"),
         ([{"id": ""}], "id is empty"),
         ([{"id": "a", "metadata": [1]}], "metadata is a list"),

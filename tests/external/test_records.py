@@ -63,7 +63,7 @@ SHAPES: list[tuple[dict[str, Any], str, tuple[str, ...]]] = [
     ({"remark": "Pump is broken"}, "Pump is broken", ("remark",)),
 ]
 NESTED: list[tuple[dict[str, Any], str, tuple[str, ...]]] = [
-    ({"_score": 2.5, "_source": {"title": "A", "body": "b"}}, "A\n\nb", ("_source.title", "_source.body")),
+    ({"_score": 2.5, "_source": {"title": "A", "body": "b"}}, "A\n\nb", ("title", "body")),
     ({"payload": {"page_content": "b", "lang": "en"}}, "b", ("payload.page_content",)),
     ({"title": "A", "fields": {"body": "b"}}, "A\n\nb", ("title", "fields.body")),
     ({"title": "A", "author": {"name": "Bob"}}, "A", ("title",)),

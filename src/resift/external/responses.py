@@ -1,0 +1,214 @@
+"""Lists of documents: plain lists, tables, cursors, and responses of search systems by their structure."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+from resift.errors import InputError, redact
+from resift.external.systems import clean_row, find_reader
+from resift.types import JsonMapping, JsonObject
+
+# Where a response as JSON has its list of results; the first path that leads to a list of objects is used.
+PATHS = (
+    "hits.hits",  # Elasticsearch, OpenSearch
+    "hits",  # Typesense, Meilisearch, Algolia
+    "grouped_hits.hits",  # Typesense, by group
+    "root.children",  # Vespa
+    "result.points",  # Qdrant
+    "result.hits",  # Pinecone records
+    "result",  # Qdrant, before 1.10
+    "points",
+    "matches",  # Pinecone
+    "response.docs",  # Solr
+    "data",  # OpenAI vector stores, Milvus
+    "results.hits",  # Typesense multi-search
+    "results",
+    "documents",  # Haystack, LangChain chains
+    "source_documents",
+    "context",
+    "source_nodes",  # LlamaIndex
+    "value",  # Azure AI Search
+    "data.Get.*",  # Weaviate by GraphQL
+)
+# The same for objects. The name of the list is specific enough to recognize the system by it.
+ATTRIBUTES = ("points", "matches", "objects", "source_nodes", "nodes")
+_RECORD_KEYS = frozenset({"id", "_id", "doc_id", "text", "title", "body", "content", "_source"})
+_ID_KEYS = ("id", "_id", "doc_id")
+CHROMA_COLUMNS = {"documents": "text", "metadatas": "metadata", "distances": "distance", "uris": "uri"}
+
+
+def list_documents(value: object, name: str) -> list[Any]:
+    """Return the documents of a list, an iterator, a table, a cursor or a response of a search system."""
+    if type(value) is list or type(value) is tuple:
+        # Nearly always, and the checks below take longer than fusing short lists.
+        return _only_query(value, name) if value and isinstance(value[0], list) else list(value)
+    results = find_results(value, name)
+    if results is not None:
+        return _only_query(results, name)
+    kind = type(value).__name__
+    if isinstance(value, Mapping) and is_columns(value):
+        columns = ", ".join(map(str, value))
+        raise InputError(
+            f"{name} is one dict of columns ({columns}); pass one dict for each document: "
+            "[dict(zip(columns, row)) for row in zip(*columns.values())]."
+        )
+    if isinstance(value, Table) and not isinstance(value, (type, Mapping, Sequence)):
+        return table_rows(value)
+    # A row of a database or a named tuple is one document; a pandas Series has keys too, and one dimension.
+    record = not hasattr(value, "ndim") and (
+        hasattr(value, "keys") or hasattr(value, "_fields") or find_reader(value) is not None
+    )
+    if record or isinstance(value, (str, bytes, bytearray, memoryview)):
+        raise InputError(f"{name} is one {kind}; pass a list of strings, dicts, Hits or results.")
+    if value is None or not isinstance(value, Iterable) or getattr(value, "ndim", 1) != 1:
+        shown = "None" if value is None else f"a {kind}"
+        raise InputError(f"{name} is {shown}; pass a list of strings, dicts, Hits or results.")
+    return list(value)
+
+
+def is_columns(record: Mapping[Any, Any]) -> bool:
+    """Whether a dict holds one list per field, all of the same length, rather than one record."""
+    values = list(record.values())
+    sized = all(
+        hasattr(column, "__len__") and not isinstance(column, (str, bytes, Mapping)) for column in values
+    )
+    return len(values) > 1 and sized and len({len(column) for column in values}) == 1
+
+
+@runtime_checkable
+class Table(Protocol):
+    """A DataFrame of pandas or polars, or a pyarrow Table."""
+
+    @property
+    def columns(self) -> Any:
+        """The columns, or their names."""
+        ...
+
+
+def table_rows(table: Table) -> list[JsonObject]:
+    """Return the rows of a DataFrame or an Arrow table as records, without the cells that are missing."""
+    kind = type(table).__name__
+    rows: list[Mapping[object, object]]
+    if hasattr(table, "to_pylist"):
+        rows = table.to_pylist()
+    elif hasattr(table, "to_dicts"):
+        rows = table.to_dicts()
+    elif hasattr(table, "iterrows") and not hasattr(table, "compute"):
+        frame: Any = table
+        if not {*frame.index.names}.isdisjoint(_ID_KEYS):
+            frame = frame.reset_index()
+        if not frame.columns.is_unique:
+            raise InputError(f"Two columns of the {kind} have the same name; rename one.")
+        rows = frame.to_dict("records")
+    else:
+        raise InputError(f"A {kind} cannot be read by rows; pass a DataFrame in memory or a list of dicts.")
+    return [clean_row(row) for row in rows]
+
+
+def find_results(value: object, name: str) -> list[Any] | None:
+    """Return the results in a response of a search system or a cursor; None for anything else."""
+    if isinstance(value, (str, bytes, list, tuple)):
+        return None
+    body = getattr(value, "body", value)  # of a response of the Elasticsearch client
+    if isinstance(body, Mapping):
+        return _find_in_json(body, name)
+    if hasattr(value, "fetchall") and not isinstance(value, type):
+        return _fetch_rows(value, name)
+    for attribute in ATTRIBUTES:
+        results = getattr(value, attribute, None)
+        if isinstance(results, (list, tuple)) and not hasattr(value, "columns"):
+            return list(results)
+    data = getattr(value, "data", None)  # a page of the OpenAI client
+    if isinstance(data, list) and data and hasattr(data[0], "file_id"):
+        return list(data)
+    return None
+
+
+def _only_query(items: Sequence[Any], name: str) -> list[Any]:
+    """Return the results of the only query in a list of lists, which Milvus returns."""
+    if not items or not all(_is_plain_list(item) for item in items):
+        return list(items)
+    if len(items) > 1:
+        raise InputError(f"{name} has the results of {len(items)} queries; pass those of one, such as [0].")
+    return list(items[0])
+
+
+def _is_plain_list(item: object) -> bool:
+    return isinstance(item, list) and not hasattr(item, "keys")
+
+
+def _find_in_json(value: JsonMapping, name: str) -> list[Any] | None:
+    if not _RECORD_KEYS.isdisjoint(value):
+        return None  # one document
+    if isinstance(value.get("ids"), list) and not value.keys().isdisjoint(CHROMA_COLUMNS):
+        return _read_chroma(value, name)
+    if "errors" in value and not value.get("data"):
+        raise InputError(f"{name} is a response with errors and without results.")
+    for path in PATHS:
+        results = _follow(value, path.split("."))
+        # A record may have such a key too, with strings or numbers under it.
+        if results is not None and all(isinstance(item, Mapping) or find_reader(item) for item in results):
+            return results
+    return None
+
+
+def _follow(value: Any, path: Sequence[str]) -> list[Any] | None:
+    if not path:
+        return list(value) if isinstance(value, list) else None
+    if isinstance(value, list):  # of one query, or of groups
+        inner = [_follow(item, path) for item in value]
+        return [item for items in inner for item in items or ()] if inner and None not in inner else None
+    if not isinstance(value, Mapping):
+        return None
+    if path[0] == "*":
+        return _follow(next(iter(value.values())), path[1:]) if len(value) == 1 else None
+    return _follow(value[path[0]], path[1:]) if path[0] in value else None
+
+
+def _read_chroma(value: JsonMapping, name: str) -> list[Any]:
+    """Return a dict per result of Chroma's `query` (a list for each query) or `get` (one list)."""
+    ids: list[Any] = value["ids"]
+    nested = bool(ids) and isinstance(ids[0], list)
+    if nested and len(ids) > 1:
+        raise InputError(f"{name} has the results of {len(ids)} queries; pass those of one.")
+    rows: list[dict[str, Any]] = [{"id": id} for id in (ids[0] if nested else ids)]
+    for column, key in CHROMA_COLUMNS.items():
+        cells = value.get(column)
+        if cells is None:
+            continue
+        cells = cells[0] if nested else cells
+        if len(cells) != len(rows):
+            raise InputError(
+                f"{name} has {len(rows)} ids and {len(cells)} {column}; pass the answer unchanged."
+            )
+        for row, cell in zip(rows, cells, strict=True):
+            if cell is not None and key == "distance":
+                row["score"] = -float(cell)
+            elif cell is not None:
+                row[key] = cell
+    return rows
+
+
+def _fetch_rows(cursor: Any, name: str) -> list[Any]:
+    """Return the remaining rows of a DB-API cursor or an SQLAlchemy result, with the names of the columns."""
+    description = getattr(cursor, "description", None)
+    if inspect.iscoroutinefunction(cursor.fetchall):
+        raise InputError(f"{name} is an async cursor; pass its rows as dicts: await cursor.fetchall().")
+    if description is None and not hasattr(cursor, "keys"):
+        raise InputError(f"{name} is a cursor without results; execute a SELECT first.")
+    try:
+        rows: Iterable[Any] = cursor.fetchall()
+    except Exception as exc:
+        raise InputError(f"The rows of {name} cannot be fetched: {redact(exc)}. Pass them as dicts.") from exc
+    if description is None:
+        return list(rows)
+    names = [str(column[0]) for column in description]
+    if len(set(names)) != len(names):
+        raise InputError(
+            f"Two columns of {name} have the same name ({', '.join(names)}); rename one with AS."
+        )
+    return [
+        clean_row(dict(zip(names, row, strict=True))) if type(row) in (tuple, list) else row for row in rows
+    ]

@@ -1,0 +1,307 @@
+"""Single results of search systems as flat records, recognized by structure.
+
+No package of another system is imported. Each reader turns one result into a flat dict: the fields of the
+document, with `id`, `score` and, where the system separates them, `metadata`. `resift.external.records` then
+reads the text. `DICT_READERS` and `OBJECT_READERS` are the list of what is recognized.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
+from decimal import Decimal
+from typing import Any, NamedTuple
+
+from resift.types import JsonMapping, JsonObject
+
+DISTANCE = "_resift_distance"
+"""Key of a score that may be a distance; the order of the list decides (`orient_scores`)."""
+REPEATABLE_ID = "_resift_repeatable_id"
+"""Key of the id of a file, which each of its chunks has."""
+
+_TAG = re.compile(r"</?(?:em|mark|b|strong)>")
+
+
+class DictReader(NamedTuple):
+    """A dict with one key of `any_of`, and an object under `fields` if that is named."""
+
+    system: str
+    any_of: frozenset[str]
+    fields: str
+    read: Callable[[JsonMapping], JsonObject]
+
+
+class ObjectReader(NamedTuple):
+    """An object with all of these attributes."""
+
+    system: str
+    attributes: tuple[str, ...]
+    read: Callable[[Any], JsonObject]
+
+
+def _record(
+    fields: object, id: object = None, score: object = None, metadata: object = None, **extra: object
+) -> JsonObject:
+    """Return the fields of a document with its id and score, which replace fields of the same name."""
+    record = {**fields, **extra} if isinstance(fields, Mapping) else dict(extra)
+    if id is not None:
+        record["id"] = id if isinstance(id, (str, int)) else str(id)  # UUIDs
+    if score is None:
+        record.pop("score", None)
+    else:
+        record["score"] = score
+    if metadata:
+        record["metadata"] = metadata
+    return record
+
+
+def _read_elasticsearch(hit: JsonMapping) -> JsonObject:
+    record = _record(hit.get("_source"), hit.get("_id"), hit.get("_score"))
+    # The fields option returns a list per field; highlights are a substitute if no source was requested.
+    for name, values in (hit.get("fields") or {}).items():
+        record.setdefault(name, values[0] if isinstance(values, list) and len(values) == 1 else values)
+    if not any(key not in ("id", "score") for key in record):
+        for name, fragments in (hit.get("highlight") or {}).items():
+            record[name] = " … ".join(_TAG.sub("", str(fragment)) for fragment in fragments)
+    return record
+
+
+def _read_weaviate_graphql(hit: JsonMapping) -> JsonObject:
+    extra = hit["_additional"]
+    score = extra.get("score", extra.get("certainty"))
+    if score is None and extra.get("distance") is not None:
+        score = -extra["distance"]
+    own = {key: value for key, value in hit.items() if key != "_additional"}
+    return _record(own, extra.get("id"), _number(score))
+
+
+def _read_typesense(hit: JsonMapping) -> JsonObject:
+    document, distance = hit["document"], hit.get("vector_distance")
+    fusion = hit.get("hybrid_search_info") or {}
+    score = fusion.get("rank_fusion_score", hit.get("text_match"))
+    if score is None and distance is not None:
+        score = -distance
+    return _record(document, document.get("id"), score)
+
+
+def _read_meilisearch(hit: JsonMapping) -> JsonObject:
+    own = {
+        key: value for key, value in hit.items() if not key.startswith(("_ranking", "_formatted", "_match"))
+    }
+    return _record(own, hit.get("id"), hit.get("_rankingScore"))
+
+
+def _read_algolia(hit: JsonMapping) -> JsonObject:
+    own = {key: value for key, value in hit.items() if not key.startswith("_") and key != "objectID"}
+    return _record(own, hit["objectID"], hit.get("score"))
+
+
+def _read_azure(hit: JsonMapping) -> JsonObject:
+    own = {key: value for key, value in hit.items() if not key.startswith("@search.")}
+    score = hit.get("@search.rerankerScore")
+    return _record(own, hit.get("id"), hit.get("@search.score") if score is None else score)
+
+
+def _read_lancedb(row: JsonMapping) -> JsonObject:
+    own = {key: value for key, value in row.items() if key not in _LANCEDB_KEYS}
+    score = next((row[key] for key in ("_relevance_score", "_score") if row.get(key) is not None), None)
+    if score is None and row.get("_distance") is not None:
+        score = -row["_distance"]
+    return _record(own, None, score)
+
+
+def _read_openai(hit: JsonMapping) -> JsonObject:
+    parts = [part for part in hit.get("content") or () if part]
+    text = "\n\n".join(part["text"] if isinstance(part, Mapping) else str(part.text) for part in parts)
+    metadata = {"filename": hit.get("filename"), **(hit.get("attributes") or {})}
+    return _record({}, hit["file_id"], hit.get("score"), metadata, text=text, **{REPEATABLE_ID: True})
+
+
+def _read_node_dict(hit: JsonMapping) -> JsonObject:
+    node = hit["node"]
+    id = node.get("id_") or node.get("node_id") or node.get("id")
+    return _record({}, id, hit.get("score"), node.get("metadata"), text=node.get("text") or "")
+
+
+def _read_milvus(hit: JsonMapping) -> JsonObject:
+    entity = hit["entity"]
+    return _record(entity, hit.get("id", entity.get("id")), **{DISTANCE: hit.get("distance")})
+
+
+_LANCEDB_KEYS = frozenset({"_distance", "_score", "_relevance_score", "_rowid"})
+
+# The first that fits is used.
+DICT_READERS = (
+    DictReader("Elasticsearch", frozenset({"_id", "_score", "_index"}), "_source", _read_elasticsearch),
+    DictReader("Elasticsearch, Pinecone records", frozenset({"_score"}), "fields", _read_elasticsearch),
+    DictReader("Elasticsearch", frozenset({"_score"}), "highlight", _read_elasticsearch),
+    DictReader("Vespa", frozenset({"relevance"}), "fields", lambda hit: _record(
+        hit["fields"], hit.get("id"), hit["relevance"])),
+    DictReader("Qdrant", frozenset({"id"}), "payload", lambda hit: _record(
+        hit["payload"], hit["id"], hit.get("score"))),
+    DictReader("Milvus", frozenset({"distance"}), "entity", _read_milvus),
+    DictReader("Typesense", frozenset(
+        {"text_match", "text_match_info", "highlights", "highlight", "vector_distance"}
+    ), "document", _read_typesense),
+    DictReader("LlamaIndex", frozenset({"node"}), "node", _read_node_dict),
+    DictReader("Weaviate", frozenset({"_additional"}), "_additional", _read_weaviate_graphql),
+    DictReader("Haystack", frozenset({"content"}), "meta", lambda hit: _record(
+        {}, hit.get("id"), hit.get("score"), hit["meta"], text=hit["content"] or "")),
+    DictReader("Pinecone", frozenset({"values", "sparse_values", "sparseValues"}), "metadata", lambda hit:
+        _record({}, hit.get("id"), hit.get("score"), hit["metadata"])),
+    DictReader("OpenAI", frozenset({"file_id"}), "", _read_openai),
+    DictReader("Algolia", frozenset({"objectID"}), "", _read_algolia),
+    DictReader("Azure AI Search", frozenset({"@search.score"}), "", _read_azure),
+    DictReader("LanceDB", frozenset({"_distance", "_relevance_score", "_rowid"}), "", _read_lancedb),
+    DictReader("Meilisearch", frozenset({"_rankingScore", "_formatted"}), "", _read_meilisearch),
+    DictReader("LanceDB", frozenset({"_score"}), "", _read_lancedb),
+)  # fmt: skip
+# Keys that none but these results have; "id" and "content" are too common to begin with.
+_MARKS = frozenset[str]().union(*(reader.any_of for reader in DICT_READERS), ("payload", "meta")) - {
+    "id",
+    "content",
+}
+
+
+def flatten_record(record: JsonMapping) -> JsonMapping:
+    """Return the flat record of one result of a search system; other dicts as they are."""
+    if _MARKS.isdisjoint(record):
+        return record
+    for reader in DICT_READERS:
+        if not reader.any_of.isdisjoint(record) and (
+            not reader.fields or isinstance(record.get(reader.fields), Mapping)
+        ):
+            flat = reader.read(record)
+            if "id" not in flat and record.get("id") is not None:
+                flat["id"] = record["id"]
+            return flat
+    return record
+
+
+def _read_weaviate(item: Any) -> JsonObject:
+    found = item.metadata
+    score = getattr(found, "score", None)
+    score = getattr(found, "certainty", None) if score is None else score
+    distance = getattr(found, "distance", None)
+    if score is None and distance is not None:
+        score = -distance
+    return _record(item.properties, item.uuid, score)
+
+
+def _read_node(item: Any, score: object = None) -> JsonObject:
+    return _record({}, item.node_id, score, item.metadata, text=item.get_content())
+
+
+def _read_search_object(item: Any) -> JsonObject:
+    """Read a hit of elasticsearch-dsl, whose fields are attributes and whose id is in `meta`."""
+    return _record(item.to_dict(), getattr(item.meta, "id", None), getattr(item.meta, "score", None))
+
+
+def _read_milvus_object(item: Any) -> JsonObject:
+    entity = item.entity
+    own = entity.to_dict() if hasattr(entity, "to_dict") else dict(entity)
+    return _record(own.get("entity", own), item.id, **{DISTANCE: item.distance})
+
+
+def _read_openai_object(item: Any) -> JsonObject:
+    names = ("file_id", "filename", "score", "content", "attributes")
+    return _read_openai({name: getattr(item, name, None) for name in names})
+
+
+def _read_row(row: Mapping[Any, Any]) -> JsonObject:
+    return dict(flatten_record(clean_row(row)))
+
+
+def clean_row(row: Mapping[Any, Any]) -> JsonObject:
+    """Return a row as JSON has it, without the cells that are missing."""
+    return {str(name): _plain_cell(cell) for name, cell in row.items() if not _is_missing(cell)}
+
+
+def _is_missing(cell: Any) -> bool:
+    """Whether a cell is None, NaN, NaT or pandas.NA, none of which equals itself."""
+    if cell is None:
+        return True
+    if isinstance(cell, (str, Mapping, list)) or hasattr(cell, "__len__"):
+        return False
+    try:
+        return bool(cell != cell)  # noqa: PLR0124 - true of these alone
+    except TypeError:  # pandas.NA has no truth value
+        return True
+
+
+def _plain_cell(cell: Any) -> Any:
+    """Return a cell as JSON has it: numbers of numpy as numbers, dates as ISO 8601, arrays as lists."""
+    if cell is None or isinstance(cell, (str, int, float, bool, list, dict)):
+        return cell
+    for method in ("isoformat", "tolist"):
+        if hasattr(cell, method):
+            return getattr(cell, method)()
+    return float(cell) if isinstance(cell, Decimal) else str(cell)
+
+
+OBJECT_READERS = (
+    ObjectReader("LangChain", ("page_content", "metadata"), lambda item: _record(
+        {}, getattr(item, "id", None), None, item.metadata, text=item.page_content)),
+    ObjectReader("LlamaIndex", ("node", "score"), lambda item: _read_node(item.node, item.score)),
+    ObjectReader("LlamaIndex", ("node_id", "get_content"), _read_node),
+    ObjectReader("Haystack", ("content", "meta", "id"), lambda item: _record(
+        {}, item.id, item.score, item.meta, text=item.content or "")),
+    ObjectReader("Qdrant", ("id", "payload"), lambda item: _record(
+        item.payload, item.id, getattr(item, "score", None))),
+    ObjectReader("Weaviate", ("uuid", "properties"), _read_weaviate),
+    ObjectReader("Milvus", ("id", "distance", "entity"), _read_milvus_object),
+    ObjectReader("OpenAI", ("file_id", "content"), _read_openai_object),
+    ObjectReader("Pinecone", ("id", "score", "metadata"), lambda item: _record(
+        {}, item.id, item.score, item.metadata)),
+    ObjectReader("Elasticsearch", ("meta", "to_dict"), _read_search_object),
+    # Rows with names: SQLAlchemy, named tuples, sqlite3.Row and other rows of databases.
+    ObjectReader("SQLAlchemy", ("_mapping",), lambda row: _read_row(row._mapping)),
+    ObjectReader("named tuple", ("_asdict",), lambda row: _read_row(row._asdict())),
+    ObjectReader("row", ("keys", "__getitem__"), lambda row: _read_row(
+        {key: row[key] for key in row.keys()})),  # noqa: SIM118 - iterating gives values
+    ObjectReader("dataclass", ("__dataclass_fields__",), lambda item: _read_row(
+        {field.name: getattr(item, field.name) for field in fields(item)})),
+    ObjectReader("pydantic", ("model_fields", "model_dump"), lambda item: _read_row(item.model_dump())),
+)  # fmt: skip
+
+
+def find_reader(item: object) -> Callable[[Any], JsonObject] | None:
+    """Return the reader of an object of another system; None if it is not recognized."""
+    if isinstance(item, (str, bytes, int, float, type)):
+        return None
+    if isinstance(item, tuple) and len(item) == 2 and not hasattr(item, "_fields"):
+        inner = find_reader(item[0])
+        if inner is None or _number(item[1]) is None:
+            return None
+        return lambda pair, read=inner: {**read(pair[0]), DISTANCE: pair[1]}  # type: ignore[misc]
+    for reader in OBJECT_READERS:
+        if all(hasattr(item, name) for name in reader.attributes):
+            return reader.read
+    return None
+
+
+def is_result(item: object) -> bool:
+    """Whether this is one result rather than a list of results."""
+    if isinstance(item, Mapping):
+        return flatten_record(item) is not item
+    return not hasattr(item, "ndim") and find_reader(item) is not None
+
+
+def orient_scores(scores: Sequence[Any]) -> list[float | None]:
+    """Return scores with the best one highest: a list sorted upward has distances, which are negated."""
+    numbers = [_number(score) for score in scores]
+    known = [number for number in numbers if number is not None]
+    if len(known) > 1 and known[0] < known[-1] and known == sorted(known):
+        return [None if number is None else -number for number in numbers]
+    return numbers
+
+
+def _number(value: Any) -> float | None:
+    """Return a number, also one in a string as in GraphQL, or a numpy scalar."""
+    if value is None or isinstance(value, bool):
+        return None
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return None
