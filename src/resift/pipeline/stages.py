@@ -55,7 +55,7 @@ class Fuse:
         per_store = [list(hits) for hits in pool.lists.values()]
         k = sum(map(len, per_store)) if self.keep is None else self.keep
         reranker = self.reranker_for(pool)
-        options: dict[str, object] = {}
+        options: dict[str, Any] = {}
         # A reranker with the plain signature `fuse(per_store, *, k)` gets nothing else.
         for name in _extra_arguments(type(reranker)):
             if name == "query":

@@ -169,7 +169,7 @@ class Isotonic(_Saveable):
         return cls(tuple(steps), tuple(bisect.bisect_right(ordered, step) / len(ordered) for step in steps))
 
 
-_KINDS: dict[str, type[Platt] | type[Temperature] | type[Isotonic]] = {
+_KINDS: dict[str, Callable[..., Platt | Temperature | Isotonic]] = {
     kind.kind: kind for kind in (Platt, Temperature, Isotonic)
 }
 
@@ -231,8 +231,9 @@ def calibrate(
     for hit, last in zip(hits, known.last_scores(), strict=True):
         provider, score = last or ("", hit.score)
         calibrator = calibrators.get(provider) if isinstance(calibrators, Mapping) else calibrators
-        has_both = calibrator is not None and score is not None
-        calibrated.append(hit.with_metadata(probability=calibrator.probability(score)) if has_both else hit)
+        if calibrator is not None and score is not None:
+            hit = hit.with_metadata(probability=calibrator.probability(score))  # noqa: PLW2901
+        calibrated.append(hit)
     return tuple(calibrated)
 
 

@@ -240,17 +240,17 @@ class CircuitBreaker:
         """Return the state for operators."""
         return self._update(
             self._circuit.tick,
-            lambda circuit: {
-                "name": self.name,
-                "state": circuit.state.value,
-                "reason": circuit.reason,
-                "retry_in_s": circuit.retry_in_s(self._clock()),
-                "probe_in_flight": circuit.probing,
-                "consecutive_failures": circuit.failures,
-                "consecutive_successes": circuit.successes,
-                "trips": circuit.trips,
-                "totals": dict(self._totals),
-            },
+            lambda circuit: BreakerSnapshot(
+                name=self.name,
+                state=circuit.state.value,
+                reason=circuit.reason,
+                retry_in_s=circuit.retry_in_s(self._clock()),
+                probe_in_flight=circuit.probing,
+                consecutive_failures=circuit.failures,
+                consecutive_successes=circuit.successes,
+                trips=circuit.trips,
+                totals=dict(self._totals),
+            ),
         )
 
     def reset_after_fork(self) -> None:

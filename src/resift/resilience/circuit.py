@@ -19,7 +19,8 @@ from typing import NamedTuple
 
 from resift import errors
 from resift.errors import InputError
-from resift.validation import as_float, option
+from resift.validation import option
+from resift.validation.declared_types import as_float
 
 # Providers may ask for any pause. Shorter ones are raised, longer ones are probably a mistake.
 HOLD_MIN_S = 1.0
