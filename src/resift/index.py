@@ -247,7 +247,7 @@ class Index:
             text,
             ranking,
             MultiDocSynthesizer(quoting, writer=writer, max_documents=k),
-            embedder=self.store.facts().embedder,
+            embedder=self.store.metadata().embedder,
             deadline=deadline,
             notes=notes,
             explain=explain,
@@ -276,7 +276,7 @@ class Index:
 
     async def astats(self) -> IndexStats:
         """Return how many documents and files the index holds, its size, and its embedder."""
-        facts = self.store.facts()
+        facts = self.store.metadata()
         return IndexStats(
             path=str(self.path),
             documents=await self.store.count(),

@@ -83,15 +83,6 @@ class HasVectors(Protocol):
 
 
 @runtime_checkable
-class VectorKeeper(Protocol):
-    """OLD NAME: remove."""
-
-    async def vectors_of(self, ids: Sequence[str]) -> Mapping[str, Array]:
-        """Return id -> vector for the ids in the store."""
-        ...
-
-
-@runtime_checkable
 class ScoringStage(Protocol):
     """A stage with a scorer."""
 
@@ -139,23 +130,23 @@ class IndexMetadata(Protocol):
 
 
 @runtime_checkable
-class OpensVectors(Protocol):
+class CanReopenVectors(Protocol):
     """A store on a file that can search its vectors with another embedder."""
 
-    def facts(self) -> IndexMetadata:
+    def metadata(self) -> IndexMetadata:
         """Return the properties of the file."""
         ...
 
-    def vectors_by(self, embedder: Embedder) -> VectorStore:
+    def with_embedder(self, embedder: Embedder) -> VectorStore:
         """Return a view that searches with that embedder."""
         ...
 
 
 @runtime_checkable
-class Optimises(Protocol):
+class CanOptimize(Protocol):
     """A store with an index that can be rebuilt."""
 
-    async def optimise(self) -> str:
+    async def optimize(self) -> str:
         """Rebuild it and return a summary."""
         ...
 
@@ -204,7 +195,7 @@ def required_capabilities(part: object) -> tuple[str, ...]:
 
 
 own_name, name_of, needs_of = declared_name, display_name, required_capabilities  # OLD NAMES: remove
-OfModel, BuiltWith = HasModelName, IndexMetadata  # OLD NAMES: remove
+OfModel = HasModelName  # OLD NAME: remove
 
 
 def describe_scorer(scorer: object) -> ScorerInfo:

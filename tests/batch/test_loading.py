@@ -68,7 +68,7 @@ def held_in(store_file: Path) -> dict[str, Any]:
     async def search() -> dict[str, Any]:
         try:
             [hit] = await store.get(["d7"])
-            found = await store.vectors_of([f"d{n}" for n in range(ROWS)])
+            found = await store.get_vectors([f"d{n}" for n in range(ROWS)])
             return {"count": await store.count(), "hit": hit, "vectors": found}
         finally:
             await store.close()

@@ -29,7 +29,7 @@ class Keeps(Answers):
         self.error = error
         self.wanted = []
 
-    async def vectors_of(self, ids):
+    async def get_vectors(self, ids):
         self.wanted.append(list(ids))
         if self.error is not None:
             raise self.error
@@ -107,7 +107,7 @@ def test_vectors_that_come_too_late_are_not_waited_for():
     """A store that hangs on vectors: the answer is there within the deadline."""
 
     class Hangs(Keeps):
-        async def vectors_of(self, ids):
+        async def get_vectors(self, ids):
             await asyncio.Event().wait()
 
     ranking = pipeline(Hangs()).rank("words", deadline_s=0.3)

@@ -80,12 +80,12 @@ def indexed(store: Any) -> Any:
     """Return the store with its engine's own vector index renewed after every write."""
     add = store.add
 
-    async def add_and_optimise(documents: Any) -> int:
+    async def add_and_optimize(documents: Any) -> int:
         added: int = await add(documents)
-        await store.optimise()
+        await store.optimize()
         return added
 
-    store.add = add_and_optimise
+    store.add = add_and_optimize
     return store
 
 

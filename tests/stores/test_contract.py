@@ -460,16 +460,16 @@ def test_text_search_finds_words_whatever_their_case_and_accents(kind: str) -> N
     run(kind, body)
 
 
-def test_vectors_of_gives_what_was_embedded(kind: str) -> None:
+def test_get_vectors_returns_the_embedded_vectors(kind: str) -> None:
     """A store with an embedder hands its unit vectors out by id; unknown ids are left out."""
 
     async def body(store: Any) -> None:
-        if getattr(store, "vectors_of", None) is None:
+        if getattr(store, "get_vectors", None) is None:
             return
-        assert dict(await store.vectors_of(["pandas"])) == {}
+        assert dict(await store.get_vectors(["pandas"])) == {}
         texts = {"pandas": "Pandas eat bamboo.", "ö/'é": "Onions make soup."}
         await store.add([{"id": id, "text": text} for id, text in texts.items()])
-        held = await store.vectors_of(["ö/'é", "nobody", "pandas"])
+        held = await store.get_vectors(["ö/'é", "nobody", "pandas"])
         if store.embedder is None:
             assert dict(held) == {}
             return

@@ -34,7 +34,7 @@ TABLE = [""]
     ("make", "index"), [(lancedb, "hnsw"), (lancedb, "ivf"), (postgres, "hnsw"), (postgres, "hnsw-half")]
 )
 def test_an_index_is_used_once_built_and_filters_find_all(tmp_path: Path, make: Any, index: str) -> None:
-    """Exact before `optimise` and with exact=True; approximate after, with exact scores and high recall."""
+    """Exact before `optimize` and with exact=True; approximate after, with exact scores and high recall."""
     if make is postgres:
         pytest.importorskip("psycopg")
         from tests.stores.postgres_server import fresh_table
@@ -48,7 +48,7 @@ def test_an_index_is_used_once_built_and_filters_find_all(tmp_path: Path, make: 
         scan = make(tmp_path, embedder, exact=True)
         await store.add([{"id": f"d{n:04}", "text": f"{n}", "metadata": {"n": n}} for n in range(1200)])
         assert not (await store.search("7", k=10)).approximate
-        assert "index" in await store.optimise()
+        assert "index" in await store.optimize()
         shares = []
         for question in range(0, 1200, 100):
             found, wanted = await store.search(f"{question}", k=10), await scan.search(f"{question}", k=10)

@@ -187,7 +187,7 @@ def test_changed_tables_are_named_with_the_remedy(tmp_path: Path, change: str, t
     path = made(tmp_path / "a.db")
     altered(path, change)
     assert any(table in problem for problem in asyncio.run(problems(path)))
-    remedy = "resift store optimise" if table == "code_blocks" else "move it away and index again"
+    remedy = "resift store optimize" if table == "code_blocks" else "move it away and index again"
     if table != "filters":
         with pytest.raises(StoreError, match=rf"is damaged \(table {table}.*{remedy}"):
             asyncio.run(all_of(path))
@@ -197,13 +197,13 @@ def test_changed_tables_are_named_with_the_remedy(tmp_path: Path, change: str, t
     "change", ["SET codes = zeroblob(length(codes))", "SET codes = substr(codes, 1, 100)", "SET block = 7"]
 )
 def test_damaged_codes_are_made_anew_from_the_vectors(tmp_path: Path, change: str) -> None:
-    """`store optimise` is the remedy that the error names: the same answers as before, nothing wrong left."""
+    """`store optimize` is the remedy that the error names: the same answers as before, nothing wrong left."""
     path = made(tmp_path / "a.db")
     right = asyncio.run(answers(path))
     with contextlib.closing(sqlite3.connect(path)) as connection:
         connection.execute(f"UPDATE code_blocks {change}")
         connection.commit()
-    assert main(["store", "optimise", str(path)]) == 0
+    assert main(["store", "optimize", str(path)]) == 0
     assert asyncio.run(answers(path)) == right
     assert asyncio.run(problems(path)) == []
 
@@ -334,7 +334,7 @@ asyncio.run(main())
 
 
 @pytest.mark.slow
-def test_a_process_killed_while_it_optimises_loses_nothing(tmp_path: Path) -> None:
+def test_a_process_killed_while_it_optimizes_loses_nothing(tmp_path: Path) -> None:
     """Wherever it dies, every document is there, and words and codes fit."""
     path = made(tmp_path / "a.db")
     for delay_s in (0.0, 0.004, 0.02):

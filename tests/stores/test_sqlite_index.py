@@ -112,7 +112,7 @@ def test_long_lists_decode_alike_with_and_without_numpy(monkeypatch: pytest.Monk
     for _ in range(3000):
         row += chance.choice([1, 100, 200, 20_000, 3_000_000])
         expected[row] = chance.choice([1, 127, 128, 70_000])
-    item = encode_list("term", expected)
+    item = encode_list("term", [number for pair in expected.items() for number in pair])
     rows, counts = item.decode()
     assert dict(zip(rows.tolist(), counts.tolist(), strict=True)) == expected
     monkeypatch.setattr(lexical_index, "_numpy", lambda: None)

@@ -25,7 +25,7 @@ from resift.evaluation.recording import (
 from resift.evaluation.running import cache_key, code_digest
 from resift.evaluation.systems import System, find_system
 from resift.pipeline.pipeline import Pipeline
-from resift.protocols import OpensVectors
+from resift.protocols import CanReopenVectors
 from resift.types import to_json
 
 if TYPE_CHECKING:
@@ -185,7 +185,7 @@ def _pipeline_identity(file: str) -> dict[str, str]:
     system = _find_system(file)
     # An index file counts its writes, including those that are still in the write-ahead log.
     owners = [ref.owner for ref in _open_pipeline(file).stores]
-    writes = [owner.facts().generation if isinstance(owner, OpensVectors) else None for owner in owners]
+    writes = [owner.metadata().generation if isinstance(owner, CanReopenVectors) else None for owner in owners]
     return {"pipeline": system.name, "key": cache_key(code_digest(), system.identity["file"], writes)}
 
 

@@ -293,11 +293,11 @@ def run_store(args: argparse.Namespace) -> int:
 
 
 async def _optimize(stores: list[Any]) -> int:
-    from resift.protocols import Optimises
+    from resift.protocols import CanOptimize
 
     try:
         for store in stores:
-            result = await store.optimise() if isinstance(store, Optimises) else "has no index to build"
+            result = await store.optimize() if isinstance(store, CanOptimize) else "has no index to build"
             print_text(wrap(f"{store.name}: {result}"))
     finally:
         for store in stores:

@@ -7,7 +7,7 @@ from typing import Any
 from resift.errors import StoreError
 from resift.pipeline.fan_out import OverFetch
 from resift.pipeline.stages import AdaptiveDepth, Rerank, Shape
-from resift.protocols import DocStore, OpensVectors
+from resift.protocols import DocStore, CanReopenVectors
 from resift.ranking.fusion.weighted import WeightedReranker
 from resift.rerankers.cross_encoder import (
     DEFAULT_MODEL,
@@ -50,13 +50,13 @@ def views(store: Any) -> list[Any]:
 
 def _reopen_vectors(store: Any) -> Any:
     """Return the vectors of a file that was opened without its embedder, None if it has none."""
-    named = store.facts().embedder if isinstance(store, OpensVectors) else ""
+    named = store.metadata().embedder if isinstance(store, CanReopenVectors) else ""
     if not named:
         return None
     from resift.models.embedder import Embedder
 
     try:
-        return store.vectors_by(Embedder(named))
+        return store.with_embedder(Embedder(named))
     except ValueError as exc:
         return _UnavailableView(f"{store.name}.vectors", f"{store.path} was built with {named}: {exc}")
 

@@ -19,7 +19,7 @@ from resift.events import Event, Sink, emit
 from resift.external.candidates import read_hits
 from resift.protocols import DocStore, GraphStore, VectorStore, declared_name, display_name
 from resift.stores.base import APPROXIMATE, is_approximate
-from resift.stores.filters import conditions, matches
+from resift.stores.filters import matches, parse_filter
 from resift.stores.graph.cypher_guard import check_cypher_for
 from resift.types import RETRIEVAL_MODES, Hit, StageKind, StageRecord, Where
 from resift.validation import check_k, check_number, check_options, check_text, option
@@ -241,7 +241,7 @@ async def fan_out(
     `lazy` lets stores load texts and metadata at their first use. `timeout_s` applies to stores without their
     own. A store that fails or is late does not affect the others. Raises RetrievalError if all of them fail.
     """
-    conditions(where)  # an invalid filter is an error of the caller, not a failure of every store
+    parse_filter(where)  # an invalid filter is an error of the caller, not a failure of every store
     until = deadline or Deadline.never()
     limits = [until.sooner(timeout_s if ref.timeout_s is None else ref.timeout_s) for ref in refs]
     started = time.perf_counter()

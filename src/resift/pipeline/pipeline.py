@@ -21,7 +21,7 @@ from resift.protocols import Reranker, Scorer, ScoringStage, display_name, requi
 from resift.ranking.blend import nearest_neighbors
 from resift.ranking.fusion.rerankers import is_built_in_fusion
 from resift.stores.base import CorruptDocumentError
-from resift.stores.filters import conditions, single_conditions
+from resift.stores.filters import list_conditions, parse_filter
 from resift.types import Ranking, StageKind, Where, cut_record
 from resift.types.hit import load_hits
 from resift.validation import (
@@ -269,7 +269,7 @@ class Pipeline:
     async def _filter_warnings(self, pool: Pool) -> tuple[str, ...]:
         """Return notes about conditions of the filter that no document meets, if all stores agree."""
         hits = [hit for found in pool.lists.values() for hit in found]
-        keys = {condition.key for condition in single_conditions(conditions(pool.where))}
+        keys = {condition.key for condition in list_conditions(parse_filter(pool.where))}
         # Usually every key of the filter occurs in a hit, and no store has to be queried.
         absent = {key for key in keys if not any(key in hit.metadata for hit in hits)}
         owners = {id(ref.owner): ref.owner for ref in self.stores}.values()

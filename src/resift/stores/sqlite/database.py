@@ -291,7 +291,7 @@ class DatabaseFile:
         if "code_blocks" in location:
             return StoreError(
                 f"{self.path} is damaged ({location}). Rebuild its bit codes, nothing is lost: "
-                f"resift store optimise {shell_path(self.path)}",
+                f"resift store optimize {shell_path(self.path)}",
                 store=self.name,
             )
         return StoreError(

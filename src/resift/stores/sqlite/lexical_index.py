@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import heapq
 import sqlite3
-import sys
 import threading
 from array import array
 from bisect import bisect_left
-from collections import Counter, OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import groupby, pairwise
+from collections import Counter, OrderedDict, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, groupby
+from operator import itemgetter, sub
+from struct import pack, unpack_from
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -38,6 +39,7 @@ from resift.text.bm25 import BM25, idf
 _CACHE_BYTES = 64 * 1024 * 1024
 _MERGE_FACTOR = 8
 _MIN_BYTES_FOR_NUMPY = 256
+_MIN_DOCUMENTS_FOR_NUMPY = 16
 _BLOCK_BYTES = 1800  # with 8 kB pages, SQLite keeps up to 2 kB of a row out of overflow pages
 
 Word = tuple[str, ...]
@@ -87,70 +89,101 @@ class PostingList(NamedTuple):
 
 
 class SegmentBuilder:
-    """Collects the posting lists of one write. Rows must come in ascending order."""
+    """Collects the documents of one segment. Rows must come in ascending order."""
 
     def __init__(self) -> None:
-        self.documents = 0
-        self._lists: dict[str, tuple[int, list[int], bytearray]] = {}
+        self._rows: list[int] = []
+        self._terms: list[Sequence[str]] = []
 
-    def add(self, row: int, terms: Iterable[str]) -> None:
+    @property
+    def documents(self) -> int:
+        """Number of documents."""
+        return len(self._rows)
+
+    def add(self, row: int, terms: Sequence[str]) -> None:
         """Add the terms of one document."""
-        self.documents += 1
-        lists = self._lists
-        for term, count in Counter(terms).items():
-            entry = lists.get(term)
-            if entry is None:
-                data = bytearray()
-                lists[term] = row, [row], data
-            else:
-                _, last, data = entry
-                gap = row - last[0]
-                last[0] = row
-                if gap < 0x80:  # most numbers are one byte; a call for each would double the time
-                    data.append(gap)
-                else:
-                    _append_integer(data, gap)
-            if count < 0x80:
-                data.append(count)
-            else:
-                _append_integer(data, count)
+        self._rows.append(row)
+        self._terms.append(terms)
 
     def build(self) -> Iterator[PostingList]:
-        """Yield the lists in term order."""
-        for term in sorted(self._lists):
-            first, (last,), data = self._lists[term]
-            yield PostingList(term, first, last, bytes(data))
+        """Yield the posting lists in term order."""
+        np = _numpy()
+        if np is None or len(self._rows) < _MIN_DOCUMENTS_FOR_NUMPY:
+            pairs: defaultdict[str, list[int]] = defaultdict(list)
+            for row, terms in zip(self._rows, self._terms, strict=True):
+                for term, count in Counter(terms).items():
+                    pairs[term] += (row, count)
+            for term in sorted(pairs):
+                yield encode_list(term, pairs[term])
+            return
+        vocabulary = sorted(set(chain.from_iterable(self._terms)))
+        numbers = dict(zip(vocabulary, range(len(vocabulary)), strict=True))
+        lengths = list(map(len, self._terms))
+        terms = np.fromiter(
+            map(numbers.__getitem__, chain.from_iterable(self._terms)), np.int64, sum(lengths)
+        )
+        # One number per occurrence; sorted, they are the lists of all terms in order.
+        keys, counts = np.unique(terms << 32 | np.repeat(self._rows, lengths), return_counts=True)
+        terms, rows = keys >> 32, keys & 0xFFFFFFFF
+        edges = np.flatnonzero(np.diff(terms, prepend=-1, append=-1))
+        starts, ends = edges[:-1], edges[1:]
+        values = np.stack([np.diff(rows, prepend=0), counts], axis=1).ravel()
+        values[2 * starts] = 0  # no gap before a first row: written as one byte and skipped below
+        sizes = 1 + sum((values >> 7 * i > 0).astype(np.int64) for i in range(1, 5))
+        offsets = np.concatenate(([0], np.cumsum(sizes)))
+        data = np.zeros(offsets[-1], dtype=np.uint8)
+        for i in range(int(sizes.max(initial=0))):
+            longer = np.flatnonzero(sizes > i)
+            more = np.where(sizes[longer] > i + 1, 0x80, 0)
+            data[offsets[longer] + i] = values[longer] >> 7 * i & 0x7F | more
+        encoded = data.tobytes()
+        columns = (rows[starts], rows[ends - 1], offsets[2 * starts] + 1, offsets[2 * ends])
+        for term, first, last, start, end in zip(vocabulary, *(c.tolist() for c in columns), strict=True):
+            yield PostingList(term, first, last, encoded[start:end])
 
 
-def encode_list(term: str, occurrences: Mapping[int, int]) -> PostingList:
-    """Return the posting list of row -> count, which must not be empty."""
-    rows = sorted(occurrences)
-    data = bytearray()
-    for before, row in zip([0, *rows], rows, strict=False):
-        if data:
-            _append_integer(data, row - before)
-        _append_integer(data, occurrences[row])
-    return PostingList(term, rows[0], rows[-1], bytes(data))
+def encode_list(term: str, pairs: Sequence[int]) -> PostingList:
+    """Return the posting list of `row, count, row, count, …` in row order."""
+    values = list(pairs[1:])
+    rows = pairs[::2]
+    if len(rows) > 1:
+        values[1::2] = map(sub, rows[1:], rows)
+    data = bytes(values) if max(values) < 0x80 else _encode_integers(values)  # most fit into one byte
+    return PostingList(term, rows[0], rows[-1], data)
 
 
 def write_segment(connection: sqlite3.Connection, number: int, lists: Iterable[PostingList]) -> None:
-    """Store posting lists, which come in term order, as one segment."""
+    """Store posting lists, which come in term order, as one segment.
 
-    def make_blocks() -> Iterator[tuple[str, bytes]]:
-        first_term, block, size = "", list[PostingList](), 0  # the first block covers all terms before it
-        for item in lists:
+    A block is its terms, then first row, last row and size of each list, then the lists.
+    """
+
+    def make_row(next_term: str) -> tuple[int, str, bytes, int]:
+        header = "\n".join([next_term, *terms]).encode()
+        sizes = pack(f"<{len(numbers)}I", *numbers)
+        block = b"".join((len(header).to_bytes(4, "little"), header, sizes, *parts))
+        return number, first_term, block, checksum(number, first_term.encode(), block)
+
+    def make_rows() -> Iterator[tuple[int, str, bytes, int]]:
+        nonlocal first_term
+        size = 0
+        for term, first_row, last_row, data in lists:
             if size >= _BLOCK_BYTES:
-                yield first_term, _pack_block(block, item.term)
-                first_term, block, size = item.term, [], 0
-            block.append(item)
-            size += len(item.term) + len(item.data) + 13
-        yield first_term, _pack_block(block, "")
+                yield make_row(term)
+                first_term, size = term, 0
+                for column in (terms, numbers, parts):
+                    column.clear()
+            terms.append(term)
+            numbers.extend((first_row, last_row, len(data)))
+            parts.append(data)
+            size += len(term) + len(data) + 13
+        yield make_row("")
 
-    rows = (
-        (number, first_term, block, checksum(number, first_term.encode(), block))
-        for first_term, block in make_blocks()
-    )
-    connection.executemany("INSERT INTO postings VALUES (?, ?, ?, ?)", rows)
+    first_term = ""  # the first block covers all terms before it
+    terms: list[str] = []
+    numbers: list[int] = []
+    parts: list[bytes] = []
+    connection.executemany("INSERT INTO postings VALUES (?, ?, ?, ?)", make_rows())
 
 
 def add_segment(
@@ -198,17 +231,14 @@ def merge_segments(
 
     def combine() -> Iterator[PostingList]:
         cursors = [iterate_segment(connection, segment.number) for segment in merged]
-        # Stable: lists of one term stay in the order of their segments.
-        in_order = heapq.merge(*cursors, key=lambda item: item.term)
-        for _, group in groupby(in_order, key=lambda item: item.term):
+        # Tuples compare by term and then by first row, so lists of one term stay in the order of segments.
+        for _, group in groupby(heapq.merge(*cursors), key=itemgetter(0)):
             combined = _concatenate(list(group))
             if purge:
-                rows, counts = combined.decode()
-                pairs = zip(map(int, rows), map(int, counts), strict=True)
-                present = {row: count for row, count in pairs if is_present(row)}
-                remaining.update(present)
-                if present:
-                    yield encode_list(combined.term, present)
+                pairs = [pair for pair in zip(*combined.decode(), strict=True) if is_present(pair[0])]
+                remaining.update(row for row, _ in pairs)
+                if pairs:
+                    yield encode_list(combined.term, [int(value) for pair in pairs for value in pair])
             else:
                 yield combined
 
@@ -219,14 +249,16 @@ def merge_segments(
 
 
 def _concatenate(lists: Sequence[PostingList]) -> PostingList:
-    first = lists[0]
+    """Return the lists of one term in successive segments as one."""
     if len(lists) == 1:
-        return first
-    data = bytearray(first.data)
-    for before, after in pairwise(lists):
-        _append_integer(data, after.first_row - before.last_row)
-        data += after.data
-    return PostingList(first.term, first.first_row, lists[-1].last_row, bytes(data))
+        return lists[0]
+    term, first_row, last_row, data = lists[0]
+    parts = [data]
+    for _, row, next_last, data in lists[1:]:
+        gap = row - last_row
+        parts += (bytes((gap,)) if gap < 0x80 else _encode_integers([gap]), data)
+        last_row = next_last
+    return PostingList(term, first_row, last_row, b"".join(parts))
 
 
 def iterate_segment(connection: sqlite3.Connection, number: int) -> Iterator[PostingList]:
@@ -236,43 +268,32 @@ def iterate_segment(connection: sqlite3.Connection, number: int) -> Iterator[Pos
     for first_term, block, stored in connection.execute(statement, (number,)):
         if first_term != expected or checksum(number, first_term.encode(), block) != stored:
             raise IndexCorruptedError("postings", f"segment {number}")
-        expected, terms, numbers, position = _open_block(block)
-        for i, term in enumerate(terms):
-            first_row, last_row, size = numbers[3 * i : 3 * i + 3]
-            yield PostingList(term, first_row, last_row, block[position : position + size])
-            position += size
+        expected, terms, numbers, start = _open_block(block)
+        for term, first_row, last_row, size in zip(
+            terms, numbers[::3], numbers[1::3], numbers[2::3], strict=True
+        ):
+            yield PostingList(term, first_row, last_row, block[start : start + size])
+            start += size
     if expected:
         raise IndexCorruptedError("postings", f"segment {number}")
 
 
-def _pack_block(lists: Sequence[PostingList], next_term: str) -> bytes:
-    """Return the terms, then first row, last row and size of each list, then the lists."""
-    terms = "\n".join([next_term, *(item.term for item in lists)]).encode()
-    numbers = array("I")
-    for item in lists:
-        numbers.extend((item.first_row, item.last_row, len(item.data)))
-    if sys.byteorder == "big":
-        numbers.byteswap()
-    return b"".join(
-        (len(terms).to_bytes(4, "little"), terms, numbers.tobytes(), *(item.data for item in lists))
-    )
-
-
-def _open_block(block: bytes) -> tuple[str, list[str], array[int], int]:
+def _open_block(block: bytes) -> tuple[str, list[str], tuple[int, ...], int]:
     """Return the next block's first term, the terms, the numbers of each list, and where the lists start."""
     start = 4 + int.from_bytes(block[:4], "little")
     next_term, *terms = block[4:start].decode().split("\n")
-    numbers = array("I", block[start : start + 12 * len(terms)])
-    if sys.byteorder == "big":
-        numbers.byteswap()
+    numbers = unpack_from(f"<{3 * len(terms)}I", block, start)
     return next_term, terms, numbers, start + 12 * len(terms)
 
 
-def _append_integer(data: bytearray, value: int) -> None:
-    while value >= 0x80:
-        data.append(value & 0x7F | 0x80)
-        value >>= 7
-    data.append(value)
+def _encode_integers(values: Iterable[int]) -> bytes:
+    data = bytearray()
+    for value in values:
+        while value >= 0x80:
+            data.append(value & 0x7F | 0x80)
+            value >>= 7
+        data.append(value)
+    return bytes(data)
 
 
 def _decode_integers(data: bytes) -> list[int]:

@@ -62,6 +62,7 @@ AUTO = "auto"
 """The embedder that the file was built with."""
 
 _BATCH = 512  # documents per embedding call and transaction
+_TEXT_BATCH = 2048  # documents per transaction without an embedder
 _READERS = 4
 _ATTEMPTS = 5  # at reading a file that is replaced meanwhile
 
@@ -174,10 +175,11 @@ class SQLiteStore:
         """
         self._file.require_writable()
         hits = read_documents(documents)
+        size = _TEXT_BATCH if self.embedder is None else _BATCH
 
         async def prepare_batches() -> AsyncGenerator[Batch, None]:
-            for start in range(0, len(hits), _BATCH):
-                yield await self.prepare(hits[start : start + _BATCH])
+            for start in range(0, len(hits), size):
+                yield await self.prepare(hits[start : start + size])
 
         # The next batch is analyzed and embedded while this one is written.
         async with aclosing(read_ahead(prepare_batches(), depth=1)) as batches:

@@ -40,7 +40,6 @@ from resift.stores.sqlite.tables import (
     IndexCorruptedError,
     Segment,
     checksum,
-    initial_metadata,
     read_metadata,
     sign_definitions,
     sign_metadata,
@@ -53,6 +52,7 @@ from resift.types import Hit, Metadata, to_json
 
 _MIN_BLOCK_DOCUMENTS = BLOCK_ROWS // 4
 """A block with fewer documents is emptied into the newest one, so that deletions free memory."""
+_SEGMENT_DOCUMENTS = 10_000  # documents whose terms are in memory while a file is analyzed again
 
 
 class FileUser(NamedTuple):
@@ -356,8 +356,11 @@ def convert_file(connection: Connection) -> None:
         _index_lists(connection)
 
     connection.execute(f"CREATE {DERIVED_TABLES['postings']}")
-    terms = iterate_legacy_terms(connection)
-    write_segment(connection, 1, (encode_list(term, rows) for term, rows in terms))
+    lists = (
+        encode_list(term, [number for pair in sorted(rows.items()) for number in pair])
+        for term, rows in iterate_legacy_terms(connection)
+    )
+    write_segment(connection, 1, lists)
     write_segments(connection, (Segment(1, file.documents),) if file.documents else ())
     connection.execute("DROP TABLE temp.instances")
     connection.execute("DROP TABLE terms")
@@ -392,23 +395,32 @@ def reanalyze(connection: Connection, analyzer: Analyzer) -> None:
     file = read_metadata(connection)
     connection.execute("DELETE FROM postings")
     languages: set[str] = set()
-    builder, tokens = SegmentBuilder(), 0
+    builder, segments, tokens = SegmentBuilder(), tuple[Segment, ...](), 0
     blocks: dict[int, array[int]] = {}
+    is_present = make_row_test(connection)
     for row in iterate_documents(connection):
         analysis = analyzer.analyze(row.text)
         builder.add(row.row, analysis.terms)
+        if builder.documents == _SEGMENT_DOCUMENTS:
+            segments = add_segment(connection, segments, builder, file.documents, is_present)
+            builder = SegmentBuilder()
         languages |= analysis.languages
         tokens += len(analysis.terms)
         empty = array("i", [ABSENT]) * BLOCK_ROWS
         blocks.setdefault(row.row // BLOCK_ROWS, empty)[row.row % BLOCK_ROWS] = len(analysis.terms)
-    write_segment(connection, 1, builder.build())
-    write_segments(connection, (Segment(1, builder.documents),) if builder.documents else ())
+    write_segments(connection, add_segment(connection, segments, builder, file.documents, is_present))
     for block, lengths in blocks.items():
         packed = pack_lengths(lengths)
         connection.execute(
             "UPDATE row_blocks SET generation = ?, lengths = ?, checksum = ? WHERE block = ?",
             (file.generation + 1, packed, checksum(block, packed), block),
         )
-    fresh = initial_metadata(analyzer.language, analyzer.version)
-    totals = {"tokens": tokens, "languages": " ".join(sorted(languages))}
-    write_metadata(connection, {name: fresh[name] for name in ("language", "analyzer")} | totals)
+    write_metadata(
+        connection,
+        {
+            "language": analyzer.language,
+            "analyzer": analyzer.version,
+            "tokens": tokens,
+            "languages": " ".join(sorted(languages)),
+        },
+    )
