@@ -81,7 +81,7 @@ def test_a_name_can_say_how_vectors_are_found(collection, tmp_path):
     exact = {}
     for name, subject in found.items():
         pipeline = subject.open(index)
-        exact[name] = pipeline.stores[0].store.store._searcher._vectors._exact
+        exact[name] = pipeline.stores[0].store.store.exact
         asyncio.run(pipeline.close())
     assert exact == {"dense": None, "dense:exact": True, "dense:approximate": False}
     assert found["dense:approximate"].stores[0]["exact"] is False

@@ -185,7 +185,9 @@ def _pipeline_identity(file: str) -> dict[str, str]:
     system = _find_system(file)
     # An index file counts its writes, including those that are still in the write-ahead log.
     owners = [ref.owner for ref in _open_pipeline(file).stores]
-    writes = [owner.metadata().generation if isinstance(owner, CanReopenVectors) else None for owner in owners]
+    writes = [
+        owner.metadata().generation if isinstance(owner, CanReopenVectors) else None for owner in owners
+    ]
     return {"pipeline": system.name, "key": cache_key(code_digest(), system.identity["file"], writes)}
 
 

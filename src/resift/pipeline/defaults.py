@@ -7,7 +7,7 @@ from typing import Any
 from resift.errors import StoreError
 from resift.pipeline.fan_out import OverFetch
 from resift.pipeline.stages import AdaptiveDepth, Rerank, Shape
-from resift.protocols import DocStore, CanReopenVectors
+from resift.protocols import CanReopenVectors, DocStore
 from resift.ranking.fusion.weighted import WeightedReranker
 from resift.rerankers.cross_encoder import (
     DEFAULT_MODEL,

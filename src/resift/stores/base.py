@@ -8,12 +8,13 @@ import warnings
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import Literal, NamedTuple, Protocol, TypeVar
+from functools import wraps
+from typing import Literal, NamedTuple, ParamSpec, Protocol, TypeVar
 
 from resift._internal.arrays import Array, np
 from resift._internal.forking import after_fork
 from resift.errors import InputError, StoreError
-from resift.external.candidates import Candidates, has_id, hits_from
+from resift.external.candidates import Candidates, has_id, read_hits
 from resift.external.records import ID_KEYS
 from resift.external.responses import list_documents
 from resift.protocols import Embedder
@@ -22,6 +23,7 @@ from resift.types import Hit, Metadata, Where
 from resift.validation import check_k, check_list, check_query
 
 T = TypeVar("T")
+P = ParamSpec("P")
 
 Mode = Literal["hybrid", "text", "vector"]
 Side = Literal["text", "vectors"]
@@ -75,7 +77,7 @@ def read_documents(candidates: Candidates) -> list[Hit]:
             raise InputError(
                 f"Document {number} has no id; give each document its own {' or '.join(ID_KEYS)}."
             )
-    return hits_from(documents, flags={})
+    return read_hits(documents, flags={})
 
 
 def read_ids(ids: Iterable[str | int]) -> list[str]:
@@ -187,7 +189,7 @@ def fuse_views(views: Sequence[Sequence[Hit]], *, k: int, source: str) -> list[H
     # Ranks, because BM25 and cosine scores have no common scale.
     fused = rrf([list(view) for view in views], k_param=60, k=k)
     hits = [replace(hit, source=source) for hit in fused]
-    return SearchHits(hits, approximate=any(map(is_approximate, views)))
+    return SearchHits(hits, approximate=any(getattr(view, "approximate", False) for view in views))
 
 
 # Concurrency
@@ -260,6 +262,21 @@ async def read_ahead(source: AsyncGenerator[T, None], *, depth: int) -> AsyncGen
         await source.aclose()
 
 
+# Names of Resift 0.2, which go with 0.4
+
+
+def deprecated_name(old: str, method: Callable[P, T]) -> Callable[P, T]:
+    """Return a method that calls `method` with a DeprecationWarning about its old name."""
+
+    @wraps(method)
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        message = f"{old} is now {method.__name__}; the old name goes with Resift 0.4."
+        warnings.warn(message, DeprecationWarning, stacklevel=2)
+        return method(*args, **kwargs)
+
+    return call
+
+
 _OLD_NAMES = {
     "Found": "Match",
     "documents_from": "read_documents",
@@ -267,19 +284,13 @@ _OLD_NAMES = {
     "nothing_to_find": "is_empty_search",
     "ranked": "top_k",
     "in_order": "select_by_ids",
-    "DamagedDocument": "CorruptDocumentError",
-    "identity_of": "embedder_name",
-    "unit_vectors": "embed_texts",
 }
-"""Names of Resift 0.2, which its page about custom stores used. They go with 0.4."""
+"""The page about custom stores used them."""
 
 
 def __getattr__(name: str) -> object:
     if name not in _OLD_NAMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    warnings.warn(
-        f"{__name__}.{name} is now {_OLD_NAMES[name]}; the old name goes with Resift 0.4.",
-        DeprecationWarning,
-        stacklevel=2,
-    )
+    message = f"{__name__}.{name} is now {_OLD_NAMES[name]}; the old name goes with Resift 0.4."
+    warnings.warn(message, DeprecationWarning, stacklevel=2)
     return globals()[_OLD_NAMES[name]]

@@ -336,11 +336,3 @@ def _parse_shell_value(value: str) -> JsonValue:
     if _NUMBER.fullmatch(value):
         return int(value) if value.lstrip("+-").isdigit() and len(value) < 300 else float(value)
     return value
-
-
-# OLD NAMES: remove
-conditions = parse_filter
-single_conditions = list_conditions
-passes = passes_all
-canonical = canonical_text
-where_from = parse_shell_filter

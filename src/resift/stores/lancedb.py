@@ -14,7 +14,7 @@ from resift._internal.forking import after_fork, leak
 from resift.errors import StoreError, require
 from resift.external.candidates import Candidate
 from resift.protocols import Embedder
-from resift.stores.base import Mode, read_ids, select_by_ids
+from resift.stores.base import Mode, deprecated_name, read_ids, select_by_ids
 from resift.stores.engine_store import (
     TAGS_VERSION,
     EngineRow,
@@ -159,8 +159,8 @@ class LanceDBVectorStore(EngineStore):
             self._connection = self._table = None
         self._workers.close()
 
-    vectors_of = get_vectors  # OLD NAME: remove
-    optimise = optimize  # OLD NAME: remove
+    vectors_of = deprecated_name("vectors_of", get_vectors)
+    optimise = deprecated_name("optimise", optimize)
 
     def reset_after_fork(self) -> None:
         """Refuse to work in a forked child: LanceDB's threads are gone there and its calls would hang."""

@@ -16,6 +16,7 @@ from resift.stores.base import (
     Mode,
     Side,
     StoreView,
+    deprecated_name,
     embed_texts,
     fuse_views,
     is_empty_search,
@@ -97,7 +98,7 @@ class MemoryStore:
         """Return id -> unit vector of the documents that have one."""
         return {id: self._vectors[id] for id in read_ids(ids) if id in self._vectors}
 
-    vectors_of = get_vectors  # OLD NAME: remove
+    vectors_of = deprecated_name("vectors_of", get_vectors)
 
     async def count(self) -> int:
         """Return the number of documents."""

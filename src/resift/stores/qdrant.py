@@ -20,7 +20,7 @@ from resift.external.candidates import Candidate
 from resift.models.embedder import EmbedderOptions, embedding_models
 from resift.models.registry import pin_advice
 from resift.protocols import Embedder
-from resift.stores.base import read_ids, select_by_ids
+from resift.stores.base import deprecated_name, read_ids, select_by_ids
 from resift.stores.engine_store import (
     TAGS_VERSION,
     EngineRow,
@@ -202,8 +202,8 @@ class QdrantVectorStore(EngineStore):
             await self._workers.run(self._client.close)
         self._workers.close()
 
-    vectors_of = get_vectors  # OLD NAME: remove
-    optimise = optimize  # OLD NAME: remove
+    vectors_of = deprecated_name("vectors_of", get_vectors)
+    optimise = deprecated_name("optimise", optimize)
 
     def reset_after_fork(self) -> None:
         """Open a new client in a forked child; a client passed by the caller stays."""

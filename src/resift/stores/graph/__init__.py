@@ -8,18 +8,7 @@ cypher_tokens.py    characters to tokens, and the words, procedures and function
 
 from __future__ import annotations
 
-from resift._internal.lazy_exports import lazy_exports
+from resift.stores.graph.cypher_guard import check_cypher
+from resift.stores.graph.ladybug import LadybugGraphStore
 
-TYPE_CHECKING = False
-
-if TYPE_CHECKING:
-    from resift.stores.graph.cypher_guard import check_cypher as check_cypher
-    from resift.stores.graph.ladybug import LadybugGraphStore as LadybugGraphStore
-else:
-    __getattr__, __dir__, __all__ = lazy_exports(
-        __name__,
-        """
-        cypher_guard: check_cypher
-        ladybug: LadybugGraphStore
-        """,
-    )
+__all__ = ["LadybugGraphStore", "check_cypher"]

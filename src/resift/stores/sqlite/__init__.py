@@ -13,17 +13,6 @@ integrity.py      the full check of a file
 
 from __future__ import annotations
 
-from resift._internal.lazy_exports import lazy_exports
+from resift.stores.sqlite.sqlite_store import SQLiteOptions, SQLiteStore
 
-TYPE_CHECKING = False
-
-if TYPE_CHECKING:
-    from resift.stores.sqlite.sqlite_store import SQLiteOptions as SQLiteOptions
-    from resift.stores.sqlite.sqlite_store import SQLiteStore as SQLiteStore
-else:
-    __getattr__, __dir__, __all__ = lazy_exports(
-        __name__,
-        """
-        sqlite_store: SQLiteOptions SQLiteStore
-        """,
-    )
+__all__ = ["SQLiteOptions", "SQLiteStore"]

@@ -143,8 +143,21 @@ class DatabaseFile:
     @contextlib.contextmanager
     def _lend(self) -> Iterator[Connection]:
         with self.translate_errors():
-            pool_number = self._pool_number
-            connection = self._take()
+            self.require_open()
+            connection: Connection | None = None
+            with self._lock:
+                pool_number = self._pool_number
+                if self._idle:
+                    connection = self._idle.pop()
+            # Another process may have converted the file, or replaced one that is read without locks.
+            if connection is not None and (
+                connection.version != read_version(connection)
+                or (connection.stamp is not None and connection.stamp != self._read_stamp())
+            ):
+                connection.close()
+                connection = None
+            if connection is None:
+                connection = self._connect()
             try:
                 yield connection
             finally:
@@ -154,20 +167,6 @@ class DatabaseFile:
                         self._idle.append(connection)
                 if not keep:
                     connection.close()
-
-    def _take(self) -> Connection:
-        self.require_open()
-        while True:
-            with self._lock:
-                connection = self._idle.pop() if self._idle else None
-            if connection is None:
-                return self._connect()
-            # Another process may have converted the file, or replaced one that is read without locks.
-            if connection.version == read_version(connection) and (
-                connection.stamp is None or connection.stamp == self._read_stamp()
-            ):
-                return connection
-            connection.close()
 
     def _connect(self) -> Connection:
         uri = f"file:{quote(str(self.path.absolute()))}?mode={'ro' if self.read_only else 'rwc'}"

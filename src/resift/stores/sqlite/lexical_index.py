@@ -157,32 +157,31 @@ def write_segment(connection: sqlite3.Connection, number: int, lists: Iterable[P
 
     A block is its terms, then first row, last row and size of each list, then the lists.
     """
+    terms: list[str] = []
+    numbers: list[int] = []
+    parts: list[bytes] = []
 
-    def make_row(next_term: str) -> tuple[int, str, bytes, int]:
+    def make_row(first_term: str, next_term: str) -> tuple[int, str, bytes, int]:
         header = "\n".join([next_term, *terms]).encode()
         sizes = pack(f"<{len(numbers)}I", *numbers)
         block = b"".join((len(header).to_bytes(4, "little"), header, sizes, *parts))
         return number, first_term, block, checksum(number, first_term.encode(), block)
 
     def make_rows() -> Iterator[tuple[int, str, bytes, int]]:
-        nonlocal first_term
-        size = 0
+        first_term, size = "", 0  # the first block covers all terms before it
         for term, first_row, last_row, data in lists:
             if size >= _BLOCK_BYTES:
-                yield make_row(term)
+                yield make_row(first_term, term)
                 first_term, size = term, 0
-                for column in (terms, numbers, parts):
-                    column.clear()
+                terms.clear()
+                numbers.clear()
+                parts.clear()
             terms.append(term)
             numbers.extend((first_row, last_row, len(data)))
             parts.append(data)
             size += len(term) + len(data) + 13
-        yield make_row("")
+        yield make_row(first_term, "")
 
-    first_term = ""  # the first block covers all terms before it
-    terms: list[str] = []
-    numbers: list[int] = []
-    parts: list[bytes] = []
     connection.executemany("INSERT INTO postings VALUES (?, ?, ?, ?)", make_rows())
 
 
@@ -289,10 +288,11 @@ def _open_block(block: bytes) -> tuple[str, list[str], tuple[int, ...], int]:
 def _encode_integers(values: Iterable[int]) -> bytes:
     data = bytearray()
     for value in values:
-        while value >= 0x80:
-            data.append(value & 0x7F | 0x80)
-            value >>= 7
-        data.append(value)
+        rest = value
+        while rest >= 0x80:
+            data.append(rest & 0x7F | 0x80)
+            rest >>= 7
+        data.append(rest)
     return bytes(data)
 
 
@@ -339,7 +339,7 @@ def read_occurrences(connection: Connection, segments: Sequence[Segment], term: 
     if seen != len(segments):
         raise IndexCorruptedError("postings", "a segment")
     if lists:
-        return _concatenate(lists).decode()
+        return (lists[0] if len(lists) == 1 else _concatenate(lists)).decode()
     np = _numpy()
     return Occurrences([], []) if np is None else Occurrences(np.zeros(0, np.int64), np.zeros(0, np.int64))
 
@@ -424,7 +424,8 @@ class LexicalView:
                 return cached
         # Outside the lock: two threads may read a word twice, but none waits for another's disk.
         segments = self.rows.file.segments
-        postings = self._weigh(_add_up([read_occurrences(connection, segments, term) for term in word]))
+        parts = [read_occurrences(connection, segments, term) for term in word]
+        postings = self._weigh(parts[0] if len(parts) == 1 else _add_up(parts))
         with self._lock:
             if word not in self._postings:
                 self._postings[word] = postings
@@ -457,8 +458,6 @@ class LexicalView:
 
 def _add_up(parts: Sequence[Occurrences]) -> Occurrences:
     """Return the occurrences of several terms as those of one."""
-    if len(parts) == 1:
-        return parts[0]
     np = _numpy()
     if np is None:
         counts: Counter[int] = Counter()

@@ -10,7 +10,7 @@ import json
 import sqlite3
 import sys
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple, Protocol, TypeVar
 from zlib import crc32
@@ -18,7 +18,7 @@ from zlib import crc32
 from resift._internal.arrays import Array, np
 from resift.errors import StoreError
 from resift.stores.base import CorruptDocumentError
-from resift.stores.sqlite.tables import Connection, FileMetadata, IndexCorruptedError, checksum
+from resift.stores.sqlite.tables import Connection, FileMetadata, IndexCorruptedError, checksum, read_metadata
 from resift.types import Metadata
 
 K = TypeVar("K", str, int)
@@ -29,6 +29,7 @@ ABSENT = -1
 """Length of a row without a document."""
 
 _COLUMNS = "row, id, text, metadata, checksum"
+_BY_ROW = f"SELECT {_COLUMNS} FROM documents WHERE row IN"  # noqa: S608
 _MAX_PARAMETERS = 500  # older SQLite builds allow 999
 
 
@@ -101,15 +102,17 @@ def iterate_documents(connection: sqlite3.Connection) -> Iterator[StoredRow]:
 
 def read_rows_by_id(connection: Connection, ids: Sequence[str]) -> dict[str, StoredRow]:
     """Return id -> row of the documents that exist."""
-    rows = {row.id: row for row in map(_verify, _select(connection, "id", ids))}
+    statement = f"SELECT {_COLUMNS} FROM documents WHERE id IN"  # noqa: S608
+    rows = {row.id: row for row in map(_verify, select_in(connection, statement, ids))}
     _check_absence(connection, [id for id in ids if id not in rows])
     return rows
 
 
 def read_rows(connection: sqlite3.Connection, numbers: Sequence[int]) -> dict[int, StoredRow]:
     """Return number -> row; all must exist."""
-    rows = {row.row: row for row in map(_verify, _select(connection, "row", numbers))}
-    _check_complete(numbers, rows)
+    rows = {row.row: row for row in map(_verify, select_in(connection, _BY_ROW, numbers))}
+    if len(rows) < len(numbers):
+        raise IndexCorruptedError("documents", min(set(numbers) - rows.keys()))
     return rows
 
 
@@ -118,21 +121,23 @@ def read_lazy_documents(
 ) -> dict[int, tuple[str, LazyDocument]]:
     """Return row number -> (id, document) without verifying the contents; all must exist."""
     documents = {}
-    for columns in _select(connection, "row", numbers):
+    for columns in select_in(connection, _BY_ROW, numbers):
         if not isinstance(columns[1], str):  # a damaged page may return a number
             raise IndexCorruptedError("documents", columns[0])
         document = LazyDocument(columns, file)
         if columns[2] == "":  # fusion looks for the text of such a hit in other lists
             document.load()
         documents[columns[0]] = columns[1], document
-    _check_complete(numbers, documents)
+    if len(documents) < len(numbers):
+        raise IndexCorruptedError("documents", min(set(numbers) - documents.keys()))
     return documents
 
 
 def read_ids(connection: sqlite3.Connection, numbers: Sequence[int]) -> dict[int, str]:
     """Return row number -> id without reading texts, verified against the index of ids."""
-    ids = _read_id_pairs(connection, "row", numbers)
-    if len(ids) != len(numbers) or ids != _read_id_pairs(connection, "id", list(ids.values())):
+    ids = dict(select_in(connection, "SELECT row, id FROM documents WHERE row IN", numbers))
+    again = dict(select_in(connection, "SELECT row, id FROM documents WHERE id IN", list(ids.values())))
+    if len(ids) != len(numbers) or ids != again or not all(isinstance(id, str) for id in ids.values()):
         raise IndexCorruptedError("documents", "an id")
     return ids
 
@@ -146,6 +151,15 @@ def read_all_ids(connection: sqlite3.Connection) -> list[str]:
     return ids
 
 
+def select_in(connection: sqlite3.Connection, statement: str, keys: Sequence[K]) -> list[tuple[Any, ...]]:
+    """Return the rows of a statement that ends with IN, for any number of keys."""
+    rows: list[tuple[Any, ...]] = []
+    for start in range(0, len(keys), _MAX_PARAMETERS):
+        part = keys[start : start + _MAX_PARAMETERS]
+        rows += connection.execute(f"{statement} ({','.join('?' * len(part))})", part).fetchall()
+    return rows
+
+
 def _verify(columns: tuple[Any, ...]) -> StoredRow:
     number, id, text, metadata, stored = columns
     row = StoredRow(number, id, text, metadata)
@@ -156,44 +170,11 @@ def _verify(columns: tuple[Any, ...]) -> StoredRow:
     return row
 
 
-def _select(connection: sqlite3.Connection, column: str, keys: Sequence[K]) -> list[tuple[Any, ...]]:
-    rows: list[tuple[Any, ...]] = []
-    for part in split_parameters(keys):
-        marks = ",".join("?" * len(part))
-        statement = f"SELECT {_COLUMNS} FROM documents WHERE {column} IN ({marks})"  # noqa: S608
-        rows += connection.execute(statement, part).fetchall()
-    return rows
-
-
-def _read_id_pairs(connection: sqlite3.Connection, column: str, keys: Sequence[K]) -> dict[int, str]:
-    """Return row -> id: by `row` from the table, by `id` from its index."""
-    pairs: dict[int, str] = {}
-    for part in split_parameters(keys):
-        marks = ",".join("?" * len(part))
-        pairs.update(connection.execute(f"SELECT row, id FROM documents WHERE {column} IN ({marks})", part))  # noqa: S608
-    if not all(isinstance(id, str) for id in pairs.values()):  # a damaged page may return numbers
-        raise IndexCorruptedError("documents", "an id")
-    return pairs
-
-
 def _check_absence(connection: sqlite3.Connection, ids: Sequence[str]) -> None:
     """Raise IndexCorruptedError if the second index knows an id that the first does not."""
-    for part in split_parameters(ids):
-        marks = ",".join("?" * len(part))
-        second = "SELECT row FROM documents INDEXED BY documents_by_id WHERE id || '' IN"
-        if hidden := connection.execute(f"{second} ({marks}) LIMIT 1", part).fetchone():
-            raise IndexCorruptedError("documents", hidden[0])
-
-
-def _check_complete(numbers: Sequence[int], rows: Mapping[int, object]) -> None:
-    if missing := [number for number in numbers if number not in rows]:
-        raise IndexCorruptedError("documents", missing[0])
-
-
-def split_parameters(values: Sequence[K]) -> Iterator[Sequence[K]]:
-    """Yield the values in parts that fit into one statement."""
-    for start in range(0, len(values), _MAX_PARAMETERS):
-        yield values[start : start + _MAX_PARAMETERS]
+    second = "SELECT row FROM documents INDEXED BY documents_by_id WHERE id || '' IN"
+    if hidden := select_in(connection, second, ids):
+        raise IndexCorruptedError("documents", hidden[0][0])
 
 
 # Vectors
@@ -202,24 +183,21 @@ def split_parameters(values: Sequence[K]) -> Iterator[Sequence[K]]:
 def read_vectors(connection: sqlite3.Connection, numbers: Sequence[int]) -> dict[int, bytes]:
     """Return row number -> vector of the rows that have one."""
     vectors: dict[int, bytes] = {}
-    for part in split_parameters(numbers):
-        marks = ",".join("?" * len(part))
-        statement = f"SELECT row, vector, checksum FROM vectors WHERE row IN ({marks})"  # noqa: S608
-        for row, vector, stored in connection.execute(statement, part):
-            if checksum(row, vector) != stored:
-                raise IndexCorruptedError("vectors", row)
-            vectors[row] = vector
+    statement = "SELECT row, vector, checksum FROM vectors WHERE row IN"
+    for row, vector, stored in select_in(connection, statement, numbers):
+        if checksum(row, vector) != stored:
+            raise IndexCorruptedError("vectors", row)
+        vectors[row] = vector
     return vectors
 
 
 def read_vectors_by_id(connection: Connection, ids: Sequence[str], dimension: int) -> dict[str, bytes]:
     """Return id -> vector, without reading texts."""
-    rows = _read_id_pairs(connection, "id", ids)
-    if rows != _read_id_pairs(connection, "row", list(rows)):
-        raise IndexCorruptedError("documents", "an id")
+    numbers = [row for (row,) in select_in(connection, "SELECT row FROM documents WHERE id IN", ids)]
+    rows = read_ids(connection, numbers)
     known = set(rows.values())
     _check_absence(connection, [id for id in ids if id not in known])
-    vectors = read_vectors(connection, list(rows))
+    vectors = read_vectors(connection, numbers)
     # A file with vectors has one for every document.
     if dimension and len(vectors) < len(rows):
         raise IndexCorruptedError("vectors", min(rows.keys() - vectors.keys()))
@@ -228,34 +206,34 @@ def read_vectors_by_id(connection: Connection, ids: Sequence[str], dimension: in
 
 def read_vector_matrix(connection: sqlite3.Connection, numbers: Sequence[int], dimension: int) -> Array:
     """Return the vectors of these rows as one matrix; the numbers are in ascending order, all must exist."""
-    parts = [_join_vectors(connection, part, 4 * dimension) for part in split_parameters(numbers)]
-    return np.frombuffer(b"".join(parts), dtype="<f4").reshape(-1, dimension)
-
-
-def _join_vectors(connection: sqlite3.Connection, numbers: Sequence[int], size: int) -> bytes:
-    """Return the vectors as one byte string.
-
-    SQLite joins them in one step without the GIL. Row by row takes twice as long.
-    """
-    statement = (
-        "SELECT group_concat(row), group_concat(checksum), CAST(group_concat(vector, '') AS BLOB) "  # noqa: S608
-        f"FROM vectors WHERE row IN ({','.join('?' * len(numbers))})"
-    )
-    rows, checksums, joined = connection.execute(statement, numbers).fetchone()
-    if len(joined or b"") == size * len(numbers) and rows == ",".join(map(str, numbers)):
+    size, parts = 4 * dimension, []
+    for start in range(0, len(numbers), _MAX_PARAMETERS):
+        part = numbers[start : start + _MAX_PARAMETERS]
+        # SQLite joins them in one step without the GIL. Row by row takes twice as long.
+        statement = (
+            "SELECT group_concat(row), group_concat(checksum), CAST(group_concat(vector, '') AS BLOB) "  # noqa: S608
+            f"FROM vectors WHERE row IN ({','.join('?' * len(part))})"
+        )
+        rows, checksums, joined = connection.execute(statement, part).fetchone()
+        joined = joined or b""
         view = memoryview(joined)
         computed = (  # `checksum` of each row, with fewer calls
             crc32(view[i * size : (i + 1) * size], crc32(b"%d|%d|" % (number, size)))
-            for i, number in enumerate(numbers)
+            for i, number in enumerate(part)
         )
-        if checksums == ",".join(map(str, computed)):
-            return bytes(joined)
-    # Again one by one, to name the damaged row.
-    vectors = read_vectors(connection, numbers)
-    for number in numbers:
-        if len(vectors.get(number, b"")) != size:
-            raise IndexCorruptedError("vectors", number)
-    return b"".join(vectors[number] for number in numbers)
+        if (
+            len(joined) != size * len(part)
+            or rows != ",".join(map(str, part))
+            or checksums != ",".join(map(str, computed))
+        ):
+            # Again one by one, to name the damaged row.
+            vectors = read_vectors(connection, part)
+            for number in part:
+                if len(vectors.get(number, b"")) != size:
+                    raise IndexCorruptedError("vectors", number)
+            joined = b"".join(vectors[number] for number in part)
+        parts.append(joined)
+    return np.frombuffer(b"".join(parts), dtype="<f4").reshape(-1, dimension)
 
 
 # Row lists
@@ -357,14 +335,19 @@ class RowList:
 
 
 class RowListCache:
-    """Keeps one RowList up to date with the file; call with the store's lock held."""
+    """Keeps one RowList up to date with the file; call with the store's lock held.
+
+    A snapshot begins with its first read, so each is at least as new as the rows in memory.
+    """
 
     def __init__(self) -> None:
         self._rows: RowList | None = None
         self._counts: dict[int, int] = {}  # block -> documents
 
-    def read(self, connection: sqlite3.Connection, file: FileMetadata) -> RowList:
+    def load(self, connection: Connection) -> RowList:
         """Return the rows of the connection's snapshot."""
+        file = read_metadata(connection)
+        connection.version = file.version  # another process may have converted the file
         old = self._rows
         if old is not None and old.file.generation == file.generation:
             return old

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
+import threading
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
 from resift._internal.arrays import Array, np
+from resift._internal.forking import after_fork
 from resift.errors import InputError, StoreError
 from resift.external.candidates import Candidate
 from resift.models.embedder import NO_EMBEDDER, embedding_models
@@ -19,9 +21,12 @@ from resift.protocols import Embedder
 from resift.stores.base import (
     HYBRID_DEPTH,
     LazyStoreView,
+    Match,
     Mode,
+    SearchHits,
     StoreView,
     Workers,
+    deprecated_name,
     embed_texts,
     embedder_name,
     fuse_views,
@@ -31,15 +36,25 @@ from resift.stores.base import (
     read_ids,
     resolve_mode,
     select_by_ids,
+    top_k,
 )
 from resift.stores.engine_store import SearchOptions
-from resift.stores.filters import parse_filter
-from resift.stores.sqlite import rows
+from resift.stores.filters import Test, parse_filter, passes_all
+from resift.stores.sqlite import rows as stored_rows
 from resift.stores.sqlite.attributes import explain_stored_filter, find_rows
 from resift.stores.sqlite.database import DatabaseFile, FileReplacedError
 from resift.stores.sqlite.integrity import find_problems
-from resift.stores.sqlite.searcher import Searcher
-from resift.stores.sqlite.tables import SCHEMA_VERSION, FileMetadata, initial_metadata, read_metadata
+from resift.stores.sqlite.lexical_index import LexicalView
+from resift.stores.sqlite.rows import RowListCache
+from resift.stores.sqlite.tables import (
+    SCHEMA_VERSION,
+    Connection,
+    FileMetadata,
+    IndexCorruptedError,
+    initial_metadata,
+    read_metadata,
+)
+from resift.stores.sqlite.vector_index import VectorIndex, measure_recall
 from resift.stores.sqlite.writer import (
     Batch,
     FileUser,
@@ -54,6 +69,7 @@ from resift.stores.sqlite.writer import (
 from resift.text import Analyzer
 from resift.text.bm25 import BM25
 from resift.types import Hit, JsonObject, Where
+from resift.types.hit import lazy_hits
 from resift.validation import check_arguments, check_path, option
 
 T = TypeVar("T")
@@ -138,7 +154,13 @@ class SQLiteStore:
             self._file.close()
             raise
         self._analyzer = Analyzer(file.language)
-        self._searcher = Searcher(self._file, model, self._analyzer, exact=exact)
+        self.exact = exact
+        self._model = model
+        self._lock = threading.Lock()
+        self._rows = RowListCache()
+        self._lexical: LexicalView | None = None
+        self._vectors = VectorIndex(exact)
+        after_fork(self)
 
     @property
     def text(self) -> StoreView:
@@ -168,6 +190,8 @@ class SQLiteStore:
         with self._file.reading() as connection:
             return read_metadata(connection)
 
+    # Writing
+
     async def add(self, documents: Iterable[Candidate]) -> int:
         """Store the documents, replacing those with the same id; return the number of documents given.
 
@@ -191,12 +215,8 @@ class SQLiteStore:
         """Analyze the changed documents and embed the changed texts: the part of `add` before the write."""
         self._file.require_writable()
         hits = read_documents(documents)
-
-        def read_stored() -> dict[str, rows.StoredRow]:
-            with self._file.reading() as connection:
-                return rows.read_rows_by_id(connection, [hit.id for hit in hits])
-
-        stored = await self._run(self._readers, read_stored)
+        ids = [hit.id for hit in hits]
+        stored = await self._read(lambda connection: stored_rows.read_rows_by_id(connection, ids))
         # Only texts are embedded: a document with changed metadata keeps its vector.
         new_texts = [hit for hit in hits if hit.id not in stored or stored[hit.id].text != hit.text]
         changed = [hit for hit in hits if hit.id not in stored or not is_unchanged(stored[hit.id], hit)]
@@ -213,94 +233,97 @@ class SQLiteStore:
 
     async def write(self, batch: Batch) -> None:
         """Store a prepared batch in one transaction."""
-
-        def work(batch: Batch) -> list[Hit]:
-            with self._file.writing(convert_file) as connection:
-                return write_batch(connection, batch, self._user, self._analyzer)
-
         while batch.hits:
+            work = partial(write_batch, batch=batch, user=self._user, analyzer=self._analyzer)
             # Another process may have changed a document since the comparison: prepare those again.
-            stale = await self._run(self._writer, partial(work, batch))
-            batch = await self.prepare(stale)
+            batch = await self.prepare(await self._write(work))
 
     async def delete(self, ids: Iterable[str | int]) -> int:
         """Remove documents; return how many existed."""
         self._file.require_writable()
         distinct = read_ids(ids)
+        if not distinct:
+            return 0
+        return await self._write(partial(delete_documents, ids=distinct, analyzer=self._analyzer))
 
-        def work() -> int:
-            with self._file.writing(convert_file) as connection:
-                return delete_documents(connection, distinct, self._analyzer)
+    async def mark_sources(self, digests: Mapping[str, str | None]) -> None:
+        """Record which files are completely indexed (path -> digest); None removes a file."""
+        indexed = [(path, digest) for path, digest in digests.items() if digest is not None]
+        removed = [(path,) for path, digest in digests.items() if digest is None]
 
-        return await self._run(self._writer, work) if distinct else 0
+        def work(connection: Connection) -> None:
+            connection.executemany("DELETE FROM sources WHERE path = ?", removed)
+            connection.executemany("INSERT OR REPLACE INTO sources VALUES (?, ?)", indexed)
+
+        if digests:
+            await self._write(work)
+
+    # Reading
 
     async def get(self, ids: Iterable[str | int]) -> list[Hit]:
         """Return the documents in the order of the ids; unknown ids are skipped."""
         distinct = read_ids(ids)
 
-        def work() -> list[Hit]:
-            with self._file.reading() as connection:
-                stored = rows.read_rows_by_id(connection, distinct)
+        def work(connection: Connection) -> list[Hit]:
             hits = {
                 id: Hit(id, row.text, source=self.name, metadata=row.decode_metadata())
-                for id, row in stored.items()
+                for id, row in stored_rows.read_rows_by_id(connection, distinct).items()
             }
             return select_by_ids(distinct, hits)
 
-        return await self._run(self._readers, work)
+        return await self._read(work)
 
     async def get_vectors(self, ids: Iterable[str | int]) -> Mapping[str, Array]:
         """Return id -> unit vector of the documents that have one."""
         distinct = read_ids(ids)
 
-        def work() -> Mapping[str, Array]:
-            with self._file.reading() as connection:
-                connection.execute("BEGIN")
-                dimension = read_metadata(connection).dimension
-                vectors = rows.read_vectors_by_id(connection, distinct, dimension)
+        def work(connection: Connection) -> Mapping[str, Array]:
+            dimension = read_metadata(connection).dimension
+            vectors = stored_rows.read_vectors_by_id(connection, distinct, dimension)
             return {id: np.frombuffer(vector, dtype="<f4") for id, vector in vectors.items()}
 
-        return await self._run(self._readers, work)
+        return await self._read(work)
 
     async def ids(self, where: Where | None = None) -> list[str]:
         """Return the sorted ids of all documents whose metadata passes `where`."""
         tests = parse_filter(where)
 
-        def work() -> list[str]:
-            with self._file.reading() as connection:
-                numbers = find_rows(connection, tests)
-                if numbers is None:
-                    return rows.read_all_ids(connection)
-                return sorted(rows.read_ids(connection, numbers).values())
+        def work(connection: Connection) -> list[str]:
+            numbers = find_rows(connection, tests)
+            if numbers is None:
+                return stored_rows.read_all_ids(connection)
+            return sorted(stored_rows.read_ids(connection, numbers).values())
 
-        return await self._run(self._readers, work)
+        return await self._read(work)
 
     async def explain_filter(self, where: Where) -> dict[str, str]:
         """Return key -> note for each condition of a filter that no document passes."""
-
-        def work() -> dict[str, str]:
-            with self._file.reading() as connection:
-                connection.execute("BEGIN")
-                return explain_stored_filter(connection, where)
-
-        return await self._run(self._readers, work)
+        return await self._read(partial(explain_stored_filter, where=where))
 
     async def count(self) -> int:
         """Return the number of documents."""
-        return (await self._run(self._readers, self.metadata)).documents
+        return (await self._read(read_metadata)).documents
+
+    async def sources(self) -> Mapping[str, str]:
+        """Return path -> digest of every completely indexed file."""
+        return await self._read(
+            lambda connection: dict(connection.execute("SELECT path, digest FROM sources"))
+        )
+
+    # Search
 
     async def search(self, query: str, *, k: int, where: Where | None = None) -> list[Hit]:
         """Return at most k hits whose metadata passes `where`, best first."""
         if self.mode == "text":
             return await self.search_text(query, k=k, where=where, source=self.name)
+        assert self.embedder is not None  # noqa: S101 - resolve_mode refuses other modes without one
+        search_vectors = partial(self.search_vectors, query, embedder=self.embedder, where=where)
         if self.mode == "vector":
-            assert self.embedder is not None  # noqa: S101 - resolve_mode refuses this mode without one
-            return await self.search_vectors(
-                query, embedder=self.embedder, k=k, where=where, source=self.name
-            )
+            return await search_vectors(k=k, source=self.name)
         depth = max(k, HYBRID_DEPTH) if k else 0
         views = await asyncio.gather(
-            self.text.search(query, k=depth, where=where), self.vectors.search(query, k=depth, where=where)
+            self.search_text(query, k=depth, where=where, source=f"{self.name}.text"),
+            search_vectors(k=depth, source=f"{self.name}.vectors"),
         )
         return fuse_views(views, k=k, source=self.name)
 
@@ -313,13 +336,22 @@ class SQLiteStore:
     async def search_text(
         self, query: str, *, k: int, where: Where | None, source: str, lazy: bool = False
     ) -> list[Hit]:
-        """Search by keywords (BM25)."""
+        """Search by keywords (BM25). `lazy` hits decode their text and metadata on first use."""
         if is_empty_search(query, k, where):
             return []
-        work = partial(
-            self._searcher.search_text, query, k=k, tests=parse_filter(where), source=source, lazy=lazy
-        )
-        return await self._run(self._readers, work)
+        tests = parse_filter(where)
+
+        def work(connection: Connection) -> list[Hit]:
+            with self._lock:
+                rows = self._rows.load(connection)
+                view = self._lexical
+                if view is None or view.rows is not rows:
+                    view = self._lexical = LexicalView(rows, self._model)
+            words = self._analyzer.query_words(query, languages=rows.file.languages)
+            matches = view.search(connection, words, k, find_rows(connection, tests))
+            return self._load_hits(connection, matches, k, tests, source, lazy=lazy)
+
+        return await self._read(work)
 
     async def search_vectors(
         self,
@@ -334,40 +366,53 @@ class SQLiteStore:
         """Search by the cosine to the query's vector."""
         if is_empty_search(query, k, where):
             return []
+        tests = parse_filter(where)
         vector = (await embed_texts(embedder, [query], kind="query", store=self.name))[0]
         user = FileUser(self.path, self.name, embedder_name(embedder))
-        work = partial(
-            self._searcher.search_vectors,
-            vector,
-            k=k,
-            tests=parse_filter(where),
-            source=source,
-            user=user,
-            lazy=lazy,
-        )
-        return await self._run(self._readers, work)
 
-    async def sources(self) -> Mapping[str, str]:
-        """Return path -> digest of every completely indexed file."""
+        def work(connection: Connection) -> list[Hit]:
+            with self._lock:
+                rows = self._rows.load(connection)
+                user.check_embedder(rows.file, dimension=len(vector))
+                view = self._vectors.view(connection, rows)
+            neighbors = view.search(connection, vector, k, find_rows(connection, tests))
+            hits = self._load_hits(connection, neighbors.matches, k, tests, source, lazy=lazy)
+            return SearchHits(hits, approximate=neighbors.approximate)
 
-        def work() -> Mapping[str, str]:
-            with self._file.reading() as connection:
-                return dict(connection.execute("SELECT path, digest FROM sources"))
+        return await self._read(work)
 
-        return await self._run(self._readers, work)
+    def _load_hits(
+        self,
+        connection: Connection,
+        matches: list[tuple[int, float]],
+        k: int,
+        tests: Sequence[Test],
+        source: str,
+        *,
+        lazy: bool,
+    ) -> list[Hit]:
+        """Return the best k as hits; `matches` may have more that tie with the last."""
+        if len(matches) > 2 * k:  # many ties: the ids decide, and the texts are not needed
+            ids = stored_rows.read_ids(connection, [row for row, _ in matches])
+            matches = sorted(matches, key=lambda match: (-match[1], ids[match[0]]))[:k]
+        numbers = [row for row, _ in matches]
+        if lazy and not tests:
+            documents = stored_rows.read_lazy_documents(connection, numbers, self._file)
+            best = [(-score, *documents[number]) for number, score in matches]
+            best.sort(key=lambda match: match[:2])
+            return lazy_hits([(id, -score, document) for score, id, document in best[:k]], source=source)
+        rows = stored_rows.read_rows(connection, numbers)
+        hits = []
+        for number, score in matches:
+            row = rows[number]
+            metadata = row.decode_metadata()
+            # The attributes said that it passes; if the document disagrees, one of them is damaged.
+            if tests and not passes_all(metadata, tests):
+                raise IndexCorruptedError("attributes", number)
+            hits.append(Match(row.id, row.text, score, metadata))
+        return top_k(hits, k=k, source=source)
 
-    async def mark_sources(self, digests: Mapping[str, str | None]) -> None:
-        """Record which files are completely indexed (path -> digest); None removes a file."""
-        indexed = [(path, digest) for path, digest in digests.items() if digest is not None]
-        removed = [(path,) for path, digest in digests.items() if digest is None]
-
-        def work() -> None:
-            with self._file.writing(convert_file) as connection:
-                connection.executemany("DELETE FROM sources WHERE path = ?", removed)
-                connection.executemany("INSERT OR REPLACE INTO sources VALUES (?, ?)", indexed)
-
-        if digests:
-            await self._run(self._writer, work)
+    # Maintenance
 
     async def upgrade(self) -> bool:
         """Convert the file to the current version and text analysis; return whether anything changed.
@@ -377,46 +422,46 @@ class SQLiteStore:
         """
         self._file.require_writable()
         analyzer = Analyzer(self._analyzer.language)
-
-        def work() -> bool:
-            before = self.metadata()
-            outdated = before.analyzer != analyzer.version
-            if not outdated and before.version == SCHEMA_VERSION:
-                return False
-            with self._file.writing(convert_file) as connection:
-                if outdated:
-                    reanalyze(connection, analyzer)
-            return True
-
-        return await self._run(self._writer, work)
+        before = await self._read(read_metadata)
+        if before.analyzer != analyzer.version:
+            await self._write(partial(reanalyze, analyzer=analyzer))
+        elif before.version < SCHEMA_VERSION:
+            await self._write(lambda connection: None)  # the write converts the file
+        else:
+            return False
+        return True
 
     async def optimize(self) -> str:
         """Merge the keyword index and the write-ahead log, rebuild damaged bit codes; return a summary."""
 
-        def work() -> str:
-            with self._file.writing(convert_file) as connection:
-                damaged = rebuild_codes(connection)
-                merge_keyword_index(connection)
+        def work(connection: Connection) -> int:
+            damaged = rebuild_codes(connection)
+            merge_keyword_index(connection)
+            return damaged
+
+        damaged = await self._write(work)
+
+        def truncate_log() -> None:
             with self._file.reading() as connection:
                 connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-            codes = f"{damaged} damaged blocks of bit codes rebuilt" if damaged else "bit codes are intact"
-            return f"keyword index merged, {codes}"
 
-        return await self._run(self._writer, work)
+        await self._run(self._writer, truncate_log)
+        codes = f"{damaged} damaged blocks of bit codes rebuilt" if damaged else "bit codes are intact"
+        return f"keyword index merged, {codes}"
 
     async def verify(self) -> list[str]:
         """Read the whole file and return its problems, without any text of documents."""
-
-        def work() -> list[str]:
-            with self._file.reading() as connection:
-                connection.execute("BEGIN")
-                return find_problems(connection)
-
-        return await self._run(self._readers, work)
+        return await self._read(find_problems)
 
     async def recall(self, *, questions: int = 20, k: int = 10) -> float:
         """Return the share of the exact best k that bit codes find, for the vectors of some documents."""
-        return await self._run(self._readers, lambda: self._searcher.measure_recall(questions, k))
+
+        def work(connection: Connection) -> float:
+            with self._lock:
+                rows = self._rows.load(connection)
+            return measure_recall(connection, rows, questions, k)
+
+        return await self._read(work)
 
     async def close(self) -> None:
         """Finish running work and close the file."""
@@ -428,10 +473,12 @@ class SQLiteStore:
         self._readers.close(wait=True)
         self._file.close()
 
-    vectors_of = get_vectors  # OLD NAME: remove
-    vectors_by = with_embedder  # OLD NAME: remove
-    facts = metadata  # OLD NAME: remove
-    optimise = optimize  # OLD NAME: remove
+    vectors_of = deprecated_name("vectors_of", get_vectors)
+    optimise = deprecated_name("optimise", optimize)
+
+    def reset_after_fork(self) -> None:
+        """Replace the lock in a forked child."""
+        self._lock = threading.Lock()
 
     def _check_file(self, language: str | None) -> FileMetadata:
         """Return the file metadata; raises StoreError or InputError if the arguments do not match it."""
@@ -450,20 +497,33 @@ class SQLiteStore:
             )
         return file
 
+    async def _read(self, work: Callable[[Connection], T]) -> T:
+        """Run the work on one snapshot of the file, in a reader thread."""
+
+        def read() -> T:
+            with self._file.reading() as connection:
+                connection.execute("BEGIN")
+                return work(connection)
+
+        return await self._run(self._readers, read)
+
+    async def _write(self, work: Callable[[Connection], T]) -> T:
+        """Run the work in one write transaction, which converts a file of an older version first."""
+
+        def write() -> T:
+            with self._file.writing(convert_file) as connection:
+                return work(connection)
+
+        return await self._run(self._writer, write)
+
     async def _run(self, workers: Workers, work: Callable[[], T]) -> T:
         self._file.require_open()
-        try:
-            return await workers.run(partial(_retry, work))
-        except UnicodeEncodeError:
-            pass  # and not as the cause of the next error, because it contains the text
+        for attempt in range(1, _ATTEMPTS + 1):
+            try:
+                return await workers.run(work)
+            except FileReplacedError:
+                if attempt == _ATTEMPTS:
+                    raise
+            except UnicodeEncodeError:
+                break  # and not as the cause of the next error, because it contains the text
         raise InputError("A text contains half a character (a lone surrogate); clean it and try again.")
-
-
-def _retry(work: Callable[[], T]) -> T:
-    """Run the work, again if the file was replaced meanwhile."""
-    for _ in range(_ATTEMPTS - 1):
-        try:
-            return work()
-        except FileReplacedError:
-            continue
-    return work()

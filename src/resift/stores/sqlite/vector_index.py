@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from resift._internal.arrays import Array, np
 from resift.native.library import native_kernel
-from resift.stores.sqlite.rows import ABSENT, BLOCK_ROWS, RowList, read_vector_matrix
+from resift.stores.sqlite.rows import ABSENT, BLOCK_ROWS, RowList, read_vector_matrix, read_vectors
 from resift.stores.sqlite.tables import IndexCorruptedError, checksum
 
 EXACT_UP_TO = 100_000
@@ -119,7 +119,8 @@ class VectorView:
         for first, last in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
             block = self.rows.blocks[int(positions[first])]
             np.take(self.vectors[block], slots[first:last] % BLOCK_ROWS, axis=0, out=vectors[first:last])
-        return list(zip(rows.tolist(), _exact_cosines(vectors, query), strict=True))
+        cosines = (vectors * query.astype("float64")).sum(axis=1).tolist()
+        return list(zip(rows.tolist(), cosines, strict=True))
 
 
 class VectorIndex:
@@ -153,6 +154,24 @@ class VectorIndex:
         return VectorView(rows, codes, None)
 
 
+def measure_recall(connection: sqlite3.Connection, rows: RowList, queries: int, k: int) -> float:
+    """Return the share of the exact best k that bit codes find, for the vectors of some documents."""
+    slots = rows.mask(None).nonzero()[0]
+    if not len(slots) or not rows.file.dimension:
+        return 1.0
+    views = [VectorIndex(exact).view(connection, rows) for exact in (True, False)]
+    sample = rows.rows_at(slots[:: max(1, len(slots) // queries)][:queries]).tolist()
+    shares = []
+    for vector in read_vectors(connection, sample).values():
+        top: list[set[int]] = []
+        for view in views:
+            matches = view.search(connection, np.frombuffer(vector, dtype="<f4"), k, None).matches
+            best = sorted(matches, key=lambda match: (-match[1], match[0]))[:k]
+            top.append({row for row, _ in best})
+        shares.append(len(top[0] & top[1]) / len(top[0]))
+    return sum(shares) / len(shares)
+
+
 class _Candidates:
     """Vectors read from the file so far, with their approximate cosines to a query."""
 
@@ -178,7 +197,7 @@ class _Candidates:
     def best(self, k: int) -> list[tuple[int, float]]:
         """Return (row, cosine) of the best k and of all that may tie with the last of them."""
         top = _select_top(self._scores, k)
-        cosines = _exact_cosines(self._matrix[top], self._query)
+        cosines = (self._matrix[top] * self._query.astype("float64")).sum(axis=1).tolist()
         return list(zip(self._rows[top].tolist(), cosines, strict=True))
 
 
@@ -214,11 +233,6 @@ def _select_top(scores: Array, k: int) -> Array:
         last = np.partition(scores, len(scores) - k)[len(scores) - k]
         return np.flatnonzero(scores >= last - _MARGIN)
     return np.flatnonzero(scores > -np.inf) if k else np.zeros(0, dtype=np.int64)
-
-
-def _exact_cosines(vectors: Array, query: Array) -> list[float]:
-    cosines: list[float] = (vectors * query.astype("float64")).sum(axis=1).tolist()
-    return cosines
 
 
 # Bit codes
