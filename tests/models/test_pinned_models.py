@@ -11,7 +11,7 @@ import pytest
 import resift
 from resift._internal.sync import run_sync
 from resift.cli.main import main
-from resift.errors import ConfigError, InputError, ModelNotAllowedError, ResiftError
+from resift.errors import ConfigError, InputError, ModelFileError, ModelNotAllowedError, ResiftError
 from resift.models.pinning import add_model
 from resift.native.library import native_kernel
 from tests.models.model_folders import network_folder, static_folder
@@ -172,3 +172,34 @@ def test_a_changed_file_is_refused(tmp_path):
 
     with use_lock(path), pytest.raises(ResiftError, match=r"config\.json"):
         resolve("mine/other")
+
+
+def test_doctor_checks_the_scores_of_pinned_models(capsys, monkeypatch):
+    """The random reranker is reported as broken, the static embedder is fine."""
+    from resift.cli import doctor
+
+    monkeypatch.setattr(doctor, "check_models", list)
+    assert main(["doctor", "--models", "--json"]) == 1
+    findings = {row["name"]: row for row in json.loads(capsys.readouterr().out)["findings"]}
+    assert findings[RERANKER]["state"] == "broken"
+    assert "comparisons are right" in findings[EMBEDDER]["message"]
+
+
+def test_allow_local_takes_a_folder_of_the_hub(tmp_path):
+    """Files that the model does not need are ignored; its own files are pinned."""
+    folder = network_folder(tmp_path / "mine")
+    spec = resift.models.allow_local(folder, max_length=30)
+    try:
+        assert (spec.id, spec.kind, spec.license, spec.max_length) == (
+            "local/mine",
+            "cross-encoder",
+            "mit",
+            30,
+        )
+        assert not resift.rerank(QUERY, TEXTS, model="local/mine").degraded
+        with pytest.raises(ModelNotAllowedError, match="bi-encoder"):
+            resift.models.allow_local(folder, kind="bi-encoder")
+        with pytest.raises(ModelFileError, match="manifest"):
+            resift.models.allow_local(folder, {"config.json": "0" * 64})
+    finally:
+        resift.models.disallow_local("local/mine")

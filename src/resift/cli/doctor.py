@@ -9,7 +9,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -33,6 +33,7 @@ examples:
   resift doctor local eval
   resift doctor --json
   resift doctor --store docs.db
+  resift doctor --models
 """
 
 _HEADINGS = {"extra": "extras", "model": "models", "self-test": "self-test", "store": "store"}
@@ -63,6 +64,7 @@ def configure_doctor(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `resift doctor`."""
     parser.epilog = EXAMPLES
     parser.add_argument("extras", nargs="*", metavar="EXTRA", help="required extras, for example local")
+    parser.add_argument("--models", action="store_true", help="check the scores of all models, too")
     parser.add_argument("--store", type=Path, metavar="FILE", help="check this index instead")
     add_json(parser, "the findings")
 
@@ -71,7 +73,11 @@ def run_doctor(args: argparse.Namespace) -> int:
     """Run all checks and show the findings."""
     from resift._internal.sync import run_sync
 
-    findings = _check_all(args.extras) if args.store is None else run_sync(check_store(args.store))
+    findings = (
+        _check_all(args.extras, probe=args.models)
+        if args.store is None
+        else run_sync(check_store(args.store))
+    )
     broken = [
         finding
         for finding in findings
@@ -95,7 +101,7 @@ def run_doctor(args: argparse.Namespace) -> int:
     return 1 if broken else 0
 
 
-def _check_all(required: list[str]) -> list[Finding]:
+def _check_all(required: list[str], *, probe: bool = False) -> list[Finding]:
     try:
         extras = read_extras()
     except metadata.PackageNotFoundError:
@@ -107,7 +113,10 @@ def _check_all(required: list[str]) -> list[Finding]:
             raise InputError(f"Unknown extra {name!r}. {did_you_mean(name, extras)}")
     findings = [check_extra(name, requirements) for name, requirements in extras.items()]
     installed = {finding.name for finding in findings if finding.state == "ok"}
-    findings += [*check_models(), check_keyword_search(), check_engine()]
+    findings += [*check_models(), *check_pinned_models()]
+    if probe:
+        findings = [probe_finding(finding) if finding.group == "model" else finding for finding in findings]
+    findings += [check_keyword_search(), check_engine()]
     if "local" in installed:
         findings.append(check_reranking())
         if "server" in installed:
@@ -173,6 +182,41 @@ def check_models() -> list[Finding]:
             message = f"{kind}, not on this machine" if absent else str(exc)
             findings.append(Finding("model", name, "absent" if absent else "broken", message))
     return findings
+
+
+def check_pinned_models() -> list[Finding]:
+    """Check the files of every model of the lock file, without downloads."""
+    from resift.errors import ModelError
+    from resift.models.locate import resolve
+    from resift.models.registry import locked_ids
+
+    findings = []
+    for name in locked_ids():
+        try:
+            files = resolve(name, download=False)
+            message = f"{files.spec.kind}, {files.spec.precision}, verified, from the lock file"
+            findings.append(Finding("model", name, "ok", message))
+        except ModelError as exc:
+            findings.append(Finding("model", name, "broken", str(exc), f"resift models verify {name}"))
+    return findings
+
+
+def probe_finding(finding: Finding) -> Finding:
+    """Check the scores of a model whose files are in order; late-interaction models have no probe."""
+    from resift.errors import ModelError
+    from resift.models.locate import resolve
+    from resift.models.pinning import probe_model
+
+    if finding.state != "ok" or finding.message.startswith("late-interaction"):
+        return finding
+    try:
+        report = probe_model(resolve(finding.name, download=False))
+    except ModelError as exc:
+        return replace(finding, state="broken", message=str(exc))
+    if report.problems:
+        return replace(finding, state="broken", message="; ".join(report.problems))
+    right = f"{report.ordered} of {report.comparisons} comparisons are right"
+    return replace(finding, message=f"{finding.message}; {right}")
 
 
 def check_keyword_search() -> Finding:

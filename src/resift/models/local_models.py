@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import os
@@ -69,7 +70,7 @@ def allow_local(
     manifest: JsonMapping | Path | str | None = None,
     *,
     id: str | None = None,
-    kind: Kind = "cross-encoder",
+    kind: Kind | None = None,
     onnx: str | None = None,
     tokenizer: str = "tokenizer.json",
     license: str = "unknown",
@@ -77,9 +78,10 @@ def allow_local(
 ) -> ModelSpec:
     """Allow the model in a folder for the rest of this process, under `id` (default `local/<folder name>`).
 
-    Every file is inspected and must match the manifest: a mapping or JSON file from name to sha256, as
-    written by `write_manifest`. Without the argument, the manifest in the folder applies. Without either,
-    the files are pinned as they are now.
+    The folder has an ONNX file, or safetensors weights in the layout of the hub, which describe their own
+    kind. Without `kind`, an ONNX file is a cross-encoder. Every file is inspected and must match the manifest:
+    a mapping or JSON file from name to sha256, as written by `write_manifest`. Without the argument, the
+    manifest in the folder applies. Without either, the files are pinned as they are now.
     """
     if "licence" in facts:
         warnings.warn("allow_local(licence=…) is now license=…", DeprecationWarning, stacklevel=3)
@@ -91,8 +93,13 @@ def allow_local(
     name = check_model_id(id)
     if builtin_spec(name) is not None:
         raise ModelNotAllowedError(f"{name!r} is a built-in model. Choose another id for your own folder.")
-    if kind not in KINDS:
+    if kind is not None and kind not in KINDS:
         raise ModelNotAllowedError(f"Unknown kind {kind!r}. Allowed: {', '.join(KINDS)}.")
+    if onnx is None and _has_safetensors(folder):
+        spec = _describe_safetensors(folder, name, kind, license, facts, _read_manifest(folder, manifest))
+        restore_allowed([ModelFiles(spec=spec, folder=folder, source="local")])
+        return spec
+    kind = kind or "cross-encoder"
     facts["languages"] = check_languages(facts.get("languages", "any"))
     facts["score_scale"] = check_score_scale(facts.get("score_scale", SCORE_SCALES[kind]))
     files = _inspect_folder(folder, _read_manifest(folder, manifest))
@@ -106,13 +113,11 @@ def allow_local(
     for required in (onnx, tokenizer):
         if required not in {pinned.name for pinned in files}:
             raise _missing_file_error(folder, required)
-    # The digest of sha256sum's output: anyone can recompute the revision by hand.
-    listing = "".join(f"{pinned.sha256}  {pinned.name}\n" for pinned in files)
     spec = ModelSpec(
         id=name,
         kind=kind,
         license=license,
-        revision=f"local-{hashlib.sha256(listing.encode()).hexdigest()[:16]}",
+        revision=_revision(files),
         onnx=onnx,
         tokenizer=tokenizer,
         files=files,
@@ -120,6 +125,54 @@ def allow_local(
     )
     restore_allowed([ModelFiles(spec=spec, folder=folder, source="local")])
     return spec
+
+
+def _revision(files: tuple[PinnedFile, ...]) -> str:
+    # The digest of sha256sum's output: anyone can recompute the revision by hand.
+    listing = "".join(f"{pinned.sha256}  {pinned.name}\n" for pinned in files)
+    return f"local-{hashlib.sha256(listing.encode()).hexdigest()[:16]}"
+
+
+def _has_safetensors(folder: Path) -> bool:
+    names = {path.name for path in folder.iterdir()}
+    weights = {"model.safetensors", "model.safetensors.index.json", "modules.json"} & names
+    return "config.json" in names and bool(weights) and not any(name.endswith(".onnx") for name in names)
+
+
+def _describe_safetensors(
+    folder: Path,
+    name: str,
+    kind: Kind | None,
+    license: str,
+    facts: ModelFacts,
+    manifest: Mapping[str, PinnedFile] | None,
+) -> ModelSpec:
+    """Describe a folder of the hub's layout and pin the files that the model needs; others are ignored."""
+    from resift.models.pinning import lock_model
+    from resift.models.registry import locked_spec
+
+    model = lock_model(folder, name)
+    if kind is not None and kind != model.kind:
+        raise ModelNotAllowedError(f"{folder} contains a {model.kind}, not a {kind}.")
+    for file in model.files if manifest is not None else ():
+        expected = manifest.get(file.name) if manifest else None
+        if expected is None or expected.sha256 != file.sha256:
+            problem = "is not in the manifest" if expected is None else "differs from the manifest"
+            raise ModelFileError(f"{file.name!r} in {folder} {problem}.")
+    unsupported = sorted(set(facts) - {"languages", "max_length", "query_prefix", "document_prefix"})
+    if unsupported:
+        raise ModelNotAllowedError(
+            f"{unsupported[0]}= is for ONNX files; safetensors models describe this in their own files."
+        )
+    spec = locked_spec(model, None)
+    changes = {**facts, "license": license if license != "unknown" else model.license}
+    if "languages" in facts:
+        changes["languages"] = check_languages(facts["languages"])
+    if not 1 <= int(facts.get("max_length", 1)) <= spec.max_length:
+        raise ModelNotAllowedError(
+            f"max_length is {facts['max_length']}; this model takes {spec.max_length}."
+        )
+    return dataclasses.replace(spec, revision=_revision(spec.files), **changes)  # type: ignore[arg-type]
 
 
 @check_arguments

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,6 +23,10 @@ LOCK_FILE = "resift-models.lock"
 VARIABLE = "RESIFT_MODELS_LOCK"
 VERSION = 1
 _MAX_BYTES = 16 << 20
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}(?:/[A-Za-z0-9][A-Za-z0-9._-]{0,95})?")
+_REVISION = re.compile(r"[A-Za-z0-9._-]{0,80}")
+_FILE = re.compile(r"[\w.-]{1,120}(?:/[\w.-]{1,120})?", re.ASCII)
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 class LockedFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -115,7 +120,35 @@ def read_lock(path: Path) -> dict[str, LockedModel]:
         raise ModelFileError(
             f"The lock file {path} has version {contents.version}, but Resift reads {VERSION}. Update it."
         )
+    for model in contents.models:
+        problem = _find_problem(model)
+        if problem:
+            raise ModelFileError(f"The lock file {path} is damaged: {model.id[:80]!r} has {problem}.")
     return {model.id: model for model in contents.models}
+
+
+def _find_problem(model: LockedModel) -> str:
+    """Return what is wrong with a row; its names become paths, so they must be plain."""
+    names = {file.name for file in model.files}
+    languages = model.languages
+    checks = (
+        (not _ID.fullmatch(model.id), "an unusual id"),
+        (model.repo is not None and not _ID.fullmatch(model.repo), "an unusual repository"),
+        (not _REVISION.fullmatch(model.revision) or ".." in model.revision, "an unusual revision"),
+        (model.repo is None and model.folder is None, "neither a repository nor a folder"),
+        (model.folder is not None and "\0" in model.folder, "an unusual folder"),
+        (
+            not all(_FILE.fullmatch(name) and ".." not in name.split("/") for name in names),
+            "an unusual file name",
+        ),
+        (not all(_SHA256.fullmatch(file.sha256) for file in model.files), "a digest that is not a sha256"),
+        (any(file.size < 0 for file in model.files), "a negative file size"),
+        (not {"tokenizer.json", *model.weights} <= names or not model.weights, "no tokenizer or weights"),
+        (languages != "any" and (isinstance(languages, str) or not languages), "no list of languages"),
+        (not 1 <= model.max_length <= 10**6, f"max_length {model.max_length}"),
+        (model.precision not in ("int8", "fp32"), f"precision {model.precision[:20]!r}"),
+    )
+    return next((problem for failed, problem in checks if failed), "")
 
 
 def write_lock(path: Path, models: dict[str, LockedModel]) -> None:

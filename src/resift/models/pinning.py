@@ -104,6 +104,30 @@ def add_model(
     return AddedModel(model=model, description=description, folder=folder, lock=lock_path, probe=report)
 
 
+def lock_model(folder: Path, model_id: str) -> LockedModel:
+    """Describe and pin the model in a folder as it is now, without a probe and without a lock file."""
+    description = read_model_folder(folder).description
+    return LockedModel(
+        id=model_id,
+        kind="bi-encoder" if description.kind == "static" else description.kind,
+        architecture=description.architecture,
+        files=tuple(_pin_file(folder, file) for file in description.files),
+        weights=description.weights,
+        revision="",
+        license=description.license,
+        languages=description.languages,
+        max_length=description.max_length,
+        pooling=description.pooling,
+        normalize=description.normalize,
+        score_activation=description.score_activation,
+        query_prefix=description.query_prefix,
+        document_prefix=description.document_prefix,
+        entailment_index=_entailment_index(description),
+        parameters=description.parameters,
+        probed=False,
+    )
+
+
 def remove_model(model_id: str, *, lock: Path | None = None) -> Path:
     """Remove a model from the lock file and return the file; its downloaded files stay in the cache."""
     path = lock or default_lock_path()
