@@ -79,9 +79,9 @@ def allow_local(
     """Allow the model in a folder for the rest of this process, under `id` (default `local/<folder name>`).
 
     The folder has an ONNX file, or safetensors weights in the layout of the hub, which describe their own
-    kind. Without `kind`, an ONNX file is a cross-encoder. Every file is inspected and must match the manifest:
-    a mapping or JSON file from name to sha256, as written by `write_manifest`. Without the argument, the
-    manifest in the folder applies. Without either, the files are pinned as they are now.
+    kind. Without `kind`, an ONNX file is a cross-encoder. Every file is inspected and must match the
+    manifest: a mapping or JSON file from name to sha256, as written by `write_manifest`. Without the
+    argument, the manifest in the folder applies. Without either, the files are pinned as they are now.
     """
     if "licence" in facts:
         warnings.warn("allow_local(licence=…) is now license=…", DeprecationWarning, stacklevel=3)
@@ -96,7 +96,14 @@ def allow_local(
     if kind is not None and kind not in KINDS:
         raise ModelNotAllowedError(f"Unknown kind {kind!r}. Allowed: {', '.join(KINDS)}.")
     if onnx is None and _has_safetensors(folder):
-        spec = _describe_safetensors(folder, name, kind, license, facts, _read_manifest(folder, manifest))
+        spec = _describe_safetensors(
+            folder,
+            name,
+            kind=kind,
+            license=license,
+            facts=facts,
+            manifest=_read_manifest(folder, manifest),
+        )
         restore_allowed([ModelFiles(spec=spec, folder=folder, source="local")])
         return spec
     kind = kind or "cross-encoder"
@@ -142,6 +149,7 @@ def _has_safetensors(folder: Path) -> bool:
 def _describe_safetensors(
     folder: Path,
     name: str,
+    *,
     kind: Kind | None,
     license: str,
     facts: ModelFacts,
