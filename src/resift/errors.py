@@ -113,9 +113,11 @@ class PluginClashError(PluginLoadError):
 class MissingExtraError(PluginLoadError, ImportError):
     """An optional dependency is missing; the message is the line that installs it."""
 
+    HINT = "is not installed. Run: "
+
     def __init__(self, module: str, extra: str = "", *, package: str = "") -> None:
         command = f"pip install {package}" if package else install_command(extra)
-        super().__init__(f"{module!r} is not installed. Run: {command}")
+        super().__init__(f"{module!r} {self.HINT}{command}")
         self.module = module
         self.extra = extra
 

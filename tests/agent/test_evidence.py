@@ -38,7 +38,7 @@ def test_names_are_capitals_inside_a_sentence():
         (Evidence(None, None, 0.4), False),
     ],
 )
-def test_limits(evidence, enough):
+def test_the_limits_decide_whether_evidence_is_enough(evidence, enough):
     """One sure judge, or two that agree."""
     assert evidence.is_enough is enough
     assert 0 <= evidence.confidence <= 1

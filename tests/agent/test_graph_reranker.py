@@ -64,7 +64,7 @@ def test_a_central_article_wins_a_tie():
     assert GraphReranker().rerank(hits, neighborhood)[0].id == "a2#1"
 
 
-def test_sparse_graphs_switch_it_off_and_say_so():
+def test_centrality_is_off_for_sparse_graphs_with_a_note():
     """Below two links per article it counts for nothing, and the record tells why."""
     neighborhood = Neighborhood(dict.fromkeys(NAMES, 0), (("a0", "a1", 1),))
     hits = [

@@ -44,7 +44,7 @@ def recorded(pack_file):
 @example(CYPHER)
 @example("honey \x00\x1b[31m \ud800 \u202e bees")
 @example("bee " * 25_000)
-def test_no_question_becomes_syntax(recorded, question):
+def test_no_question_becomes_part_of_a_statement(recorded, question):
     """Statements are constants, parameters are ids of the pack, answers have their shape."""
     agent, recorder, known = recorded
     recorder.seen.clear()
@@ -57,13 +57,13 @@ def test_no_question_becomes_syntax(recorded, question):
     assert {number for one in answer["sentences"] for number in one["sources"]} <= numbers
 
 
-def test_reading_statements_pass_the_guard():
+def test_read_statements_pass_the_guard():
     """Every statement only reads."""
     for statement in schema.READ_STATEMENTS:
         check_cypher(statement)
 
 
-def test_a_hundred_kilobytes_are_read_in_part(agent):
+def test_a_very_long_question_is_truncated(agent):
     """Long questions are cut, said so, and take no longer."""
     started = time.process_time()
     answer = agent.query("Who makes honey? " + "bee honey " * 10_000)

@@ -70,7 +70,7 @@ def test_from_connection_never_has_a_cross_encoder(pack_file):
 
 
 @pytest.mark.parametrize(("on", "pool"), [(True, 10), (False, 5)])
-def test_pool_sizes(pack_file, tmp_path, caplog, on, pool):
+def test_the_cross_encoder_chooses_from_twice_as_many_hits(pack_file, tmp_path, caplog, on, pool):
     """10 for 5 with the cross-encoder, exactly 5 for 5 without."""
     agent = Spy(pack_file, embedder=WordEmbedder(), max_results=5)
     if on:
@@ -81,7 +81,7 @@ def test_pool_sizes(pack_file, tmp_path, caplog, on, pool):
     agent.close()
 
 
-def test_a_model_that_did_not_load_leaves_the_order_and_says_so(pack_file, tmp_path, caplog):
+def test_a_model_that_failed_to_load_keeps_the_order_and_is_reported(pack_file, tmp_path, caplog):
     """Passthrough order, cut to max_results, degraded with the reason."""
     agent = broken(pack_file, tmp_path, caplog)
     agent.graph_reranker = None
@@ -93,7 +93,7 @@ def test_a_model_that_did_not_load_leaves_the_order_and_says_so(pack_file, tmp_p
     agent.close()
 
 
-def test_inference_that_fails_is_not_fatal(pack_file, tmp_path, caplog):
+def test_failing_inference_is_not_fatal(pack_file, tmp_path, caplog):
     """The agent answers, degraded, instead of raising."""
     agent = broken(pack_file, tmp_path, caplog)
 
@@ -126,7 +126,7 @@ def test_a_pack_without_links_is_searched_by_vectors_only(tmp_path):
     assert "no links" in answer["reason"]
 
 
-def test_without_the_graph_library_vectors_remain(agent, monkeypatch):
+def test_without_the_graph_library_vector_search_remains(agent, monkeypatch):
     """rustworkx missing: vector order, degraded, with the line that installs it."""
     monkeypatch.setitem(__import__("sys").modules, "rustworkx", None)
     ranking = agent.retrieve("bee honey hive wax apple tree")
@@ -135,7 +135,7 @@ def test_without_the_graph_library_vectors_remain(agent, monkeypatch):
     assert ranking.hits
 
 
-def test_without_its_embedder_words_are_searched(pack_file):
+def test_without_the_embedder_keywords_are_searched(pack_file):
     """The pack's embedder is not at hand: lexical search, degraded, said."""
     with KnowledgeGraphAgent(pack_file) as agent:
         answer = agent.query("Who makes honey?")
@@ -152,7 +152,7 @@ def test_another_embedder_is_refused(pack_file):
         KnowledgeGraphAgent(pack_file, embedder=other)
 
 
-def test_an_answer_cites_only_what_was_retrieved(agent):
+def test_an_answer_cites_only_retrieved_passages(agent):
     """Each sentence is a quotation of the passage that it cites."""
     answer = agent.query("Who makes honey from blossoms?", explain=True)
     assert answer["found"]
@@ -175,7 +175,7 @@ def test_empty_and_unknown_subjects_are_not_found(agent, question):
     assert (answer["found"], answer["sources"], answer["confidence"]) == (False, [], 0.0)
 
 
-def test_one_document_only(pack_file):
+def test_without_multidoc_one_article_is_used(pack_file):
     """enable_multidoc=False answers from the first article alone."""
     with KnowledgeGraphAgent(pack_file, enable_multidoc=False, embedder=WordEmbedder()) as agent:
         answer = agent.query("bees honey apple tree blossoms")
@@ -201,7 +201,7 @@ def test_threads_share_an_agent(agent):
         assert list(workers.map(lambda question: agent.query(question)["answer"], asked)) == alone
 
 
-def test_mistakes_of_callers_are_refused(pack_file, agent):
+def test_invalid_arguments_are_refused(pack_file, agent):
     """Wrong types and bounds say what is allowed."""
     for options in ({"max_results": 0}, {"max_results": True}, {"hops": 4}, {"max_nodes": 101}):
         with pytest.raises(InputError):
@@ -214,7 +214,7 @@ def test_mistakes_of_callers_are_refused(pack_file, agent):
         closed.query("Who makes honey?")
 
 
-def test_no_time_is_no_answer_but_no_error(agent):
+def test_an_expired_deadline_gives_no_answer_and_no_error(agent):
     """A deadline that has passed gives a degraded, honest answer."""
     answer = agent.query("Who makes honey?", deadline_s=0.0)
     assert answer["degraded"]
@@ -222,7 +222,7 @@ def test_no_time_is_no_answer_but_no_error(agent):
     assert answer["sources"] == []
 
 
-def test_score_still_raises_for_others(tmp_path, caplog):
+def test_score_raises_without_a_model(tmp_path, caplog):
     """Only the agent swallows it: the scorer itself raises, as pipelines expect."""
     with caplog.at_level(logging.CRITICAL):
         reranker = CrossEncoderReranker(folder=tmp_path)

@@ -19,7 +19,7 @@ def resolved(*articles):
     return resolver.links()
 
 
-def test_marks_go_and_words_stay():
+def test_link_syntax_is_removed_and_words_stay():
     """Wiki-links, Markdown links and images."""
     text = 'See [[Sea|the sea]], [[Lamp#Oil]] and [a map](../map.md "big"). ![photo](x.png)'
     assert extract_links(text, source="a/b.md").text.strip() == "See the sea, Lamp and a map."
@@ -35,8 +35,8 @@ def test_paths_are_relative_to_the_file_that_links():
     assert href_keys("http://[broken", "x.md") == ()
 
 
-def test_links_are_counted_and_never_to_oneself():
-    """Two mentions are one link of two; a link to oneself or nowhere is none."""
+def test_links_are_counted_without_links_to_the_article_itself():
+    """Two mentions are one link of two; links to the article itself and to unknown articles are dropped."""
     found = resolved(
         ("a.md", "A lamp", "a.md", "[[Sea]] and [sea](sea.md), [[A lamp]], [[Nothing]]"),
         ("sea.md", "Sea", "sea.md", ""),
@@ -44,7 +44,7 @@ def test_links_are_counted_and_never_to_oneself():
     assert found == {("a.md", "sea.md"): 2}
 
 
-def test_a_title_beats_a_file_name():
+def test_a_title_takes_precedence_over_a_file_name():
     """[[Oil]] means the article of that title, also when a file of another article is called so."""
     found = resolved(
         ("oil.md", "Lamp oil", "oil.md", ""), ("x.md", "Oil", "x.md", ""), ("y.md", "Y", "y.md", "[[oil]]")
@@ -52,25 +52,25 @@ def test_a_title_beats_a_file_name():
     assert found == {("y.md", "x.md"): 1}
 
 
-def test_code_is_no_link():
+def test_links_in_code_are_ignored():
     """What stands in a fence is an example."""
     assert extract_links("```\n[[Sea]]\n```\n", source="a.md").targets == ()
 
 
-def test_navigation_is_no_link():
+def test_links_in_navigation_are_ignored():
     """Menus and footers link everywhere and mean nothing, also when they are not closed."""
     page = "<nav><a href='x.md'>x</a></nav><p><a href='sea.md'>sea</a></p><footer><a href='y.md'>y"
     assert [keys[0] for keys in html_links(page, source="a.html")] == ["path:sea.md"]
 
 
 @given(st.text(alphabet='[]()|!#<>"ab \n`', max_size=80))
-def test_any_text_is_taken(text):
+def test_any_text_is_accepted(text):
     """No input breaks the patterns."""
     extract_links(text, source="a.md")
 
 
 @pytest.mark.slow
-def test_long_input_takes_no_time():
+def test_long_input_is_parsed_in_linear_time():
     """A megabyte of brackets is read in a moment."""
     for text in ("[[" * 300_000, "[a](" * 200_000, "![x](y" * 100_000, "[" * 500_000 + "]" * 500_000):
         started = time.process_time()

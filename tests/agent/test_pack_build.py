@@ -44,7 +44,7 @@ def test_links_of_every_kind_are_found(pack_file):
     }
 
 
-def test_a_pack_says_what_it_is(pack_file):
+def test_a_pack_describes_itself(pack_file):
     """Counts, embedder, dimension, version and the most linked articles."""
     pack = Pack.open(pack_file)
     info = pack.info()
@@ -60,7 +60,7 @@ def test_a_pack_says_what_it_is(pack_file):
     assert info.sections == 8
 
 
-def test_texts_hold_no_link_marks(pack_file):
+def test_texts_contain_no_link_syntax(pack_file):
     """Words of links stay, marks go, headings lead the passage."""
     pack = Pack.open(pack_file)
     row = pack.sections(["apple-tree.md#1"])[0]
@@ -70,7 +70,7 @@ def test_texts_hold_no_link_marks(pack_file):
     pack.close()
 
 
-def test_a_build_that_failed_goes_on(tmp_path):
+def test_a_failed_build_resumes(tmp_path):
     """Committed articles are not embedded again, and no target appears before the end."""
     source = tmp_path / "many.jsonl"
     rows = [{"id": str(at), "title": f"Title {at}", "text": f"Text number {at}."} for at in range(100)]
@@ -87,7 +87,7 @@ def test_a_build_that_failed_goes_on(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_build_that_was_killed_goes_on(tmp_path):
+def test_a_killed_build_resumes(tmp_path):
     """SIGKILL in the middle costs at most the last batch."""
     source = tmp_path / "many.jsonl"
     rows = [{"id": str(at), "title": f"Title {at}", "text": f"Text {at}."} for at in range(200)]
@@ -131,7 +131,7 @@ def test_a_changed_source_starts_over(tmp_path):
     assert (report.articles, report.resumed) == (1, 0)
 
 
-def test_files_that_cannot_be_read_are_told_and_the_rest_is_built(tmp_path):
+def test_unreadable_files_are_reported_and_the_rest_is_built(tmp_path):
     """One bad file costs itself."""
     folder = write_sources(tmp_path / "sources")
     (folder / "broken.jsonl").write_text('{"title": "x", "text": \n')
@@ -141,7 +141,7 @@ def test_files_that_cannot_be_read_are_told_and_the_rest_is_built(tmp_path):
     assert sorted(one.partition(":")[0] for one in report.failed) == ["binary.md", "broken.jsonl"]
 
 
-def test_what_is_no_file_is_not_replaced(tmp_path):
+def test_a_target_that_is_not_a_file_is_not_replaced(tmp_path):
     write_sources(tmp_path / "sources")
     for make in (os.mkfifo, os.mkdir):
         target = tmp_path / make.__name__
@@ -164,7 +164,7 @@ def test_sources_without_articles_are_refused(tmp_path):
         asyncio.run(build_pack(tmp_path / "none.jsonl", tmp_path / "p.lbug", embedder=WordEmbedder()))
 
 
-def test_what_is_no_pack_is_refused(tmp_path):
+def test_other_files_are_refused(tmp_path):
     """No file, another file, another database, a newer pack: each with what to do."""
     with pytest.raises(StoreError, match="resift graph build"):
         Pack.open(tmp_path / "no.lbug")
@@ -199,8 +199,8 @@ def test_hostile_titles_and_texts_are_data(tmp_path):
     pack.close()
 
 
-def test_a_build_leaves_foreign_files_beside_the_pack_alone(tmp_path):
-    """Only the file under construction and what the engine keeps beside it are removed."""
+def test_a_build_leaves_other_files_next_to_the_pack_alone(tmp_path):
+    """Only the file under construction and the files of the engine next to it are removed."""
     from resift.agent.pack_build import _remove_working_file
 
     working = tmp_path / "notes.lbug.building"
@@ -217,7 +217,7 @@ def test_a_build_leaves_foreign_files_beside_the_pack_alone(tmp_path):
 
 
 @pytest.mark.slow
-def test_every_kind_of_file_is_read_and_the_rest_is_named(tmp_path):
+def test_every_kind_of_file_is_read_and_skipped_files_are_reported(tmp_path):
     """Word, PDF and tables become articles; pictures and empty files are named, not passed over."""
     notes = tmp_path / "notes"
     notes.mkdir()

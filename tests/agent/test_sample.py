@@ -25,7 +25,7 @@ def test_the_sample_is_a_linked_collection():
 
 
 @pytest.mark.parametrize("every", [6, pytest.param(1, marks=pytest.mark.hardening)])
-def test_the_right_article_is_in_the_first_three(sample_file, every):
+def test_the_right_article_is_in_the_top_three(sample_file, every):
     """At least 90 % of every sixth written question, and of all, with the cross-encoder on."""
     asked = [one for one in questions() if one.article][::every]
     with KnowledgeGraphAgent(sample_file, enable_cross_encoder=True) as agent:
@@ -45,7 +45,7 @@ def test_off_topic_questions_are_not_found(sample_file, on):
     assert [answer["sources"] for answer in answers if answer["found"]] == []
 
 
-def test_an_answer_of_the_sample(sample_file):
+def test_a_sample_question_is_answered(sample_file):
     """An answer with its sources, quoted and cited."""
     with KnowledgeGraphAgent(sample_file, use_enhancements=True, enable_cross_encoder=True) as agent:
         answer = agent.query("Who invented the steam foghorn?")
@@ -54,7 +54,7 @@ def test_an_answer_of_the_sample(sample_file):
     assert not answer["degraded"]
 
 
-def test_a_name_that_the_pack_never_mentions_is_not_answered_about(sample_file):
+def test_a_question_about_an_unknown_name_is_not_answered(sample_file):
     """The nearest passages are about other lighthouses; saying so is better than quoting them."""
     with KnowledgeGraphAgent(sample_file, enable_cross_encoder=True) as agent:
         unknown = agent.query("Who built the lighthouse of Atlantis?")

@@ -18,7 +18,7 @@ from tests.providers import ProviderServer
 QUESTION = "Who makes honey from blossoms?"
 
 
-def asked(pack_file, server, *, timeout_s=5.0, breaker=None, deadline_s=None, question=QUESTION):
+def ask(pack_file, server, *, timeout_s=5.0, breaker=None, deadline_s=None, question=QUESTION):
     client = ChatClient(server.url + "/chat", "m", allow_loopback=True, timeout_s=timeout_s)
     writer = ChatWriter(client, breaker=breaker or CircuitBreaker(name="chat"))
     with KnowledgeGraphAgent(pack_file, embedder=WordEmbedder(), writer=writer) as agent:
@@ -33,14 +33,14 @@ def numbered(messages, text):
     return text
 
 
-def written(pack_file, text):
+def ask_with_answer(pack_file, text):
     with ProviderServer(chat=lambda messages: numbered(messages, text)) as server:
-        return asked(pack_file, server), server.requests
+        return ask(pack_file, server), server.requests
 
 
 def test_a_good_answer_is_used(pack_file):
     """Its sentences, its citations, and not marked as extractive or degraded."""
-    answer, requests = written(
+    answer, requests = ask_with_answer(
         pack_file, "A bee makes honey [BEE]. It never spoils, the honey of the bee. [BEE][HONEY]"
     )
     assert not answer["extractive"]
@@ -70,9 +70,9 @@ LIES = {
 
 
 @pytest.mark.parametrize("text", LIES.values(), ids=LIES.keys())
-def test_a_lie_becomes_an_extractive_answer(pack_file, text):
+def test_an_unsupported_answer_is_replaced_by_an_extractive_one(pack_file, text):
     """What cannot be traced to a passage is not shown: extractive, degraded, with a reason."""
-    answer, _ = written(pack_file, text)
+    answer, _ = ask_with_answer(pack_file, text)
     assert answer["found"]
     assert answer["extractive"]
     assert answer["degraded"]
@@ -85,11 +85,11 @@ def test_a_lie_becomes_an_extractive_answer(pack_file, text):
 @pytest.mark.parametrize(
     "fault", ["html", "empty", "half-json", "wrong-shape", "500", "429", "401", "404", "reset"]
 )
-def test_an_endpoint_that_fails_costs_only_itself(pack_file, fault):
+def test_a_failing_endpoint_is_replaced_by_the_extractive_writer(pack_file, fault):
     """Errors and broken bodies: extractive, degraded, with a reason."""
     with ProviderServer() as server:
         server.misbehave(fault)
-        answer = asked(pack_file, server)
+        answer = ask(pack_file, server)
     assert answer["found"]
     assert answer["extractive"]
     assert answer["degraded"]
@@ -97,53 +97,53 @@ def test_an_endpoint_that_fails_costs_only_itself(pack_file, fault):
 
 
 @pytest.mark.slow
-def test_an_endpoint_that_hangs_is_left_in_time(pack_file):
+def test_a_hanging_endpoint_is_abandoned_in_time(pack_file):
     """The deadline holds, and the extractive answer still comes."""
     with ProviderServer() as server:
         server.misbehave("stall")
         started = time.perf_counter()
-        answer = asked(pack_file, server, deadline_s=1.5)
+        answer = ask(pack_file, server, deadline_s=1.5)
         assert time.perf_counter() - started < 15  # 2 s, and a busy machine
     assert answer["extractive"]
     assert answer["degraded"]
 
 
-def test_the_breaker_opens_after_three_lies(pack_file):
+def test_the_breaker_opens_after_three_unsupported_answers(pack_file):
     """The fourth question does not reach the endpoint."""
     breaker = CircuitBreaker(name="chat")
     with ProviderServer(chat=lambda _messages: "Nonsense [42].") as server:
         for _ in range(4):
-            answer = asked(pack_file, server, breaker=breaker)
+            answer = ask(pack_file, server, breaker=breaker)
         assert len(server.requests) == 3
     assert answer["degraded"]
     assert "open" in answer["reason"]
 
 
-def test_without_time_the_endpoint_is_not_asked(pack_file):
+def test_without_time_the_endpoint_is_not_called(pack_file):
     """The budget keeps the time of the fallback."""
     with ProviderServer() as server:
-        answer = asked(pack_file, server, deadline_s=0.4)
+        answer = ask(pack_file, server, deadline_s=0.4)
         assert server.requests == []
     assert answer["extractive"]
     assert answer["degraded"]
 
 
-def test_a_writer_that_finds_nothing_is_believed(pack_file):
+def test_a_writer_may_report_that_there_is_no_answer(pack_file):
     """NOT_FOUND is an answer: no sources, not degraded."""
-    answer, _ = written(pack_file, "NOT_FOUND")
+    answer, _ = ask_with_answer(pack_file, "NOT_FOUND")
     assert (answer["found"], answer["sources"], answer["degraded"]) == (False, [], False)
 
 
-def test_unsupported_sentences_are_left_out_and_counted(pack_file):
+def test_unsupported_sentences_are_dropped_and_counted(pack_file):
     """The sentence without a citation goes, the others stay."""
-    answer, _ = written(
+    answer, _ = ask_with_answer(
         pack_file, "A bee makes honey [BEE]. Everybody loves it. Honey is made by the bee [HONEY]."
     )
     assert len(answer["sentences"]) == 2
     assert any("1 sentence" in note for note in answer["notes"])
 
 
-def test_citations():
+def test_citations_are_parsed():
     """Before or after the full stop, in lists and spans."""
     assert parse_citations("One thing [1]. Two things. [2, 3] Three things [1-3].") == [
         Sentence("One thing.", (1,)),
@@ -152,7 +152,7 @@ def test_citations():
     ]
 
 
-def test_support_is_words_and_numbers():
+def test_a_sentence_needs_words_and_numbers_of_its_passages():
     """A number that neither passage nor question has, or no word in common."""
     passage = Passage(
         1, Hit("x", "Bee\nA hive holds 40,000 bees.", metadata={"heading": "Bee", "title": "Bee"})
@@ -162,7 +162,7 @@ def test_support_is_words_and_numbers():
     assert is_unsupported(Sentence("Lorem ipsum dolor.", (1,)), [passage], "")
 
 
-def test_marks_of_the_source_do_not_look_like_citations():
+def test_reference_marks_of_sources_do_not_look_like_citations():
     """Reference marks in a passage are shown in round brackets, in quotations and in the prompt."""
     passage = Passage(
         1, Hit("x", "Bee [3]\nBees dance [12]. They sing [4, 5].", metadata={"heading": "Bee [3]"})

@@ -69,7 +69,7 @@ def wikigr_database(path, *, number="DOUBLE", links=True):
 
 
 @pytest.mark.parametrize("number", ["DOUBLE", "FLOAT"])
-def test_a_wikigr_database_is_answered_from(tmp_path, number):
+def test_a_wikigr_database_can_be_queried(tmp_path, number):
     """Sections are found by their vectors, links are followed, and the file is not changed."""
     path = wikigr_database(tmp_path / "wikigr.db", number=number)
     before = path.read_bytes()
@@ -84,7 +84,7 @@ def test_a_wikigr_database_is_answered_from(tmp_path, number):
     assert path.read_bytes() == before
 
 
-def test_what_is_not_used_is_named(tmp_path):
+def test_unused_tables_are_reported(tmp_path):
     """Tables without a place here, and missing links, are in `unmapped` and in the notes of an answer."""
     path = wikigr_database(tmp_path / "wikigr.db", links=False)
     with KnowledgeGraphAgent(path, embedder=WordEmbedder()) as agent:

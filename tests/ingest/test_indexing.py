@@ -11,7 +11,7 @@ import pytest
 
 from resift.errors import InputError, StoreError
 from resift.ingest.chunking import ChunkSize
-from resift.ingest.indexing import IndexReport, index_paths
+from resift.ingest.indexing import FileReport, IndexReport, index_paths
 from resift.ingest.opening import open_index
 from resift.stores.sqlite import SQLiteStore
 from tests.stores.factories import HashingEmbedder
@@ -241,3 +241,15 @@ def test_an_index_with_a_foreign_embedder_says_how_to_open_it(tmp_path: Path) ->
     with pytest.raises(StoreError, match=r"built with acme/own, .*text_only=True"):
         open_index(path)
     assert open_index(path, text_only=True).mode == "text"
+
+
+def test_a_missing_parser_is_reported_once():
+    """Other failures are reported for each file."""
+    missing = "'pypdf' is not installed. Run: pip install 'resift[files]'"
+    reasons = {"a.pdf": missing, "b.pdf": missing, "c.csv": "Not CSV.", "d.csv": "Not CSV."}
+    files = [FileReport(path, "failed", reason=f"{path}: {reason}") for path, reason in reasons.items()]
+    assert IndexReport((*files, FileReport("e.md", "indexed"))).failures() == [
+        f"2 files, such as a.pdf: {missing}",
+        "c.csv: Not CSV.",
+        "d.csv: Not CSV.",
+    ]

@@ -63,7 +63,7 @@ def test_a_rare_filter_is_found_by_fetching_more():
     assert [hit.id for hit in run_sync(store.search("x", k=3, where={"rare": True}))] == ["d090"]
 
 
-def test_a_filter_that_may_miss_documents_is_approximate():
+def test_a_filter_that_may_miss_documents_is_marked_approximate():
     """The index has more than is fetched of it, and too few of those passed."""
 
     async def endless(_query: str, k: int) -> list[Found]:

@@ -61,14 +61,14 @@ def test_async_gives_the_same_and_top_k_cuts():
         ranker.run(QUERY, documents(), top_k=0)
 
 
-def test_a_failing_reranker_keeps_the_order_and_says_so():
+def test_a_failing_reranker_keeps_the_order_and_is_reported():
     found = ResiftRanker(scorer=OverlapScorer("mine", fails=True)).run(QUERY, documents())["documents"]
     assert [one.id for one in found] == ["d0", "d1", "d2"]
     assert [one.score for one in found] == [0.5, 0.5, 0.5]
     assert found[0].meta["degraded"]
 
 
-def test_a_deadline_is_kept():
+def test_a_deadline_is_respected():
     started = time.monotonic()
     ranker = ResiftRanker(scorer=SlowScorer(), deadline_s=0.1)
     assert len(ranker.run(QUERY, documents())["documents"]) == 3
@@ -179,7 +179,7 @@ def test_a_document_store_in_memory_is_a_store():
         ({"page": [1, 3]}, ["a", "c"]),
     ],
 )
-def test_filters_are_haystacks_or_ours(tmp_path, filters, found):
+def test_filters_of_haystack_and_resift_are_accepted(tmp_path, filters, found):
     with resift.Index(tmp_path / "n.db", text_only=True, rerank=False) as index:
         kinds = [{"page": 1, "kind": "x"}, {"page": 2, "kind": "y"}, {"page": 3}]
         index.add(["late one", "late two", "late three"], ids=["a", "b", "c"], metadata=kinds)
@@ -202,7 +202,7 @@ def test_filters_are_haystacks_or_ours(tmp_path, filters, found):
         ),
     ],
 )
-def test_filters_that_no_store_can_answer_are_refused(tmp_path, filters, reason):
+def test_unsupported_filters_are_refused(tmp_path, filters, reason):
     with resift.Index(tmp_path / "n.db", text_only=True, rerank=False) as index:
         index.add(["The train was late."])
         with pytest.raises(InputError, match=reason):
@@ -210,7 +210,7 @@ def test_filters_that_no_store_can_answer_are_refused(tmp_path, filters, reason)
 
 
 @pytest.mark.real_model
-def test_embedders_fill_and_ask_a_vector_store():
+def test_embedders_fill_and_query_a_vector_store():
     held = InMemoryDocumentStore(embedding_similarity_function="cosine")
     held.write_documents(ResiftDocumentEmbedder().run(documents())["documents"])
     embedder = ResiftTextEmbedder()

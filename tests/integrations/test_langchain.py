@@ -121,7 +121,7 @@ def test_async_gives_the_same_and_top_n_cuts():
     assert reranker.compress_documents([], QUERY) == []
 
 
-def test_a_failing_reranker_keeps_the_order_and_says_so():
+def test_a_failing_reranker_keeps_the_order_and_is_reported():
     found = ResiftReranker(scorer=OverlapScorer("mine", fails=True)).compress_documents(DOCUMENTS, QUERY)
     assert [document.page_content for document in found] == [one.page_content for one in DOCUMENTS]
     assert all(document.metadata["degraded"] for document in found)
@@ -129,7 +129,7 @@ def test_a_failing_reranker_keeps_the_order_and_says_so():
     assert found[0].metadata["relevance_score"] is None
 
 
-def test_a_deadline_is_kept():
+def test_a_deadline_is_respected():
     started = time.monotonic()
     found = ResiftReranker(scorer=SlowScorer(), deadline_s=0.1).compress_documents(DOCUMENTS, QUERY)
     assert time.monotonic() - started < 10  # the scorer would take 30 s
@@ -152,7 +152,7 @@ class Seen(BaseCallbackHandler):
         self.events.append(f"retrieved {len(documents)}")
 
 
-def test_callbacks_see_the_run():
+def test_callbacks_are_called():
     seen = Seen()
     reranker = ResiftReranker(scorer=OverlapScorer("overlap"), top_n=1)
     reranker.compress_documents(DOCUMENTS, QUERY, callbacks=[seen])
@@ -162,7 +162,7 @@ def test_callbacks_see_the_run():
     assert seen.events[-1] == "retrieved 2"
 
 
-def test_a_retriever_that_fails_costs_only_itself():
+def test_a_failing_retriever_is_left_out():
     retriever = ResiftFusionRetriever(
         retrievers={
             "good": ListRetriever(documents=DOCUMENTS),

@@ -70,14 +70,14 @@ def test_the_order_is_that_of_rerank():
     assert (best.node.metadata["degraded"], best.node.metadata["tier"]) == (False, "cross-encoder")
 
 
-def test_what_is_added_stays_out_of_prompts_and_vectors():
+def test_added_metadata_is_hidden_from_prompts_and_embeddings():
     found = ResiftRerank(scorer=OverlapScorer("overlap")).postprocess_nodes(nodes(), query_str=QUERY)
     assert "why" in found[0].node.metadata
     for mode in (MetadataMode.LLM, MetadataMode.EMBED):
         assert "why" not in found[0].node.get_content(metadata_mode=mode)
 
 
-def test_a_failing_reranker_keeps_the_order_and_says_so():
+def test_a_failing_reranker_keeps_the_order_and_is_reported():
     found = ResiftRerank(scorer=OverlapScorer("mine", fails=True)).postprocess_nodes(nodes(), query_str=QUERY)
     assert [one.node.node_id for one in found] == ["n0", "n1", "n2"]
     assert [one.score for one in found] == [0.5, 0.5, 0.5]
@@ -85,14 +85,14 @@ def test_a_failing_reranker_keeps_the_order_and_says_so():
     assert "mine failed" in found[0].node.metadata["reason"]
 
 
-def test_a_deadline_is_kept():
+def test_a_deadline_is_respected():
     started = time.monotonic()
     found = ResiftRerank(scorer=SlowScorer(), deadline_s=0.1).postprocess_nodes(nodes(), query_str=QUERY)
     assert time.monotonic() - started < 10  # the scorer would take 30 s
     assert len(found) == 3
 
 
-def test_the_question_is_needed():
+def test_the_query_is_required():
     with pytest.raises(InputError, match="query_str"):
         ResiftRerank().postprocess_nodes(nodes())
 
@@ -131,7 +131,7 @@ def test_query_engines_run_sync_and_async():
         assert [one.node.node_id for one in answer.source_nodes] == ["1"]
 
 
-def test_a_retriever_that_fails_costs_only_itself():
+def test_a_failing_retriever_is_left_out():
     retriever = ResiftFusionRetriever(
         {"good": ListRetriever(nodes()), "bad": ListRetriever([], fails=True)}, k=3, weights=[2.0, 1.0]
     )
@@ -152,7 +152,7 @@ def test_a_retriever_is_a_store():
 
 
 @pytest.mark.real_model
-def test_embeddings_are_the_embedders():
+def test_embeddings_equal_those_of_the_embedder():
     embedding = ResiftEmbedding()
     vectors = embedding.get_text_embedding_batch(TEXTS)
     assert [len(vector) for vector in vectors] == [384] * 3

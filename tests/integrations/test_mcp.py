@@ -67,7 +67,7 @@ def test_search_fetch_and_why(index):
     assert resource.contents[0].text == TEXTS[1]
 
 
-def test_writing_is_there_only_when_allowed(index):
+def test_write_tools_exist_only_if_allowed(index):
     async def steps(client: Client) -> Any:
         added = await client.call_tool("add", {"text": "Dogs bark.", "id": "d"})
         gone = await client.call_tool("delete", {"id": "d"})
@@ -88,7 +88,7 @@ def test_writing_is_there_only_when_allowed(index):
         ("rerank", {"query": "x", "documents": ["y" * 200]}, "send at most 100"),
     ],
 )
-def test_mistakes_are_reported_in_words(index, tool, arguments, reason):
+def test_errors_are_reported_with_their_message(index, tool, arguments, reason):
     async def steps(client: Client) -> Any:
         return await client.call_tool(tool, arguments)
 
@@ -98,7 +98,7 @@ def test_mistakes_are_reported_in_words(index, tool, arguments, reason):
     assert "Traceback" not in answer.content[0].text
 
 
-def test_the_command_speaks_over_stdio(index, tmp_path):
+def test_the_command_serves_over_stdio(index, tmp_path):
     """`resift mcp --store notes.db`, started as an assistant starts it."""
     server = StdioServerParameters(
         command=sys.executable, args=["-m", "resift.cli.main", "mcp", "--store", str(tmp_path / "n.db")]
@@ -111,7 +111,7 @@ def test_the_command_speaks_over_stdio(index, tmp_path):
     assert [hit["id"] for hit in found["hits"]] == ["b"]
 
 
-def test_the_command_says_on_a_terminal_what_it_waits_for(index, tmp_path):
+def test_the_command_explains_on_a_terminal_that_it_waits_for_a_client(index, tmp_path):
     import pty
 
     keyboard, terminal = pty.openpty()
@@ -126,7 +126,7 @@ def test_the_command_says_on_a_terminal_what_it_waits_for(index, tmp_path):
     assert "Waiting for an assistant" in done.stderr
 
 
-def test_tools_over_one_of_several_indexes_say_which(tmp_path, caplog):
+def test_the_log_names_the_index_if_there_are_several(tmp_path, caplog):
     """The other routes search all of them."""
     pytest.importorskip("uvicorn")
     from resift.integrations.mcp import app_with_mcp
@@ -140,7 +140,7 @@ def test_tools_over_one_of_several_indexes_say_which(tmp_path, caplog):
     assert f"/mcp searches only {files[0]}" in caplog.text
 
 
-def test_an_assistant_that_goes_away_ends_the_command_without_a_traceback(index, tmp_path):
+def test_a_disconnecting_client_ends_the_command_without_a_traceback(index, tmp_path):
     command = [sys.executable, "-m", "resift.cli.main", "mcp", "--store", str(tmp_path / "n.db")]
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     with subprocess.Popen(command, **pipes, text=True) as process:
@@ -179,7 +179,7 @@ def test_the_server_offers_the_tools_over_http(index, tmp_path):
         assert server.stop() == 0
 
 
-def test_without_keys_only_names_of_this_machine_are_answered(index, tmp_path):
+def test_without_keys_only_local_host_names_are_accepted(index, tmp_path):
     """A page of another site whose name leads to this machine gets nothing."""
     pytest.importorskip("uvicorn")
     from starlette.testclient import TestClient

@@ -35,12 +35,12 @@ def context(pairs: dict[str, float], requests: float = 0, queued: float = 0) -> 
         (context({"a": 100.0}, requests=8, queued=6), 4),
     ],
 )
-def test_replicas_follow_the_pairs_at_hand(given, replicas):
+def test_the_number_of_replicas_follows_the_pairs(given, replicas):
     assert PairsPolicy(target_pairs=100)(given) == (replicas, {})
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_the_config_file_is_one_that_serve_takes():
+def test_the_config_file_is_valid_for_ray_serve():
     """Ray Serve's own schema reads it, finds the policy, and the arguments make the deployment."""
     schema = pytest.importorskip("ray.serve.schema")
     config = schema.ServeDeploySchema.model_validate(yaml.safe_load(CONFIG.read_text()))

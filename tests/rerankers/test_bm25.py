@@ -44,7 +44,7 @@ def test_words_do_not_depend_on_the_unicode_form(text):
     assert words(unicodedata.normalize("NFC", text)) == words(unicodedata.normalize("NFD", text))
 
 
-def test_singular_and_plural_find_each_other():
+def test_singular_and_plural_match():
     assert "study" in plural_variants("studies")
     assert "studies" in plural_variants("study")
     assert "boxes" in plural_variants("box") or plural_variants("box") == ("box",)
@@ -71,7 +71,7 @@ def by_hand(query_words, texts, k1=1.5, b=0.75):
 
 
 @given(st.lists(st.lists(st.sampled_from(["x", "b", "c", "d", "e"]), min_size=1), min_size=1, max_size=6))
-def test_scores_are_bm25_over_its_ceiling(pool):
+def test_scores_are_bm25_divided_by_its_maximum(pool):
     texts = [" ".join(tokens) for tokens in pool]
     assert PoolBM25(language="none").scores("x b z", texts) == pytest.approx(by_hand(["x", "b", "z"], texts))
 
@@ -94,7 +94,7 @@ def test_the_best_of_a_bad_pool_stays_low():
     assert max(good) > 4 * max(bad)
 
 
-def test_counted_texts_are_bounded(monkeypatch):
+def test_the_cache_of_word_counts_is_bounded(monkeypatch):
     monkeypatch.setattr("resift.rerankers.semantic_bm25.CACHED_TEXTS", 3)
     bm25 = PoolBM25()
     first = bm25.scores("x", [f"x {number}" for number in range(10)])
@@ -103,6 +103,6 @@ def test_counted_texts_are_bounded(monkeypatch):
 
 
 @pytest.mark.parametrize("options", [{"k1": -1}, {"k1": math.nan}, {"b": 1.5}, {"b": -0.1}])
-def test_a_wrong_parameter_is_one_clear_error(options):
+def test_invalid_parameters_are_refused(options):
     with pytest.raises(InputError, match="pass a number"):
         PoolBM25(**options)

@@ -51,7 +51,7 @@ def test_a_pool_in_good_order_is_settled_early():
     assert len(ranking.cut) == 195
 
 
-def test_the_cheap_scorer_decides_who_is_asked_first():
+def test_the_cheap_scorer_decides_the_order_of_scoring():
     costly, cheap = Table(falling(100)), Table({key: -value for key, value in falling(100).items()})
     good = Table(falling(100))
     asyncio.run(rescore(CascadeReranker(costly, cheap=good, k=3, patience=5), "q", hits(100)[::-1], k=3))
@@ -73,7 +73,7 @@ def test_patience_as_long_as_the_pool_loses_nothing(values, k, extra):
     assert asyncio.run(rescore(cascade, "q", pool, k=k)).ids == full.ids
 
 
-def test_a_deadline_in_the_middle_is_told():
+def test_a_deadline_during_scoring_is_reported():
     ranking = asyncio.run(rescore(CascadeReranker(Table(falling(50), limit=10), k=5), "q", hits(50), k=50))
     assert ranking.degraded
     assert ranking.reason == "deadline"
@@ -90,6 +90,6 @@ def test_it_is_a_scorer_and_a_reranker():
     assert list(scores.values) == []
 
 
-def test_options_that_make_no_sense_are_refused():
+def test_invalid_options_are_refused():
     with pytest.raises(InputError):
         CascadeReranker(Table({}), k=0)

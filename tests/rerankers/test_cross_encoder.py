@@ -45,7 +45,7 @@ def test_c1_reorders_by_score_and_adds_ce_score_as_a_float(reranker):
     assert ranked[0]["ce_score"] > ranked[1]["ce_score"] > ranked[2]["ce_score"]
 
 
-def test_scores_say_how_many_tokens_were_read(reranker):
+def test_scores_include_the_number_of_tokens(reranker):
     """The query counts once per text; a text that comes twice counts twice, as its caller would count."""
     hits = [Hit("a", "Paris"), Hit("b", "the cell"), Hit("c", "Paris")]
     scores = asyncio.run(reranker.score("capital city", hits, deadline=Deadline.never()))
@@ -59,7 +59,7 @@ def test_c1_top_k_defaults_to_five_and_cuts(reranker):
     assert reranker.rerank(CAPITAL, [], top_k=2) == []
 
 
-def test_c1_copies_are_shallow_and_inputs_stay_as_they_were(reranker):
+def test_c1_copies_are_shallow_and_inputs_are_unchanged(reranker):
     given = [{"content": PARIS, "tags": ["a"]}, {"title": LYON}]
     before = copy.deepcopy(given)
     ranked = reranker.rerank(CAPITAL, given)
@@ -68,7 +68,7 @@ def test_c1_copies_are_shallow_and_inputs_stay_as_they_were(reranker):
     assert ranked[0]["tags"] is given[0]["tags"]
 
 
-def test_c1_text_is_content_then_title_then_nothing(reranker):
+def test_c1_text_is_content_then_title_then_empty(reranker):
     both, title, neither, only = reranker.rerank(
         CAPITAL,
         [
@@ -101,7 +101,7 @@ def test_c2_a_model_of_another_kind_is_not_a_cross_encoder():
     assert DEFAULT_MODEL in ALLOWED_MODELS
 
 
-def test_c3_a_failed_load_warns_in_the_seeds_words_and_passes_everything_through(tmp_path, caplog):
+def test_c3_a_failed_load_logs_the_specified_warning_and_returns_the_input(tmp_path, caplog):
     with caplog.at_level(logging.WARNING):
         broken = CrossEncoderReranker(folder=tmp_path)
     assert broken._model is None
@@ -122,7 +122,7 @@ def test_c3_in_a_pipeline_a_failed_load_degrades_visibly(broken):
     assert "cross-encoder failed" in ranking.reason
 
 
-def test_what_predict_raises_reaches_the_caller(reranker, monkeypatch):
+def test_errors_of_predict_reach_the_caller(reranker, monkeypatch):
     def explode(pairs):
         raise RuntimeError("out of memory")
 
@@ -137,7 +137,7 @@ def test_it_is_a_scorer_and_a_reranker(reranker):
     assert reranker.name == "cross-encoder"
 
 
-def test_f1_fuse_pools_the_stores_and_lets_the_model_order(reranker):
+def test_f1_fuse_merges_the_lists_and_orders_them_by_the_model(reranker):
     lists = [[Hit("c", CELLS), Hit("l", LYON)], [Hit("c", CELLS), Hit("p", PARIS)]]
     fused = asyncio.run(reranker.fuse(lists, k=2, query=CAPITAL))
     assert [hit.id for hit in fused] == ["p", "l"]
@@ -158,7 +158,7 @@ def test_facade_and_pipeline_agree(reranker):
     assert not scores.degraded
 
 
-def test_of_a_long_text_the_windows_that_hold_the_question_are_read_and_told():
+def test_the_windows_of_a_long_text_with_query_words_are_scored_and_noted():
     """The answer stands far behind: the best windows find it, and the record says which were read."""
     filler = "The canteen serves lunch from noon until two o'clock on every working day. " * 60
     hits = [Hit("long", f"{filler}{PARIS} {filler}"), Hit("hopeless", filler * 2), Hit("short", CELLS)]

@@ -42,7 +42,7 @@ def test_max_sim_is_the_sum_of_best_matches(queries, documents):
     assert max_sim(query, document) == pytest.approx(expected)
 
 
-def test_vectors_are_unit_and_carry_the_markers(reranker):
+def test_vectors_have_unit_length_and_include_the_markers(reranker):
     vectors = reranker.encode_documents(["Rain falls.", "Rain falls.", ""])
     assert vectors[0].dtype == np.float32
     assert vectors[0].shape == (6, 384)  # [CLS] [D] rain falls . [SEP]
@@ -51,7 +51,7 @@ def test_vectors_are_unit_and_carry_the_markers(reranker):
     assert vectors[2].shape == (3, 384)
 
 
-def test_scores_are_the_same_from_kept_vectors_and_from_stored_ones(reranker, tmp_path):
+def test_scores_are_the_same_from_cached_and_saved_vectors(reranker, tmp_path):
     first = list(score(reranker).values)
     assert list(score(reranker).values) == first
     reranker.save(tmp_path / "vectors.npz")
@@ -60,7 +60,7 @@ def test_scores_are_the_same_from_kept_vectors_and_from_stored_ones(reranker, tm
     assert list(score(other).values) == first
 
 
-def test_vectors_of_another_model_or_of_nothing_are_refused(tmp_path):
+def test_files_of_other_models_and_other_formats_are_refused(tmp_path):
     VectorCache(1, model="another").save(tmp_path / "other.npz")
     (tmp_path / "text.npz").write_text("no vectors")
     np.savez(tmp_path / "pickled.npz", head=np.array([{"format": "x"}], dtype=object))
@@ -69,7 +69,7 @@ def test_vectors_of_another_model_or_of_nothing_are_refused(tmp_path):
             LateInteractionReranker().restore(tmp_path / f"{name}.npz")
 
 
-def test_the_least_recently_used_vectors_go_first():
+def test_the_least_recently_used_vectors_are_dropped_first():
     cache = VectorCache(0.003, model="m")
     block = np.zeros((1, 256), dtype=np.float32)  # 1,024 bytes
     cache.put("a", block)
@@ -95,7 +95,7 @@ def test_a_deadline_that_passed_leaves_all_unscored(reranker):
     assert told.reason == "deadline: 0 of 3 hits scored"
 
 
-def test_long_texts_are_read_in_windows_and_a_limit_is_told():
+def test_long_texts_are_read_in_windows_and_truncation_is_noted():
     reranker = LateInteractionReranker(max_windows=2)
     told = score(reranker, [Hit("long", "nothing of note here " * 600 + "Paris is the capital.")])
     assert told.values[0] is not None

@@ -1,4 +1,4 @@
-"""Scores from 0 to 1: the same order, numbers by a calibration, none where nobody judged."""
+"""Scores from 0 to 1: the order stays, a calibration gives the numbers, unscored hits have none."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ QUERY = "what is the capital of France?"
 TEXTS = ["Paris is the capital of France.", "Lyon is famous for its cheese.", "Cells have mitochondria."]
 
 
-class Told:
-    """A scorer that says what its hits' texts say."""
+class Numbers:
+    """Scores each hit by the number in its text."""
 
-    name = "told"
+    name = "text"
 
     async def score(self, query, hits, *, deadline):
         return Scores([float(hit.text) for hit in hits], self.name)
 
 
-class Broken(Told):
+class Broken(Numbers):
     async def score(self, query, hits, *, deadline):
         raise RuntimeError("no model")
 
@@ -44,14 +44,14 @@ class Broken(Told):
 @given(
     st.lists(st.sampled_from([-11.0, -3.0, -3.0, 0.0, 2.5, 9.0]), min_size=1, max_size=8), st.integers(0, 8)
 )
-def test_the_order_is_that_of_the_raw_scores(values, k):
-    """Also where a calibration has steps that make different scores equal."""
+def test_probabilities_keep_the_order_of_the_raw_scores(values, k):
+    """Even if a calibration has steps that make different scores equal."""
     documents = [str(value) for value in values]
     steps = Isotonic((-5.0, 1.0), (0.1, 0.1))
-    raw = resift.rerank("q", documents, scorer=Told(), k=k)
+    raw = resift.rerank("q", documents, scorer=Numbers(), k=k)
     for calibration in (Platt(0.3, -1.5), steps):
         found = resift.rerank(
-            "q", documents, scorer=Told(), k=k, scores="probability", calibration=calibration
+            "q", documents, scorer=Numbers(), k=k, scores="probability", calibration=calibration
         )
         assert (found.ids, [hit.id for hit in found.cut]) == (raw.ids, [hit.id for hit in raw.cut])
         assert found.replay() == found.ids
@@ -59,10 +59,10 @@ def test_the_order_is_that_of_the_raw_scores(values, k):
             assert after.score == calibration.probability(before.score)
 
 
-def test_a_hit_that_nobody_judged_has_no_probability():
+def test_an_unscored_hit_has_no_probability():
     """Neither for want of text nor for want of a model, whatever score it came with."""
     documents = [Hit("a", "3.0", score=40.0), Hit("b", "", score=50.0)]
-    found = resift.rerank("q", documents, scorer=Told(), scores="probability", calibration=Platt(1.0, 0.0))
+    found = resift.rerank("q", documents, scorer=Numbers(), scores="probability", calibration=Platt(1.0, 0.0))
     assert [(hit.id, hit.score is None) for hit in found] == [("a", False), ("b", True)]
     failed = resift.rerank("q", documents, scorer=Broken(), scores="probability", calibration=Platt(1.0, 0.0))
     assert failed.degraded
@@ -70,16 +70,19 @@ def test_a_hit_that_nobody_judged_has_no_probability():
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"scores": "percent"}, "'raw' or 'probability'"),
         ({"calibration": Platt(1.0, 0.0)}, "scores='probability'"),
-        ({"scores": "probability", "scorer": Told()}, "No calibration ships for 'told'.*resift calibrate"),
+        (
+            {"scores": "probability", "scorer": Numbers()},
+            "No calibration ships for 'text'.*resift calibrate",
+        ),
         ({"scores": "probability", "model": "cross-encoder/ms-marco-MiniLM-L-6-v2"}, "resift calibrate"),
     ],
 )
-def test_mistakes_say_what_to_do_before_anything_is_scored(options, told):
-    with pytest.raises(InputError, match=told):
+def test_wrong_arguments_are_refused_before_scoring(options, message):
+    with pytest.raises(InputError, match=message):
         resift.rerank("q", ["a"], **options)
 
 
@@ -88,7 +91,7 @@ def test_a_missing_calibration_file_is_named(tmp_path):
         resift.rerank("q", ["a"], scores="probability", calibration=tmp_path / "none.json")
 
 
-def test_every_carried_cross_encoder_has_a_calibration():
+def test_every_bundled_cross_encoder_has_a_calibration():
     """Bound to the digest of the model's file: another file has none."""
     spec = check_kind(DEFAULT_MODEL, "cross-encoder")
     assert spec.package is not None
@@ -193,7 +196,7 @@ def test_relevance_is_between_0_and_1_and_falls_with_the_rank(data):
         assert len(kept) == sum(value >= least for value in shown)
 
 
-def test_relevance_keeps_the_mean_of_what_the_reranker_said():
+def test_relevance_keeps_the_mean_of_the_reranker_probabilities():
     """Probabilities count as they are, logits do not, by the scale in the record."""
     said = {"a": 0.1, "b": 0.7, "c": 0.2}
     for provider, expected in (("voyage", (0.4, 0.4, 0.2)), ("cross-encoder", (0.597, 0.597, 0.55))):
@@ -219,20 +222,20 @@ def test_min_score_never_drops_a_hit_above_one_that_stays():
 
 
 @pytest.mark.real_model
-def test_a_search_shows_falling_scores_and_none_for_nonsense(tmp_path, capsys, monkeypatch):
+def test_a_search_shows_decreasing_scores_and_nothing_for_nonsense(tmp_path, capsys, monkeypatch):
     """By default the command line shows relevance: high for an answer, low for everything else."""
     monkeypatch.chdir(tmp_path)
     with Index("n.db", text_only=True) as index:
         index.add([f"{text} Note {n} on zorble." for text in TEXTS for n in range(4)])
 
-    def shown(*words):
+    def show_scores(*words):
         assert main(["search", *words, "--store", "n.db"]) == 0
         return [float(line.split("\t")[1]) for line in capsys.readouterr().out.splitlines()]
 
-    answers = shown(QUERY)
+    answers = show_scores(QUERY)
     assert answers == sorted(answers, reverse=True)
     assert answers[0] > 0.4
-    assert max(shown("frampt quix zorble")) < 0.2
+    assert max(show_scores("frampt quix zorble")) < 0.2
     least = answers[1] - 1e-5  # the output has six digits
-    assert shown(QUERY, "--min-score", str(least)) == [value for value in answers if value >= least]
-    assert max(shown(QUERY, "--scores", "raw")) > 1 or min(shown(QUERY, "--scores", "raw")) < 0
+    assert show_scores(QUERY, "--min-score", str(least)) == [value for value in answers if value >= least]
+    assert max(show_scores(QUERY, "--scores", "raw")) > 1 or min(show_scores(QUERY, "--scores", "raw")) < 0

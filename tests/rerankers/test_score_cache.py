@@ -49,7 +49,7 @@ def cache(request, tmp_path):
     return MemoryScores() if request.param == "memory" else SQLiteScores(tmp_path / "scores.db")
 
 
-def test_only_misses_are_asked(cache):
+def test_only_misses_are_scored(cache):
     sink, inner = ListSink(), Length()
     scorer = CachedScorer(inner, cache, sink=sink)
     assert score(scorer, "q", "a", "bb").values == [1.0, 2.0]
@@ -84,7 +84,7 @@ def test_a_pool_dependent_scorer_is_refused():
         CachedScorer(SemanticBM25Reranker(), MemoryScores())
 
 
-def test_a_scorer_without_a_model_must_be_told_one():
+def test_a_scorer_without_a_model_name_needs_the_argument():
     class Nameless(Length):
         model = None
 
@@ -92,7 +92,7 @@ def test_a_scorer_without_a_model_must_be_told_one():
         CachedScorer(Nameless(), MemoryScores())
 
 
-def test_holes_are_not_remembered(cache):
+def test_missing_scores_are_not_cached(cache):
     inner = Length()
     scorer = CachedScorer(inner, cache)
     for _ in range(2):
@@ -110,7 +110,7 @@ def test_a_failing_scorer_is_not_hidden_by_a_few_known_scores(cache):
     assert score(scorer, "q", "a").values == [1.0]
 
 
-def test_a_broken_cache_is_a_cache_that_knows_nothing(tmp_path, caplog):
+def test_a_broken_cache_counts_as_empty(tmp_path, caplog):
     broken = tmp_path / "scores.db"
     broken.write_bytes(b"this is no database" * 100)
     sink, inner = ListSink(), Length()
@@ -121,7 +121,7 @@ def test_a_broken_cache_is_a_cache_that_knows_nothing(tmp_path, caplog):
     assert "secret" not in caplog.text
 
 
-def test_a_locked_cache_costs_little_time(tmp_path):
+def test_a_locked_cache_causes_a_short_delay_only(tmp_path):
     path = tmp_path / "scores.db"
     scorer = CachedScorer(Length(), SQLiteScores(path, wait_s=0.01))
     score(scorer, "q", "a")
@@ -133,7 +133,7 @@ def test_a_locked_cache_costs_little_time(tmp_path):
         holder.close()
 
 
-def test_no_text_is_at_rest(tmp_path):
+def test_no_text_is_stored_in_the_file(tmp_path):
     scorer = CachedScorer(Length(), SQLiteScores(tmp_path / "scores.db"))
     score(scorer, "canary-query", "canary-text")
     for file in tmp_path.iterdir():
@@ -142,7 +142,7 @@ def test_no_text_is_at_rest(tmp_path):
 
 
 @pytest.mark.parametrize("make", [MemoryScores, lambda *args, **kw: SQLiteScores("", *args, **kw)])
-def test_wrong_bounds_are_refused(make):
+def test_invalid_limits_are_refused(make):
     for wrong in ({"max_items": 0}, {"max_items": 1.5}, {"ttl_s": 0}, {"ttl_s": float("nan")}):
         with pytest.raises(InputError, match=f"^{next(iter(wrong))} is"):
             make(**wrong)
@@ -152,7 +152,7 @@ def stores(tmp_path, clock, **options):
     return MemoryScores(clock=clock, **options), SQLiteScores(tmp_path / "scores.db", clock=clock, **options)
 
 
-def test_scores_age_out(tmp_path):
+def test_scores_expire(tmp_path):
     clock = FakeClock()
     for store in stores(tmp_path, clock, ttl_s=10):
         store.put_many({b"a": 1.0})
@@ -172,7 +172,7 @@ def test_size_is_bounded(tmp_path):
         assert found == {bytes([number]): float(number) for number in (7, 8, 9)}
 
 
-def test_memory_keeps_what_was_used_last():
+def test_memory_drops_the_least_recently_used_scores():
     store = MemoryScores(max_items=2)
     store.put_many({b"a": 1.0, b"b": 2.0})
     store.get_many([b"a"])
@@ -180,7 +180,7 @@ def test_memory_keeps_what_was_used_last():
     assert set(store.get_many([b"a", b"b", b"c"])) == {b"a", b"c"}
 
 
-def test_a_thousand_keys_are_one_call(cache):
+def test_a_thousand_keys_can_be_read_in_one_call(cache):
     scores = {number.to_bytes(4, "big"): float(number) for number in range(1200)}
     cache.put_many(scores)
     assert cache.get_many(list(scores)) == scores
@@ -196,7 +196,7 @@ def test_threads_share_one_cache(cache):
         assert list(workers.map(work, range(0, 80, 20))) == [20] * 4
 
 
-def test_a_damaged_score_in_a_file_is_taken_for_unknown(tmp_path):
+def test_a_damaged_score_in_a_file_counts_as_missing(tmp_path):
     """A bit changed in a score, or a score under another key, is asked for again and never handed out."""
     store = SQLiteScores(tmp_path / "scores.db")
     store.put_many({b"a" * 32: 0.25, b"b" * 32: 0.5})

@@ -48,7 +48,7 @@ def score(scorer, hits=POOL, *, deadline=None, **options):
     return asyncio.run(scorer.score(QUERY, hits, deadline=deadline or Deadline.never(), **options))
 
 
-def test_it_is_a_scorer_and_a_reranker_by_its_name():
+def test_it_is_a_scorer_and_a_reranker_registered_by_name():
     scorer = load_reranker("semantic-bm25")
     assert isinstance(scorer, Scorer)
     assert isinstance(scorer, Reranker)
@@ -57,14 +57,14 @@ def test_it_is_a_scorer_and_a_reranker_by_its_name():
     assert fused[0].rerank_provider == "semantic-bm25"
 
 
-def test_without_vectors_or_model_it_is_bm25_and_says_so():
+def test_without_vectors_and_embedder_it_uses_bm25_alone_with_a_note():
     scores = score(SemanticBM25Reranker())
     assert scores.values[1] > scores.values[0] >= scores.values[2]
     assert not scores.degraded
     assert scores.note == "BM25 alone: no vectors and no embedder"
 
 
-def test_weights_are_normalised_by_their_total():
+def test_weights_are_normalized():
     one, other = SemanticBM25Reranker(7, 3, embedder=Compass()), SemanticBM25Reranker(embedder=Compass())
     assert score(one).values == pytest.approx(score(other).values)
     assert (one.semantic_weight, one.bm25_weight) == pytest.approx((0.7, 0.3))
@@ -76,14 +76,14 @@ def test_wrong_weights_are_refused(weights):
         SemanticBM25Reranker(*weights)
 
 
-def test_the_blend_is_70_cosine_and_30_words():
+def test_the_blend_is_70_percent_cosine_and_30_percent_bm25():
     words = score(SemanticBM25Reranker()).values
     blended = score(SemanticBM25Reranker(embedder=Compass()))
     assert blended.values == pytest.approx([0.3 * words[0], 0.7 + 0.3 * words[1], 0.3 * words[2]])
     assert blended.note == "0.7 cosine + 0.3 BM25"
 
 
-def test_given_vectors_need_no_embedder():
+def test_vectors_in_the_metadata_need_no_embedder():
     hits = [
         hit.with_metadata(vector=vector) for hit, vector in zip(POOL, ([1, 0], [0, 2], [-1, -1]), strict=True)
     ]
@@ -118,7 +118,7 @@ def test_texts_are_embedded_once():
         (Compass(), [POOL[0].with_metadata(vector=[math.nan, 2.0])]),
     ],
 )
-def test_vectors_that_fail_leave_bm25_and_say_so(compass, hits):
+def test_a_failing_embedder_leaves_bm25_and_is_reported(compass, hits):
     scores = score(SemanticBM25Reranker(embedder=compass), hits)
     assert scores.values == score(SemanticBM25Reranker(), [Hit(hit.id, hit.text) for hit in hits]).values
     assert scores.degraded
@@ -127,13 +127,13 @@ def test_vectors_that_fail_leave_bm25_and_say_so(compass, hits):
 
 
 @pytest.mark.parametrize("left_s", [0.0, 0.03, 0.2])
-def test_without_time_to_embed_it_is_bm25_at_once(left_s):
+def test_without_time_to_embed_it_uses_bm25_immediately(left_s):
     scores = score(SemanticBM25Reranker(embedder=Compass(delay_s=60)), deadline=Deadline.after(left_s))
     assert None not in scores.values
     assert scores.degraded
 
 
-def test_a_large_pool_is_counted_outside_the_loop(monkeypatch):
+def test_a_large_pool_is_scored_in_a_thread(monkeypatch):
     monkeypatch.setattr("resift.rerankers.semantic_bm25.INLINE_CHARACTERS", 10)
     scorer = SemanticBM25Reranker()
     threads = []
@@ -143,7 +143,7 @@ def test_a_large_pool_is_counted_outside_the_loop(monkeypatch):
     assert threads != [threading.main_thread()]
 
 
-def test_with_the_key_unset_everything_runs_on_the_fallback_by_choice():
+def test_without_a_key_the_fallback_is_used_and_not_degraded():
     ranking = asyncio.run(rescore(Tiered(None, SemanticBM25Reranker()), QUERY, POOL, k=3))
     assert (ranking.degraded, ranking.tier) == (False, "semantic-bm25")
     assert ranking[0].id == "b"

@@ -21,7 +21,7 @@ TRIPLES = [
 
 
 @pytest.mark.parametrize("reranker", [CrossEncoderReranker, LateInteractionReranker])
-def test_every_triple_is_ordered_right_near_wrong(reranker):
+def test_every_triple_is_ordered_relevant_related_unrelated(reranker):
     scorer = reranker()
 
     async def misjudged():

@@ -108,7 +108,7 @@ def test_a_model_of_another_kind_is_refused():
         ZeroShotReranker("BAAI/bge-small-en-v1.5")
 
 
-def test_a_model_without_a_known_label_does_not_load(tmp_path):
+def test_a_model_without_an_entailment_label_is_refused(tmp_path):
     folder = tmp_path / "unlabelled"
     folder.mkdir()
     (folder / "model.onnx").write_bytes(graph())

@@ -11,12 +11,14 @@ import math
 import re
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import mul
 from typing import NamedTuple
 
+from resift.agent.graph_reranker import scores_by_kind
 from resift.agent.pack import Pack
 from resift.text import Analyzer, words
 from resift.text.stemming import plural_variants
-from resift.types import Ranking, StageKind, Trace
+from resift.types import Ranking, StageKind
 
 CROSS_ENCODER, VECTORS, WORDS = "cross-encoder", "vectors", "words"
 
@@ -237,23 +239,11 @@ def _query_terms(word: str) -> tuple[str, ...]:
     return tuple(Analyzer().query_terms(word))
 
 
-class _Weights(NamedTuple):
-    """Logistic regression over the score of a sentence and its fit with the question."""
-
-    bias: float
-    score: float
-    above_heading: float
-    missing_predicate: float
-    missing_nearby: float
-    wrong_type: float
-    missing_count: float
-    missing_number: float
-
-
-# Fitted with the bundled models on the development questions (docs/agent.md).
+# Logistic regression: the bias, then the weights of the features in `answer_probability`. Fitted with the
+# bundled models on the development questions (docs/agent.md).
 _WEIGHTS = {
-    CROSS_ENCODER: _Weights(-0.98, 0.20, 0.25, -2.23, 0.0, -4.31, -1.63, -3.25),
-    VECTORS: _Weights(-7.09, 13.2, 0.0, -2.84, -0.51, -1.43, -1.24, -2.04),
+    CROSS_ENCODER: (-0.98, 0.20, 0.25, -2.23, 0.0, -4.31, -1.63, -3.25),
+    VECTORS: (-7.09, 13.2, 0.0, -2.84, -0.51, -1.43, -1.24, -2.04),
 }
 
 
@@ -266,20 +256,17 @@ def answer_probability(scorer: str, score: float, fit: Fit, *, above_heading: fl
     if scorer == WORDS:
         doubt = 0.6 if fit.wrong_type or fit.missing_number else 1.0
         return 0.9 * (1 - fit.missing_nearby) * doubt
-    weights = _WEIGHTS[scorer]
-    total = math.fsum(
-        (
-            weights.bias,
-            weights.score * max(-100.0, min(100.0, score)),
-            weights.above_heading * max(-100.0, min(100.0, above_heading)),
-            weights.missing_predicate * fit.missing_predicate,
-            weights.missing_nearby * fit.missing_nearby,
-            weights.wrong_type * fit.wrong_type,
-            weights.missing_count * fit.missing_count,
-            weights.missing_number * fit.missing_number,
-        )
+    bias, *weights = _WEIGHTS[scorer]
+    features = (
+        max(-100.0, min(100.0, score)),
+        max(-100.0, min(100.0, above_heading)),
+        fit.missing_predicate,
+        fit.missing_nearby,
+        fit.wrong_type,
+        fit.missing_count,
+        fit.missing_number,
     )
-    return _sigmoid(total)
+    return _sigmoid(math.fsum((bias, *map(mul, weights, features))))
 
 
 def _sigmoid(value: float) -> float:
@@ -337,20 +324,9 @@ def measure_evidence(ranking: Ranking, question: str, *, embedder: str) -> Evide
 
 
 def _scores_of_hits(ranking: Ranking, scorer: str) -> list[float]:
-    scores = scores_by(ranking.trace, scorer)
-    return [scores[id] for id in ranking.ids if id in scores]
-
-
-def scores_by(trace: Trace, scorer: str) -> dict[str, float]:
-    """Return id -> score of the cross-encoder, of vector search or of keyword search."""
     kind = StageKind.RERANK if scorer == CROSS_ENCODER else StageKind.RETRIEVE
-    return {
-        id: score
-        for record in reversed(trace.by_kind(kind))
-        if record.source == scorer or record.source.endswith(f".{scorer}")  # a view of a store: notes.vectors
-        for id, score in zip(record.ids, record.scores, strict=True)
-        if score is not None
-    }
+    scores = scores_by_kind(ranking.trace, kind, scorer)
+    return [scores[id] for id in ranking.ids if id in scores]
 
 
 class AbsentNames(NamedTuple):

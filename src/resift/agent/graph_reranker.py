@@ -50,9 +50,9 @@ def expand(pack: Pack, articles: Sequence[str], *, hops: int = 1, max_nodes: int
 
 def check_bounds(hops: int, max_nodes: int) -> None:
     """Raise InputError unless the bounds of an expansion are within their limits."""
-    if isinstance(hops, bool) or not isinstance(hops, int) or not 0 <= hops <= MAX_HOPS:
+    if type(hops) is not int or not 0 <= hops <= MAX_HOPS:
         raise InputError(f"hops is {hops!r}; pass 0 to {MAX_HOPS}.")
-    if isinstance(max_nodes, bool) or not isinstance(max_nodes, int) or not 1 <= max_nodes <= MAX_NODES:
+    if type(max_nodes) is not int or not 1 <= max_nodes <= MAX_NODES:
         raise InputError(f"max_nodes is {max_nodes!r}; pass 1 to {MAX_NODES}.")
 
 
@@ -102,7 +102,7 @@ class GraphReranker:
             both = math.fsum(weights[:2])
             weights = (weights[0] / both, weights[1] / both, 0.0) if both else (1.0, 0.0, 0.0)
         relevance = _scale({hit.id: hit.score or 0.0 for hit in hits})
-        cosines = _first_stage_scores(get_trace(hits) if trace is None else trace)
+        cosines = scores_by_kind(get_trace(hits) if trace is None else trace, StageKind.RETRIEVE)
         similarity = _scale({hit.id: cosines.get(hit.id, hit.score or 0.0) for hit in hits})
         ranks: dict[str, float] = {}
         if not note:
@@ -160,11 +160,13 @@ def _scale(values: Mapping[str, float]) -> dict[str, float]:
     return {id: (value - low) / (high - low) for id, value in values.items()}
 
 
-def _first_stage_scores(trace: Trace) -> dict[str, float]:
-    """Return id -> the score in the first list of the first stage that has the hit."""
+def scores_by_kind(trace: Trace, kind: StageKind, source: str = "") -> dict[str, float]:
+    """Return id -> the score in the first record of that kind (and source) that scored the hit."""
     return {
         id: score
-        for record in reversed(trace.by_kind(StageKind.RETRIEVE))
+        for record in reversed(trace.by_kind(kind))
+        # The source of a view of a store: notes.vectors.
+        if not source or record.source == source or record.source.endswith(f".{source}")
         for id, score in zip(record.ids, record.scores, strict=True)
         if score is not None
     }

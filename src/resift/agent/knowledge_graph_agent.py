@@ -73,10 +73,9 @@ class AgentOptions(TypedDict, total=False):
 class KnowledgeGraphAgent:
     """Answers questions from a pack, with sources, or says that the pack has no answer.
 
-    `cross_encoder` is None if it is switched off. If its model failed to load, its `_model` is None and the
-    order of vector search is kept. use_enhancements=False switches off everything except vector search.
-    Threads may share an agent. A pack that cannot be read raises StoreError. Other failures make the answer
-    `degraded`, with a reason.
+    Without a cross-encoder, or if its model failed to load, the order of vector search is kept.
+    use_enhancements=False switches off everything except vector search. Threads may share an agent. A pack
+    that cannot be read raises StoreError. Other failures make the answer `degraded`, with a reason.
     """
 
     cross_encoder: CrossEncoderReranker | None
@@ -98,15 +97,14 @@ class KnowledgeGraphAgent:
         max_nodes: int = MAX_NODES,
         sink: Sink | None = None,
     ) -> None:
-        if isinstance(max_results, bool) or not isinstance(max_results, int) or not 1 <= max_results <= 100:
+        if not 1 <= max_results <= 100:
             raise InputError(f"max_results is {max_results!r}; pass 1 to 100.")
         check_bounds(hops, max_nodes)
         self.pack = db_path if isinstance(db_path, Pack) else Pack.open(db_path)
         self.max_results = max_results
         self.cross_encoder = CrossEncoderReranker() if use_enhancements and enable_cross_encoder else None
-        self.graph_reranker = (
-            (graph_reranker or GraphReranker()) if use_enhancements and enable_reranker else None
-        )
+        use_graph = use_enhancements and enable_reranker
+        self.graph_reranker = (graph_reranker or GraphReranker()) if use_graph else None
         self.enable_multidoc = use_enhancements and enable_multidoc
         self.writer = writer
         self._hops, self._max_nodes = hops, max_nodes
@@ -254,9 +252,8 @@ class KnowledgeGraphAgent:
             return _add_reason(self._cut(ranking), "vectors only: the pack has no links")
         try:
             articles = [article_id(hit) for hit in ranking.hits]
-            expansion = asyncio.to_thread(
-                expand, self.pack, articles, hops=self._hops, max_nodes=self._max_nodes
-            )
+            bounds = {"hops": self._hops, "max_nodes": self._max_nodes}
+            expansion = asyncio.to_thread(expand, self.pack, articles, **bounds)
             neighborhood = await run_until(deadline, expansion)
             wider = await self._add_linked_sections(question, ranking, neighborhood, deadline)
             if wider.partial:
@@ -338,7 +335,7 @@ class KnowledgeGraphAgent:
 
 
 def _find_embedder(pack: Pack, embedder: Embedder | None) -> tuple[Embedder | None, str]:
-    """Return the embedder of the pack's vectors, or the reason why there is none."""
+    """Return the embedder of the pack's vectors, or the reason why it is missing."""
     if embedder is not None:
         # A WikiGR database does not record its embedder, so the caller decides.
         if embedder_name(embedder) != pack.embedder and pack.meta["format"] != WIKIGR:
@@ -356,12 +353,7 @@ def _find_embedder(pack: Pack, embedder: Embedder | None) -> tuple[Embedder | No
 
 
 def _section_hit(row: SectionRow, score: float, source: str) -> Hit:
-    metadata = {
-        "article": row.article,
-        "title": row.title,
-        "heading": row.heading,
-        "position": row.position,
-    }
+    metadata = {name: getattr(row, name) for name in ("article", "title", "heading", "position")}
     return Hit(row.id, f"{row.heading}\n{row.text}", score, source, metadata)
 
 

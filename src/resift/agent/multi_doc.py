@@ -95,7 +95,7 @@ class Synthesis:
 
 
 class MultiDocSynthesizer:
-    """Calls the writer, and quotes sentences if there is none or it fails.
+    """Calls the writer. Without one, or if it fails, sentences are quoted.
 
     Passages are numbered by rank. At most `per_document` passages of an article are used, and at most
     `max_documents` articles.

@@ -19,7 +19,7 @@ from resift.agent import pack as schema
 from resift.agent.articles import Article, LinkResolver, find_sources, read_articles
 from resift.agent.pack import fetch_rows
 from resift.errors import InputError, StoreError, require
-from resift.ingest.chunking import ChunkSize
+from resift.ingest.chunking import ChunkSize, clean
 from resift.protocols import Embedder
 from resift.stores.base import embed_texts, embedder_name
 from resift.types import JsonObject
@@ -70,11 +70,8 @@ async def build_pack(
 
         embedder = LocalEmbedder()
     failed = [f"{skipped.path}: {skipped.reason}" for skipped in files.skipped if skipped.failed]
-    not_read = [
-        f"{_relative_path(skipped.path, root)}: {skipped.reason}"
-        for skipped in files.skipped
-        if not skipped.failed
-    ]
+    other = [(skipped.path, skipped.reason) for skipped in files.skipped if not skipped.failed]
+    not_read = [f"{_relative_path(path, root)}: {reason}" for path, reason in other]
     stream = read_articles(root, files.files, size=size, failed=failed.append, incomplete=not_read.append)
     async with contextlib.aclosing(stream):
         articles = _drop_duplicates([article async for article in stream], failed)
@@ -157,9 +154,7 @@ def _drop_duplicates(articles: Iterable[Article], failed: list[str]) -> list[Art
     unique: dict[str, Article] = {}
     for article in articles:
         if article.id in unique:
-            failed.append(
-                f"{article.source}: the article {article.id!r} exists already; only the first is kept."
-            )
+            failed.append(f"{article.source}: a second article {article.id!r}; only the first is kept.")
         else:
             unique[article.id] = article
     return list(unique.values())
@@ -262,11 +257,5 @@ def _transaction(connection: Connection) -> Iterator[None]:
 def _make_storable(rows: list[JsonObject]) -> list[JsonObject]:
     """Replace lone surrogates and NUL, which the engine cannot store."""
     return [
-        {
-            key: value.encode("utf-8", "replace").decode().replace("\x00", " ")
-            if isinstance(value, str)
-            else value
-            for key, value in row.items()
-        }
-        for row in rows
+        {key: clean(value) if isinstance(value, str) else value for key, value in row.items()} for row in rows
     ]

@@ -232,10 +232,8 @@ class ChatWriter:
         if not supported:
             raise self._bad_answer("has no sentence that a passage supports")
         dropped = len(written) - len(supported)
-        notes = (
-            (f"{dropped} sentence{'s' if dropped > 1 else ''} without support dropped",) if dropped else ()
-        )
-        return WrittenAnswer(tuple(supported), self.name, notes)
+        note = f"{dropped} sentence{'s' if dropped > 1 else ''} without support dropped"
+        return WrittenAnswer(tuple(supported), self.name, (note,) if dropped else ())
 
     def _bad_answer(self, problem: str) -> ProviderBadAnswer:
         return ProviderBadAnswer(f"The answer of {self.name} {problem}.", provider=self.name, status=200)

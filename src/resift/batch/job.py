@@ -98,9 +98,7 @@ def run_batch(
     processed are in `failed.parquet` with their error. More than `max_failed` of them stop the job.
     """
     if most_failed is not None:
-        warnings.warn(
-            "most_failed is now max_failed; it goes with Resift 0.4.", DeprecationWarning, stacklevel=2
-        )
+        warnings.warn("most_failed= is now max_failed=", DeprecationWarning, stacklevel=2)
         max_failed = most_failed
     for name, value, unit, minimum in (
         ("shard_rows", shard_rows, "rows", 1),
@@ -132,9 +130,7 @@ def run_batch(
     reports = tally.reports
     return BatchReport(
         folder=folder,
-        rows=sum(report.rows for report in reports),
-        written=sum(report.written for report in reports),
-        failed=sum(report.failed for report in reports),
+        **sum_rows(reports),
         shards=len(reports),
         skipped=sum(report.skipped for report in reports),
         seconds=time.monotonic() - started,
@@ -260,9 +256,10 @@ def write_manifest(folder: Path, plan: Mapping[str, object], reports: Sequence[S
         }
         for report in sorted(reports, key=lambda report: report.name)
     ]
-    totals = {
-        "rows": sum(report.rows for report in reports),
-        "written": sum(report.written for report in reports),
-        "failed": sum(report.failed for report in reports),
-    }
-    atomic_write(folder / MANIFEST, to_json({**plan, **totals, "shards": shards}, indent=2) + "\n")
+    manifest = {**plan, **sum_rows(reports), "shards": shards}
+    atomic_write(folder / MANIFEST, to_json(manifest, indent=2) + "\n")
+
+
+def sum_rows(reports: Sequence[ShardReport]) -> dict[str, int]:
+    """Return the numbers of rows that were read, were written and failed."""
+    return {name: sum(getattr(each, name) for each in reports) for name in ("rows", "written", "failed")}

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING
 from resift._internal.sync import run_sync
 from resift.batch.work import (
     ERROR,
+    STATUS_COLUMNS,
     OutputRow,
     Row,
     StopJobError,
     describe_type,
     map_rows,
+    ranking_status,
     require_query,
     require_text,
     text_or_none,
@@ -158,15 +160,7 @@ class RerankWork:
     def __call__(self, batch: RecordBatch) -> RecordBatch:
         """Return the rankings."""
         _load_model(self.model, "cross-encoder")
-        columns = {
-            "id": "text",
-            "order": "positions",
-            "ids": "texts",
-            "scores": "scores",
-            "tier": "text",
-            "degraded": "boolean",
-            "reason": "text",
-        }
+        columns = {"id": "text", "order": "positions", "ids": "texts", "scores": "scores", **STATUS_COLUMNS}
         return to_batch(map_rows(batch.to_pylist(), self._rerank), columns)
 
     def _rerank(self, row: Row) -> list[OutputRow]:
@@ -185,9 +179,7 @@ class RerankWork:
                 "order": order,
                 "ids": [ids[index] for index in order] if any(id is not None for id in ids) else None,
                 "scores": ranking.scores(),
-                "tier": ranking.tier,
-                "degraded": ranking.degraded,
-                "reason": ranking.reason,
+                **ranking_status(ranking),
             }
         ]
 
@@ -197,9 +189,8 @@ def candidate_text(candidate: object, index: int, keys: Sequence[str] | None) ->
     if isinstance(candidate, Mapping):
         return read_text(candidate, keys).text
     if candidate is not None and not isinstance(candidate, str):
-        raise InputError(
-            f"Candidate {index} is {describe_type(candidate)}; give texts, or structs with a text."
-        )
+        what = describe_type(candidate)
+        raise InputError(f"Candidate {index} is {what}; give texts, or structs with a text.")
     return candidate or ""
 
 

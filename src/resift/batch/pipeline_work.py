@@ -12,7 +12,17 @@ from typing import TYPE_CHECKING
 from resift._internal.files import atomic_file
 from resift._internal.sync import run_sync
 from resift.batch.job import MANIFEST
-from resift.batch.work import OutputRow, Row, StopJobError, map_rows, require_query, text_or_none, to_batch
+from resift.batch.work import (
+    STATUS_COLUMNS,
+    OutputRow,
+    Row,
+    StopJobError,
+    map_rows,
+    ranking_status,
+    require_query,
+    text_or_none,
+    to_batch,
+)
 from resift.errors import InputError, ResiftError, require
 from resift.evaluation.recording import (
     Header,
@@ -59,15 +69,7 @@ class EvaluateWork:
 
     def __call__(self, batch: RecordBatch) -> RecordBatch:
         """Return the answers."""
-        columns = {
-            "id": "text",
-            "ids": "texts",
-            "scores": "scores",
-            "tier": "text",
-            "degraded": "boolean",
-            "reason": "text",
-            "trace": "text",
-        }
+        columns = {"id": "text", "ids": "texts", "scores": "scores", **STATUS_COLUMNS, "trace": "text"}
         return to_batch(map_rows(batch.to_pylist(), self._search), columns)
 
     def _search(self, row: Row) -> list[OutputRow]:
@@ -78,9 +80,7 @@ class EvaluateWork:
                 "id": text_or_none(row.get("id")),
                 "ids": ranking.ids,
                 "scores": [hit.score for hit in ranking],
-                "tier": ranking.tier,
-                "degraded": ranking.degraded,
-                "reason": ranking.reason,
+                **ranking_status(ranking),
                 "trace": to_json({"query": query, **ranking.to_dict()}),
             }
         ]

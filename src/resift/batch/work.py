@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from resift.errors import InputError, ResiftError, require
 from resift.external.records import RecordText, no_text, read_text
+from resift.types import Ranking
+from resift.validation import type_name
 
 if TYPE_CHECKING:
     from pyarrow import RecordBatch
@@ -76,6 +78,14 @@ def to_batch(rows: Sequence[Row], columns: Mapping[str, str]) -> RecordBatch:
     return pa.RecordBatch.from_pylist([dict(row) for row in rows], schema=schema)
 
 
+STATUS_COLUMNS = {"tier": "text", "degraded": "boolean", "reason": "text"}
+
+
+def ranking_status(ranking: Ranking) -> OutputRow:
+    """Return the values of the status columns."""
+    return {"tier": ranking.tier, "degraded": ranking.degraded, "reason": ranking.reason}
+
+
 def describe_error(exc: BaseException) -> str:
     """Return the reason of a failure. Other libraries' messages may quote a row, so only their type."""
     if isinstance(exc, OSError) and exc.strerror:
@@ -85,10 +95,7 @@ def describe_error(exc: BaseException) -> str:
 
 def describe_type(value: object) -> str:
     """Return the type of a value with an article: null, a float, an int."""
-    if value is None:
-        return "null"
-    name = type(value).__name__
-    return f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
+    return "null" if value is None else type_name(value)
 
 
 def text_or_none(value: object) -> str | None:

@@ -176,9 +176,8 @@ async def _index(store: SQLiteStore, args: argparse.Namespace) -> IndexReport:
             progress=show_progress,
             written=add_passages,
         )
-    for file in report.files:
-        if file.reason:
-            print_error(file.reason)
+    for failure in report.failures():
+        print_error(failure)
     print_report = _print_data if args.json else _print_report
     print_report(report, args, time.monotonic() - started)
     return report

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from resift.errors import DataFormatError, InputError
+from resift.errors import DataFormatError, InputError, MissingExtraError
 from resift.external.records import check_text_keys
 from resift.ingest.chunking import ChunkSize, IndexedPassage, RowIds, split_section
 from resift.ingest.sources import DEFAULT_LIMITS, FileLimits, open_source
@@ -67,6 +67,18 @@ class IndexReport:
         """Return reason -> number of paths skipped for it, most frequent first."""
         return dict(Counter(path.reason for path in self.skipped).most_common())
 
+    def failures(self) -> list[str]:
+        """Return the reason of each failed file. A missing parser is listed once for all its files."""
+        files: dict[str, list[FileReport]] = {}
+        for file in self.files:
+            reason = file.reason.removeprefix(f"{file.path}: ")
+            if reason:
+                files.setdefault(reason if MissingExtraError.HINT in reason else file.reason, []).append(file)
+        return [
+            group[0].reason if len(group) == 1 else f"{len(group)} files, such as {group[0].path}: {reason}"
+            for reason, group in files.items()
+        ]
+
     @property
     def text_fields(self) -> tuple[str, ...]:
         """The fields of records that were read as text, over all files."""
@@ -105,7 +117,7 @@ async def index_paths(
     """
     size.validate()
     if choice is not None:
-        warnings.warn("choice is now file_filter; it goes with Resift 0.4.", DeprecationWarning, stacklevel=2)
+        warnings.warn("choice= is now file_filter=", DeprecationWarning, stacklevel=2)
         file_filter = choice
     keys = check_text_keys(text_keys)
     found = await asyncio.to_thread(find_files, paths, file_filter, index=Path(store.path))

@@ -87,7 +87,7 @@ class DecodedText(NamedTuple):
 
 
 class Encoding(NamedTuple):
-    """An encoding, and a note if it was guessed."""
+    """The name of an encoding, and a note if it was guessed."""
 
     name: str
     flag: str = ""
@@ -179,10 +179,7 @@ def open_source(
     `follow=False` refuses a symbolic link that replaced the file after it was listed.
     """
     # Without O_NONBLOCK, opening a pipe waits for a writer.
-    flags = os.O_RDONLY | O_NONBLOCK | O_BINARY
-    if not follow:
-        flags |= O_NOFOLLOW
-    descriptor = os.open(path, flags)
+    descriptor = os.open(path, os.O_RDONLY | O_NONBLOCK | O_BINARY | (0 if follow else O_NOFOLLOW))
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):

@@ -22,7 +22,6 @@ Row = Mapping[str, object]
 
 _NOT_METADATA = frozenset({"score", "embedding", "vector"})
 _NUMBER = re.compile(r"-?(?:0|[1-9]\d{0,17})(?:\.\d{1,17})?(?:[eE][+-]?\d{1,3})?")
-_BOOLEANS = {"true": True, "false": False}
 _PARQUET_ROWS = 64
 _MAX_COLUMNS = 500
 _MAX_COLUMN_NAME = 200  # characters; every row repeats the name in its text and metadata
@@ -203,7 +202,7 @@ def _column_types(rows: Iterable[tuple[int, dict[str, str], int]]) -> dict[str, 
 def _detect_type(value: str) -> Converter:
     if _NUMBER.fullmatch(value) is not None and math.isfinite(float(value)):
         return _to_number
-    return _to_boolean if value.lower() in _BOOLEANS else str
+    return _to_boolean if value.lower() in ("true", "false") else str
 
 
 def _to_number(value: str) -> int | float:
@@ -211,7 +210,7 @@ def _to_number(value: str) -> int | float:
 
 
 def _to_boolean(value: str) -> bool:
-    return _BOOLEANS[value.lower()]
+    return value.lower() == "true"
 
 
 def read_parquet(source: Source) -> Iterator[Section]:
@@ -224,9 +223,8 @@ def read_parquet(source: Source) -> Iterator[Section]:
                 number += 1
                 yield rows.section(row, number, typed=row)
     except (OSError, ValueError) as exc:  # pyarrow's errors for damaged files
-        raise DataFormatError(
-            f"Not a readable Parquet file ({type(exc).__name__}).", file=source.name
-        ) from exc
+        message = f"Not a readable Parquet file ({type(exc).__name__})."
+        raise DataFormatError(message, file=source.name) from exc
 
 
 def read_xlsx(source: Source) -> Iterator[Section]:

@@ -329,13 +329,11 @@ def hits_with_metadata(ranking: Ranking) -> Iterator[tuple[Hit, HitMetadata]]:
     """Yield each hit with the metadata to add to its document."""
     reasons = ranking.why_all()
     for hit, score in zip(ranking, ranking.scores(), strict=True):
-        yield (
-            hit,
-            {
-                "relevance_score": score,
-                "tier": ranking.tier,
-                "degraded": ranking.degraded,
-                "reason": ranking.reason,
-                "why": reasons[hit.id],
-            },
-        )
+        metadata: HitMetadata = {
+            "relevance_score": score,
+            "tier": ranking.tier,
+            "degraded": ranking.degraded,
+            "reason": ranking.reason,
+            "why": reasons[hit.id],
+        }
+        yield hit, metadata

@@ -198,9 +198,7 @@ def llama_index_store(
 ) -> ExternalStore:
     """Return a store over a retriever, with its scores if it has any."""
     if not isinstance(retriever, BaseRetriever):
-        raise InputError(
-            f"A {type(retriever).__name__} is not a LlamaIndex retriever; pass index.as_retriever()."
-        )
+        raise InputError(f"A {type(retriever).__name__} is not a retriever; pass index.as_retriever().")
 
     async def fetch(query: str, _k: int) -> Sequence[Found]:
         return [

@@ -75,11 +75,9 @@ def create_mcp_server(
     for tool in tools.readers():
         server.tool(name=tool.__name__, annotations=reading, structured_output=True)(_hide_errors(tool))
     for tool in tools.writers() if allow_write else []:
+        destructive = tool.__name__ == "delete"
         writing = ToolAnnotations(
-            read_only_hint=False,
-            destructive_hint=tool.__name__ == "delete",
-            idempotent_hint=True,
-            open_world_hint=False,
+            read_only_hint=False, destructive_hint=destructive, idempotent_hint=True, open_world_hint=False
         )
         server.tool(name=tool.__name__, annotations=writing, structured_output=True)(_hide_errors(tool))
     if index is not None:
@@ -289,10 +287,7 @@ class Tools:
         limits = self._limits
         self._check("documents", len(documents), limits.documents)
         for index, text in enumerate(documents):
-            if len(text) > limits.document_chars:
-                raise InputError(
-                    f"Document {index} has {len(text)} characters; send at most {limits.document_chars}."
-                )
+            self._check(f"the length of document {index}", len(text), limits.document_chars)
         if k is not None:
             self._check("k", k, limits.documents)
         self._check("query", len(query), limits.query_chars)

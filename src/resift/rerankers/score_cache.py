@@ -343,6 +343,6 @@ def _unpack(key: bytes, data: object) -> float | None:
 
 def _check_limits(max_items: int, ttl_s: float | None) -> None:
     if isinstance(max_items, bool) or not isinstance(max_items, int) or max_items < 1:
-        raise InputError(f"max_items is {max_items!r}; pass a whole number ≥ 1.")
+        raise InputError(f"max_items is {max_items!r}; pass an integer ≥ 1.")
     if ttl_s is not None and not (is_finite_number(ttl_s) and 0 < ttl_s < 1e15):
         raise InputError(f"ttl_s is {ttl_s!r}; pass seconds > 0, or None to keep scores forever.")

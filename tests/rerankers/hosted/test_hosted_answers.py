@@ -99,7 +99,7 @@ def test_an_answer_becomes_scores_by_document_number(provider):
     assert read_scores(ANSWERS[provider], PROVIDERS[provider], count=2) == [0.1, 0.9]
 
 
-def test_every_dialect_is_covered_here():
+def test_every_provider_is_covered_here():
     assert set(REQUESTS) == set(ANSWERS) == set(PROVIDERS)
 
 
@@ -120,7 +120,7 @@ def test_every_dialect_is_covered_here():
     ),
     st.integers(0, 4),
 )
-def test_no_answer_is_half_believed(rows, count):
+def test_a_partly_wrong_answer_is_refused(rows, count):
     """Whatever the rows, the result is one finite score per document or a ProviderBadAnswer."""
     try:
         scores = read_scores(rows, PROVIDERS["tei"], count=count)
@@ -154,7 +154,7 @@ def test_a_body_that_is_not_json_is_refused_without_quoting_it(body):
     assert len(str(caught.value)) < 50
 
 
-def test_a_body_with_more_parts_than_asked_for_is_not_parsed():
+def test_a_body_with_too_many_values_is_not_parsed():
     assert len(parse_body(b"[" + b"1," * 99 + b"1]", max_values=100)) == 100
     with pytest.raises(UnusableBody, match="more values"):
         parse_body(b"[" + b"1," * 100 + b"1]", max_values=100)
@@ -169,7 +169,7 @@ def _read(*parts, encoding="", limit=100):
     return asyncio.run(read_body(_chunks(*parts), encoding, limit=limit))
 
 
-def test_the_cap_holds_after_decompression_and_exactly_at_the_limit():
+def test_the_size_limit_is_exact_and_applies_after_decompression():
     packed = gzip.compress(b"x" * 100)
     assert _read(packed[:7], packed[7:], encoding="gzip") == b"x" * 100
     assert _read(b"x" * 100) == b"x" * 100
@@ -187,7 +187,7 @@ def test_the_cap_holds_after_decompression_and_exactly_at_the_limit():
         (b"x", "br"),
     ],
 )
-def test_a_broken_or_unasked_compression_is_refused(data, encoding):
+def test_broken_and_unrequested_compression_is_refused(data, encoding):
     with pytest.raises(UnusableBody):
         _read(data, encoding=encoding)
 
@@ -221,7 +221,7 @@ def test_lone_surrogates_do_not_break_a_request():
         (206, {}, ProviderBadAnswer),
     ],
 )
-def test_a_status_becomes_the_error_that_the_breaker_knows(status, headers, kind):
+def test_each_status_becomes_the_matching_error(status, headers, kind):
     error = status_error("voyage", status, headers)
     assert type(error) is kind
     assert (error.provider, error.status) == ("voyage", status)
@@ -240,7 +240,7 @@ def test_retry_after_is_seconds_or_a_date_by_the_servers_own_clock():
     assert retry_after_s({"retry-after": format_datetime(later, usegmt=True)}) == 0
 
 
-def test_a_providers_message_is_told_only_in_harmless_words():
+def test_only_harmless_words_of_an_error_message_are_repeated():
     told = str(status_error("voyage", 400, {}, message="Unknown model 'x' for query 'secret plans of Q3'"))
     assert told.endswith("Its message mentions: unknown, model, query.")
     assert "secret" not in told
@@ -253,7 +253,7 @@ def test_a_providers_message_is_told_only_in_harmless_words():
     st.integers(1, 100),
     st.integers(1, 1000),
 )
-def test_batches_are_disjoint_ordered_complete_and_within_the_caps(sizes, over, size, documents, most):
+def test_batches_are_disjoint_ordered_complete_and_within_the_limits(sizes, over, size, documents, most):
     batches = split_batches(sizes, batch_over=over, batch_size=size, max_documents=documents, max_bytes=most)
     assert [at for batch in batches for at in batch] == list(range(len(sizes)))
     for batch in batches:
@@ -261,7 +261,7 @@ def test_batches_are_disjoint_ordered_complete_and_within_the_caps(sizes, over, 
         assert len(batch) == 1 or sum(sizes[at] for at in batch) <= most
 
 
-def test_over_80_goes_in_60s_and_80_stays_together():
+def test_more_than_80_documents_are_sent_in_batches_of_60():
     def lengths(count, most=1000):
         batches = split_batches(
             [1] * count, batch_over=80, batch_size=60, max_documents=most, max_bytes=10**6
@@ -275,7 +275,7 @@ def test_over_80_goes_in_60s_and_80_stays_together():
     assert lengths(0) == []
 
 
-def test_the_failure_reported_for_all_is_the_one_that_holds_the_breaker_longest():
+def test_the_failure_that_opens_the_breaker_longest_is_reported():
     server, auth = ProviderServerError("s"), ProviderAuthError("a")
     short, long = ProviderRateLimited("r", retry_after_s=1), ProviderRateLimited("r", retry_after_s=9)
     rejected = ProviderRejected("no")

@@ -94,7 +94,7 @@ def faults_for(provider):
 
 
 @pytest.mark.parametrize("provider", [*PROVIDERS, "llm"])
-def test_nothing_secret_is_said_under_any_fault(provider, logged):
+def test_no_secret_is_leaked_by_any_fault(provider, logged):
     async def all_faults():
         said = []
         with ProviderServer() as server:

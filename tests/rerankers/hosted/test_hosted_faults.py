@@ -24,7 +24,7 @@ REJECTED, AUTH, LIMITED, TIMEOUT = (
     "ProviderTimeout",
 )
 
-# What each fault must be told as; worked out from DESIGN.md "Breaker", not from the code.
+# The expected report of each fault, derived from DESIGN.md "Breaker", not from the code.
 EXPECTED = {
     "refuse": UNREACHABLE, "reset": UNREACHABLE, "no-answer": UNREACHABLE,
     "stall": TIMEOUT, "stall-midway": TIMEOUT, "drip": TIMEOUT,
@@ -118,7 +118,7 @@ def test_the_table_covers_every_fault():
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
-def test_quick_faults_are_named_rightly_and_the_breaker_recovers(provider):
+def test_quick_faults_are_reported_and_the_breaker_recovers(provider):
     lateness = asyncio.run(through(provider, QUICK, seconds=5))
     assert max(late for each in lateness.values() for late in each) < GRACE_S
 
@@ -135,7 +135,7 @@ def test_slow_faults_never_outlast_the_deadline_by_50_ms():
 
 
 @pytest.mark.parametrize("fault", ["dense-json", "gzip-bomb", "huge", "deep-json"])
-def test_no_answer_stops_the_event_loop(fault):
+def test_no_answer_blocks_the_event_loop(fault):
     """While a monstrous answer is read, other tasks of the loop go on.
 
     On a busy machine the system pauses us as well, so a few tries are allowed.
@@ -171,7 +171,7 @@ def test_a_reset_at_any_byte_is_a_failure_and_never_a_wrong_answer(at):
     asyncio.run(one())
 
 
-def test_a_pause_that_the_provider_asks_for_is_kept():
+def test_a_requested_pause_is_respected():
     async def one():
         with ProviderServer() as server:
             case = Case(server, "cohere")
@@ -188,7 +188,7 @@ def test_a_pause_that_the_provider_asks_for_is_kept():
     asyncio.run(one())
 
 
-def test_with_the_key_unset_everything_runs_on_the_fallback_and_nothing_is_degraded():
+def test_without_a_key_the_fallback_is_used_and_nothing_is_degraded():
     """A choice, not a failure: degraded=False, tier="semantic-bm25"."""
     for provider, row in PROVIDERS.items():
         if row.needs_key:

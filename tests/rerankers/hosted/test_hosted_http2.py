@@ -157,7 +157,7 @@ def test_concurrent_requests_share_one_http2_connection(certificate, pool):
 
 
 @pytest.mark.parametrize("versions", [("http/1.1",), ()])
-def test_a_server_without_http2_is_asked_by_http1(certificate, pool, versions):
+def test_a_server_without_http2_is_called_over_http1(certificate, pool, versions):
     async def run() -> TlsServer:
         async with serving(certificate, *versions) as (server, address):
             assert await scored(address, pool, count=3) == [[1, 1 / 2, 1 / 3]] * 3
@@ -168,7 +168,7 @@ def test_a_server_without_http2_is_asked_by_http1(certificate, pool, versions):
     assert len(server.versions) == 3
 
 
-def test_a_request_that_ran_out_of_time_leaves_the_connection_to_others(certificate, pool):
+def test_a_timed_out_request_leaves_the_connection_usable(certificate, pool):
     async def run() -> TlsServer:
         async with serving(certificate, "h2") as (server, address):
             reranker = HostedReranker("voyage", base_url=address, api_key="k", allow_loopback=True)

@@ -35,7 +35,7 @@ def score(reranker, hits, *, query=QUERY, seconds=5.0):
 
 
 @pytest.mark.parametrize("provider", PROVIDERS)
-def test_every_dialect_passes_the_contract_over_a_strict_server(provider, server, reranker):
+def test_every_provider_passes_the_contract_on_a_strict_server(provider, server, reranker):
     scorer = reranker(provider)
     check_scorer(scorer)
     check_reranker(scorer)
@@ -60,7 +60,7 @@ def test_scores_are_merged_by_index_whatever_the_batches(provider, server, reran
     assert max(sizes) == cap
 
 
-def test_one_failing_batch_of_four_leaves_its_hits_last_in_old_order(server, reranker, pool):
+def test_hits_of_a_failed_batch_come_last_in_their_old_order(server, reranker, pool):
     """A pool of 200: scored hits first, the other 60 after in their old order, partial and reason set."""
     hits = pool(200)
     lost = hits[60].text
@@ -105,7 +105,7 @@ def test_scores_of_pointwise_models_can_be_cached_and_others_cannot(server, rera
     assert len(server.requests) == 2
 
 
-def test_a_request_stays_below_the_providers_size_cap(server, reranker):
+def test_a_request_stays_below_the_size_limit_of_the_provider(server, reranker):
     scores = score(reranker(), [Hit(str(at), "y" * 90_000) for at in range(40)])
     assert None not in scores.values
     assert len(server.requests) == 4
@@ -118,7 +118,7 @@ def test_hits_without_text_are_not_sent_and_stay_unscored(server, reranker):
     assert server.requests[0].body["documents"] == ["quantum"]
 
 
-def test_nothing_to_score_asks_nobody(server, reranker):
+def test_no_request_is_sent_if_there_is_nothing_to_score(server, reranker):
     assert list(score(reranker(), []).values) == []
     assert list(score(reranker(), [Hit("a")]).values) == [None]
     with pytest.raises(InputError, match="query is empty"):
@@ -126,7 +126,7 @@ def test_nothing_to_score_asks_nobody(server, reranker):
     assert server.requests == []
 
 
-def test_no_time_left_asks_nobody(server, reranker, pool):
+def test_no_request_is_sent_if_no_time_is_left(server, reranker, pool):
     with pytest.raises(DeadlineExceeded):
         score(reranker(), pool(3), seconds=0)
     assert server.requests == []
@@ -145,12 +145,12 @@ def test_a_redirect_is_refused_and_not_followed(server, reranker, pool):
     assert [request.provider for request in server.requests] == ["voyage"]
 
 
-def test_an_unknown_path_says_to_check_the_address(server, reranker, pool):
+def test_the_error_for_an_unknown_path_mentions_the_address(server, reranker, pool):
     with pytest.raises(ProviderRejected, match="Check base_url"):
         score(reranker(base_url=f"{server.url}/nowhere"), pool(3))
 
 
-def test_https_is_really_tls(server, reranker, pool):
+def test_https_uses_tls(server, reranker, pool):
     """A server that does not speak TLS is not spoken to in the clear."""
     with pytest.raises(ProviderUnreachable, match="TLS failed"):
         score(reranker(base_url=server.base_url("voyage").replace("http:", "https:")), pool(3))
@@ -200,7 +200,7 @@ def test_connections_stay_warm_within_a_loop(server, reranker, pool):
     asyncio.run(five_then_fresh())
 
 
-def test_connections_that_the_server_closed_meanwhile_cost_nothing(server, reranker, pool):
+def test_connections_closed_by_the_server_cause_no_failure(server, reranker, pool):
     """A restarted server, or one that closes idle connections, is asked again on a new one."""
     scorer = reranker(max_concurrency=8)
 
@@ -274,7 +274,7 @@ def test_the_concurrency_limit_is_shared_by_all_instances_of_a_provider(server, 
     assert len(server.requests) == 12
 
 
-def test_waiting_for_a_free_connection_counts_as_no_time_not_as_a_failure(server, reranker, pool):
+def test_waiting_for_a_free_connection_is_not_a_failure_of_the_provider(server, reranker, pool):
     server.misbehave("stall")
     scorer = reranker(max_concurrency=1)
 
@@ -314,7 +314,7 @@ def test_a_limit_survives_waiters_that_give_up_and_loops_that_close():
 
 
 @pytest.mark.filterwarnings("ignore:.*was destroyed but it is pending")
-def test_permits_of_event_loops_that_closed_in_mid_call_are_taken_back():
+def test_permits_of_closed_event_loops_are_reclaimed():
     """Ten loops are closed while their tasks hold permits: later requests get in, also those that wait."""
     limit = ConcurrencyLimit(8)
     entered = []
@@ -350,7 +350,7 @@ def test_permits_of_event_loops_that_closed_in_mid_call_are_taken_back():
 
 
 @pytest.mark.parametrize("query", [None, "", " \n"])
-def test_fuse_without_a_query_is_a_callers_mistake(server, reranker, pool, query):
+def test_fuse_without_a_query_is_refused(server, reranker, pool, query):
     with pytest.raises(InputError, match="query"):
         asyncio.run(reranker("jina").fuse([pool(3)], k=2, query=query))
     assert server.requests == []

@@ -51,7 +51,7 @@ def mixedbread(sdk, server):
         ("mixedbread", "mixedbread", mixedbread),
     ],
 )
-def test_the_sdk_and_we_ask_the_same_way_and_read_the_same_scores(package, provider, ask, server, reranker):
+def test_requests_and_scores_match_those_of_the_official_sdk(package, provider, ask, server, reranker):
     theirs = ask(pytest.importorskip(package), server)
     hits = [Hit(str(at), text) for at, text in enumerate(TEXTS)]
     ours = asyncio.run(reranker(provider).score(QUERY, hits, deadline=Deadline.after(5)))
@@ -61,7 +61,7 @@ def test_the_sdk_and_we_ask_the_same_way_and_read_the_same_scores(package, provi
     assert {key: own.body[key] for key in sdk.body} == sdk.body
 
 
-def test_the_openai_sdk_and_we_ask_the_same_way(server):
+def test_requests_match_those_of_the_openai_sdk(server):
     openai = pytest.importorskip("openai")
     messages = [{"role": "user", "content": "Query: b\n[1] a\n[2] b"}]
     theirs = openai.OpenAI(api_key="k", base_url=f"{server.base_url('chat')}/v1", max_retries=0)

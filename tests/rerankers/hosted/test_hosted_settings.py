@@ -59,7 +59,7 @@ OWN = [name for name, provider in PROVIDERS.items() if not provider.needs_key]
         (None, "https://host"),
     ],
 )
-def test_an_unsafe_base_url_is_refused_in_one_sentence(url, message):
+def test_an_unsafe_base_url_is_refused(url, message):
     with pytest.raises(ConfigError, match=message) as caught:
         check_endpoint("voyage", url, allow_loopback=True)
     assert "pass@" not in str(caught.value)
@@ -92,13 +92,13 @@ def test_an_unsafe_base_url_is_refused_in_one_sentence(url, message):
         "https://localhost6.localdomain6:1",
     ],
 )
-def test_loopback_needs_explicit_leave(url):
+def test_loopback_must_be_allowed_explicitly(url):
     with pytest.raises(ConfigError, match="allow_loopback=True"):
         check_endpoint("tei", url)
     assert check_endpoint("tei", url, allow_loopback=True).loopback
 
 
-def test_a_server_in_a_private_network_is_asked_over_https_where_that_is_allowed():
+def test_a_private_network_must_be_allowed_and_needs_https():
     assert not check_endpoint("tei", "https://10.1.2.3", allow_private=True).loopback
     with pytest.raises(ConfigError, match="not https"):
         check_endpoint("tei", "http://10.1.2.3", allow_private=True)
@@ -153,13 +153,13 @@ def test_an_unknown_provider_gets_a_suggestion():
 
 
 @pytest.mark.parametrize("provider", OWN)
-def test_own_servers_need_an_address_but_no_key(provider):
+def test_self_hosted_servers_need_an_address_but_no_key(provider):
     with pytest.raises(ConfigError, match="base_url is missing"):
         HostedReranker(provider)
     assert HostedReranker(provider, base_url="https://rerank.example.org").name == provider
 
 
-def test_a_key_file_is_stripped_and_an_empty_or_missing_one_is_one_clear_error(tmp_path):
+def test_a_key_file_is_stripped_and_must_have_a_key(tmp_path):
     good, empty, binary = tmp_path / "good", tmp_path / "empty", tmp_path / "binary"
     good.write_text("  abc123\n")
     empty.write_text("\n")
@@ -176,7 +176,7 @@ def test_a_key_file_is_stripped_and_an_empty_or_missing_one_is_one_clear_error(t
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read every file")
-def test_a_key_file_that_may_not_be_read_is_one_clear_error(tmp_path):
+def test_a_key_file_without_permission_is_a_clear_error(tmp_path):
     shut = tmp_path / "shut"
     shut.write_text("abc")
     shut.chmod(0)
@@ -184,7 +184,7 @@ def test_a_key_file_that_may_not_be_read_is_one_clear_error(tmp_path):
         find_key("voyage", api_key_file=shut)
 
 
-def test_argument_beats_file_beats_environment(tmp_path, monkeypatch):
+def test_the_argument_takes_precedence_over_the_file_and_the_environment(tmp_path, monkeypatch):
     monkeypatch.setenv("VOYAGE_API_KEY", " from-env ")
     path = tmp_path / "key"
     path.write_text("from-file")
@@ -195,7 +195,7 @@ def test_argument_beats_file_beats_environment(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("provider", KEYED)
-def test_none_without_a_key_and_an_error_only_when_asked_for_directly(provider, monkeypatch, caplog):
+def test_without_a_key_the_factory_returns_none_and_the_class_raises(provider, monkeypatch, caplog):
     assert hosted_reranker(provider) is None
     assert "Continuing without this reranker" in caplog.text
     with pytest.raises(ConfigError, match=PROVIDERS[provider].key_env[0]):
@@ -207,7 +207,7 @@ def test_none_without_a_key_and_an_error_only_when_asked_for_directly(provider, 
         assert hosted_reranker(provider) is None
 
 
-def test_a_variable_of_ones_own_replaces_the_providers(monkeypatch):
+def test_a_custom_variable_replaces_that_of_the_provider(monkeypatch):
     monkeypatch.setenv("VOYAGE_API_KEY", "general")
     assert hosted_reranker("voyage", api_key_env="TEAM_KEY") is None
     with pytest.raises(ConfigError, match="Set TEAM_KEY"):
@@ -217,7 +217,7 @@ def test_a_variable_of_ones_own_replaces_the_providers(monkeypatch):
     assert built.breaker_key == HostedReranker("voyage", api_key=" special\n").breaker_key
 
 
-def test_none_when_switched_off_by_option_or_environment(monkeypatch):
+def test_the_factory_returns_none_if_switched_off(monkeypatch):
     assert hosted_reranker("voyage", api_key="k", cross_encoder_reranking_enabled=False) is None
     monkeypatch.setenv("RESIFT_CROSS_ENCODER_RERANKING_ENABLED", "false")
     assert hosted_reranker("voyage", api_key="k") is None
@@ -227,7 +227,7 @@ def test_none_when_switched_off_by_option_or_environment(monkeypatch):
         hosted_reranker("voyage", api_key="k")
 
 
-def test_two_keys_have_two_breakers_and_neither_shows():
+def test_two_keys_have_two_breakers_and_are_not_shown():
     one, two = (HostedReranker("voyage", api_key=key) for key in ("first-key", "second-key"))
     assert one.breaker_key != two.breaker_key
     assert one.breaker_key == HostedReranker("voyage", api_key="first-key").breaker_key

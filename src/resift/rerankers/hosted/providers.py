@@ -30,7 +30,7 @@ from resift.validation import is_finite_number
 class Provider:
     """A provider's names for the parts of a rerank request and its answer.
 
-    `rows_at` is None if the answer is a bare array. `listwise_models` score a document relative to the other
+    An answer that is a bare array has no `rows_at`. `listwise_models` score a document relative to the other
     documents of the request, so their scores from two requests cannot be compared.
     """
 
@@ -174,7 +174,7 @@ def read_scores(answer: object, provider: Provider, *, count: int) -> list[float
         index = row.get("index") if isinstance(row, Mapping) else None
         # bool is a subclass of int, and True would silently mean document 1.
         if not isinstance(index, int) or isinstance(index, bool):
-            raise _bad_answer(provider, "a row has no whole number as its index")
+            raise _bad_answer(provider, "the index of a row is not an integer")
         if not 0 <= index < count:
             raise _bad_answer(provider, f"a row's index is not in 0…{count - 1}")
         if index in scores:
@@ -236,15 +236,11 @@ def status_error(
     elif status >= 500 or status in _TEMPORARY:
         error, reason = ProviderServerError, "it failed internally. Try again later."
     elif status >= 400:
-        error, reason = (
-            ProviderRejected,
-            f"the request was refused. {_ADVICE.get(status, _ADVICE[400])}",
-        )
+        error, reason = ProviderRejected, f"the request was refused. {_ADVICE.get(status, _ADVICE[400])}"
         if model and status in (400, 404, 410, 422) and {"model", "models"} & set(mentioned):
             reason += f" If {provider} has retired {model!r}, pass a current model=."
     elif status >= 300:
-        reason = "redirects are not followed. Set base_url to the final address."
-        error = ProviderRejected
+        error, reason = ProviderRejected, "redirects are not followed. Set base_url to the final address."
     else:
         error, reason = ProviderBadAnswer, "this status has no scores."
     if mentioned:
