@@ -216,7 +216,8 @@ def _describe_stage(step: Step, moved: int, decided: str, *, first: bool) -> lis
     if not moved:
         if step.score is not None and not step.parts:
             return [f"{label}: {score_and_note}."]
-        text = "" if step.parts else step.note or (ordinal(step.rank) if first else "")
+        blended = step.kind is StageKind.GUARD and bool(step.parts)
+        text = "" if blended else step.note or (ordinal(step.rank) if first else "")
         return [f"{label}: {text}."] if text else []
     count = _NUMBERS[abs(moved)] if abs(moved) < len(_NUMBERS) else str(abs(moved))
     places = f"{count} place{'s' if abs(moved) > 1 else ''}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
@@ -15,6 +15,7 @@ from resift.pipeline.fan_out import StoreRef
 from resift.pipeline.pool import Pool
 from resift.protocols import Reranker, Scorer, declared_name, display_name, required_capabilities
 from resift.ranking.adaptive_weights import CODE_DENSITY, AdaptiveWeights, rerank_depth
+from resift.ranking.boosts import drop_filtered
 from resift.ranking.fusion.rerankers import RRFReranker
 from resift.ranking.gate import NEUTRAL, Profile, gate
 from resift.ranking.gate.profiles import OWN_SCORE
@@ -281,11 +282,15 @@ class Shape:
         """Return the best k hits of the pool; relaxed rules are in `notes`."""
         if not pool.hits:  # a record without hits would only clutter the trace
             return pool
+        policy = self.policy
+        if pool.where and (policy.recency or policy.boosts):
+            recency, boosts = drop_filtered(pool.where, policy.recency, policy.boosts)
+            policy = replace(policy, recency=recency, boosts=boosts)
         result = shape(
             pool.hits,
             k=pool.k,
             trace=pool.trace,
-            policy=self.policy,
+            policy=policy,
             section=pool.section or self.section,
             vectors=self.vectors or pool.vectors,
             neighbors=pool.neighbors,

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 
 from resift._internal.arrays import Vector
 from resift.events import Sink
@@ -34,6 +35,7 @@ from resift.ranking.blend import (
     nearest_neighbors,
     shape_result,
 )
+from resift.ranking.boosts import Boost, Recency, boost
 from resift.ranking.calibration import (
     Calibrator,
     Isotonic,
@@ -63,12 +65,14 @@ __all__ = [
     "DIVERSITY",
     "FAIRNESS",
     "Blend",
+    "Boost",
     "Calibrator",
     "Guard",
     "Isotonic",
     "Platt",
     "Precedence",
     "Quota",
+    "Recency",
     "Recovery",
     "ShapeApplied",
     "ShapePolicy",
@@ -77,6 +81,7 @@ __all__ = [
     "above",
     "balance",
     "blend",
+    "boost",
     "calibrate",
     "calibrator_from",
     "fold",
@@ -103,6 +108,10 @@ class ShapePolicy:
     """
 
     blend: Blend | None = field(default_factory=Blend)
+    recency: Recency | None = option("Newer documents are preferred, up to a weight.", default=None)
+    boosts: tuple[Boost, ...] = option(
+        "Documents are preferred by a number, such as views, or by the value of a field.", default=()
+    )
     precedence: Precedence | None = option("Nearly equal scores follow the source order.", default=None)
     guard: Guard | None = field(default_factory=Guard)
     fold: float | None = option(
@@ -125,12 +134,13 @@ def shape(
     vectors: Mapping[str, Vector] | None = None,
     neighbors: Neighbors | None = None,
     near: Neighbors | None = None,
+    now: datetime | None = None,
     sink: Sink | None = None,
 ) -> ShapeResult:
-    """Run blend, precedence, guard, fold, mmr, recovery and quotas, then cut to k.
+    """Run blend, boost, precedence, guard, fold, mmr, recovery and quotas, then cut to k.
 
     Protected hits get their positions among the k before quotas fill the others. `near` is the name of
-    `neighbors` in Resift 0.2.
+    `neighbors` in Resift 0.2. Ages for recency are counted to `now`, by default the current time.
     """
     check_k(k)
     rules = policy or ShapePolicy()
@@ -154,6 +164,8 @@ def shape(
             kept = add(
                 blend(hits, policy=rules.blend, known_evidence=known, neighbors=neighbors or near, sink=sink)
             )
+    if rules.recency or rules.boosts:
+        kept = add(boost(kept, recency=rules.recency, boosts=rules.boosts, now=now, sink=sink))
     # Before the guard: a preference between nearly equal scores must not undo the guard.
     if rules.precedence:
         kept = add(precede(kept, policy=rules.precedence, sink=sink))

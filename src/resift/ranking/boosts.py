@@ -1,0 +1,185 @@
+"""Recency and popularity: small, bounded changes of scores by the date or a number of a document. No I/O.
+
+Each rule adds a term between -weight/2 and +weight/2 of the spread of the scores (best minus worst), so no
+hit gains more than `weight` of the spread on another one. A hit without the field gets no term. Values of a
+field (`values`) add the number that is declared for them.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from typing import Literal
+
+from resift.errors import InputError
+from resift.events import Sink
+from resift.ranking.blend import ShapeResult, shape_result
+from resift.types import Hit, StageKind, StageRecord, sort_key, with_scores
+from resift.validation import check_text, option
+
+_UNITS_S = {"h": 3600.0, "d": 86_400.0, "w": 604_800.0, "m": 2_629_800.0, "y": 31_557_600.0}
+_DURATION = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([hdwmy])\s*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recency:
+    """Prefer newer documents: the term halves with every `half_life` of age."""
+
+    field: str = option("Metadata field with the date: ISO 8601, or seconds since 1970.", default="date")
+    half_life: str = option("Age at which the term is 0: 12h, 30d, 8w, 6m, 2y.", default="30d")
+    weight: float = option("Largest gain, as a part of the spread of the scores.", default=0.2, min=0, max=1)
+
+    def term(self, hit: Hit, now: datetime) -> float:
+        """Return the term of one hit; 0 for a date that is missing or cannot be read."""
+        written = read_date(hit.metadata.get(self.field))
+        if written is None:
+            return 0.0
+        age_s = max(0.0, (now - written).total_seconds())  # a date in the future counts as now
+        return self.weight * (2.0 ** (-age_s / parse_duration(self.half_life)) - 0.5)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Boost:
+    """Prefer documents by a number, such as views, or by the value of a field, such as its type."""
+
+    field: str = option("Metadata field with a number or a value.")
+    by: Literal["log", "linear"] = option("How the term grows with the number.", default="log")
+    weight: float = option("Largest gain, as a part of the spread of the scores.", default=0.1, min=0, max=1)
+    values: Mapping[str, float] | None = option(
+        "Term for each value, from -1 to 1, instead of a number: {official: 0.3}.", default=None
+    )
+
+    def terms(self, hits: Sequence[Hit]) -> list[float]:
+        """Return the term of each hit; the largest number among the hits gets half of the weight."""
+        cells = [hit.metadata.get(self.field) for hit in hits]
+        if self.values is not None:
+            return [float(self.values.get(str(cell), 0.0)) for cell in cells]
+        numbers = [_read_number(cell) for cell in cells]
+        grown = [None if n is None else math.log1p(n) if self.by == "log" else n for n in numbers]
+        largest = max((n for n in grown if n is not None), default=0.0)
+        if largest <= 0:
+            return [0.0] * len(hits)
+        return [0.0 if n is None else self.weight * (n / largest - 0.5) for n in grown]
+
+
+def boost(
+    hits: Sequence[Hit],
+    *,
+    recency: Recency | None = None,
+    boosts: Sequence[Boost] = (),
+    now: datetime | None = None,
+    sink: Sink | None = None,
+) -> ShapeResult:
+    """Add the terms of these rules to the scores and order by the sum; unscored hits stay last.
+
+    `now` is the time that ages are counted to, by default the current time.
+    """
+    check_boosts(recency, boosts)
+    scored = [hit for hit in hits if hit.score is not None]
+    values = [hit.score or 0.0 for hit in scored]
+    spread = (max(values) - min(values) if values else 0.0) or 1.0
+    moment = (now or datetime.now(UTC)) if now is None or now.tzinfo else now.replace(tzinfo=UTC)
+    columns: dict[str, list[float]] = {}
+    if recency is not None:
+        columns[f"recency ({recency.field})"] = [recency.term(hit, moment) * spread for hit in scored]
+    for rule in boosts:
+        columns[rule.field] = [term * spread for term in rule.terms(scored)]
+    totals = [math.fsum(terms) for terms in zip(values, *columns.values(), strict=True)]
+    ordered = sorted(with_scores(scored, totals), key=sort_key)
+    kept = [*ordered, *[hit for hit in hits if hit.score is None]]
+    ids = [hit.id for hit in scored]
+    parts = {"relevance": dict(zip(ids, values, strict=True))}
+    parts |= {name: dict(zip(ids, column, strict=True)) for name, column in columns.items()}
+    record = StageRecord(
+        kind=StageKind.SHAPE,
+        name="boost",
+        ids=tuple([hit.id for hit in kept]),
+        scores=tuple([hit.score for hit in kept]),
+        parts=parts,
+        notes={id: note for i, id in enumerate(ids) if (note := _describe(i, columns))},
+    )
+    return shape_result("boost", hits, kept, record=record, sink=sink)
+
+
+def drop_filtered(
+    where: object, recency: Recency | None, boosts: Sequence[Boost]
+) -> tuple[Recency | None, tuple[Boost, ...]]:
+    """Return the rules without those on a field that the filter of the search names."""
+    names: set[str] = set()
+
+    def collect(conditions: object) -> None:
+        if isinstance(conditions, Mapping):
+            for key, value in conditions.items():
+                names.add(str(key))
+                collect(value)
+        elif isinstance(conditions, (list, tuple)):
+            for condition in conditions:
+                collect(condition)
+
+    collect(where)
+    kept = tuple(rule for rule in boosts if rule.field not in names)
+    return (None if recency is None or recency.field in names else recency), kept
+
+
+def check_boosts(recency: Recency | None, boosts: Sequence[Boost]) -> None:
+    """Raise InputError for a half-life or a weight that cannot be used."""
+    weights: dict[str, float] = {}
+    if recency is not None:
+        parse_duration(recency.half_life)
+        weights[check_text(recency.field, "field")] = recency.weight
+    for rule in boosts:
+        if rule.by not in ("log", "linear"):
+            raise InputError(f"by is {rule.by!r}; pass 'log' or 'linear'.")
+        weights |= {str(value): abs(weight) for value, weight in (rule.values or {}).items()}
+        weights[check_text(rule.field, "field")] = rule.weight
+    for name, weight in weights.items():
+        if not name.strip():
+            raise InputError("field is empty; pass the name of a metadata field, such as 'date'.")
+        if not 0 <= weight <= 1:
+            raise InputError(f"The weight of {name!r} is {weight}; pass a number from 0 to 1.")
+
+
+def parse_duration(text: str) -> float:
+    """Return the seconds of a duration such as 12h, 30d, 8w, 6m (months) or 2y."""
+    match = _DURATION.fullmatch(text) if isinstance(text, str) else None
+    seconds = float(match[1]) * _UNITS_S[match[2]] if match else 0.0
+    if not seconds:
+        raise InputError(f"half_life is {text!r}; pass a number with h, d, w, m or y, such as '30d'.")
+    return seconds
+
+
+def read_date(value: object) -> datetime | None:
+    """Return the time that a metadata value names, in UTC without a zone; None if it is not a date."""
+    try:
+        if isinstance(value, bool) or value is None:
+            return None
+        if isinstance(value, (int, float)):
+            # Numbers of this size are milliseconds.
+            return datetime.fromtimestamp(value / 1000 if abs(value) > 1e11 else value, UTC)
+        if isinstance(value, str):
+            value = datetime.fromisoformat(value.strip())
+        if isinstance(value, date) and not isinstance(value, datetime):
+            value = datetime(value.year, value.month, value.day, tzinfo=UTC)
+        if isinstance(value, datetime):
+            return value if value.tzinfo else value.replace(tzinfo=UTC)
+    except (ValueError, OverflowError, OSError):
+        pass
+    return None
+
+
+def _read_number(value: object) -> float | None:
+    """Return a number from 0 upward, or None."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, str)):
+        return None
+    try:
+        number = float(value)
+    except ValueError:
+        return None
+    return max(0.0, number) if math.isfinite(number) else None
+
+
+def _describe(i: int, columns: Mapping[str, list[float]]) -> str:
+    return ", ".join(f"{column[i]:+.3g} for {name}" for name, column in columns.items() if column[i])
