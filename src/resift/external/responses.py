@@ -58,7 +58,9 @@ def list_documents(value: object, name: str) -> list[Any]:
         return table_rows(value)
     # A row of a database or a named tuple is one document; a pandas Series has keys too, and one dimension.
     record = not hasattr(value, "ndim") and (
-        hasattr(value, "keys") or hasattr(value, "_fields") or find_reader(value) is not None
+        hasattr(value, "keys")
+        or hasattr(value, "_fields")
+        or (not isinstance(value, Sequence) and find_reader(value) is not None)  # a Ranking is a list
     )
     if record or isinstance(value, (str, bytes, bytearray, memoryview)):
         raise InputError(f"{name} is one {kind}; pass a list of strings, dicts, Hits or results.")
