@@ -84,7 +84,7 @@ def test_the_command_records_and_names_what_is_next(tmp_path, pipeline, capsys):
     told = capsys.readouterr()
     assert "1 row failed" in told.err
     assert "A million rows take" in told.out
-    assert "at 2 an hour" in told.out
+    assert "at 2 an hour" in " ".join(told.out.split())
     assert f"Next: resift tune {tmp_path / 'out' / 'recording.jsonl'}" in told.out
 
 
