@@ -86,7 +86,7 @@ def _read_records(items: Sequence[Any], strings_are: Literal["text", "id"]) -> l
             records.append(item)
         elif isinstance(item, str):
             records.append({"id": item} if strings_are == "id" else {"text": item})
-        elif isinstance(item, Mapping):
+        elif type(item) is dict or isinstance(item, Mapping):
             records.append(flatten_record(item))
         elif type(item) is tuple and len(item) == 2 and isinstance(item[0], (str, Mapping)):
             if isinstance(item[0], str) and isinstance(item[1], str):

@@ -38,7 +38,7 @@ class Recency:
         if written is None:
             return 0.0
         age_s = max(0.0, (now - written).total_seconds())  # a date in the future counts as now
-        return self.weight * (2.0 ** (-age_s / parse_duration(self.half_life)) - 0.5)
+        return self.weight * (math.exp2(-age_s / parse_duration(self.half_life)) - 0.5)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -108,19 +108,23 @@ class Ranking(Sequence[Hit]):
         Raises InputError if there is none: it is not kept when a ranking is stored.
         """
         id = hit.id if isinstance(hit, Hit) else check_text(hit, "The id")
+        if self.inputs:
+            position = self._input_positions().get(id)
+            if position is not None and position < len(self.inputs):
+                return self.inputs[position]
+        # Fused lists have no single input, but each hit knows what it was read from.
         own = next((own for own in (*self.hits, *self.cut) if own.id == id), None)
-        if own is not None and own.original is not None:
-            return own.original
-        position = self._input_positions().get(id)
-        if position is None or position >= len(self.inputs):
+        if own is None or own.original is None:
             raise InputError(
-                f"There is no original object for {id!r}. A ranking keeps the objects that were passed to "
-                "rerank, until it is stored."
+                f"There is no original object for {id!r}. A ranking keeps the objects of the list that was "
+                "passed to rerank or fuse, until it is stored."
             )
-        return self.inputs[position]
+        return own.original
 
     def originals(self) -> list[Any]:
         """Return the objects that were passed to `rerank` or `fuse`, in the new order."""
+        if self.inputs:
+            return [self.inputs[position] for position in self.indices()]
         return [self.original(hit) if hit.original is None else hit.original for hit in self.hits]
 
     def _input_positions(self) -> dict[str, int]:
