@@ -55,7 +55,7 @@ def stored(method: str):
     return call
 
 
-def searched(**options) -> Ranking:
+def search_store(**options) -> Ranking:
     own = {"query": "alpha", **options}
     return Pipeline(store()).rank(own.pop("query"), **own)
 
@@ -77,7 +77,7 @@ DOORS = {
         ["stores", "fuse", "gate", "rerank", "guard", "shape", "k", "deadline_s", "timeout_s", "capabilities",
          "sink", "clock", "fetch"],
     ),
-    "search": (searched, ["query", "k", "deadline_s", "where", "section"]),
+    "search": (search_store, ["query", "k", "deadline_s", "where", "section"]),
     "Pipeline.default": (lambda store: Pipeline.default(store, rerank=False), ["store"]),
     "Pipeline.from_yaml": (Pipeline.from_yaml, ["path"]),
     "Pipeline.from_config": (Pipeline.from_config, ["config"]),
@@ -125,7 +125,7 @@ DOORS = {
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 @pytest.mark.parametrize("door", DOORS)
-def test_a_bad_call_gets_an_error_of_ours_or_a_right_answer(door, tmp_path, monkeypatch):
+def test_a_bad_call_raises_our_error_or_answers_correctly(door, tmp_path, monkeypatch):
     """Each argument of each door gets every value; whatever comes out raw is a hole."""
     monkeypatch.chdir(tmp_path)
     call, names = DOORS[door]
@@ -141,7 +141,7 @@ def test_a_bad_call_gets_an_error_of_ours_or_a_right_answer(door, tmp_path, monk
     assert raw == []
 
 
-def test_an_answer_is_never_infinite():
+def test_scores_are_never_infinite():
     """Scores near the largest float add up to an error or a finite score."""
     huge = [[Hit("a", "", 1e308)], [Hit("a", "", 1e308)]]
     for method in METHODS:
@@ -157,7 +157,7 @@ def test_an_answer_is_never_infinite():
     ["null", "[]", "3", '{"hits": 3}', '{"hits": [{}]}', '{"trace": [{"kind": 3}]}', '{"hits": [{"id": 1}]}',
      "[" * 10_000, '{"unscored": 3}'],
 )  # fmt: skip
-def test_json_that_is_no_ranking_is_refused(text):
+def test_json_that_is_not_a_ranking_is_rejected(text):
     """Whatever stands in a file becomes a ranking or one clear error."""
     with pytest.raises(ResiftError):
         Ranking.from_json(text)

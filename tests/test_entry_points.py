@@ -93,8 +93,8 @@ def test_a_missing_file_is_named(call):
 @pytest.mark.parametrize(
     "named", [{"stores": (GONE,)}, {"pipeline": GONE}, {"pack": GONE}, {"key_file": GONE}], ids=str
 )
-def test_a_server_does_not_start_without_a_file_that_it_was_given(named):
-    """It raises, or never gets ready and says why to whoever asks."""
+def test_a_server_does_not_start_if_a_file_is_missing(named):
+    """It raises, or never gets ready and says why to anyone who asks."""
 
     async def reason() -> str:
         app = resift.serve_app(ServerOptions(embedder=None, **named), scorer=OverlapScorer())
@@ -160,7 +160,7 @@ def test_a_missing_key_is_named_by_its_variable(call, variable, monkeypatch):
         lambda: Ranking().to_json(),
     ],
 )
-def test_nothing_to_rank_is_an_answer_or_one_sentence(call):
+def test_an_empty_list_gives_an_answer_or_a_clear_error(call):
     """No candidates: an empty ranking, or an error that says so."""
     try:
         answer = run(call)
@@ -181,11 +181,11 @@ def test_nothing_to_rank_is_an_answer_or_one_sentence(call):
         lambda query: resift.RetrievalNode([FakeStore([HIT], name="s")]).execute({"query": query}),
     ],
 )
-def test_no_question_is_one_sentence(ask, query):
+def test_an_empty_query_gives_a_clear_error(ask, query):
     assert "query" in says_what_to_do(lambda: ask(query)).lower()
 
 
-def test_candidates_without_text_are_said_to_be_unjudged():
+def test_candidates_without_text_are_reported_as_unscored():
     """Nothing could be judged: degraded, with the reason; none is lost, none has a score."""
     ranking = resift.rerank("capital", [{"id": "a"}, {"id": "b", "sku": "x"}])
     assert ranking.degraded
@@ -194,7 +194,7 @@ def test_candidates_without_text_are_said_to_be_unjudged():
     assert [hit.score for hit in ranking] == [None, None]
 
 
-def test_a_wrong_type_at_any_entry_point_is_our_error(tmp_path, monkeypatch):
+def test_a_wrong_type_raises_our_error_at_every_entry_point(tmp_path, monkeypatch):
     """Each argument of each entry point gets three bad values; over all arguments every bad value is used.
 
     One is always NotImplemented: Python warns where its truth value is read before its type is checked.
@@ -215,7 +215,7 @@ def test_a_wrong_type_at_any_entry_point_is_our_error(tmp_path, monkeypatch):
     assert raw == []
 
 
-def test_every_public_name_has_a_way_in_here(tmp_path):
+def test_every_public_name_is_tested_here(tmp_path):
     """What `resift` exports and can be called is among the ways in, or is a value or a role."""
     ways = entry_points(tmp_path)
     tried = {entry_point.name.split(".")[0].split()[0] for entry_point in ways}
@@ -225,17 +225,17 @@ def test_every_public_name_has_a_way_in_here(tmp_path):
     assert {f"Index.{name}" for name in methods - {"close"}} <= {entry_point.name for entry_point in ways}
 
 
-def test_a_graph_store_that_is_closed_or_not_there_says_so(tmp_path):
+def test_a_closed_or_missing_graph_store_is_reported(tmp_path):
     graph = LadybugGraphStore(tmp_path / "none.lbug")
 
-    async def closed() -> Any:
+    async def use_after_close() -> Any:
         await graph.close()
         return await graph.query("MATCH (n) RETURN n", k=1)
 
-    assert "clos" in says_what_to_do(closed)
+    assert "clos" in says_what_to_do(use_after_close)
 
 
-def test_a_server_that_cannot_be_reached_is_named():
+def test_an_unreachable_server_is_named():
     store = PostgresStore("postgresql://127.0.0.1:1/none", timeout_s=0.5)
     for call in (
         lambda: store.search("Paris", k=1),
@@ -248,24 +248,24 @@ def test_a_server_that_cannot_be_reached_is_named():
 @pytest.mark.parametrize(
     "make", [lambda folder: SQLiteStore(folder / "a.db", create=True), lambda folder: MemoryStore()]
 )
-def test_a_closed_store_says_so_or_answers(make, tmp_path):
+def test_a_closed_store_answers_or_reports_it(make, tmp_path):
     store = make(tmp_path)
 
-    async def closed() -> Any:
+    async def use_after_close() -> Any:
         await store.add([{"id": "a", "text": "Paris"}])
         if hasattr(store, "close"):
             await store.close()
         return await store.search("Paris", k=1)
 
     try:
-        found = asyncio.run(closed())
+        found = asyncio.run(use_after_close())
     except ResiftError as exc:
         assert "clos" in str(exc)  # noqa: PT017 - both ends are right
     else:
         assert [hit.id for hit in found] == ["a"]
 
 
-def test_a_pipeline_with_one_bad_store_goes_on_and_says_so():
+def test_a_pipeline_with_one_bad_store_continues_and_reports_it():
     class Broken:
         name = "broken"
 

@@ -55,7 +55,7 @@ def site(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_built_ins_come_through_the_same_door():
+def test_built_in_plugins_are_entry_points():
     """Every fusion method is an entry point, builds and keeps the contract."""
     assert set(METHODS) <= set(available_rerankers())
     for name in METHODS:
@@ -71,13 +71,13 @@ def test_options_reach_the_plugin():
     assert reranker.k_param == 10
 
 
-def test_an_unknown_option_is_the_callers_mistake():
+def test_an_unknown_option_raises_input_error():
     """One clear error names the plugin and the option."""
     with pytest.raises(InputError, match="k_parm"):
         load_reranker("rrf", k_parm=10)
 
 
-def test_an_error_inside_a_plugin_stays_what_it_is():
+def test_errors_inside_a_plugin_are_not_wrapped():
     """A TypeError that is not about arguments is a bug of the plugin, not of the caller."""
     with pytest.raises(InputError, match="k_param is 'x'"):
         load_reranker("rrf", k_param="x")
@@ -99,7 +99,7 @@ def test_an_unknown_store_gets_a_suggestion():
     assert available_stores() == sorted(available_stores())
 
 
-def test_a_strangers_plugin_loads_and_others_are_not_imported(site):
+def test_a_third_party_plugin_loads_without_importing_others(site):
     """Only the asked-for plugin is imported."""
     source = "from resift import RRFReranker\n\ndef build(): return RRFReranker(k_param=1)\n"
     install(site, "friendly", group="resift.rerankers", entries={"friendly": "friendly:build"}, source=source)
@@ -109,7 +109,7 @@ def test_a_strangers_plugin_loads_and_others_are_not_imported(site):
     assert "broken" not in sys.modules
 
 
-def test_a_broken_plugin_names_itself_and_leaves_the_others_alive(site):
+def test_a_broken_plugin_is_named_and_others_still_load(site):
     """The message names plugin, package and cause."""
     install(site, "broken", group="resift.rerankers", entries={"broken": "broken:X"}, source="1 / 0")
     with pytest.raises(PluginLoadError, match="'broken' of broken does not load: ZeroDivisionError"):
@@ -117,14 +117,14 @@ def test_a_broken_plugin_names_itself_and_leaves_the_others_alive(site):
     assert isinstance(load_reranker("rrf"), RRFReranker)
 
 
-def test_a_plugin_that_builds_nothing_is_refused(site):
+def test_a_plugin_that_is_not_callable_is_rejected(site):
     """An entry point must name something callable."""
     install(site, "odd", group="resift.rerankers", entries={"odd": "odd:VALUE"}, source="VALUE = 3")
     with pytest.raises(PluginLoadError, match="is a int"):
         load_reranker("odd")
 
 
-def test_a_bug_inside_a_plugins_constructor_shows(site):
+def test_a_bug_in_a_plugin_constructor_is_visible(site):
     """A TypeError from deep inside is not dressed up as a wrong option."""
     source = "def build(): return len(3)\n"
     install(site, "buggy", group="resift.rerankers", entries={"buggy": "buggy:build"}, source=source)
@@ -132,7 +132,7 @@ def test_a_bug_inside_a_plugins_constructor_shows(site):
         load_reranker("buggy")
 
 
-def test_a_plugin_that_lacks_its_extra_says_how_to_get_it(site):
+def test_a_plugin_without_its_extra_names_the_install_command(site):
     """MissingExtraError passes through with its pip line."""
     source = "from resift.errors import require\nrequire('no_such_engine', extra='local')\n"
     install(site, "lacking", group="resift.rerankers", entries={"lacking": "lacking:X"}, source=source)
@@ -175,8 +175,8 @@ def test_listing_plugins_imports_no_plugin():
     assert answer.stdout.strip() == "False"
 
 
-def test_a_plugin_that_is_left_out_says_so_when_it_is_asked_for(site):
-    """A factory may give None, as a hosted one without a key does; whoever asks by name wants to know."""
+def test_a_reranker_that_is_switched_off_raises_config_error(site):
+    """A factory may give None, as a hosted one without a key does; anyone who asks by name wants to know."""
     source = "def build(): return None\n"
     install(site, "absent", group="resift.rerankers", entries={"absent": "absent:build"}, source=source)
     with pytest.raises(ConfigError, match="'absent' is not available"):
@@ -196,7 +196,7 @@ def test_every_role_lists_its_names_and_their_packages(site):
         load_plugin(STAGES, "tidi")
 
 
-def test_an_installation_without_entry_points_says_how_to_renew_it(tmp_path):
+def test_an_outdated_installation_names_the_install_command(tmp_path):
     """A checkout whose metadata is gone knows no names; the sentence says what to do."""
     source = Path(resift.__file__).parent.parent
     program = (
@@ -210,7 +210,7 @@ def test_an_installation_without_entry_points_says_how_to_renew_it(tmp_path):
     assert "the installation is older than the code. Run: pip install -e ." in answer.stdout, answer.stderr
 
 
-def test_without_any_entry_point_the_sentence_says_what_to_run(monkeypatch, tmp_path):
+def test_without_entry_points_the_message_names_the_command(monkeypatch, tmp_path):
     """The same where this process finds no metadata."""
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
     with pytest.raises(StoreNotFound, match="the installation is older than the code"):
@@ -218,7 +218,7 @@ def test_without_any_entry_point_the_sentence_says_what_to_run(monkeypatch, tmp_
 
 
 @pytest.mark.parametrize("name", [None, "", "  ", 3, ["rrf"]])
-def test_a_name_that_is_none_gets_the_names_there_are(name):
+def test_an_invalid_name_gets_the_list_of_names(name):
     """One clear sentence, whatever was passed."""
     with pytest.raises(RerankerNotFound, match=r"Unknown reranker .* Known: .*cross-encoder"):
         load_reranker(name)
@@ -227,13 +227,13 @@ def test_a_name_that_is_none_gets_the_names_there_are(name):
 @pytest.mark.parametrize(
     ("called", "meant"), [("colbert", "late-interaction"), ("ColBERT", "late-interaction")]
 )
-def test_what_people_call_it_is_suggested(called, meant):
+def test_common_names_are_suggested(called, meant):
     """The field's name for a method leads to ours."""
     with pytest.raises(RerankerNotFound, match=f"Did you mean '{meant}'"):
         load_reranker(called)
 
 
-def test_a_hosted_reranker_without_a_key_says_which_variable_to_set(monkeypatch):
+def test_a_hosted_reranker_without_a_key_names_the_variable(monkeypatch):
     """Asked for by name, a reranker is there or says what is missing; the factory keeps None."""
     from resift.rerankers.hosted import hosted_reranker
 
@@ -256,7 +256,7 @@ DEFAULT_PIPELINE_OPTIONS = ("cross-encoder.max_windows", "cross-encoder.first_pa
     "group", ["resift.rerankers", "resift.fusion", "resift.stores", "resift.gate_profiles"]
 )
 def test_declared_options_are_arguments_with_the_same_defaults(group):
-    """What is declared beside a built-in cannot drift from its constructor."""
+    """What is declared next to a built-in cannot drift from its constructor."""
     import dataclasses
     import inspect
     from importlib.metadata import entry_points

@@ -45,7 +45,7 @@ HITS = [Hit("a")]
         {"hits": HITS, "call": print}, {"hits": HITS, "unknown": object()},
     ],
 )  # fmt: skip
-def test_what_the_annotations_take_passes(good):
+def test_arguments_that_match_their_annotations_pass(good):
     assert door(**good) == len(good["hits"])
 
 
@@ -57,12 +57,12 @@ def test_what_the_annotations_take_passes(good):
         ("where", {"a": "b"}), ("where", []), ("pair", (1,)), ("pair", ("x", 1)), ("call", 3),
     ],
 )  # fmt: skip
-def test_anything_else_is_one_sentence_with_its_name(name, bad):
+def test_other_arguments_are_rejected_with_their_name(name, bad):
     with pytest.raises(InputError, match=rf"^door: {name} is .*; pass "):
         door(**{"hits": HITS, name: bad})
 
 
-def test_no_text_of_an_argument_gets_into_the_message():
+def test_messages_do_not_contain_the_text_of_an_argument():
     with pytest.raises(InputError) as caught:
         door(["a secret document"])
     assert "secret" not in str(caught.value)
@@ -84,7 +84,7 @@ def test_methods_coroutines_and_constructors_are_checked_too():
     with pytest.raises(InputError, match="by is"):
         asyncio.run(Box(1).grow("2"))
     with pytest.raises(TypeError, match="unexpected keyword"):
-        Box(1, colour="red")
+        Box(1, color="red")
 
 
 class Further(TypedDict, total=False):
@@ -97,7 +97,7 @@ def asks(address: str, **options: Unpack[Further]) -> dict[str, object]:
     return {"address": address, **options}
 
 
-def test_further_options_are_checked_like_the_named_ones():
+def test_keyword_options_are_checked_like_named_arguments():
     """A TypedDict of options is part of the signature: types are checked, other names refused."""
     assert asks("a", timeout_s=1, proxy=None) == {"address": "a", "timeout_s": 1, "proxy": None}
     with pytest.raises(InputError, match=r"asks: timeout_s is a str; pass float\."):
@@ -109,7 +109,7 @@ def test_further_options_are_checked_like_the_named_ones():
 @pytest.mark.parametrize(
     "path", ["a/" * 2_100, "n" * 256, "folder/" + "ä" * 128 + "/x", "a\0b", "", None, 3, b"x"]
 )
-def test_what_no_file_can_be_called_is_refused(path):
+def test_impossible_paths_are_rejected(path):
     """Before a system says it in an error of its own: also one name in a path that is too long."""
     with pytest.raises(InputError, match="pass a path"):
         check_path(path, "The index file")

@@ -22,8 +22,8 @@ ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "resift"
 PAGES = ROOT / "docs" / "reference"
 
-ROOMS = {
-    "The front door": ["resift"],
+SECTIONS = {
+    "Main entry points": ["resift"],
     "Values": ["resift.types", "resift.deadline", "resift.external.candidates"],
     "Roles": ["resift.protocols"],
     "Plugins": ["resift.plugins", "resift.validation"],
@@ -110,10 +110,10 @@ def _same(path: Path, text: str) -> bool:
 
 def api_page() -> str:
     """Return all public names: signature and first paragraph."""
-    parts = ["# Python reference\n", MADE, "Errors and events have pages of their own: [errors](errors.md), "]
-    parts[-1] += "[events](events.md). What is not listed here is not public and may change.\n"
+    parts = ["# Python reference\n", MADE, "Errors and events have separate pages: [errors](errors.md), "]
+    parts[-1] += "[events](events.md). Everything else is private and may change.\n"
     shown: dict[int, str] = {}
-    for title, modules in ROOMS.items():
+    for title, modules in SECTIONS.items():
         parts.append(f"## {title}\n")
         parts += [_module(importlib.import_module(name), shown) for name in modules]
     return "\n".join(parts)

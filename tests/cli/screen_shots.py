@@ -3,7 +3,7 @@
     python -m tests.cli.screen_shots FOLDER 5=60 6=80 7=140 8=pipe
 
 Each number is an open file descriptor: a pseudo-terminal of that many columns, or a pipe. One process for
-all, so that models load once. Times are fixed where a table holds them; the rest is normalised by the test.
+all, so that models load once. Times are fixed where a table holds them; the test replaces the others.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from pathlib import Path
 from typing import Any
 
 from resift.cli.main import main
-from resift.demo.demo_run import Shown
+from resift.demo.demo_run import DemoResult
 from tests.agent.small import write_sources
 from tests.evaluation.small import write_collection
 
 MARK = "\x1e"
-"""Stands before the name of each screen in the output."""
+"""Precedes the name of each screen in the output."""
 
 LIBRARY = """# Library
 
@@ -162,7 +162,7 @@ def fix_times() -> None:
     questions, run_demo = running.questions, running.run_demo
     running.questions = lambda: questions()[42:48]
 
-    kept: list[Shown] = []
+    kept: list[DemoResult] = []
 
     async def once(**_):
         if not kept:
@@ -183,16 +183,16 @@ def fix_times() -> None:
 def shoot(words: list[str]) -> None:
     """Run one command and write what it and its children say to stderr behind its output."""
     sys.stdout.flush()
-    with tempfile.NamedTemporaryFile("w+") as told:
-        others = {"serve": lambda: client(Path(told.name)), "mcp": assistant}
-        with redirected(2, told.fileno()), others.get(words[0], contextlib.nullcontext)():
+    with tempfile.NamedTemporaryFile("w+") as expected:
+        others = {"serve": lambda: client(Path(expected.name)), "mcp": assistant}
+        with redirected(2, expected.fileno()), others.get(words[0], contextlib.nullcontext)():
             try:
                 code = main(words)
             except SystemExit as exc:
                 code = exc.code
             sys.stdout.flush()
-        told.seek(0)
-        for line in told:
+        expected.seek(0)
+        for line in expected:
             sys.stdout.write(f"2> {line}")
     if code:
         sys.stdout.write(f"exit code {code}\n")
@@ -246,12 +246,12 @@ def assistant() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def client(told: Path) -> Iterator[None]:
+def client(expected: Path) -> Iterator[None]:
     """Search once when the server in this process is ready, then press Ctrl+C."""
 
     def visit(over: threading.Event) -> None:
-        if until(lambda: "\nready:" in told.read_text(), over):
-            address = re.search(r"http://[\d.:]+", told.read_text())
+        if until(lambda: "\nready:" in expected.read_text(), over):
+            address = re.search(r"http://[\d.:]+", expected.read_text())
             assert address is not None
             search = json.dumps({"query": ASKED, "k": 1}).encode()
             try:

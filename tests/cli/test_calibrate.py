@@ -15,7 +15,7 @@ from resift.ranking.shape import Isotonic, Platt, load_calibrator
 
 
 @pytest.fixture
-def judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def judgments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Scores whose true probability is known: sigmoid(score - 1)."""
     monkeypatch.chdir(tmp_path)
     dice = random.Random(7)
@@ -26,25 +26,25 @@ def judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return file
 
 
-def test_the_true_curve_is_found(judged, capsys):
+def test_the_fit_recovers_the_true_curve(judgments, capsys):
     assert main(["calibrate", "judged.jsonl", "-o", "c.json", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["held_out"] is True
-    assert told["error"] < 0.05
-    assert sum(one["count"] for one in told["bins"]) == 2000
+    message = json.loads(capsys.readouterr().out)
+    assert message["held_out"] is True
+    assert message["error"] < 0.05
+    assert sum(one["count"] for one in message["bins"]) == 2000
     fitted = load_calibrator("c.json")
     assert fitted.probability(1.0) == pytest.approx(0.5, abs=0.05)
     assert fitted.probability(4.0) == pytest.approx(1 / (1 + math.exp(-3)), abs=0.05)
 
 
 @pytest.mark.parametrize("method", ["platt", "isotonic", "temperature"])
-def test_every_method_can_be_saved(judged, method, capsys):
+def test_every_method_can_be_saved(judgments, method, capsys):
     assert main(["calibrate", "judged.jsonl", "--method", method, "-o", "c.json", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["calibrator"]["kind"] == method
     assert 0 <= load_calibrator("c.json").probability(0.3) <= 1
 
 
-def test_pairs_are_judged_by_a_calibrator_that_did_not_see_them():
+def test_reliability_is_measured_on_held_out_pairs():
     """Isotonic learns noise by heart: on its own pairs it would look perfect, held out it does not."""
     dice = random.Random(1)
     scores = [float(n) for n in range(60)]
@@ -57,7 +57,7 @@ def test_pairs_are_judged_by_a_calibrator_that_did_not_see_them():
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [
         ('{"score": "x", "label": 1}\n', 'j.jsonl:1: "score" must be a finite number'),
         ('{"score": NaN, "label": 1}\n', 'j.jsonl:1: "score" must be a finite number'),
@@ -66,12 +66,12 @@ def test_pairs_are_judged_by_a_calibrator_that_did_not_see_them():
         ("[]\n", "JSON object"),
     ],
 )
-def test_mistakes_get_one_line(content, told, tmp_path, monkeypatch, capsys):
+def test_mistakes_are_reported_in_one_line(content, message, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     Path("j.jsonl").write_text(content)
     assert main(["calibrate", "j.jsonl", "-o", "c.json"]) == 1
     out, err = capsys.readouterr()
     assert out == ""
-    assert told in err
+    assert message in err
     assert err.count("\n") == 1
     assert not Path("c.json").exists()

@@ -21,13 +21,13 @@ echo "${COMPREPLY[@]}"
 
 @pytest.fixture
 def script(capsys, tmp_path):
-    def made(shell: str) -> str:
+    def generate_script(shell: str) -> str:
         assert main(["completion", shell]) == 0
         path = tmp_path / f"resift.{shell}"
         path.write_text(capsys.readouterr().out)
         return str(path)
 
-    return made
+    return generate_script
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="no bash on this machine")
@@ -45,7 +45,7 @@ def script(capsys, tmp_path):
         (["resift", "tune", "--search", "g"], "grid"),
     ],
 )
-def test_bash_offers_what_the_parser_knows(script, words, offered, tmp_path):
+def test_bash_completes_commands_and_options(script, words, offered, tmp_path):
     done = subprocess.run(
         ["bash", "-c", PROBE, "bash", script("bash"), *words],
         capture_output=True,

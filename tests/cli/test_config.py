@@ -22,7 +22,7 @@ def folder(tmp_path):
     return tmp_path
 
 
-def test_check_tells_every_mistake_on_a_line_of_its_own(folder, capsys):
+def test_check_prints_one_line_per_mistake(folder, capsys):
     """Exit code 1, one line per mistake with file and line number."""
     file = folder / "p.yaml"
     file.write_text("stores: [{name: docs, kind: sqlite, path: docs.db}]\nk: 0\nfusoin: {}\n")
@@ -43,7 +43,7 @@ def test_check_as_json(folder, capsys):
     assert json.loads(capsys.readouterr().out)["ok"] is True
 
 
-def test_check_of_a_sound_file_says_what_it_is(folder, capsys, monkeypatch):
+def test_check_summarizes_a_valid_file(folder, capsys, monkeypatch):
     """OK and a summary, with notes on what will be missing at run time."""
     monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
     monkeypatch.setenv("NO_COLOR", "1")

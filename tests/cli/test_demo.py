@@ -27,7 +27,7 @@ def few_questions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, "questions", lambda: every()[42:48])
 
 
-def test_without_models_it_says_what_to_install(without_models, capsys, monkeypatch):
+def test_without_models_the_demo_names_the_extra_to_install(without_models, capsys, monkeypatch):
     """Words alone are searched, visibly; the exit code is 0."""
     assert main(["demo"]) == 0
     out, err = capsys.readouterr()
@@ -39,19 +39,19 @@ def test_without_models_it_says_what_to_install(without_models, capsys, monkeypa
 def test_json_and_page(without_models, capsys, tmp_path):
     page = tmp_path / "demo.html"
     assert main(["demo", "--json", "--question", "fog horn at night", "--page", str(page)]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert (told["passages"], told["questions"]) == (231, 60)
-    assert "chat/c09" in {hit["id"] for hit in told["ranking"]["hits"]}
+    message = json.loads(capsys.readouterr().out)
+    assert (message["passages"], message["questions"]) == (231, 60)
+    assert "chat/c09" in {hit["id"] for hit in message["ranking"]["hits"]}
     assert "fog horn at night" in page.read_text()
 
 
-def test_an_empty_question_is_refused(without_models, capsys):
+def test_an_empty_question_is_rejected(without_models, capsys):
     assert main(["demo", "--question", " "]) == 1
     assert "The query is empty" in capsys.readouterr().err
 
 
 @pytest.mark.real_model
-def test_people_see_flow_and_quality(few_questions, capsys, monkeypatch, tmp_path: Path):
+def test_terminal_output_has_rank_flow_and_quality(few_questions, capsys, monkeypatch, tmp_path: Path):
     """The rank flow of one question with reasons, then the table over all."""
     if running.missing_models():
         pytest.skip(running.missing_models())

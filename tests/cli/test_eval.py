@@ -30,7 +30,7 @@ def answered(capsys, *words):
     return code, json.loads(out.out) if out.out else None, out.err
 
 
-def test_pipelines_side_by_side(folder, tmp_path, capsys):
+def test_eval_prints_pipelines_side_by_side(folder, tmp_path, capsys):
     """A built-in pipeline and a pipeline file whose store is the collection's own index."""
     (tmp_path / "mine.yaml").write_text(FILE)
     words = ["eval", folder, "--pipeline", "bm25", "--pipeline", tmp_path / "mine.yaml", "--cache", tmp_path]
@@ -45,7 +45,7 @@ def test_pipelines_side_by_side(folder, tmp_path, capsys):
     assert "bm25: 5 of 5 results are from an earlier run" in err
 
 
-def test_a_report_says_when_how_and_with_what_it_was_made(folder, tmp_path, capsys):
+def test_a_report_has_date_command_and_versions(folder, tmp_path, capsys):
     page = tmp_path / "report.html"
     (tmp_path / "mine.yaml").write_text(FILE)
     pipelines = ["--pipeline", "bm25", "--pipeline", tmp_path / "mine.yaml"]
@@ -58,7 +58,7 @@ def test_a_report_says_when_how_and_with_what_it_was_made(folder, tmp_path, caps
     assert "<dt>models</dt>" not in text, "neither has one"
 
 
-def test_the_models_of_a_pipeline_are_known():
+def test_a_system_lists_its_models():
     assert find_system("bm25").models == ()
     assert find_system("default").models == (
         "BAAI/bge-small-en-v1.5",
@@ -78,7 +78,7 @@ def test_run_files_against_judgments(tmp_path, capsys):
     assert answered(capsys, *words)[1]["results"][0]["mean"] == {"RR": 0.5}
 
 
-def test_broken_inputs_get_one_line_with_file_and_line(folder, tmp_path, capsys):
+def test_broken_inputs_are_reported_with_file_and_line(folder, tmp_path, capsys):
     (tmp_path / "q.txt").write_text("1 0 a 1\n")
     (tmp_path / "bad.run").write_text("1 Q0 a 1 2.0 t\n1 Q0 a 2 1.0 t\n")
     (tmp_path / "other.run").write_text("7 Q0 a 1 2.0 t\n")
@@ -90,15 +90,15 @@ def test_broken_inputs_get_one_line_with_file_and_line(folder, tmp_path, capsys)
         "no such split": [str(folder), "--pipeline", "bm25", "--split", "dev"],
         "Unknown measure 'ndgc@10'": [str(folder), "--pipeline", "bm25", "--measures", "ndgc@10"],
     }
-    for told, words in cases.items():
+    for message, words in cases.items():
         full = [tmp_path / word if word.endswith((".run", ".txt")) else word for word in words]
         code, data, err = answered(capsys, "eval", *full, "--cache", tmp_path / "cache")
         assert (code, data) == (1, None)
-        assert told in err
+        assert message in err
         assert err.count("\n") == 1
 
 
-def test_a_folder_without_a_corpus_serves_pipelines_that_bring_their_own_store(folder, tmp_path, capsys):
+def test_a_folder_without_a_corpus_works_for_pipelines_with_their_own_store(folder, tmp_path, capsys):
     answered(capsys, "eval", folder, "--pipeline", "bm25", "--cache", tmp_path)
     index = next((tmp_path / "indexes").glob("*.db"))
     (folder / "corpus.jsonl").unlink()

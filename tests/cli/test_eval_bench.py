@@ -8,14 +8,14 @@ from resift.cli.main import main
 from tools.build_results import write_page
 
 
-def test_without_a_checkout_it_says_what_to_do(tmp_path, capsys):
+def test_bench_without_a_checkout_explains_what_to_do(tmp_path, capsys):
     assert main(["bench", "--quick", "--checkout", str(tmp_path)]) == 1
-    told = capsys.readouterr().err
-    assert "not a checkout of Resift" in told
-    assert "resift bench --quick" in told
+    message = capsys.readouterr().err
+    assert "not a checkout of Resift" in message
+    assert "resift bench --quick" in message
 
 
-def test_an_unknown_benchmark_is_refused(capfd):
+def test_an_unknown_benchmark_is_rejected(capfd):
     assert main(["bench", "fussion"]) == 2
     assert "known: fusion" in capfd.readouterr().err
 

@@ -17,7 +17,7 @@ def test_a_pipeline_compared_with_itself_shows_no_difference(tmp_path, capsys):
     assert data["moved"] == {"bm25#2": []}
 
 
-def test_the_evidence_that_moved_a_hit_is_told(tmp_path, capsys):
+def test_compare_explains_why_a_hit_moved(tmp_path, capsys):
     """Which list gave how much to a hit that stands elsewhere, and how much the list counted."""
     folder = write_collection(tmp_path / "small")
     stores = [
@@ -29,12 +29,12 @@ def test_the_evidence_that_moved_a_hit_is_told(tmp_path, capsys):
     (tmp_path / "plain.yaml").write_text(fused.partition("shape")[0])
     shown = [str(tmp_path / name) for name in ("fused.yaml", "plain.yaml")]
     assert main(["compare", str(folder), *shown, "--cache", str(tmp_path), "--moved", "9"]) == 0
-    told = capsys.readouterr().out
-    assert " from one + " in told
-    assert "one weight 0.5, two weight 0.5" in told
+    message = capsys.readouterr().out
+    assert " from one + " in message
+    assert "one weight 0.5, two weight 0.5" in message
 
 
-def test_run_files_are_compared_too(tmp_path, capsys):
+def test_compare_accepts_run_files(tmp_path, capsys):
     (tmp_path / "q.txt").write_text("1 0 a 1\n2 0 b 1\n")
     (tmp_path / "one.run").write_text("1 Q0 a 1 2 t\n2 Q0 x 1 2 t\n2 Q0 b 2 1 t\n")
     (tmp_path / "two.run").write_text("1 Q0 a 1 2 t\n2 Q0 b 1 2 t\n")
@@ -46,6 +46,6 @@ def test_run_files_are_compared_too(tmp_path, capsys):
     assert data["moved"]["two"][0]["query"] == "2"
 
 
-def test_one_pipeline_is_not_a_comparison(tmp_path, capsys):
+def test_compare_needs_two_pipelines(tmp_path, capsys):
     assert main(["compare", str(tmp_path), "bm25"]) == 1
     assert "two or more" in capsys.readouterr().err

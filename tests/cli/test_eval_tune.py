@@ -64,19 +64,19 @@ def test_tuning_a_pipeline_file_writes_its_stores(tmp_path, capsys, monkeypatch)
     assert main(["config", "check", "best.yaml"]) == 0
 
 
-def test_tuning_refuses_to_report_on_what_it_tuned_on(recording, capsys):
+def test_tuning_rejects_overlapping_splits(recording, capsys):
     assert main(["tune", str(recording), "--train", "test", "--test", "test"]) == 1
     assert "must not be judged" in capsys.readouterr().err
     assert main(["tune", str(recording), "--train", "test"]) == 1
     assert "both --train and --test" in capsys.readouterr().err
 
 
-def test_a_wrong_floor_is_refused(recording, capsys):
+def test_an_invalid_floor_is_rejected(recording, capsys):
     assert main(["tune", str(recording), "--floor", "0.5"]) == 1
     assert "write STORE=SCORE" in capsys.readouterr().err
 
 
-def test_the_best_setting_is_a_sound_pipeline_file(tmp_path):
+def test_the_best_setting_is_a_valid_pipeline_file(tmp_path):
     """With stores added, `resift config check` accepts what tune writes."""
     from resift.cli.tune import tuned_yaml
     from resift.config import load_plain
@@ -147,7 +147,7 @@ def test_a_better_setting_is_written_as_found_by_tune(tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_marks_of_users_on_an_index(tmp_path, capsys):
+def test_ratings_of_users_tune_an_index(tmp_path, capsys):
     """A handful of thumbs moves nothing and says so; the file it writes is a whole pipeline."""
     notes = tmp_path / "notes.md"
     notes.write_text("# Zebras\n\nA zebra has stripes.\n\n# Lions\n\nA lion has a mane.\n")
@@ -158,10 +158,10 @@ def test_marks_of_users_on_an_index(tmp_path, capsys):
     capsys.readouterr()
     words = ["tune", str(index), "--clicks", str(thumbs), "--yaml", str(best)]
     assert main(words) == 0
-    told = capsys.readouterr().out
-    assert "3 queries, 3 hits rated good, 0 bad" in told
-    assert "The default stays: 3 queries are too few" in told
-    assert "default pipeline" in told
+    message = capsys.readouterr().out
+    assert "3 queries, 3 hits rated good, 0 bad" in message
+    assert "The default stays: 3 queries are too few" in message
+    assert "default pipeline" in message
     assert "Found by" not in best.read_text()
     assert main(["config", "check", str(best)]) == 0
     capsys.readouterr()

@@ -84,7 +84,7 @@ def test_help_fits_the_terminal(columns, capsys, monkeypatch):
     assert ('costs?" \\\n' in out) == (columns == 80)
 
 
-def test_help_is_quick():
+def test_help_is_fast():
     """`resift --help` takes under 0.3 s of processor time, and loads no third-party package."""
     program = (
         "import sys, time\n"
@@ -94,17 +94,17 @@ def test_help_is_quick():
         "heavy = {'numpy', 'yaml', 'onnxruntime', 'httpx'}\n"
         "print(time.process_time(), sorted(roots & heavy), file=sys.stderr)\n"
     )
-    told = [
+    expected = [
         subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stderr
         for _ in range(3)
     ]
-    assert min(float(line.split()[0]) for line in told) < 0.3
-    assert all(line.endswith("[]\n") for line in told)
+    assert min(float(line.split()[0]) for line in expected) < 0.3
+    assert all(line.endswith("[]\n") for line in expected)
 
 
 @pytest.mark.parametrize("bad", ["missing", "empty", "binary"])
 @pytest.mark.parametrize("name", READERS)
-def test_bad_files_get_one_line(name, bad, place, capsys):
+def test_bad_files_are_reported_in_one_line(name, bad, place, capsys):
     """A missing, empty or binary file: exit code 1, one line that names it, nothing written."""
     if name in NEEDS:
         pytest.importorskip(NEEDS[name])
@@ -128,7 +128,7 @@ def test_bad_files_get_one_line(name, bad, place, capsys):
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "expected"),
     [
         (["serch"], "Did you mean 'search'?"),
         (["search", "q", "-k", "0"], "integer of 1 or more"),
@@ -139,11 +139,11 @@ def test_bad_files_get_one_line(name, bad, place, capsys):
         (["config"], "required: ACTION"),
     ],
 )
-def test_wrong_use_gets_one_line_and_exit_code_2(words, told, place, capsys):
+def test_wrong_usage_prints_one_line_and_exits_with_2(words, expected, place, capsys):
     code, out, err = call(capsys, *words)
     assert (code, out) == (2, "")
     assert err.count("\n") == 1
-    assert told in err
+    assert expected in err
 
 
 def test_no_command_shows_the_overview(capsys):
@@ -172,7 +172,7 @@ def writers(place: Path) -> dict[str, list[str]]:
 
 @pytest.mark.parametrize("name", ["explain", "calibrate", "index"])
 @pytest.mark.parametrize("obstacle", ["a file", "nothing", "a locked folder"])
-def test_places_that_cannot_be_written(name, obstacle, place, capsys):
+def test_unwritable_outputs_are_reported(name, obstacle, place, capsys):
     """An output that cannot be written: exit code 1, one line that names it, nothing left behind."""
     target = place / "place"
     if obstacle == "a file":
@@ -222,7 +222,7 @@ def test_ctrl_c_ends_with_130(words, place):
 
 
 def test_ctrl_c_during_work_ends_with_130(place):
-    """Ctrl-C while stores are open: they are closed, temporary files go, one line is told."""
+    """Ctrl-C while stores are open: they are closed, temporary files go, one line is expected."""
     env = {**os.environ, "TMPDIR": str(place)}
     started = python_resift("demo", stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env)
     try:
@@ -237,7 +237,7 @@ def test_ctrl_c_during_work_ends_with_130(place):
     assert not list(place.glob("resift-demo-*"))
 
 
-def test_ctrl_c_waits_for_no_thread(place):
+def test_ctrl_c_does_not_wait_for_threads(place):
     """A thread that loads a model or writes an index cannot be stopped: the command ends without it."""
     program = """
 import asyncio, os, signal, sys, threading, time
@@ -269,7 +269,7 @@ def wait_until_reading(pid: int) -> None:
     pytest.skip("cannot see what the process waits for on this system")
 
 
-def test_a_reader_that_goes_away_is_no_error(place):
+def test_a_closed_pipe_is_not_an_error(place):
     """`resift completion bash | head -1` ends quietly."""
     read, write = os.pipe()
     os.close(read)
@@ -311,8 +311,8 @@ def on_a_terminal(*words: str, columns: int, **environment: str) -> tuple[int, s
     ],
     ids=lambda words: words[0],
 )
-def test_people_get_text_that_fits(words, columns, place):
-    """On a terminal there are tables, within 40 columns too, in colour unless NO_COLOR is set."""
+def test_terminal_output_fits_the_width(words, columns, place):
+    """On a terminal there are tables, within 40 columns too, in color unless NO_COLOR is set."""
     writers(place)
     rows = [{"id": f"a-long-identifier-{n}", "text": "alpha " * 30, "score": 1 / n} for n in (1, 2)]
     (place / "list.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -322,15 +322,15 @@ def test_people_get_text_that_fits(words, columns, place):
     assert code == 0
     assert "\x1b" not in plain
     assert max(len(line) for line in plain.splitlines()) <= columns, plain
-    code, coloured = on_a_terminal(*words, columns=columns)
-    assert "\x1b[" in coloured
+    code, colored = on_a_terminal(*words, columns=columns)
+    assert "\x1b[" in colored
 
 
 PIPED = [["explain", "ranking.json"], ["calibrate", "judged.jsonl"], ["doctor"], ["fuse", "list.jsonl"]]
 
 
 @pytest.mark.parametrize("words", PIPED, ids=lambda words: words[0])
-def test_pipes_get_text_without_colour_or_braille(words, place, capsys):
+def test_pipes_get_text_without_color_or_braille(words, place, capsys):
     """What is no terminal gets text too: no escape codes, no braille, JSON only when asked for."""
     writers(place)
     (place / "list.jsonl").write_text('{"id": "a"}\n')
@@ -353,23 +353,23 @@ def test_pipes_get_text_without_colour_or_braille(words, place, capsys):
         (["config", "check", "x.yaml", "--verbose"], "See: resift config --help"),
     ],
 )
-def test_unknown_options_name_the_command_and_what_was_meant(words, part, capsys):
+def test_unknown_options_get_a_suggestion(words, part, capsys):
     with pytest.raises(SystemExit):
         main(words)
     assert part in capsys.readouterr().err
 
 
-def test_an_unknown_language_gets_the_list_and_no_far_guess(tmp_path, monkeypatch, capsys):
+def test_an_unknown_language_gets_the_list_of_languages(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a.txt").write_text("Text.")
     assert main(["index", "a.txt", "--store", "a.db", "--text-only", "--language", "klingon"]) != 0
-    told = capsys.readouterr().err
-    assert "german" in told
-    assert "Did you mean" not in told
+    expected = capsys.readouterr().err
+    assert "german" in expected
+    assert "Did you mean" not in expected
 
 
 @pytest.mark.parametrize(
-    ("message", "told"),
+    ("message", "expected"),
     [
         ("Open it with text_only=True.", "Open it with --text-only."),
         ("Open it by words (text_only=True, --text-only).", "Open it by words (--text-only)."),
@@ -379,15 +379,15 @@ def test_an_unknown_language_gets_the_list_and_no_far_guess(tmp_path, monkeypatc
         ("nothing=Truely, x=True1", "nothing=Truely, x=True1"),
     ],
 )
-def test_python_arguments_become_flags_that_the_command_has(message, told):
+def test_python_arguments_become_flags_that_the_command_has(message, expected):
     """`some_flag=True` is advice for Python; a shell gets `--some-flag` if the command has that option."""
     from resift.cli.main import to_shell_terms
 
-    assert to_shell_terms(message, ["--text-only", "-k"]) == told
+    assert to_shell_terms(message, ["--text-only", "-k"]) == expected
 
 
 def test_a_failing_command_suggests_only_its_own_flags(place, capsys):
-    """`ask` has --allow-loopback; no command has a flag for a model of one's own."""
+    """`ask` has --allow-loopback; no command has a flag for a custom model."""
     words = ["ask", "x", "--store", "any.db", "--endpoint", "http://127.0.0.1:9/v1", "--model", "m"]
     index = place / "any.db"
     note = place / "any.txt"
@@ -396,9 +396,9 @@ def test_a_failing_command_suggests_only_its_own_flags(place, capsys):
     capsys.readouterr()
     words[3] = str(index)
     assert main(words) == 1
-    told = capsys.readouterr().err
-    assert "--allow-loopback" in told
-    assert "=True" not in told
+    expected = capsys.readouterr().err
+    assert "--allow-loopback" in expected
+    assert "=True" not in expected
     assert main(["rerank", "x", str(note), "--model", "nobody/knows"]) == 1
-    told = capsys.readouterr().err
-    assert "allow_local in Python" in told or "allow_local" not in told
+    expected = capsys.readouterr().err
+    assert "allow_local in Python" in expected or "allow_local" not in expected

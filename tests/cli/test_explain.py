@@ -19,11 +19,11 @@ def ranking(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return file
 
 
-def test_json_has_places_and_reasons(ranking, capsys):
+def test_json_has_ranks_and_reasons(ranking, capsys):
     assert main(["explain", "ranking.json", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["columns"] == ["text", "vectors", "rrf", "rerank"]
-    first = told["hits"][0]
+    message = json.loads(capsys.readouterr().out)
+    assert message["columns"] == ["text", "vectors", "rrf", "rerank"]
+    first = message["hits"][0]
     assert first == {
         "id": "f",
         "place": 1,
@@ -31,7 +31,7 @@ def test_json_has_places_and_reasons(ranking, capsys):
         "reason": "moved up from 5th to 1st by rerank: wise 9.00",
         "ranks": {"vectors": 4, "rrf": 5, "rerank": 1},
     }
-    assert [hit["place"] for hit in told["hits"]] == [1, 2, 3, None, None, None]
+    assert [hit["place"] for hit in message["hits"]] == [1, 2, 3, None, None, None]
 
 
 @pytest.mark.parametrize("name", ["page.html", "page.svg", "page.txt"])
@@ -42,12 +42,12 @@ def test_pages_are_written(ranking, name, capsys):
     assert "rerank" in Path(name).read_text()
 
 
-def test_one_hit_in_words(ranking, capsys):
+def test_one_hit_is_explained_in_words(ranking, capsys):
     assert main(["explain", "ranking.json", "--id", "a", "--json"]) == 0
     assert "cut: k=3" in json.loads(capsys.readouterr().out)["why"]
 
 
-def test_short_json_of_search_knows_every_candidate(tmp_path, monkeypatch, capsys):
+def test_short_json_of_search_lists_every_candidate(tmp_path, monkeypatch, capsys):
     """Without --explain the texts of dropped candidates are left out, but not their ids and ranks."""
     monkeypatch.chdir(tmp_path)
     Path("notes.jsonl").write_text(
@@ -73,7 +73,7 @@ def test_short_json_of_search_knows_every_candidate(tmp_path, monkeypatch, capsy
 
 
 def test_wrapped_rankings_and_jsonl_are_read(ranking, capsys):
-    """What demo, search and fuse write: a ranking inside, a query beside, one ranking a line."""
+    """The JSON of demo, search and fuse: a nested ranking, a ranking with its query, one ranking per line."""
     data = fused_and_reranked().to_dict()
     Path("demo.json").write_text(json.dumps({"ranking": data, "question": "who?"}))
     assert main(["explain", "demo.json", "--json"]) == 0
@@ -86,7 +86,7 @@ def test_wrapped_rankings_and_jsonl_are_read(ranking, capsys):
 
 
 @pytest.mark.parametrize(
-    ("content", "words", "told"),
+    ("content", "words", "message"),
     [
         ("{", [], "not JSON"),
         ("[1]", [], 'expected an object with "hits"'),
@@ -98,10 +98,10 @@ def test_wrapped_rankings_and_jsonl_are_read(ranking, capsys):
         ('{"hits": []}', ["-o", "page.pdf"], "name a .html, .svg or .txt file"),
     ],
 )
-def test_what_is_no_ranking_is_refused(content, words, told, ranking, capsys):
+def test_other_files_are_rejected(content, words, message, ranking, capsys):
     Path("bad.json").write_text(content)
     assert main(["explain", "bad.json", *words]) == 1
     out, err = capsys.readouterr()
     assert out == ""
     assert err.count("\n") == 1
-    assert told in err
+    assert message in err

@@ -52,7 +52,7 @@ def test_trec_output_is_a_run_file(lists, capsys):
 
 
 def test_options_reach_the_method(lists, capsys):
-    """Method, weights, constant, normalisation, dialect."""
+    """Method, weights, constant, normalization, dialect."""
     (weighted,) = fused(capsys, "bm25.jsonl", "dense.jsonl", "--weights", "0,1")
     assert [hit["id"] for hit in weighted["hits"]] == ["b", "c"]
     (scaled,) = fused(capsys, "one.run", "--method", "linear", "--normalize", "rank")[:1]
@@ -92,7 +92,7 @@ def test_compare_shows_engines(lists, capsys):
         (b'{"id": "a", "score": NaN}\n', [], "finite number"),
     ],
 )
-def test_bad_input_is_one_line_with_the_place(tmp_path, monkeypatch, capsys, content, words, message):
+def test_bad_input_is_reported_with_file_and_line(tmp_path, monkeypatch, capsys, content, words, message):
     """File and line, exit code 1, nothing on stdout."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "list.txt").write_bytes(content)
@@ -122,7 +122,7 @@ def run(*words: str, **options) -> subprocess.CompletedProcess:
     )
 
 
-def test_wrong_use_exits_with_2():
+def test_wrong_usage_exits_with_2():
     """Usage errors: code 2, one line that names the help."""
     answer = run("fuse")
     assert answer.returncode == 2
@@ -135,7 +135,7 @@ def test_help_and_version():
     assert run("--version").stdout.startswith("resift ")
 
 
-def test_a_closed_pipe_is_no_error(lists):
+def test_fuse_ignores_a_closed_pipe(lists):
     """`resift fuse … | head -0` ends quietly."""
     command = f"{sys.executable} -m resift.cli.main fuse bm25.jsonl | true"
     answer = subprocess.run(command, shell=True, capture_output=True, text=True, check=False, cwd=lists)

@@ -76,7 +76,7 @@ def test_search_filters_by_metadata(docs: Path, capsys: pytest.CaptureFixture[st
     assert (code, "key=value" in err) == (1, True)
 
 
-def test_a_bad_file_is_told_and_the_others_are_indexed(
+def test_a_bad_file_is_reported_and_the_others_are_indexed(
     docs: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Exit code 1, one line on stderr, and everything else is in the index."""
@@ -88,7 +88,7 @@ def test_a_bad_file_is_told_and_the_others_are_indexed(
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["search", "x", "--store", "none.db"], "resift index"),
         (["index", "nowhere", "--store", "d.db", "--text-only"], "No such file"),
@@ -96,16 +96,16 @@ def test_a_bad_file_is_told_and_the_others_are_indexed(
         (["search", "x", "--store", "docs/pandas.txt"], "not an index"),
     ],
 )
-def test_mistakes_get_one_line(
-    docs: Path, capsys: pytest.CaptureFixture[str], words: list[str], told: str
+def test_mistakes_are_reported_in_one_line(
+    docs: Path, capsys: pytest.CaptureFixture[str], words: list[str], message: str
 ) -> None:
     code, _, err = run(capsys, *words)
     assert code == 1
-    assert told in err
+    assert message in err
     assert err.count("\n") == 1
 
 
-def test_people_get_cards(
+def test_terminal_output_has_one_card_per_hit(
     docs: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a terminal: a summary with the next command, and a card per hit."""
@@ -113,9 +113,9 @@ def test_people_get_cards(
     assert main(["index", "docs", "--store", "d.db", "--text-only"]) == 0
     assert "Next: resift search" in capsys.readouterr().out
     assert main(["search", "bamboo", "--store", "d.db", "--no-rerank", "--explain"]) == 0
-    told = capsys.readouterr().out
-    assert "Giant pandas eat bamboo." in told
-    assert "1st" in told
+    message = capsys.readouterr().out
+    assert "Giant pandas eat bamboo." in message
+    assert "1st" in message
     assert main(["search", "zebra", "--store", "d.db", "--no-rerank"]) == 0
     assert "nothing found" in capsys.readouterr().err
 

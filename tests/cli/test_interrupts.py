@@ -53,7 +53,7 @@ def started(body: str, *, stays: bool = False) -> subprocess.Popen[str]:
 
 @pytest.mark.parametrize("body", [SWALLOWED, WAITING], ids=["swallowed", "clean-up waits"])
 @pytest.mark.slow
-def test_ctrl_c_ends_the_process_all_the_same(body):
+def test_ctrl_c_ends_a_blocked_process(body):
     with started(body) as process:
         assert process.stdout.readline() == "ready\n"
         sent = time.monotonic()
@@ -65,7 +65,7 @@ def test_ctrl_c_ends_the_process_all_the_same(body):
 
 
 @pytest.mark.slow
-def test_a_command_that_is_done_is_not_interrupted_any_more():
+def test_ctrl_c_after_the_end_is_ignored():
     """Python's own end would otherwise be a death by signal, after everything was written."""
     with started(DONE, stays=True) as process:
         assert process.stdout.readline() == "done\n"

@@ -37,7 +37,7 @@ def rerank(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, Any, s
     return code, json.loads(out) if out else None, err
 
 
-def test_lines_jsonl_json_and_csv_are_told_apart():
+def test_lines_jsonl_json_and_csv_are_detected():
     assert rows("a.txt", "one\n\ntwo\r\n") == [{"id": "1", "text": "one"}, {"id": "3", "text": "two"}]
     assert rows("a.jsonl", '{"text": "x"}\n\n"y"\n') == [{"text": "x"}, {"text": "y"}]
     assert rows("a.json", '[{"text": "x"}, "y"]') == [{"text": "x"}, {"text": "y"}]
@@ -49,7 +49,7 @@ def test_lines_jsonl_json_and_csv_are_told_apart():
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "told"),
+    ("name", "content", "message"),
     [
         ("a.jsonl", '{"text": "x"}\n{oops\n', r"a\.jsonl:2: not JSON"),
         ("a.jsonl", "[1, 2", r"a\.jsonl: not JSON"),
@@ -60,25 +60,25 @@ def test_lines_jsonl_json_and_csv_are_told_apart():
         ("a.jsonl", "[" * 100_000, "not JSON"),
     ],
 )
-def test_unusable_files_are_named(name, content, told):
-    with pytest.raises(DataFormatError, match=told):
+def test_unusable_files_are_reported(name, content, message):
+    with pytest.raises(DataFormatError, match=message):
         rows(name, content)
 
 
-def test_too_large_is_refused(monkeypatch):
+def test_a_file_that_is_too_large_is_rejected(monkeypatch):
     monkeypatch.setattr("resift.cli.rerank.MAX_BYTES", 10)
     with pytest.raises(DataFormatError, match="resift index"):
         rows("a.txt", "more than ten bytes")
 
 
-def test_odd_encodings_are_read_and_flagged():
+def test_unusual_encodings_are_read_and_flagged():
     found = read_documents(write("a.txt", "Zürich\n".encode("cp1252")))
     assert (found.rows[0]["text"], found.warnings) == ("Zürich", ["not UTF-8, read as Windows-1252"])
     assert rows("b.txt", "Zürich\n".encode("utf-16")) == [{"id": "1", "text": "Zürich"}]
 
 
 @pytest.mark.parametrize(
-    ("content", "words", "told"),
+    ("content", "words", "message"),
     [
         ('{"id": "a", "text": "x"}\n{"id": "a", "text": "y"}\n', [], "share the id 'a'"),
         ('{"sku": "x", "n": 3}\n', [], "sku, n (int). Name those to read with --text-key"),
@@ -86,20 +86,20 @@ def test_odd_encodings_are_read_and_flagged():
         ('{"text": "x"}\n', ["--model", "who/knows"], "who/knows"),
     ],
 )
-def test_unusable_documents_get_one_line(content, words, told, capsys):
+def test_unusable_documents_are_reported_in_one_line(content, words, message, capsys):
     """Duplicate ids, no text anywhere, no id, a model that is not allowed."""
     code, out, err = rerank(capsys, write("a.jsonl", content), *words)
     assert (code, out) == (1, None)
-    assert told in err
+    assert message in err
     assert err.count("\n") == 1
 
 
-def test_an_empty_query_is_refused(capsys):
+def test_an_empty_query_is_rejected(capsys):
     assert main(["rerank", "  ", write("a.txt", "x")]) == 1
     assert "The query is empty" in capsys.readouterr().err
 
 
-def test_without_a_model_the_order_stays_and_the_exit_code_says_so(capsys, monkeypatch):
+def test_without_a_model_the_order_stays_and_the_exit_code_is_1(capsys, monkeypatch):
     """Nothing is lost: what cannot be scored comes out in the order given, flagged, with exit code 1."""
     from resift.errors import ModelFileError
     from resift.rerankers.cross_encoder import CrossEncoderReranker
@@ -132,7 +132,7 @@ class TestWithTheModel:
         assert out["trace"][0]["ids"].index(out["hits"][0]["id"]) == 2
         assert out["query"] == "what is the capital of France?"
 
-    def test_keys_can_be_named(self, capsys):
+    def test_text_and_id_keys_can_be_chosen(self, capsys):
         lines = [{"url": "u1", "body": CELLS}, {"url": "u2", "body": PARIS}]
         file = write("a.jsonl", "".join(json.dumps(line) + "\n" for line in lines))
         code, out, _ = rerank(capsys, file, "--text-key", "body", "--id-key", "url")
@@ -151,14 +151,14 @@ class TestWithTheModel:
         code, out, _ = rerank(capsys, "-")
         assert (code, [hit["id"] for hit in out["hits"]]) == (0, ["2", "1"])
 
-    def test_people_get_a_table(self, capsys, monkeypatch):
+    def test_terminal_output_is_a_table(self, capsys, monkeypatch):
         monkeypatch.setattr("resift.cli.rerank.in_pipe", lambda: False)
         assert main(["rerank", "capital of France", write("a.txt", f"{CELLS}\n{PARIS}\n"), "-k", "1"]) == 0
-        told = capsys.readouterr().out
-        assert "Paris" in told
-        assert "… and 1 more" in told
+        message = capsys.readouterr().out
+        assert "Paris" in message
+        assert "… and 1 more" in message
 
-    def test_in_a_pipe_it_is_a_filter(self, capsys):
+    def test_in_a_pipe_rerank_is_a_filter(self, capsys):
         """Lines come out as lines; JSONL and CSV as they were, with score and rank added."""
         assert main(["rerank", "capital of France", write("a.txt", f"{CELLS}\n{PARIS}\n")]) == 0
         assert capsys.readouterr().out == f"{PARIS}\n{CELLS}\n"

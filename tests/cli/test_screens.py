@@ -51,11 +51,11 @@ def screens(tmp_path_factory) -> dict[str, dict[str, str]]:
     """Output -> command -> everything it showed."""
     pytest.importorskip("tokenizers")
     pytest.importorskip("ladybug")
-    shown = taken(tmp_path_factory.mktemp("screens"))
+    shown = take_screens(tmp_path_factory.mktemp("screens"))
     return {output: by_command(text) for output, text in shown.items()}
 
 
-def taken(folder: Path) -> dict[str, str]:
+def take_screens(folder: Path) -> dict[str, str]:
     """Run all commands on all outputs and return what arrived there."""
     ends = {output: os.pipe() if output == "pipe" else terminal(int(output)) for output in OUTPUTS}
     shown: dict[str, str] = {}
@@ -116,7 +116,7 @@ def by_command(text: str) -> dict[str, str]:
     return found
 
 
-def normalised(text: str) -> str:
+def normalize(text: str) -> str:
     for pattern, instead in VOLATILE:
         text = pattern.sub(instead, text)
     return text
@@ -127,10 +127,10 @@ def test_every_command_is_shown():
 
 
 @pytest.mark.parametrize("command", SCREENS)
-def test_screens_are_as_they_were_looked_at(command, screens):
+def test_screens_match_the_golden_files(command, screens):
     titles = {output: "in a pipe" if output == "pipe" else f"{output} columns" for output in OUTPUTS}
     now = "\n".join(
-        f"━━━ {title} ━━━\n{normalised(screens[output][command])}" for output, title in titles.items()
+        f"━━━ {title} ━━━\n{normalize(screens[output][command])}" for output, title in titles.items()
     )
     path = GOLDEN / f"{command}.txt"
     if UPDATE:
@@ -152,13 +152,13 @@ def test_screens_fit(command, output, screens):
 
 
 @pytest.mark.parametrize("command", FOR_PROGRAMS)
-def test_what_programs_read_is_the_same_everywhere(command, screens):
-    first, *others = (normalised(screens[output][command]) for output in OUTPUTS)
+def test_output_for_programs_does_not_depend_on_the_terminal(command, screens):
+    first, *others = (normalize(screens[output][command]) for output in OUTPUTS)
     assert others == [first] * len(others)
 
 
 @pytest.mark.parametrize("command", SCREENS)
-def test_pipes_get_no_colour_braille_or_json(command, screens):
+def test_pipes_get_no_color_braille_or_json(command, screens):
     text = screens["pipe"][command]
     assert "\x1b" not in text
     assert not any(0x2800 <= ord(char) <= 0x28FF for char in text)

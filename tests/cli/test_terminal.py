@@ -25,7 +25,7 @@ HOSTILE = "a\x1b[2J\x1b]52;c;ZXZpbA==\x07\x9b31m\r\x08\u202e\u2066\u200f\u2028\x
 ACTIVE = "\x1b\x07\x9b\x08\u202e\u2066\u200f\u2028\x00\U000e0041\ufeff"
 
 
-def test_what_acts_is_shown_as_an_escape():
+def test_active_characters_are_shown_as_escapes():
     shown = escape_controls(HOSTILE)
     assert not set(shown) & set(ACTIVE + "\r")
     assert shown.startswith(r"a\x1b[2J\x1b]52;c;ZXZpbA==\x07\x9b31m\x0d\x08\u202e")

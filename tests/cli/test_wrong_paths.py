@@ -41,7 +41,7 @@ def listing(folder: Path) -> dict[str, bytes]:
         ("mcp", "--store"),
     ],
 )
-def test_a_path_that_is_no_index_is_left_alone(words, store, files, capsys):
+def test_a_path_that_is_not_an_index_is_left_unchanged(words, store, files, capsys):
     before = listing(files)
     code, _, err = call(capsys, *words, store)
     assert (code, len(err.splitlines())) == (1, 1), err
@@ -65,14 +65,14 @@ def test_a_missing_path_leaves_no_empty_index(files, capsys):
 
 
 @pytest.mark.parametrize("port", ["99999", "-1", "abc"])
-def test_a_port_that_does_not_exist_is_wrong_use(port, capsys):
+def test_an_impossible_port_is_wrong_usage(port, capsys):
     code, _, err = call(capsys, "serve", f"--port={port}")
     assert code == 2
     assert "65535" in err
     assert len(err.splitlines()) == 1
 
 
-def test_an_address_or_port_that_cannot_be_taken_is_named(capsys):
+def test_an_unavailable_address_or_port_is_named(capsys):
     code, _, err = call(capsys, "serve", "--host", "nonsense.invalid", "--port", "0")
     assert code == 1
     assert "--host" in err

@@ -59,7 +59,7 @@ FILES = st.dictionaries(
 
 
 @given(config=FILES)
-def test_any_structure_is_settings_or_mistakes(tmp_path_factory, config):
+def test_any_structure_gives_settings_or_mistakes(tmp_path_factory, config):
     """Every structure is checked to its end; without mistakes there are stores to ask."""
     folder = tmp_path_factory.getbasetemp()
     found, problems = check_nodes(from_plain(config), Problems("f.yaml"), folder, expand=True)
@@ -79,11 +79,11 @@ def test_lines_of_mistakes_are_lines_of_the_file(tmp_path_factory, config):
 
 
 @given(text=st.text(alphabet="ab:-[]{}&*!|>\n\t '\"%@#1?,", max_size=60))
-def test_any_text_is_a_tree_or_a_config_error(text):
+def test_any_text_gives_nodes_or_a_config_error(text):
     """No text crashes the reader."""
-    told = "f.yaml"
+    message = "f.yaml"
     try:
         read_text(text, file="f.yaml")
     except ConfigError as error:
-        told = str(error)
-    assert told.startswith("f.yaml")
+        message = str(error)
+    assert message.startswith("f.yaml")

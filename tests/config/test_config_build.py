@@ -68,7 +68,7 @@ def test_options_win_over_the_file(build):
     assert build(STORE + "k: 5\n", k=1).k == 1
 
 
-def test_a_missing_capability_refuses_the_search(build):
+def test_a_missing_capability_rejects_the_search(build):
     """Granted capabilities in the file are checked before any I/O."""
     with pytest.raises(CapabilityError, match=r"db\.docs:read"):
         build(STORE + "capabilities: [db.other:read]\n").rank("breaker")
@@ -90,7 +90,7 @@ def test_weights_survive_a_store_that_finds_nothing(build):
     assert (empty.ids, empty.degraded) == ([], False)
 
 
-def test_a_weight_of_a_store_holds_for_both_of_its_views():
+def test_the_weight_of_a_store_applies_to_both_of_its_views():
     """`docs: 2` weighs docs.text and docs.vectors; a view's own weight wins."""
     from resift.config.build import store_weight
 
@@ -103,7 +103,7 @@ def test_a_weight_of_a_store_holds_for_both_of_its_views():
     ]
 
 
-def test_a_signal_that_gives_no_scores_is_refused(write):
+def test_a_signal_without_scores_is_rejected(write):
     """gate.signal must be a list that really exists: a store of words alone has no vectors."""
     file = write(STORE + "gate: {signal: docs.vectors}\n")
     with pytest.raises(ConfigError, match=r"pipeline.yaml:2: gate.signal is 'docs.vectors'"):
@@ -111,7 +111,7 @@ def test_a_signal_that_gives_no_scores_is_refused(write):
 
 
 @pytest.mark.parametrize("key", ["", ", api_key_env: VOYAGE_API_KEY"])
-def test_a_scorer_without_its_key_is_left_out_and_the_answer_says_so(build, monkeypatch, key):
+def test_a_scorer_without_its_key_is_skipped_and_the_ranking_is_degraded(build, monkeypatch, key):
     """An unset variable means no reranking, not an error; but never in silence."""
     monkeypatch.delenv("VOYAGE_API_KEY", raising=False)
     alone = build(STORE + f"rerank: {{kind: voyage{key}}}\n").rank("breaker")
@@ -119,8 +119,8 @@ def test_a_scorer_without_its_key_is_left_out_and_the_answer_says_so(build, monk
     assert (alone.degraded, alone.reason) == (True, "rerank: skipped, VOYAGE_API_KEY is not set")
 
 
-def test_a_scorer_that_is_switched_off_is_a_choice(build, monkeypatch):
-    """Whoever writes false gets what they asked for."""
+def test_a_scorer_that_is_switched_off_does_not_degrade_the_ranking(build, monkeypatch):
+    """Anyone who writes false gets what they asked for."""
     monkeypatch.delenv("VOYAGE_API_KEY", raising=False)
     alone = build(STORE + "rerank: {kind: voyage, cross_encoder_reranking_enabled: false}\n")
     assert len(alone.stages) == 1
@@ -214,7 +214,7 @@ rerank:
     assert last.scorer.name == "semantic-bm25"
 
 
-def test_tiers_without_any_key_are_no_reranking(build, monkeypatch):
+def test_tiers_without_any_key_skip_reranking(build, monkeypatch):
     """Where every tier is left out, the fused order is the answer, and it says what is missing."""
     for name in ("VOYAGE_API_KEY", "JINA_API_KEY"):
         monkeypatch.delenv(name, raising=False)
@@ -225,7 +225,7 @@ def test_tiers_without_any_key_are_no_reranking(build, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_stores_missing_key_is_a_mistake(write, monkeypatch):
+def test_a_missing_api_key_of_a_store_is_a_mistake(write, monkeypatch):
     """A store cannot be left out silently: its unset variable is an error with the line."""
     pytest.importorskip("qdrant_client", reason="needs resift[qdrant]")
     monkeypatch.delenv("QDRANT_API_KEY", raising=False)
@@ -235,14 +235,14 @@ def test_a_stores_missing_key_is_a_mistake(write, monkeypatch):
         pipeline_from_yaml(file)
 
 
-def test_errors_of_building_name_the_section(write):
+def test_build_errors_name_the_section(write):
     """What only construction can find still has file and line."""
     file = write("stores:\n  - {name: docs, kind: sqlite, path: pipeline.yaml}\n")
     with pytest.raises(ConfigError, match=r"pipeline\.yaml:2: "):
         pipeline_from_yaml(file)
 
 
-def test_a_store_opened_in_vain_is_closed(write, monkeypatch):
+def test_stores_are_closed_if_the_build_fails(write, monkeypatch):
     """Where a later section cannot be built, stores opened before are closed again."""
     from resift.stores.sqlite import SQLiteStore
 
@@ -253,7 +253,7 @@ def test_a_store_opened_in_vain_is_closed(write, monkeypatch):
     assert released[-1] == "docs"
 
 
-def test_variables_fill_paths(build, folder, monkeypatch):
+def test_variables_in_paths_are_expanded(build, folder, monkeypatch):
     """${VARIABLES} work in paths."""
     monkeypatch.setenv("RESIFT_TEST_FOLDER", str(folder))
     pipe = build("stores: [{name: docs, kind: sqlite, path: '${RESIFT_TEST_FOLDER}/docs.db'}]\n")

@@ -21,7 +21,7 @@ def mistakes(file) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("text", "line", "told"),
+    ("text", "line", "expected"),
     [
         # unknown keys
         ("fusoin: {}", 2, "The file has no key 'fusoin'. Did you mean 'fusion'?"),
@@ -88,12 +88,12 @@ def mistakes(file) -> list[str]:
         ("rerank: {kind: voyage, api_key_env: pa-123}", 2, "the secret itself stays out of the file"),
     ],
 )
-def test_one_mistake_one_line(write, text, line, told):
+def test_each_mistake_is_one_line(write, text, line, expected):
     """Unknown key, wrong type, impossible number, missing name: one message, the right line, a fix."""
     file = write(STORE + text + "\n")
     [message] = mistakes(file)
     assert message.startswith(f"{file}:{line}: ")
-    assert told in message
+    assert expected in message
     assert "pa-123" not in message
     with pytest.raises(ConfigError) as caught:
         load_yaml(file)
@@ -102,7 +102,7 @@ def test_one_mistake_one_line(write, text, line, told):
 
 
 @pytest.mark.parametrize(
-    ("text", "line", "told"),
+    ("text", "line", "expected"),
     [
         ("k: 5", 1, "The file needs the key 'stores'"),
         ("stores: []", 1, "stores is empty"),
@@ -174,10 +174,10 @@ def test_one_mistake_one_line(write, text, line, told):
         ),
     ],
 )
-def test_mistakes_in_stores(write, text, line, told):
+def test_mistakes_in_stores(write, text, line, expected):
     """A missing or wrong store is named with its line."""
     file = write(text + "\n")
-    messages = [message for message in mistakes(file) if told in message]
+    messages = [message for message in mistakes(file) if expected in message]
     assert [message.split(": ")[0] for message in messages] == [f"{file}:{line}"]
 
 
@@ -204,7 +204,7 @@ def test_all_mistakes_at_once_in_the_order_of_the_file(write):
     assert "pipeline.yaml:8: rerank.depth" in caught.value.__notes__[0]
 
 
-def test_passwords_in_addresses_are_refused_without_being_shown():
+def test_passwords_in_addresses_are_rejected_without_being_shown():
     """Secrets never stand in the file: an address with a password is refused, one with a variable passes."""
     from resift.stores.postgres import PostgresOptions
 

@@ -24,7 +24,7 @@ def _names(declared):
             yield from () if own is None else _names(own)
 
 
-def test_the_page_is_what_the_table_says():
+def test_the_page_is_up_to_date():
     """Regenerate with `python -m resift.config.reference > docs/reference/configuration.md`."""
     assert PAGE.read_text(encoding="utf-8") == reference_page()
 

@@ -22,7 +22,7 @@ deadline_s: 5
 """
 
 
-def test_exactly_one_tier_scores_and_skips_are_told(write, monkeypatch):
+def test_exactly_one_tier_scores_and_skips_are_reported(write, monkeypatch):
     """Voyage scores; after two failures its breaker is open and the fallback answers at once."""
     pytest.importorskip("httpx", reason="needs resift[hosted]")
     monkeypatch.setenv("VOYAGE_API_KEY", "not-a-real-key")

@@ -1,4 +1,4 @@
-"""A package of strangers beside Resift: its store, scorer, fusion method, profile and stage from YAML.
+"""A package of strangers next to Resift: its store, scorer, fusion method, profile and stage from YAML.
 
 Nothing of Resift knows it. Each plugin declares its options once; keys, checks, lines, suggestions and the
 reference page follow from that.
@@ -190,7 +190,7 @@ stages:
 """
 
 
-def test_all_five_work_from_a_file_and_their_options_arrive(write):
+def test_all_five_plugins_work_from_a_file_with_their_options(write):
     """Store, fusion method, profile, scorer and stage of strangers make one pipeline."""
 
     async def work():
@@ -221,7 +221,7 @@ def test_all_five_work_from_a_file_and_their_options_arrive(write):
         ("shape", ["fuse", "gate", "rerank", "shape", "with-word"]),
     ],
 )
-def test_a_stage_stands_behind_the_section_it_names(write, after, kinds):
+def test_a_stage_runs_after_the_section_it_names(write, after, kinds):
     """Where a stage of strangers runs is said in the file."""
     pipe = Pipeline.from_yaml(write(FILE.replace("after: shape", f"after: {after}")))
     own = {"Fuse": "fuse", "Gate": "gate", "Rerank": "rerank", "Shape": "shape", "WithWord": "with-word"}
@@ -229,7 +229,7 @@ def test_a_stage_stands_behind_the_section_it_names(write, after, kinds):
     asyncio.run(pipe.close())
 
 
-def test_a_stage_that_nobody_offers_is_a_mistake_with_its_line(tmp_path):
+def test_an_unknown_stage_is_reported_with_its_line(tmp_path):
     """Without any package that has stages, too."""
     file = tmp_path / "pipe.yaml"
     file.write_text("stores:\n  - {name: m, kind: memory}\nstages:\n  - kind: with-word\n")
@@ -279,7 +279,7 @@ def test_a_stage_that_nobody_offers_is_a_mistake_with_its_line(tmp_path):
         (("word: bay", "word: 3"), 18, "stages[0].word is 3; it must be text"),
     ],
 )
-def test_their_mistakes_have_lines_and_suggestions(write, change, line, message):
+def test_mistakes_in_plugin_options_have_lines_and_suggestions(write, change, line, message):
     """What a stranger declares is checked as well as our own."""
     file = write(FILE.replace(*change))
     [mistake] = inspect_yaml(file)[1].lines()
@@ -287,7 +287,7 @@ def test_their_mistakes_have_lines_and_suggestions(write, change, line, message)
     assert message in mistake
 
 
-def test_fuse_knows_their_method_too(folder):
+def test_fuse_accepts_the_method_of_a_plugin(folder):
     """One name, in files and in Python: the trace and the checks are the same."""
     ranking = fuse({"one": ["a", "b"], "two": ["c"]}, method="take-turns", k=2)
     assert (ranking.ids, ranking.replay(), [hit.id for hit in ranking.cut]) == (["a", "c"], ["a", "c"], ["b"])
@@ -296,7 +296,7 @@ def test_fuse_knows_their_method_too(folder):
         fuse([["a"]], method="take-turns", strt=1)
 
 
-def test_they_are_listed_and_on_the_reference_page(folder):
+def test_plugins_are_listed_and_on_the_reference_page(folder):
     """Names come from entry points; the page of all installed plugins has their options, ours has not."""
     assert "log" in available_stores()
     assert "length" in available_scorers()
@@ -315,7 +315,7 @@ def test_they_are_listed_and_on_the_reference_page(folder):
         assert text not in reference_page()
 
 
-def test_a_plugin_that_breaks_is_a_mistake_with_its_line(folder, write, monkeypatch):
+def test_a_broken_plugin_is_reported_with_its_line(folder, write, monkeypatch):
     """A package that does not load costs one message; the rest of the file is checked."""
     (folder / "lighthouse_plugins.py").write_text("1 / 0")
     monkeypatch.syspath_prepend(str(folder))

@@ -50,7 +50,7 @@ def secrets(monkeypatch):
         ),
     ],
 )
-def test_a_secret_stays_where_it_belongs(write, folder, text, message):
+def test_secrets_do_not_leave_their_host(write, folder, text, message):
     """Each way out is one mistake with its line, and the message has no secret in it."""
     (folder.parent / "id_rsa").write_text("key")
     (folder / "link").symlink_to(folder.parent / "id_rsa")
@@ -84,7 +84,7 @@ def test_addresses_of_stores_take_only_their_own_variables(write, store, message
     assert SECRET not in mistake
 
 
-def test_a_variable_made_for_the_place_is_filled_in(write):
+def test_an_intended_variable_is_expanded(write):
     """libpq's own password variable stands in a connection string."""
     settings = load_yaml(
         write("stores: [{name: p, kind: postgres, dsn: 'postgresql://me:${PGPASSWORD}@h/db'}]\n")
@@ -108,7 +108,7 @@ def test_the_owner_of_the_machine_can_allow_more(write, folder, monkeypatch, tmp
         assert inspect_yaml(write(STORE + text + "\n"))[1].lines() == []
 
 
-def test_a_key_file_beside_the_pipeline_file_is_read(write, folder):
+def test_a_key_file_next_to_the_pipeline_file_is_read(write, folder):
     """Nothing to allow for what lies where the file lies."""
     (folder / "voyage.key").write_text("abc")
     assert inspect_yaml(write(STORE + "rerank: {kind: voyage, api_key_file: voyage.key}\n"))[1].lines() == []

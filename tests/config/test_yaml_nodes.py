@@ -23,7 +23,7 @@ def test_values_know_their_lines():
 
 
 @pytest.mark.parametrize(
-    ("text", "line", "told"),
+    ("text", "line", "expected"),
     [
         ("k: 1\nk: 2\n", 2, "twice, first in line 1"),
         ("a: 1\nb: [1, 2\n", 3, "Not valid YAML"),
@@ -43,11 +43,11 @@ def test_values_know_their_lines():
         ("a: &x [*x]\n", 1, "repeat without end"),
     ],
 )
-def test_what_is_no_plain_yaml_is_refused_with_its_line(text, line, told):
+def test_anything_but_plain_yaml_is_rejected_with_its_line(text, line, expected):
     """Code, tags, duplicate keys, merges and broken syntax get one message with the line."""
     error = refused(text)
     assert error.line == line
-    assert told in str(error)
+    assert expected in str(error)
     assert str(error).startswith(f"p.yaml:{line}: ")
 
 
@@ -59,18 +59,18 @@ def test_aliases_that_multiply_are_bounded():
 
 
 @pytest.mark.slow
-def test_endless_nesting_is_refused():
+def test_endless_nesting_is_rejected():
     """Depth that would overflow the stack is an error like any other."""
     assert "nest" in str(refused("[" * 1500 + "]" * 1500))
 
 
 @pytest.mark.parametrize("text", ["a: " + "9" * 5000, "a: 2024-02-31"])
-def test_impossible_scalars_are_refused(text):
+def test_impossible_scalars_are_rejected(text):
     """Numbers and dates that Python refuses are mistakes in the file."""
     assert "impossible" in str(refused(text))
 
 
-def test_files_that_are_no_text_are_refused(tmp_path):
+def test_binary_files_are_rejected(tmp_path):
     """Missing, huge and non-UTF-8 files get one message each."""
     with pytest.raises(ConfigError, match=r"absent\.yaml: Cannot read the file"):
         read_file(tmp_path / "absent.yaml")
@@ -90,14 +90,14 @@ def test_files_that_are_no_text_are_refused(tmp_path):
         read_file(nul)
 
 
-def test_a_byte_order_mark_is_no_mistake(tmp_path):
+def test_a_byte_order_mark_is_accepted(tmp_path):
     """Files from Windows editors load."""
     file = tmp_path / "bom.yaml"
     file.write_bytes(b"\xef\xbb\xbfk: 5\r\n")
     assert read_file(file).value["k"].value == 5
 
 
-def test_a_dict_that_contains_itself_is_refused():
+def test_a_dict_that_contains_itself_is_rejected():
     """A configuration from Python is bounded too."""
     loop: dict = {}
     loop["a"] = loop

@@ -51,7 +51,7 @@ def test_measures_agree_with_ir_measures():
         assert reciprocal_rank(ids, grades) == pytest.approx(theirs[library.RR])
 
 
-def test_without_models_words_are_searched(monkeypatch):
+def test_without_models_the_demo_uses_keyword_search(monkeypatch):
     """Without the extra the demo runs on words alone and says what to install."""
     from resift.demo import demo_run as running
     from resift.errors import MissingExtraError, install_command

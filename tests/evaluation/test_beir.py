@@ -20,17 +20,17 @@ def test_queries_judgments_and_documents_are_read(folder):
     assert {row["id"]: row["text"] for row in collection.documents()} == DOCUMENTS
 
 
-def test_title_and_text_become_one_text(folder):
+def test_title_and_text_are_joined(folder):
     (folder / "corpus.jsonl").write_text('{"_id": 7, "title": "T", "text": "x", "metadata": {"a": 1}}\n')
     assert list(read_collection(folder).documents()) == [{"id": "7", "text": "T x", "metadata": {"a": 1}}]
 
 
-def test_a_line_separator_inside_a_text_ends_no_line(folder):
+def test_a_line_separator_inside_a_text_does_not_end_the_line(folder):
     (folder / "corpus.jsonl").write_text('{"_id": "a", "text": "x\u2028y"}\n', encoding="utf-8")
     assert [row["text"] for row in read_collection(folder).documents()] == ["x\u2028y"]
 
 
-def test_a_judged_query_that_does_not_exist_is_named_with_its_line(folder):
+def test_a_judged_query_without_text_is_reported_with_its_line(folder):
     file = folder / "qrels" / "test.tsv"
     with file.open("a") as out:
         out.write("q9\tapple\t1\n")
@@ -45,7 +45,7 @@ def test_an_unknown_split_names_the_known_ones(folder):
 
 
 @pytest.mark.parametrize(
-    ("row", "told"),
+    ("row", "message"),
     [
         ("{", "not JSON"),
         ("[1]", "a list"),
@@ -55,11 +55,11 @@ def test_an_unknown_split_names_the_known_ones(folder):
         ('{"_id": "n", "text": 5}', "is an int"),
     ],
 )
-def test_broken_queries_are_named_with_file_and_line(folder, row, told):
+def test_broken_queries_are_reported_with_file_and_line(folder, row, message):
     file = folder / "queries.jsonl"
     with file.open("a") as out:
         out.write(row + "\n")
-    with pytest.raises(DataFormatError, match=told) as caught:
+    with pytest.raises(DataFormatError, match=message) as caught:
         read_collection(folder)
     assert (caught.value.file, caught.value.line) == (str(file), 6)
 
@@ -77,7 +77,7 @@ def test_only_judged_queries_need_a_text(folder):
     assert (caught.value.file, caught.value.line) == (str(queries), 6)
 
 
-def test_a_folder_that_is_no_collection_is_refused(tmp_path):
+def test_other_folders_are_rejected(tmp_path):
     with pytest.raises(DataFormatError, match="no such folder"):
         read_collection(tmp_path / "absent")
     with pytest.raises(DataFormatError, match="no such split"):

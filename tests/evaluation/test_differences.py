@@ -53,7 +53,7 @@ def test_many_comparisons_are_corrected():
     assert all(row.p_holm >= row.p for row in rows)
 
 
-def test_what_moved_most_says_why_from_the_path():
+def test_the_largest_move_is_explained_from_the_path():
     shifts = moved_queries(outcome("a", BASE), outcome("b", OTHER, {"b": PATH}), "RR", QRELS)
     assert [one.query for one in shifts] == ["1", "2", "3"]
     document = shifts[1].documents[0]

@@ -17,8 +17,8 @@ QRELS = {"1": {"a": 3, "b": 2, "c": 0, "d": 1}, "2": {"x": 1}, "3": {"y": 1, "z"
 MEASURES = ("nDCG@10", "nDCG@2", "AP", "RR", "R@2", "P@2", "P@10")
 
 
-def test_values_worked_by_hand():
-    """Query 1 ranks u (unjudged), a (3), c (0), d (1) and misses b (2)."""
+def test_values_match_a_manual_calculation():
+    """Query 1 ranks u (not judged), a (3), c (0), d (1) and misses b (2)."""
     quality = Judge(QRELS, MEASURES).quality({"1": ["u", "a", "c", "d"]})
     gained = 3 / math.log2(3) + 1 / math.log2(5)
     ideal = 3 + 2 / math.log2(3) + 1 / math.log2(4)
@@ -36,7 +36,7 @@ def test_values_worked_by_hand():
     )
 
 
-def test_missing_queries_are_left_out_or_count_as_nothing():
+def test_missing_queries_are_skipped_or_count_as_zero():
     """trec_eval leaves them out; `complete` is its -c."""
     quality = Judge(QRELS, ["RR"]).quality({"1": ["a"], "2": ["n", "x"], "9": ["q"]})
     assert quality.missing == ("3", "4")
@@ -45,7 +45,7 @@ def test_missing_queries_are_left_out_or_count_as_nothing():
     assert quality.mean("RR", complete=True) == pytest.approx(1.5 / 4)
 
 
-def test_a_query_that_was_asked_and_found_nothing_counts_as_nothing():
+def test_an_empty_answer_counts_as_zero():
     quality = Judge(QRELS, ["RR"]).quality({"1": ["a"], "2": []})
     assert quality.per_query["RR"] == {"1": 1.0, "2": 0.0}
 
@@ -60,12 +60,12 @@ def test_grades_below_zero_are_not_relevant():
     ("given_name", "name"),
     [("ndcg@10", "nDCG@10"), ("MAP", "AP"), ("mrr", "RR"), ("recall@5", "R@5"), ("Precision@1", "P@1")],
 )
-def test_measures_go_by_their_common_names_too(given_name, name):
+def test_measures_accept_their_common_names(given_name, name):
     assert measure_name(given_name) == name
 
 
 @pytest.mark.parametrize("wrong", ["", "foo@3", "nDCG@0", "P", "recall", "nDCG@-1", "AP@@3"])
-def test_unknown_measures_are_refused(wrong):
+def test_unknown_measures_are_rejected(wrong):
     with pytest.raises(InputError, match="Unknown measure"):
         measure_name(wrong)
 
@@ -83,8 +83,8 @@ judgments = st.dictionaries(
 
 
 @given(run=runs, qrels=judgments)
-def test_numbers_are_trec_evals_on_any_run_file(tmp_path_factory, run, qrels):
-    """Graded qrels, missing and unjudged queries, unjudged documents, ties also in single precision."""
+def test_values_match_trec_eval_on_any_run_file(tmp_path_factory, run, qrels):
+    """Graded qrels, queries and documents without judgments, missing queries, ties in single precision."""
     library = pytest.importorskip("pytrec_eval")
     path = tmp_path_factory.mktemp("run") / "r.run"
     path.write_text(
@@ -93,22 +93,22 @@ def test_numbers_are_trec_evals_on_any_run_file(tmp_path_factory, run, qrels):
     quality = Judge(qrels, MEASURES).quality(read_run(path))
     names = {"nDCG@10": "ndcg_cut_10", "AP": "map", "RR": "recip_rank", "R@2": "recall_2", "P@2": "P_2"}
     asked = {"ndcg_cut.10", "map", "recip_rank", "recall.2", "P.2"}
-    told = library.RelevanceEvaluator(qrels, asked).evaluate(
+    message = library.RelevanceEvaluator(qrels, asked).evaluate(
         {query: {id: float(score) for id, score in ids.items()} for query, ids in run.items()}
     )
     for ours, theirs in names.items():
-        expected = {query: values[theirs] for query, values in told.items()}
+        expected = {query: values[theirs] for query, values in message.items()}
         assert quality.per_query[ours] == pytest.approx(expected, abs=1e-9)
 
 
-def test_percentiles_are_times_that_were_measured():
+def test_percentiles_are_measured_times():
     assert percentile([5, 1, 3], 50) == 3
     assert latency([float(n) for n in range(1, 101)]) == {"p50": 50.0, "p95": 95.0, "p99": 99.0}
     assert latency([7.0]) == {"p50": 7.0, "p95": 7.0, "p99": 7.0}
     assert latency([]) == {}
 
 
-def test_an_id_that_comes_twice_counts_at_its_best_place():
+def test_a_duplicate_id_counts_at_its_best_rank():
     judge = Judge({"1": {"a": 1}}, ["RR", "P@1"])
     assert judge.quality({"1": ["a", "b", "a"]}).means() == {"RR": 1.0, "P@1": 1.0}
 
@@ -127,19 +127,19 @@ def test_an_id_that_comes_twice_counts_at_its_best_place():
         ({"q": {"d": 1}}, [None], "pass str"),
     ],
 )
-def test_a_judge_says_what_is_wrong_with_what_it_got(qrels, measures, said):
+def test_invalid_judgments_are_rejected(qrels, measures, said):
     with pytest.raises(InputError, match=said):
         Judge(qrels, measures)
 
 
 @pytest.mark.parametrize("run", [None, ["d"], {"q": "d"}, {"q": 3}])
-def test_a_run_of_another_shape_is_refused(run):
+def test_an_invalid_run_is_rejected(run):
     with pytest.raises(InputError, match="pass"):
         Judge({"q": {"d": 1}}).quality(run)
 
 
 @pytest.mark.parametrize("bad", ["\ud800", "a\0b", 7])
-def test_an_id_that_the_c_code_cannot_take_is_refused(bad):
+def test_an_id_that_is_not_utf_8_is_rejected(bad):
     """Half a character ended the whole process inside trec_eval."""
     with pytest.raises(InputError, match="UTF-8"):
         Judge({"q": {bad: 1}})

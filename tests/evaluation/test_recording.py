@@ -73,10 +73,10 @@ def subject(**stages):
         "shape": Shape(ShapePolicy(guard=None), name="guard"),
     }
 
-    def opened(_):
+    def open_pipeline(_):
         return Pipeline([words(), Backwards()], k=3, **stages)
 
-    return System("s", {}, needs_corpus=False, needs_vectors=False, open=opened)
+    return System("s", {}, needs_corpus=False, needs_vectors=False, open=open_pipeline)
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ def collection(tmp_path):
     return read_collection(write_collection(tmp_path / "small"))
 
 
-def test_a_replay_gives_what_the_pipeline_gave_and_asks_no_model(collection, tmp_path):
+def test_a_replay_ranks_like_the_recorded_pipeline_without_the_model(collection, tmp_path):
     out = tmp_path / "run.jsonl"
     assert record(subject(), [collection], out, index=None, key="x", depth=4) == 5
     outcome = evaluate(subject(), collection, Judge(collection.qrels), index=None, cache=tmp_path)
@@ -95,7 +95,7 @@ def test_a_replay_gives_what_the_pipeline_gave_and_asks_no_model(collection, tmp
     assert Length.read == before
 
 
-def test_a_recording_that_was_stopped_goes_on(collection, tmp_path):
+def test_an_interrupted_recording_continues(collection, tmp_path):
     out = tmp_path / "run.jsonl"
     record(subject(), [collection], out, index=None, key="x", depth=4)
     whole = out.read_text()
@@ -137,10 +137,10 @@ def test_two_processes_do_not_write_one_recording(collection, tmp_path):
     assert len(read_recording(out).queries) == new
 
 
-def test_what_is_alike_is_recorded_and_replayed(collection, tmp_path):
-    """A store with vectors: the replay gives the pipeline's order, neighbours and all."""
+def test_neighbors_are_recorded_and_replayed(collection, tmp_path):
+    """A store with vectors: the replay gives the pipeline's order, neighbors and all."""
 
-    def opened(_):
+    def open_pipeline(_):
         import asyncio
 
         store = MemoryStore(Letters(), name="letters")
@@ -149,7 +149,7 @@ def test_what_is_alike_is_recorded_and_replayed(collection, tmp_path):
             [store, Backwards()], k=3, rerank=Rerank(Length(), depth=4), shape=Shape(ShapePolicy(guard=None))
         )
 
-    subject = System("s", {}, needs_corpus=False, needs_vectors=False, open=opened)
+    subject = System("s", {}, needs_corpus=False, needs_vectors=False, open=open_pipeline)
     out = tmp_path / "run.jsonl"
     record(subject, [collection], out, index=None, key="x", depth=4)
     recording = read_recording(out)
@@ -164,7 +164,7 @@ def test_what_is_alike_is_recorded_and_replayed(collection, tmp_path):
     }
 
 
-def test_a_recording_without_neighbours_is_still_read(collection, tmp_path):
+def test_a_recording_without_neighbors_is_readable(collection, tmp_path):
     """Recordings of earlier versions have no `near`."""
     out = tmp_path / "run.jsonl"
     record(subject(), [collection], out, index=None, key="x", depth=4)
@@ -292,7 +292,7 @@ def test_a_replay_ranks_like_the_pipeline(recording, setting):
     assert replay(recording, setting) == rank_with_pipeline(recording, setting)
 
 
-def made(count, *, split="test", good="rerank"):
+def make_queries(count, *, split="test", good="rerank"):
     """Queries whose relevant document only one signal knows: the reranker, or the second store."""
     rows = []
     for at in range(count):
@@ -320,30 +320,32 @@ HEADER = Header(stores=("one", "two"), reranker="r", depth=10, k=10)
 
 @pytest.mark.parametrize("search", ["local", "grid"])
 @pytest.mark.slow
-def test_tuning_finds_the_signal_that_knows(search):
-    best = tune(Recording(HEADER, tuple(made(40))), search=search, budget=150, measure="RR")
+def test_tuning_finds_the_informative_signal(search):
+    best = tune(Recording(HEADER, tuple(make_queries(40))), search=search, budget=150, measure="RR")
     assert best.best.depth == 10
     assert best.value > 0.9
-    second = tune(Recording(HEADER, tuple(made(40, good="second"))), search=search, budget=150, measure="RR")
+    second = tune(
+        Recording(HEADER, tuple(make_queries(40, good="second"))), search=search, budget=150, measure="RR"
+    )
     assert second.best.weights[1] > 1
     assert second.tried <= 150
 
 
 @pytest.mark.slow
-def test_tuning_repeats():
-    recording = Recording(HEADER, tuple(made(30)))
+def test_tuning_is_deterministic():
+    recording = Recording(HEADER, tuple(make_queries(30)))
     assert tune(recording, budget=60) == tune(recording, budget=60)
 
 
 def test_the_held_out_half_is_never_the_training_half():
-    recording = Recording(HEADER, (*made(20), *made(20, split="train")))
+    recording = Recording(HEADER, (*make_queries(20), *make_queries(20, split="train")))
     for train, test in (split_by_hash(recording, 0.4), split_by_name(recording, "train", "test")):
         assert not {one.query for one in train.queries} & {one.query for one in test.queries}
         assert train.queries
         assert test.queries
     with pytest.raises(InputError, match="must not be judged"):
         split_by_name(recording, "test", "test")
-    again = Recording(HEADER, (*made(5), *(replace(one, split="dev") for one in made(5))))
+    again = Recording(HEADER, (*make_queries(5), *(replace(one, split="dev") for one in make_queries(5))))
     with pytest.raises(InputError, match="5 queries are in both halves"):
         split_by_name(again, "dev", "test")
     with pytest.raises(InputError, match="No split 'tset'"):
@@ -351,7 +353,7 @@ def test_the_held_out_half_is_never_the_training_half():
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "message"),
     [
         ("{}", "not a recorded query"),
         (
@@ -365,10 +367,10 @@ def test_the_held_out_half_is_never_the_training_half():
         ("nonsense", "not JSON"),
     ],
 )
-def test_broken_recordings_are_named_with_file_and_line(tmp_path, line, told):
+def test_broken_recordings_are_reported_with_file_and_line(tmp_path, line, message):
     path = tmp_path / "r.jsonl"
-    path.write_text(header_line(HEADER) + query_line(made(1)[0]) + line + "\n")
-    with pytest.raises(DataFormatError, match=told) as caught:
+    path.write_text(header_line(HEADER) + query_line(make_queries(1)[0]) + line + "\n")
+    with pytest.raises(DataFormatError, match=message) as caught:
         read_recording(path)
     assert caught.value.line == 3
 
@@ -381,28 +383,28 @@ def test_broken_recordings_are_named_with_file_and_line(tmp_path, line, told):
         ("mine", ("unknown", "any")),
     ],
 )
-def test_recordings_of_0_2_replay_as_they_did(tmp_path, reranker, described):
+def test_recordings_of_0_2_are_readable(tmp_path, reranker, described):
     """They have the reranker's name only; a new one has its scale and languages, which are read back."""
     path = tmp_path / "r.jsonl"
     header = json.loads(header_line(replace(HEADER, reranker=reranker)))
     del header["score_scale"], header["languages"]
-    path.write_text(json.dumps(header) + "\n" + query_line(made(1)[0]))
+    path.write_text(json.dumps(header) + "\n" + query_line(make_queries(1)[0]))
     old = read_recording(path).header
     assert (old.score_scale, old.languages) == described
-    path.write_text(header_line(old) + query_line(made(1)[0]))
+    path.write_text(header_line(old) + query_line(make_queries(1)[0]))
     assert read_recording(path).header == old
 
 
-def test_a_file_that_is_no_recording_is_refused(tmp_path):
+def test_other_files_are_not_read_as_recordings(tmp_path):
     path = tmp_path / "r.jsonl"
     path.write_text(json.dumps({"id": 1}) + "\n")
     with pytest.raises(DataFormatError, match="not a recording"):
         read_recording(path)
 
 
-def test_a_floor_cuts_what_a_store_scored_below_it():
+def test_a_floor_drops_hits_that_a_store_scored_below_it():
     """The gate's floor on the second store's scores, through the real gate."""
-    recording = Recording(HEADER, tuple(made(4)))
+    recording = Recording(HEADER, tuple(make_queries(4)))
     whole = replay(recording, Setting(depth=0))
     cut = replay(recording, Setting(depth=0, floor=("two", 5.0)))
     assert all(set(cut[query]) < set(whole[query]) for query in whole)

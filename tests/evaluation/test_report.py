@@ -64,7 +64,7 @@ class Checker(HTMLParser):
         assert self.open.pop() == tag
 
 
-def test_the_page_is_well_formed_and_needs_nothing_from_elsewhere(page):
+def test_the_page_is_well_formed_and_self_contained(page):
     checker = Checker()
     checker.feed(page)
     assert checker.open == []
@@ -72,7 +72,7 @@ def test_the_page_is_well_formed_and_needs_nothing_from_elsewhere(page):
     assert not re.search(r"@import|url\(|https?://", page)
 
 
-def test_what_users_wrote_is_text_and_never_markup(page):
+def test_texts_of_users_are_escaped(page):
     assert "<script>alert" not in page
     assert "<rrf>" not in page
     assert "&lt;rrf&gt;" in page
@@ -107,7 +107,7 @@ def test_ticks_are_round(low, high, ticks):
     assert around[-1] >= high
 
 
-def test_the_page_says_how_it_came_about():
+def test_the_page_describes_the_run():
     facts = {
         "date": "2026-11-16 12:00 UTC",
         "command": "resift eval <data>",
@@ -119,7 +119,7 @@ def test_the_page_says_how_it_came_about():
     assert all(f"<dt>{name}</dt>" in page for name in facts)
 
 
-def test_run_files_without_latency_or_paths_have_a_page_too():
+def test_run_files_without_latency_or_paths_have_a_page():
     run = {query: ["d1", "d2"] for query in QRELS}
     bare = [Outcome(name, Judge(QRELS).quality(run), run, {}) for name in ("a", "b")]
     page = report("runs", bare, QRELS, {})

@@ -45,7 +45,7 @@ def counted(store, name="counted"):
     )
 
 
-def test_bm25_finds_what_is_judged_relevant(collection, tmp_path):
+def test_bm25_finds_relevant_documents(collection, tmp_path):
     subject = find_system("bm25")
     index = index_for([subject], collection, tmp_path)
     outcome = evaluate(subject, collection, Judge(collection.qrels), index=index, cache=tmp_path)
@@ -56,7 +56,7 @@ def test_bm25_finds_what_is_judged_relevant(collection, tmp_path):
 
 @pytest.mark.real_model
 def test_fused_lists_are_deeper_than_those_of_the_default(collection, tmp_path):
-    """They stand beside published figures of long lists; the others ask for what the default asks."""
+    """They stand next to published figures of long lists; the others ask for what the default asks."""
     index = index_for([find_system("rrf")], collection, tmp_path)
     opened = {name: find_system(name).open(index) for name in BUILT_IN}
     deep = {name for name, pipeline in opened.items() if pipeline.fetch(10) == 500}
@@ -72,7 +72,7 @@ def test_fused_lists_are_deeper_than_those_of_the_default(collection, tmp_path):
 
 
 @pytest.mark.real_model
-def test_a_name_can_say_how_vectors_are_found(collection, tmp_path):
+def test_a_system_name_can_choose_exact_or_approximate_search(collection, tmp_path):
     """`:approximate` goes by codes, `:exact` compares all; their answers are kept apart."""
     index = index_for([find_system("dense")], collection, tmp_path)
     names = ("dense", "dense:exact", "dense:approximate")
@@ -89,7 +89,7 @@ def test_a_name_can_say_how_vectors_are_found(collection, tmp_path):
         find_system("dense:roughly")
 
 
-def test_answers_are_asked_for_once(collection, tmp_path):
+def test_answers_are_cached(collection, tmp_path):
     store = CountingStore()
     judge = Judge(collection.qrels)
     first = evaluate(counted(store), collection, judge, index=None, cache=tmp_path)
@@ -101,7 +101,7 @@ def test_answers_are_asked_for_once(collection, tmp_path):
     assert len(store.asked) == 10
 
 
-def test_an_edited_query_is_asked_again(collection, tmp_path):
+def test_an_edited_query_is_answered_again(collection, tmp_path):
     store = CountingStore()
     judge = Judge(collection.qrels)
     evaluate(counted(store), collection, judge, index=None, cache=tmp_path)
@@ -111,7 +111,7 @@ def test_an_edited_query_is_asked_again(collection, tmp_path):
     assert store.asked[5:] == ["green banana"]
 
 
-def test_a_degraded_answer_is_measured_but_asked_for_again(collection, tmp_path):
+def test_a_degraded_answer_is_measured_but_not_reused(collection, tmp_path):
     class Failing:
         name = "failing"
 
@@ -141,8 +141,8 @@ def test_a_half_written_line_is_dropped(tmp_path):
     assert [json.loads(line)["query"] for line in work.path.read_text().splitlines()] == ["q1", "q2"]
 
 
-def test_behind_k_stands_what_only_k_left_out():
-    """Recall at 100 can be told of a pipeline that returns one hit, without what a gate threw out."""
+def test_hits_dropped_only_by_k_follow_the_first_k():
+    """Recall at 100 can be message of a pipeline that returns one hit, without what a gate threw out."""
 
     class Three:
         name = "three"
@@ -189,7 +189,7 @@ print("done", outcome.reused, len(outcome.answers), flush=True)
 
 
 @pytest.mark.slow
-def test_a_killed_evaluation_goes_on_and_asks_nothing_twice(collection, tmp_path):
+def test_a_killed_evaluation_continues_without_repeating_queries(collection, tmp_path):
     """SIGKILL while the third query is being answered: the next run asks for the third to the fifth only."""
     args = [sys.executable, "-c", SCRIPT, str(collection.folder), str(tmp_path / "cache")]
     with subprocess.Popen([*args, "3"], stdout=subprocess.PIPE, text=True, cwd=Path.cwd()) as process:

@@ -55,7 +55,7 @@ def test_a_clear_difference_is_significant_and_chance_is_not():
     assert randomization_p([(-1) ** at * 0.1 for at in range(100)]) == 1.0
 
 
-def test_holm_by_hand():
+def test_holm_matches_a_manual_calculation():
     """0.01, 0.04, 0.03 of three tests: 3 × 0.01, then 2 × 0.03, then at least that."""
     assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
     assert holm([0.9, 0.8]) == [1.0, 1.0]

@@ -23,7 +23,7 @@ from resift.evaluation import (
     read_qrels,
     read_recording,
     read_run,
-    subject_named,
+    find_system,
 )
 from resift.ingest import ChunkSize, index_paths, open_index
 from resift.ingest.sources import FileLimits
@@ -230,7 +230,7 @@ def _made_entry_points() -> list[EntryPoint]:
         EntryPoint("LLMReranker", LLMReranker, {"base_url": "https://example.org", "model": "m", "window": 4, "step": 2, "depth": 10}),
         EntryPoint("CrossEncoderReranker", resift.CrossEncoderReranker, {"model_name": "cross-encoder/ms-marco-MiniLM-L-12-v2", "aggregate": "max", "max_windows": 2}),
         EntryPoint("resolve", resolve, {"model_id": "cross-encoder/ms-marco-MiniLM-L-12-v2", "download": False}),
-        EntryPoint("subject_named", subject_named, {"text": "bm25"}),
+        EntryPoint("find_system", find_system, {"text": "bm25"}),
         EntryPoint("pipeline_from_config", lambda **given: pipeline_from_config(given), {"stores": [{"kind": "memory", "name": "m"}], "k": 3}),
     ]  # fmt: skip
 

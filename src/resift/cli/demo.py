@@ -46,7 +46,7 @@ def configure_demo(parser: argparse.ArgumentParser) -> None:
         "--question",
         default=EXAMPLE_QUESTION,
         metavar="TEXT",
-        help=f"show this one (default: {EXAMPLE_QUESTION})",
+        help=f"question to show (default: {EXAMPLE_QUESTION})",
     )
     parser.add_argument("--page", metavar="FILE", help="also write the rank flow as a .html or .svg file")
     add_json(parser, "the numbers and the ranking")
