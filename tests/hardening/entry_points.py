@@ -19,11 +19,11 @@ from resift.config import inspect_yaml, load_plain, load_yaml, pipeline_from_con
 from resift.deadline import Deadline
 from resift.evaluation import (
     Judge,
+    find_system,
     read_collection,
     read_qrels,
     read_recording,
     read_run,
-    find_system,
 )
 from resift.ingest import ChunkSize, index_paths, open_index
 from resift.ingest.sources import FileLimits

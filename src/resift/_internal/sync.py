@@ -64,7 +64,8 @@ def sync_method(
             # Wrong arguments: Python's message names the async version, which nobody called.
             raise TypeError(str(exc).replace(function.__qualname__, wrapper.__qualname__)) from None
         deadline_s = kwargs.get("deadline_s")
-        if isinstance(deadline_s, (int, float)) and deadline_s > 0:
+        # Larger values are as good as no deadline, or are rejected by the function.
+        if isinstance(deadline_s, (int, float)) and 0 < deadline_s < 1e9:
             # The caller's time runs while the call waits for its turn on the loop.
             coroutine.close()
             end_s = time.monotonic() + deadline_s
