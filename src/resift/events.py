@@ -57,6 +57,11 @@ def ambient_sink(sink: Sink | None) -> Iterator[None]:
         _ambient.reset(token)
 
 
+def is_observed(sink: Sink | None) -> bool:
+    """Whether `emit` with this sink reaches any sink; if not, the event need not be made."""
+    return sink is not None or _ambient.get() is not None
+
+
 def emit(sink: Sink | None, event: Event) -> None:
     """Hand an event to a sink, and to the ambient one if that is another.
 

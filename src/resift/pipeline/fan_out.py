@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from resift.deadline import Deadline
 from resift.errors import InputError, ResiftError, RetrievalError, redact
-from resift.events import Event, Sink, emit
+from resift.events import Event, Sink, emit, is_observed
 from resift.external.candidates import read_hits
 from resift.protocols import DocStore, GraphStore, VectorStore, declared_name, display_name
 from resift.stores.base import APPROXIMATE, is_approximate
@@ -323,6 +323,8 @@ def _report(
     status: str = "ok",
     error: str | None = None,
 ) -> None:
+    if not is_observed(sink):
+        return
     event = Transition(
         kind=ref.kind,
         store=ref.name,

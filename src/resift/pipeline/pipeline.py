@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path
 from typing import TypedDict, Unpack
 
@@ -374,7 +375,7 @@ async def _run_stage(stage: Stage, pool: Pool, kind: StageKind) -> Pool:
             done = await run_until(pool.deadline, stage(limited))
         # Fusion may drop candidates on purpose: lists of weight 0, equal texts.
         complete = own_fusion and len(done.hits) == len(
-            {hit.id for hits in pool.lists.values() for hit in hits}
+            set().union(*[map(attrgetter("id"), hits) for hits in pool.lists.values()])
         )
         if not complete and type(stage) not in (Gate, Rerank, Shape):
             done = validate_stage_output(pool, done, kind=kind, name=name)

@@ -144,7 +144,7 @@ def text_evidence(texts: Collection[str]) -> tuple[float, float | None]:
     density = marks / words if words >= _MIN_WORDS else 0.0
     if lowercase_words < _MIN_WORDS:
         return density, None
-    english = [word for word in letters if word in _ENGLISH]
+    english = list(filter(_ENGLISH.__contains__, letters))
     is_english = len(english) >= _MIN_ENGLISH_SHARE * len(letters) and len(set(english)) >= _MIN_ENGLISH_WORDS
     if len(letters) < _MIN_WORDS or not is_english:
         return density, 0.0

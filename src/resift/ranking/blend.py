@@ -260,12 +260,10 @@ def _blend_scores(
     rows = sorted(zip([-value for value in totals], ids, range(len(hits)), strict=True))
     kept = with_scores([hits[i] for _, _, i in rows], [-negative for negative, _, _ in rows])
     parts: dict[str, dict[str, float]] = {"first stage": dict(zip(ids, first, strict=True))}
-    unscored = []
-    for id, provider, boost in zip(ids, providers, boosts, strict=True):
-        if provider is None:
-            unscored.append(id)
-        else:
-            parts.setdefault(provider, {})[id] = weight * boost
+    unscored = [id for id, provider in zip(ids, providers, strict=True) if provider is None]
+    for name in dict.fromkeys(provider for provider in providers if provider is not None):
+        scored = [(i, id) for i, id in enumerate(ids) if providers[i] == name]
+        parts[name] = {id: weight * boosts[i] for i, id in scored}
     if any(moves):
         parts["neighbors"] = {id: move for id, move in zip(ids, moves, strict=True) if move}
     return kept, _Parts(parts, unscored)

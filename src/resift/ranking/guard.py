@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from heapq import nlargest
 from types import MappingProxyType
 
 from resift.errors import InputError
@@ -75,14 +74,15 @@ def strong_hits(hits: Sequence[Hit], known: Evidence, policy: Guard | None = Non
     rules = policy or Guard()
     leads = {id for id, lists in known.firsts.items() if lists >= rules.firsts}
     leader = None
-    scores = [(score, i) for i, score in enumerate(known.fused.scores) if score is not None]
+    scores = sorted([score for score in known.fused.scores if score is not None])
     if len(scores) > 2:  # the lead of one over another is the whole range
-        (best, first), (second, _) = nlargest(2, scores)
-        if best > second and best - second >= rules.margin * (best - min(scores)[0]):
-            leader = first
+        second, best = scores[-2:]
+        if best > second and best - second >= rules.margin * (best - scores[0]):
+            leader = known.fused.scores.index(best)
     strong: dict[str, str] = {}
-    for i, hit in enumerate(hits):
-        if (hit.id in leads or i == leader) and known.scorer_count(i) <= rules.opinions:
+    for i in [i for i, hit in enumerate(hits) if hit.id in leads or i == leader]:
+        if known.scorer_count(i) <= rules.opinions:
+            hit = hits[i]
             in_lists = f"first in {known.firsts[hit.id]} lists"
             strong[hit.id] = in_lists if hit.id in leads else "first of the fused by a wide margin"
     return strong

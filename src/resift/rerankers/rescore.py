@@ -110,7 +110,7 @@ async def rerank_hits(
     started = time.perf_counter()
     # A hit without text is not scored: a model would score an empty one like any other.
     texts = [
-        hit if hit.text and not hit.text.isspace() else _with_text(hit, missing_text, text_keys)
+        hit if (text := hit.text) and not text.isspace() else _with_text(hit, missing_text, text_keys)
         for hit in hits
     ]
     scorable = [i for i, hit in enumerate(texts) if hit is not None]

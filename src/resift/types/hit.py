@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import repeat
 from typing import Any, Protocol, TypeAlias
@@ -183,20 +183,37 @@ Hit.text = property(_read_text, _set_text)  # type: ignore[assignment, misc]
 Hit.metadata = property(_read_metadata, _set_metadata)  # type: ignore[assignment, misc]
 
 
-def lazy_hits(rows: Iterable[tuple[str, float, StoredContent]], *, source: str) -> list[Hit]:
-    """Return hits of (id, score, content) that load text and metadata at their first use.
+def lazy_hits(
+    ids: Sequence[str], scores: Iterable[float | None], contents: Iterable[StoredContent], *, source: str
+) -> list[Hit]:
+    """Return hits that load text and metadata at their first use. Ids and scores are not checked."""
+    return _make_hits(
+        len(ids),
+        ids=ids,
+        texts=contents,
+        scores=scores,
+        sources=repeat(source),
+        metadata=repeat(None),
+    )
 
-    Ids and scores are not checked.
-    """
-    hits = []
-    for id, score, content in rows:
-        hit = object.__new__(Hit)
-        _set_id(hit, id)
-        _set_text(hit, content)
-        _set_score(hit, score)
-        _set_source(hit, source)
-        _set_metadata(hit, None)
-        hits.append(hit)
+
+def _make_hits(
+    size: int,
+    *,
+    ids: Iterable[str],
+    texts: Iterable[object],
+    scores: Iterable[float | None],
+    sources: Iterable[str],
+    metadata: Iterable[object],
+) -> list[Hit]:
+    """Return hits made field by field: a loop over hits takes a quarter longer."""
+    hits = list(map(object.__new__, repeat(Hit, size)))
+    # `any` runs the setters, which return None.
+    any(map(_set_id, hits, ids))
+    any(map(_set_text, hits, texts))
+    any(map(_set_score, hits, scores))
+    any(map(_set_source, hits, sources))
+    any(map(_set_metadata, hits, metadata))
     return hits
 
 
@@ -223,9 +240,9 @@ def with_scores(
 
     With a provider, the metadata of each scored hit names it.
     """
-    hits = list(hits)
-    if set(map(type, hits)) <= {Hit} and provider is None:
-        return _copy_columns(hits, list(scores))
+    hits, scores = list(hits), list(scores)
+    if len(scores) != len(hits):
+        raise ValueError(f"{len(scores)} scores for {len(hits)} hits")
     if set(map(type, hits)) - {Hit}:  # a subclass may have more fields
         copies = [
             set_original(replace(hit, score=score), hit.original)
@@ -236,33 +253,20 @@ def with_scores(
         return [
             copy if copy.score is None else copy.with_metadata(rerank_provider=provider) for copy in copies
         ]
-    copies = list(map(object.__new__, repeat(Hit, len(hits))))
-    for copy, hit, score in zip(copies, hits, scores, strict=True):
-        _set_original(copy, getattr(hit, "_original", None))
-        _set_id(copy, hit.id)
-        _set_score(copy, score)
-        _set_source(copy, hit.source)
-        if provider is None or score is None:
-            _set_text(copy, _get_text(hit))
-            _set_metadata(copy, _get_metadata(hit))
-        else:  # loaded now: loading it later would replace the metadata
-            _set_text(copy, hit.text)
-            _set_metadata(copy, {**hit.metadata, "rerank_provider": provider})
-    return copies
-
-
-def _copy_columns(hits: list[Hit], scores: list[float | None]) -> list[Hit]:
-    """Return copies with these scores, made field by field: a loop over hits takes a quarter longer."""
-    if len(scores) != len(hits):
-        raise ValueError(f"{len(scores)} scores for {len(hits)} hits")
-    copies = list(map(object.__new__, repeat(Hit, len(hits))))
-    # `any` runs the setters, which return None.
-    any(map(_set_id, copies, [hit.id for hit in hits]))
-    any(map(_set_text, copies, [hit._text for hit in hits]))  # type: ignore[attr-defined]
-    any(map(_set_score, copies, scores))
-    any(map(_set_source, copies, [hit.source for hit in hits]))
-    any(map(_set_metadata, copies, [hit._metadata for hit in hits]))  # type: ignore[attr-defined]
+    copies = _make_hits(
+        len(hits),
+        ids=[hit.id for hit in hits],
+        texts=[hit._text for hit in hits],  # type: ignore[attr-defined]
+        scores=scores,
+        sources=[hit.source for hit in hits],
+        metadata=[hit._metadata for hit in hits],  # type: ignore[attr-defined]
+    )
     any(map(_set_original, copies, [getattr(hit, "_original", None) for hit in hits]))
+    if provider is not None:
+        for copy, hit, score in zip(copies, hits, scores, strict=True):
+            if score is not None:  # loaded now: loading it later would replace the metadata
+                _set_text(copy, hit.text)
+                _set_metadata(copy, {**hit.metadata, "rerank_provider": provider})
     return copies
 
 

@@ -218,7 +218,7 @@ def _z_scores(lists: Sequence[RankedList], ids: Sequence[str], *, exhausted: boo
     for ranked in lists:
         scores |= {key: hit.score for key, hit in ranked.hits.items()}
         ranks |= zip(ranked.hits, ranked.ranks, strict=True)
-    values = list_z_scores([ranks.get(id) for id in ids], [scores.get(id) for id in ids], ended=exhausted)
+    values = list_z_scores(list(map(ranks.get, ids)), list(map(scores.get, ids)), ended=exhausted)
     # Relative to the lowest, so that a list without the hit adds nothing.
     lowest = min(values)
     return {id: value - lowest for id, value in zip(ids, values, strict=True)}

@@ -12,6 +12,7 @@ import sys
 from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
+from itertools import repeat
 from typing import Any, NamedTuple, Protocol, TypeVar
 from zlib import crc32
 
@@ -68,26 +69,34 @@ class TranslatesErrors(Protocol):
         ...
 
 
-class LazyDocument:
-    """A row as it was read. It is verified and decoded when its text or metadata is used."""
+class LazyDocument(tuple[tuple[Any, ...], TranslatesErrors, dict[int, tuple[str, Metadata]]]):
+    """A row as it was read, its file, and the loaded rows of the search, by number.
 
-    __slots__ = ("_columns", "_content", "_file")
+    It is verified and decoded when its text or metadata is used. A tuple, because a search makes hundreds.
+    """
 
-    def __init__(self, columns: tuple[Any, ...], file: TranslatesErrors) -> None:
-        self._columns = columns
-        self._file = file
-        self._content: tuple[str, Metadata] | None = None
+    __slots__ = ()
 
     def load(self) -> tuple[str, Metadata]:
         """Return text and metadata; raises CorruptDocumentError if the checksum is wrong."""
-        if self._content is None:
+        columns, file, loaded = self
+        content = loaded.get(columns[0])
+        if content is None:
             try:
-                with self._file.translate_errors():
-                    row = _verify(self._columns)
-                    self._content = row.text, row.decode_metadata()
-            except StoreError as exc:
-                raise CorruptDocumentError(str(exc), store=exc.store) from None
-        return self._content
+                row = _verify(columns)
+                content = loaded[columns[0]] = row.text, row.decode_metadata()
+            except IndexCorruptedError:
+                self._raise_corruption(file)
+                raise
+        return content
+
+    def _raise_corruption(self, file: TranslatesErrors) -> None:
+        """Raise the error of the file about this row, which says what to do."""
+        try:
+            with file.translate_errors():
+                _verify(self[0]).decode_metadata()
+        except StoreError as exc:
+            raise CorruptDocumentError(str(exc), store=exc.store) from None
 
 
 def iterate_documents(connection: sqlite3.Connection) -> Iterator[StoredRow]:
@@ -118,19 +127,21 @@ def read_rows(connection: sqlite3.Connection, numbers: Sequence[int]) -> dict[in
 
 def read_lazy_documents(
     connection: sqlite3.Connection, numbers: Sequence[int], file: TranslatesErrors
-) -> dict[int, tuple[str, LazyDocument]]:
-    """Return row number -> (id, document) without verifying the contents; all must exist."""
-    documents = {}
-    for columns in select_in(connection, _BY_ROW, numbers):
-        if not isinstance(columns[1], str):  # a damaged page may return a number
-            raise IndexCorruptedError("documents", columns[0])
-        document = LazyDocument(columns, file)
-        if columns[2] == "":  # fusion looks for the text of such a hit in other lists
-            document.load()
-        documents[columns[0]] = columns[1], document
+) -> tuple[dict[int, str], dict[int, LazyDocument]]:
+    """Return the id and the document by row number, without verifying the contents; all must exist."""
+    rows = select_in(connection, _BY_ROW, numbers)
+    found, ids, texts = list(zip(*rows, strict=True))[:3] if rows else ((), (), ())
+    if set(map(type, ids)) - {str}:  # a damaged page may return a number
+        raise IndexCorruptedError("documents", next(row[0] for row in rows if not isinstance(row[1], str)))
+    loaded: dict[int, tuple[str, Metadata]] = {}
+    documents = dict(zip(found, map(LazyDocument, zip(rows, repeat(file), repeat(loaded))), strict=True))
+    if "" in texts:  # fusion looks for the text of such a hit in other lists
+        for row in rows:
+            if row[2] == "":
+                documents[row[0]].load()
     if len(documents) < len(numbers):
         raise IndexCorruptedError("documents", min(set(numbers) - documents.keys()))
-    return documents
+    return dict(zip(found, ids, strict=True)), documents
 
 
 def read_ids(connection: sqlite3.Connection, numbers: Sequence[int]) -> dict[int, str]:

@@ -397,10 +397,14 @@ class SQLiteStore:
             matches = sorted(matches, key=lambda match: (-match[1], ids[match[0]]))[:k]
         numbers = [row for row, _ in matches]
         if lazy and not tests:
-            documents = stored_rows.read_lazy_documents(connection, numbers, self._file)
-            best = [(-score, *documents[number]) for number, score in matches]
-            best.sort(key=lambda match: match[:2])
-            return lazy_hits([(id, -score, document) for score, id, document in best[:k]], source=source)
+            names, documents = stored_rows.read_lazy_documents(connection, numbers, self._file)
+            best = sorted([(-score, names[number], number) for number, score in matches])[:k]
+            return lazy_hits(
+                [id for _, id, _ in best],
+                [-score for score, _, _ in best],
+                [documents[number] for _, _, number in best],
+                source=source,
+            )
         rows = stored_rows.read_rows(connection, numbers)
         hits = []
         for number, score in matches:
