@@ -27,7 +27,7 @@ from resift.pipeline.scored_search import search_with_scores
 from resift.rerankers.probability import Calibration, ScoreFormat
 from resift.stores.sqlite import SQLiteStore
 from resift.types import Hit, JsonObject, Metadata, Ranking, Where
-from resift.validation import check_arguments, check_list, check_path
+from resift.validation import check_arguments, check_list, check_path, check_query
 
 if TYPE_CHECKING:
     from resift.agent.multi_doc import Writer
@@ -201,7 +201,8 @@ class Index:
         relevance, from the calibration that ships with the model or from `calibration`, a file of
         `resift calibrate`; the order stays the same. Hits below `min_score` are dropped (they are in `cut`).
         """
-        chosen = self.pipeline if pipeline is None else self._pipeline_for(pipeline)
+        check_query(query)  # before the file, which may not exist yet
+        chosen = self._pipeline_for(self._pipeline if pipeline is None else pipeline)
         if scores == "raw" and calibration is None and min_score is None:
             return await chosen.search(query, k=k, where=where, deadline_s=deadline_s)
         return await search_with_scores(

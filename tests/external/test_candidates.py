@@ -76,7 +76,7 @@ def test_hits_pass_through_unchanged():
 
 
 @pytest.mark.parametrize("score", [math.nan, math.inf, "x", True])
-def test_a_score_that_is_no_number_is_flagged(score):
+def test_a_score_that_is_not_a_number_is_flagged(score):
     """The hit keeps its place without a score, and the flags say what came."""
     flags = {}
     hit = hits_from([{"id": "a", "score": score}], flags=flags)[0]
@@ -84,7 +84,7 @@ def test_a_score_that_is_no_number_is_flagged(score):
     assert "not a finite number" in flags["a"]
 
 
-def test_a_score_that_is_no_number_can_be_refused():
+def test_a_score_that_is_not_a_number_can_be_refused():
     """Fusion by score cannot work with it."""
     with pytest.raises(InvalidHitError, match="Candidate 0 has score nan"):
         hits_from([{"id": "a", "score": math.nan}])

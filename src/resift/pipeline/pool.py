@@ -106,7 +106,7 @@ class Pool:
         """Return the result of the search."""
         return Ranking(
             self.hits,
-            degraded=self.degraded,
+            degraded=bool(self.reasons),
             reason="; ".join(self.reasons) or None,
             tier=self.tier,
             unscored=self.unscored,

@@ -25,7 +25,17 @@ from resift.errors import DataFormatError, InputError, did_you_mean
 from resift.events import Sink
 from resift.ranking.blend import ShapeResult, shape_result
 from resift.ranking.evidence import evidence
-from resift.types import Hit, Ranking, StageKind, Trace, get_trace, make_record, to_finite_float, to_json
+from resift.types import (
+    Hit,
+    JsonObject,
+    Ranking,
+    StageKind,
+    Trace,
+    get_trace,
+    make_record,
+    to_finite_float,
+    to_json,
+)
 from resift.validation import check_mapping, check_number
 
 CALIBRATIONS_FILE = Path(__file__).with_name("calibrations.json")
@@ -180,7 +190,7 @@ def calibrator_from(data: Mapping[str, object]) -> Platt | Temperature | Isotoni
     kind = str(data.get("kind", ""))
     if kind not in _KINDS:
         raise InputError(f"Unknown calibrator kind {kind!r}. {did_you_mean(kind, _KINDS)}")
-    rest = {key: value for key, value in data.items() if key != "kind"}
+    rest: JsonObject = {key: value for key, value in data.items() if key != "kind"}
     try:
         return _KINDS[kind](**rest)
     except TypeError as exc:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from resift.deadline import Deadline
 from resift.errors import InvalidHitError, ResiftError, UnsupportedLanguageError, redact
-from resift.events import Reranked, Sink, emit
+from resift.events import Reranked, Sink, emit, is_observed
 from resift.external.candidates import MissingText
 from resift.external.records import read_text
 from resift.protocols import Scorer, describe_scorer, display_name
@@ -129,11 +129,15 @@ async def rerank_hits(
     )
     scored = sum(value is not None for value in values)
     unscored = record.ids[scored : len(hits)]
-    degraded, reason = _degraded(values, scorable, scores)
+    failed = sum(values[i] is None for i in scorable)
+    degraded, reason = scores.degraded or (failed > 0 and not scores.settled), scores.reason
+    if hits and not scorable:
+        degraded, reason = True, reason or f"{scores.provider} scored nothing: no hit has text"
+    elif failed:
+        reason = reason or f"{failed} of {len(scorable)} hits were not scored"
     latency_ms = (time.perf_counter() - started) * 1000
-    emit(
-        sink,
-        Reranked(
+    if is_observed(sink):
+        event = Reranked(
             provider=scores.provider,
             candidates=len(hits),
             unscored=len(unscored),
@@ -141,8 +145,8 @@ async def rerank_hits(
             latency_ms=latency_ms,
             degraded=degraded,
             reason=reason,
-        ),
-    )
+        )
+        emit(sink, event)
     return RerankResult(ordered, record, scores.provider, unscored, degraded, reason, latency_ms)
 
 
@@ -204,16 +208,6 @@ def order_by_scores(
         languages=info.languages,
     )
     return ranked, record
-
-
-def _degraded(
-    values: Sequence[float | None], scorable: Sequence[int], scores: Scores
-) -> tuple[bool, str | None]:
-    if values and not scorable:
-        return True, scores.reason or f"{scores.provider} scored nothing: no hit has text"
-    failed = sum(values[i] is None for i in scorable)
-    reason = scores.reason or (f"{failed} of {len(scorable)} hits were not scored" if failed else None)
-    return scores.degraded or (failed > 0 and not scores.settled), reason
 
 
 def _with_text(hit: Hit, policy: MissingText, keys: Sequence[str] | None) -> Hit | None:
