@@ -162,7 +162,8 @@ def test_every_pattern_is_timed():
     timed = {pattern.pattern for pattern in patterns().values()}
     held = {name.rpartition(".")[0].rpartition(".")[2] for name in patterns()}
     for place, node in calls():
-        if node.func.attr == "compile":
+        # The patterns of ignore files are translated at run time; tests/ingest times those.
+        if node.func.attr == "compile" and not place.startswith("walking.py"):
             first = node.args[0]
             known = first.value in timed if isinstance(first, ast.Constant) else place.split(".py")[0] in held
             assert known, f"{place}: give the pattern a name at the top of its module"

@@ -39,7 +39,6 @@ WRONG = {
     "Pipeline('my.db')": 'Argument 1 to "Pipeline" has incompatible type "str"',
     "Pipeline(['my.db'])": "has incompatible type",
     "rerank('q', ['t'], k='3')": 'Argument "k" has incompatible type "str"',
-    "rerank('q', None)": 'Argument 2 has incompatible type "None"',
     "CrossEncoderReranker(agregate='max')": 'Unexpected keyword argument "agregate"',
     "resift.rerenk('q', [])": 'Module has no attribute "rerenk"',
     "resift.stores.SQLStore('x')": 'Module has no attribute "SQLStore"',

@@ -159,7 +159,7 @@ def _find_in_lists(connection: Connection, test: Condition) -> list[int]:
 
 def _test_documents(connection: Connection, test: Condition, kind: str) -> list[int]:
     """Return the rows whose metadata passes, among those with a value of this kind."""
-    numbers = _select(connection, test.key, kind)
+    numbers = list(dict.fromkeys(_select(connection, test.key, kind)))  # a list has several values in one row
     rows = read_rows(connection, numbers)
     return [row for row in numbers if test.accepts(rows[row].decode_metadata().get(test.key))]
 
