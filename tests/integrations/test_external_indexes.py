@@ -54,7 +54,7 @@ def test_a_store_over_an_index_keeps_the_contract():
     assert all(hit.source == "mine" for hit in hits)
     assert run_sync(store.search("x", k=0)) == run_sync(store.search("  ", k=3)) == []
     for wrong in (-1, True, 2.5):
-        with pytest.raises(InputError, match="whole"):
+        with pytest.raises(InputError, match="integer"):
             run_sync(store.search("x", k=wrong))
 
 

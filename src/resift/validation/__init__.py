@@ -68,7 +68,7 @@ _MAX_PATH_BYTES, _MAX_NAME_BYTES = 4096, 255
 def check_k(k: object, *, name: str = "k", min: int = 0) -> int:
     """Return k, or raise InputError unless it is an integer of at least `min`."""
     if isinstance(k, bool) or not isinstance(k, int) or k < min:
-        raise InputError(f"{name} is {show_value(k)}; ask for a whole number of hits ≥ {min}.")
+        raise InputError(f"{name} is {show_value(k)}; use an integer ≥ {min}.")
     return k
 
 
