@@ -123,6 +123,18 @@ def run_worker(
     return FAILED if state.failure else 0
 
 
+class _Server(uvicorn.Server):
+    """A uvicorn server that leaves signals to its worker from the first moment."""
+
+    def __init__(self, config: uvicorn.Config, on_signal: Callable[[int, object], None]) -> None:
+        super().__init__(config)
+        self._on_signal = on_signal
+
+    def handle_exit(self, sig: int, frame: object) -> None:
+        """Pass a signal on; uvicorn would end at once and forget the drain."""
+        self._on_signal(sig, frame)
+
+
 class _Worker:
     """A uvicorn server that announces its end before it closes the port."""
 
@@ -135,7 +147,7 @@ class _Worker:
         *,
         delay_s: float,
     ) -> None:
-        self._server = uvicorn.Server(config)
+        self._server = _Server(config, self._on_signal)
         self._config = config
         self._state = state
         self._connections = connections
@@ -146,7 +158,7 @@ class _Worker:
         self._wake_up: Callable[[], object] = lambda: None
 
     def handle_signals(self) -> None:
-        """Install the signal handlers; before uvicorn starts and again after it has installed its own."""
+        """Install the signal handlers; uvicorn installs the same one again when it starts."""
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._on_signal)
 
@@ -164,20 +176,19 @@ class _Worker:
         loop, event = asyncio.get_running_loop(), asyncio.Event()
         self._wake_up = lambda: loop.call_soon_threadsafe(event.set)
         serving = asyncio.create_task(self._server.serve(sockets=[self._listener]))
-        while not self._server.started and not serving.done():  # noqa: ASYNC110 - uvicorn has no event
-            await asyncio.sleep(0.01)
-        self.handle_signals()
+        if self._signals:
+            event.set()
         stopping: asyncio.Task[None] | None = None
         while not serving.done():
             waiter = asyncio.create_task(event.wait())
             await asyncio.wait((serving, waiter), return_when=asyncio.FIRST_COMPLETED)
             waiter.cancel()
             event.clear()
-            if signal.SIGINT in self._signals:
+            signals, self._signals = self._signals, []
+            if signal.SIGINT in signals:
                 self._hurry()
-            if (self._signals or self._server.should_exit) and stopping is None:
+            if (signals or self._server.should_exit) and stopping is None:
                 stopping = asyncio.create_task(self._drain())
-            self._signals.clear()
         await serving
 
     def _hurry(self) -> None:
@@ -188,6 +199,8 @@ class _Worker:
 
     async def _drain(self) -> None:
         self._state.phase = "draining"
+        while not self._server.started:  # noqa: ASYNC110 - uvicorn has no event
+            await asyncio.sleep(0.01)
         if not self._hurried.is_set() and not self._server.should_exit:
             log.info("draining: not ready any more, closing the port in %.1f s", self._delay_s)
             with suppress(TimeoutError):
