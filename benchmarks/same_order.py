@@ -73,7 +73,7 @@ EXAMPLES = [
     ("txtai two-stage", "capital of France", CAPITAL, [1, 0]),
     ("resift over txtai", "capital of France", CAPITAL, [1, 0]),
 ]
-"""The examples of docs/migrating with the order that the pages print."""
+"""The examples of docs/migrate with the order that the pages print."""
 
 
 def model_folder() -> Path:
@@ -148,7 +148,7 @@ def run(python: Path | str, names: Sequence[str] = PEER_NAMES) -> dict[str, dict
 
 
 def wrong_examples(python: Path | str) -> list[str]:
-    """Return the peers whose answer differs from the order that docs/migrating prints for its example."""
+    """Return the peers whose answer differs from the order that docs/migrate prints for its example."""
     with open_peer(python) as peer:
         wrong = []
         for name, query, passages, expected in EXAMPLES:

@@ -1,4 +1,4 @@
-"""Run the Spark recipe of docs/batch.md on a real Spark (pip, Java 17) and compare it with `resift batch`.
+"""Run the Spark recipe of docs/guides/run/bulk.md on a real Spark (pip, Java 17) and compare it with `resift batch`.
 
 python -m research.batch_spark            # installs pyspark into benchmarks/.envs
 python -m research.batch_spark --quick    # the same, nothing written

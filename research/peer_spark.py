@@ -1,4 +1,4 @@
-"""The Spark recipe of docs/batch.md, run in an environment with pyspark: python peer_spark.py IN OUT."""
+"""The Spark recipe of docs/guides/run/bulk.md, run in an environment with pyspark: python peer_spark.py IN OUT."""
 
 from __future__ import annotations
 

@@ -14,11 +14,15 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 LINK = re.compile(r"\]\(([^)#\s]+)(#[^)\s]*)?\)")
 
 
+def page_id(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix().removeprefix("docs/")
+
+
 def has_code(page: Path) -> bool:
     return bool(build_outputs.program(page.read_text(encoding="utf-8")))
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if has_code(page)], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [page for page in PAGES if has_code(page)], ids=page_id)
 def test_code_runs(page, tmp_path):
     """What the docs show works, in an empty folder, with warnings as errors, and prints what they say."""
     answer = build_outputs.run(page, tmp_path)
@@ -29,7 +33,7 @@ def test_code_runs(page, tmp_path):
         assert build_outputs.alike(printed[number], shown[2]), f"{told}\n{printed[number]}"
 
 
-@pytest.mark.parametrize("page", [*PAGES, *ROOT.glob("*.md")], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [*PAGES, *ROOT.glob("*.md")], ids=page_id)
 def test_links_lead_somewhere(page):
     """A relative link names a file that is there."""
     targets = [match.group(1) for match in LINK.finditer(page.read_text(encoding="utf-8"))]

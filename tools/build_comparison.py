@@ -1,4 +1,4 @@
-"""Writes the tables of docs/comparison.md from benchmarks/results/*.json: `python -m tools.build_comparison`.
+"""Writes the tables of docs/benchmarks.md from benchmarks/results/*.json: `python -m tools.build_comparison`.
 
 A table stands between `<!-- table: NAME -->` and `<!-- end -->`; the words around it are written by hand. A
 table whose results are missing is left empty.
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs" / "comparison.md"
+PAGE = ROOT / "docs" / "benchmarks.md"
 RESULTS = ROOT / "benchmarks" / "results"
 TABLE = re.compile(r"<!-- table: (\w+) -->\n.*?<!-- end -->", re.DOTALL)
 

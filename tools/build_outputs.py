@@ -1,4 +1,4 @@
-"""Writes what the code of a page prints into the page: `python -m tools.build_outputs docs/tutorial.md …`.
+"""Writes what the code of a page prints into the page: `python -m tools.build_outputs docs/quickstart.md …`.
 
 A `text` block that directly follows a `python` block is that block's output. Tests run every page and compare
 (numbers apart: scores may differ in the last digits between kinds of processors, and times always do).

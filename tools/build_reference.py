@@ -270,7 +270,8 @@ def events_page() -> str:
     lines = ["# Events\n", MADE]
     lines.append(
         "Pass `sink=` to a pipeline, tiers, a gate, a cache: anything that takes an event. Events are frozen "
-        "and hold no query, no document and no key. How to use them: [Telemetry](../telemetry.md).\n"
+        "and hold no query, no document and no key. How to use them: "
+        "[Telemetry](../guides/run/telemetry.md).\n"
     )
     events = [
         event

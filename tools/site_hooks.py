@@ -15,29 +15,23 @@ BESIDE = ("ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "
 LINK = re.compile(r"(?<=\]\()(?![a-z]+:|#|/)([^)#\s]+)")
 
 
-SECTIONS = {
-    "howto": "How to",
-    "integrations": "In your framework",
-    "migrating": "Migrating",
-    "reference": "Reference",
-}
-
-
 def on_config(config: Any) -> Any:
-    """Give a page that mkdocs.yml does not name its place at the end of its folder's section."""
-    sections = {
-        name: pages for entry in config.nav for name, pages in entry.items() if isinstance(pages, list)
-    }
-    named = {
-        page if isinstance(page, str) else next(iter(page.values()))
-        for pages in sections.values()
-        for page in pages
-    }
-    for path in sorted((ROOT / "docs").rglob("*.md")):
-        uri = path.relative_to(ROOT / "docs").as_posix()
-        if uri not in named and uri != "index.md":
-            sections[SECTIONS.get(uri.partition("/")[0], "Topics")].append(uri)
+    """Leave out pages of the navigation that do not exist yet."""
+    config.nav = existing_pages(config.nav)
     return config
+
+
+def existing_pages(nav: list[Any]) -> list[Any]:
+    """Return a navigation without missing pages and without empty sections."""
+    kept: list[Any] = []
+    for entry in nav:
+        title, target = next(iter(entry.items())) if isinstance(entry, dict) else (None, entry)
+        if isinstance(target, list):
+            inner = existing_pages(target)
+            kept += [{title: inner}] if inner else []
+        elif (ROOT / "docs" / target).exists() or target in BESIDE or target.startswith("examples/"):
+            kept.append(entry)
+    return kept
 
 
 def on_files(files: Any, config: Any) -> Any:

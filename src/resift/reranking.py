@@ -47,9 +47,9 @@ async def arerank(
     """Order documents by a cross-encoder on this machine; keep the best k, or all.
 
     Documents are strings, dicts, Hits, the rows of a DataFrame, an Arrow table or a cursor, or results of a
-    search system as they are (docs/results.md); `ranking.originals()` returns what was passed, in the new
-    order. The text of a dict or a row is its title and every other text field, joined. `fields` names the
-    fields to read instead, with dots for nested ones; each is labeled with its name. With weights
+    search system as they are (docs/rerank-your-results.md); `ranking.originals()` returns what was passed, in
+    the new order. The text of a dict or a row is its title and every other text field, joined. `fields` names
+    the fields to read instead, with dots for nested ones; each is labeled with its name. With weights
     (`{"title": 3, "body": 1}`) the heaviest field comes first. `text_keys` joins fields without labels. The
     first step of the trace notes which were read.
 

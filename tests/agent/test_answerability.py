@@ -2,7 +2,8 @@
 
 The weights in evidence.py were fitted on the development half and on the shipped sample, never on the
 held-out half. The normal suite asks twelve questions; `python -m tests.hardening --tests` asks all 120, and
-`python -m benchmarks.agent --only answerability` writes the figures of docs/agent.md.
+`python -m benchmarks.agent --only answerability` writes the figures of the page
+`docs/guides/connect/knowledge-graph.md`.
 """
 
 from __future__ import annotations

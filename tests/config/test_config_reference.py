@@ -36,8 +36,8 @@ def test_every_key_is_on_the_page():
 
 
 def test_the_example_of_the_guide_has_no_mistake(tmp_path):
-    """The whole example of docs/configuration.md passes the check."""
-    guide = (PAGE.parents[1] / "configuration.md").read_text(encoding="utf-8")
+    """The whole example of docs/guides/run/pipeline-files.md passes the check."""
+    guide = (PAGE.parents[1] / "guides" / "run" / "pipeline-files.md").read_text(encoding="utf-8")
     (tmp_path / "docs.db").touch()
     (tmp_path / "graph.lbug").touch()
     file = tmp_path / "pipeline.yaml"

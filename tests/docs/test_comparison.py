@@ -1,4 +1,4 @@
-"""docs/comparison.md says what benchmarks/results say."""
+"""docs/benchmarks.md says what benchmarks/results say."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/index.md leads to every page."""
+"""Navigation, pictures and links of the documentation."""
 
 from __future__ import annotations
 
@@ -8,14 +8,12 @@ from pathlib import Path
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
 
-def test_the_index_links_every_page():
-    """A page that nobody can find might as well not be there."""
-    linked = {
-        (DOCS / target).resolve()
-        for target in re.findall(r"\]\(([^)#]+)", (DOCS / "index.md").read_text(encoding="utf-8"))
-    }
-    pages = {page.resolve() for page in DOCS.rglob("*.md")} - {(DOCS / "index.md").resolve()}
-    assert sorted(str(page.relative_to(DOCS)) for page in pages - linked) == []
+def test_the_navigation_names_every_page():
+    """A new page gets its place in mkdocs.yml."""
+    navigation = (DOCS.parent / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:")[2]
+    named = set(re.findall(r"[\w./-]+\.md", navigation))
+    pages = {page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md")}
+    assert sorted(pages - named) == []
 
 
 def test_every_picture_is_shown_and_legible_in_light_and_dark():

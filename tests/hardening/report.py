@@ -1,4 +1,4 @@
-"""Results of attacks: the outcome of one, the result files, the table in docs/reliability.md."""
+"""Results of attacks: the outcome of one, the result files, the table in research/hardening.md."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 RESULTS = HERE / "results"
-PAGE = ROOT / "docs" / "reliability.md"
+PAGE = ROOT / "research" / "hardening.md"
 BEGIN, END = "<!-- made by python -m tests.hardening -->", "<!-- end -->"
 
 
@@ -108,7 +108,7 @@ def table(result: Mapping[str, Any]) -> str:
 
 
 def generated_part(result: Mapping[str, Any]) -> str:
-    """Return the part of docs/reliability.md that a full run writes."""
+    """Return the part of research/hardening.md that a full run writes."""
     machine = result["machine"]
     where = (
         f"{machine['cores']} cores ({machine['processor']}), {machine['system']}, Python {machine['python']}"
@@ -118,7 +118,7 @@ def generated_part(result: Mapping[str, Any]) -> str:
 
 
 def write_page() -> None:
-    """Write the results of the last full run into docs/reliability.md."""
+    """Write the results of the last full run into research/hardening.md."""
     result = json.loads((RESULTS / "hardening.json").read_text(encoding="utf-8"))
     text = PAGE.read_text(encoding="utf-8")
     pattern = re.compile(re.escape(BEGIN) + ".*?" + re.escape(END), re.DOTALL)

@@ -57,5 +57,5 @@ def test_the_config_file_is_valid_for_ray_serve():
 
 
 def test_the_page_shows_the_config_file():
-    page = (ROOT / "docs" / "howto" / "ray-serve.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "integrations" / "ray-serve.md").read_text(encoding="utf-8")
     assert CONFIG.read_text(encoding="utf-8") in page

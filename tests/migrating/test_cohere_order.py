@@ -1,4 +1,4 @@
-"""docs/migrating/cohere.md: Cohere's own SDK and Resift put the same question to the same server."""
+"""docs/migrate/cohere.md: Cohere's own SDK and Resift put the same question to the same server."""
 
 from __future__ import annotations
 

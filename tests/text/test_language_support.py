@@ -80,7 +80,7 @@ def test_an_unsupported_query_keeps_its_order_with_a_reason(model):
     assert [hit.text for hit in ranking] == texts
     assert ranking.degraded
     assert "does not support the language of this query" in ranking.reason
-    assert "docs/models.md" in ranking.reason
+    assert "docs/guides/rank/model-files.md" in ranking.reason
 
 
 @pytest.mark.real_model

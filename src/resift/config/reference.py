@@ -18,7 +18,7 @@ from resift.validation.options import TYPE_NAMES
 _INTRODUCTION = """# Configuration reference
 
 All keys of a pipeline file. This page is generated from the declarations that check the file:
-`python -m resift.config.reference`. How to write one: [Configuration](../configuration.md).
+`python -m resift.config.reference`. How to write one: [Configuration](../guides/run/pipeline-files.md).
 """
 
 

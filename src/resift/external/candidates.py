@@ -135,7 +135,7 @@ def _unknown(item: object, number: int) -> str:
         )
     return (
         f"Candidate {number} is {type_name(item)}; pass a string, a dict, a Hit, or a result of a search "
-        "system that Resift reads (docs/results.md)."
+        "system that Resift reads (docs/rerank-your-results.md)."
     )
 
 

@@ -114,7 +114,7 @@ def check_language(tokenizer: TextTokenizer, model: str, query: str, texts: Sequ
         subject = "these texts"
     raise UnsupportedLanguageError(
         f"{model} does not support the language of {subject}, so the order was left unchanged. "
-        'Use a multilingual model: docs/models.md, "Other languages".'
+        'Use a multilingual model: docs/guides/rank/model-files.md, "Other languages".'
     )
 
 

@@ -1,4 +1,4 @@
-"""Adaptive weights: how much each list and the reranker count for one query (findings: docs/blending.md).
+"""Adaptive weights: how much each list and the reranker count for one query (findings: docs/how-it-works.md).
 
 Pure functions of the texts and scores of the query's own candidates.
 """

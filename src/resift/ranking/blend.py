@@ -1,4 +1,4 @@
-"""Blend: the reranker promotes, the first stage keeps the rest in place (findings: docs/blending.md)."""
+"""Blend: the reranker promotes, the first stage keeps the rest in place (findings: docs/how-it-works.md)."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from resift.validation import accept_aliases, check_options, option
 STAGE = "blend"
 
 USUAL_SPREAD = 2.8
-"""Standard deviation of a cross-encoder's logits over 20 candidates, as measured (docs/blending.md)."""
+"""Standard deviation of a cross-encoder's logits over 20 candidates, as measured (docs/how-it-works.md)."""
 
 ABOVE_MEAN_WEIGHT = 0.2
 """Weight of the distance of a logit above the mean, next to the softmax share of the hit, as measured."""

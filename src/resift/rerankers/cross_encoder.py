@@ -24,7 +24,7 @@ DEFAULT_MODEL = "cross-encoder/ms-marco-MiniLM-L-12-v2"
 ALLOWED_MODELS = frozenset(builtin_ids("cross-encoder"))
 
 PIPELINE_FIRST_PASS, PIPELINE_MAX_WINDOWS = 2, 3
-"""Windows of a long text that the default pipeline scores first, and at most (docs/blending.md)."""
+"""Windows of a long text that the default pipeline scores first, and at most (docs/how-it-works.md)."""
 
 log = logging.getLogger(__name__)
 

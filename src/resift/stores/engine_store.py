@@ -130,7 +130,7 @@ def check_table(table: str, present: Iterable[str], needed: Iterable[str], *, st
         raise StoreError(
             f"{table!r} of store {store!r} was not created by Resift: it has no {', '.join(missing)}. Name "
             "another table, or search this one as it is with an ExternalStore "
-            "(docs/integrations/other-indexes.md).",
+            "(docs/guides/connect/other-systems.md).",
             store=store,
         )
 

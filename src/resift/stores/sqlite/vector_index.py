@@ -20,7 +20,7 @@ from resift.stores.sqlite.rows import ABSENT, BLOCK_ROWS, RowList, read_vector_m
 from resift.stores.sqlite.tables import IndexCorruptedError, checksum
 
 EXACT_UP_TO = 100_000
-"""Number of documents up to which all vectors are compared; measured in docs/scale.md."""
+"""Number of documents up to which all vectors are compared; measured in docs/guides/run/scale.md."""
 
 MAX_DIMENSION = 4096
 """Longer vectors have distances of more than 16 bits."""
