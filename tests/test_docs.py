@@ -1,4 +1,4 @@
-"""Every Python block of the README and of docs/ runs as printed, page by page, and prints what is shown."""
+"""Every Python and console block of the README and of docs/ runs and prints what the page shows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def page_id(page: Path) -> str:
 
 
 def has_code(page: Path) -> bool:
-    return bool(build_outputs.program(page.read_text(encoding="utf-8")))
+    return bool(build_outputs.program(build_outputs.runnable(page)))
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if has_code(page)], ids=page_id)
@@ -27,10 +27,24 @@ def test_code_runs(page, tmp_path):
     """What the docs show works, in an empty folder, with warnings as errors, and prints what they say."""
     answer = build_outputs.run(page, tmp_path)
     assert answer.returncode == 0, f"{page.relative_to(ROOT)}\n{answer.stderr}"
-    printed = build_outputs.printed(answer.stdout)
-    for number, shown in build_outputs.promised(page.read_text(encoding="utf-8")).items():
-        told = f"{page.relative_to(ROOT)} is out of date; run tools/build_outputs.py on it"
-        assert build_outputs.alike(printed[number], shown[2]), f"{told}\n{printed[number]}"
+    outputs = build_outputs.printed(answer.stdout)
+    stale = build_outputs.differences(build_outputs.runnable(page), outputs)
+    assert not stale, f"{page.relative_to(ROOT)} is out of date; run tools.build_outputs on it\n{stale}"
+
+
+def test_every_shell_block_is_a_console_block():
+    """Blocks of other languages would not run, and a console block without a prompt has no command."""
+    blocks = [
+        (page.name, block[1], block[2].splitlines()[0])
+        for page in PAGES
+        for block in build_outputs.FENCE.finditer(page.read_text(encoding="utf-8"))
+    ]
+    wrong = [
+        (name, line)
+        for name, language, line in blocks
+        if language in ("bash", "sh", "shell") or (language == "console" and not line.startswith("$ "))
+    ]
+    assert wrong == []
 
 
 @pytest.mark.parametrize("page", [*PAGES, *ROOT.glob("*.md")], ids=page_id)

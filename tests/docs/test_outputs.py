@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tools import build_outputs
+from tools.console_blocks import check_extras
 
 PAGE = """# Page
 
@@ -62,3 +65,50 @@ def test_what_a_pages_processes_import_is_no_output_of_the_page(tmp_path):
         encoding="utf-8",
     )
     assert build_outputs.printed(build_outputs.run(page, tmp_path).stdout) == ["[2]"]
+
+
+CONSOLE = """```console
+$ resift models --help > help.txt
+$ cat nothing.txt  # exit code 1
+old
+$ echo one \\
+  two
+three
+$ docker run resift
+not run
+```
+"""
+
+
+def test_console_blocks_run_and_show_what_is_printed(tmp_path):
+    """Commands share a folder; a program that is not run keeps its output."""
+    page = tmp_path / "page.md"
+    page.write_text(CONSOLE, encoding="utf-8")
+    answer = build_outputs.run(page, tmp_path)
+    assert (tmp_path / "help.txt").read_text(encoding="utf-8").startswith("usage: resift models")
+    outputs = build_outputs.printed(answer.stdout)
+    filled = build_outputs.refilled(CONSOLE, outputs)
+    assert "No such file" in filled
+    assert "one two\n" in filled
+    assert filled.endswith("$ docker run resift\nnot run\n```\n")
+    assert build_outputs.differences(filled, outputs) == []
+    assert len(build_outputs.differences(CONSOLE, outputs)) == 2
+
+
+def test_a_failing_command_fails_the_page(tmp_path):
+    """The exit code must be the one on the page."""
+    page = tmp_path / "page.md"
+    page.write_text("```console\n$ cat nothing.txt\n```\n", encoding="utf-8")
+    assert "exit code 1" in build_outputs.run(page, tmp_path).stderr
+
+
+def test_three_dots_stand_for_any_lines():
+    assert build_outputs.alike("a 1\nb\nc\nd", "a 2\n…\nd")
+    assert not build_outputs.alike("a\nb", "a\n…\nd")
+
+
+def test_extras_must_exist():
+    """`pip install` is not run, but a mistake in an extra is found."""
+    check_extras("pip install 'resift[local,server]'")
+    with pytest.raises(ValueError, match="localx"):
+        check_extras("pip install 'resift[localx]'")
