@@ -27,7 +27,7 @@ from pathlib import Path
 from benchmarks.harness import option_parser, report
 from resift import Index
 from resift.agent import KnowledgeGraphAgent, build_pack
-from resift.agent.lighthouse_sample import articles_folder, questions
+from resift.agent.pack_build import articles_folder, questions
 
 QUESTIONS = Path(__file__).resolve().parent.parent / "tests" / "agent" / "answerability"
 DATA = Path(os.environ.get("RESIFT_DATA", "../shared/data"))

@@ -23,10 +23,10 @@ from benchmarks.harness import option_parser, report
 from resift._internal.files import cache_folder
 from resift._internal.sync import run_sync
 from resift.deadline import Deadline
-from resift.demo.demo_run import passages, questions
+from resift.demo import passages, questions
 from resift.evaluation.measures import Reliability, measure_reliability
 from resift.evaluation.readers import Collection, read_collection
-from resift.evaluation.running import build_index
+from resift.evaluation.runner import build_index
 from resift.models.embedder import DEFAULT_EMBEDDER, Embedder
 from resift.models.registry import check_kind
 from resift.pipeline.pipeline import Pipeline

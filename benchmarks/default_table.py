@@ -26,11 +26,10 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import option_parser, report
-from resift.evaluation.measures import Judge
+from resift.evaluation.evaluated_systems import System, find_system
+from resift.evaluation.measures import Judge, bootstrap_interval
 from resift.evaluation.readers import Collection, read_collection
-from resift.evaluation.running import Outcome, build_index, evaluate
-from resift.evaluation.significance import bootstrap_interval
-from resift.evaluation.systems import System, find_system
+from resift.evaluation.runner import Outcome, build_index, evaluate
 from resift.pipeline.pipeline import Pipeline
 from resift.pipeline.stages import Rerank
 from resift.rerankers.score_cache import CachedScorer, SQLiteScores

@@ -17,7 +17,7 @@ from typing import Any
 from benchmarks.harness import HERE
 from resift.evaluation.measures import Judge
 from resift.evaluation.readers import Collection, read_collection
-from resift.evaluation.running import build_index, hits_beyond_k
+from resift.evaluation.runner import build_index, hits_beyond_k
 from resift.models.embedder import DEFAULT_EMBEDDER, Embedder
 from resift.pipeline.defaults import default_options
 from resift.pipeline.pipeline import Pipeline

@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 
 import resift
-from resift.demo.demo_run import passages
+from resift.demo import passages
 
 QUERY = "how much notice must I give after two years here?"
 DESCRIPTION = "Ranks of each hit in keyword search, vector search, fusion, reranking and blend."

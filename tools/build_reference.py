@@ -1,7 +1,7 @@
 """Writes docs/reference/{api,cli,events,errors}.md from the code: `python -m tools.build_reference`.
 
 `--check` writes nothing and says which page is out of date. The page of configuration keys is made by
-`python -m resift.config.reference`.
+`resift config reference`.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ SECTIONS = {
     "Resilience": ["resift.resilience"],
     "Rerankers": [
         "resift.rerankers.rescore",
-        "resift.rerankers.fusing",
+        "resift.rerankers.rescore",
         "resift.rerankers.cross_encoder",
         "resift.rerankers.late_interaction",
-        "resift.rerankers.zero_shot",
+        "resift.rerankers.cross_encoder",
         "resift.rerankers.cascade",
         "resift.rerankers.semantic_bm25",
         "resift.rerankers.score_cache",
@@ -57,10 +57,10 @@ SECTIONS = {
     "Evaluation": [
         "resift.evaluation.readers",
         "resift.evaluation.measures",
-        "resift.evaluation.significance",
+        "resift.evaluation.measures",
         "resift.evaluation.differences",
-        "resift.evaluation.systems",
-        "resift.evaluation.running",
+        "resift.evaluation.evaluated_systems",
+        "resift.evaluation.runner",
         "resift.evaluation.recording",
         "resift.evaluation.replay",
         "resift.evaluation.tuning",

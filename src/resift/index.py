@@ -21,7 +21,7 @@ from resift.errors import InputError, StoreError
 from resift.external.candidates import has_id, read_hits
 from resift.external.records import check_text_keys, no_text
 from resift.external.responses import find_results, is_columns, list_documents
-from resift.ingest.opening import open_index
+from resift.ingest.indexing import open_index
 from resift.pipeline.pipeline import Pipeline
 from resift.pipeline.scored_search import search_with_scores
 from resift.rerankers.probability import Calibration, ScoreFormat
@@ -234,8 +234,7 @@ class Index:
         Without a writer (`resift.agent.ChatWriter`) the answer quotes sentences of the sources.
         If nothing in the index answers the question, `found` is False and there are no sources.
         """
-        from resift.agent.answers import answer_from_ranking, clean_question, not_found
-        from resift.agent.multi_doc import MultiDocSynthesizer
+        from resift.agent.multi_doc import MultiDocSynthesizer, answer_from_ranking, clean_question, not_found
         from resift.agent.writers import ExtractiveWriter
 
         deadline = Deadline.after(deadline_s)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from resift.agent.evidence import Evidence, coverage, find_names, missing_names
+from resift.agent.answerability import Evidence, coverage, find_names, missing_names
 
 
 def test_coverage_counts_content_words():

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from resift.agent import KnowledgeGraphAgent
-from resift.agent.lighthouse_sample import articles_folder, questions
+from resift.agent.pack_build import articles_folder, questions
 
 pytestmark = pytest.mark.real_model
 

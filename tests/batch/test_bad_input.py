@@ -17,8 +17,7 @@ import pyarrow.parquet as pq
 from fsspec.implementations.local import LocalFileSystem
 
 from resift.batch import IndexWork, RerankWork, run_batch
-from resift.batch.inputs import find_inputs, plan_inputs
-from resift.batch.reading import BATCH_BYTES, read_shard
+from resift.batch.inputs import BATCH_BYTES, find_inputs, plan_inputs, read_shard
 from resift.batch.shards import Attempts
 from resift.cli.main import main
 from resift.errors import DataFormatError, InputError, ResiftError

@@ -18,9 +18,9 @@ import pyarrow.parquet as pq
 
 from resift._internal.sync import run_sync
 from resift.batch import load_shards, run_batch
-from resift.batch.loading import LoadWork, open_store
-from resift.batch.model_work import INDEX_COLUMNS, IndexWork
+from resift.batch.job import LoadWork, open_store
 from resift.batch.work import map_rows, to_batch
+from resift.batch.work_kinds import INDEX_COLUMNS, IndexWork
 from resift.errors import InputError, ResiftError
 from resift.models.embedder import DEFAULT_EMBEDDER
 from tests.batch.inline_engine import InlineEngine
@@ -151,7 +151,7 @@ def test_qdrant_in_a_folder_is_filled_by_one_process(tmp_path, chunks):
 def test_a_store_that_fails_stops_the_load_and_blames_no_row(tmp_path, chunks, monkeypatch):
     """Nothing is set aside: when the store is back, the same command loads the rest."""
     pytest.importorskip("psycopg")
-    monkeypatch.setattr("resift.batch.loading.MAX_ATTEMPTS", 1)
+    monkeypatch.setattr("resift.batch.job.MAX_ATTEMPTS", 1)
     work = LoadWork(
         store=str(pipeline_file(tmp_path, kind="postgres", dsn="host=/nowhere dbname=x")),
         model=DEFAULT_EMBEDDER,

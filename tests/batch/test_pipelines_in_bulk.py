@@ -90,7 +90,7 @@ def test_the_command_records_and_names_what_is_next(tmp_path, pipeline, capsys):
 
 @pytest.mark.parametrize("given", [{"a": 1, "b": None}, ["a"], [{"id": "a", "grade": 1}], [("a", 1)]])
 def test_relevance_grades_have_several_forms(given):
-    from resift.batch.pipeline_work import read_grades
+    from resift.batch.work_kinds import read_grades
 
     assert read_grades(given) == {"a": 1}
     with pytest.raises(InputError):

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from resift.cli.main import main
-from resift.demo.demo_run import DemoResult
+from resift.demo import DemoResult
 from tests.agent.small import write_sources
 from tests.evaluation.small import write_collection
 
@@ -156,8 +156,8 @@ def _jsonl(rows) -> str:
 
 def fix_times() -> None:
     """Let tables show the same times in each run, and the demo be computed once, of a few questions."""
-    from resift.demo import demo_run as running
-    from resift.evaluation import running as evaluating
+    from resift import demo as running
+    from resift.evaluation import runner as evaluating
 
     questions, run_demo = running.questions, running.run_demo
     running.questions = lambda: questions()[42:48]

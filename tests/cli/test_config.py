@@ -96,7 +96,7 @@ def test_show_prints_the_file_with_defaults(folder, capsys):
 @pytest.mark.slow
 def test_reference_prints_the_page(capsys):
     """`reference` is the page of the docs."""
-    from resift.config.reference import reference_page
+    from resift.config.sections import reference_page
 
     assert main(["config", "reference"]) == 0
     assert capsys.readouterr().out == reference_page()

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from resift import demo as running
 from resift.cli.main import main
-from resift.demo import demo_run as running
 from resift.errors import MissingExtraError, install_command
 
 

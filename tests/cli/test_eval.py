@@ -9,7 +9,7 @@ import pytest
 
 import resift
 from resift.cli.main import main
-from resift.evaluation.systems import find_system
+from resift.evaluation.evaluated_systems import find_system
 from tests.evaluation.small import write_collection
 
 FILE = """

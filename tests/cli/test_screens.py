@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 
 from resift.cli.main import COMMANDS
-from resift.explain.shorten import display_width
+from resift.text.snippets import display_width
 from tests.cli.screen_shots import MARK, SCREENS
 
 pytestmark = pytest.mark.real_model

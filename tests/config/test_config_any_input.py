@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from resift.config import check_nodes
-from resift.config.reading import Problems, Settings
 from resift.config.sections import PipelineFile
+from resift.config.settings import Problems, Settings
 from resift.config.yaml_nodes import from_plain, read_text
 from resift.errors import ConfigError
 from resift.plugins import load_plugin

@@ -316,8 +316,8 @@ def test_a_minimal_file_ranks_like_the_default_pipeline(tmp_path):
     """Stores and rerank alone, and the file of `config init`, give the default's hits, scores and reasons."""
     pytest.importorskip("tokenizers")
     from resift import Index
-    from resift.config.reference import default_file
-    from resift.demo.demo_run import passages, questions
+    from resift.config.sections import default_file
+    from resift.demo import passages, questions
 
     rows = passages()[:110]
     # A long text, of which the default reads some windows and not all.

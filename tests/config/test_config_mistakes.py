@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from resift.config import inspect_yaml, load_plain, load_yaml
-from resift.config.reading import Problems, Reader
+from resift.config.settings import Problems, Reader
 from resift.config.yaml_nodes import read_text
 from resift.errors import ConfigError
 from resift.validation import Options, option

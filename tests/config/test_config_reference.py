@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from resift.config import inspect_yaml
-from resift.config.reference import reference_page
-from resift.config.sections import PipelineFile
+from resift.config.sections import PipelineFile, reference_page
 from resift.plugins import load_plugin
 from resift.validation import declared_options, options_class
 
@@ -25,7 +24,7 @@ def _names(declared):
 
 
 def test_the_page_is_up_to_date():
-    """Regenerate with `python -m resift.config.reference > docs/reference/configuration.md`."""
+    """Regenerate with `resift config reference > docs/reference/configuration.md`."""
     assert PAGE.read_text(encoding="utf-8") == reference_page()
 
 

@@ -16,7 +16,7 @@ import pytest
 
 from resift import fuse
 from resift.config import inspect_yaml
-from resift.config.reference import reference_page
+from resift.config.sections import reference_page
 from resift.errors import InputError
 from resift.pipeline import Pipeline
 from resift.plugins import (

@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 
-from resift.demo.demo_run import (
+from resift.demo import (
     EXAMPLE_QUESTION,
     missing_models,
     ndcg,
@@ -53,7 +53,7 @@ def test_measures_agree_with_ir_measures():
 
 def test_without_models_the_demo_uses_keyword_search(monkeypatch):
     """Without the extra the demo runs on words alone and says what to install."""
-    from resift.demo import demo_run as running
+    from resift import demo as running
     from resift.errors import MissingExtraError, install_command
 
     def refuse(module: str, *, extra: str) -> None:

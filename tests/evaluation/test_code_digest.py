@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from resift.evaluation import running as module
-from resift.evaluation.running import code_digest
+from resift.evaluation import runner as module
+from resift.evaluation.runner import code_digest
 
 
 def digest_of(folder: Path, monkeypatch) -> str:

@@ -6,7 +6,7 @@ import pytest
 
 from resift.evaluation.differences import differences, moved_queries
 from resift.evaluation.measures import Judge
-from resift.evaluation.running import Answer, Outcome, PathStep
+from resift.evaluation.runner import Answer, Outcome, PathStep
 
 QRELS = {"1": {"a": 1}, "2": {"b": 1}, "3": {"c": 1}}
 BASE = {"1": ["a", "x"], "2": ["x", "b"], "3": ["x", "c"]}

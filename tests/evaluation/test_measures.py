@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from resift.errors import InputError
 from resift.evaluation.measures import Judge, measure_name
 from resift.evaluation.readers import read_run
-from resift.evaluation.running import latency, percentile
+from resift.evaluation.runner import latency, percentile
 
 QRELS = {"1": {"a": 3, "b": 2, "c": 0, "d": 1}, "2": {"x": 1}, "3": {"y": 1, "z": 0}, "4": {"w": 0}}
 MEASURES = ("nDCG@10", "nDCG@2", "AP", "RR", "R@2", "P@2", "P@10")

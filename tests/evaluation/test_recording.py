@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from resift.errors import DataFormatError, InputError
+from resift.evaluation.evaluated_systems import System
 from resift.evaluation.measures import Judge
 from resift.evaluation.readers import read_collection
 from resift.evaluation.recording import (
@@ -25,8 +26,7 @@ from resift.evaluation.recording import (
     record,
 )
 from resift.evaluation.replay import Setting, adaptive_weights, blend_policy, recorded_hits, replay
-from resift.evaluation.running import evaluate, hits_beyond_k
-from resift.evaluation.systems import System
+from resift.evaluation.runner import evaluate, hits_beyond_k
 from resift.evaluation.tuning import split_by_hash, split_by_name, tune
 from resift.pipeline.pipeline import Pipeline
 from resift.pipeline.stages import AdaptiveDepth, Rerank, Shape

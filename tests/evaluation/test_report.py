@@ -10,10 +10,9 @@ from html.parser import HTMLParser
 
 import pytest
 
-from resift.evaluation import report_charts
 from resift.evaluation.measures import Judge
-from resift.evaluation.report import report
-from resift.evaluation.running import Answer, Outcome, PathStep
+from resift.evaluation.report import _ticks, report
+from resift.evaluation.runner import Answer, Outcome, PathStep
 
 QRELS = {f"q{at}": {f"d{at}": 1, "d<b>": 2} for at in range(12)}
 QUERIES = {query: f"what is <script>alert(1)</script> {query}" for query in QRELS}
@@ -101,8 +100,8 @@ def test_means_have_error_bars_and_axes_round_numbers(page):
     ],
 )
 def test_ticks_are_round(low, high, ticks):
-    assert report_charts._ticks(low, high) == ticks
-    around = report_charts._ticks(-high, high, outside=True)
+    assert _ticks(low, high) == ticks
+    around = _ticks(-high, high, outside=True)
     assert around[0] <= -high
     assert around[-1] >= high
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from resift.errors import InputError
+from resift.evaluation.evaluated_systems import BUILT_IN, System, find_system
 from resift.evaluation.measures import Judge
 from resift.evaluation.readers import read_collection
-from resift.evaluation.running import Answer, AnswerCache, evaluate, hits_beyond_k, index_for
-from resift.evaluation.systems import BUILT_IN, System, find_system
+from resift.evaluation.runner import Answer, AnswerCache, evaluate, hits_beyond_k, index_for
 from resift.pipeline.pipeline import Pipeline
 from resift.types import Hit
 from tests.evaluation.small import QUERIES, write_collection
@@ -162,8 +162,8 @@ import sys
 from pathlib import Path
 from resift.evaluation.readers import read_collection
 from resift.evaluation.measures import Judge
-from resift.evaluation.running import evaluate
-from resift.evaluation.systems import System
+from resift.evaluation.runner import evaluate
+from resift.evaluation.evaluated_systems import System
 from resift.pipeline.pipeline import Pipeline
 from resift.types import Hit
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from resift.evaluation.significance import bootstrap_interval, holm, randomization_p
+from resift.evaluation.measures import bootstrap_interval, holm, randomization_p
 
 
 def test_no_difference_has_p_one():

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from resift.evaluation.significance import bootstrap_interval, holm, randomization_p
+from resift.evaluation.measures import bootstrap_interval, holm, randomization_p
 from tests.lazy import LazyModule
 
 stats = LazyModule("scipy.stats")

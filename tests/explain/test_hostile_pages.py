@@ -12,7 +12,7 @@ import pytest
 from resift.errors import ResiftError
 from resift.evaluation.measures import Judge
 from resift.evaluation.report import report
-from resift.evaluation.running import Answer, Outcome, PathStep
+from resift.evaluation.runner import Answer, Outcome, PathStep
 from resift.types import Hit, Ranking, StageKind, StageRecord, Trace
 from tests.explain.payloads import PAYLOADS
 from tests.server.browser import needs_browser, opened

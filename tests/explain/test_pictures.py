@@ -9,8 +9,8 @@ from html.parser import HTMLParser
 import pytest
 
 from resift.errors import InputError
-from resift.explain.shorten import clip, clip_phrase, display_width, short_id
 from resift.ranking.fusion import fuse
+from resift.text.snippets import clip, clip_phrase, display_width, short_id
 from tests.explain.rankings import HOSTILE, fused_and_reranked, hostile, reranked
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import resift
 from resift import Hit, Index
 from resift.batch import IndexWork, RerankWork
-from resift.batch.model_work import candidate_text as batch_candidate_text
+from resift.batch.work_kinds import candidate_text as batch_candidate_text
 from resift.cli.main import main
 from resift.cli.rerank import read_documents
 from resift.errors import InputError

@@ -11,8 +11,7 @@ import pytest
 
 from resift.errors import InputError, StoreError
 from resift.ingest.chunking import ChunkSize
-from resift.ingest.indexing import FileReport, IndexReport, index_paths
-from resift.ingest.opening import open_index
+from resift.ingest.indexing import FileReport, IndexReport, index_paths, open_index
 from resift.stores.sqlite import SQLiteStore
 from tests.stores.factories import HashingEmbedder
 

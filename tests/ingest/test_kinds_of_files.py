@@ -13,10 +13,8 @@ from pathlib import Path
 import pytest
 
 from resift.errors import DataFormatError
-from resift.ingest.chunking import ChunkSize, split_section
-from resift.ingest.readers import read_sections
-from resift.ingest.sections import Section
-from resift.ingest.sources import FileLimits
+from resift.ingest.chunking import ChunkSize, Section, split_section
+from resift.ingest.sources import FileLimits, read_sections
 from tests.ingest import samples
 
 

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from resift.errors import DataFormatError
-from resift.ingest.readers import read_sections
-from resift.ingest.sections import Section
-from resift.ingest.sources import decode
+from resift.ingest.chunking import Section
+from resift.ingest.sources import decode, read_sections
 from resift.ingest.walking import find_files
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from resift.errors import InputError
 from resift.rerankers.semantic_bm25 import PoolBM25
 from resift.text import words
-from resift.text.stemming import plural_variants
+from resift.text.analysis import plural_variants
 
 
 @pytest.mark.parametrize(

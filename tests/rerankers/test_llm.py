@@ -13,7 +13,7 @@ from resift.plugins import RERANKERS, load_plugin, load_reranker
 from resift.rerankers.hosted import ChatClient
 from resift.rerankers.llm import LLMReranker, ranking_messages, read_order, to_one_line, window_starts
 from resift.rerankers.rescore import rescore
-from resift.testing.contracts import check_reranker, check_scorer
+from resift.testing import check_reranker, check_scorer
 from resift.types import Hit
 from tests.providers import ProviderServer
 

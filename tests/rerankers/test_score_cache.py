@@ -13,7 +13,7 @@ from resift.errors import InputError, ProviderServerError
 from resift.events import ListSink
 from resift.rerankers.score_cache import CachedScorer, MemoryScores, SQLiteScores
 from resift.rerankers.semantic_bm25 import SemanticBM25Reranker
-from resift.testing.clock import FakeClock
+from resift.testing import FakeClock
 from resift.types import Hit, Scores
 
 

@@ -20,7 +20,7 @@ from resift.errors import (
     ProviderUnreachable,
 )
 from resift.resilience import CircuitBreaker, Permit, State
-from resift.testing.clock import FakeClock
+from resift.testing import FakeClock
 
 LEASE_S = 10.0 + 5.0
 FAILURES = (

@@ -22,7 +22,7 @@ from resift.errors import (
 )
 from resift.events import ListSink
 from resift.resilience import CircuitBreaker, State
-from resift.testing.clock import FakeClock
+from resift.testing import FakeClock
 
 
 def make_breaker(clock, **options):

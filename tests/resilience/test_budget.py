@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from resift.deadline import Deadline
 from resift.errors import InputError
 from resift.resilience import Budget
-from resift.testing.clock import FakeClock
+from resift.testing import FakeClock
 
 
 def within(seconds):

@@ -12,7 +12,7 @@ from resift.errors import InputError, ProviderServerError, ProviderTimeout, Resi
 from resift.events import ListSink
 from resift.rerankers.rescore import rescore
 from resift.resilience import Budget, CircuitBreaker, State, Tier, Tiered, breakers
-from resift.testing.clock import FakeClock
+from resift.testing import FakeClock
 from resift.types import Hit, Scores
 
 POOL = [Hit(f"d{number}", f"text {number}") for number in range(6)]

@@ -13,7 +13,7 @@ import pytest
 
 from resift.errors import DuplicateIdError, InputError
 from resift.stores.memory import MemoryStore
-from resift.testing.contracts import check_store
+from resift.testing import check_store
 from resift.types import Hit
 from tests.stores.factories import STORES, HashingEmbedder
 

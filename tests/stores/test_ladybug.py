@@ -19,8 +19,7 @@ import pytest
 
 from resift.errors import InputError, StoreError, UnsafeCypherError
 from resift.protocols import GraphStore
-from resift.stores.graph.ladybug import LadybugGraphStore
-from resift.stores.graph.ladybug_process import resident_bytes
+from resift.stores.graph.ladybug import LadybugGraphStore, resident_bytes
 from tests.stores.cypher_statements import READS, REFUSED
 
 ladybug = pytest.importorskip("ladybug")

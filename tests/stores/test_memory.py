@@ -12,7 +12,7 @@ import pytest
 from resift.errors import InputError, StoreError
 from resift.stores.filters import canonical_text, matches
 from resift.stores.memory import MemoryStore
-from resift.text.bm25 import BM25, idf
+from resift.text.analysis import BM25, idf
 from tests.stores.factories import HashingEmbedder
 
 

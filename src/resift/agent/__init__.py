@@ -3,11 +3,11 @@
 articles.py     reads files into articles and resolves the links between them
 pack_build.py   builds a pack from articles; pack.py reads it and has all statements
 graph_reranker.py   graph expansion and centrality
-evidence.py     whether a passage or sentence answers the question
-multi_doc.py    passages, citations and the synthesis of an answer; writers.py: quoting and chat models
-answers.py      an answer as plain data
+answerability.py   whether a passage or sentence answers the question
+multi_doc.py    passages, citations, the synthesis of an answer and the answer as plain data
+writers.py      quoting sentences, and chat models
 knowledge_graph_agent.py   all of these in order
-lighthouse_sample.py, sample/   articles to try it on
+sample/         articles to try it on
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from resift.agent.graph_reranker import GraphReranker as GraphReranker
     from resift.agent.knowledge_graph_agent import KnowledgeGraphAgent as KnowledgeGraphAgent
-    from resift.agent.lighthouse_sample import sample_pack as sample_pack
     from resift.agent.multi_doc import MultiDocSynthesizer as MultiDocSynthesizer
     from resift.agent.pack import Pack as Pack
     from resift.agent.pack_build import build_pack as build_pack
+    from resift.agent.pack_build import sample_pack as sample_pack
     from resift.agent.writers import ChatWriter as ChatWriter
 else:
     __getattr__, __dir__, __all__ = lazy_exports(
@@ -30,10 +30,9 @@ else:
         """
         graph_reranker: GraphReranker
         knowledge_graph_agent: KnowledgeGraphAgent
-        lighthouse_sample: sample_pack
         multi_doc: MultiDocSynthesizer
         pack: Pack
-        pack_build: build_pack
+        pack_build: build_pack sample_pack
         writers: ChatWriter
         """,
     )

@@ -18,12 +18,10 @@ from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from resift.errors import DataFormatError, ResiftError, require
-from resift.ingest.chunking import ChunkSize, chunks
-from resift.ingest.markup import front_matter, html_sections, markdown_sections
-from resift.ingest.readers import HTML, JSONL, MARKDOWN, TEXT
-from resift.ingest.sections import SEPARATOR, Section
-from resift.ingest.sources import open_source
-from resift.ingest.tables import read_jsonl
+from resift.ingest.chunking import SEPARATOR, ChunkSize, Section, chunks
+from resift.ingest.data_files import read_jsonl
+from resift.ingest.documents import front_matter, html_sections, markdown_sections
+from resift.ingest.sources import HTML, JSONL, MARKDOWN, TEXT, open_source
 from resift.ingest.walking import FoundFiles, find_files
 from resift.ingest.worker import FileReader
 

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Self, TypedDict, Unpack
 
 from resift._internal.arrays import Array, np
 from resift._internal.sync import run_sync, sync_method
-from resift.agent.answers import answer_from_ranking, clean_question, not_found
-from resift.agent.evidence import VECTORS, WORDS, AbsentNames, find_absent_names
+from resift.agent.answerability import VECTORS, WORDS, AbsentNames, find_absent_names
 from resift.agent.graph_reranker import (
     MAX_NODES,
     GraphReranker,
@@ -22,7 +21,7 @@ from resift.agent.graph_reranker import (
     expand,
 )
 from resift.agent.graph_reranker import STAGE as CENTRALITY
-from resift.agent.multi_doc import MultiDocSynthesizer, Writer
+from resift.agent.multi_doc import MultiDocSynthesizer, Writer, answer_from_ranking, clean_question, not_found
 from resift.agent.pack import WIKIGR, Pack, SectionRow
 from resift.agent.writers import ExtractiveWriter
 from resift.deadline import Deadline

@@ -9,15 +9,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import json
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from resift import __version__
+from resift._internal.files import cache_folder
 from resift.agent import pack as schema
 from resift.agent.articles import Article, LinkResolver, find_sources, read_articles
-from resift.agent.pack import fetch_rows
+from resift.agent.pack import VERSION, fetch_rows
 from resift.errors import InputError, StoreError, require
 from resift.ingest.chunking import ChunkSize, clean
 from resift.protocols import Embedder
@@ -259,3 +262,40 @@ def _make_storable(rows: list[JsonObject]) -> list[JsonObject]:
     return [
         {key: clean(value) if isinstance(value, str) else value for key, value in row.items()} for row in rows
     ]
+
+
+FOLDER = Path(__file__).parent / "sample"
+
+
+class SampleQuestion(NamedTuple):
+    """A question and the title of the article that answers it, or None."""
+
+    question: str
+    article: str | None
+
+
+async def sample_pack(folder: Path | None = None, *, progress: OnProgress | None = None) -> Path:
+    """Return the sample pack, built first unless the folder (by default the cache) has it."""
+    digest = hashlib.sha256(str(VERSION).encode())
+    for path in sorted(articles_folder().glob("*.md")):
+        digest.update(path.name.encode() + path.read_bytes())
+    target = (folder or cache_folder("packs")) / f"lighthouses-{digest.hexdigest()[:12]}.lbug"
+    if not target.is_file():
+        target.parent.mkdir(parents=True, exist_ok=True)
+        # Each build has its own folder, so that two processes never share a working file.
+        with tempfile.TemporaryDirectory(dir=target.parent) as temporary:
+            built = Path(temporary) / target.name
+            await build_pack(articles_folder(), built, progress=progress)
+            built.replace(target)
+    return target
+
+
+def articles_folder() -> Path:
+    """Return the folder with the Markdown files of the sample."""
+    return FOLDER / "articles"
+
+
+def questions() -> list[SampleQuestion]:
+    """Return the questions of the sample."""
+    lines = (FOLDER / "questions.jsonl").read_text(encoding="utf-8").splitlines()
+    return [SampleQuestion(**json.loads(line)) for line in lines]

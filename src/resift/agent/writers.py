@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from resift.agent.evidence import (
+from resift.agent.answerability import (
     COSINES,
     CROSS_ENCODER,
     MEAN_HEADING_LOGIT,

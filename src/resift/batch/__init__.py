@@ -8,23 +8,21 @@ TYPE_CHECKING = False
 
 if TYPE_CHECKING:
     from resift.batch.job import BatchReport as BatchReport
+    from resift.batch.job import load_shards as load_shards
     from resift.batch.job import run_batch as run_batch
-    from resift.batch.loading import load_shards as load_shards
-    from resift.batch.model_work import EmbedWork as EmbedWork
-    from resift.batch.model_work import IndexWork as IndexWork
-    from resift.batch.model_work import RerankWork as RerankWork
-    from resift.batch.pipeline_work import EvaluateWork as EvaluateWork
-    from resift.batch.pipeline_work import RecordWork as RecordWork
-    from resift.batch.pipeline_work import write_recording as write_recording
     from resift.batch.work import BatchWork as BatchWork
+    from resift.batch.work_kinds import EmbedWork as EmbedWork
+    from resift.batch.work_kinds import EvaluateWork as EvaluateWork
+    from resift.batch.work_kinds import IndexWork as IndexWork
+    from resift.batch.work_kinds import RecordWork as RecordWork
+    from resift.batch.work_kinds import RerankWork as RerankWork
+    from resift.batch.work_kinds import write_recording as write_recording
 else:
     __getattr__, __dir__, __all__ = lazy_exports(
         __name__,
         """
-        job: BatchReport run_batch
-        loading: load_shards
-        model_work: EmbedWork IndexWork RerankWork
-        pipeline_work: EvaluateWork RecordWork write_recording
+        job: BatchReport run_batch load_shards
+        work_kinds: EmbedWork IndexWork RerankWork EvaluateWork RecordWork write_recording
         work: BatchWork
         """,
     )

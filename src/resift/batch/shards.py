@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from resift._internal.files import atomic_file
-from resift.batch.inputs import Shard
-from resift.batch.reading import BATCH_ROWS, ROW, FailedRow, read_shard
+from resift.batch.inputs import BATCH_ROWS, ROW, FailedRow, Shard, read_shard
 from resift.batch.work import ERROR, BatchWork, StopJobError, describe_error, text_or_none
 from resift.errors import ResiftError, require
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from resift.cli.arguments import add_deadline, add_json, add_repeated, positive_int
 from resift.cli.terminal import Progress, print_error, print_json, print_table, print_text, style, width, wrap
 from resift.errors import ConfigError, shell_path
-from resift.explain.shorten import clip_words
+from resift.text.snippets import clip_words
 from resift.types import JsonObject
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ def _ask_index(args: argparse.Namespace, question: str) -> JsonObject:
 def _ask_pack(args: argparse.Namespace, question: str) -> JsonObject:
     from resift._internal.sync import run_sync
     from resift.agent.knowledge_graph_agent import KnowledgeGraphAgent
-    from resift.agent.lighthouse_sample import sample_pack
+    from resift.agent.pack_build import sample_pack
 
     pack: Path | None = args.pack
     if pack is not None and pack.is_file():

@@ -80,8 +80,8 @@ def configure_batch(parser: argparse.ArgumentParser) -> None:
 def run_batch(args: argparse.Namespace) -> int:
     """Run the job; exit code 1 if some rows failed."""
     from resift.batch import write_recording
+    from resift.batch.job import load_shards
     from resift.batch.job import run_batch as run_job
-    from resift.batch.loading import load_shards
 
     work = _create_work(args)
     with show_progress("rows") as on_progress:

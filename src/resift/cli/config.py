@@ -13,7 +13,7 @@ from resift.cli.terminal import count, print_json, print_note, print_table, prin
 from resift.errors import ConfigError, InputError, shell_path
 
 if TYPE_CHECKING:
-    from resift.config.reading import Settings
+    from resift.config.settings import Settings
 
 EXAMPLES = """\
 examples:
@@ -55,14 +55,14 @@ def run_config(args: argparse.Namespace) -> int:
         return _check(args)
     if args.action == "show":
         return _show(args)
-    from resift.config.reference import reference_page
+    from resift.config.sections import reference_page
 
-    sys.stdout.write(reference_page())
+    sys.stdout.write(reference_page(packages=None))
     return 0
 
 
 def _init(args: argparse.Namespace) -> int:
-    from resift.config.reference import default_file
+    from resift.config.sections import default_file
 
     # Paths in the file are relative to it, those on the command line to the current folder.
     folder = Path() if args.output is None else args.output.parent

@@ -19,10 +19,10 @@ from resift.cli.terminal import (
     width,
     wrap,
 )
-from resift.explain.shorten import clip
+from resift.text.snippets import clip
 
 if TYPE_CHECKING:
-    from resift.demo.demo_run import DemoResult
+    from resift.demo import DemoResult
 
 EXAMPLES = """\
 Indexes 231 short passages of a fictional trust that maintains a lighthouse (handbook, wiki, tickets, chat),
@@ -39,7 +39,7 @@ examples:
 
 def configure_demo(parser: argparse.ArgumentParser) -> None:
     """Declare the options of `resift demo`."""
-    from resift.demo.demo_run import EXAMPLE_QUESTION
+    from resift.demo import EXAMPLE_QUESTION
 
     parser.epilog = EXAMPLES
     parser.add_argument(
@@ -54,8 +54,8 @@ def configure_demo(parser: argparse.ArgumentParser) -> None:
 
 def run_demo(args: argparse.Namespace) -> int:
     """Run the demo; exit code 0 even if models are missing, which the output mentions."""
+    from resift import demo
     from resift._internal.sync import run_sync
-    from resift.demo import demo_run
 
     with Progress("") as progress:
 
@@ -65,7 +65,7 @@ def run_demo(args: argparse.Namespace) -> int:
                 progress.label = label
             progress.update(done, total)
 
-        result = run_sync(demo_run.run_demo(question=args.question, progress=show_progress))
+        result = run_sync(demo.run_demo(question=args.question, progress=show_progress))
     if args.page:
         result.ranking.explain(query=result.question).save(args.page)
     if args.json:

@@ -23,9 +23,9 @@ from resift.types import JsonObject
 
 if TYPE_CHECKING:
     from resift.evaluation.differences import Difference, MovedQuery
+    from resift.evaluation.evaluated_systems import System
     from resift.evaluation.readers import Collection
-    from resift.evaluation.running import Outcome
-    from resift.evaluation.systems import System
+    from resift.evaluation.runner import Outcome
 
 EVAL_EXAMPLES = """\
 DATA is a BEIR folder: corpus.jsonl, queries.jsonl, qrels/<split>.tsv. A pipeline is a YAML file or one of
@@ -217,7 +217,7 @@ def run_compare(args: argparse.Namespace) -> int:
 
 
 def _print_differences(base: str, other: str, rows: list[Difference]) -> None:
-    from resift.evaluation.significance import format_p
+    from resift.evaluation.measures import format_p
 
     cells = [
         [
@@ -236,7 +236,7 @@ def _print_differences(base: str, other: str, rows: list[Difference]) -> None:
 
 
 def _print_changes(changes: list[MovedQuery], texts: dict[str, str]) -> None:
-    from resift.explain.shorten import clip_words
+    from resift.text.snippets import clip_words
 
     if not changes:
         print_text("No changes.")
@@ -266,7 +266,7 @@ def _measure(args: argparse.Namespace, pipelines: list[str]) -> Measurements:
 
 def _measure_pipelines(args: argparse.Namespace, pipelines: list[str]) -> Measurements:
     from resift.evaluation.measures import Judge
-    from resift.evaluation.running import evaluate
+    from resift.evaluation.runner import evaluate
 
     measures = _measure_names(args)
     collection, systems, index, cache = open_collection(args, pipelines)
@@ -302,9 +302,9 @@ def open_collection(
 ) -> tuple[Collection, list[System], Path | None, Path]:
     """Return the collection, the pipelines, their index and the cache folder."""
     from resift._internal.files import cache_folder
+    from resift.evaluation.evaluated_systems import find_systems
     from resift.evaluation.readers import read_collection
-    from resift.evaluation.running import index_for
-    from resift.evaluation.systems import find_systems
+    from resift.evaluation.runner import index_for
 
     systems = find_systems(pipelines)
     collection = read_collection(Path(args.data[0]), split=args.split)
@@ -318,7 +318,7 @@ def open_collection(
 def _measure_run_files(args: argparse.Namespace) -> Measurements:
     from resift.evaluation.measures import Judge
     from resift.evaluation.readers import read_qrels, read_run
-    from resift.evaluation.running import Outcome
+    from resift.evaluation.runner import Outcome
 
     if not args.data:
         raise InputError("Name at least one run file to measure against --qrels.")

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from resift.cli.arguments import Suggestions, add_json, positive_int
 from resift.cli.terminal import bar, in_pipe, print_json, print_table, print_text, print_tsv
 from resift.errors import DataFormatError, InputError
-from resift.explain.shorten import clip, short_id
 from resift.plugins import FUSION, available_fusions, load_plugin
+from resift.text.snippets import clip, short_id
 from resift.types import JsonObject, JsonValue
 from resift.validation import declared_options, options_class
 

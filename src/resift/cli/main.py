@@ -49,8 +49,8 @@ COMMANDS = {
 """Command -> one-line help."""
 
 _MODULES = {
-    "bench": "evaluate", "compare": "evaluate", "eval": "evaluate", "graph": "ask", "mcp": "serve",
-    "record": "tune", "store": "index",
+    "bench": "evaluate", "calibrate": "tune", "compare": "evaluate", "completion": "main", "eval": "evaluate",
+    "graph": "ask", "index": "index_command", "mcp": "serve", "record": "tune", "store": "index_command",
 }  # fmt: skip
 """Modules of commands that share one; all others have their own. Each has `configure_X` and `run_X`."""
 
@@ -277,3 +277,25 @@ def _watch(reader: int) -> None:
 
 if __name__ == "__main__":
     sys.exit(main())
+
+
+EXAMPLES = """\
+examples:
+  resift completion bash > ~/.local/share/bash-completion/completions/resift
+  resift completion zsh > "${fpath[1]}/_resift"
+  resift completion fish > ~/.config/fish/completions/resift.fish
+"""
+
+
+def configure_completion(parser: argparse.ArgumentParser) -> None:
+    """Declare the options of `resift completion`."""
+    parser.epilog = EXAMPLES
+    parser.add_argument("shell", choices=("bash", "zsh", "fish"), help="the shell")
+
+
+def run_completion(args: argparse.Namespace) -> int:
+    """Write the script."""
+    import shtab
+
+    sys.stdout.write(shtab.complete(build_parser(for_completion=True), args.shell) + "\n")
+    return 0

@@ -229,8 +229,7 @@ def refuse_index(data: bytes, name: str, expected: str) -> None:
 
 def read_documents(file: str, *, form: str | None = None) -> Documents:
     """Read the rows of a file, or of standard input for `-`; an empty one is refused."""
-    from resift.ingest.readers import suffix_by_content
-    from resift.ingest.sources import decode
+    from resift.ingest.sources import decode, suffix_by_content
 
     name = "stdin" if file == "-" else file
     data = read_input(file, max_bytes=MAX_BYTES, hint="; index it with resift index and search the index")

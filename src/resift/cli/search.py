@@ -29,7 +29,7 @@ from resift.cli.terminal import (
     width,
     wrap,
 )
-from resift.explain.shorten import clip, clip_phrase, display_width, short_id
+from resift.text.snippets import clip, clip_phrase, display_width, short_id
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -109,7 +109,7 @@ def run_search(args: argparse.Namespace) -> int:
 
 
 async def _search(args: argparse.Namespace, query: str) -> tuple[Ranking, DisplayScores]:
-    from resift.ingest.opening import open_index
+    from resift.ingest.indexing import open_index
     from resift.pipeline.pipeline import Pipeline
     from resift.pipeline.scored_search import search_with_relevance, search_with_scores
     from resift.stores.filters import parse_shell_filter

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Self, TextIO
 
-from resift.explain.shorten import display_width, one_line
+from resift.text.snippets import display_width, one_line
 from resift.types import to_json
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Unpack
 
 from resift.config.build import build, check_sections
-from resift.config.reading import ROOT, Problems, Reader, Settings
 from resift.config.sections import PipelineFile
+from resift.config.settings import ROOT, Problems, Reader, Settings
 from resift.config.yaml_nodes import YamlNode, from_plain, read_file
 from resift.errors import ConfigError
 from resift.pipeline.pipeline import Pipeline, PipelineOptions

@@ -9,8 +9,8 @@ from contextlib import ExitStack
 from dataclasses import asdict, replace
 from typing import TypeVar, Unpack
 
-from resift.config.reading import Problems, Settings
 from resift.config.sections import GuardSection
+from resift.config.settings import Problems, Settings
 from resift.errors import (
     ConfigError,
     InputError,

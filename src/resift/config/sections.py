@@ -6,7 +6,8 @@ Options of a store, scorer, fusion method, gate profile or stage are declared ne
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -26,6 +27,8 @@ from resift.plugins import (
     available_scorers,
     available_stages,
     available_stores,
+    load_plugin,
+    plugin_package,
 )
 from resift.ranking.blend import Blend
 from resift.ranking.gate.profiles import Profile
@@ -34,7 +37,16 @@ from resift.ranking.shape import ShapePolicy
 from resift.resilience.budget import BudgetOptions
 from resift.resilience.circuit import BreakerOptions
 from resift.types import JsonMapping
-from resift.validation import Options, option
+from resift.validation import (
+    DEFAULT_K,
+    Option,
+    Options,
+    declared_options,
+    option,
+    option_values,
+    options_class,
+)
+from resift.validation.options import TYPE_NAMES
 
 _FREE = "Further arguments for the constructor that it does not declare as options."
 
@@ -189,3 +201,110 @@ class PipelineFile(Options):
     stages: tuple[StageSection, ...] | None = option(
         "Stages of other packages, each after the section that it names, in this order.", default=None
     )
+
+
+_INTRODUCTION = """# Configuration reference
+
+All keys of a pipeline file. This page is generated from the declarations that check the file:
+`resift config reference`. How to write one: [Configuration](../guides/run/pipeline-files.md).
+"""
+
+
+def reference_page(*, packages: Sequence[str] | None = ("resift",)) -> str:
+    """Return the page as Markdown, with the plugins of these packages; None means all installed ones."""
+    about = (PipelineFile.__doc__ or "").strip()
+    return _INTRODUCTION + "".join(_sections(PipelineFile, "", about, packages)) + "\n"
+
+
+def default_file(store: str = "docs.db") -> str:
+    """Return the default pipeline on an index as a commented file; every value is the effective one."""
+    from resift.rerankers.cross_encoder import DEFAULT_MODEL, PIPELINE_FIRST_PASS, PIPELINE_MAX_WINDOWS
+
+    guard = GuardSection()
+    quoted = json.dumps(store, ensure_ascii=False)  # a JSON string is a YAML string
+    return f"""\
+# The default pipeline of Resift. A key that you remove keeps the value that it has here; without the section
+# `rerank` nothing is reranked. Check the file with `resift config check FILE`, search with
+# `resift search --pipeline FILE`. All keys: `resift config reference`.
+
+stores:
+  - name: docs
+    kind: sqlite            # or lancedb, ladybug, memory, postgres, qdrant
+    path: {quoted}  # an index of `resift index`, relative to this file
+
+fetch:                      # hits from each store: factor * k, at least minimum, at most cap
+  factor: {FETCH.factor}
+  minimum: {FETCH.minimum}
+  cap: {FETCH.cap}
+
+fusion:
+  method: {FusionSection().method}          # keyword and vector search are weighted by the texts
+
+rerank:                     # the rerank depth follows the fused scores; `depth: 20` fixes it
+  kind: cross-encoder
+  model: {DEFAULT_MODEL}
+  max_windows: {PIPELINE_MAX_WINDOWS}            # maximum number of windows of a long text that are scored
+  first_pass_windows: {PIPELINE_FIRST_PASS}     # scored first; the others only if one of these is relevant
+
+guard:
+  blend: {str(guard.blend).lower()}               # the final order blends first-stage and reranker scores
+  do_no_harm: {str(guard.do_no_harm).lower()}          # a strong first-stage hit stays in the results
+
+k: {DEFAULT_K}                       # hits that a search returns
+# deadline_s: 2             # limit for a whole search, in seconds; none by default
+"""
+
+
+def _sections(
+    declared: type, name: str, about: str, packages: Sequence[str] | None, base: object = None
+) -> Iterator[str]:
+    title = f"`{name}`" if name else "The file"
+    options = declared_options(declared)
+    defaults = {} if base is None else option_values(base)
+    yield f"\n## {title}\n\n{about}\n\n{_table(options, packages, defaults)}"
+    for setting in options:
+        # Plugins with the same options share a table.
+        tables: dict[str, list[str]] = {}
+        for plugin in _plugin_names(setting, packages):
+            own = options_class(load_plugin(setting.plugins, plugin))
+            if own is not None and declared_options(own):
+                tables.setdefault(_table(declared_options(own), packages), []).append(f"`{plugin}`")
+        for table, plugins in tables.items():
+            yield f"\n\nWith {setting.name} {', '.join(plugins)}, also:\n\n{table}"
+    yield "\n"
+    for setting in options:
+        if setting.nested is not None:
+            inner = f"{name}.{setting.name}".lstrip(".")
+            yield from _sections(setting.nested, inner, setting.help, packages, setting.defaults_from)
+
+
+def _plugin_names(setting: Option, packages: Sequence[str] | None) -> list[str]:
+    names = setting.allowed() if setting.plugins else []
+    return [name for name in names if packages is None or plugin_package(setting.plugins, name) in packages]
+
+
+def _table(
+    options: Sequence[Option], packages: Sequence[str] | None, defaults: Mapping[str, object] | None = None
+) -> str:
+    rows = []
+    for setting in options:
+        kind = TYPE_NAMES[setting.kind] + (f", {setting.bounds()}" if setting.bounds() else "")
+        choices = _plugin_names(setting, packages) if setting.plugins else setting.allowed()
+        if choices:
+            prefix = "some of" if setting.kind == "texts" else "one of"
+            kind = f"{prefix} {', '.join(f'`{choice}`' for choice in choices)}"
+        default = _show_default(setting, (defaults or {}).get(setting.name, setting.default))
+        rows.append(f"| `{setting.name}` | {kind} | {default} | {setting.help} |")
+    return "\n".join(["| key | type | default | description |", "|---|---|---|---|", *rows])
+
+
+def _show_default(setting: Option, value: object) -> str:
+    if setting.required:
+        return "**required**"
+    if value is None or value in ((), {}):
+        return ""
+    if isinstance(value, Mapping):
+        value = ", ".join(f"{key}: {item}" for key, item in value.items())
+    if isinstance(value, tuple):
+        value = ", ".join(map(str, value))
+    return f"`{str(value).lower() if isinstance(value, bool) else value}`"

@@ -1,1 +1,197 @@
-"""The data and the run of `resift demo`: a trust that runs a lighthouse, with judged questions."""
+"""The demo: index the shipped passages, answer every question, and measure each ranking method."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.resources import files
+from pathlib import Path
+
+from resift.errors import ResiftError, require
+from resift.pipeline.pipeline import Pipeline
+from resift.stores.sqlite import SQLiteStore
+from resift.types import JsonObject, Ranking, StageKind
+
+EXAMPLE_QUESTION = "how much notice must I give after two years here?"
+"""The question whose rank flow the demo shows by default."""
+
+K = 10
+_BATCH = 32
+Progress = Callable[[str, int, int], None]
+"""Called with (phase, done, total)."""
+
+
+@dataclass(frozen=True, slots=True)
+class DemoQuestion:
+    """A question with judgments: passages that answer it (2) or help (1), and what makes it hard."""
+
+    id: str
+    text: str
+    trap: str
+    grades: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class MethodResult:
+    """Quality and latency of a ranking method on the sample."""
+
+    name: str
+    ndcg: float
+    mrr: float
+    p50_ms: float
+    per_question: tuple[float, ...] = field(repr=False, default=())
+
+
+@dataclass(frozen=True, slots=True)
+class DemoResult:
+    """The ranking of one question, and the results of all methods over all questions."""
+
+    question: str
+    grades: dict[str, int]
+    ranking: Ranking
+    rows: tuple[MethodResult, ...]
+    passages: int
+    questions: tuple[DemoQuestion, ...]
+    index_s: float
+    total_s: float
+    missing: str = ""
+    """Reason why the models cannot run, if they cannot."""
+
+
+def passages() -> list[JsonObject]:
+    """Return the passages as documents for a store."""
+    return [
+        {"id": row["id"], "text": row["text"], "metadata": {"source_type": row["source"]}}
+        for row in _read_rows("passages.jsonl")
+    ]
+
+
+def questions() -> list[DemoQuestion]:
+    """Return the judged questions."""
+    return [DemoQuestion(**row) for row in _read_rows("questions.jsonl")]
+
+
+def _read_rows(name: str) -> list[JsonObject]:
+    text = (files("resift.demo") / "data" / name).read_text(encoding="utf-8")
+    return [json.loads(line) for line in text.splitlines()]
+
+
+async def run_demo(
+    *, question: str = EXAMPLE_QUESTION, limit: int | None = None, progress: Progress = lambda *_: None
+) -> DemoResult:
+    """Run the demo in a temporary folder. Without the extra `local`, only keyword search runs."""
+    missing = missing_models()
+    started = time.perf_counter()
+    with tempfile.TemporaryDirectory(prefix="resift-demo-") as folder:
+        store = _open_store(Path(folder) / "sample.db", with_models=not missing)
+        try:
+            documents = passages()
+            for start in range(0, len(documents), _BATCH):
+                await store.add(documents[start : start + _BATCH])
+                progress("indexing", min(start + _BATCH, len(documents)), len(documents))
+            index_s = time.perf_counter() - started
+            asked = questions()[:limit]
+            methods = _ranking_methods(store, with_models=not missing)
+            rows = await _measure_methods(methods, asked, progress)
+            ranking = await methods[-1][1].search(question, k=K)
+        finally:
+            await store.close()
+    grades = next((dict(known.grades) for known in questions() if known.text == question), {})
+    total_s = time.perf_counter() - started
+    return DemoResult(
+        question, grades, ranking, tuple(rows), len(documents), tuple(asked), index_s, total_s, missing
+    )
+
+
+def missing_models() -> str:
+    """Return the reason why the models cannot run here, with the fix, or an empty string."""
+    try:
+        for module in ("numpy", "tokenizers"):
+            require(module, extra="local")
+        from resift.models.embedder import DEFAULT_EMBEDDER
+        from resift.models.locate import resolve
+        from resift.models.session import onnx_runtime
+        from resift.native.library import native_kernel
+        from resift.rerankers.cross_encoder import DEFAULT_MODEL
+
+        if native_kernel().name is None:
+            onnx_runtime()
+        for model in (DEFAULT_EMBEDDER, DEFAULT_MODEL):
+            resolve(model, check=False, download=False)
+    except ResiftError as exc:
+        return str(exc)
+    return ""
+
+
+def _open_store(path: Path, *, with_models: bool) -> SQLiteStore:
+    if not with_models:
+        return SQLiteStore(path, create=True)
+    from resift.models.embedder import DEFAULT_EMBEDDER, Embedder
+
+    return SQLiteStore(path, embedder=Embedder(DEFAULT_EMBEDDER), create=True)
+
+
+def _ranking_methods(store: SQLiteStore, *, with_models: bool) -> list[tuple[str, Pipeline]]:
+    """Return the pipelines from the simplest to the default one."""
+    if not with_models:
+        return [("BM25 (words)", Pipeline(store))]
+    return [
+        ("BM25 (words)", Pipeline(store.text)),
+        ("dense (vectors)", Pipeline(store.vectors)),
+        ("both, fused by RRF", Pipeline([store.text, store.vectors])),
+        ("default pipeline", Pipeline.default(store)),
+    ]
+
+
+async def _measure_methods(
+    methods: list[tuple[str, Pipeline]], asked: Sequence[DemoQuestion], progress: Progress
+) -> list[MethodResult]:
+    runs: list[list[tuple[list[str], float]]] = [[] for _ in methods]
+    cross_encoder_run: list[tuple[list[str], float]] = []
+    for _, pipeline in methods:
+        await pipeline.search("warm up", k=K)  # the first search loads the models
+    for done, question in enumerate(asked, start=1):
+        for run, (_, pipeline) in zip(runs, methods, strict=True):
+            started = time.perf_counter()
+            ranking = await pipeline.search(question.text, k=K)
+            ms = (time.perf_counter() - started) * 1000
+            run.append((ranking.ids, ms))
+        if len(methods) > 1:
+            # The trace of the default pipeline has the order of the cross-encoder alone.
+            order = list(ranking.trace.by_kind(StageKind.RERANK)[-1].order)
+            cross_encoder_run.append((order, ms - ranking.timings.get("guard", 0.0)))
+        progress("asking", done, len(asked))
+    rows = [_summarize(name, run, asked) for (name, _), run in zip(methods, runs, strict=True)]
+    if len(methods) > 1:
+        rows.insert(-1, _summarize("fused, cross-encoder only", cross_encoder_run, asked))
+    return rows
+
+
+def _summarize(
+    name: str, run: Sequence[tuple[list[str], float]], asked: Sequence[DemoQuestion]
+) -> MethodResult:
+    orders = [ids for ids, _ in run]
+    values = tuple(ndcg(ids, question.grades, k=K) for ids, question in zip(orders, asked, strict=True))
+    ranks = [reciprocal_rank(ids[:K], question.grades) for ids, question in zip(orders, asked, strict=True)]
+    p50_ms = statistics.median(ms for _, ms in run)
+    return MethodResult(name, statistics.fmean(values), statistics.fmean(ranks), p50_ms, values)
+
+
+def ndcg(ids: Sequence[str], grades: Mapping[str, int], *, k: int = 10) -> float:
+    """Return nDCG@k with linear gains, as trec_eval does (Järvelin and Kekäläinen, 2002)."""
+    ideal = _dcg(sorted(grades.values(), reverse=True)[:k])
+    return _dcg([grades.get(id, 0) for id in ids[:k]]) / ideal if ideal else 0.0
+
+
+def reciprocal_rank(ids: Sequence[str], grades: Mapping[str, int]) -> float:
+    """Return 1 / rank of the first relevant hit, or 0."""
+    return next((1 / rank for rank, id in enumerate(ids, start=1) if grades.get(id, 0) > 0), 0.0)
+
+
+def _dcg(gains: Sequence[int]) -> float:
+    return math.fsum(gain / math.log2(rank + 1) for rank, gain in enumerate(gains, start=1))

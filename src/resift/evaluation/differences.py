@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from resift.evaluation.running import Answer, Outcome, PathStep
-from resift.evaluation.significance import bootstrap_interval, holm, randomization_p
+from resift.evaluation.measures import bootstrap_interval, holm, randomization_p
+from resift.evaluation.runner import Answer, Outcome, PathStep
 from resift.types import StageKind
 
 TIE = 1e-9

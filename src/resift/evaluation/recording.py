@@ -16,9 +16,9 @@ from resift._internal.files import file_lock
 from resift._internal.sync import run_sync
 from resift.deadline import Deadline
 from resift.errors import DataFormatError, InputError, ResiftError
+from resift.evaluation.evaluated_systems import VARIABLE, System
 from resift.evaluation.readers import Collection, json_rows
-from resift.evaluation.running import Progress, drop_partial_line
-from resift.evaluation.systems import VARIABLE, System
+from resift.evaluation.runner import Progress, drop_partial_line
 from resift.pipeline.fan_out import StoreRef, fan_out
 from resift.pipeline.pipeline import MAX_NEIGHBOR_HITS, Pipeline
 from resift.pipeline.pool import Pool

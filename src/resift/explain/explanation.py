@@ -16,7 +16,7 @@ from pathlib import Path
 from resift._internal.files import atomic_write
 from resift.errors import InputError
 from resift.explain.flow import Flow, HitLine, Layout, make_layout
-from resift.explain.shorten import clip, clip_phrase, display_width, short_id
+from resift.text.snippets import clip, clip_phrase, display_width, short_id
 
 Paint = Callable[[str, str], str]
 """Applies a style to a text: cyan, green, yellow, magenta, blue, red, dim or bold."""

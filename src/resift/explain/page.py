@@ -12,12 +12,10 @@ from collections.abc import Mapping
 
 from markupsafe import Markup
 
-from resift._internal.markup import html, html_page, join_markup
 from resift.explain.flow import Flow, FlowColumn, FlowPosition, HitLine, Layout, make_layout
 from resift.explain.reasons import format_score
-from resift.explain.shorten import clip
-from resift.explain.svg import FLOW_STYLE, NARROW, PAGE_COLORS, WIDE, picture
-from resift.text.snippets import snippet
+from resift.explain.svg import FLOW_STYLE, NARROW, PAGE_COLORS, WIDE, html, html_page, join_markup, picture
+from resift.text.snippets import clip, snippet
 
 MAX_CUT = 200
 """Maximum number of rows in the table of hits that were left out."""

@@ -10,13 +10,12 @@ if TYPE_CHECKING:
     from resift.ingest.chunking import ChunkSize as ChunkSize
     from resift.ingest.indexing import IndexReport as IndexReport
     from resift.ingest.indexing import index_paths as index_paths
-    from resift.ingest.opening import open_index as open_index
+    from resift.ingest.indexing import open_index as open_index
 else:
     __getattr__, __dir__, __all__ = lazy_exports(
         __name__,
         """
         chunking: ChunkSize
-        indexing: IndexReport index_paths
-        opening: open_index
+        indexing: IndexReport index_paths open_index
         """,
     )

@@ -1,17 +1,92 @@
-"""Split sections into passages: overlapping chunks that begin and end at sentence or paragraph borders."""
+"""Sections of files (text with its headings), and their split into overlapping passages."""
 
 from __future__ import annotations
 
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Literal, NamedTuple, TypedDict
 
 from resift.errors import InputError
-from resift.ingest.sections import MAX_TITLE, Section
 from resift.types import Metadata
+
+SEPARATOR = " › "
+MAX_TITLE = 300
+"""Characters of a title or heading that precede every chunk. A longer heading is read as text."""
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Text with its context. A section with an `id` is one document and is never split.
+
+    `context` (headings, a title) is put before each of its chunks. `flag` notes something unusual, `problem`
+    names what could not be read. `position` is the number of bytes of the file read so far, for progress.
+    `fields` are the fields of a record that its text was read from.
+    """
+
+    text: str
+    id: str | None = None
+    context: str = ""
+    metadata: Metadata = field(default_factory=dict)
+    flag: str = ""
+    problem: str = ""
+    position: int = 0
+    fields: tuple[str, ...] = ()
+
+
+class SectionBuilder:
+    """Collects lines under headings and returns them as sections, in order."""
+
+    def __init__(self, title: str = "") -> None:
+        self._title = title
+        self._open: list[tuple[int, str]] = []
+        self._heading: tuple[int, str] | None = None
+        self._sections: list[Section] = []
+        self.lines: list[str] = []
+
+    def heading(self, level: int, title: str) -> None:
+        """Start a section; close the headings of this level and below."""
+        self._close(next_level=level)
+        self._open = [(depth, name) for depth, name in self._open if depth < level]
+        self._open.append((level, title if len(title) <= MAX_TITLE else ""))
+        self._heading = (level, title)
+        if len(title) > MAX_TITLE:
+            self.lines.append(title)
+
+    def sections(self) -> list[Section]:
+        """Return all sections. Call it once, at the end."""
+        self._close(next_level=0)
+        return self._sections
+
+    def _close(self, *, next_level: int) -> None:
+        text = "\n".join(self.lines).strip()
+        self.lines = []
+        context = SEPARATOR.join(name for _, name in self._open if name)
+        metadata = {"title": self._title} if self._title else {}
+        if context:
+            metadata["heading"] = context
+        if not text and self._heading is not None and next_level <= self._heading[0]:
+            # Nothing follows the heading, not even a deeper one: the heading itself is the text.
+            text = self._heading[1]
+            context = SEPARATOR.join(name for _, name in self._open[:-1] if name)
+        if text:
+            self._sections.append(Section(text, context=context or self._title, metadata=metadata))
+        self._heading = None
+
+
+def clean_title(text: object) -> str:
+    """Return a title on one line, shortened to the length of a heading."""
+    return " ".join(str(text or "").split())[:MAX_TITLE]
+
+
+def flag_first(sections: Iterable[Section], flag: str) -> Iterator[Section]:
+    """Yield the sections, with a flag on the first one."""
+    for number, section in enumerate(sections):
+        yield replace(section, flag=flag) if number == 0 and flag else section
+
 
 RowIds = Literal["own", "path"]
 """Rows of JSONL and CSV keep their own ids, or have the file's path before them."""

@@ -1,18 +1,294 @@
-"""Read JSON, YAML, TOML and XML: every value with the path of names that leads to it."""
+"""Read data files: JSONL, CSV, Parquet and Excel by row; JSON, YAML, TOML and XML by the path of names."""
 
 from __future__ import annotations
 
+import csv
+import datetime as dt
 import json
+import math
+import re
 import tomllib
+import warnings
 import xml.etree.ElementTree as ET
-from collections.abc import Callable, Iterator, Mapping
-from typing import TypeGuard
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Protocol, TypeGuard
 
 from resift.errors import DataFormatError
-from resift.external.records import read_text
-from resift.ingest.sections import MAX_TITLE, SEPARATOR, Section, flag_first, plain_sections
-from resift.ingest.sources import Source
-from resift.ingest.tables import RowReader
+from resift.external.records import ID_KEYS, RecordText, no_text, read_metadata, read_text
+from resift.external.responses import table_rows
+from resift.ingest.chunking import MAX_TITLE, SEPARATOR, Section, flag_first
+from resift.ingest.sources import Source, open_zip, plain_sections
+
+Row = Mapping[str, object]
+
+_NOT_METADATA = frozenset({"score", "embedding", "vector"})
+_NUMBER = re.compile(r"-?(?:0|[1-9]\d{0,17})(?:\.\d{1,17})?(?:[eE][+-]?\d{1,3})?")
+_PARQUET_ROWS = 64
+_MAX_COLUMNS = 500
+_MAX_COLUMN_NAME = 200  # characters; every row repeats the name in its text and metadata
+
+
+class RowReader:
+    """Turns the rows of one file into sections and reports duplicate ids."""
+
+    def __init__(self, text_keys: tuple[str, ...] | None = None) -> None:
+        self._text_keys = text_keys
+        self._lines: dict[str, int] = {}
+
+    def section(
+        self, row: Row, number: int, *, typed: Row | None = None, flag: str = "", position: int = 0
+    ) -> Section:
+        """Return the section of a row; for a duplicate id, a section with a problem.
+
+        Pass `typed` for the row of a table: the same cells with their types, for the metadata. A row of a
+        table without a text field is read as "column: value" lines.
+        """
+        values = row if typed is None else typed
+        id = _row_id(values)
+        if id is not None and id in self._lines:
+            problem = f"line {number}: the id {id[:100]!r} is already in line {self._lines[id]}"
+            return Section("", problem=problem, position=position)
+        if id is not None:
+            self._lines[id] = number
+        text = read_text(row, self._text_keys)
+        as_lines = typed is not None and self._text_keys is None and text.name_only
+        kept = read_metadata(values, RecordText() if as_lines else text, without=_NOT_METADATA)
+        metadata = {key: value for key, value in kept.items() if value not in (None, "")}
+        if id is None:
+            metadata["line"] = number  # rows with an id are identified by it and may move
+        for key in [key for key, value in metadata.items() if not _is_json(value)]:
+            del metadata[key]
+            flag = f"line {number}: {key[:100]!r} is not a JSON value and was left out"
+        if as_lines:
+            cells = {key: cell for key, cell in row.items() if cell not in ("", None) and key not in ID_KEYS}
+            lines = "\n".join(f"{key}: {cell}" for key, cell in cells.items())
+            text = RecordText(body=lines, fields=tuple(cells))
+        if not text.text.strip():
+            flag = f"line {number} has no text: {no_text([row], self._text_keys, '--text-key')}"
+        return Section(
+            text.body.strip(), id, text.title.strip(), metadata, flag, position=position, fields=text.fields
+        )
+
+
+def _row_id(row: Row) -> str | None:
+    for key in ID_KEYS:
+        value = row.get(key)
+        if isinstance(value, (str, int)) and not isinstance(value, bool):
+            try:
+                text = str(value)
+            except ValueError:  # an integer with too many digits
+                continue
+            if text.strip():
+                return text
+    return None
+
+
+def _is_json(value: object) -> bool:
+    try:
+        json.dumps(value, allow_nan=False)
+    except (ValueError, TypeError, RecursionError):
+        return False
+    return True
+
+
+def read_jsonl(source: Source) -> Iterator[Section]:
+    """Yield a section per line. A line that cannot be read is a problem; the others are read."""
+    encoding = source.encoding()
+    rows, flag = RowReader(source.text_keys), encoding.flag
+    for number, text, position in source.lines(encoding.name, newline="\n"):
+        if text is None:
+            limit = source.limits.line_bytes >> 20
+            yield Section("", problem=f"line {number}: longer than {limit} MB", position=position)
+            continue
+        if not text.strip("\ufeff \t\r\n"):
+            continue
+        problem = ""
+        try:
+            row = json.loads(text.strip("\ufeff"))
+        except (ValueError, RecursionError):  # ValueError also for numbers with thousands of digits
+            problem = "not a JSON object; one object per line is needed"
+        else:
+            if isinstance(row, str):
+                row = {"text": row}
+            elif not isinstance(row, dict):
+                problem = f"a {type(row).__name__}; each line must be an object with a text"
+        if problem:
+            yield Section("", problem=f"line {number}: {problem}", position=position)
+        else:
+            yield rows.section(row, number, flag=flag, position=position)
+            flag = ""
+
+
+def read_csv(source: Source) -> Iterator[Section]:
+    """Yield a section per row. A row without a text field becomes "column: value" lines.
+
+    A column whose cells are all numbers, or all true or false, keeps that type in the metadata.
+    """
+    encoding = source.encoding()
+    delimiter = "\t" if source.suffix == ".tsv" else _detect_delimiter(source, encoding.name)
+    converters = _column_types(_csv_rows(source, encoding.name, delimiter))
+    rows, flag = RowReader(source.text_keys), encoding.flag
+    for number, row, position in _csv_rows(source, encoding.name, delimiter):
+        typed = {key: converters[key](value) if value else "" for key, value in row.items()}
+        yield rows.section(row, number, typed=typed, flag=flag, position=position)
+        flag = ""
+
+
+def _csv_rows(source: Source, encoding: str, delimiter: str) -> Iterator[tuple[int, dict[str, str], int]]:
+    """Yield the line number, the cells by column name, and the position of each row."""
+    csv.field_size_limit(source.limits.line_bytes)
+    position = 0
+
+    def lines() -> Iterator[str]:
+        nonlocal position
+        for line in source.lines(encoding):
+            position = line.position
+            if line.text is None or "\0" in line.text:
+                raise DataFormatError("Not CSV: a line without end.", file=source.name, line=line.number)
+            yield line.text
+
+    reader = csv.reader(lines(), delimiter=delimiter)
+    header: list[str] | None = None
+    try:
+        for cells in reader:
+            if header is None:
+                header = column_names(cells)
+            elif any(cell.strip() for cell in cells):
+                row = dict.fromkeys(header, "")
+                row.update((name, cell.strip()) for name, cell in zip(header, cells, strict=False))
+                if len(cells) > len(header):
+                    row["more"] = ", ".join(cell.strip() for cell in cells[len(header) :])
+                yield reader.line_num, row, position
+    except csv.Error as exc:
+        raise DataFormatError(f"Not CSV: {exc}.", file=source.name, line=reader.line_num) from exc
+
+
+def column_names(cells: Iterable[object]) -> list[str]:
+    """Return a unique name for each column, so that no cell replaces another one."""
+    names: dict[str, None] = {}
+    last_number: dict[str, int] = {}
+    for number, cell in enumerate(cells, start=1):
+        written = "" if cell is None else str(cell).lstrip("\ufeff").strip()[:_MAX_COLUMN_NAME]
+        name = base = written or f"column {number}"
+        while name in names:
+            # Continue from the last number of this name: starting again would take quadratic time.
+            last_number[base] = max(last_number.get(base, 0) + 1, number)
+            name = f"{base} {last_number[base]}"
+        names[name] = None
+    return list(names)
+
+
+def _detect_delimiter(source: Source, encoding: str) -> str:
+    """Return the most frequent separator of the first line, outside quotes."""
+    first = next((line.text for line in source.lines(encoding) if line.text and line.text.strip()), "")
+    unquoted = "".join(first.split('"')[::2])
+    return max(",;\t|", key=unquoted.count)
+
+
+Converter = Callable[[str], object]
+
+
+def _column_types(rows: Iterable[tuple[int, dict[str, str], int]]) -> dict[str, Converter]:
+    converters: dict[str, Converter | None] = {}
+    for _, row, _ in rows:
+        for name, value in row.items():
+            if value and converters.get(name) is not str:
+                kind = _detect_type(value)
+                converters[name] = kind if converters.get(name) in (None, kind) else str
+            else:
+                converters.setdefault(name, None)
+    return {name: converter or str for name, converter in converters.items()}
+
+
+def _detect_type(value: str) -> Converter:
+    if _NUMBER.fullmatch(value) is not None and math.isfinite(float(value)):
+        return _to_number
+    return _to_boolean if value.lower() in ("true", "false") else str
+
+
+def _to_number(value: str) -> int | float:
+    return int(value) if value.lstrip("-").isdigit() else float(value)
+
+
+def _to_boolean(value: str) -> bool:
+    return value.lower() == "true"
+
+
+def read_parquet(source: Source) -> Iterator[Section]:
+    """Yield a section per row, as for CSV, with the column types of the file."""
+    parquet = source.require("pyarrow.parquet", extra="batch")
+    rows, number = RowReader(source.text_keys), 0
+    try:
+        for batch in parquet.ParquetFile(source.file).iter_batches(_PARQUET_ROWS, use_threads=False):
+            for row in table_rows(batch):
+                number += 1
+                yield rows.section(row, number, typed=row)
+    except (OSError, ValueError) as exc:  # pyarrow's errors for damaged files
+        message = f"Not a readable Parquet file ({type(exc).__name__})."
+        raise DataFormatError(message, file=source.name) from exc
+
+
+def read_xlsx(source: Source) -> Iterator[Section]:
+    """Yield a section per row. The first row with text in each sheet names the columns."""
+    openpyxl = source.require("openpyxl")
+    with open_zip(source), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about styles and extensions that do not matter here
+        book = openpyxl.load_workbook(source.file, read_only=True, data_only=True)
+        for sheet in book.worksheets:
+            yield from _read_sheet(sheet, source.text_keys)
+
+
+class _Sheet(Protocol):
+    title: str
+    max_column: int | None
+
+    def iter_rows(self, *, values_only: bool, max_col: int) -> Iterator[tuple[object, ...]]: ...
+
+
+def _read_sheet(sheet: _Sheet, text_keys: tuple[str, ...] | None) -> Iterator[Section]:
+    header: list[str] | None = None
+    only_row: Sequence[object] | None = None
+    rows = RowReader(text_keys)
+    columns = sheet.max_column or 0
+    if columns > _MAX_COLUMNS:
+        extra = f"{columns - _MAX_COLUMNS} columns after the first {_MAX_COLUMNS}"
+        yield Section("", problem=f"sheet {sheet.title[:40]!r}: {extra} were not read")
+    width = min(_MAX_COLUMNS, columns or _MAX_COLUMNS)
+    for number, cells in enumerate(sheet.iter_rows(values_only=True, max_col=width), start=1):
+        # One cell in the last row of a sheet makes a million empty rows before it.
+        if cells.count(None) == len(cells):
+            continue
+        values = [_to_json_value(cell) for cell in cells]
+        if all(value in ("", None) for value in values):
+            continue
+        if header is None:
+            header = column_names(values)
+            only_row = values
+            continue
+        only_row = None
+        row = {name: value for name, value in zip(header, values, strict=False) if value not in ("", None)}
+        section = rows.section({name: str(value) for name, value in row.items()}, number, typed=row)
+        metadata = {**section.metadata, "sheet": sheet.title, "row": number}
+        metadata.pop("line", None)
+        yield replace(section, metadata=metadata)
+    if only_row is not None:
+        # A sheet with a single row has no column names.
+        text = "\n".join(str(value) for value in only_row if value not in ("", None))
+        yield Section(text, metadata={"sheet": sheet.title, "row": 1})
+
+
+def _to_json_value(cell: object) -> object:
+    """Return a cell as a JSON value; dates in ISO 8601, which sorts by time."""
+    if isinstance(cell, dt.datetime):
+        is_midnight = cell.time() == dt.time()
+        return cell.date().isoformat() if is_midnight else cell.isoformat()
+    if isinstance(cell, (dt.date, dt.time)):
+        return cell.isoformat()
+    if isinstance(cell, dt.timedelta):
+        return str(cell)
+    return cell.strip() if isinstance(cell, str) else cell
+
 
 _MAX_VALUES = 500_000  # a file of a kilobyte can hold more by repeating its own parts
 _MAX_DEPTH = 50

@@ -1,23 +1,28 @@
-"""A file being read: its size limits, its bytes, and its decoding into text."""
+"""Open a file, decode it within size limits, and read it into sections by its suffix or content."""
 
 from __future__ import annotations
 
 import codecs
+import gzip
 import io
 import math
 import os
 import re
 import stat
+import tempfile
 import zipfile
-from collections.abc import Iterator
+import zlib
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
+from importlib import import_module
+from pathlib import Path, PurePosixPath
 from types import ModuleType
 from typing import BinaryIO, NamedTuple
 
 from resift._internal.files import O_BINARY, O_NOFOLLOW, O_NONBLOCK
 from resift.errors import DataFormatError, InputError, MissingExtraError, require
+from resift.ingest.chunking import Section
 from resift.validation import check_fields
 
 MB = 1 << 20
@@ -312,3 +317,137 @@ def _guess_encoding(sample: bytes) -> str:
                 return str(best.encoding)
     # Windows-1252 leaves five bytes undefined; latin-1 defines every byte.
     return "cp1252" if _can_decode(sample, "cp1252", complete=False) else "latin-1"
+
+
+Reader = Callable[[Source], Iterator[Section]]
+
+MARKDOWN = frozenset({".md", ".markdown", ".mdown", ".mkd"})
+HTML = frozenset({".html", ".htm", ".xhtml"})
+JSONL = frozenset({".jsonl", ".ndjson"})
+TEXT = frozenset({".txt", ".text", ".rst", ".log"})
+GZIP = ".gz"
+
+# suffixes -> module and function, imported when the first such file is read
+_READERS: tuple[tuple[frozenset[str], str, str], ...] = (
+    (MARKDOWN, "documents", "read_markdown"),
+    (HTML, "documents", "read_html"),
+    (frozenset({".ipynb"}), "documents", "read_notebook"),
+    (frozenset({".eml"}), "documents", "read_mail"),
+    (JSONL, "data_files", "read_jsonl"),
+    (frozenset({".csv", ".tsv"}), "data_files", "read_csv"),
+    (frozenset({".parquet", ".pq"}), "data_files", "read_parquet"),
+    (frozenset({".xlsx", ".xlsm"}), "data_files", "read_xlsx"),
+    (frozenset({".json", ".geojson"}), "data_files", "read_json"),
+    (frozenset({".yaml", ".yml"}), "data_files", "read_yaml"),
+    (frozenset({".toml"}), "data_files", "read_toml"),
+    (frozenset({".xml", ".rss", ".atom", ".svg", ".xsd"}), "data_files", "read_xml"),
+    (frozenset({".docx", ".docm"}), "documents", "read_docx"),
+    (frozenset({".pptx", ".pptm"}), "documents", "read_pptx"),
+    (frozenset({".epub"}), "documents", "read_epub"),
+    (frozenset({".pdf"}), "documents", "read_pdf"),
+)
+# How files begin whose suffix says nothing.
+_MAGIC = ((b"%pdf-", ".pdf"), (b"\x1f\x8b", GZIP), (b"<!doctype html", ".html"), (b"<html", ".html"))
+_PIECE = 200_000  # characters of a plain text held in memory
+
+
+def read_sections(
+    path: Path,
+    *,
+    name: str,
+    limits: FileLimits = DEFAULT_LIMITS,
+    follow: bool = True,
+    text_keys: tuple[str, ...] | None = None,
+) -> Iterator[Section]:
+    """Yield the sections of a file. `name` is its name in errors, `text_keys` the fields of records to read.
+
+    Raises DataFormatError if the content does not match the suffix or the path is not a regular file.
+    """
+    source = open_source(path, name=name, limits=limits, follow=follow, text_keys=text_keys)
+    with source.file:
+        yield from _read_source(source)
+
+
+def has_reader(suffix: str) -> bool:
+    """Return whether a suffix, in lower case, has its own reader."""
+    return any(suffix in suffixes for suffixes, _, _ in _READERS)
+
+
+def suffix_by_content(sample: bytes) -> str:
+    """Return the suffix that fits the first bytes of a file; "" for plain text."""
+    start = sample[:64].lstrip().lower()
+    return next((suffix for magic, suffix in _MAGIC if start.startswith(magic)), "")
+
+
+def is_readable(sample: bytes) -> bool:
+    """Return whether a file without its own reader can be read, judged by its first bytes."""
+    has_wide_bom = sample.startswith((b"\xff\xfe", b"\xfe\xff", b"\0\0\xfe\xff"))
+    return bool(suffix_by_content(sample)) or has_wide_bom or not is_binary(sample)
+
+
+def _read_source(source: Source) -> Iterator[Section]:
+    suffix = source.suffix
+    if not (suffix == GZIP or suffix in TEXT or has_reader(suffix)):
+        suffix = suffix_by_content(source.sample())
+    if suffix == GZIP:
+        yield from _read_gzip(source)
+        return
+    for suffixes, module, function in _READERS:
+        if suffix in suffixes:
+            read: Reader = getattr(import_module(f"resift.ingest.{module}"), function)
+            yield from read(source)
+            return
+    # The name of a program or a configuration file is worth searching.
+    context = "" if source.suffix in TEXT or not source.suffix else PurePosixPath(source.name).name
+    yield from plain_sections(source, context=context)
+
+
+def _read_gzip(source: Source) -> Iterator[Section]:
+    """Unpack a .gz file and read its content by the suffix before .gz."""
+    suffix = PurePosixPath(PurePosixPath(source.name).stem).suffix.lower()
+    if suffix == ".tar":
+        raise DataFormatError("An archive. Unpack it and index the folder.", file=source.name)
+    limit = source.limits.expanded_bytes
+    with tempfile.TemporaryFile() as unpacked:
+        size = 0
+        source.file.seek(0)
+        try:
+            with gzip.GzipFile(fileobj=source.file) as packed:
+                while block := packed.read(MB):
+                    size += len(block)
+                    if size > limit:
+                        raise DataFormatError(f"Unpacks to more than {limit >> 20} MB.", file=source.name)
+                    unpacked.write(block)
+        except (OSError, EOFError, zlib.error) as exc:
+            raise DataFormatError("Not a readable .gz file.", file=source.name) from exc
+        if suffix == GZIP:
+            raise DataFormatError("Packed twice. Unpack it once.", file=source.name)
+        yield from _read_source(Source(unpacked, source.name, suffix, size, source.limits, source.text_keys))
+
+
+def plain_sections(source: Source, *, context: str = "", flag: str = "") -> Iterator[Section]:
+    """Yield the text of a file; split a long one at the last paragraph, line or word of each piece."""
+    encoding = source.encoding()
+    flags = "; ".join(filter(None, (flag, encoding.flag)))
+    text = open_text(source.file, encoding.name, newline=None)
+    try:
+        pending = ""
+        while block := text.read(SAMPLE_BYTES):
+            pending += block
+            if len(pending) >= _PIECE:
+                cut = _find_cut(pending)
+                position = min(source.size, source.file.tell())
+                yield Section(pending[:cut], context=context, flag=flags, position=position)
+                pending, flags = pending[cut:], ""
+        if pending.strip():
+            yield Section(pending, context=context, flag=flags, position=source.size)
+    finally:
+        text.detach()
+
+
+def _find_cut(text: str) -> int:
+    for border in ("\n\n", "\n", ". ", "。", " "):
+        index = text.rfind(border, _PIECE // 2)
+        if index > 0:
+            return index + len(border)
+    return len(text)

@@ -13,8 +13,7 @@ from typing import NamedTuple
 
 from resift._internal.files import O_NOFOLLOW, O_NONBLOCK
 from resift.errors import DataFormatError, InputError, require
-from resift.ingest.readers import GZIP, has_reader, is_readable
-from resift.ingest.sources import SAMPLE_BYTES
+from resift.ingest.sources import GZIP, SAMPLE_BYTES, has_reader, is_readable
 
 PACKAGE_FOLDERS = frozenset(
     {"node_modules", "bower_components", "jspm_packages", "site-packages", "__pycache__"}

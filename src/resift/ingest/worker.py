@@ -20,9 +20,8 @@ from typing import BinaryIO, TypedDict
 
 from resift._internal.files import write_all
 from resift.errors import DataFormatError, ResiftError
-from resift.ingest.readers import GZIP, has_reader, read_sections
-from resift.ingest.sections import Section
-from resift.ingest.sources import DEFAULT_LIMITS, FileLimits
+from resift.ingest.chunking import Section
+from resift.ingest.sources import DEFAULT_LIMITS, GZIP, FileLimits, has_reader, read_sections
 
 _HEADER = struct.Struct(">I")
 # Bytes. Reading a text of this size is quick, and starting a process takes longer.

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from resift.deadline import Deadline
 from resift.protocols import Scorer, describe_scorer
 from resift.rerankers.cross_encoder import CrossEncoderReranker
-from resift.rerankers.fusing import fuse_then_rescore
+from resift.rerankers.rescore import fuse_then_rescore
 from resift.types import Hit, ScorerInfo, Scores
 from resift.validation import DEFAULT_K, Options, check_k, option
 

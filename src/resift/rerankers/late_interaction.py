@@ -29,7 +29,7 @@ from resift.models.loading import Lazy, Model, ModelFolder, load, model_option
 from resift.models.pairs import MAX_WINDOWS, Progress, report_progress
 from resift.models.registry import check_kind
 from resift.models.tokenizer import check_language, replace_surrogates, split_windows
-from resift.rerankers.fusing import FusesThenScores
+from resift.rerankers.rescore import FusesThenScores
 from resift.types import Hit, Scores
 from resift.validation import check_arguments, check_number, check_path
 

@@ -15,9 +15,9 @@ from typing import Any, ClassVar, Unpack
 
 from resift.deadline import Deadline
 from resift.errors import ConfigError, DeadlineExceeded, InputError, ProviderBadAnswer, ProviderError
-from resift.rerankers.fusing import FusesThenScores
 from resift.rerankers.hosted.client import ChatClient, ConnectionOptions, Message, check_at_least
 from resift.rerankers.hosted.scorer import EndpointOptions
+from resift.rerankers.rescore import FusesThenScores
 from resift.types import Hit, JsonMapping, JsonValue, ScorerInfo, Scores
 from resift.validation import check_arguments, option
 

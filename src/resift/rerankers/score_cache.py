@@ -27,7 +27,7 @@ from resift.deadline import Deadline
 from resift.errors import InputError, ResiftError
 from resift.events import Event, Sink, emit
 from resift.protocols import HasModelName, Scorer, describe_scorer, display_name
-from resift.rerankers.fusing import FusesThenScores
+from resift.rerankers.rescore import FusesThenScores
 from resift.types import Hit, ScorerInfo, Scores
 from resift.validation import check_arguments, is_finite_number
 

@@ -20,10 +20,9 @@ from resift.errors import InputError, ResiftError, redact
 from resift.models.embedder import EmbedderOptions, embedding_models
 from resift.models.registry import pin_advice
 from resift.protocols import Embedder
-from resift.rerankers.fusing import FusesThenScores
+from resift.rerankers.rescore import FusesThenScores
 from resift.resilience.budget import Budget
-from resift.text.analysis import Analyzer
-from resift.text.bm25 import POOL
+from resift.text.analysis import POOL, Analyzer
 from resift.types import Hit, ScorerInfo, Scores
 from resift.validation import check_arguments, option
 

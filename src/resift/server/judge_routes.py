@@ -11,8 +11,7 @@ from typing import Annotated
 
 from msgspec import UNSET, Meta, Struct, UnsetType, structs
 
-from resift.evaluation.measures import Judge
-from resift.evaluation.significance import bootstrap_interval
+from resift.evaluation.measures import Judge, bootstrap_interval
 from resift.server.endpoint import Outcome, Request, Response
 from resift.server.openapi import Operation
 from resift.server.ratings import Ratings, RatingSession, RatingsLog, Team

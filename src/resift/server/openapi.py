@@ -10,7 +10,7 @@ import msgspec
 from markupsafe import Markup
 
 from resift import __version__
-from resift._internal.markup import html, html_page, join_markup
+from resift.explain.svg import html, html_page, join_markup
 from resift.server.endpoint import DEADLINE_HEADER, Handler
 from resift.server.request_errors import OWN, ErrorForm
 from resift.types import JsonMapping, JsonObject

@@ -12,16 +12,15 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from msgspec import UNSET, Meta, Struct, UnsetType, structs
 
-from resift.agent.answers import answer_from_ranking, clean_question
 from resift.agent.knowledge_graph_agent import KnowledgeGraphAgent
-from resift.agent.multi_doc import MultiDocSynthesizer
+from resift.agent.multi_doc import MultiDocSynthesizer, answer_from_ranking, clean_question
 from resift.agent.writers import ExtractiveWriter
 from resift.deadline import Deadline
 from resift.errors import RetrievalError
 from resift.explain.flow import make_layout, read_flow
 from resift.explain.svg import NARROW, WIDE, picture
 from resift.external.candidates import hits_from
-from resift.ingest.opening import open_index
+from resift.ingest.indexing import open_index
 from resift.pipeline.defaults import FETCH, views
 from resift.pipeline.fan_out import LATE, Store, StoreRef
 from resift.pipeline.pipeline import Pipeline

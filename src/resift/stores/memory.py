@@ -28,7 +28,7 @@ from resift.stores.base import (
 )
 from resift.stores.filters import explain_filter, parse_filter, passes_all
 from resift.text import Analyzer
-from resift.text.bm25 import BM25, idf
+from resift.text.analysis import BM25, idf
 from resift.types import Hit, Where
 from resift.validation import check_text
 

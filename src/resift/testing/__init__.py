@@ -1,27 +1,275 @@
 """Test kit for code that uses or extends Resift: contract checks, fakes and a clock.
 
-Names are loaded on first use, so that importing one does not import the dependencies of the others.
+The checks raise AssertionError with a sentence that names the broken rule of a reranker, scorer or store.
 """
 
 from __future__ import annotations
 
-from resift._internal.lazy_exports import lazy_exports
+import asyncio
+import math
+from collections.abc import Awaitable, Sequence
+from dataclasses import replace
+from typing import Protocol, TypeVar
 
-TYPE_CHECKING = False
+from resift.deadline import Deadline
+from resift.errors import InputError, ProviderServerError, StoreError
+from resift.external.candidates import Candidate, read_hits
+from resift.protocols import Reranker, Scorer, declared_name, describe_scorer
+from resift.types import Hit, JsonObject, ScorerInfo, Scores, Where, by_score
+from resift.validation import check_k
 
-if TYPE_CHECKING:
-    from resift.testing.clock import FakeClock as FakeClock
-    from resift.testing.contracts import check_reranker as check_reranker
-    from resift.testing.contracts import check_scorer as check_scorer
-    from resift.testing.contracts import check_store as check_store
-    from resift.testing.fakes import FakeStore as FakeStore
-    from resift.testing.fakes import OverlapScorer as OverlapScorer
-else:
-    __getattr__, __dir__, __all__ = lazy_exports(
-        __name__,
-        """
-        clock: FakeClock
-        contracts: check_reranker check_scorer check_store
-        fakes: FakeStore OverlapScorer
-        """,
-    )
+
+def words(text: str) -> set[str]:
+    """Return the lower-case words of a text."""
+    return {"".join(filter(str.isalnum, word)) for word in text.casefold().split()} - {""}
+
+
+class FakeStore:
+    """A store that finds documents by shared words. `fails` makes it raise, `hangs` makes it never return."""
+
+    def __init__(
+        self,
+        documents: Sequence[Candidate] = (),
+        *,
+        name: str = "fake",
+        fails: bool = False,
+        hangs: bool = False,
+    ) -> None:
+        self.name = name
+        self.queries: list[str] = []
+        self._hits = read_hits(documents, source=name)
+        self._fails = fails
+        self._hangs = hangs
+
+    async def search(self, query: str, *, k: int, where: Where | None = None) -> list[Hit]:
+        """Return at most k hits that share a word with the query."""
+        check_k(k)
+        self.queries.append(query)
+        if self._hangs:
+            await asyncio.Event().wait()
+        if self._fails:
+            raise StoreError(f"{self.name} is down", store=self.name, transient=True)
+        query_words = words(query)
+        scored = [
+            replace(hit, score=float(len(query_words & words(hit.text))))
+            for hit in self._hits
+            if query_words & words(hit.text)
+            and all(hit.metadata.get(key) == value for key, value in (where or {}).items())
+        ]
+        return sorted(scored, key=lambda hit: (-(hit.score or 0.0), hit.id))[:k]
+
+
+class OverlapScorer:
+    """A fast, deterministic scorer that counts the words a text shares with the query."""
+
+    pointwise = True
+
+    def __init__(self, name: str = "overlap", *, fails: bool = False) -> None:
+        self.name = name
+        self.calls = 0
+        self._fails = fails
+
+    async def score(self, query: str, hits: Sequence[Hit], *, deadline: Deadline) -> Scores:
+        """Return the number of shared words per hit, or raise ProviderServerError with `fails`."""
+        self.calls += 1
+        if self._fails:
+            raise ProviderServerError(f"{self.name} failed", provider=self.name, status=500)
+        query_words = words(query)
+        return Scores([float(len(query_words & words(hit.text))) for hit in hits], self.name)
+
+
+class FakeClock:
+    """A monotonic clock that moves only when `advance` is called; pass it as any `clock` argument."""
+
+    def __init__(self, start_s: float = 1000.0) -> None:
+        self.now_s = start_s
+
+    def __call__(self) -> float:
+        """Return the current time in seconds."""
+        return self.now_s
+
+    def advance(self, seconds: float) -> None:
+        """Move the clock forward."""
+        if seconds < 0:
+            raise ValueError(f"advance({seconds}): a monotonic clock never goes back.")
+        self.now_s += seconds
+
+
+__all__ = ["FakeClock", "FakeStore", "OverlapScorer", "check_reranker", "check_scorer", "check_store"]
+
+T = TypeVar("T")
+
+QUERY = "capital of France"
+
+_TEXTS = {
+    "paris": "Paris is the capital of France.",
+    "lyon": "Lyon is known for its cheese.",
+    "cell": "Mitochondria are the powerhouse of the cell.",
+    "rome": "Rome is the capital of Italy.",
+}
+_DOCUMENTS: list[JsonObject] = [
+    {"id": "paris", "text": _TEXTS["paris"], "metadata": {"kind": "city", "page": 1}},
+    {"id": "rome", "text": _TEXTS["rome"], "metadata": {"kind": "city", "page": 2}},
+    {"id": "cell", "text": _TEXTS["cell"], "metadata": {"kind": "biology"}},
+]
+_RANGES = {"probability": (0.0, 1.0), "cosine": (-1.0, 1.0)}
+
+
+class WritableStore(Protocol):
+    """A store with the methods that `check_store` calls."""
+
+    name: str
+
+    async def add(self, documents: Sequence[JsonObject]) -> int:
+        """Store documents and return their number."""
+        ...
+
+    async def get(self, ids: Sequence[str]) -> list[Hit]:
+        """Return the documents with these ids."""
+        ...
+
+    async def delete(self, ids: Sequence[str]) -> int:
+        """Delete documents and return the number of deleted ones."""
+        ...
+
+    async def count(self) -> int:
+        """Return the number of documents."""
+        ...
+
+    async def search(self, query: str, *, k: int, where: Where | None = None) -> list[Hit]:
+        """Return the k best hits."""
+        ...
+
+
+def sample_lists() -> list[list[Hit]]:
+    """Return two ranked lists with a shared hit, a tie and a duplicate."""
+    lexical = [Hit(id, _TEXTS[id], 2.0, "words", {"n": i}) for i, id in enumerate(["rome", "paris", "rome"])]
+    dense = [Hit(id, _TEXTS[id], 0.5, "meaning", {"n": i}) for i, id in enumerate(["paris", "lyon", "cell"])]
+    return [lexical, dense]
+
+
+def check_reranker(
+    reranker: Reranker, lists: Sequence[Sequence[Hit]] | None = None, *, query: str = QUERY
+) -> None:
+    """Check that a reranker returns at most k hits of its input, unchanged and in a repeatable order."""
+    per_store = [list(hits) for hits in (sample_lists() if lists is None else lists)]
+    copy = [list(hits) for hits in per_store]
+    known = {hit.id for hits in per_store for hit in hits}
+    _expect(isinstance(reranker, Reranker), "it has no `async def fuse(per_store, *, k, query=None)`")
+    fused = _run(reranker.fuse(per_store, k=10, query=query))
+    _expect(isinstance(fused, list), "fuse must return a list")
+    _expect(all(isinstance(hit, Hit) for hit in fused), "fuse must return Hits")
+    ids = [hit.id for hit in fused]
+    _expect(set(ids) <= known, f"fuse invented ids: {sorted(set(ids) - known)}")
+    _expect(len(ids) == len(set(ids)), "fuse returned an id twice")
+    _expect(per_store == copy, "fuse changed its input")
+    repeated = _run(reranker.fuse(per_store, k=10, query=query))
+    _expect(repeated == fused, "the same input gave another result")
+    for k in (0, 1, 2):
+        hits = _run(reranker.fuse(per_store, k=k, query=query))
+        _expect(len(hits) <= k, f"fuse returned more than k={k} hits")
+    _expect(_run(reranker.fuse([], k=3, query=query)) == [], "no lists must give no hits")
+    try:
+        _run(reranker.fuse(per_store, k=-1, query=query))
+    except InputError:
+        return
+    raise AssertionError("k < 0 must raise InputError")
+
+
+def check_scorer(scorer: Scorer, *, query: str = QUERY) -> None:
+    """Check that a scorer returns one finite score or None per hit, in order and repeatably.
+
+    If the scorer has an `info` (`resift.types.ScorerInfo`), its scores must lie within the declared scale.
+    A pointwise scorer must give a text the same score alone and in a list.
+    """
+    hits = list({hit.id: hit for ranked in sample_lists() for hit in ranked}.values())
+    _expect(isinstance(scorer, Scorer), "it has no `async def score(query, hits, *, deadline)`")
+    _expect(bool(declared_name(scorer)), "it has no name")
+    scores = _run(scorer.score(query, hits, deadline=Deadline.never()))
+    _expect(isinstance(scores, Scores), "score must return Scores")
+    _expect(len(scores.values) == len(hits), f"{len(scores.values)} scores for {len(hits)} hits")
+    finite = all(value is None or math.isfinite(value) for value in scores.values)
+    _expect(finite, "scores must be finite or None")
+    repeated = _run(scorer.score(query, hits, deadline=Deadline.never()))
+    _expect(list(repeated.values) == list(scores.values), "the same input gave other scores")
+    _check_description(scorer, query, hits, scores)
+
+
+def _check_description(scorer: Scorer, query: str, hits: Sequence[Hit], scores: Scores) -> None:
+    declared = getattr(scorer, "info", None)
+    _expect(declared is None or isinstance(declared, ScorerInfo), "info must be a resift.types.ScorerInfo")
+    info = describe_scorer(scorer)
+    name = declared_name(scorer)
+    _expect(info.name == name, f"info has the name {info.name!r}, the scorer {name!r}")
+    low, high = _RANGES.get(info.score_scale, (-math.inf, math.inf))
+    outside = [value for value in scores.values if value is not None and not low <= value <= high]
+    _expect(not outside, f"{info.score_scale} scores lie between {low} and {high}, not {outside}")
+    if not info.pointwise:
+        return
+    for hit, in_list in zip(hits, scores.values, strict=True):
+        [alone] = _run(scorer.score(query, [hit], deadline=Deadline.never())).values
+        # Rounding in a batch may differ from that of a single text.
+        same = alone is in_list or (
+            alone is not None and in_list is not None and abs(alone - in_list) <= 1e-3
+        )
+        _expect(same, f"a pointwise scorer gave {in_list} in a list and {alone} alone")
+
+
+async def check_store(store: WritableStore) -> None:
+    """Check an open, empty store: add, get, count, search, filter, update, delete, order and limits.
+
+    The store is empty again afterward.
+    """
+    _expect(bool(declared_name(store)), "a store needs a name")
+    _expect(await store.count() == 0, "check_store needs an empty store")
+    _expect(await store.search(QUERY, k=3) == [], "an empty store must find nothing")
+    _expect(await store.add(_DOCUMENTS) == 3, "add must return the number of documents")
+    _expect(await store.count() == 3, "count must include the documents that were added")
+    await _check_search(store)
+    await _check_writes(store)
+
+
+async def _check_search(store: WritableStore) -> None:
+    hits = await store.search(QUERY, k=3)
+    _expect([hit.id for hit in hits][:1] == ["paris"], f"{QUERY!r} must find 'paris' first")
+    _expect(all(hit.source == store.name for hit in hits), "a hit's source must be the store's name")
+    keys = [by_score(hit) for hit in hits]
+    _expect(keys == sorted(keys), "hits must be sorted by (-score, id)")
+    _expect(hits[0].text == _TEXTS["paris"], "search must return the text unchanged")
+    _expect(hits[0].metadata["page"] == 1, "search must return the metadata unchanged")
+    _expect(len(await store.search(QUERY, k=1)) == 1, "search must return at most k hits")
+    _expect(await store.search(QUERY, k=0) == [], "k=0 must give no hits")
+    _expect(await store.search("  ", k=3) == [], "a blank query must give no hits")
+    _expect(await store.search(QUERY, k=3) == hits, "the same search must give the same hits")
+    filtered = await store.search("capital cell", k=3, where={"kind": "biology"})
+    _expect({hit.id for hit in filtered} <= {"cell"}, "where must filter by metadata")
+    try:
+        await store.search(QUERY, k=-1)
+    except InputError:
+        return
+    raise AssertionError("k < 0 must raise InputError")
+
+
+async def _check_writes(store: WritableStore) -> None:
+    text = "Rome was not built in a day."
+    await store.add([{"id": "rome", "text": text, "metadata": {"kind": "saying"}}])
+    _expect(await store.count() == 3, "adding a known id must replace the document")
+    hits = await store.get(["rome", "unknown"])
+    _expect([hit.text for hit in hits] == [text], "get must return the updated text")
+    _expect(await store.delete(["rome", "unknown"]) == 1, "delete must return how many were deleted")
+    remaining = {hit.id for hit in await store.search("Rome", k=3)}
+    _expect("rome" not in remaining, "search must not return a deleted document")
+    await store.delete(["paris", "cell"])
+    _expect(await store.count() == 0, "delete must remove all documents")
+
+
+def _expect(condition: bool, rule: str) -> None:
+    if not condition:
+        raise AssertionError(rule)
+
+
+def _run(awaitable: Awaitable[T]) -> T:
+    async def wait() -> T:
+        return await awaitable
+
+    return asyncio.run(wait())

@@ -1,7 +1,6 @@
 """Text analysis for keyword search, BM25 and similarity, in every script."""
 
-from resift.text.analysis import Analysis, Analyzer
-from resift.text.bm25 import BM25
+from resift.text.analysis import BM25, Analysis, Analyzer
 from resift.text.snippets import Snippet, snippet
 from resift.text.tokenization import jaccard, words
 

@@ -14,13 +14,157 @@ A store saves `analyzer.version`: terms of another version differ.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import difflib
+import importlib
+import math
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import cache, lru_cache
+from types import ModuleType
+from typing import Any, NamedTuple
 
+from resift._internal.forking import ForkSafeLock
+from resift.errors import InputError
 from resift.text.languages import SCRIPT_DEFAULTS, Detected, detect, script_of, script_of_language, stop_words
-from resift.text.stemming import check_language, stemmer_version, terms_by_script, terms_in
-from resift.text.tokenization import FIRST_UNSPACED, ascii_pieces, is_unspaced, pairs, pieces, word_characters
+from resift.text.tokenization import (
+    FIRST_UNSPACED,
+    ascii_pieces,
+    is_unspaced,
+    pairs,
+    pieces,
+    without_accents,
+    word_characters,
+)
+
+_MAX_CACHED_WORDS = 200_000  # per language; then the cache is cleared
+_MAX_CACHED_LETTERS = 60  # longer words do not repeat, and would take much memory
+_MAX_UNSTEMMED = 2  # letters; "is" and "as" have no ending
+# English uses the first Porter stemmer, as SQLite's index does, with the two rules that Porter added later.
+_ADDED_ENDINGS = ("bli", "logi")
+_SYLLABLE = re.compile("[aeiouy][^aeiouy]")
+_ALGORITHMS = {"english": "porter"}
+
+
+class Terms(dict[str, str]):
+    """Word -> index term of one language, computed on first use."""
+
+    def __init__(self, language: str) -> None:
+        super().__init__()
+        self._folds_first = language == "english"
+        self._stemmer = _stemmer(language)
+        self._lock = ForkSafeLock()
+
+    def __missing__(self, word: str) -> str:
+        return _cache(self, word, self._term(word))
+
+    def _term(self, word: str) -> str:
+        if self._stemmer is None or len(word) <= _MAX_UNSTEMMED:
+            return without_accents(word)
+        # All stemmers but the English one expect accents.
+        spelled = without_accents(word) if self._folds_first else word
+        with self._lock:  # Snowball's objects are not thread-safe
+            stem: str = self._stemmer.stemWord(spelled[:100])
+        if self._folds_first and stem.endswith(_ADDED_ENDINGS) and _SYLLABLE.search(stem[:-3]):
+            stem = stem[:-1]
+        return without_accents(stem) or without_accents(word)
+
+
+class TermsByScript(dict[str, str]):
+    """Word -> index term for texts of several scripts, each with its language."""
+
+    def __init__(self, languages: Mapping[str, str]) -> None:
+        super().__init__()
+        self._languages = languages
+
+    def __missing__(self, word: str) -> str:
+        return _cache(self, word, terms_in(self.language_of(word))[word])
+
+    def language_of(self, word: str) -> str:
+        """Return the language by which a word is stemmed."""
+        return self._languages.get(script_of(word), "none")
+
+
+def _cache(terms: dict[str, str], word: str, term: str) -> str:
+    if len(terms) >= _MAX_CACHED_WORDS:
+        terms.clear()
+    if len(word) <= _MAX_CACHED_LETTERS:
+        terms[word] = term
+    return term
+
+
+@lru_cache(maxsize=64)
+def terms_by_script(languages: tuple[tuple[str, str], ...]) -> TermsByScript:
+    """Return the terms for (script, language) pairs."""
+    return TermsByScript(dict(languages))
+
+
+@cache
+def terms_in(language: str) -> Terms:
+    """Return the terms of a language; words of a language without a stemmer are only folded."""
+    return Terms(language)
+
+
+@cache
+def stemmed_languages() -> frozenset[str]:
+    """Return the languages with a stemmer."""
+    return frozenset(_snowball().algorithms()) - {"porter", "dutch_porter"}
+
+
+@cache
+def stemmer_version() -> str:
+    """Return the version of the stems, which Snowball changes in minor releases but not in patches."""
+    return ".".join(_snowball().version().split(".")[:2])
+
+
+def check_language(language: str) -> None:
+    """Raise InputError for a language that is not "auto", "none" or one of Snowball's."""
+    if language in ("auto", "none"):
+        return
+    if not isinstance(language, str):
+        raise InputError(f"The language is {language!r}; pass its name.")
+    known = stemmed_languages()
+    if language not in known:
+        close = difflib.get_close_matches(language, known, n=1, cutoff=0.7)
+        hint = f"Did you mean {close[0]!r}? " if close else ""
+        names = ", ".join(sorted(known))
+        raise InputError(f"Unknown language {language!r}. {hint}Known: auto, none, {names}.")
+
+
+def _stemmer(language: str) -> Any:
+    if language not in stemmed_languages():
+        return None
+    return _snowball().Stemmer(_ALGORITHMS.get(language, language), 0)
+
+
+def _snowball() -> ModuleType:
+    return importlib.import_module("Stemmer")  # not at the top: `import resift` loads no other package
+
+
+def plural_variants(word: str) -> tuple[str, ...]:
+    """Return the word with its English singular and plural spellings.
+
+    Adding variants to the few words of a query is cheaper than stemming every word of every text.
+    """
+    if len(word) < 4 or not word.isascii() or not word.isalpha():
+        return (word,)
+    singular = _singular(word)
+    plurals = [singular + "s", singular + "es"]
+    if singular.endswith("y"):
+        plurals.append(singular[:-1] + "ies")
+    return tuple(dict.fromkeys((word, singular, *plurals)))
+
+
+def _singular(word: str) -> str:
+    """Strip a plural ending (the rules of Harman's S stemmer, 1991)."""
+    if word.endswith("ies") and not word.endswith(("eies", "aies")):
+        return word[:-3] + "y"
+    if word.endswith("es") and not word.endswith(("aes", "ees", "oes")):
+        return word[:-1]
+    if word.endswith("s") and not word.endswith(("us", "ss")):
+        return word[:-1]
+    return word
+
 
 _FORMAT = 1  # raise it when the terms of a text change
 
@@ -125,3 +269,28 @@ class Analyzer:
             return same_script or [default]
         # Texts too short for detection were indexed under the default.
         return [own.language, *([default] if default in (same_script or [default]) else [])]
+
+
+class BM25(NamedTuple):
+    """The two parameters of the formula; the defaults are for a complete collection."""
+
+    k1: float = 0.9
+    b: float = 0.4
+
+    def validate(self) -> BM25:
+        """Return itself, or raise InputError for values outside of the formula's range."""
+        if not (0 <= self.k1 < math.inf and 0 <= self.b <= 1):
+            raise InputError(f"k1 is {self.k1} and b is {self.b}; k1 must be ≥ 0 and b from 0 to 1.")
+        return self
+
+    def weight(self, tf: Any, length: Any, *, idf: float, mean_length: float) -> Any:
+        """Return what one term adds to a document's score; takes numbers or arrays."""
+        return idf * tf * (self.k1 + 1.0) / (tf + self.k1 * (1.0 - self.b + self.b * length / mean_length))
+
+
+POOL = BM25(k1=1.5, b=0.75)
+
+
+def idf(documents: int, with_term: int) -> float:
+    """Return the inverse document frequency; always positive, so that more matching words never hurt."""
+    return math.log(1.0 + (documents - with_term + 0.5) / (with_term + 0.5))

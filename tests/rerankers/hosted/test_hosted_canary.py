@@ -16,7 +16,7 @@ from resift.rerankers.llm import LLMReranker
 from resift.rerankers.rescore import rescore
 from resift.resilience import CircuitBreaker, Tiered
 from resift.telemetry import PrometheusSink
-from resift.testing.fakes import OverlapScorer
+from resift.testing import OverlapScorer
 from resift.types import Hit
 from tests.providers import FAULTS, ProviderServer
 

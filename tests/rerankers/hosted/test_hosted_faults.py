@@ -12,7 +12,7 @@ from resift.rerankers.hosted import PROVIDERS, HostedReranker, hosted_reranker
 from resift.rerankers.rescore import rescore
 from resift.rerankers.semantic_bm25 import SemanticBM25Reranker
 from resift.resilience import CircuitBreaker, State, Tiered
-from resift.testing.clock import FakeClock
+from resift.testing import FakeClock
 from resift.types import Hit
 from tests.providers import FAULTS, ProviderServer
 

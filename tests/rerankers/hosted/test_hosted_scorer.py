@@ -23,7 +23,7 @@ from resift.rerankers.hosted import PROVIDERS, close_connections
 from resift.rerankers.hosted.transport import ConcurrencyLimit, shared_limit
 from resift.rerankers.rescore import rescore
 from resift.rerankers.score_cache import CachedScorer, MemoryScores
-from resift.testing.contracts import check_reranker, check_scorer
+from resift.testing import check_reranker, check_scorer
 from resift.types import Hit
 from tests.providers.forms import overlap
 

@@ -23,10 +23,10 @@ from resift.errors import (
     ProviderRateLimited,
     ProviderRejected,
 )
-from resift.rerankers.fusing import FusesThenScores
 from resift.rerankers.hosted.client import ConnectionOptions, MissingKeyError, check_at_least, connect
 from resift.rerankers.hosted.endpoints import find_reach, is_public_name
 from resift.rerankers.hosted.providers import Provider, find_provider, read_scores
+from resift.rerankers.rescore import FusesThenScores
 from resift.types import Hit, ScorerInfo, Scores
 from resift.validation import Options, check_arguments, option
 

@@ -1,7 +1,6 @@
 """Graph stores and the guard that admits only Cypher statements that read.
 
-ladybug.py          LadybugGraphStore
-ladybug_process.py  the child process that runs the engine
+ladybug.py          LadybugGraphStore and the child process that runs the engine
 cypher_guard.py     check_cypher: a parser that proves that a statement only reads
 cypher_tokens.py    characters to tokens, and the words, procedures and functions the guard knows
 """

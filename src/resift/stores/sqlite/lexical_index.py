@@ -34,7 +34,7 @@ from resift.stores.sqlite.tables import (
     Segment,
     checksum,
 )
-from resift.text.bm25 import BM25, idf
+from resift.text.analysis import BM25, idf
 
 _CACHE_BYTES = 64 * 1024 * 1024
 _MERGE_FACTOR = 8

@@ -67,7 +67,7 @@ from resift.stores.sqlite.writer import (
     write_batch,
 )
 from resift.text import Analyzer
-from resift.text.bm25 import BM25
+from resift.text.analysis import BM25
 from resift.types import Hit, JsonObject, Where
 from resift.types.hit import lazy_hits
 from resift.validation import check_arguments, check_path, option

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from resift.agent.graph_reranker import scores_by_kind
 from resift.agent.pack import Pack
 from resift.text import Analyzer, words
-from resift.text.stemming import plural_variants
+from resift.text.analysis import plural_variants
 from resift.types import Ranking, StageKind
 
 CROSS_ENCODER, VECTORS, WORDS = "cross-encoder", "vectors", "words"

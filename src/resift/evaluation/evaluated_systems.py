@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from resift.errors import InputError, did_you_mean
-from resift.ingest.opening import open_index
+from resift.ingest.indexing import open_index
 from resift.models.embedder import DEFAULT_EMBEDDER, Embedder
 from resift.pipeline.fan_out import OverFetch
 from resift.pipeline.pipeline import Pipeline

@@ -95,7 +95,7 @@ def configure_index(parser: argparse.ArgumentParser) -> None:
 def run_index(args: argparse.Namespace) -> int:
     """Index the paths; exit code 1 if some files could not be read, or if no text was found."""
     from resift._internal.sync import run_sync
-    from resift.ingest.opening import open_index
+    from resift.ingest.indexing import open_index
     from resift.ingest.walking import check_paths
 
     if args.upgrade:

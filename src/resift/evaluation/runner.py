@@ -21,9 +21,9 @@ from typing import NamedTuple, TextIO
 from resift._internal.files import file_lock
 from resift._internal.sync import run_sync
 from resift.errors import DataFormatError
+from resift.evaluation.evaluated_systems import System
 from resift.evaluation.measures import Judge, Quality
 from resift.evaluation.readers import Collection
-from resift.evaluation.systems import System
 from resift.explain.reasons import describe_parts
 from resift.models.embedder import DEFAULT_EMBEDDER, Embedder
 from resift.pipeline.pipeline import Pipeline
